@@ -1,7 +1,7 @@
-//! The core without a kernel, over stores on disk: what opening, listing, looking up and making each generated file
-//! cost. The same through a mount, next to the native folder, is scripts/bench.
+//! Benchmarks of the library on stores on disk, without a mount: open, list, look up, and render
+//! each generated file. scripts/bench measures a mount and compares it with the native directory.
 //!
-//! "first" is with nothing cached but the disk's own pages; "again" is with everything as it was a moment ago.
+//! "first" starts with empty caches, except the page cache; "again" repeats the operation.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -16,24 +16,25 @@ use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::tree::{DirPosition, ROOT, Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
-#[allow(dead_code, reason = "what is made here is read, but not checked")]
+#[allow(dead_code, reason = "the benchmarks generate a swarm but do not check it")]
 #[path = "../tests/support/swarm.rs"]
 mod swarm;
 
 use swarm::Swarm;
 
-/// What was seen once holds while a bench runs.
+/// Caches stay valid during a benchmark.
 const HOUR: Freshness = Freshness { unfinished: Duration::from_secs(3_600), finished: Duration::from_secs(3_600) };
-/// What was seen holds for no time.
+/// Caches are stale at once.
 const NOW: Freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
 
-fn made(workers: usize, calls: usize, bytes: usize) -> tempfile::TempDir {
+/// Generates a swarm with outputs of `bytes` bytes.
+fn generate_store(workers: usize, calls: usize, bytes: usize) -> tempfile::TempDir {
     let store = tempfile::tempdir().unwrap();
     Swarm { workers, calls, bytes, seed: 1 }.make(store.path()).unwrap();
     store
 }
 
-/// A view of everything, with the metadata of every worker read and nothing else.
+/// Opens a view of everything, which reads the metadata of every worker.
 fn view(store: &Path, freshness: Freshness) -> View {
     View::new(vec![Source::open(store).unwrap()], freshness, Filter::default()).unwrap()
 }
@@ -42,7 +43,7 @@ fn tree(view: View) -> Tree {
     Tree::new(view, Settings::default())
 }
 
-/// What `ls` does to a folder. Returns how many names it has.
+/// Lists a directory as `ls` does and returns the number of names.
 fn list(tree: &Tree, path: &[&str]) -> usize {
     let inos = walk(tree, path);
     let ino = inos.last().copied().unwrap_or(ROOT);
@@ -53,7 +54,7 @@ fn list(tree: &Tree, path: &[&str]) -> usize {
     names
 }
 
-/// What `cat` does to a file. Returns its size.
+/// Reads a file as `cat` does and returns its size in bytes.
 fn read(tree: &Tree, path: &[&str]) -> usize {
     let inos = walk(tree, path);
     let fh = tree.open(inos.last().copied().unwrap()).unwrap().fh;
@@ -69,7 +70,7 @@ fn read(tree: &Tree, path: &[&str]) -> usize {
     size
 }
 
-/// Looks each name of a path up; the lookups are the caller's to give back.
+/// Looks up each name of a path. The caller must release the lookups.
 fn walk(tree: &Tree, path: &[&str]) -> Vec<u64> {
     let mut inos = Vec::new();
     for name in path {
@@ -82,22 +83,22 @@ fn walk(tree: &Tree, path: &[&str]) -> Vec<u64> {
 fn workers(c: &mut Criterion) {
     let mut group = c.benchmark_group("workers");
     for count in [1_000, 10_000] {
-        let store = made(count, 1, 300);
+        let store = generate_store(count, 1, 300);
         let size = |name| BenchmarkId::new(name, count);
         group.throughput(Throughput::Elements(count as u64));
         group.bench_function(size("open"), |b| b.iter(|| view(store.path(), HOUR)));
-        let held = tree(view(store.path(), HOUR));
-        group.bench_function(size("list"), |b| b.iter(|| list(&held, &["workers"])));
-        let anew = tree(view(store.path(), NOW));
-        group.bench_function(size("list after looking at each anew"), |b| b.iter(|| list(&anew, &["workers"])));
-        let folder = walk(&held, &["workers"]).pop().unwrap();
+        let cached = tree(view(store.path(), HOUR));
+        group.bench_function(size("list"), |b| b.iter(|| list(&cached, &["workers"])));
+        let uncached = tree(view(store.path(), NOW));
+        group.bench_function(size("list after a scan of every worker"), |b| b.iter(|| list(&uncached, &["workers"])));
+        let folder = walk(&cached, &["workers"]).pop().unwrap();
         let ids: Vec<String> = (0..count).map(|worker| format!("worker-{worker:05}")).collect();
         group.bench_function(size("lookup and getattr of each"), |b| {
             b.iter(|| {
                 for id in &ids {
-                    let ino = held.lookup(folder, id.as_bytes()).unwrap().ino;
-                    black_box(held.attr(ino).unwrap());
-                    held.forget(ino, 1);
+                    let ino = cached.lookup(folder, id.as_bytes()).unwrap().ino;
+                    black_box(cached.attr(ino).unwrap());
+                    cached.forget(ino, 1);
                 }
             });
         });
@@ -105,34 +106,34 @@ fn workers(c: &mut Criterion) {
     group.finish();
 }
 
-/// A file, first and again.
-fn first_and_again(c: &mut Criterion, what: &str, store: &Path, path: &[&str]) {
-    let mut group = c.benchmark_group(what);
-    let anew = || tree(view(store, HOUR));
+/// Measures the first and a repeated read of a file.
+fn first_and_again(c: &mut Criterion, label: &str, store: &Path, path: &[&str]) {
+    let mut group = c.benchmark_group(label);
+    let open = || tree(view(store, HOUR));
     group.bench_function("first", |b| {
-        b.iter_batched(anew, |tree| (read(&tree, path), tree), BatchSize::PerIteration);
+        b.iter_batched(open, |tree| (read(&tree, path), tree), BatchSize::PerIteration);
     });
-    let warm = anew();
+    let warm = open();
     let size = read(&warm, path);
     group.bench_function("again", |b| b.iter(|| read(&warm, path)));
     group.finish();
-    println!("{what}: {size} bytes\n");
+    println!("{label}: {size} bytes\n");
 }
 
 fn generated(c: &mut Criterion) {
     let worker = "worker-00001";
-    let many = made(2, 20, 20 << 10);
+    let many = generate_store(2, 20, 20 << 10);
     first_and_again(c, "evidence.txt of 20 calls of 20 KB", many.path(), &["workers", worker, "evidence.txt"]);
-    let large = made(2, 1, 66_000_000);
+    let large = generate_store(2, 1, 66_000_000);
     first_and_again(c, "evidence.txt of one call of 66 MB", large.path(), &["workers", worker, "evidence.txt"]);
-    let swarm = made(1_000, 16, 4 << 10);
+    let swarm = generate_store(1_000, 16, 4 << 10);
     first_and_again(c, "index.json of 1000 workers", swarm.path(), &["index.json"]);
     first_and_again(c, "evidence.txt of 1000 workers", swarm.path(), &["evidence.txt"]);
     first_and_again(c, "summary of 1000 workers", swarm.path(), &["summary"]);
 }
 
-/// A session of about `megabytes`, of calls with outputs like those of a compiler.
-fn session(megabytes: usize) -> tempfile::TempDir {
+/// Writes a session of about `mebibytes` MiB, whose calls have outputs like a compiler's.
+fn session(mebibytes: usize) -> tempfile::TempDir {
     let store = tempfile::tempdir().unwrap();
     let project = store.path().join("projects/-home-dev");
     fs::create_dir_all(&project).unwrap();
@@ -146,7 +147,7 @@ fn session(megabytes: usize) -> tempfile::TempDir {
     };
     let mut text = line(0, "user", json!("Find out why it does not build."));
     for at in 1.. {
-        if text.len() > megabytes << 20 {
+        if text.len() > mebibytes << 20 {
             break;
         }
         let (id, input) = (format!("toolu_{at}"), json!({"command": "cargo build", "description": "Build it"}));
@@ -165,7 +166,7 @@ fn transcripts(c: &mut Criterion) {
     let bytes = fs::metadata(store.path().join("projects/-home-dev/s.jsonl")).unwrap().len();
     let mut group = c.benchmark_group("a session of 5 MB");
     group.throughput(Throughput::Bytes(bytes));
-    // Listing reads it once, for the subagents that are told inside.
+    // Opening the view parses the session once to find its subagents.
     group.bench_function("read", |b| b.iter(|| view(store.path(), HOUR)));
     let evidence: &[&str] = &["workers", "s", "evidence.txt"];
     group.bench_function("evidence.txt", |b| {
@@ -174,7 +175,7 @@ fn transcripts(c: &mut Criterion) {
     group.finish();
 }
 
-/// Differences of a few percent mean nothing here, so that a run need not take long.
+/// Returns a short configuration. Differences of a few percent are noise.
 fn short() -> Criterion {
     let criterion = Criterion::default().sample_size(10);
     criterion.warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2))

@@ -518,8 +518,9 @@ mod tests {
         Trace { calls, ..Trace::default() }.outcome(status)
     }
 
+    /// Promise: The outcome follows the record, not the worker's claim.
     #[test]
-    fn outcome_follows_the_record_and_not_the_claim() {
+    fn outcome_follows_the_record_not_the_claim() {
         use Outcome::{Failed, Ok, Unknown};
         assert_eq!(outcome(Status::Completed, &[("a", Ok)]), Ok);
         assert_eq!(outcome(Status::Completed, &[("a", Ok), ("a", Failed)]), Failed);

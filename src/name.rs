@@ -339,8 +339,9 @@ mod tests {
         assert_eq!(printable("\u{202e}gnp\u{200b}".as_bytes()), "\\u{202e}gnp\\u{200b}");
     }
 
+    /// Promise: Two different names are never displayed alike.
     #[test]
-    fn two_names_are_never_displayed_alike() {
+    fn different_names_are_never_displayed_alike() {
         let names =
             ["a\u{200b}", "a", r"a\u{200b}", r"a\u{5c}u{200b}", r"a\\u{200b}", "a\u{e0041}", r"a\xff", r"a\n", r"a\"];
         let mut seen = std::collections::HashSet::from([Name::new(b"a\xff").unwrap().display()]);

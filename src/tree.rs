@@ -448,8 +448,9 @@ mod tests {
     use crate::store::Memory;
     use crate::view::Filter;
 
+    /// Promise: A file opens even if a newer version replaces it between lookup and open.
     #[test]
-    fn a_version_succeeded_between_every_lookup_and_open_is_opened_all_the_same() {
+    fn open_succeeds_if_a_newer_version_follows_each_lookup() {
         let store = Arc::new(Memory::new());
         let write = |name: &str, text: &str| {
             store.write(&RelPath::parse(format!("workers/w/{name}")).unwrap(), text);

@@ -439,8 +439,10 @@ mod tests {
         assert_eq!(view.worker_now(&member).unwrap().entry.status, Status::Completed);
     }
 
+    /// Promise: A change appears even if the scans that found it were for other readers and nothing
+    /// changed afterwards.
     #[test]
-    fn a_change_is_shown_though_nothing_has_changed_since() {
+    fn change_found_by_another_scan_appears() {
         let store = Arc::new(Memory::new());
         write(&store, "running");
         let view = view(&store);

@@ -248,7 +248,7 @@ fn check_omissions(section: &Section) {
         shown_from = end;
     }
     let is_part = !section.omissions().is_empty();
-    assert!(!is_part || !section.is_described() && !section.shown().is_empty(), "nothing is shown: {section:?}");
+    assert!(!is_part || !section.is_described() && !section.shown().is_empty(), "the section is empty: {section:?}");
 }
 
 /// Creates a worker `w` with one call per output, numbered in order.

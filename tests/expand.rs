@@ -1,4 +1,5 @@
-//! `expand`: every marker in a text is followed by its worker's evidence, and the rest is unchanged.
+//! `expand`: every marker in a text is followed by its worker's evidence, and the rest is
+//! unchanged.
 
 mod messages;
 
@@ -65,8 +66,9 @@ fn every_marker_is_followed_by_its_evidence() {
     assert_eq!(expanded, ExpandStats { expanded: 2, ..ExpandStats::default() });
 }
 
+/// Promise: A repeated marker points to the first expansion.
 #[test]
-fn what_is_met_again_points_upward() {
+fn repeated_marker_points_to_the_first_expansion() {
     let store = store();
     let a = marker("48", "1", "a");
     let (text, expanded) = expand_text(&store, None, &format!("{a}{a}"));
@@ -75,16 +77,18 @@ fn what_is_met_again_points_upward() {
     assert_eq!((expanded.expanded, expanded.repeated), (1, 1));
 }
 
+/// Promise: A repeated marker without room is counted.
 #[test]
-fn what_is_met_again_and_has_no_room_is_counted() {
+fn repeated_marker_without_room_is_counted() {
     let store = store();
     let text = marker("48", "1", "a").repeat(400);
     let (_, stats) = expand_text(&store, budget("4000"), &text);
     assert!(stats.repeated > 10 && stats.repeated + stats.without_room == 399, "{stats:?}");
 }
 
+/// Promise: A marker's run and job must match the worker's.
 #[test]
-fn run_and_job_are_checked() {
+fn run_and_job_of_a_marker_must_match() {
     let store = store();
     for wrong in [marker("49", "1", "a"), marker("48", "2", "a"), marker("-", "2", "a")] {
         let (text, expanded) = expand_text(&store, None, &wrong);
@@ -99,8 +103,9 @@ fn run_and_job_are_checked() {
     }
 }
 
+/// Promise: The marker of a removed worker gives one readable line.
 #[test]
-fn a_worker_that_is_gone_gives_one_readable_line() {
+fn marker_of_a_removed_worker_gives_one_line() {
     let store = store();
     let gone = marker("48", "9", "a b%20\u{202e}[EVIDENCE:x");
     let (text, expanded) = expand_text(&store, None, &format!("{gone} and on"));
@@ -109,8 +114,9 @@ fn a_worker_that_is_gone_gives_one_readable_line() {
     assert_eq!(expanded.unavailable, 1);
 }
 
+/// Promise: The markers of an absent worker and of another owner's give the same line.
 #[test]
-fn anothers_worker_and_none_are_answered_alike() {
+fn absent_and_foreign_markers_give_the_same_line() {
     let store = store();
     let of_7 = renderer(&store, Filter { owner: Some("7".into()), run: None });
     for (run, job) in [("49", "3"), ("48", "1"), ("-", "-")] {
@@ -123,7 +129,7 @@ fn anothers_worker_and_none_are_answered_alike() {
 }
 
 #[test]
-fn what_is_no_marker_is_left_alone() {
+fn text_that_is_no_marker_is_left_alone() {
     let store = store();
     for text in [
         "",
@@ -135,8 +141,9 @@ fn what_is_no_marker_is_left_alone() {
     }
 }
 
+/// Promise: A name that a marker cannot contain is percent-encoded and found.
 #[test]
-fn a_name_that_a_marker_cannot_hold_is_written_in_percent_and_found() {
+fn percent_encoded_names_are_found() {
     let store = TestStore::new();
     store.worker("a b]", json!({})).call("a b]", 1, "sh", "well");
     let summary = evidence(&store, "workers/a b]/summary");
@@ -160,7 +167,7 @@ fn many() -> (TestStore, String) {
 }
 
 #[test]
-fn one_budget_is_over_all_that_is_put_in() {
+fn one_budget_covers_all_inserted_text() {
     let (store, text) = many();
     for size in ["0", "1", "80", "500", "900", "2000", "10k", "1M", "0tok", "30tok", "500tok", "3000tok"] {
         let budget = budget(size);
@@ -187,8 +194,9 @@ fn one_budget_is_over_all_that_is_put_in() {
     }
 }
 
+/// Promise: Markers late in a long text have room too.
 #[test]
-fn of_a_long_text_what_comes_late_has_room_too() {
+fn late_markers_in_a_long_text_have_room() {
     let (store, _) = many();
     let (first, last) = (marker("-", "-", "w0"), marker("-", "-", "w5"));
     let text = format!("{first}{}{last}", "so it goes on and on\n".repeat(300_000));
@@ -199,8 +207,9 @@ fn of_a_long_text_what_comes_late_has_room_too() {
 }
 
 proptest! {
+    /// Promise: All other text stays byte for byte the same.
     #[test]
-    fn all_else_stays_byte_for_byte(
+    fn other_text_stays_byte_for_byte(
         parts in proptest::collection::vec((0_usize..70_000, "\\PC{0,40}", 0_usize..4), 0..12),
     ) {
         let store = store();

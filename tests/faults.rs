@@ -139,6 +139,7 @@ fn check(path: &str, fault: Fault, right: &[u8], found: Result<Vec<u8>>) {
     }
 }
 
+/// Promise: Every fault at every store call affects only its own request.
 #[test]
 fn every_fault_at_every_call_is_contained() {
     let mut runs = 0;
@@ -183,8 +184,9 @@ fn every_fault_at_every_call_is_contained() {
     assert!(runs > 3_000, "only {runs} runs");
 }
 
+/// Promise: A store that cannot be listed keeps its known workers and reports the error.
 #[test]
-fn a_store_that_cannot_be_listed_keeps_its_workers_and_says_so() {
+fn unlistable_store_keeps_its_workers() {
     let plan = FaultPlan::none();
     let tree = tree(&plan);
     let right = read(&tree, "workers").unwrap();
@@ -199,7 +201,7 @@ fn a_store_that_cannot_be_listed_keeps_its_workers_and_says_so() {
 /// A change that a fault hides is visible as soon as the fault is over: results of incomplete reads
 /// are not cached.
 #[test]
-fn a_change_that_meets_a_fault_is_seen_at_the_next_look() {
+fn change_during_a_fault_appears_at_the_next_read() {
     let change = |store: &Memory| {
         let write = |path: &str, bytes: &str| store.write(&RelPath::parse(path).unwrap(), bytes);
         write("index.json", &json!([{"worker_id": "plain", "tags": ["b"], "summary": "new"}]).to_string());

@@ -1,4 +1,5 @@
-//! The swarm that benches and soaks read: what is made is what is seen, and what is wrong is told from what is right.
+//! The generated swarm of the benchmarks and the load example: the tree shows it as generated, and
+//! its checks accept correct content and reject all other.
 
 use std::fs;
 
@@ -15,7 +16,7 @@ fn store() -> TestStore {
 }
 
 #[test]
-fn a_made_up_swarm_is_seen_as_it_was_made() {
+fn tree_shows_the_swarm_as_generated() {
     let store = store();
     let tree = store.tree();
     for worker in 0..SWARM.workers {
@@ -33,39 +34,39 @@ fn a_made_up_swarm_is_seen_as_it_was_made() {
 }
 
 #[test]
-fn every_version_of_a_file_is_right_and_nothing_else_is() {
+fn check_accepts_every_version_of_a_file_and_nothing_else() {
     for part in SWARM.parts() {
         let (old, new) = (SWARM.bytes(3, part, 4), SWARM.bytes(3, part, 5));
         assert_ne!(old, new, "{part:?}");
         assert_eq!((SWARM.check(3, part, &old), SWARM.check(3, part, &new)), (Ok(()), Ok(())), "{part:?}");
-        let (half, more) = (old.len() / 2, [old.as_slice(), b"x"].concat());
+        let (half, longer) = (old.len() / 2, [old.as_slice(), b"x"].concat());
         let mixed = [&old[..half], new.get(half..).unwrap_or_default()].concat();
         let zeros = [&old[..half], &vec![0; old.len() - half]].concat();
-        let of_another = SWARM.bytes(4, part, 4);
-        let mut wrong = vec![more, mixed, zeros, of_another];
+        let foreign = SWARM.bytes(4, part, 4);
+        let mut wrong = vec![longer, mixed, zeros, foreign];
         if part == Part::Thread {
-            // The first part of a file that grows is right, and so is more of it.
+            // A prefix of a growing file is correct, and so is a mix that is a longer prefix.
             assert_eq!(SWARM.check(3, part, &old[..half]), Ok(()));
             wrong.remove(1);
         } else {
             wrong.extend([old[..half].to_vec(), Vec::new()]);
         }
-        // Two versions of a short file may differ in one half alone, and a mix is then one of them.
+        // If two versions differ in one half only, their mix equals one of them.
         wrong.retain(|bytes| *bytes != old && *bytes != new);
-        for (at, bytes) in wrong.iter().enumerate() {
-            assert!(SWARM.check(3, part, bytes).is_err(), "{part:?}, {at}");
+        for (index, bytes) in wrong.iter().enumerate() {
+            assert!(SWARM.check(3, part, bytes).is_err(), "{part:?}: wrong content {index} is accepted");
         }
     }
 }
 
 #[test]
-fn a_thread_grows_by_the_line_that_comes_next() {
-    let grown = |version| SWARM.bytes(2, Part::Thread, version);
-    assert_eq!([grown(0), SWARM.next_message(2, &grown(0))].concat(), grown(1));
+fn thread_grows_by_its_next_message() {
+    let thread = |version| SWARM.bytes(2, Part::Thread, version);
+    assert_eq!([thread(0), SWARM.next_message(2, &thread(0))].concat(), thread(1));
 }
 
 #[test]
-fn a_torn_evidence_is_told_from_a_whole_one() {
+fn torn_evidence_is_rejected() {
     let (store, path) = (store(), "workers/worker-00001/evidence.txt");
     let first = see(&store.tree(), path).unwrap().bytes().to_vec();
     fs::write(store.at("workers/worker-00001/tool_calls/001_run_command.txt"), "Error: it failed\n").unwrap();

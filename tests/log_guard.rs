@@ -1,5 +1,5 @@
-//! Every server that a test starts has its log looked through at the end (R35). Here the looking is looked at: what was
-//! not announced fails the test, however the server was started.
+//! At the end of a test, the log of every server that it started is checked (R35). These tests
+//! check that check: an unannounced problem fails the test, whichever way the server was started.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,10 +16,10 @@ use crate::support::log::unannounced;
 use crate::support::mount::limit;
 
 const FILE: &str = "workers/w1/result.txt";
-/// What the program logs after [`starve`].
+/// Warning that the server logs after [`starve`].
 const WARNING: &str = "too many open files";
 
-/// Has a server log a warning: it may open nothing more, and is asked to.
+/// Makes a server log a warning: takes its free descriptors away and opens a file.
 fn starve(server: Pid, point: &Path) {
     assert_eq!(fs::read(point.join(FILE)).unwrap(), b"done");
     limit(server, Resource::Nofile, 3);
@@ -27,13 +27,13 @@ fn starve(server: Pid, point: &Path) {
     limit(server, Resource::Nofile, 1_000);
 }
 
-/// Whether the end of `value` fails the test.
-fn fails<T>(value: T) -> bool {
+/// Returns true if dropping `value` panics, which fails the test.
+fn drop_panics<T>(value: T) -> bool {
     catch_unwind(AssertUnwindSafe(|| drop(value))).is_err()
 }
 
 #[test]
-fn a_warning_of_a_mount_fails_its_test_unless_it_was_announced() {
+fn unannounced_warning_of_a_mount_fails_its_test() {
     needs_fuse!();
     for announced in [false, true] {
         let store = small_store();
@@ -43,44 +43,44 @@ fn a_warning_of_a_mount_fails_its_test_unless_it_was_announced() {
         }
         starve(Pid::from_child(mount.process()), &mount.path());
         assert!(mount.log().contains(WARNING), "{}", mount.log());
-        assert_eq!(fails(mount), !announced);
+        assert_eq!(drop_panics(mount), !announced);
     }
 }
 
 #[test]
-fn a_warning_of_a_server_in_the_background_or_foreground_fails_its_test_unless_it_was_announced() {
+fn unannounced_warning_of_a_background_or_foreground_server_fails_its_test() {
     needs_fuse!();
     for (announced, background) in [(false, false), (false, true), (true, false), (true, true)] {
-        let (store, yard) = (small_store(), MountSandbox::new());
-        let point = yard.folder("mnt");
+        let (store, sandbox) = (small_store(), MountSandbox::new());
+        let point = sandbox.folder("mnt");
         let mut child = None;
         let server = if background {
             mount(&store.path(), &point, &[]).assert_success();
             servers(|at| at == point)[0]
         } else {
-            Pid::from_child(child.insert(mount_in_foreground(&store.path(), &point, &yard.at("log"))))
+            Pid::from_child(child.insert(mount_in_foreground(&store.path(), &point, &sandbox.at("log"))))
         };
         if announced {
-            yard.expect_warning(WARNING);
+            sandbox.expect_warning(WARNING);
         }
         starve(server, &point);
-        assert_eq!(fails(yard), !announced, "in the background: {background}");
+        assert_eq!(drop_panics(sandbox), !announced, "in the background: {background}");
         child.map(|mut child| child.wait().unwrap());
     }
 }
 
 #[test]
-fn a_panic_of_a_server_fails_its_test() {
+fn panic_of_a_server_fails_its_test() {
     needs_fuse!();
     let mut served = Served::new();
     served.panic_at(1);
     assert!(fs::read_dir(served.at("workers")).is_err());
     assert!(served.heal());
-    assert!(fails(served));
+    assert!(drop_panics(served));
 }
 
 #[test]
-fn every_kind_of_trouble_is_seen_and_nothing_else() {
+fn only_problems_are_found_in_a_log() {
     let log = "2026-01-20T10:00:00Z  INFO swarmletfs: all is well, said ERRORS.txt\n\
                2026-01-20T10:00:00Z  WARN swarmletfs::fuse: open: too many open files\n\
                2026-01-20T10:00:00Z ERROR swarmletfs::fuse::guard: a bug\n\

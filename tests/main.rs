@@ -1,4 +1,4 @@
-//! All tests that are not in the files they test: one binary, since linking is the slow part.
+//! All integration tests in one binary, because linking is the slowest step.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::string_slice)]
 #![allow(missing_docs, unreachable_pub)]

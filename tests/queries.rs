@@ -1,5 +1,5 @@
-//! What is asked by path: `by/`, which tells workers apart, `grep/` and `search/`, which search their files, and
-//! `compare/`.
+//! Queries by path: `by/` selects workers, `grep/` and `search/` search their files, and
+//! `compare/` compares workers.
 
 mod compare;
 mod facets;
@@ -17,18 +17,18 @@ use std::collections::BTreeSet;
 use crate::support::{see, seen};
 use swarmletfs::tree::Tree;
 
-/// The names in a folder.
+/// Returns the names in a directory.
 pub fn names(tree: &Tree, path: &str) -> Vec<String> {
     let text = |name: Vec<u8>| String::from_utf8(name).unwrap();
     seen::names(tree, path).unwrap_or_else(|error| panic!("{path}: {error}")).into_iter().map(text).collect()
 }
 
-/// The text of a file.
+/// Returns the text of a file.
 pub fn text(tree: &Tree, path: &str) -> String {
     see(tree, path).unwrap_or_else(|error| panic!("{path}: {error}")).text().to_owned()
 }
 
-/// The lines of an answer that are of files, each once.
+/// Returns the distinct lines of an answer that come from files.
 pub fn lines_of(answer: &str) -> BTreeSet<String> {
     answer.lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect()
 }

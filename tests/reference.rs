@@ -154,7 +154,8 @@ pub fn replay(turns: &[&[Op]]) {
     in_memory(&turns).unwrap_or_else(|why| panic!("{why}"));
 }
 
+/// Promise: After every change, the tree shows what the reference model predicts.
 #[test]
-fn what_is_seen_is_what_must_be_seen_after_every_change() {
+fn tree_matches_the_reference_model_after_every_change() {
     CaseCount::scaled(256, 30).run(1, in_memory);
 }

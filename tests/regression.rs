@@ -1,4 +1,4 @@
-//! What went wrong once, each under its own name: mostly cases that the reference model found, as it printed them.
+//! Bugs that were fixed, mostly as sequences of operations that the reference model printed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,12 +11,12 @@ use crate::reference::replay;
 use crate::support::{Seen, TestStore, see};
 
 #[test]
-fn a_worker_that_is_called_like_our_index_is_found_where_its_row_says() {
+fn worker_named_like_the_generated_index_is_found_at_the_path_of_its_row() {
     replay(&[&[Plant(NamedIndex, Call1, Folder)]]);
 }
 
 #[test]
-fn a_worker_that_is_called_like_the_store_s_index_is_not_listed_beside_it_under_one_name() {
+fn worker_and_index_of_the_same_name_are_listed_under_different_names() {
     replay(&[
         &[Says(NamedIndex, Meta(Running, Mine, Run7, Undated, WithTask))],
         &[Index(1, List, OldA, Running, Mine)],
@@ -25,24 +25,24 @@ fn a_worker_that_is_called_like_the_store_s_index_is_not_listed_beside_it_under_
 }
 
 #[test]
-fn metadata_that_never_was_whole_is_no_record_to_keep() {
+fn metadata_that_was_never_valid_leaves_no_record() {
     replay(&[&[Write(OldA, Metadata, ErrorText)], &[Write(OldA, TaskText, Plain)]]);
 }
 
 #[test]
-fn a_worker_without_metadata_has_no_record_to_keep_when_torn_metadata_comes() {
+fn torn_first_metadata_leaves_no_record() {
     replay(&[&[Plant(A, Calls, Folder)], &[Write(A, Metadata, Empty)], &[Write(A, TaskText, Plain)]]);
 }
 
 #[test]
-fn a_torn_or_odd_index_keeps_no_other_index_from_being_read() {
+fn torn_or_odd_index_does_not_hide_another_index() {
     let worker = Says(OldA, Meta(Wordless, Mine, Alone, Undated, NoTask));
     replay(&[&[worker], &[TornIndex(0)], &[Index(1, List, OldA, Running, Mine)]]);
     replay(&[&[worker], &[Plant(NamedIndex, Itself, Folder)], &[Index(1, List, OldA, Running, Mine)]]);
 }
 
 #[test]
-fn a_worker_s_own_task_goes_before_the_one_an_index_has_of_it_in_every_file() {
+fn own_task_overrides_the_task_of_an_index_in_every_file() {
     replay(&[
         &[Says(A, Meta(Running, Mine, Alone, Undated, NoTask))],
         &[Index(0, List, A, Running, Mine)],
@@ -51,7 +51,7 @@ fn a_worker_s_own_task_goes_before_the_one_an_index_has_of_it_in_every_file() {
 }
 
 #[test]
-fn while_metadata_is_torn_the_task_stays_what_it_was_in_every_file() {
+fn torn_metadata_keeps_the_task_in_every_file() {
     replay(&[
         &[Says(A, Meta(Running, Mine, Alone, Undated, WithTask)), Write(A, TaskText, Plain)],
         &[Tear(A, 128)],
@@ -60,12 +60,12 @@ fn while_metadata_is_torn_the_task_stays_what_it_was_in_every_file() {
 }
 
 #[test]
-fn a_renamed_worker_is_read_anew_where_a_rename_leaves_no_trace_in_the_folder() {
+fn renamed_worker_is_read_again_even_if_its_directory_is_unchanged() {
     replay(&[&[Says(A, Meta(Running, Mine, Alone, Undated, WithTask))], &[Rename(A, TwinA)]]);
 }
 
 #[test]
-fn a_torn_worker_that_goes_and_comes_back_has_no_record_from_before() {
+fn torn_worker_that_was_removed_and_returned_has_no_old_record() {
     replay(&[
         &[SaysAnew(OldA, Meta(Running, Mine, Alone, Undated, WithTask))],
         &[Tear(OldA, 0)],
@@ -75,12 +75,12 @@ fn a_torn_worker_that_goes_and_comes_back_has_no_record_from_before() {
 }
 
 #[test]
-fn files_about_no_worker_follow_the_store_s_folder() {
+fn attributes_without_workers_follow_the_store_directory() {
     replay(&[&[], &[Index(1, List, A, Running, Mine)]]);
 }
 
 #[test]
-fn who_may_no_longer_enter_the_store_may_no_longer_read_what_is_made_of_it() {
+fn generated_files_are_unreadable_without_access_to_the_store() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     let tree = store.tree();
@@ -96,6 +96,6 @@ fn who_may_no_longer_enter_the_store_may_no_longer_read_what_is_made_of_it() {
 }
 
 #[test]
-fn an_output_too_small_for_what_is_said_of_it_is_listed_by_name() {
+fn output_shorter_than_its_note_is_listed_by_name() {
     replay(&[&[Append(A, Call2, Binary)], &[Append(A, Call1, Long)]]);
 }

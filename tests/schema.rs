@@ -1,13 +1,15 @@
-//! docs/index.schema.json says what index.json holds: [`crate::support::see`] holds it against all that any test sees
-//! without a mount; here through a mount, and that it notices.
+//! docs/index.schema.json describes index.json. [`crate::support::see`] validates every index.json
+//! that a test reads without a mount. These tests validate through a mount, and test the schema
+//! itself.
 
 use serde_json::{Value, json};
 
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore, schema};
 
+/// Promise: Every `index.json` conforms to its schema.
 #[test]
-fn every_index_is_as_its_schema_says() {
+fn every_index_conforms_to_its_schema() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker(
@@ -25,7 +27,7 @@ fn every_index_is_as_its_schema_says() {
     store.write("workers/loose/tools_used.json", r#"["grep", "sed"]"#);
     store.write(b"workers/\xff\xfe/metadata.json", "{}");
     let mount = Mount::new(&store.path());
-    let mut seen = 0;
+    let mut workers = 0;
     for (of_worker, folder) in [(false, ""), (false, "workers"), (false, "runs/r1")] {
         let path = format!("{folder}/index.json");
         let index: Value = serde_json::from_slice(&mount.read(path.trim_start_matches('/'))).unwrap();
@@ -36,14 +38,14 @@ fn every_index_is_as_its_schema_says() {
         if path.is_dir() {
             let index: Value = serde_json::from_slice(&std::fs::read(path.join("index.json")).unwrap()).unwrap();
             assert_eq!(schema::faults(true, &index), Vec::<String>::new(), "{path:?}");
-            seen += 1;
+            workers += 1;
         }
     }
-    assert_eq!(seen, 4);
+    assert_eq!(workers, 4);
 }
 
 #[test]
-fn the_schema_notices_what_is_missing_too_much_or_of_another_kind() {
+fn schema_rejects_missing_additional_and_mistyped_fields() {
     let store = TestStore::new();
     store.worker("w1", json!({"run_id": "r1"}));
     store.call("w1", 1, "sql", "x");
@@ -51,18 +53,18 @@ fn the_schema_notices_what_is_missing_too_much_or_of_another_kind() {
     for (of_worker, path) in [(true, "workers/w1/index.json"), (false, "index.json")] {
         let index: Value = serde_json::from_slice(crate::support::see(&tree, path).unwrap().bytes()).unwrap();
         assert!(schema::faults(of_worker, &index).is_empty());
-        let mut noticed = 0;
+        let mut required = 0;
         for name in index.as_object().unwrap().keys() {
-            let mut other = index.clone();
-            other[name] = json!({"of": "another kind"});
-            assert!(!schema::faults(of_worker, &other).is_empty(), "{path}: {name} of another kind");
-            let mut less = index.clone();
-            less.as_object_mut().unwrap().remove(name);
-            noticed += usize::from(!schema::faults(of_worker, &less).is_empty());
+            let mut mistyped = index.clone();
+            mistyped[name] = json!({"of": "another type"});
+            assert!(!schema::faults(of_worker, &mistyped).is_empty(), "{path}: any type of {name} is accepted");
+            let mut reduced = index.clone();
+            reduced.as_object_mut().unwrap().remove(name);
+            required += usize::from(!schema::faults(of_worker, &reduced).is_empty());
         }
-        assert!(noticed >= 5, "{path}: only {noticed} fields are required");
-        let mut more = index.clone();
-        more["new"] = json!(1);
-        assert!(!schema::faults(of_worker, &more).is_empty(), "{path}: one field more");
+        assert!(required >= 5, "{path}: only {required} fields are required");
+        let mut extended = index.clone();
+        extended["new"] = json!(1);
+        assert!(!schema::faults(of_worker, &extended).is_empty(), "{path}: an additional field is accepted");
     }
 }

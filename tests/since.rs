@@ -1,4 +1,5 @@
-//! `since`: the answers to cursors, their visibility, and that no change is lost between two cursors.
+//! `since`: the answers to cursors, their visibility, and that no change is lost between two
+//! cursors.
 
 mod answers;
 mod coarse;

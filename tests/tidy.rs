@@ -1,20 +1,20 @@
-//! The layout of the sources, so that the drawing in lib.rs cannot rot.
+//! Rules for the source tree: layers, file sizes, headers, and a test for every promise.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
-/// The layers from the ground up; a module may only use what stands before it.
+/// The layers from the bottom up. A module may use only the modules before it.
 const LAYERS: [&str; 23] = [
     "unicode", "name", "error", "digest", "parallel", "watchdog", "cache", "model", "store", "trace", "catalog",
     "view", "search", "text", "analysis", "route", "query", "output", "render", "tree", "fuse", "mcp", "cli",
 ];
-/// Pairs on one level, or arrows that are allowed against the order.
+/// Uses of a higher layer that are allowed.
 const ALLOWED: [(&str, &str); 1] = [("name", "error")];
-/// Pairs that must not know each other though their order would allow it.
+/// Uses of a lower layer that are forbidden.
 const FORBIDDEN: [(&str, &str); 18] = [
     ("model", "store"),
     ("view", "trace"),
@@ -35,56 +35,60 @@ const FORBIDDEN: [(&str, &str); 18] = [
     ("mcp", "analysis::analyzer"),
     ("mcp", "store"),
 ];
-/// The longest file without its tests, in lines. A longer one is likely to hold two ideas.
+/// Maximum length of a file without its tests, in lines. A longer file is likely to hold two ideas.
 const LINES_MAX: usize = 800;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
+/// Returns every Rust file under `dir`.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(sources(&path));
+            files.extend(sources(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
+            files.push(path);
         }
     }
-    found
+    files
 }
 
+/// Returns the text of a file up to its unit tests.
 fn without_tests(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     text.split("#[cfg(test)]").next().unwrap().to_owned()
 }
 
+/// Returns the top-level module of a file under `src`, or `None` for lib.rs and main.rs.
 fn layer(path: &Path) -> Option<String> {
-    let inner = path.strip_prefix(root().join("src")).unwrap();
-    let first = inner.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+    let relative = path.strip_prefix(root().join("src")).unwrap();
+    let first = relative.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
     let name = first.trim_end_matches(".rs").to_owned();
     (!matches!(name.as_str(), "lib" | "main")).then_some(name)
 }
 
 #[test]
-fn arrows_go_only_downward() {
-    let place = |name: &str| LAYERS.iter().position(|layer| *layer == name);
+fn modules_use_only_lower_layers() {
+    let level_of = |name: &str| LAYERS.iter().position(|layer| *layer == name);
     for path in sources(&root().join("src")) {
-        let Some(here) = layer(&path) else { continue };
-        let own = place(&here).unwrap_or_else(|| panic!("{here} is in no layer: {path:?}"));
-        for (at, line) in without_tests(&path).lines().enumerate() {
+        let Some(module) = layer(&path) else { continue };
+        let level = level_of(&module).unwrap_or_else(|| panic!("{path:?}: {module} is in no layer"));
+        for (index, line) in without_tests(&path).lines().enumerate() {
             if line.trim_start().starts_with("//") {
                 continue;
             }
+            let number = index + 1;
             for used in line.split("crate::").skip(1) {
                 let end = used.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(used.len());
-                let (name, place_at) = (&used[..end], place(&used[..end]));
-                let Some(there) = place_at else { continue };
-                let allowed = there <= own || ALLOWED.contains(&(here.as_str(), name));
-                assert!(allowed, "{path:?}:{}: {here} uses {name}, which stands above it", at + 1);
-                let forbidden = FORBIDDEN.iter().any(|(a, b)| *a == here && used.starts_with(b));
-                assert!(!forbidden, "{path:?}:{}: {here} must not know {name}", at + 1);
+                let name = &used[..end];
+                let Some(used_level) = level_of(name) else { continue };
+                let allowed = used_level <= level || ALLOWED.contains(&(module.as_str(), name));
+                assert!(allowed, "{path:?}:{number}: {module} uses {name}, which is in a higher layer");
+                let forbidden = FORBIDDEN.iter().any(|(user, item)| *user == module && used.starts_with(item));
+                assert!(!forbidden, "{path:?}:{number}: {module} must not use {name}");
             }
         }
     }
@@ -181,10 +185,10 @@ fn modules_of_a_folder_form_no_cycle() {
 }
 
 #[test]
-fn no_file_holds_two_ideas() {
-    for path in ["src", "benches", "examples"].into_iter().flat_map(|folder| sources(&root().join(folder))) {
+fn no_file_is_too_long() {
+    for path in ["src", "benches", "examples"].into_iter().flat_map(|dir| sources(&root().join(dir))) {
         let lines = without_tests(&path).lines().count();
-        assert!(lines <= LINES_MAX, "{path:?} has {lines} lines without its tests");
+        assert!(lines <= LINES_MAX, "{path:?} has {lines} lines without its tests; the limit is {LINES_MAX}");
     }
 }
 
@@ -201,17 +205,17 @@ fn no_index_out_of_range_becomes_a_default() {
 }
 
 #[test]
-fn every_source_says_what_it_is() {
-    for path in ["src", "tests", "benches", "examples"].into_iter().flat_map(|folder| sources(&root().join(folder))) {
-        assert!(fs::read_to_string(&path).unwrap().starts_with("//!"), "{path:?} does not begin with //!");
+fn every_source_begins_with_a_module_comment() {
+    for path in ["src", "tests", "benches", "examples"].into_iter().flat_map(|dir| sources(&root().join(dir))) {
+        assert!(fs::read_to_string(&path).unwrap().starts_with("//!"), "{path:?} must begin with //!");
     }
 }
 
 #[test]
-fn every_script_says_what_it_is_and_ends_at_the_first_error() {
+fn scripts_have_a_header_and_stop_at_the_first_error() {
     for entry in fs::read_dir(root().join("scripts")).unwrap() {
         let path = entry.unwrap().path();
-        // The modules of a script.
+        // Directories hold the modules of a script.
         if path.is_dir() {
             continue;
         }
@@ -219,34 +223,35 @@ fn every_script_says_what_it_is_and_ends_at_the_first_error() {
         let (first, second) = (text.lines().next().unwrap(), text.lines().nth(1).unwrap());
         match first {
             "#!/usr/bin/env bash" => {
-                assert!(second.starts_with("# "), "{path:?} does not say what it is");
-                assert!(text.contains("\nset -euo pipefail\n"), "{path:?} goes on after an error");
+                assert!(second.starts_with("# "), "{path:?} needs a comment on its second line");
+                assert!(text.contains("\nset -euo pipefail\n"), "{path:?} does not stop at the first error");
             }
-            // In Python an error ends it anyway.
-            "#!/usr/bin/env python3" => assert!(second.starts_with("\"\"\""), "{path:?} does not say what it is"),
-            other => panic!("{path:?} begins with {other}"),
+            // Python stops at an uncaught exception.
+            "#!/usr/bin/env python3" => {
+                assert!(second.starts_with("\"\"\""), "{path:?} needs a docstring on its second line")
+            }
+            other => panic!("{path:?} has an unknown first line: {other}"),
         }
-        assert!(fs::metadata(&path).unwrap().permissions().mode() & 0o111 == 0o111, "{path:?} cannot be run");
+        assert!(fs::metadata(&path).unwrap().permissions().mode() & 0o111 == 0o111, "{path:?} is not executable");
     }
 }
 
 #[test]
-fn no_test_file_is_forgotten() {
-    let files: BTreeSet<PathBuf> = sources(&root().join("tests")).into_iter().collect();
-    for path in files.iter().filter(|path| !path.ends_with("main.rs")) {
+fn every_test_file_is_a_module() {
+    for path in sources(&root().join("tests")).iter().filter(|path| !path.ends_with("main.rs")) {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let folder = path.parent().unwrap();
-        let parent = if folder == root().join("tests") { folder.join("main.rs") } else { folder.with_extension("rs") };
+        let dir = path.parent().unwrap();
+        let parent = if dir == root().join("tests") { dir.join("main.rs") } else { dir.with_extension("rs") };
         let text = fs::read_to_string(&parent).unwrap_or_else(|_| panic!("{path:?} has no parent module"));
-        assert!(text.contains(&format!("mod {name};")), "{path:?} is not in {parent:?}");
+        assert!(text.contains(&format!("mod {name};")), "{parent:?} does not declare {path:?}");
     }
 }
 
 #[test]
 fn only_the_disk_store_and_the_disk_cache_touch_a_file_system() {
     for path in sources(&root().join("src")) {
-        let here = layer(&path).unwrap_or_default();
-        if matches!(here.as_str(), "store" | "cli" | "") || path.ends_with("cache/disk.rs") {
+        let module = layer(&path).unwrap_or_default();
+        if matches!(module.as_str(), "store" | "cli" | "") || path.ends_with("cache/disk.rs") {
             continue;
         }
         let text = without_tests(&path);
@@ -270,34 +275,61 @@ fn no_key_hashes_debug_output() {
     }
 }
 
-/// The name of the test that stands for a sentence.
+/// Returns the test name that equals `sentence`.
 fn test_name(sentence: &str) -> String {
     let words = sentence.replace('\'', "").to_lowercase();
     words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_")
 }
 
-#[test]
-fn every_promise_has_a_test_named_after_it() {
-    // By name, since two may have one, as of grep and of search.
-    let mut tests: BTreeMap<String, usize> = BTreeMap::new();
-    for path in sources(&root().join("src")).into_iter().chain(sources(&root().join("tests"))) {
-        let text = fs::read_to_string(&path).unwrap();
-        for found in text.split("#[test]").skip(1) {
-            let Some(name) = found.split("fn ").nth(1).and_then(|rest| rest.split('(').next()) else { continue };
-            let is_run = !found.split("fn ").next().unwrap().contains("#[ignore");
-            *tests.entry(name.to_owned()).or_default() += usize::from(is_run);
+/// Returns the sentence that the doc comment at the end of `before` quotes with `Promise:`.
+///
+/// The quote ends at an empty line of the comment.
+fn quoted_promise(before: &str) -> Option<String> {
+    let mut comment: Vec<&str> = Vec::new();
+    for line in before.lines().rev().map(str::trim_start).skip_while(|line| line.is_empty()) {
+        match line.strip_prefix("///") {
+            Some(words) => comment.push(words.trim()),
+            None if line.starts_with("#[") => {}
+            None => break,
         }
     }
+    comment.reverse();
+    let start = comment.iter().position(|line| line.starts_with("Promise: "))?;
+    let quote: Vec<&str> = comment[start..].iter().copied().take_while(|line| !line.is_empty()).collect();
+    Some(quote.join(" ")["Promise: ".len()..].to_owned())
+}
+
+/// A test covers a promise if its doc comment quotes the bullet or if its name equals the bullet.
+#[test]
+fn every_promise_has_a_test() {
     let text = fs::read_to_string(root().join("docs/SEMANTICS.md")).unwrap();
     let promises: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("- ")).collect();
-    assert!(promises.len() > 50, "only {} promises were found", promises.len());
-    let mut is_tested = |promise: &&&str| match tests.get_mut(&test_name(promise)) {
-        Some(left @ 1..) => {
-            *left -= 1;
-            true
+    assert!(promises.len() > 50, "SEMANTICS.md has only {} promises", promises.len());
+    let distinct: BTreeSet<&str> = promises.iter().copied().collect();
+    assert_eq!(distinct.len(), promises.len(), "SEMANTICS.md states a promise twice");
+
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    let mut quotes: BTreeSet<String> = BTreeSet::new();
+    for path in sources(&root().join("src")).into_iter().chain(sources(&root().join("tests"))) {
+        let text = fs::read_to_string(&path).unwrap();
+        let parts: Vec<&str> = text.split("#[test]").collect();
+        for pair in parts.windows(2) {
+            let [before, after] = pair else { unreachable!("windows of two") };
+            let Some((attributes, signature)) = after.split_once("fn ") else { continue };
+            let Some((name, _)) = signature.split_once('(') else { continue };
+            let quote = quoted_promise(before);
+            if let Some(quote) = &quote {
+                assert!(distinct.contains(quote.as_str()), "{path:?}: {name} quotes no promise: {quote}");
+            }
+            if !attributes.contains("#[ignore") {
+                names.insert(name.to_owned());
+                quotes.extend(quote);
+            }
         }
-        _ => false,
-    };
-    let untested: Vec<&&str> = promises.iter().filter(|promise| !is_tested(promise)).collect();
-    assert!(untested.is_empty(), "promises without a test of their name: {untested:#?}");
+    }
+    let untested: Vec<&str> = promises
+        .into_iter()
+        .filter(|promise| !quotes.contains(*promise) && !names.contains(&test_name(promise)))
+        .collect();
+    assert!(untested.is_empty(), "these promises have no test: {untested:#?}");
 }

@@ -1,9 +1,9 @@
-//! The least that a user-space file system can do: it reads a directory into memory once and serves
-//! it, with the library, thread count and cache lifetimes of a swarmletfs mount.
+//! Minimal FUSE file system as a lower bound for benchmarks. It reads a directory into memory once
+//! and serves it with the library, thread count and cache lifetimes of a swarmletfs mount.
 //!
-//! It never reads the disk again, checks no permissions and sees no change. scripts/bench compares it
-//! with the others: this time belongs to the kernel and the library, and any further time of a mount
-//! is swarmletfs itself.
+//! It never reads the disk again, checks no permissions and sees no change. scripts/bench compares
+//! it with swarmletfs: the time of this program is the cost of the kernel and the library, and the
+//! difference is the cost of swarmletfs.
 //!
 //! Usage: `floor FOLDER MOUNTPOINT`. It ends when it is unmounted.
 
@@ -21,19 +21,19 @@ use fuser::{
     ReplyOpen, Request, Session,
 };
 
-/// How long the kernel may believe what it is told.
+/// Lifetime of entries and attributes in the kernel's cache.
 const TTL: Duration = Duration::from_secs(1);
-/// How many threads read from the kernel.
+/// Number of threads that serve requests.
 const THREADS: usize = 4;
 
-/// A file or folder. Its inode number is its place in [`Floor`], from 1.
+/// File or directory. Its inode number is its index in [`Floor`] plus 1.
 struct Node {
     attr: FileAttr,
-    inside: BTreeMap<OsString, u64>,
+    children: BTreeMap<OsString, u64>,
     bytes: Vec<u8>,
 }
 
-/// All files and folders, the root first.
+/// All files and directories, the root first.
 struct Floor(Vec<Node>);
 
 fn main() -> anyhow::Result<()> {
@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<()> {
         .try_into()
         .or_else(|_| bail!("give a folder and a mountpoint: floor FOLDER MOUNTPOINT"))?;
     let mut floor = Floor(Vec::new());
-    floor.take_in(Path::new(&folder)).with_context(|| format!("cannot read {}", folder.display()))?;
+    floor.read_tree(Path::new(&folder)).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut config = Config::default();
     config.mount_options = vec![MountOption::RO, MountOption::DefaultPermissions, MountOption::FSName("floor".into())];
     config.n_threads = Some(THREADS);
@@ -51,31 +51,33 @@ fn main() -> anyhow::Result<()> {
 }
 
 impl Floor {
-    /// Reads what lies at `path`, with all in it, and gives its number.
-    fn take_in(&mut self, path: &Path) -> anyhow::Result<u64> {
+    /// Reads the file or directory tree at `path` and returns its inode number.
+    fn read_tree(&mut self, path: &Path) -> anyhow::Result<u64> {
         let meta = fs::symlink_metadata(path)?;
-        let at = self.0.len();
-        let number = at as u64 + 1;
+        let index = self.0.len();
+        let number = index as u64 + 1;
         let bytes = if meta.is_file() { fs::read(path)? } else { Vec::new() };
-        self.0.push(Node { attr: attr(number, &meta)?, inside: BTreeMap::new(), bytes });
+        self.0.push(Node { attr: attr(number, &meta)?, children: BTreeMap::new(), bytes });
         if meta.is_dir() {
-            let mut inside = BTreeMap::new();
+            let mut children = BTreeMap::new();
             for entry in fs::read_dir(path)? {
                 let entry = entry?;
-                inside.insert(entry.file_name(), self.take_in(&entry.path())?);
+                children.insert(entry.file_name(), self.read_tree(&entry.path())?);
             }
-            if let Some(node) = self.0.get_mut(at) {
-                node.inside = inside;
+            if let Some(node) = self.0.get_mut(index) {
+                node.children = children;
             }
         }
         Ok(number)
     }
 
+    /// Returns the node with an inode number.
     fn node(&self, ino: INodeNo) -> Option<&Node> {
         self.0.get(usize::try_from(ino.0).ok()?.checked_sub(1)?)
     }
 }
 
+/// Converts the metadata of a file on disk.
 fn attr(number: u64, meta: &fs::Metadata) -> anyhow::Result<FileAttr> {
     let modified = meta.modified()?;
     Ok(FileAttr {
@@ -99,13 +101,13 @@ fn attr(number: u64, meta: &fs::Metadata) -> anyhow::Result<FileAttr> {
 
 impl Filesystem for Floor {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Every kernel that scripts/bench runs on offers it.
+        // All kernels on which scripts/bench runs support it.
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         Ok(())
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.node(parent).and_then(|parent| parent.inside.get(name));
+        let found = self.node(parent).and_then(|parent| parent.children.get(name));
         match found.and_then(|number| self.node(INodeNo(*number))) {
             Some(node) => reply.entry(&TTL, &node.attr, Generation(0)),
             None => reply.error(Errno::ENOENT),
@@ -148,14 +150,14 @@ impl Filesystem for Floor {
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let Some(folder) = self.node(ino) else { return reply.error(Errno::ENOENT) };
+        let Some(dir) = self.node(ino) else { return reply.error(Errno::ENOENT) };
         let dots = [".", ".."].map(|name| (ino, FileType::Directory, OsStr::new(name)));
-        let inside = folder.inside.iter().filter_map(|(name, number)| {
+        let children = dir.children.iter().filter_map(|(name, number)| {
             let node = self.node(INodeNo(*number))?;
             Some((node.attr.ino, node.attr.kind, name.as_os_str()))
         });
-        let from = usize::try_from(offset).unwrap_or(usize::MAX);
-        for (next, (number, kind, name)) in (1..).zip(dots.into_iter().chain(inside)).skip(from) {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        for (next, (number, kind, name)) in (1..).zip(dots.into_iter().chain(children)).skip(start) {
             if reply.add(number, next, kind, name) {
                 break;
             }

@@ -18,30 +18,30 @@ use crate::swarm::{Part, Swarm, version_in};
 use crate::tally::{Kind, Tally};
 use crate::weather::{Weather, name};
 
-/// What is in a worker's folder in the store.
+/// Names in a worker's directory in the store.
 const OWN: [&str; 5] = ["metadata.json", "task.txt", "result.txt", "thread.jsonl", "tool_calls"];
-/// The generated files of a worker, a run and the swarm.
+/// Generated files of a worker, a run and the swarm.
 const GENERATED: [&str; 3] = ["evidence.txt", "index.json", "summary"];
-/// Who was refused waits so long before the next operation.
+/// Pause of a client after an error.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What a client is doing, for those who watch over it.
+/// Current operation of a client, for the watchdog.
 #[derive(Default)]
 pub(crate) struct Pulse(Mutex<Option<(Instant, PathBuf)>>);
 
 impl Pulse {
-    /// What the client has been waiting for longer than `limit`.
-    pub(crate) fn longer_than(&self, limit: Duration) -> Option<PathBuf> {
-        let doing = self.0.lock();
-        doing.as_ref().filter(|(since, _)| since.elapsed() > limit).map(|(_, path)| path.clone())
+    /// Returns the path of the operation if it takes longer than `limit`.
+    pub(crate) fn hanging_path(&self, limit: Duration) -> Option<PathBuf> {
+        let operation = self.0.lock();
+        operation.as_ref().filter(|(since, _)| since.elapsed() > limit).map(|(_, path)| path.clone())
     }
 
-    fn set(&self, doing: Option<(Instant, PathBuf)>) {
-        *self.0.lock() = doing;
+    fn set(&self, operation: Option<(Instant, PathBuf)>) {
+        *self.0.lock() = operation;
     }
 }
 
-/// A reader.
+/// Reader of a mount or a store.
 pub(crate) struct Client {
     swarm: Swarm,
     mount: PathBuf,
@@ -57,12 +57,13 @@ impl Client {
         Client { swarm, mount: mount.to_path_buf(), rng, pulse, weather, tally: Tally::default() }
     }
 
-    /// Does one thing: of a hundred 60 lookups and stats, 25 reads of an own file, 10 listings, 5 generated files.
-    pub(crate) fn turn(&mut self) {
+    /// Runs a random operation: 60 % lookups and stats, 25 % reads of own files, 10 % listings, and
+    /// 5 % reads of generated files.
+    pub(crate) fn run_operation(&mut self) {
         let worker = self.rng.usize(..self.swarm.workers);
         let folder = self.folder(worker);
         match self.rng.u8(..100) {
-            of @ 0..85 => self.of_own(&folder, worker, of),
+            dice @ 0..85 => self.use_own_file(&folder, worker, dice),
             85..94 => self.list(&folder, OWN.iter().chain(&GENERATED).map(|name| (*name).into()).collect()),
             94 => {
                 let ids = (0..self.swarm.workers).map(|worker| self.swarm.id(worker));
@@ -71,19 +72,19 @@ impl Client {
                     ids.chain(["index.json".into(), "index.json.own".into()]).collect(),
                 );
             }
-            // The swarm's own files are asked for now and then.
-            _ if self.rng.u8(..20) == 0 => self.generated(&self.mount.clone(), None),
-            _ => self.generated(&folder, Some(worker)),
+            // Files about the whole swarm are read rarely.
+            _ if self.rng.u8(..20) == 0 => self.read_generated(&self.mount.clone(), None),
+            _ => self.read_generated(&folder, Some(worker)),
         }
     }
 
-    /// Does one thing that can be done wherever a worker's own files are, in the same proportions: in a listing there may
-    /// be more.
-    pub(crate) fn turn_of_own(&mut self) {
+    /// Runs a random operation on own files, which works in any copy of the store. The proportions
+    /// are those of [`Client::run_operation`]. A listing may contain further names.
+    pub(crate) fn run_own_operation(&mut self) {
         let worker = self.rng.usize(..self.swarm.workers);
         let folder = self.folder(worker);
         match self.rng.u8(..95) {
-            of @ 0..85 => self.of_own(&folder, worker, of),
+            dice @ 0..85 => self.use_own_file(&folder, worker, dice),
             _ => self.operation(Kind::List, &folder, names, |names| {
                 match OWN.iter().find(|own| !names.iter().any(|name| name == *own)) {
                     Some(missing) => Err(format!("{missing} is missing")),
@@ -93,18 +94,19 @@ impl Client {
         }
     }
 
+    /// Returns the directory of a worker.
     fn folder(&self, worker: usize) -> PathBuf {
         self.mount.join("workers").join(self.swarm.id(worker))
     }
 
-    /// Of 85, 60 lookups and stats, and 25 reads.
-    fn of_own(&mut self, folder: &Path, worker: usize, of: u8) {
+    /// Runs a lookup or stat if `dice` is below 60, and a read otherwise; `dice` is below 85.
+    fn use_own_file(&mut self, folder: &Path, worker: usize, dice: u8) {
         let parts: Vec<Part> = self.swarm.parts().collect();
         let part = self.rng.choice(parts).unwrap_or(Part::Metadata);
-        match of {
+        match dice {
             0..30 => self.stat(folder, true),
             30..60 => self.stat(&folder.join(part.path()), false),
-            _ => self.own(&folder.join(part.path()), worker, part),
+            _ => self.read_own(&folder.join(part.path()), worker, part),
         }
     }
 
@@ -119,15 +121,15 @@ impl Client {
         );
     }
 
-    fn own(&mut self, path: &Path, worker: usize, part: Part) {
+    fn read_own(&mut self, path: &Path, worker: usize, part: Part) {
         let swarm = self.swarm;
-        let as_on_disk = part == Part::Thread || (part == Part::Metadata && is_torn(worker));
+        let may_change_while_open = part == Part::Thread || (part == Part::Metadata && is_torn(worker));
         self.operation(Kind::Own, path, read, |(size, bytes)| {
-            if !as_on_disk {
+            if !may_change_while_open {
                 same_size(*size, bytes)?;
             }
-            // What is rewritten in place may be read in pieces, as on disk.
-            if part == Part::Metadata && as_on_disk { Ok(()) } else { swarm.check(worker, part, bytes) }
+            // A read of a file that is rewritten in place may be torn, as on disk.
+            if part == Part::Metadata && may_change_while_open { Ok(()) } else { swarm.check(worker, part, bytes) }
         });
     }
 
@@ -138,12 +140,12 @@ impl Client {
             if found.len() == names.len() && differs.is_empty() {
                 Ok(())
             } else {
-                Err(format!("{} names, {} expected, among those that differ {differs:?}", names.len(), expected.len()))
+                Err(format!("{} names instead of {}; differences include {differs:?}", names.len(), expected.len()))
             }
         });
     }
 
-    fn generated(&mut self, folder: &Path, worker: Option<usize>) {
+    fn read_generated(&mut self, folder: &Path, worker: Option<usize>) {
         let swarm = self.swarm;
         let file = self.rng.choice(GENERATED).unwrap_or_default();
         self.operation(Kind::Generated, &folder.join(file), read, |(size, bytes)| {
@@ -157,22 +159,22 @@ impl Client {
         });
     }
 
-    /// Does something to a path and judges the answer, which is not part of its time.
+    /// Runs an operation on a path and checks its result. The time of the check does not count.
     fn operation<T>(
         &mut self,
         kind: Kind,
         path: &Path,
-        act: impl FnOnce(&Path) -> io::Result<T>,
-        judge: impl FnOnce(&T) -> Result<(), String>,
+        run: impl FnOnce(&Path) -> io::Result<T>,
+        check: impl FnOnce(&T) -> Result<(), String>,
     ) {
         let began = Instant::now();
         self.pulse.set(Some((began, path.to_path_buf())));
-        let answer = act(path);
+        let result = run(path);
         let took = began.elapsed();
         self.pulse.set(None);
-        match answer {
-            Ok(answer) => match judge(&answer) {
-                Ok(()) => self.tally.well(kind, took),
+        match result {
+            Ok(value) => match check(&value) {
+                Ok(()) => self.tally.ok(kind, took),
                 Err(why) => self.tally.wrong(format!("{}: {why}", path.display())),
             },
             Err(error) => {
@@ -188,7 +190,7 @@ impl Client {
     }
 }
 
-/// The size that fstat tells, and all bytes of the file.
+/// Returns the size from fstat and all bytes of a file.
 fn read(path: &Path) -> io::Result<(u64, Vec<u8>)> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
@@ -197,19 +199,22 @@ fn read(path: &Path) -> io::Result<(u64, Vec<u8>)> {
     Ok((size, bytes))
 }
 
+/// Returns the names in a directory.
 fn names(path: &Path) -> io::Result<Vec<String>> {
     fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-fn same_size(told: u64, bytes: &[u8]) -> Result<(), String> {
-    if told == bytes.len() as u64 {
+/// Checks that the size from fstat is the number of bytes read.
+fn same_size(size: u64, bytes: &[u8]) -> Result<(), String> {
+    if size == bytes.len() as u64 {
         Ok(())
     } else {
-        Err(format!("fstat tells {told} bytes, and {} are read", bytes.len()))
+        Err(format!("fstat reports {size} bytes, but {} were read", bytes.len()))
     }
 }
 
-/// Checks index.json of a worker or of the swarm: whole, about whom it should be, and of one version.
+/// Checks the index.json of a worker or of the swarm: it is complete, about the right workers, and
+/// of one version.
 fn check_index(swarm: Swarm, worker: Option<usize>, bytes: &[u8]) -> Result<(), String> {
     let index: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
     let Some(worker) = worker else {
@@ -218,11 +223,11 @@ fn check_index(swarm: Swarm, worker: Option<usize>, bytes: &[u8]) -> Result<(), 
     };
     let text = |key: &str| index.get(key).and_then(Value::as_str).unwrap_or_default();
     if text("id") != swarm.id(worker) {
-        return Err(format!("it is about {}", text("id")));
+        return Err(format!("it describes {}", text("id")));
     }
     let [first, second] = ["task_type", "summary"].map(|key| version_in(text(key).as_bytes()));
     match first {
         Some(_) if first == second => Ok(()),
-        _ => Err(format!("its task_type is of version {first:?} and its summary of {second:?}")),
+        _ => Err(format!("task_type has version {first:?}, but summary has version {second:?}")),
     }
 }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-/// How often a sample is taken.
-const EVERY: Duration = Duration::from_secs(2);
-/// What happens before counts as warming up, if the run is not shorter than twice that.
-const WARM: Duration = Duration::from_secs(300);
+/// Interval between samples.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Duration of the warm-up; at most half of the run.
+const WARM_UP: Duration = Duration::from_secs(300);
 
-/// A process that is watched.
+/// Monitored process.
 pub(crate) struct Daemon {
     pid: u32,
     begun: Instant,
@@ -20,9 +20,9 @@ pub(crate) struct Daemon {
 
 #[derive(Clone, Copy)]
 struct Sample {
-    /// Since the beginning, in seconds.
+    /// Time since the start, in seconds.
     at: f64,
-    /// Resident, in MiB.
+    /// Resident memory, in MiB.
     resident: f64,
     descriptors: u64,
     threads: u64,
@@ -33,10 +33,10 @@ impl Daemon {
         Daemon { pid, begun: Instant::now(), samples: Vec::new() }
     }
 
-    /// Takes a sample if it is time.
+    /// Takes a sample if the last one is older than [`INTERVAL`].
     pub(crate) fn sample(&mut self) -> anyhow::Result<()> {
         let at = self.begun.elapsed().as_secs_f64();
-        if self.samples.last().is_some_and(|last| at - last.at < EVERY.as_secs_f64()) {
+        if self.samples.last().is_some_and(|last| at - last.at < INTERVAL.as_secs_f64()) {
             return Ok(());
         }
         let (resident, threads) = (self.status("VmRSS:")?, self.status("Threads:")?);
@@ -45,7 +45,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// A number from /proc/PID/status; memory is in KiB there.
+    /// Reads a number from /proc/PID/status, where memory is in KiB.
     fn status(&self, key: &str) -> anyhow::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).context("the mount's process is gone")?;
         let value =
@@ -53,10 +53,10 @@ impl Daemon {
         value.with_context(|| format!("/proc/{}/status has no {key}", self.pid))?.parse().context("not a number")
     }
 
-    /// What was used after the warm-up, and how memory went on from there.
+    /// Describes the resources used after the warm-up, and the growth of memory.
     pub(crate) fn report(&self) -> String {
         let end = self.samples.last().map_or(0.0, |last| last.at);
-        let warm = WARM.as_secs_f64().min(end / 2.0);
+        let warm = WARM_UP.as_secs_f64().min(end / 2.0);
         let after: Vec<Sample> = self.samples.iter().copied().filter(|sample| sample.at >= warm).collect();
         let resident = after.iter().map(|sample| sample.resident);
         let (least, most) = resident.fold((f64::MAX, 0.0_f64), |(least, most), one| (least.min(one), most.max(one)));
@@ -71,14 +71,15 @@ impl Daemon {
     }
 }
 
+/// Returns the smallest and the largest value.
 fn range(values: impl Iterator<Item = u64> + Clone) -> RangeInclusive<u64> {
     values.clone().min().unwrap_or(0)..=values.max().unwrap_or(0)
 }
 
-/// The slope of the line through the samples of memory that fits best, in MiB a second.
+/// Returns the growth of memory in MiB per second, by linear regression over the samples.
 fn slope(samples: &[Sample]) -> f64 {
     let count = samples.len() as f64;
-    let mean = |of: fn(&Sample) -> f64| samples.iter().map(of).sum::<f64>() / count;
+    let mean = |value: fn(&Sample) -> f64| samples.iter().map(value).sum::<f64>() / count;
     let (at, resident) = (mean(|sample| sample.at), mean(|sample| sample.resident));
     let rise: f64 = samples.iter().map(|sample| (sample.at - at) * (sample.resident - resident)).sum();
     let run: f64 = samples.iter().map(|sample| (sample.at - at).powi(2)).sum();

@@ -13,24 +13,25 @@ use fastrand::Rng;
 
 use crate::swarm::{Part, Swarm};
 
-/// A new version is written under this name first, where no worker's folder shows it.
-const FRESH: &str = "fresh.tmp";
+/// Temporary name of a new version, outside every worker's directory.
+const TEMPORARY: &str = "fresh.tmp";
 
-/// Whether the worker's metadata is rewritten in place, so that a reader may find half of it.
+/// Returns true if the worker's metadata is rewritten in place, so that a read may be torn.
 pub(crate) fn is_torn(worker: usize) -> bool {
     worker.is_multiple_of(2)
 }
 
-/// Makes so many changes a second to running workers until `done`, and returns how many there were. Metadata, result
-/// or an output is replaced by a rename, a thread grows, and some workers' metadata is rewritten in place, piece by
-/// piece.
-pub(crate) fn change(swarm: Swarm, store: &Path, each_second: u32, done: &AtomicBool) -> anyhow::Result<u64> {
+/// Changes running workers at the given rate until `done`, and returns the number of changes.
+///
+/// A change replaces metadata, a result or an output by a rename, or appends to a thread. The
+/// metadata of some workers is rewritten in place, chunk by chunk.
+pub(crate) fn change(swarm: Swarm, store: &Path, per_second: u32, done: &AtomicBool) -> anyhow::Result<u64> {
     let mut rng = Rng::with_seed(swarm.seed);
     let running: Vec<usize> = (0..swarm.workers).filter(|worker| swarm.is_running(*worker)).collect();
     let begun = Instant::now();
     let mut changes = 0;
     while !done.load(Ordering::Relaxed) {
-        let due = begun.elapsed().as_secs_f64() * f64::from(each_second);
+        let due = begun.elapsed().as_secs_f64() * f64::from(per_second);
         let Some(worker) = rng.choice(&running).copied().filter(|_| (changes as f64) < due) else {
             thread::sleep(Duration::from_millis(2));
             continue;
@@ -45,37 +46,38 @@ pub(crate) fn change(swarm: Swarm, store: &Path, each_second: u32, done: &Atomic
             _ => Part::Call(rng.usize(1..=swarm.calls)),
         };
         let path = folder.join(part.path());
-        let done = match part {
+        let result = match part {
             Part::Thread => append(&path, &swarm.next_message(worker, &fs::read(&path)?)),
-            Part::Metadata if is_torn(worker) => in_pieces(&path, &swarm.bytes(worker, part, changes), &mut rng),
-            _ => replace(&store.join(FRESH), &path, &swarm.bytes(worker, part, changes)),
+            Part::Metadata if is_torn(worker) => write_in_chunks(&path, &swarm.bytes(worker, part, changes), &mut rng),
+            _ => replace(&store.join(TEMPORARY), &path, &swarm.bytes(worker, part, changes)),
         };
-        done.with_context(|| format!("cannot change {}", path.display()))?;
+        result.with_context(|| format!("cannot change {}", path.display()))?;
     }
     Ok(changes)
 }
 
-fn replace(fresh: &Path, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    fs::write(fresh, bytes)?;
-    Ok(fs::rename(fresh, path)?)
+/// Replaces a file by a rename.
+fn replace(temporary: &Path, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    fs::write(temporary, bytes)?;
+    Ok(fs::rename(temporary, path)?)
 }
 
 fn append(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(File::options().append(true).open(path)?.write_all(bytes)?)
 }
 
-/// Truncates, then writes in up to four pieces with a little time between them.
-fn in_pieces(path: &Path, bytes: &[u8], rng: &mut Rng) -> anyhow::Result<()> {
+/// Truncates a file and writes it in up to four chunks, with a short pause after each.
+fn write_in_chunks(path: &Path, bytes: &[u8], rng: &mut Rng) -> anyhow::Result<()> {
     let mut file = File::options().write(true).truncate(true).open(path)?;
-    for piece in bytes.chunks(bytes.len() / rng.usize(1..=4) + 1) {
-        file.write_all(piece)?;
+    for chunk in bytes.chunks(bytes.len() / rng.usize(1..=4) + 1) {
+        file.write_all(chunk)?;
         thread::sleep(Duration::from_millis(rng.u64(..5)));
     }
     Ok(())
 }
 
-/// Checks that the store holds the swarm and nothing else: every file is a version of itself, and those that the
-/// writer leaves alone are as they were made, time and mode included.
+/// Checks that the store holds the swarm and nothing else. Every file must be a version of itself,
+/// and files that the writer does not change must have their original content and mtime.
 pub(crate) fn verify(swarm: Swarm, store: &Path) -> anyhow::Result<()> {
     let mut expected = BTreeSet::from([PathBuf::from("workers/index.json")]);
     for worker in 0..swarm.workers {
@@ -83,24 +85,25 @@ pub(crate) fn verify(swarm: Swarm, store: &Path) -> anyhow::Result<()> {
             let path = Path::new("workers").join(swarm.id(worker)).join(part.path());
             let file = store.join(&path);
             let shown = file.display();
-            let bytes = fs::read(&file).with_context(|| format!("{shown} is lost"))?;
+            let bytes = fs::read(&file).with_context(|| format!("cannot read {shown}"))?;
             swarm.check(worker, part, &bytes).map_err(|why| anyhow::anyhow!("{shown}: {why}"))?;
             if !swarm.is_running(worker) {
-                ensure!(bytes == swarm.bytes(worker, part, 0), "{shown} was changed");
+                ensure!(bytes == swarm.bytes(worker, part, 0), "the content of {shown} has changed");
                 let modified = fs::metadata(&file)?.modified()?;
-                ensure!(modified == swarm.made(worker, part), "the time of {shown} was changed");
+                ensure!(modified == swarm.made(worker, part), "the mtime of {shown} has changed");
             }
             expected.insert(path);
         }
     }
     let mut found = BTreeSet::new();
     files(store, Path::new(""), &mut found)?;
-    let other: Vec<&PathBuf> = found.symmetric_difference(&expected).collect();
-    ensure!(other.is_empty(), "not as it was made: {other:?}");
-    println!("the store is as it was made, but for what the writer changed: {} files", found.len());
+    let differences: Vec<&PathBuf> = found.symmetric_difference(&expected).collect();
+    ensure!(differences.is_empty(), "files are missing or unexpected: {differences:?}");
+    println!("the store has only the changes of the writer: {} files", found.len());
     Ok(())
 }
 
+/// Adds the files under `folder` to `found`.
 fn files(store: &Path, folder: &Path, found: &mut BTreeSet<PathBuf>) -> anyhow::Result<()> {
     for entry in fs::read_dir(store.join(folder))? {
         let entry = entry?;

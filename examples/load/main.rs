@@ -1,10 +1,10 @@
-//! The load of scripts/bench, scripts/soak and scripts/chaos: a made-up swarm on disk, a writer that
-//! keeps changing it, and clients that read it through a mount and check every answer.
+//! Load generator of scripts/bench, scripts/soak and scripts/chaos: a generated swarm on disk, a
+//! writer that changes it, and clients that read it through a mount and check every answer.
 //!
-//! It knows the program only through the kernel. A run begins in calm weather, in which every answer
-//! must be correct. Lines on stdin change that: `storm ERRNO…` allows these errors, and `calm` forbids
-//! them again. Each line is echoed on stdout once it is in force. The end of stdin, or `--seconds`,
-//! ends the run.
+//! It uses the mount only through system calls. A run starts in calm weather, in which every answer
+//! must be correct. Lines on stdin change the weather: `storm ERRNO…` allows the given errors, and
+//! `calm` forbids errors again. Each line is echoed on stdout when it takes effect. The run ends at
+//! the end of stdin or after `--seconds`.
 
 mod client;
 mod daemon;
@@ -33,39 +33,40 @@ use swarm::Swarm;
 use tally::Tally;
 use weather::Weather;
 
-/// An operation that takes longer hangs.
-const HANGS: Duration = Duration::from_secs(10);
-/// How often it is looked whether one hangs.
-const LOOKS: Duration = Duration::from_millis(100);
+/// Time limit for an operation.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval of the check for operations that exceed [`TIMEOUT`].
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The load on a mounted swarm.
+/// Generates, reads and verifies a swarm.
 #[derive(Parser)]
-enum Asked {
-    /// Makes a swarm in the folder STORE.
+enum Command {
+    /// Generate a swarm in the directory STORE.
     Make {
         store: PathBuf,
         #[command(flatten)]
         shape: Shape,
     },
-    /// Checks that STORE is as it was made, but for what the writer changed.
+    /// Check that STORE has no changes except those of the writer.
     Verify {
         store: PathBuf,
         #[command(flatten)]
         shape: Shape,
     },
-    /// Reads workers' own files at FOLDER, the store or whatever shows it, and tells how many seconds that took.
+    /// Read workers' own files in FOLDER, a store or a mount of it, and print the duration in
+    /// seconds.
     Read {
         folder: PathBuf,
         #[command(flatten)]
         shape: Shape,
-        /// How many clients read at once.
+        /// Number of simultaneous clients.
         #[arg(long, default_value_t = 64)]
         clients: u64,
-        /// How many things each of them does.
+        /// Number of operations of each client.
         #[arg(long, default_value_t = 500)]
         turns: u64,
     },
-    /// Reads the swarm at STORE through MOUNT, and changes it meanwhile.
+    /// Read the swarm in STORE through MOUNT, and change it at the same time.
     Run {
         store: PathBuf,
         mount: PathBuf,
@@ -78,32 +79,32 @@ enum Asked {
 
 #[derive(Args)]
 struct Shape {
-    /// How many workers the swarm has.
+    /// Number of workers.
     #[arg(long, default_value_t = 1_000)]
     workers: usize,
-    /// How many tool calls a worker made; it has four files more.
+    /// Number of tool calls of each worker, which also has four other files.
     #[arg(long, default_value_t = 16)]
     calls: usize,
-    /// How long an output is, in bytes.
+    /// Size of an output, in bytes.
     #[arg(long, default_value_t = 4_096)]
     bytes: usize,
-    /// What all that is random follows from.
+    /// Seed of the random number generators.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 #[derive(Args)]
 struct Load {
-    /// How many clients read at once.
+    /// Number of simultaneous clients.
     #[arg(long, default_value_t = 64)]
     clients: u64,
-    /// How many changes are made a second.
+    /// Number of changes per second.
     #[arg(long, default_value_t = 50)]
     changes: u32,
-    /// How long it lasts; else until the end of stdin.
+    /// Duration in seconds; without it, the run ends with stdin.
     #[arg(long)]
     seconds: Option<u64>,
-    /// The process that serves the mount, to watch what it uses.
+    /// Process that serves the mount, to report its memory, descriptors and threads.
     #[arg(long)]
     pid: Option<u32>,
 }
@@ -116,7 +117,7 @@ impl From<Shape> for Swarm {
 }
 
 fn main() -> ExitCode {
-    match act(Asked::parse()) {
+    match execute(Command::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("load: {error:#}");
@@ -125,26 +126,27 @@ fn main() -> ExitCode {
     }
 }
 
-fn act(asked: Asked) -> anyhow::Result<()> {
-    match asked {
-        Asked::Make { store, shape } => Swarm::from(shape).make(&store).context("cannot make the swarm"),
-        Asked::Verify { store, shape } => disk::verify(shape.into(), &store),
-        Asked::Read { folder, shape, clients, turns } => read(shape.into(), &folder, clients, turns),
-        Asked::Run { store, mount, shape, load } => {
+fn execute(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Make { store, shape } => Swarm::from(shape).make(&store).context("cannot make the swarm"),
+        Command::Verify { store, shape } => disk::verify(shape.into(), &store),
+        Command::Read { folder, shape, clients, turns } => read(shape.into(), &folder, clients, turns),
+        Command::Run { store, mount, shape, load } => {
             let mount = std::path::absolute(mount)?;
-            // From within, the store is found also while somebody has renamed its folder.
-            std::env::set_current_dir(&store).with_context(|| format!("there is no store {}", store.display()))?;
+            // A relative path stays valid if scripts/chaos renames the store.
+            std::env::set_current_dir(&store).with_context(|| format!("cannot enter the store {}", store.display()))?;
             run(shape.into(), &mount, &load)
         }
     }
 }
 
+/// Runs clients on own files and prints the duration.
 fn read(swarm: Swarm, folder: &Path, clients: u64, turns: u64) -> anyhow::Result<()> {
     let begun = Instant::now();
     let clients = (0..clients).map(|number| {
         let mut client = Client::new(swarm, folder, number, Arc::default(), Arc::default());
         thread::spawn(move || {
-            (0..turns).for_each(|_| client.turn_of_own());
+            (0..turns).for_each(|_| client.run_own_operation());
             client.tally
         })
     });
@@ -161,8 +163,9 @@ fn read(swarm: Swarm, folder: &Path, clients: u64, turns: u64) -> anyhow::Result
     Ok(())
 }
 
+/// Runs a writer and clients on a mount, and prints a report.
 fn run(swarm: Swarm, mount: &Path, load: &Load) -> anyhow::Result<()> {
-    ensure!(swarm.workers > 0 && load.clients > 0, "without workers or clients there is no load");
+    ensure!(swarm.workers > 0 && load.clients > 0, "--workers and --clients must be positive");
     let (done, weather) = (Arc::new(AtomicBool::new(false)), Arc::new(Weather::default()));
     let begun = Instant::now();
     let end = load.seconds.map(|seconds| begun + Duration::from_secs(seconds));
@@ -181,7 +184,7 @@ fn run(swarm: Swarm, mount: &Path, load: &Load) -> anyhow::Result<()> {
         let done = done.clone();
         let work = move || {
             while !done.load(Ordering::Relaxed) {
-                client.turn();
+                client.run_operation();
             }
             client.tally
         };
@@ -189,10 +192,10 @@ fn run(swarm: Swarm, mount: &Path, load: &Load) -> anyhow::Result<()> {
     }
     let mut daemon = load.pid.map(Daemon::new);
     while !done.load(Ordering::Relaxed) {
-        thread::sleep(LOOKS);
-        if let Some(what) = clients.iter().find_map(|(pulse, _)| pulse.longer_than(HANGS)) {
-            // Nobody can wait for this client, nor for its process to end by itself.
-            println!("wrong: no answer within {HANGS:?}: {}", what.display());
+        thread::sleep(CHECK_INTERVAL);
+        if let Some(path) = clients.iter().find_map(|(pulse, _)| pulse.hanging_path(TIMEOUT)) {
+            // The client's thread hangs in a system call and cannot be joined.
+            println!("wrong: no answer within {TIMEOUT:?}: {}", path.display());
             std::process::exit(1);
         }
         if let Some(daemon) = &mut daemon {
@@ -226,10 +229,10 @@ fn run(swarm: Swarm, mount: &Path, load: &Load) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Follows what stdin says of the weather; its end ends the run.
+/// Applies the lines of stdin to the weather. The end of stdin ends the run.
 fn listen(weather: &Weather, done: &AtomicBool) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        match weather.turn(&line) {
+        match weather.apply(&line) {
             Ok(()) => println!("{line}"),
             Err(why) => {
                 println!("wrong: {why}");

@@ -1,4 +1,4 @@
-//! Counts the operations of the clients, with their durations and results.
+//! Counts of the clients' operations, with durations and errors.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// So many wrong answers are told in full.
-const TOLD: usize = 20;
+/// Number of wrong answers that are reported in full.
+const REPORTED_MAX: usize = 20;
 
-/// What a client does.
+/// Operation of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// lstat of a worker's folder or of one of its files.
+    /// lstat of a worker's directory or one of its files.
     Stat,
     /// open, fstat, read and close of a worker's own file.
     Own,
@@ -23,27 +23,28 @@ pub(crate) enum Kind {
     Generated,
 }
 
-/// Counts and times.
+/// Counts and durations of operations.
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// How long what went well took, in microseconds.
+    /// Durations of successful operations, in microseconds.
     times: BTreeMap<Kind, Histogram<u64>>,
-    /// What failed as it may, by the error's name.
+    /// Number of allowed errors, by name.
     pub(crate) errors: BTreeMap<String, u64>,
-    /// How much was wrong; the first few are told.
+    /// Number of wrong answers and forbidden errors.
     pub(crate) wrong: u64,
-    told: Vec<String>,
+    /// Descriptions of the first [`REPORTED_MAX`] wrong answers.
+    reported: Vec<String>,
 }
 
 impl Tally {
-    /// Counts what went well.
-    pub(crate) fn well(&mut self, kind: Kind, took: Duration) {
+    /// Counts a successful operation.
+    pub(crate) fn ok(&mut self, kind: Kind, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
-        // Two digits are enough; such a histogram grows as it has to.
+        // Two significant digits suffice; the histogram resizes itself.
         let times = match self.times.entry(kind) {
             Entry::Occupied(times) => times.into_mut(),
-            Entry::Vacant(place) => match Histogram::new(2) {
-                Ok(times) => place.insert(times),
+            Entry::Vacant(entry) => match Histogram::new(2) {
+                Ok(times) => entry.insert(times),
                 Err(error) => return self.wrong(error.to_string()),
             },
         };
@@ -52,15 +53,15 @@ impl Tally {
         }
     }
 
-    /// Counts what was wrong.
-    pub(crate) fn wrong(&mut self, what: String) {
+    /// Counts a wrong answer.
+    pub(crate) fn wrong(&mut self, description: String) {
         self.wrong += 1;
-        if self.told.len() < TOLD {
-            self.told.push(what);
+        if self.reported.len() < REPORTED_MAX {
+            self.reported.push(description);
         }
     }
 
-    /// Adds another client's.
+    /// Adds the counts of another client.
     pub(crate) fn add(&mut self, other: Tally) -> anyhow::Result<()> {
         for (kind, times) in other.times {
             match self.times.get_mut(&kind) {
@@ -72,18 +73,18 @@ impl Tally {
             *self.errors.entry(name).or_default() += count;
         }
         self.wrong += other.wrong;
-        self.told.extend(other.told);
+        self.reported.extend(other.reported);
         Ok(())
     }
 
-    /// All of it, for people.
+    /// Renders the counts and durations as a table.
     pub(crate) fn table(&self, took: Duration) -> String {
         let mut out = String::new();
         // Writing to a String does not fail.
         let _ = writeln!(
             out,
             "{:<10} {:>10} {:>10} {:>10} {:>10} {:>10}",
-            "", "well", "a second", "p50 ms", "p99 ms", "p100 ms"
+            "", "ok", "per second", "p50 ms", "p99 ms", "p100 ms"
         );
         for (kind, times) in &self.times {
             let ms = |micros: u64| format!("{:.2}", micros as f64 / 1_000.0);
@@ -95,7 +96,7 @@ impl Tally {
         let errors: Vec<String> = self.errors.iter().map(|(name, count)| format!("{count} {name}")).collect();
         let errors = if errors.is_empty() { "none".into() } else { errors.join(", ") };
         let _ = writeln!(out, "errors: {errors}; wrong: {}", self.wrong);
-        for wrong in self.told.iter().take(TOLD) {
+        for wrong in self.reported.iter().take(REPORTED_MAX) {
             let _ = writeln!(out, "wrong: {wrong}");
         }
         out

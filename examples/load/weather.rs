@@ -1,4 +1,4 @@
-//! The errors that are allowed at the moment: none in calm weather, a given list in a storm.
+//! Errors that are currently allowed: none in calm weather, a given list in a storm.
 
 use std::io;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-/// The errors that are known by name.
+/// Errors with a name.
 const NAMES: [(&str, Errno); 6] = [
     ("ECONNABORTED", Errno::CONNABORTED),
     ("EIO", Errno::IO),
@@ -16,7 +16,7 @@ const NAMES: [(&str, Errno); 6] = [
     ("ESTALE", Errno::STALE),
 ];
 
-/// The name of an error, or what there is instead.
+/// Returns the name of an error, or its message if it has no name.
 pub(crate) fn name(error: &io::Error) -> String {
     let code = error.raw_os_error();
     match NAMES.iter().find(|(_, errno)| Some(errno.raw_os_error()) == code) {
@@ -25,29 +25,34 @@ pub(crate) fn name(error: &io::Error) -> String {
     }
 }
 
-/// The weather so far.
+/// All storms since the start.
 #[derive(Default)]
 pub(crate) struct Weather {
     storms: Mutex<Vec<Storm>>,
 }
 
+/// Period in which some errors are allowed.
 struct Storm {
     allowed: Vec<String>,
     until: Option<Instant>,
 }
 
 impl Weather {
-    /// Takes note of `storm ERRNO…` or `calm`. A storm ends the one before it.
-    pub(crate) fn turn(&self, line: &str) -> Result<(), String> {
+    /// Applies a line `storm ERRNO…` or `calm`. A new storm ends the last one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the line has another form or an unknown error name.
+    pub(crate) fn apply(&self, line: &str) -> Result<(), String> {
         let mut words = line.split(' ');
         let storm = match words.next() {
             Some("storm") => true,
             Some("calm") => false,
-            _ => return Err(format!("neither storm nor calm: {line}")),
+            _ => return Err(format!("a line must begin with `storm` or `calm`: {line}")),
         };
         let allowed: Vec<String> = words.map(str::to_owned).collect();
         if let Some(unknown) = allowed.iter().find(|word| NAMES.iter().all(|(name, _)| name != word)) {
-            return Err(format!("no known error: {unknown}"));
+            return Err(format!("unknown error name: {unknown}"));
         }
         let now = Instant::now();
         let mut storms = self.storms.lock();
@@ -60,10 +65,10 @@ impl Weather {
         Ok(())
     }
 
-    /// Whether an operation that began `since` may end in this error by now.
+    /// Returns true if an operation that began at `since` may now end in this error.
     pub(crate) fn allows(&self, error: &str, since: Instant) -> bool {
         let storms = self.storms.lock();
-        let met = |storm: &&Storm| storm.until.is_none_or(|until| until >= since);
-        storms.iter().rev().take_while(met).any(|storm| storm.allowed.iter().any(|name| name == error))
+        let overlaps = |storm: &&Storm| storm.until.is_none_or(|until| until >= since);
+        storms.iter().rev().take_while(overlaps).any(|storm| storm.allowed.iter().any(|name| name == error))
     }
 }

@@ -1,5 +1,5 @@
-//! Whatever a worker wrote, its pages are made in time proportional to that: 50 ms for each 64 KiB, and what empty ones
-//! take. The first byte says in which way the rest reaches a parser.
+//! Rendering takes time in proportion to the worker's content: 50 ms for each 64 KiB, plus the time
+//! for empty pages. The first byte of the input selects how the rest reaches a parser.
 #![no_main]
 
 #[path = "../../tests/support/content.rs"]
@@ -8,10 +8,10 @@ mod content;
 use content::{WAYS, allowed, read};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|given: &[u8]| {
-    let Some((way, text)) = given.split_first() else { return };
+fuzz_target!(|input: &[u8]| {
+    let Some((way, text)) = input.split_first() else { return };
     let way = WAYS[usize::from(*way) % WAYS.len()];
     for (page, took) in read(way, text) {
-        assert!(took <= allowed(text.len()), "{page} took {took:?} for {} bytes as {way:?}", text.len());
+        assert!(took <= allowed(text.len()), "{page}: {took:?} for {} bytes as {way:?}", text.len());
     }
 });

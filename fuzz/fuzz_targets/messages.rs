@@ -1,4 +1,5 @@
-//! What `swarmletfs expand` may read: what is put in fits the budget, and without it the text is as it was.
+//! Arbitrary input of `swarmletfs expand`: insertions fit the budget, and all other text is
+//! unchanged.
 #![no_main]
 
 mod swarm;
@@ -14,19 +15,19 @@ use swarmletfs::analysis::settings::Settings;
 static RENDERER: LazyLock<Renderer> = LazyLock::new(|| Renderer::new(swarm::view(), Settings::default()));
 const BUDGET: usize = 600;
 
-fuzz_target!(|given: (u8, &[u8])| {
-    let (which, text) = given;
-    let form = [InputFormat::Text, InputFormat::OpenAi, InputFormat::Anthropic, InputFormat::LangChain][usize::from(which % 4)];
+fuzz_target!(|input: (u8, &[u8])| {
+    let (selector, text) = input;
+    let format = [InputFormat::Text, InputFormat::OpenAi, InputFormat::Anthropic, InputFormat::LangChain][usize::from(selector % 4)];
     let mut out = Vec::new();
-    let told = RENDERER.expand(form, Budget::parse("600").ok(), text, &mut out);
-    // Every byte of the text is there, in its order.
+    let result = RENDERER.expand(format, Budget::parse("600").ok(), text, &mut out);
+    // The output contains every byte of the text, in order.
     let mut rest = out.iter();
-    assert!(text.iter().all(|byte| rest.any(|other| other == byte)), "something is lost");
-    // In JSON a character may take six bytes.
-    assert!(out.len() <= text.len() + BUDGET * 6, "{} of {}", out.len(), text.len());
-    if let Ok(told) = told
-        && told.expanded + told.repeated + told.unavailable + told.without_room == 0
+    assert!(text.iter().all(|byte| rest.any(|other| other == byte)), "the output misses a byte of the text");
+    // A character takes up to six bytes in JSON.
+    assert!(out.len() <= text.len() + BUDGET * 6, "{} bytes of output for {} bytes of text", out.len(), text.len());
+    if let Ok(stats) = result
+        && stats.expanded + stats.repeated + stats.unavailable + stats.without_room == 0
     {
-        assert!(out == text);
+        assert!(out == text, "the output differs although no marker was found");
     }
 });

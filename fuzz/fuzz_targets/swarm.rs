@@ -1,4 +1,4 @@
-//! A small swarm in memory.
+//! Swarm of two workers in memory, for the fuzz targets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use swarmletfs::name::RelPath;
 use swarmletfs::store::Memory;
 use swarmletfs::view::{Filter, View};
 
-/// A view of two workers, `a` and `b`.
+/// Returns a view of two workers, `a` and `b`.
 pub fn view() -> View {
     let memory = Memory::new();
     let write = |path: &str, text: &str| memory.write(&RelPath::parse(path).unwrap(), text);
@@ -16,7 +16,7 @@ pub fn view() -> View {
         write(&format!("workers/{id}/metadata.json"), "{\"status\": \"success\", \"run_id\": 1, \"job_id\": 2}");
         write(&format!("workers/{id}/tool_calls/001_sh.txt"), "{\"exit_code\": 1}");
     }
-    let never = Duration::from_secs(3_600);
-    let freshness = Freshness { unfinished: never, finished: never };
+    let hour = Duration::from_secs(3_600);
+    let freshness = Freshness { unfinished: hour, finished: hour };
     View::new(vec![Source::from_store(Arc::new(memory), None)], freshness, Filter::default()).unwrap()
 }

@@ -276,8 +276,9 @@ mod tests {
         assert_eq!(scores[41], most, "{scores:?}");
     }
 
+    /// Promise: The beginning of a long line scores highest.
     #[test]
-    fn a_long_line_weighs_most_at_its_beginning() {
+    fn beginning_of_a_long_line_scores_highest() {
         let log = format!("unknown kind 'x'. {}\n", "known: one, another; ".repeat(500));
         assert!(highest_line(&log).starts_with("unknown kind 'x'."));
     }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_follows_itself_is_shown_once_with_a_count() {
+    fn consecutive_equal_lines_are_shown_once_with_a_count() {
         let log = format!("a\n{}b\nb\n", "waiting for it\n".repeat(100));
         let shown = merge_repeats(split_chunks(log.as_bytes(), 0).0);
         let texts: Vec<String> = shown.iter().map(|chunk| chunk.repeats_note() + &chunk.text).collect();

@@ -414,8 +414,10 @@ mod tests {
         Access { mode, uid, gid }
     }
 
+    /// Promise: A file that quotes several sources is readable only by users who may read all of
+    /// them.
     #[test]
-    fn a_quotation_is_readable_by_those_who_may_read_all_its_sources() {
+    fn quoting_file_is_readable_only_with_access_to_all_sources() {
         let all = access(0o444, 1, 1);
         assert_eq!(all.intersect(&access(0o440, 1, 1)).mode, 0o440);
         assert_eq!(all.intersect(&access(0o400, 1, 1)).mode, 0o400);

@@ -22,12 +22,12 @@ fn mount_returns_when_readable_and_prints_the_store() {
     assert_eq!(fs::read(point.join("workers/w1/result.txt")).unwrap(), b"done");
     done.assert_success();
     assert_eq!(done.out, "");
-    let said: Vec<&str> = done.err.lines().collect();
-    let (store, point_said) = (store.path(), point.to_str().unwrap());
-    assert_eq!(said.len(), 2, "{done:#?}");
-    assert_eq!(said[0], format!("swarmletfs: the store is {} (named by --store)", store.display()));
-    assert!(said[1].contains("1 worker in 1 run: mounted on ") && said[1].contains(point_said), "{done:#?}");
-    assert!(said[1].contains(&format!("`swarmletfs umount {point_said}`")), "{done:#?}");
+    let lines: Vec<&str> = done.err.lines().collect();
+    let (store, shown_point) = (store.path(), point.to_str().unwrap());
+    assert_eq!(lines.len(), 2, "{done:#?}");
+    assert_eq!(lines[0], format!("swarmletfs: the store is {} (named by --store)", store.display()));
+    assert!(lines[1].contains("1 worker in 1 run: mounted on ") && lines[1].contains(shown_point), "{done:#?}");
+    assert!(lines[1].contains(&format!("`swarmletfs umount {shown_point}`")), "{done:#?}");
     assert_eq!(servers(|at| at == point).len(), 1);
     umount(&point, &[]).assert_success();
     wait_until("the end of the server", || servers(|at| at == point).is_empty());
@@ -55,7 +55,7 @@ fn server_releases_terminal_folder_and_writable_files() {
         }
         let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", entry.file_name().to_str().unwrap())).unwrap();
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
-        assert_eq!(i32::from_str_radix(flags, 8).unwrap() & 3, 0, "{target:?} is open for more than reading");
+        assert_eq!(i32::from_str_radix(flags, 8).unwrap() & 3, 0, "{target:?} is open with more than read access");
     }
 }
 

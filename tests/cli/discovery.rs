@@ -34,8 +34,8 @@ fn store_discovery_follows_its_order_and_prints_the_reason() {
         command.arg(&point).current_dir(current);
         let done = run(command);
         done.assert_success();
-        let said = format!("swarmletfs: the store is {} {why}\n", chosen.display());
-        assert!(done.err.starts_with(&said), "{said} is not in {done:#?}");
+        let expected = format!("swarmletfs: the store is {} {why}\n", chosen.display());
+        assert!(done.err.starts_with(&expected), "{expected} is not in {done:#?}");
         umount(&point, &[]).assert_success();
     }
 }
@@ -67,8 +67,9 @@ fn missing_store_error_lists_the_searched_places() {
     assert_eq!(mount_count_at(&point), 0);
 }
 
+/// Promise: Sessions are discovered if there is no other store.
 #[test]
-fn sessions_are_found_by_themselves_where_there_is_no_other_store() {
+fn sessions_are_discovered_without_another_store() {
     needs_fuse!();
     if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
         skip("this machine has a store at a known path");
@@ -91,12 +92,15 @@ fn sessions_are_found_by_themselves_where_there_is_no_other_store() {
         (done.err, tasks)
     };
     for variable in [None, Some(sessions.as_path())] {
-        let (said, task) = mounted(variable, Path::new("/"));
-        assert!(said.contains(&format!("the store is {} (the sessions of Claude Code", sessions.display())), "{said}");
+        let (message, task) = mounted(variable, Path::new("/"));
+        assert!(
+            message.contains(&format!("the store is {} (the sessions of Claude Code", sessions.display())),
+            "{message}"
+        );
         assert_eq!(task.as_deref(), Some("look around"));
     }
-    let (said, task) = mounted(None, &store.path());
-    assert!(said.contains("(the current folder)") && task.is_none(), "{said}");
+    let (message, task) = mounted(None, &store.path());
+    assert!(message.contains("(the current folder)") && task.is_none(), "{message}");
 }
 
 #[test]

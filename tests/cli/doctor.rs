@@ -130,7 +130,7 @@ fn findings<'a>(report: &'a Value, check: &str) -> Vec<&'a Value> {
 #[track_caller]
 fn finding<'a>(report: &'a Value, check: &str, level: &str, named: &[&str]) -> &'a Value {
     let found = findings(report, check);
-    let [finding] = found[..] else { panic!("{check} is not there once: {report:#}") };
+    let [finding] = found[..] else { panic!("the report must contain {check} exactly once: {report:#}") };
     assert_eq!(finding["level"], level, "{finding:#}");
     let text = format!("{} {}", finding["says"], finding["cure"]);
     for name in named {

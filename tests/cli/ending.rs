@@ -75,8 +75,9 @@ fn umount_ends_a_foreground_mount() {
     assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
 }
 
+/// Promise: The next mount clears one whose process was killed.
 #[test]
-fn a_mount_whose_process_was_killed_is_cleared_by_the_next_one() {
+fn next_mount_clears_a_dead_one() {
     needs_fuse!();
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let point = sandbox.folder("mnt");
@@ -90,7 +91,7 @@ fn a_mount_whose_process_was_killed_is_cleared_by_the_next_one() {
         let done = mount(&store.path(), &point, &[]);
         done.assert_success();
         assert!(done.err.contains("removed a dead swarmletfs mount"), "{done:#?}");
-        assert_eq!(mount_count_at(&point), 1, "and no other lies beneath");
+        assert_eq!(mount_count_at(&point), 1, "another mount lies beneath");
         assert_eq!(fs::read(point.join("workers/w1/result.txt")).unwrap(), b"done");
         umount(&point, &[]).assert_success();
         assert_eq!(mount_count_at(&point), 0);
@@ -108,7 +109,7 @@ fn mount_succeeds_when_a_dead_mount_vanishes_meanwhile() {
         signal(&first, Signal::STOP);
         let next = thread::scope(|scope| {
             let next = scope.spawn(|| mount(&store.path(), &point, &[]));
-            wait_until("a look that waits for an answer", || a_look_waits(&point));
+            wait_until("a lookup that waits for an answer", || a_look_waits(&point));
             rustix::mount::unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW).unwrap();
             signal(&first, number);
             next.join().unwrap()
@@ -190,12 +191,12 @@ fn reused_device_number_does_not_unmount_another_mount() {
         eprintln!("SKIP: another mount was given the number {number}");
         return;
     };
-    assert_eq!(mount_count_at(other), 1, "{other:?} was taken down with the first");
+    assert_eq!(mount_count_at(other), 1, "{other:?} was unmounted together with the first mount");
     assert_eq!(fs::read(other.join("workers/w1/result.txt")).unwrap(), b"done");
 }
 
 #[test]
-fn umount_leaves_alone_what_is_not_ours() {
+fn umount_leaves_foreign_mounts_alone() {
     needs_fuse!();
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let folder = sandbox.folder("plain");

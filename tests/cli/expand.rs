@@ -35,29 +35,30 @@ fn run(store: &TestStore, shell: &str, text: &[u8]) -> (Option<i32>, Vec<u8>, St
         scope.spawn(move || drop(stdin.write_all(text)));
         child.wait_with_output().unwrap()
     });
-    let said = String::from_utf8(out.stderr).unwrap();
-    let said = said.lines().filter(|line| !line.contains("the store is")).collect::<Vec<_>>().join("\n");
-    (out.status.code(), out.stdout, said)
+    let messages = String::from_utf8(out.stderr).unwrap();
+    let messages = messages.lines().filter(|line| !line.contains("the store is")).collect::<Vec<_>>().join("\n");
+    (out.status.code(), out.stdout, messages)
 }
 
 const MARKER: &str = "[EVIDENCE:run_id=-,job_id=-,worker_id=a]";
 
+/// Promise: Markers that could not be expanded are counted on stderr.
 #[test]
-fn what_could_not_be_expanded_is_counted_on_stderr() {
+fn unexpanded_markers_are_counted_on_stderr() {
     let store = store();
-    let (code, out, said) = run(&store, "exec expand", MARKER.as_bytes());
-    assert_eq!((code, said.as_str()), (Some(0), ""));
+    let (code, out, messages) = run(&store, "exec expand", MARKER.as_bytes());
+    assert_eq!((code, messages.as_str()), (Some(0), ""));
     assert!(String::from_utf8(out).unwrap().contains("001_sh.txt"));
     let gone = MARKER.replace("=a]", "=gone]") + &MARKER.replace("run_id=-", "run_id=7");
-    let (code, out, said) = run(&store, "exec expand", gone.as_bytes());
+    let (code, out, messages) = run(&store, "exec expand", gone.as_bytes());
     assert_eq!(
-        (code, said.as_str()),
+        (code, messages.as_str()),
         (Some(0), "swarmletfs: not expanded: 1 marker: 1 whose worker is not here or cannot be read")
     );
     assert!(String::from_utf8(out).unwrap().contains("[Evidence unavailable: "));
-    let (_, out, said) = run(&store, "exec expand --budget 5", MARKER.as_bytes());
+    let (_, out, messages) = run(&store, "exec expand --budget 5", MARKER.as_bytes());
     assert_eq!(
-        (out, said.as_str()),
+        (out, messages.as_str()),
         (MARKER.as_bytes().to_vec(), "swarmletfs: not expanded: 1 marker: 1 beyond the budget")
     );
 }
@@ -65,11 +66,11 @@ fn what_could_not_be_expanded_is_counted_on_stderr() {
 #[test]
 fn expand_copies_invalid_json_unchanged_and_fails() {
     let text = format!("[{{\"role\": \"user\"}}, oh {MARKER}");
-    let (code, out, said) = run(&store(), "exec expand --format openai", text.as_bytes());
+    let (code, out, messages) = run(&store(), "exec expand --format openai", text.as_bytes());
     assert_eq!((code, String::from_utf8(out).unwrap()), (Some(1), text));
     assert!(
-        said.contains("cannot read the text as a JSON list of messages") && said.contains("line 1 column"),
-        "{said}"
+        messages.contains("cannot read the text as a JSON list of messages") && messages.contains("line 1 column"),
+        "{messages}"
     );
     assert_eq!(run(&store(), "exec expand --format yaml", b"").0, Some(2));
 }
@@ -81,7 +82,7 @@ fn expand_writes_text_before_a_marker_at_once() {
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let line = "something went on\n".repeat(100_000);
     let (mut first, mut rest) = (vec![0; 1 << 20], String::new());
-    let (told, is_read) = mpsc::channel();
+    let (sender, is_read) = mpsc::channel();
     thread::scope(|scope| {
         let line = &line;
         scope.spawn(move || {
@@ -92,7 +93,7 @@ fn expand_writes_text_before_a_marker_at_once() {
             drop(stdin);
         });
         stdout.read_exact(&mut first).unwrap();
-        told.send(()).unwrap();
+        sender.send(()).unwrap();
         stdout.read_to_string(&mut rest).unwrap();
     });
     assert!(line.as_bytes().starts_with(&first));
@@ -100,20 +101,21 @@ fn expand_writes_text_before_a_marker_at_once() {
     assert!(child.wait().unwrap().success());
 }
 
+/// Promise: A text of a hundred mebibytes takes little memory.
 #[test]
-fn a_hundred_mebibytes_take_little_memory() {
+fn hundred_mebibytes_take_little_memory() {
     let store = store();
     // Address space limit in KiB; a quarter of the input would exceed it.
     let limited = |options: &str| format!("ulimit -v 250000; exec expand {options}");
     let line = format!("{}{MARKER}\n", "all is well so far; ".repeat(50_000));
     let text = line.repeat(100);
-    let (code, out, said) = run(&store, &limited(""), text.as_bytes());
-    assert_eq!((code, said.as_str()), (Some(0), ""));
+    let (code, out, messages) = run(&store, &limited(""), text.as_bytes());
+    assert_eq!((code, messages.as_str()), (Some(0), ""));
     assert!(out.len() > text.len() && out.len() <= text.len() + 28_000);
     let message = format!("{{\"role\":\"tool\",\"content\":\"{}{MARKER}\"}}", "all is well so far; ".repeat(5_000));
     let list = format!("[{}]", vec![message; 1_000].join(", \n"));
-    let (code, out, said) = run(&store, &limited("--format openai --budget 100k"), list.as_bytes());
-    assert_eq!((code, said.as_str()), (Some(0), ""));
+    let (code, out, messages) = run(&store, &limited("--format openai --budget 100k"), list.as_bytes());
+    assert_eq!((code, messages.as_str()), (Some(0), ""));
     let messages: Vec<serde_json::Value> = serde_json::from_slice(&out).unwrap();
     assert_eq!(messages.len(), 1_000);
 }

@@ -10,8 +10,9 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use super::program::{MountSandbox, mount_count_at, run, small_store, swarmletfs};
 use crate::needs_fuse;
 
+/// Promise: A log that is not a regular file is refused at once.
 #[test]
-fn a_log_that_is_not_a_regular_file_is_refused_at_once() {
+fn log_that_is_not_a_regular_file_is_refused_at_once() {
     needs_fuse!();
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let point = sandbox.folder("mnt");

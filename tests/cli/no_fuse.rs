@@ -48,8 +48,9 @@ fn mount_without_the_device_fails_with_a_remedy() {
     }
 }
 
+/// Promise: The tree can be read without `/dev/fuse`.
 #[test]
-fn without_the_device_the_tree_is_read_all_the_same() {
+fn tree_is_readable_without_the_fuse_device() {
     let store = small_store();
     let path = store.path();
     let words = ["cat", "workers/w1/result.txt", "runs/latest/workers/w1/result.txt", "--store"].map(OsStr::new);

@@ -49,28 +49,42 @@ fn messages_escape_control_characters_in_names() {
             item
         };
         let (store, point) = (store.path(), point.clone());
-        let said = |path: &Path| path.as_os_str().to_os_string();
+        let os_string = |path: &Path| path.as_os_str().to_os_string();
         let commands: Vec<Vec<OsString>> = vec![
-            vec!["mount".into(), "--store".into(), said(&store), said(&sandbox.at("missing").join(&raw))],
-            vec!["mount".into(), "--store".into(), said(&store), said(&file)],
-            vec!["mount".into(), "--store".into(), said(&store), said(&folder)],
-            vec!["mount".into(), "--store".into(), said(&sandbox.at("missing").join(&raw)), said(&point)],
-            vec!["mount".into(), "--store".into(), said(&file), said(&point)],
-            vec!["mount".into(), "--store".into(), said(&folder), said(&point)],
-            vec!["mount".into(), "--store".into(), said(&folder), said(&inner)],
-            vec!["mount".into(), "--store".into(), said(&store), "--log".into(), said(&file.join("x")), said(&point)],
-            vec!["mount".into(), "--store".into(), said(&store), "--log".into(), said(&folder), said(&point)],
-            vec!["mount".into(), "--budget".into(), raw.clone(), said(&point)],
-            vec!["mount".into(), "--ttl".into(), raw.clone(), said(&point)],
-            vec!["mount".into(), with("--", &raw), said(&point)],
-            vec!["mount".into(), "-o".into(), raw.clone(), said(&point)],
-            vec!["mount".into(), "-o".into(), with("ttl=", &raw), said(&point)],
-            vec!["mount".into(), "-o".into(), with("budget=", &raw), said(&point)],
-            vec!["mount".into(), "-o".into(), with("store=/", &raw), said(&point)],
-            vec!["mount".into(), said(&store), raw.clone(), said(&point)],
-            vec!["umount".into(), said(&folder)],
-            vec!["umount".into(), said(&sandbox.at("missing").join(&raw))],
-            vec!["umount".into(), said(&point), raw.clone()],
+            vec!["mount".into(), "--store".into(), os_string(&store), os_string(&sandbox.at("missing").join(&raw))],
+            vec!["mount".into(), "--store".into(), os_string(&store), os_string(&file)],
+            vec!["mount".into(), "--store".into(), os_string(&store), os_string(&folder)],
+            vec!["mount".into(), "--store".into(), os_string(&sandbox.at("missing").join(&raw)), os_string(&point)],
+            vec!["mount".into(), "--store".into(), os_string(&file), os_string(&point)],
+            vec!["mount".into(), "--store".into(), os_string(&folder), os_string(&point)],
+            vec!["mount".into(), "--store".into(), os_string(&folder), os_string(&inner)],
+            vec![
+                "mount".into(),
+                "--store".into(),
+                os_string(&store),
+                "--log".into(),
+                os_string(&file.join("x")),
+                os_string(&point),
+            ],
+            vec![
+                "mount".into(),
+                "--store".into(),
+                os_string(&store),
+                "--log".into(),
+                os_string(&folder),
+                os_string(&point),
+            ],
+            vec!["mount".into(), "--budget".into(), raw.clone(), os_string(&point)],
+            vec!["mount".into(), "--ttl".into(), raw.clone(), os_string(&point)],
+            vec!["mount".into(), with("--", &raw), os_string(&point)],
+            vec!["mount".into(), "-o".into(), raw.clone(), os_string(&point)],
+            vec!["mount".into(), "-o".into(), with("ttl=", &raw), os_string(&point)],
+            vec!["mount".into(), "-o".into(), with("budget=", &raw), os_string(&point)],
+            vec!["mount".into(), "-o".into(), with("store=/", &raw), os_string(&point)],
+            vec!["mount".into(), os_string(&store), raw.clone(), os_string(&point)],
+            vec!["umount".into(), os_string(&folder)],
+            vec!["umount".into(), os_string(&sandbox.at("missing").join(&raw))],
+            vec!["umount".into(), os_string(&point), raw.clone()],
             vec![raw.clone()],
             vec![with("-", &raw)],
         ];
@@ -154,7 +168,7 @@ fn log_escapes_control_characters_in_names() {
     umount(&point, &[]).assert_success();
     assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
     let text = String::from_utf8(fs::read(&log).unwrap()).unwrap();
-    assert!(text.contains("TRACE") || text.contains("DEBUG"), "the log is as verbose as asked: {text}");
+    assert!(text.contains("TRACE") || text.contains("DEBUG"), "the log has the wrong level: {text}");
     check_lines(&text);
     for line in text.lines() {
         assert!(line.starts_with("20"), "a line without a time: {line:?}");

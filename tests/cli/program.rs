@@ -95,11 +95,11 @@ pub fn run(mut command: Command) -> CommandOutput {
     // Strict: only UTF-8 may be printed.
     let text = |name: &str| String::from_utf8(fs::read(at(name)).unwrap()).unwrap();
     let done = CommandOutput { code: status.code(), out: text("out"), err: text("err") };
-    assert_eq!(unannounced(done.err.lines(), &[]), [""; 0], "{command:?} said: {done:#?}");
+    assert_eq!(unannounced(done.err.lines(), &[]), [""; 0], "{command:?} logged a problem: {done:#?}");
     let is_log = |argument: &OsStr| argument == "--log" || argument.as_bytes().starts_with(b"log=");
     let has_log = || command.get_args().any(is_log);
     let serves = command.get_program() == PROGRAM && done.err.contains(": mounted on ");
-    assert!(!serves || has_log(), "{command:?} serves without a log that is looked through: see `logged`");
+    assert!(!serves || has_log(), "{command:?} starts a server whose log is not checked: use `logged`");
     done
 }
 
@@ -141,7 +141,7 @@ pub fn wait_timeout(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < LIMIT, "not in time: {what}");
+        assert!(begun.elapsed() < LIMIT, "timed out waiting for: {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }

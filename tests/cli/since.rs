@@ -12,8 +12,8 @@ fn since_prints_the_answer_to_stdout_and_messages_to_stderr() {
     let mut command = swarmletfs(["since", "0"]);
     command.current_dir(store.at("workers/w1"));
     let done = run(command);
-    let said = format!("swarmletfs: the store is {} (the current folder is inside it)\n", store.path().display());
-    assert_eq!(done.assert_success().err, said);
+    let expected = format!("swarmletfs: the store is {} (the current folder is inside it)\n", store.path().display());
+    assert_eq!(done.assert_success().err, expected);
     assert!(done.out.starts_with("From the beginning: 1 of 1 worker "), "{done:#?}");
     let mut command = swarmletfs(["since", "now"]);
     command.env("SWARMLET_DATA_PATH", store.path());
@@ -35,8 +35,9 @@ fn shell_loop_over_cursors_sees_each_change() {
     assert!(done.assert_success().out.contains("new      unknown   w2: "), "{done:#?}");
 }
 
+/// Promise: The command line refuses a malformed cursor with advice.
 #[test]
-fn a_cursor_that_is_none_is_refused_with_what_helps() {
+fn malformed_cursor_is_refused_with_advice() {
     let store = small_store();
     for cursor in ["", "x", "00", "1-2-3", "Now", "1 2", "\u{1b}[31m"] {
         let mut command = swarmletfs(["since", cursor]);

@@ -38,8 +38,8 @@ impl CommandBytes {
     /// continued.
     #[track_caller]
     fn failed(&self, lines: &[&str]) -> &CommandBytes {
-        let said: String = lines.iter().map(|line| format!("swarmletfs: {line}\n")).collect();
-        assert_eq!((self.code, self.err.as_str()), (Some(1), said.as_str()), "{self:#?}");
+        let expected: String = lines.iter().map(|line| format!("swarmletfs: {line}\n")).collect();
+        assert_eq!((self.code, self.err.as_str()), (Some(1), expected.as_str()), "{self:#?}");
         self
     }
 
@@ -65,8 +65,8 @@ fn look<S: AsRef<OsStr>>(store: &Path, command: &str, more: impl IntoIterator<It
     let done = command.output().unwrap();
     let err = String::from_utf8(done.stderr).unwrap();
     check_printable(&err);
-    let said = format!("swarmletfs: the store is {} (named by --store)\n", store.display());
-    let err = err.strip_prefix(&said).unwrap_or_else(|| panic!("{command:?} said {err}")).to_owned();
+    let notice = format!("swarmletfs: the store is {} (named by --store)\n", store.display());
+    let err = err.strip_prefix(&notice).unwrap_or_else(|| panic!("{command:?} printed {err}")).to_owned();
     CommandBytes { code: done.status.code(), out: done.stdout, err }
 }
 

@@ -46,7 +46,7 @@ impl Waiting {
     #[track_caller]
     fn end(mut self) -> CommandOutput {
         let status = wait_timeout(&mut self.child, LIMIT);
-        assert!(status.is_some(), "it goes on: {}", self.text("err"));
+        assert!(status.is_some(), "the command is still running: {}", self.text("err"));
         CommandOutput { code: status.and_then(|status| status.code()), out: self.text("out"), err: self.text("err") }
     }
 }
@@ -96,8 +96,9 @@ fn cursor(done: &CommandOutput) -> &str {
     done.out.lines().last().unwrap()
 }
 
+/// Promise: A wait for all ends when every worker has finished, and reports how.
 #[test]
-fn a_wait_ends_when_all_have_finished_and_says_how() {
+fn wait_for_all_reports_how_workers_finished() {
     let store = swarm();
     let mut waiting = Waiting::begin(&store, &[]);
     set(&store, "a", "completed");
@@ -117,8 +118,9 @@ fn a_wait_ends_when_all_have_finished_and_says_how() {
     assert!(run(command).assert_success().out.starts_with("Of 2 workers: 1 completed, 1 failed. Failed: b\n"));
 }
 
+/// Promise: A wait for a failure ends with the first failure.
 #[test]
-fn a_wait_for_a_failure_ends_with_the_first() {
+fn wait_for_a_failure_ends_with_the_first() {
     let store = swarm();
     let mut waiting = Waiting::begin(&store, &["--until", "failed"]);
     set(&store, "a", "completed");
@@ -134,8 +136,9 @@ fn a_wait_for_a_failure_ends_with_the_first() {
     assert!(waiting.end().assert_success().out.contains("\nfinished failed    b: "));
 }
 
+/// Promise: A wait for any change ends with the first change.
 #[test]
-fn a_wait_for_anything_ends_with_any_change() {
+fn wait_for_any_change_ends_with_the_first() {
     let store = swarm();
     store.worker("d", json!({"status": "completed"}));
     let mut waiting = Waiting::begin(&store, &["--until", "any"]);
@@ -152,7 +155,7 @@ fn a_wait_for_anything_ends_with_any_change() {
         ("finished completed a: last write ", &|| exchange(&store, "workers/a/logs", None)),
         ("1 worker\n", &|| exchange(&store, "workers/e", None)),
     ];
-    for (number, (told, change)) in changes.into_iter().enumerate() {
+    for (number, (expected, change)) in changes.into_iter().enumerate() {
         let since = |cursor: &str| {
             let mut command = swarmletfs(["since", cursor, "--store"]);
             command.arg(store.path());
@@ -175,12 +178,13 @@ fn a_wait_for_anything_ends_with_any_change() {
             }
         };
         done = waiting.end();
-        assert!(done.assert_success().out.contains(told), "{told}: {done:#?}");
+        assert!(done.assert_success().out.contains(expected), "{expected}: {done:#?}");
     }
 }
 
+/// Promise: A wait that times out names the unfinished workers and loses no change.
 #[test]
-fn a_wait_whose_time_is_over_says_who_has_not_finished_and_loses_nothing() {
+fn timed_out_wait_names_unfinished_workers() {
     let store = swarm();
     store.worker("c", json!({"status": "completed"}));
     let mut command = swarmletfs(["wait", "--timeout", "0s", "--store"]);
@@ -204,8 +208,9 @@ fn a_wait_whose_time_is_over_says_who_has_not_finished_and_loses_nothing() {
     }
 }
 
+/// Promise: A wait also works on a view without workers.
 #[test]
-fn a_view_without_workers_is_waited_for() {
+fn wait_starts_on_a_view_without_workers() {
     let store = TestStore::new();
     store.worker("other", json!({"owner_id": 8, "status": "failed"}));
     let mut waiting = Waiting::begin(&store, &["--owner", "7"]);
@@ -219,8 +224,9 @@ fn a_view_without_workers_is_waited_for() {
     );
 }
 
+/// Promise: A signal ends a wait at once.
 #[test]
-fn a_signal_ends_a_wait_at_once() {
+fn signal_ends_a_wait_at_once() {
     for signal in [Signal::INT, Signal::TERM] {
         let mut waiting = Waiting::begin(&swarm(), &[]);
         kill_process(Pid::from_child(&waiting.child), signal).unwrap();
@@ -230,8 +236,9 @@ fn a_signal_ends_a_wait_at_once() {
     }
 }
 
+/// Promise: A wait continues on a store that replaces the one it started on.
 #[test]
-fn a_store_that_is_replaced_while_it_is_waited_for_is_the_other() {
+fn wait_continues_on_a_replaced_store() {
     let store = swarm();
     let waiting = Waiting::begin(&store, &[]);
     let away: PathBuf = store.path().with_file_name("away");

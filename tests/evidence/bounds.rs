@@ -97,6 +97,7 @@ fn budgets() -> impl Strategy<Value = Vec<usize>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Promise: Hostile workers break neither the budget nor the frame.
     #[test]
     fn hostile_workers_stay_within_budget_and_frame(record in hostile(), budgets in budgets()) {
         let store = store_of(&record, false);
@@ -124,8 +125,9 @@ proptest! {
     }
 }
 
+/// Promise: Every small budget is an upper bound, and a larger one never loses the frame.
 #[test]
-fn every_small_budget_is_a_bound_and_a_larger_one_never_loses_the_frame() {
+fn small_budgets_are_bounds_and_keep_the_frame() {
     let hostile: Vec<Vec<u8>> = vec![
         b"[EVIDENCE:run_id=1,job_id=2,worker_id=3]".repeat(30),
         b"\x1b[31mred\x1b[0m \r50%\r\xff\xfe\n".repeat(200),
@@ -156,7 +158,7 @@ fn every_small_budget_is_a_bound_and_a_larger_one_never_loses_the_frame() {
                 hold(&text, budget);
                 assert!(has_frame(&text) || !framed, "{name} in {folder:?}: {budget} lost the frame: {text}");
                 framed |= has_frame(&text);
-                assert!(budget < 40 || !text.is_empty(), "{name} at {budget} says nothing at all");
+                assert!(budget < 40 || !text.is_empty(), "{name} at {budget} is empty");
             }
             assert!(framed, "{name} in {folder:?}");
         }
@@ -164,15 +166,16 @@ fn every_small_budget_is_a_bound_and_a_larger_one_never_loses_the_frame() {
 }
 
 #[test]
-fn a_budget_of_nothing_gives_nothing() {
+fn empty_budget_gives_empty_evidence() {
     let store = worker_with(["Error: x"]);
     let tree = store.tree();
     assert_eq!(evidence(&tree, "workers/w/", 0), "");
     assert_eq!(evidence(&tree, "", 0), "");
 }
 
+/// Promise: The default budgets are 16,000 and 28,000 bytes.
 #[test]
-fn the_defaults_are_16_000_and_28_000_bytes() {
+fn default_budgets_are_16000_and_28000_bytes() {
     let store = worker_with(vec!["a line of output that is not short\n".repeat(2_000); 30]);
     store.worker("w", json!({"run_id": "r", "status": "failed"}));
     let tree = store.tree();
@@ -183,8 +186,9 @@ fn the_defaults_are_16_000_and_28_000_bytes() {
     }
 }
 
+/// Promise: The same record in another directory and at another time gives the same bytes.
 #[test]
-fn the_same_record_in_another_place_at_another_time_gives_the_same_bytes() {
+fn same_record_elsewhere_gives_the_same_bytes() {
     let outputs = ["Error: x\n".repeat(900), "fine\n".repeat(3_000), "{\"ok\": true}".into()];
     let (store, other) = (worker_with(&outputs), worker_with(&outputs));
     let file = fs::File::open(other.at("workers/w/tool_calls/001_x.txt")).unwrap();

@@ -27,8 +27,9 @@ fn failed_worker(metadata: serde_json::Value) -> TestStore {
     store
 }
 
+/// Promise: Causes are grouped only if their text differs in nothing but times.
 #[test]
-fn causes_are_one_only_if_their_text_is_the_same_but_for_times() {
+fn causes_are_grouped_only_if_equal_but_for_times() {
     let store = TestStore::new();
     for number in 0..42 {
         let id = format!("answer-{number:02}");
@@ -64,8 +65,9 @@ fn causes_are_one_only_if_their_text_is_the_same_but_for_times() {
     assert!(summary.contains("\n  and 31 more workers with 31 more causes, in evidence.txt\n"), "{summary}");
 }
 
+/// Promise: A line of a call that did not fail is never reported as the cause of a failure.
 #[test]
-fn a_line_of_a_call_that_did_not_fail_is_never_the_cause_of_a_failure() {
+fn successful_call_is_never_the_cause_of_a_failure() {
     let warning = "/app/scenario.py:94: UserWarning: the model does not match\nError: in passing\nall written\n";
     let ok = json!({"ok": true, "data": {"exit_code": 0, "stdout": warning}}).to_string();
     for output in [warning.to_owned(), ok] {
@@ -82,7 +84,7 @@ fn a_line_of_a_call_that_did_not_fail_is_never_the_cause_of_a_failure() {
 }
 
 #[test]
-fn a_failed_call_without_an_error_message_is_said_to_have_none() {
+fn failed_call_without_a_message_is_marked() {
     let store = failed_worker(json!({}));
     store.call("w", 1, "x", json!({"exit_code": 3, "stdout": "one\ntwo\n"}).to_string());
     assert_eq!(cause(&store), "exit=3: no error message found; last output: two");
@@ -91,7 +93,7 @@ fn a_failed_call_without_an_error_message_is_said_to_have_none() {
 }
 
 #[test]
-fn the_logs_of_a_worker_without_calls_hold_its_cause() {
+fn cause_of_a_worker_without_calls_comes_from_its_logs() {
     let store = failed_worker(json!({}));
     store.write("workers/w/logs/execution.log", "began\nERROR: no space left\nended\n");
     store.write("workers/w/result.txt", "Error: this is only what it says\n");
@@ -101,7 +103,7 @@ fn the_logs_of_a_worker_without_calls_hold_its_cause() {
 }
 
 #[test]
-fn causes_show_text_and_not_json_escapes() {
+fn causes_show_text_not_json_escapes() {
     let text = "could not extend file \"base/24576\": No space left on device";
     let stderr = format!("pg_restore: error: {text}\nHINT: \"free\" some space\n");
     let json = json!({"ok": true, "data": {"exit_code": 1, "stdout": "a \"b\"\n", "stderr": stderr}});
@@ -121,7 +123,7 @@ fn causes_show_text_and_not_json_escapes() {
 }
 
 #[test]
-fn an_error_under_its_own_key_is_a_cause() {
+fn error_under_its_own_key_is_a_cause() {
     for output in [r#"{"ok": false, "error": "SERVFAIL \"x\""}"#, r#"{'ok': False, 'error': 'SERVFAIL "x"'}"#] {
         let store = failed_worker(json!({}));
         store.call("w", 1, "x", output);
@@ -130,7 +132,7 @@ fn an_error_under_its_own_key_is_a_cause() {
 }
 
 #[test]
-fn lines_that_only_tell_that_something_failed_stand_behind_those_that_tell_why() {
+fn lines_with_a_reason_come_before_lines_without() {
     let log = "<tool-error>\n\
                src/lib.x:3: error: no such field `size`\n\
                going on\n\
@@ -145,8 +147,9 @@ fn lines_that_only_tell_that_something_failed_stand_behind_those_that_tell_why()
     assert_eq!(cause(&store), "The command \"make all\" exited with code 2.");
 }
 
+/// Promise: A summary lists each worker once.
 #[test]
-fn a_worker_is_listed_once_in_a_summary() {
+fn summary_lists_each_worker_once() {
     let store = TestStore::new();
     let (ok, bad) = ("{\"ok\": true}", "{\"ok\": false, \"error\": \"gone\"}");
     for (id, status, output) in [

@@ -80,8 +80,10 @@ fn budgets() -> impl Iterator<Item = usize> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Promise: At every budget the root cause of a failed call comes before any text of a
+    /// successful call.
     #[test]
-    fn at_every_budget_the_most_telling_line_of_a_failed_call_comes_before_anything_of_a_call_that_went_well(
+    fn root_cause_comes_before_successful_calls_at_every_budget(
         calls in proptest::collection::vec(call(), 1..8), inputs in any::<bool>(), offset in 0_usize..61,
     ) {
         let store = store_of(&calls, inputs);
@@ -111,8 +113,9 @@ fn every_budget_with_room_for_one_line_shows_the_failed_call() {
     }
 }
 
+/// Promise: A line that exceeds its share of the budget is cut and marked.
 #[test]
-fn a_line_that_is_too_long_for_its_share_is_cut_and_said() {
+fn line_over_its_share_is_cut_and_marked() {
     let line = format!("Error: telling-001 {}", "x".repeat(430));
     let output = format!("<tool-error>\n{}{line}\n{}", NOISE.repeat(40), NOISE.repeat(40));
     let store = worker_with([output]);
@@ -131,7 +134,7 @@ fn a_line_that_is_too_long_for_its_share_is_cut_and_said() {
 }
 
 #[test]
-fn a_failed_call_of_which_not_even_a_line_has_room_is_no_reason_to_show_others() {
+fn no_call_is_shown_if_the_failed_one_does_not_fit() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     store.call("w", 1, &"n".repeat(240), output(1, (Ended::Failed, 3_000, 400, 0)));
@@ -156,8 +159,9 @@ fn a_long_error_of_the_worker_leaves_room_for_the_failed_call() {
     assert!(evidence(&tree, "workers/w/", 900).contains("\nError: the worker ended without a result"));
 }
 
+/// Promise: In the evidence of many workers, failures come before any text of successful calls.
 #[test]
-fn in_the_evidence_of_many_workers_failures_come_before_anything_that_went_well() {
+fn failures_come_first_in_evidence_of_many_workers() {
     let store = TestStore::new();
     for (number, ended) in (1..).zip([Ended::Ok, Ended::Failed, Ended::Unknown, Ended::Failed]) {
         let id = format!("worker-{number}");

@@ -120,8 +120,9 @@ fn output() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Promise: The shown text is on disk at the stated offsets.
     #[test]
-    fn what_is_shown_is_on_disk_at_the_offsets_that_are_named(
+    fn shown_text_is_on_disk_at_the_stated_offsets(
         outputs in proptest::collection::vec(output(), 1..5), budgets in proptest::collection::vec(300_usize..9_000, 6),
     ) {
         let store = worker_with(&outputs);
@@ -133,7 +134,7 @@ proptest! {
 }
 
 #[test]
-fn an_output_too_large_to_be_taken_whole_is_cut_at_the_right_offsets() {
+fn large_output_is_cut_at_the_right_offsets() {
     for (name, line) in [
         ("lines", "an ordinary line 漢 of output\n".to_owned()),
         ("coloured", "\x1b[32man ordinary\x1b[0m line\r\n".to_owned()),
@@ -149,7 +150,11 @@ fn an_output_too_large_to_be_taken_whole_is_cut_at_the_right_offsets() {
             let large = report.section("tool_calls/001_x.txt");
             assert!(large.body.contains("Error: it broke in the middle"), "{name} at {budget}: {}", large.notes);
             assert!(!large.body.contains('\u{fffd}'), "{name} at {budget}");
-            assert!(large.shown().len() >= 2, "{name} at {budget}: a window and the tail: {:?}", large.shown());
+            assert!(
+                large.shown().len() >= 2,
+                "{name} at {budget}: a passage or the tail is missing: {:?}",
+                large.shown()
+            );
         }
     }
 }
@@ -176,7 +181,7 @@ fn an_output_of_30_mb_is_searched_and_its_error_found() {
 }
 
 #[test]
-fn binary_is_described_and_not_dumped() {
+fn binary_data_is_described_not_printed() {
     let mut output = b"ELF\0\x01\x02".to_vec();
     output.extend(b"readable text after it\n".repeat(1_000));
     let store = worker_with([output.as_slice(), b"plain\n"]);
@@ -196,15 +201,16 @@ fn progress_bars_are_folded_to_their_last_state() {
 }
 
 #[test]
-fn invalid_utf_8_is_shown_as_far_as_it_is_text_and_said() {
+fn invalid_utf_8_is_shown_as_text_and_marked() {
     let report = hold(&evidence(&worker_with([b"caf\xe9 and more\n"]).tree(), "workers/w/", 16_000), 16_000).unwrap();
     let section = &report.sections[0];
     assert!(section.body.contains(" and more") && section.body.starts_with("caf"), "{section:?}");
     assert!(section.notes.contains("not UTF-8"), "{section:?}");
 }
 
+/// Promise: A passage whose text is shown elsewhere in the excerpt is not shown again.
 #[test]
-fn a_place_of_which_the_text_is_shown_elsewhere_is_not_shown_again() {
+fn passage_shown_elsewhere_is_not_repeated() {
     let filler = |from: usize| (from..from + 500).map(|n| format!("step {n} of many\n")).collect::<String>();
     let trace = "\n    at f (src/a.x:10)\n    at g (src/b.x:20)\n    at h (src/c.x:30)\n\n";
     let parts: Vec<String> = (0..4).map(|n| filler(n * 500) + trace).collect();

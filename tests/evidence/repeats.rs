@@ -7,8 +7,9 @@ fn filler(from: usize, lines: usize) -> String {
     (from..from + lines).map(|n| format!("step {n} of many, going on\n")).collect()
 }
 
+/// Promise: Equal outputs are shown once, and the others refer to the first.
 #[test]
-fn an_output_that_is_the_same_as_another_is_shown_once_and_said() {
+fn equal_outputs_are_shown_once_with_references() {
     let same = format!("Error: it broke\n{}", filler(0, 20));
     let other = format!("Error: it broke too\n{}", filler(50, 20));
     let store = worker_with([same.as_str(), &other, &same, "Error: x\n", "Error: x\n"]);
@@ -22,8 +23,9 @@ fn an_output_that_is_the_same_as_another_is_shown_once_and_said() {
     assert_eq!((report.whole, report.cut), (5, 0));
 }
 
+/// Promise: If two steps share text, the second shows what only it has.
 #[test]
-fn what_two_steps_have_in_common_gives_way_in_the_second_to_what_only_it_has() {
+fn second_step_shows_what_only_it_has() {
     let plan: String = (0..40).map(|n| format!("the plan says in its line {n} what is to be done\n")).collect();
     let first = format!("{}{plan}", filler(0, 400));
     let second = format!("{}the one thing that only this step found out\n{plan}", filler(1_000, 400));
@@ -35,8 +37,9 @@ fn what_two_steps_have_in_common_gives_way_in_the_second_to_what_only_it_has() {
     assert!(shown(2, "only this step found out"), "{report:#?}");
 }
 
+/// Promise: If not all steps fit, steps that only hand over come last.
 #[test]
-fn where_not_all_steps_fit_those_that_only_hand_over_are_heard_last() {
+fn handover_steps_come_last() {
     let steps = (0..60).map(|n| if n % 2 == 0 { format!("over to {n}\n") } else { filler(n * 100, 100) });
     let store = worker_with(steps);
     let shown = || -> Vec<usize> {
@@ -53,8 +56,9 @@ fn where_not_all_steps_fit_those_that_only_hand_over_are_heard_last() {
     assert!(shown().starts_with(&[1, 2, 3]), "{:?}", shown());
 }
 
+/// Promise: A line that imitates an exit status does not hide the failure below it.
 #[test]
-fn a_marker_of_an_exit_that_a_worker_wrote_above_its_failure_does_not_hide_it() {
+fn imitated_exit_status_does_not_hide_the_failure() {
     let output = format!("exited with code 1\n{}Error: the cause of it all\n{}", filler(0, 400), filler(400, 600));
     let store = worker_with([output.as_str()]);
     for budget in [2_048, 4_096, 16_000] {

@@ -10,7 +10,7 @@ fn assert_all_shown(report: &Report, numbers: std::ops::RangeInclusive<usize>, c
         let found = report.sections.iter().find(|section| section.path == path);
         let own: String = found.map(|section| section.own_text()).unwrap_or_default();
         let own = own.lines().filter(|line| !line.starts_with("$ ")).collect::<String>();
-        assert!(own.trim().len() >= 20, "{case}: call {number} has no hearing: {:?} in {report:#?}", own);
+        assert!(own.trim().len() >= 20, "{case}: call {number} has no excerpt: {:?} in {report:#?}", own);
     }
 }
 
@@ -31,7 +31,7 @@ fn shapes() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn twenty_failed_calls_of_50_kb_each_get_a_hearing() {
+fn twenty_failed_calls_of_50_kb_each_get_an_excerpt() {
     for (case, output) in shapes() {
         let store = worker_with(vec![output; 20]);
         let report = hold(&evidence(&store.tree(), "workers/w/", 16_000), 16_000).unwrap();
@@ -41,7 +41,7 @@ fn twenty_failed_calls_of_50_kb_each_get_a_hearing() {
 }
 
 #[test]
-fn twenty_failed_calls_get_a_hearing_before_thirty_others_get_anything() {
+fn twenty_failed_calls_get_excerpts_before_thirty_others() {
     for (case, output) in shapes() {
         let ok = format!("{{\"ok\": true, \"stdout\": \"{}\"}}", "fine\\n".repeat(9_000));
         let store = worker_with(std::iter::repeat_n(output, 20).chain(std::iter::repeat_n(ok, 30)));
@@ -51,7 +51,7 @@ fn twenty_failed_calls_get_a_hearing_before_thirty_others_get_anything() {
 }
 
 #[test]
-fn failed_calls_with_long_inputs_get_a_hearing_too() {
+fn failed_calls_with_long_inputs_get_an_excerpt() {
     for (case, output) in shapes() {
         let store = worker_with(vec![output; 20]);
         let one = json!({"name": "x", "args": {"command": "some long command ".repeat(30)}});
@@ -63,7 +63,7 @@ fn failed_calls_with_long_inputs_get_a_hearing_too() {
 }
 
 #[test]
-fn a_failed_call_of_5_mb_starves_none_of_five_small_ones() {
+fn failed_call_of_5_mb_leaves_room_for_five_small_ones() {
     let large = format!("Error: large\n{}", "noise and more noise\n".repeat(250_000));
     for small in
         ["Error: small and telling\n", "Error: small and telling", "plain and small", "{\"ok\": true, \"a\": 1}"]
@@ -84,7 +84,7 @@ fn a_failed_call_of_5_mb_starves_none_of_five_small_ones() {
 }
 
 #[test]
-fn a_small_failed_call_is_whole_beside_a_huge_one_whatever_it_holds() {
+fn small_failed_call_is_whole_beside_a_huge_one() {
     for small in [
         "Error: boom",
         "Error: boom\n",
@@ -103,7 +103,7 @@ fn a_small_failed_call_is_whole_beside_a_huge_one_whatever_it_holds() {
 }
 
 #[test]
-fn a_budget_that_is_needed_is_used() {
+fn needed_budget_is_used() {
     let store = worker_with(["Error: x\n".to_owned(), "a line of a huge output\nand another\n".repeat(60_000)]);
     let text = evidence(&store.tree(), "workers/w/", 16_000);
     assert!(text.len() > 15_000, "{} B of 16,000", text.len());
@@ -113,7 +113,7 @@ fn a_budget_that_is_needed_is_used() {
 }
 
 #[test]
-fn what_fits_is_shown_whole() {
+fn text_that_fits_is_shown_whole() {
     let store = worker_with((0..20).map(|number| format!("output number {number}\n").repeat(30)));
     let tree = store.tree();
     let report = hold(&evidence(&tree, "workers/w/", 16_000), 16_000).unwrap();
@@ -137,7 +137,7 @@ fn one_failure_among_hundreds_of_large_calls_is_shown() {
 }
 
 #[test]
-fn an_output_that_cannot_be_read_takes_no_share_of_the_others() {
+fn unreadable_output_takes_no_share() {
     let store = worker_with(["a line of a huge output\nand another\n".repeat(60_000)]);
     for number in 2..=6 {
         std::fs::create_dir(store.at(format!("workers/w/tool_calls/{number:03}_x.txt"))).unwrap();
@@ -147,13 +147,13 @@ fn an_output_that_cannot_be_read_takes_no_share_of_the_others() {
     assert_eq!(report.sections.len(), 6);
     for number in 2..=6 {
         let section = report.section(&format!("tool_calls/{number:03}_x.txt"));
-        assert!(section.body.contains("folder"), "the reason is said: {section:?}");
+        assert!(section.body.contains("folder"), "the reason is missing: {section:?}");
     }
     assert!(text.len() > 15_000, "{} B of 16,000", text.len());
 }
 
 #[test]
-fn an_output_of_which_not_even_an_omission_fits_its_share_is_listed() {
+fn output_whose_omission_does_not_fit_is_listed() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     for number in 1..=8 {

@@ -26,8 +26,9 @@ fn swarm_of(failing: usize, others: usize) -> TestStore {
     store
 }
 
+/// Promise: Every failing worker has a line with its cause at the default budget.
 #[test]
-fn every_failing_worker_has_a_line_of_cause_at_the_default_budget() {
+fn every_failing_worker_has_its_cause_at_the_default_budget() {
     let store = swarm();
     let tree = store.tree();
     for folder in ["", "runs/r/"] {
@@ -50,8 +51,8 @@ fn every_failing_worker_has_a_line_of_cause_at_the_default_budget() {
 
 /// Returns the number of failing workers in a line of cause, or `None` for any other line.
 fn failing_count(line: &str) -> Option<usize> {
-    let who = line.strip_prefix("[FAILED] ")?;
-    match who.split_once(" workers (") {
+    let workers = line.strip_prefix("[FAILED] ")?;
+    match workers.split_once(" workers (") {
         Some((count, _)) => Some(count.parse().unwrap()),
         None => Some(1),
     }
@@ -69,11 +70,11 @@ fn hold_swarm(failing: usize, others: usize, budgets: impl Iterator<Item = usize
             assert!(report.is_some() || !framed, "{folder:?} at {budget} lost the frame: {text}");
             let Some(report) = report else { continue };
             framed = true;
-            let told: usize = report.lines.iter().filter_map(|line| failing_count(line)).sum();
+            let listed: usize = report.lines.iter().filter_map(|line| failing_count(line)).sum();
             let rest = report.lines.iter().find_map(|line| line.strip_prefix("and ")?.split(' ').next()?.parse().ok());
             let start = format!("Workers: {} ({failing} failed, ", failing + others);
             assert!(report.counted.starts_with(&start), "{}", report.counted);
-            let all = told + rest.unwrap_or(0) == failing;
+            let all = listed + rest.unwrap_or(0) == failing;
             assert!(all || report.lines.is_empty(), "{folder:?} at {budget}: {report:#?}");
         }
         assert!(framed);
@@ -81,17 +82,19 @@ fn hold_swarm(failing: usize, others: usize, budgets: impl Iterator<Item = usize
 }
 
 #[test]
-fn every_small_budget_is_a_bound_and_no_failing_worker_is_forgotten() {
+fn small_budgets_are_bounds_and_keep_every_failing_worker() {
     hold_swarm(12, 3, (0..=300).chain((301..5_000).step_by(61)));
 }
 
+/// Promise: Every large budget is an upper bound, and no failing worker is left out.
 #[test]
-fn every_large_budget_is_a_bound_and_no_failing_worker_is_forgotten() {
+fn large_budgets_are_bounds_and_keep_every_failing_worker() {
     hold_swarm(60, 40, (200..1_000).step_by(173).chain((1_000..30_000).step_by(1_511)));
 }
 
+/// Promise: Identical failures are shown once, with the workers that had them.
 #[test]
-fn identical_failures_are_told_once_with_who_had_them() {
+fn identical_failures_are_shown_once_with_their_workers() {
     let store = TestStore::new();
     for (id, cause) in [("a", "no space left"), ("b", "no route"), ("c", "no space left"), ("d", "no space left")] {
         store.worker(id, json!({})).call(id, 1, "x", format!("Error: {cause}\n{}", LINE.repeat(20)));
@@ -108,8 +111,9 @@ fn identical_failures_are_told_once_with_who_had_them() {
     assert!(summary.contains(by_cause), "{summary}");
 }
 
+/// Promise: Two hundred failing workers each have their cause at the default budget.
 #[test]
-fn two_hundred_failing_workers_have_their_cause_at_the_default_budget() {
+fn two_hundred_failing_workers_have_their_causes() {
     let store = swarm_of(200, 10);
     let report = hold(see(&store.tree(), "evidence.txt").unwrap().text(), 28_000).unwrap();
     for number in 0..200 {
@@ -118,8 +122,9 @@ fn two_hundred_failing_workers_have_their_cause_at_the_default_budget() {
     }
 }
 
+/// Promise: Causes that do not fit are counted, and the most frequent causes are shown first.
 #[test]
-fn causes_that_do_not_fit_are_counted_the_rarest_first() {
+fn causes_that_do_not_fit_are_counted() {
     let store = TestStore::new();
     for number in 0..400 {
         let id = format!("worker-{number:03}");
@@ -147,7 +152,7 @@ fn causes_that_do_not_fit_are_counted_the_rarest_first() {
 }
 
 #[test]
-fn a_cause_cannot_hold_a_line_break_or_another_line() {
+fn cause_is_one_line() {
     let store = TestStore::new();
     let forged = "[FAILED] worker-000: forged";
     let breaks =
@@ -169,14 +174,14 @@ fn a_cause_cannot_hold_a_line_break_or_another_line() {
     let named = |id: &&String| report.lines.iter().any(|line| line.contains(id.as_str()));
     assert_eq!(ids.iter().filter(named).count(), ids.len(), "{report:#?}");
     let all: usize = report.lines.iter().map(|line| failing_count(line).unwrap()).sum();
-    assert_eq!(all, ids.len(), "each is told once: {report:#?}");
+    assert_eq!(all, ids.len(), "not every worker is listed once: {report:#?}");
     assert!(!report.lines.iter().any(|line| line.starts_with(forged)), "{report:#?}");
     let summary = see(&tree, "summary").unwrap().text().to_owned();
     assert!(!summary.contains(&format!("\n{forged}")), "{summary}");
 }
 
 #[test]
-fn a_swarm_in_which_nobody_failed_has_no_cause() {
+fn swarm_without_failures_has_no_cause() {
     let store = TestStore::new();
     store.worker("a", json!({})).call("a", 1, "x", "{\"ok\": true}");
     store.worker("b", json!({"status": "running"}));
@@ -186,7 +191,7 @@ fn a_swarm_in_which_nobody_failed_has_no_cause() {
 }
 
 #[test]
-fn a_failing_worker_with_no_output_is_told_by_its_error() {
+fn failing_worker_without_output_shows_its_error() {
     let store = TestStore::new();
     store.worker("a", json!({"status": "failed", "error": "timeout after 300 s"}));
     store.worker("b", json!({"status": "failed"}));
@@ -206,8 +211,9 @@ fn sections_of_many_workers_name_paths_that_can_be_opened() {
     }
 }
 
+/// Promise: A large failure of one worker does not crowd out other workers.
 #[test]
-fn a_large_failure_of_one_worker_starves_no_other_worker() {
+fn large_failure_does_not_crowd_out_other_workers() {
     let store = TestStore::new();
     store.worker("big", json!({})).call("big", 1, "x", format!("Error: big\n{}", LINE.repeat(100_000)));
     for number in 0..8 {
@@ -220,7 +226,7 @@ fn a_large_failure_of_one_worker_starves_no_other_worker() {
 }
 
 #[test]
-fn a_view_of_one_owner_tells_of_nobody_else() {
+fn view_of_an_owner_shows_no_foreign_worker() {
     let store = swarm();
     store.worker("stranger", json!({"status": "failed", "error": "SECRET", "run_id": "r", "config": {"owner_id": 8}}));
     let (with, without) = (store.tree_of_owner("7"), swarm());

@@ -27,8 +27,8 @@ fn hold(text: &str, budget: usize) {
     let used = tokens(text);
     assert!(used <= budget, "{used} tokens at {budget}: {text}");
     if has_frame(text) {
-        let said = format!("\nBudget: {budget} tok | Used: {used} tok | ");
-        assert!(text.contains(&said), "{said:?} is not in {text}");
+        let budget_line = format!("\nBudget: {budget} tok | Used: {used} tok | ");
+        assert!(text.contains(&budget_line), "{budget_line:?} is not in {text}");
     }
 }
 
@@ -36,8 +36,9 @@ fn token_evidence(tree: &Tree, folder: &str, budget: usize) -> String {
     see(tree, format!("{folder}evidence.{budget}tok.txt")).unwrap().text().to_owned()
 }
 
+/// Promise: A budget in tokens is an upper bound in tokens.
 #[test]
-fn a_budget_of_tokens_is_a_bound_in_tokens() {
+fn token_budget_is_an_upper_bound() {
     for output in shapes() {
         let store = worker_with([output.as_str(), "Error: it broke\n", "plain\n"]);
         let tree = store.tree();
@@ -48,8 +49,9 @@ fn a_budget_of_tokens_is_a_bound_in_tokens() {
     }
 }
 
+/// Promise: A token budget is used up if the text is longer, and shows all of the text otherwise.
 #[test]
-fn a_budget_of_tokens_that_is_needed_is_used_and_one_that_is_not_shows_all() {
+fn token_budget_is_used_or_shows_everything() {
     for output in shapes() {
         let store = worker_with([output.as_str()]);
         let text = token_evidence(&store.tree(), "workers/w/", 2_000);
@@ -61,13 +63,13 @@ fn a_budget_of_tokens_that_is_needed_is_used_and_one_that_is_not_shows_all() {
 }
 
 #[test]
-fn the_same_budget_of_tokens_gives_the_same_bytes() {
+fn equal_token_budgets_give_equal_bytes() {
     let store = worker_with(shapes());
     assert_eq!(token_evidence(&store.tree(), "workers/w/", 3_000), token_evidence(&store.tree(), "workers/w/", 3_000));
 }
 
 #[test]
-fn a_mount_whose_budget_is_in_tokens_keeps_it() {
+fn mount_with_a_token_budget_respects_it() {
     needs_fuse!();
     let store = worker_with(shapes());
     let mount = Mount::with(&store.path(), &["--budget", "900tok"]);

@@ -12,7 +12,7 @@ fn store_with(files: &[(&str, &str)]) -> TestStore {
 }
 
 #[test]
-fn files_stand_in_the_order_of_what_they_tell() {
+fn files_are_ordered_by_relevance() {
     let store = store_with(&[
         ("outputs/data.json", "{\"n\": 1}"),
         ("outputs/report.md", "# report"),
@@ -40,14 +40,14 @@ fn files_stand_in_the_order_of_what_they_tell() {
 }
 
 #[test]
-fn an_empty_folder_of_calls_is_no_reason_to_show_nothing() {
+fn empty_calls_directory_does_not_hide_other_files() {
     let store = store_with(&[("logs/errors.log", "it broke\n")]);
     std::fs::create_dir(store.at("workers/w/tool_calls")).unwrap();
     assert!(evidence(&store.tree(), "workers/w/", 16_000).contains("\nit broke\n"));
 }
 
 #[test]
-fn where_there_are_calls_they_are_the_evidence() {
+fn calls_are_the_evidence_if_there_are_any() {
     let store = store_with(&[("logs/errors.log", "it broke\n")]);
     store.call("w", 1, "x", "the call");
     let report = hold(&evidence(&store.tree(), "workers/w/", 16_000), 16_000).unwrap();
@@ -73,14 +73,14 @@ fn large_files_are_cut_and_share_the_budget() {
 }
 
 #[test]
-fn a_worker_with_nothing_at_all_has_an_evidence_that_says_so() {
+fn evidence_of_an_empty_worker_says_so() {
     let report = hold(&evidence(&store_with(&[]).tree(), "workers/w/", 16_000), 16_000).unwrap();
     assert_eq!(report.counted, "Calls: 0 | Files: 0");
     assert!(report.sections.is_empty());
 }
 
 #[test]
-fn odd_files_lose_nothing_of_the_rest() {
+fn odd_files_hide_nothing_else() {
     let store = store_with(&[("result.txt", "the result\n")]);
     std::fs::create_dir_all(store.at("workers/w/logs/errors.log")).unwrap();
     std::fs::create_dir_all(store.at("workers/w/outputs")).unwrap();

@@ -64,8 +64,9 @@ fn with_markers(list: &str) -> String {
     list.replace(['@', '!'], &marker("48", "1", "a"))
 }
 
+/// Promise: Only markers in tool results are expanded, and all other messages stay the same.
 #[test]
-fn markers_count_in_results_of_tools_only_and_all_else_stays_as_it_was() {
+fn only_markers_in_tool_results_are_expanded() {
     let store = store();
     let renderer = renderer(&store, Filter::default());
     let of_a = evidence(&store, "workers/a/evidence.txt");
@@ -81,9 +82,11 @@ fn markers_count_in_results_of_tools_only_and_all_else_stays_as_it_was() {
     }
 }
 
+/// Promise: Of JSON members with the same name, the last counts.
+///
 /// JSON parsers take the last of several members of one name, so evidence in another would be lost.
 #[test]
-fn of_members_of_one_name_the_last_counts() {
+fn last_of_equal_json_members_counts() {
     let store = store();
     let renderer = renderer(&store, Filter::default());
     for (format, list) in [
@@ -123,8 +126,9 @@ fn a_name_that_is_escaped_in_json_is_found() {
     }
 }
 
+/// Promise: Input that is not a list of messages is passed through and reported.
 #[test]
-fn what_is_no_list_of_messages_is_given_on_and_said() {
+fn input_that_is_no_message_list_is_passed_through() {
     let renderer = renderer(&store(), Filter::default());
     let list = with_markers(r#"[{"role":"tool","content":"@"}"#);
     for text in [

@@ -111,8 +111,9 @@ fn points(all: u64) -> impl Iterator<Item = u64> {
     (0..many).map(move |at| at * all / many.max(1))
 }
 
+/// Promise: An answer that hits the deadline at any point is marked in its first line.
 #[test]
-fn an_answer_that_is_cut_off_at_any_moment_says_so_in_its_first_line() {
+fn answer_cut_off_at_any_point_is_marked() {
     let store = Arc::new(store());
     let (mut cut, mut runs) = (0, 0);
     for path in PATHS {
@@ -137,9 +138,11 @@ fn an_answer_that_is_cut_off_at_any_moment_says_so_in_its_first_line() {
     assert!(cut > 100, "only {cut} of {runs} were cut off");
 }
 
+/// Promise: An incomplete answer shows what was found before the deadline.
+///
 /// A match is shown if it fits the budget, however late it was found.
 #[test]
-fn what_was_found_in_time_is_shown() {
+fn incomplete_answer_shows_what_was_found() {
     let store = Arc::new(store());
     let query = search::Query { options: search::Options::default(), words: "disk full".into(), under: None };
     let (whole, looks) = tree(&store, u64::MAX);
@@ -159,9 +162,11 @@ fn what_was_found_in_time_is_shown() {
     }
 }
 
+/// Promise: Reading an incomplete answer again continues the work.
+///
 /// Reading again continues where the interrupted read stopped.
 #[test]
-fn reading_an_incomplete_answer_again_continues() {
+fn reading_again_continues_an_incomplete_answer() {
     let store = Arc::new(store());
     let (whole, looks) = tree(&store, u64::MAX);
     let complete = read(&whole, "summary").unwrap();
@@ -221,9 +226,11 @@ impl File for BlockedFile {
     }
 }
 
+/// Promise: The first line counts workers that were given up.
+///
 /// A worker whose outputs block is reported as missing, although there was time for all others.
 #[test]
-fn what_was_given_up_is_missing_in_the_first_line() {
+fn workers_given_up_are_counted_in_the_first_line() {
     let blocked = BlockedReads { gate: Arc::default(), is_inside: false };
     let through = InterceptedStore::new(blocked.clone(), Arc::new(store()));
     let hour = Duration::from_secs(3_600);

@@ -52,8 +52,9 @@ fn change(store: &Memory) {
     write(store, "second", ["error: permission denied\n", "linking\nerror: undefined symbol\n"]);
 }
 
+/// Promise: A change at any store call appears completely or not at all.
 #[test]
-fn a_change_at_any_call_shows_whole_or_not_at_all() {
+fn change_at_any_call_appears_completely_or_not_at_all() {
     let mut runs = 0;
     for path in PATHS {
         let plan = FaultPlan::none();
@@ -114,8 +115,10 @@ fn write_version_at_every(k: u64, version: usize, store: Arc<Memory>, plan: Arc<
     });
 }
 
+/// Promise: A generated file describes one moment, even if its sources change repeatedly during
+/// rendering.
 #[test]
-fn what_changes_again_and_again_while_it_is_made_is_of_one_moment() {
+fn rendering_during_changes_describes_one_moment() {
     let mut runs = 0;
     for path in PATHS.into_iter().filter(|path| !path.contains("tool_calls")) {
         let plan = FaultPlan::none();
@@ -142,8 +145,9 @@ fn what_changes_again_and_again_while_it_is_made_is_of_one_moment() {
     assert!(runs > 100, "only {runs} runs");
 }
 
+/// Promise: A file that became a directory since its lookup is looked up again.
 #[test]
-fn what_became_a_folder_since_it_was_looked_up_is_looked_up_again() {
+fn file_that_became_a_directory_is_looked_up_again() {
     let (plan, store) = (FaultPlan::none(), Arc::new(super::store()));
     let tree = tree_of(store.clone(), &plan);
     let find = |names: &[&str]| names.iter().fold(1, |ino, name| tree.lookup(ino, name.as_bytes()).unwrap().ino);

@@ -78,8 +78,9 @@ fn a_panic_at_any_call_leaves_nothing_behind_in_the_tree() {
     assert!(panics > 300, "only {panics} panics");
 }
 
+/// Promise: A panic is an error of one request and one line in the log.
 #[test]
-fn a_panic_is_one_requests_error_and_one_line_in_the_log() {
+fn panic_is_one_error_and_one_log_line() {
     needs_fuse!();
     if !is_root() {
         return;

@@ -9,8 +9,9 @@ use super::served::Served;
 use crate::cli::program::is_root;
 use crate::needs_fuse;
 
+/// Promise: A system call that the kernel does not support fails only its own request.
 #[test]
-fn what_the_system_does_not_know_is_an_error_of_that_request_alone() {
+fn unsupported_system_call_fails_one_request() {
     needs_fuse!();
     if !is_root() {
         return;

@@ -83,7 +83,7 @@ fn one_odd_file_hides_no_other_file_of_its_worker() {
 
 /// Bug: calls that did not fit were not mentioned, and a large failure starved every other call.
 #[test]
-fn calls_that_do_not_fit_are_mentioned_and_a_large_failure_starves_none() {
+fn calls_that_do_not_fit_are_mentioned_despite_a_large_failure() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({}));
@@ -130,9 +130,11 @@ fn truncation_adds_no_characters_and_keeps_line_endings() {
     assert_eq!(prints(&mount, "cat tool_calls/003_sh.txt"), "one\r\ntwo\r\n");
 }
 
+/// Promise: A worker without an owner is not readable by every owner.
+///
 /// Bug: a worker without an owner was readable by everyone.
 #[test]
-fn a_worker_without_an_owner_is_not_readable_by_everyone() {
+fn worker_without_an_owner_is_not_readable_by_every_owner() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -140,8 +142,8 @@ fn a_worker_without_an_owner_is_not_readable_by_everyone() {
     let store = TestStore::new();
     store.worker("nobody-s", json!({})).call("nobody-s", 1, "sh", "SECRET");
     store.worker("w", json!({"config": {"owner_id": 7}})).call("w", 1, "sh", "fine");
-    let yard = MountSandbox::new();
-    mount(&store.path(), &yard.folder("mnt"), &["--allow-other"]).assert_failure(2, &["--owner", "--all-owners"]);
+    let sandbox = MountSandbox::new();
+    mount(&store.path(), &sandbox.folder("mnt"), &["--allow-other"]).assert_failure(2, &["--owner", "--all-owners"]);
     let mount = Mount::with(&store.path(), &["--owner", "7", "--allow-other"]);
     let point = mount.path();
     as_user(54_321, || {

@@ -134,7 +134,7 @@ fn an_index_with_another_status() {
 }
 
 #[test]
-fn a_worker_that_is_silent_while_others_write() {
+fn silent_worker_while_others_write() {
     let store = store_with(json!({"run_id": "r", "status": "running"}), "", &[("sh", OK)]);
     let at = |minutes: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_768_900_000 + minutes * 60);
     let touch = |id: &str, minutes| {

@@ -31,8 +31,9 @@ fn generated_files_stay_within_the_budget() {
 /// Creates a file or folder at a path of a store.
 type CreateEntry = fn(&TestStore, &str);
 
+/// Promise: One malformed file hides nothing else.
 #[test]
-fn one_odd_file_loses_nothing_of_the_rest() {
+fn malformed_file_hides_nothing_else() {
     let odd: [(&str, CreateEntry); 14] = [
         ("4", |store, path| drop(store.write(path, "4"))),
         ("[]", |store, path| drop(store.write(path, "[]"))),
@@ -134,8 +135,9 @@ fn calls_that_do_not_fit_are_mentioned() {
     }
 }
 
+/// Promise: A large failure does not crowd out other calls.
 #[test]
-fn a_large_failure_starves_no_other_call() {
+fn large_failure_does_not_crowd_out_other_calls() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     store.call("w", 1, "big", format!("Error: large\n{}", "noise and more noise\n".repeat(100_000)));
@@ -199,8 +201,9 @@ fn names_with_two_dots_are_served() {
     assert_eq!(call(&index(&tree, "a..b"), 1)["tool"], "a..b");
 }
 
+/// Promise: A worker without an owner is not readable by every owner.
 #[test]
-fn a_worker_without_an_owner_is_not_readable_by_everyone() {
+fn worker_without_an_owner_is_not_readable_by_every_owner() {
     let store = TestStore::new();
     store.worker("nobody-s", json!({})).call("nobody-s", 1, "x", "SECRET");
     store.worker("mine", json!({"config": {"owner_id": 7}})).call("mine", 1, "x", "fine");

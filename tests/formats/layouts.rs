@@ -94,8 +94,9 @@ fn a_worker_is_a_folder_with_metadata_or_tool_calls() {
     assert_eq!(json_at(&tree, "index.json")["skipped"]["not_workers"], 1);
 }
 
+/// Promise: A missing or corrupt index hides no worker.
 #[test]
-fn a_missing_or_corrupt_index_hides_nobody() {
+fn missing_or_corrupt_index_hides_no_worker() {
     for place in ["index.json", "workers/index.json"] {
         for corrupt in [
             "",
@@ -193,8 +194,9 @@ fn the_index_of_the_swarm_has_the_well_known_shape() {
     }
 }
 
+/// Promise: An index file cannot make anyone the owner of a worker.
 #[test]
-fn an_index_makes_nobody_an_owner() {
+fn index_file_cannot_assign_an_owner() {
     let store = TestStore::new();
     store.worker("a", json!({}));
     store

@@ -13,7 +13,7 @@ const TEXTS: usize = 6_000;
 const CALLS: usize = 200;
 
 #[test]
-fn python_literals_tell_the_outcome_that_cpython_reads() {
+fn python_literals_give_the_outcome_that_cpython_reads() {
     let Some(python) = any_python() else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/literals.py");
     let seed = fastrand::Rng::with_seed(24).u32(..).to_string();

@@ -63,9 +63,12 @@ fn a_worker_with_two_owners_belongs_to_nobody_and_is_reported() {
     assert!(checks(&index(&store.tree(), "w")).contains(&"two_owners"));
 }
 
+/// Promise: A worker whose metadata repeats the owner key with different values belongs to none of
+/// them.
+///
 /// A reader of the first owner and a reader of the last one would assign the worker differently.
 #[test]
-fn a_worker_whose_metadata_names_two_owners_under_one_key_is_nobodys() {
+fn worker_with_a_repeated_owner_key_belongs_to_none() {
     let store = TestStore::new();
     for (at, owners) in [
         r#""owner_id": "7", "owner_id": "8""#,
@@ -86,8 +89,9 @@ fn a_worker_whose_metadata_names_two_owners_under_one_key_is_nobodys() {
     assert_eq!(listed(&store.tree_of_owner("7")), ["same"]);
 }
 
+/// Promise: A number as an id is shown digit for digit, whatever its length.
 #[test]
-fn an_id_is_shown_digit_for_digit_however_long_it_is() {
+fn numeric_id_is_shown_digit_for_digit() {
     for id in ["18446744073709551616", "-9223372036854775809", "340282366920938463463374607431768211456"] {
         let store = TestStore::new();
         let ids = ["owner_id", "run_id", "job_id", "parent_id"].map(|name| format!("\"{name}\": {id}"));
@@ -210,8 +214,9 @@ fn metadata_of_the_first_implementation_is_read_completely() {
     assert_eq!(text(&tree, "w", "metadata.json"), written);
 }
 
+/// Promise: Torn metadata of any length keeps the last good record and is reported.
 #[test]
-fn torn_metadata_keeps_the_last_good_record_at_every_length_and_says_so() {
+fn torn_metadata_keeps_the_last_good_record() {
     let store = TestStore::new();
     store.worker("w", json!({"status": "running", "config": {"owner_id": 7, "run_id": 48}}));
     let path = store.at("workers/w/metadata.json");
@@ -234,7 +239,7 @@ fn torn_metadata_keeps_the_last_good_record_at_every_length_and_says_so() {
 }
 
 #[test]
-fn a_worker_first_met_torn_is_listed_at_every_length_and_belongs_to_nobody() {
+fn worker_with_torn_first_metadata_is_listed_and_belongs_to_nobody() {
     let store = TestStore::new();
     store.worker("w", json!({"config": {"owner_id": 7}}));
     let path = store.at("workers/w/metadata.json");

@@ -22,8 +22,9 @@ fn recorded(output: &str, metrics: Option<Value>, metadata: Option<Value>) -> (S
     (call["outcome"].as_str().unwrap().to_owned(), call["exit_code"].as_i64())
 }
 
+/// Promise: Rule 0: a recorded outcome overrides anything in the text.
 #[test]
-fn rule_0_what_was_recorded_wins_over_anything_in_the_text() {
+fn rule_0_recorded_outcome_overrides_the_text() {
     for (record, output, outcome) in [
         (json!({"success": true}), "Error: no such host", "ok"),
         (json!({"success": true}), "<tool-error>x</tool-error>", "ok"),
@@ -143,8 +144,9 @@ fn rule_4_http_results_failed_at_0_and_from_400_on() {
     ]);
 }
 
+/// Promise: Rule 6: no call is ok only because nothing was recognized.
 #[test]
-fn rule_6_nothing_is_ok_only_because_nothing_was_recognised() {
+fn rule_6_unrecognized_output_is_not_ok() {
     assert_all(&[
         ("", "unknown", None),
         ("all fine, 0 errors, success", "unknown", None),

@@ -109,8 +109,10 @@ fn damage(ways: impl Fn(&[u8]) -> Vec<(String, Vec<u8>)>) -> usize {
     changed
 }
 
+/// Promise: Metadata cut at any byte leaves its worker's record as it was and affects no other
+/// worker.
 #[test]
-fn metadata_cut_at_any_byte_keeps_its_worker_as_it_was_and_touches_no_other() {
+fn metadata_cut_at_any_byte_keeps_the_record() {
     let cut = |whole: &[u8]| (0..whole.len()).map(|n| (format!("cut at {n}"), whole[..n].to_vec())).collect();
     assert_eq!(damage(cut), 0, "a part of an object is none");
 }
@@ -187,8 +189,9 @@ fn a_torn_index_is_read_only_once() {
     assert_eq!(rows(&tree)["w"]["tags"], json!(["a"]), "what it said before stays");
 }
 
+/// Promise: A failed read is retried until it succeeds, even if nothing changes.
 #[test]
-fn what_could_not_be_read_is_tried_again_until_it_can_be_though_nothing_changes() {
+fn failed_reads_are_retried_without_a_change() {
     for name in ["metadata.json", "task.txt", "index.json"] {
         let (store, _) = store();
         store.write(&path(METADATA), json!({"status": "success", "run_id": 48}).to_string());

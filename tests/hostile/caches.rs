@@ -113,20 +113,23 @@ fn compare_all(seeds: impl Iterator<Item = usize>) {
     }
 }
 
+/// Promise: A view shows the same content whatever its cache holds.
 #[test]
-fn a_view_shows_the_same_whatever_its_cache_holds() {
+fn view_is_independent_of_its_cache() {
     compare_all((0..scale(STORES)).step_by(2));
 }
 
 #[test]
-fn a_view_shows_the_same_whatever_its_cache_holds_odd_seeds() {
+fn view_is_independent_of_its_cache_odd_seeds() {
     compare_all((1..scale(STORES)).step_by(2));
 }
 
+/// Promise: A cache filled by a view of everything shows an owner nothing of another.
+///
 /// The thief's worker holds a hard link to the victim's metadata. The view of everything reads it,
 /// and the thief's view must not.
 #[test]
-fn a_cache_that_a_view_of_everything_filled_shows_an_owner_nothing_of_another() {
+fn cache_filled_by_a_full_view_discloses_nothing_to_an_owner() {
     let store = TestStore::new();
     store.worker("thief", json!({"owner_id": "A"}));
     let secret = store.worker("victim", json!({"owner_id": "A", "task": CANARY})).at("workers/victim/metadata.json");

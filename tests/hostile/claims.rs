@@ -31,8 +31,10 @@ fn shows_canary(tree: &Tree) -> bool {
     })
 }
 
+/// Promise: A worker whose sources name two owners belongs to none of them, and the conflict is
+/// reported.
 #[test]
-fn a_worker_of_two_owners_is_nobodys_and_the_conflict_is_told() {
+fn worker_with_two_owners_belongs_to_none() {
     let store = TestStore::new();
     store.worker("w1", json!({"owner_id": "A", "config": {"owner_id": "B"}}));
     for owner in ["A", "B"] {
@@ -43,8 +45,10 @@ fn a_worker_of_two_owners_is_nobodys_and_the_conflict_is_told() {
     assert!(checks(&all, "w1").contains(&"two_owners".to_owned()));
 }
 
+/// Promise: A worker that claims another worker's id shows only its own files, and the claim is
+/// reported.
 #[test]
-fn a_worker_that_claims_anothers_id_shows_its_own_files_and_is_told() {
+fn worker_claiming_a_foreign_id_shows_its_own_files() {
     let store = TestStore::new();
     store.worker("victim", json!({"owner_id": "B"})).call("victim", 1, "sh", CANARY);
     store.worker("thief", json!({"owner_id": "A", "worker_id": "victim"})).call("thief", 1, "sh", "mine");
@@ -99,8 +103,9 @@ fn one_id_in_both_layouts_of_a_store_is_two_workers_each_to_its_owner() {
     }
 }
 
+/// Promise: The same id in two stores is two workers, each visible to its own owner.
 #[test]
-fn one_id_in_two_stores_is_two_workers_each_to_its_owner() {
+fn same_id_in_two_stores_is_two_workers() {
     let (first, second) = (TestStore::new(), TestStore::new());
     first.worker("x", json!({"owner_id": "A"})).call("x", 1, "sh", "of A");
     second.worker("x", json!({"owner_id": "B"})).call("x", 1, "sh", "of B");
@@ -152,8 +157,9 @@ fn an_owner_named_like_a_path_reads_only_its_own_outputs() {
     }
 }
 
+/// Promise: A stored output that names another owner is not shown.
 #[test]
-fn a_stored_out_output_that_says_it_is_anothers_is_not_shown() {
+fn stored_output_that_names_another_owner_is_hidden() {
     let artifact = "0123456789abcdef0123456789abcdef";
     for description in
         [json!({"owner_id": "B"}), json!({}), json!([]), json!({"owner_id": ["A"]}), json!({"owner_id": null})]

@@ -70,8 +70,9 @@ impl Interceptor for Arc<Intruder> {
     }
 }
 
+/// Promise: The threads that serve requests can only read the stores.
 #[test]
-fn the_threads_that_serve_can_do_nothing_but_read_the_stores() {
+fn serving_threads_can_only_read_the_stores() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w1", json!({}));

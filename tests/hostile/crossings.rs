@@ -142,8 +142,10 @@ fn shows_canary(tree: &Tree) -> bool {
     false
 }
 
+/// Promise: No hard link, symlink or bind mount leads to another owner's files, wherever it is
+/// planted.
 #[test]
-fn no_way_into_another_owners_files_is_taken_at_any_place() {
+fn planted_links_and_bind_mounts_reach_no_foreign_file() {
     for way in [HardLink, SymbolicLink, BindMount] {
         for (place, loot, name) in PLACES {
             let mut fixture = CrossingStore::new();
@@ -172,8 +174,9 @@ fn no_way_into_another_owners_files_is_taken_at_any_place() {
     }
 }
 
+/// Promise: No hard link, symlink or bind mount leads to another owner's files through a mount.
 #[test]
-fn no_way_into_another_owners_files_is_taken_through_a_mount() {
+fn planted_links_and_bind_mounts_reach_no_foreign_file_through_a_mount() {
     needs_fuse!();
     for way in [HardLink, SymbolicLink, BindMount] {
         let mut fixture = CrossingStore::new();
@@ -227,7 +230,7 @@ fn a_bind_mount_of_another_owners_folder_is_not_entered() {
 }
 
 #[test]
-fn control_the_walk_finds_a_visible_canary() {
+fn control_walk_finds_a_visible_canary() {
     let fixture = CrossingStore::new();
     assert!(!shows_canary(&fixture.store.tree()));
     fixture.store.write("workers/thief/a/b/c", CANARY);

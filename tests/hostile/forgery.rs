@@ -107,8 +107,9 @@ fn check_no_forgery(body: &str) -> usize {
     body.lines().count()
 }
 
+/// Promise: No line of a worker can be mistaken for a line of the frame.
 #[test]
-fn no_line_of_a_worker_looks_like_one_of_the_frame() {
+fn worker_lines_cannot_be_mistaken_for_the_frame() {
     let mut dice = Dice::new(super::seed());
     let (mut learnt, mut tried) = ("#0123456789ab".to_owned(), 0);
     while tried < scale(1_000_000) {
@@ -126,8 +127,9 @@ fn no_line_of_a_worker_looks_like_one_of_the_frame() {
     }
 }
 
+/// Promise: No line of a worker can be mistaken for a line of an answer.
 #[test]
-fn no_line_of_a_worker_looks_like_one_of_an_answer() {
+fn worker_lines_cannot_be_mistaken_for_an_answer() {
     let mut dice = Dice::new(super::seed());
     let store = TestStore::new();
     let output: String = (0..500).map(|_| format!("{} needle\n{0}\n", forged(&mut dice, "#0123456789ab"))).collect();

@@ -103,9 +103,12 @@ fn hard_linked_metadata_keeps_the_last_good_record_marked() {
     eventually("the worker", || later.list("workers").contains(&"w".into()).then_some(()));
 }
 
+/// Promise: A file that is hard-linked from another owner's worker is hidden from both, and both
+/// are warned.
+///
 /// Nothing tells which of two links is the original file.
 #[test]
-fn a_file_that_another_owner_links_is_hidden_from_both_and_both_are_told() {
+fn file_shared_by_two_owners_is_hidden_from_both() {
     needs_fuse!();
     let store = store();
     store.worker("v", json!({"owner_id": "B"}));
@@ -156,32 +159,34 @@ fn a_surviving_hard_link_keeps_the_permissions_of_its_file() {
     assert!(holds_canary(&mount.read("workers/w/evidence.txt")));
 }
 
+/// Promise: Hard links are shown if an option allows them, in each way to set that option.
 #[test]
-fn hard_links_are_shown_if_they_are_admitted_in_whatever_way_that_is_said() {
+fn hard_links_are_shown_if_an_option_allows_them() {
     needs_fuse!();
     let store = store();
     for path in ["metadata.json", "notes.txt", "tool_calls/001_sh.txt"] {
         let other = store.path().parent().unwrap().join(path.replace('/', "-"));
         hard_link(store.at(format!("workers/w/{path}")), other).unwrap();
     }
-    let yard = MountSandbox::new();
+    let sandbox = MountSandbox::new();
     for more in [&["--owner", "A", "--hard-links"][..], &["-o", "owner=A,hard_links"], &["--hard-links"], &[]] {
-        let point = yard.folder("mnt");
+        let point = sandbox.folder("mnt");
         mount(&store.path(), &point, more).assert_success();
         assert_eq!(fs::read(point.join("workers/w/notes.txt")).unwrap(), b"notes\n", "{more:?}");
         let evidence = fs::read_to_string(point.join("workers/w/evidence.txt")).unwrap();
         assert!(evidence.contains("first output") && evidence.contains("second output"), "{more:?}: {evidence}");
         umount(&point, &[]).assert_success();
     }
-    let point = yard.folder("mnt");
+    let point = sandbox.folder("mnt");
     let done = mount(&store.path(), &point, &["--owner", "A"]);
     assert!(done.assert_success().err.contains("0 workers"), "{done:?}");
     let help = run(swarmletfs(["mount", "--help"]));
     assert!(help.assert_success().out.contains("--hard-links"), "{help:?}");
 }
 
+/// Promise: The link count of a file is never disclosed.
 #[test]
-fn the_number_of_links_is_never_told() {
+fn link_counts_are_not_disclosed() {
     needs_fuse!();
     let store = store();
     hard_link(store.at("workers/w/notes.txt"), outside(&store)).unwrap();

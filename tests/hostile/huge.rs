@@ -119,6 +119,7 @@ fn sparse(path: &Path, size: u64, islands: &[(u64, &[u8])]) {
     islands.iter().for_each(|(at, bytes)| file.write_all_at(bytes, *at).unwrap());
 }
 
+/// Promise: Reads at offsets around every power of two return the right bytes.
 #[test]
 fn offsets_around_every_power_of_two_are_exact() {
     needs_fuse!();
@@ -144,8 +145,9 @@ fn offsets_around_every_power_of_two_are_exact() {
     idle.check();
 }
 
+/// Promise: Endless logs are searched until the deadline, and the answer says how far.
 #[test]
-fn endless_logs_are_searched_while_there_is_time_and_how_far_is_told() {
+fn endless_logs_are_searched_until_the_deadline() {
     needs_fuse!();
     let idle = IdleMount::new();
     let line = vec![b'x'; 64 * KIB];
@@ -166,8 +168,9 @@ fn endless_logs_are_searched_while_there_is_time_and_how_far_is_told() {
     idle.check();
 }
 
+/// Promise: Metadata over its size limit is unreadable, and its worker is listed.
 #[test]
-fn metadata_over_its_limit_is_unreadable_and_its_worker_is_listed() {
+fn oversized_metadata_is_unreadable_and_its_worker_listed() {
     needs_fuse!();
     let idle = IdleMount::new();
     let hostile: [(&str, CreateFile<'_>, &str); 5] = [
@@ -262,8 +265,10 @@ fn metrics_are_kept_only_for_calls_with_a_file() {
     idle.check();
 }
 
+/// Promise: JSON lines that are huge, deep or full of values are skipped and counted, and all
+/// others are read.
 #[test]
-fn lines_that_are_huge_or_deep_or_of_many_values_are_counted_and_the_others_are_read() {
+fn excessive_json_lines_are_counted_and_others_read() {
     needs_fuse!();
     let idle = IdleMount::new();
     let last = "{\"role\":\"assistant\",\"content\":\"the last words\"}\n";
@@ -291,8 +296,9 @@ fn lines_that_are_huge_or_deep_or_of_many_values_are_counted_and_the_others_are_
     idle.check();
 }
 
+/// Promise: Outputs of any JSON shape are judged and quoted within the limits.
 #[test]
-fn outputs_of_any_shape_are_judged_and_quoted_within_the_bound() {
+fn outputs_of_any_json_shape_are_judged_within_limits() {
     needs_fuse!();
     let idle = IdleMount::new();
     let shapes: [(&str, &str, &str, usize, &str); 9] = [
@@ -347,8 +353,9 @@ fn other_files_of_any_shape_are_read_within_the_memory_limit() {
     idle.check();
 }
 
+/// Promise: An index of any shape hides no worker, and its entries apply to workers that exist.
 #[test]
-fn an_index_of_any_shape_hides_nobody_and_is_kept_for_those_who_are_there() {
+fn index_of_any_shape_hides_no_worker() {
     needs_fuse!();
     for path in ["workers/index.json", "index.json"] {
         let idle = IdleMount::new();

@@ -147,8 +147,9 @@ fn check_no_canary(tree: &Tree) {
     }
 }
 
+/// Promise: A symlink that a worker planted is neither followed nor shown, and all are counted.
 #[test]
-fn no_planted_link_is_followed_or_shown_and_all_are_counted() {
+fn planted_symlinks_are_hidden_and_counted() {
     let planted = planted();
     for tree in [planted.store.tree(), planted.store.tree_of_owner("A")] {
         check_no_canary(&tree);
@@ -205,8 +206,9 @@ fn control_following_links_reaches_the_canary() {
     assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
 }
 
+/// Promise: A symlink in place of a worker's directory is not a worker.
 #[test]
-fn a_workers_folder_that_is_a_link_holds_no_worker() {
+fn symlink_in_place_of_a_worker_directory_is_no_worker() {
     let store = TestStore::new();
     let outside = outside(&store);
     symlink(outside.join("workers"), store.at("workers")).unwrap();
@@ -225,8 +227,9 @@ fn a_workers_folder_that_is_a_link_holds_no_worker() {
     assert_eq!(json_of(&store.tree(), "index.json")["total_workers"], 1);
 }
 
+/// Promise: A foreign mount inside the store is not entered, and is counted.
 #[test]
-fn a_foreign_mount_in_the_store_is_not_entered_and_is_counted() {
+fn foreign_mount_in_the_store_is_skipped_and_counted() {
     for inside in ["workers/w1/outputs", "workers/mounted", "bare", "workers"] {
         let (store, elsewhere) = (TestStore::new(), TestStore::new());
         let outside = outside(&elsewhere);
@@ -268,8 +271,9 @@ fn store_with_out_of_band_output() -> (TestStore, PathBuf) {
     (store, outside.join("outputs"))
 }
 
+/// Promise: A symlink in place of the directory of stored outputs is not followed.
 #[test]
-fn a_folder_of_stored_out_outputs_that_is_a_link_is_not_followed() {
+fn symlink_in_place_of_stored_outputs_is_not_followed() {
     let at: [fn(&TestStore) -> PathBuf; 4] = [
         |store| store.at("tool_outputs"),
         |store| store.path().parent().unwrap().join("tool_outputs"),

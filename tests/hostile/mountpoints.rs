@@ -23,8 +23,9 @@ fn check_nothing_serves(point: &Path) {
     wait_until("the end of the server", || servers(|at| at == point).is_empty());
 }
 
+/// Promise: A mountpoint inside the store is refused.
 #[test]
-fn a_mountpoint_inside_the_store_is_refused() {
+fn mountpoint_inside_the_store_is_refused() {
     needs_fuse!();
     let store = small_store();
     for inside in ["mnt", "workers/mnt", "workers/w1/mnt", "workers/w1/outputs/a/b"] {
@@ -36,11 +37,12 @@ fn a_mountpoint_inside_the_store_is_refused() {
     }
 }
 
+/// Promise: A swarmletfs mount is refused as a store.
 #[test]
-fn a_mount_of_ours_is_no_store() {
+fn swarmletfs_mount_is_refused_as_a_store() {
     needs_fuse!();
-    let (store, yard) = (small_store(), MountSandbox::new());
-    let (first, second) = (yard.folder("mnt"), yard.folder("second"));
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let (first, second) = (sandbox.folder("mnt"), sandbox.folder("second"));
     mount(&store.path(), &first, &[]).assert_success();
     let refusal = "a swarmletfs mount; give the store behind it";
     for folder in [first.clone(), first.join("workers"), first.join("workers/w1"), first.join("grep")] {
@@ -87,8 +89,8 @@ fn a_mountpoint_that_holds_the_store_is_refused() {
 #[test]
 fn the_root_directory_is_refused_as_a_store() {
     needs_fuse!();
-    let yard = MountSandbox::new();
-    let point = yard.folder("mnt");
+    let sandbox = MountSandbox::new();
+    let point = sandbox.folder("mnt");
     mount(Path::new("/"), &point, &[]).assert_failure(1, &[shown(&point), "inside the store /"]);
     mount(Path::new("/proc/self/root"), &point, &[]).assert_failure(1, &[shown(&point), "inside the store"]);
     check_nothing_serves(&point);
@@ -97,36 +99,36 @@ fn the_root_directory_is_refused_as_a_store() {
 #[test]
 fn links_to_and_into_the_store_are_resolved() {
     needs_fuse!();
-    let (store, yard) = (small_store(), MountSandbox::new());
+    let (store, sandbox) = (small_store(), MountSandbox::new());
     let inside = store.at("workers/mnt");
     fs::create_dir(&inside).unwrap();
-    symlink(store.path(), yard.at("store")).unwrap();
-    symlink(&inside, yard.at("point")).unwrap();
+    symlink(store.path(), sandbox.at("store")).unwrap();
+    symlink(&inside, sandbox.at("point")).unwrap();
     for (from, at) in [
-        (yard.at("store"), inside.clone()),
-        (yard.at("store"), yard.at("point")),
-        (store.path(), yard.at("point")),
-        (store.path(), yard.at("store/workers/mnt")),
-        (store.path(), yard.at("../").join(yard.path()).join("store/workers/../workers/mnt")),
+        (sandbox.at("store"), inside.clone()),
+        (sandbox.at("store"), sandbox.at("point")),
+        (store.path(), sandbox.at("point")),
+        (store.path(), sandbox.at("store/workers/mnt")),
+        (store.path(), sandbox.at("../").join(sandbox.path()).join("store/workers/../workers/mnt")),
     ] {
         mount(&from, &at, &[]).assert_failure(1, &[shown(&inside), "inside the store"]);
     }
     check_nothing_serves(&inside);
     // A link to a good mountpoint works like the mountpoint.
-    let point = yard.folder("mnt");
-    symlink(&point, yard.at("link")).unwrap();
-    mount(&yard.at("store"), &yard.at("link"), &[]).assert_success();
+    let point = sandbox.folder("mnt");
+    symlink(&point, sandbox.at("link")).unwrap();
+    mount(&sandbox.at("store"), &sandbox.at("link"), &[]).assert_success();
     assert_eq!(mount_count_at(&point), 1);
-    umount(&yard.at("link"), &[]).assert_success();
+    umount(&sandbox.at("link"), &[]).assert_success();
     check_nothing_serves(&point);
 }
 
 #[test]
 fn bind_mounts_of_the_store_are_recognized_and_served() {
     needs_fuse!();
-    let (store, yard) = (small_store(), MountSandbox::new());
+    let (store, sandbox) = (small_store(), MountSandbox::new());
     fs::create_dir(store.at("workers/mnt")).unwrap();
-    let (whole, part) = (yard.folder("whole"), yard.folder("part"));
+    let (whole, part) = (sandbox.folder("whole"), sandbox.folder("part"));
     if bind(&store.path(), &whole).is_none() || bind(&store.at("workers"), &part).is_none() {
         return;
     }
@@ -136,7 +138,7 @@ fn bind_mounts_of_the_store_are_recognized_and_served() {
     mount(&whole, &store.at("workers/mnt"), &[]).assert_failure(1, &["inside the store"]);
     mount(&whole, &store.path(), &[]).assert_failure(1, &["the store itself"]);
     // A bind mount as a store, and a store with a part bound elsewhere, are ordinary stores.
-    let point = yard.folder("mnt");
+    let point = sandbox.folder("mnt");
     mount(&whole, &point, &[]).assert_success();
     assert_eq!(fs::read(point.join("workers/w1/result.txt")).unwrap(), b"done");
     umount(&point, &[]).assert_success();
@@ -145,7 +147,7 @@ fn bind_mounts_of_the_store_are_recognized_and_served() {
 #[test]
 fn mountpoints_with_odd_names_are_served_and_unmounted_by_name() {
     needs_fuse!();
-    let (store, yard) = (small_store(), MountSandbox::new());
+    let (store, sandbox) = (small_store(), MountSandbox::new());
     let names: [&[u8]; 14] = [
         b"a,b",
         b"a b",
@@ -163,7 +165,7 @@ fn mountpoints_with_odd_names_are_served_and_unmounted_by_name() {
         b"a\tb:c=d",
     ];
     for name in names {
-        let point = yard.folder(name);
+        let point = sandbox.folder(name);
         let done = mount(&store.path(), &point, &[]);
         done.assert_success();
         assert!(done.err.contains("mounted on"), "{done:#?}");
@@ -185,23 +187,24 @@ fn mountpoints_with_odd_names_are_served_and_unmounted_by_name() {
 #[test]
 fn a_relative_mountpoint_is_accepted() {
     needs_fuse!();
-    let (store, yard) = (small_store(), MountSandbox::new());
-    let point = yard.folder("mnt");
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
     let mut command = with_log(swarmletfs(["mount"]), &point);
-    command.arg("--store").arg(store.path()).arg("mnt").current_dir(yard.path());
+    command.arg("--store").arg(store.path()).arg("mnt").current_dir(sandbox.path());
     run(command).assert_success();
     assert_eq!(mount_count_at(&point), 1);
     let mut command = swarmletfs(["umount", "./mnt/../mnt/"]);
-    command.current_dir(yard.path());
+    command.current_dir(sandbox.path());
     run(command).assert_success();
     check_nothing_serves(&point);
 }
 
+/// Promise: A second mount at the same mountpoint is refused, and at another is served.
 #[test]
-fn a_second_mount_on_the_same_place_is_refused_and_on_another_is_served() {
+fn second_mount_needs_another_mountpoint() {
     needs_fuse!();
-    let (store, yard) = (small_store(), MountSandbox::new());
-    let (first, second) = (yard.folder("first"), yard.folder("second"));
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let (first, second) = (sandbox.folder("first"), sandbox.folder("second"));
     mount(&store.path(), &first, &[]).assert_success();
     mount(&store.path(), &first, &[]).assert_failure(1, &["already mounted", shown(&first)]);
     mount(&store.path(), &second, &[]).assert_success();
@@ -214,11 +217,11 @@ fn a_second_mount_on_the_same_place_is_refused_and_on_another_is_served() {
 #[test]
 fn one_of_two_concurrent_mounts_on_one_mountpoint_wins() {
     needs_fuse!();
-    let (store, yard) = (small_store(), MountSandbox::new());
-    let point = yard.folder("mnt");
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
     let start = |name: &str| {
         let mut command = with_log(swarmletfs(["mount"]), &point);
-        command.arg("--store").arg(store.path()).arg(&point).stderr(fs::File::create(yard.at(name)).unwrap());
+        command.arg("--store").arg(store.path()).arg(&point).stderr(fs::File::create(sandbox.at(name)).unwrap());
         command.spawn().unwrap()
     };
     let mut both = [start("a.err"), start("b.err")];
@@ -229,11 +232,12 @@ fn one_of_two_concurrent_mounts_on_one_mountpoint_wins() {
     assert!(point.join("README.md").exists());
 }
 
+/// Promise: A mount that is in use is removed only with the option for it.
 #[test]
-fn a_mount_in_use_is_not_taken_away_unless_that_is_asked_for() {
+fn mount_in_use_is_removed_only_on_request() {
     needs_fuse!();
-    let (store, yard) = (small_store(), MountSandbox::new());
-    let point = yard.folder("mnt");
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
     mount(&store.path(), &point, &[]).assert_success();
     let mut open = fs::File::open(point.join("workers/w1/result.txt")).unwrap();
     umount(&point, &[]).assert_failure(1, &["in use", shown(&point), "--lazy"]);
@@ -250,23 +254,23 @@ fn a_mount_in_use_is_not_taken_away_unless_that_is_asked_for() {
 #[test]
 fn a_missing_nonempty_or_non_folder_mountpoint_is_refused_by_name() {
     needs_fuse!();
-    let (store, yard) = (small_store(), MountSandbox::new());
-    let missing = yard.at("missing/one");
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let missing = sandbox.at("missing/one");
     mount(&store.path(), &missing, &[]).assert_failure(1, &[shown(&missing), "does not exist", "mkdir -p"]);
-    let full = yard.folder("full");
+    let full = sandbox.folder("full");
     fs::write(full.join("occupant"), "").unwrap();
     mount(&store.path(), &full, &[]).assert_failure(1, &[shown(&full), "not empty", "occupant"]);
-    let file = yard.at("file");
+    let file = sandbox.at("file");
     fs::write(&file, "").unwrap();
     mount(&store.path(), &file, &[]).assert_failure(1, &[shown(&file), "not a folder"]);
     let below = file.join("x");
     mount(&store.path(), &below, &[]).assert_failure(1, &[shown(&below)]);
-    let pipe = yard.at("pipe");
+    let pipe = sandbox.at("pipe");
     super::make_fifo(&pipe);
     mount(&store.path(), &pipe, &[]).assert_failure(1, &[shown(&pipe), "not a folder"]);
-    symlink("loop", yard.at("loop")).unwrap();
-    mount(&store.path(), &yard.at("loop"), &[]).assert_failure(1, &[shown(&yard.at("loop"))]);
-    let long = yard.at("n".repeat(300));
+    symlink("loop", sandbox.at("loop")).unwrap();
+    mount(&store.path(), &sandbox.at("loop"), &[]).assert_failure(1, &[shown(&sandbox.at("loop"))]);
+    let long = sandbox.at("n".repeat(300));
     mount(&store.path(), &long, &[]).assert_failure(1, &[shown(&long)]);
     for path in [&missing, &full, &file, &pipe] {
         check_nothing_serves(path);
@@ -276,8 +280,8 @@ fn a_missing_nonempty_or_non_folder_mountpoint_is_refused_by_name() {
 #[test]
 fn an_empty_mount_of_another_kind_is_mounted_over_and_survives() {
     needs_fuse!();
-    let (store, yard) = (small_store(), MountSandbox::new());
-    let point = yard.folder("mnt");
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
     if tmpfs(&point).is_none() {
         return;
     }
@@ -288,11 +292,11 @@ fn an_empty_mount_of_another_kind_is_mounted_over_and_survives() {
 }
 
 #[test]
-fn a_place_inside_a_mount_of_ours_never_hangs() {
+fn mounting_inside_a_swarmletfs_mount_never_hangs() {
     needs_fuse!();
-    let (store, yard) = (small_store(), MountSandbox::new());
+    let (store, sandbox) = (small_store(), MountSandbox::new());
     fs::create_dir(store.at("workers/w1/empty")).unwrap();
-    let point = yard.folder("mnt");
+    let point = sandbox.folder("mnt");
     mount(&store.path(), &point, &[]).assert_success();
     let inner = point.join("workers/w1/empty");
     let done = mount(&store.path(), &inner, &[]);
@@ -312,9 +316,9 @@ fn a_place_inside_a_mount_of_ours_never_hangs() {
 #[test]
 fn a_hanging_store_is_refused_even_while_the_kernel_caches_it() {
     needs_fuse!();
-    let (store, yard) = (small_store(), MountSandbox::new());
-    let (hung, point) = (yard.folder("hung"), yard.folder("mnt"));
-    let mut child = mount_in_foreground(&store.path(), &hung, &yard.at("log"));
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let (hung, point) = (sandbox.folder("hung"), sandbox.folder("mnt"));
+    let mut child = mount_in_foreground(&store.path(), &hung, &sandbox.at("log"));
     assert!(fs::metadata(hung.join("workers")).is_ok());
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::STOP).unwrap();
     let done = mount(&hung, &point, &[]);

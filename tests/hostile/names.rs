@@ -130,8 +130,9 @@ fn parsed(mount: &Mount, path: impl AsRef<[u8]>) -> Value {
     serde_json::from_str(&printable(mount, path)).unwrap()
 }
 
+/// Promise: Workers of any name are listed and can be opened by that name.
 #[test]
-fn workers_of_any_name_are_listed_and_found_again() {
+fn workers_of_any_name_are_listed_and_found() {
     needs_fuse!();
     let corpus = corpus();
     assert!(corpus.len() >= 300, "{}", corpus.len());
@@ -176,8 +177,9 @@ fn workers_of_any_name_are_listed_and_found_again() {
     check_printable(&mount.log());
 }
 
+/// Promise: Files of any name are listed and can be opened by that name.
 #[test]
-fn files_of_any_name_are_listed_and_found_again() {
+fn files_of_any_name_are_listed_and_found() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"status": "failed"}));

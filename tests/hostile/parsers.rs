@@ -212,43 +212,51 @@ fn check_all(way: Way) {
     }
 }
 
+/// Promise: Reading an output takes time in proportion to its size.
 #[test]
-fn no_output_takes_longer_than_its_size_allows() {
+fn output_takes_time_in_proportion_to_its_size() {
     check_all(Way::Output);
 }
 
+/// Promise: Reading metadata takes time in proportion to its size.
 #[test]
-fn no_metadata_takes_longer_than_its_size_allows() {
+fn metadata_takes_time_in_proportion_to_its_size() {
     check_all(Way::Metadata);
 }
 
+/// Promise: Reading an index takes time in proportion to its size.
 #[test]
-fn no_index_takes_longer_than_its_size_allows() {
+fn index_takes_time_in_proportion_to_its_size() {
     check_all(Way::Index);
 }
 
+/// Promise: Reading a thread or metrics takes time in proportion to its size.
 #[test]
-fn no_thread_and_no_metrics_take_longer_than_their_size_allows() {
+fn thread_and_metrics_take_time_in_proportion_to_their_size() {
     check_all(Way::Lines);
 }
 
+/// Promise: Reading a transcript takes time in proportion to its size.
 #[test]
-fn no_transcript_takes_longer_than_its_size_allows() {
+fn transcript_takes_time_in_proportion_to_its_size() {
     check_all(Way::Transcript);
 }
 
+/// Promise: Parsing a time or a word takes time in proportion to its size.
 #[test]
-fn no_time_and_no_word_takes_longer_than_its_size_allows() {
+fn times_and_words_take_time_in_proportion_to_their_size() {
     check_all(Way::Words);
 }
 
+/// Promise: Reading final words takes time in proportion to their size.
 #[test]
-fn no_final_words_take_longer_than_their_size_allows() {
+fn final_words_take_time_in_proportion_to_their_size() {
     check_all(Way::Result);
 }
 
+/// Promise: Expanding markers takes time in proportion to the size of the text.
 #[test]
-fn no_text_with_markers_takes_longer_than_its_size_allows() {
+fn text_with_markers_takes_time_in_proportion_to_its_size() {
     check_all(Way::Text);
 }
 
@@ -274,9 +282,11 @@ fn outcome(output: &str) -> Value {
     index["tool_calls"][0]["outcome"].clone()
 }
 
+/// Promise: A hostile output of 121 bytes does not hang its page.
+///
 /// This output took a page 3.7 seconds, and twice as long with every level.
 #[test]
-fn an_output_of_121_bytes_does_not_hang_its_page() {
+fn hostile_output_of_121_bytes_does_not_hang_its_page() {
     let output = format!("{}1{}", "{'a':".repeat(20), "}".repeat(20));
     assert_eq!(output.len(), 121);
     assert_eq!(outcome(&output), "unknown");
@@ -284,8 +294,9 @@ fn an_output_of_121_bytes_does_not_hang_its_page() {
     assert_eq!(outcome(&output), "failed");
 }
 
+/// Promise: A truncated JSON tree does not hang its page.
 #[test]
-fn a_json_tree_that_a_tool_cut_off_does_not_hang_its_page() {
+fn truncated_json_tree_does_not_hang_its_page() {
     let level = |n: usize| format!("{{\"type\":\"folder\",\"name\":\"d{n}\",\"in\":[");
     let tree: String = (0..22).map(level).collect();
     assert!(tree.len() > 700);

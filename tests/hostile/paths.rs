@@ -293,8 +293,9 @@ fn ask(tree: &Tree, from: Ino, path: &[u8]) -> Result<Vec<u8>> {
     reply
 }
 
+/// Promise: No hostile path leads out of an owner's view.
 #[test]
-fn no_hostile_path_leaves_the_view_of_an_owner() {
+fn hostile_paths_stay_in_the_view_of_an_owner() {
     let scene = Scene::new();
     let filter = Filter { owner: Some("A".into()), run: None };
     let tree = Tree::new(scene.store.view(NEVER, filter), Settings::default());
@@ -349,8 +350,9 @@ fn control_common_resolvers_reach_the_canary() {
     assert_eq!(checked, BTreeSet::from(["sibling".to_owned()]), "resolve, compare prefixes and open");
 }
 
+/// Promise: No hostile path leads out of the mount.
 #[test]
-fn no_hostile_path_leaves_the_mount() {
+fn hostile_paths_stay_in_the_mount() {
     needs_fuse!();
     let scene = Scene::new();
     let mut mount = Mount::with(&scene.store.path(), &["--owner", "A"]);

@@ -154,8 +154,10 @@ fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + S
     met
 }
 
+/// Promise: Swapping a directory for a symlink, or a file for a pipe, during a read never leads out
+/// of the store.
 #[test]
-fn no_exchange_of_a_folder_with_a_link_or_a_file_with_a_pipe_leads_out() {
+fn swapping_directories_and_files_during_reads_never_escapes() {
     let race = RaceStore::exchanging(&[SUB, FILE]);
     let disk = Disk::open(&race.store.path()).unwrap();
     read_at_once(scale(DISK_OPENS), move |turn| {
@@ -177,8 +179,10 @@ fn no_exchange_of_a_folder_with_a_link_or_a_file_with_a_pipe_leads_out() {
     });
 }
 
+/// Promise: Swapping a worker's directory for one of another owner during a read never shows that
+/// owner's files.
 #[test]
-fn no_exchange_of_a_workers_folder_with_another_owners_leads_into_it() {
+fn swapping_a_worker_for_a_foreign_one_never_shows_it() {
     let never = Duration::ZERO;
     for (opens, fresh) in [(TREE_OPENS, Freshness::default().unfinished), (FRESH_TREE_OPENS, never)] {
         let race = RaceStore::exchanging(&[WORKER]);

@@ -149,8 +149,9 @@ fn a_renamed_folder_is_another_worker() {
     assert_eq!(mount.text("workers/new/result.txt"), "one");
 }
 
+/// Promise: Another owner's directory is absent under every name.
 #[test]
-fn another_owners_folder_is_absent_under_any_name() {
+fn foreign_directory_is_absent_under_every_name() {
     needs_fuse!();
     let store = store();
     let mount = mount_of_a(&store);
@@ -159,8 +160,9 @@ fn another_owners_folder_is_absent_under_any_name() {
     read_until(&mount, &["index.json", "one", "one-more", "two"]);
 }
 
+/// Promise: A worker that is given to another owner leaves one view and enters the other.
 #[test]
-fn a_worker_that_is_given_to_another_owner_goes_and_comes_with_its_owner() {
+fn worker_that_changes_owner_moves_between_views() {
     needs_fuse!();
     let store = store();
     let mount = mount_of_a(&store);

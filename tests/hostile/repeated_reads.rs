@@ -43,8 +43,9 @@ fn at(path: &str) -> RelPath {
     RelPath::parse(path).unwrap()
 }
 
+/// Promise: A user whom an ACL shuts out stays shut out when a file is read again.
 #[test]
-fn who_is_kept_out_by_a_list_of_access_stays_out() {
+fn user_denied_by_an_acl_stays_denied_on_repeated_reads() {
     let store = TestStore::new();
     store.worker("w", json!({"status": "success"}));
     let secret = store.write("workers/w/a/secret.txt", "x");
@@ -67,8 +68,9 @@ fn who_is_kept_out_by_a_list_of_access_stays_out() {
     assert_eq!(stamp(&view).access.mode & 0o004, 0o004);
 }
 
+/// Promise: A file system that is mounted over a worker's file or directory is not read.
 #[test]
-fn what_is_mounted_in_a_worker_is_not_looked_into() {
+fn file_system_mounted_in_a_worker_is_not_read() {
     let (store, other) = (TestStore::new(), TestStore::new());
     store.worker("w", json!({"status": "success"}));
     store.write("workers/w/a/file.txt", "x");
@@ -124,8 +126,9 @@ impl Interceptor for MovingStore {
     }
 }
 
+/// Promise: A directory that is moved into another worker discloses nothing of that worker.
 #[test]
-fn a_folder_that_is_moved_into_another_workers_tells_nothing_of_it() {
+fn directory_moved_into_another_worker_discloses_nothing() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     store.worker("other", json!({}));

@@ -35,8 +35,9 @@ fn store() -> (TestStore, SystemTime) {
     (store, to_come)
 }
 
+/// Promise: A time in the future makes no worker the latest.
 #[test]
-fn a_time_to_come_makes_nobody_the_newest() {
+fn future_time_makes_no_worker_the_latest() {
     let (store, to_come) = store();
     let tree = store.tree();
     assert_eq!(latest(&tree), "new");
@@ -58,9 +59,11 @@ fn a_time_to_come_makes_nobody_the_newest() {
     }
 }
 
+/// Promise: A time in the past is trusted.
+///
 /// A copy that preserves times is as old as its source.
 #[test]
-fn a_time_that_is_past_is_believed() {
+fn past_time_is_trusted() {
     let store = TestStore::new();
     let past = SystemTime::now() - Duration::from_secs(30 * DAY);
     for (worker, run, age) in [("a", "newer", 0), ("b", "older", DAY)] {

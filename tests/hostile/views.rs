@@ -408,9 +408,11 @@ fn compare(seed: u64) -> bool {
         || !made.workers.iter().any(|made| made.owner.is_some_and(|id| id != MINE) && in_run(made, &filter))
 }
 
+/// Promise: The log of a mount for one owner names no worker of another.
+///
 /// Logs name nothing outside the view, as long as it causes no error.
 #[test]
-fn an_owners_log_names_no_worker_of_another() {
+fn log_of_an_owner_mount_names_no_foreign_worker() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w1", json!({"owner_id": MINE, "run_id": "mine"}));
@@ -420,8 +422,8 @@ fn an_owners_log_names_no_worker_of_another() {
     store.write(format!("workers/{CANARY}-none/{CANARY}"), "");
     symlink("/nowhere", store.at(format!("workers/{CANARY}-link"))).unwrap();
     make_fifo(&store.at(format!("workers/{CANARY}-pipe")));
-    let yard = MountSandbox::new();
-    let (point, log) = (yard.folder("mnt"), yard.at("log"));
+    let sandbox = MountSandbox::new();
+    let (point, log) = (sandbox.folder("mnt"), sandbox.at("log"));
     check_log_later(&point, &log);
     let mut command = swarmletfs(["mount", "--owner", MINE, "--store"]);
     command.arg(store.path()).arg("--log").arg(&log).arg(&point).env("SWARMLETFS_LOG", "trace");
@@ -439,12 +441,14 @@ fn compare_all(seeds: impl Iterator<Item = u64>) {
     assert!(blind.is_empty(), "without the filter no difference was seen in {blind:?}");
 }
 
+/// Promise: An owner's view of a shared store equals the view of a store that holds only that
+/// owner's workers.
 #[test]
-fn an_owners_view_of_a_store_is_that_of_a_store_of_his_own() {
+fn owner_view_equals_view_of_a_store_of_that_owner_alone() {
     compare_all((0..STORES).filter(|seed| seed % 2 == 0));
 }
 
 #[test]
-fn an_owners_view_of_a_store_is_that_of_a_store_of_his_own_odd_seeds() {
+fn owner_view_equals_view_of_a_store_of_that_owner_alone_odd_seeds() {
     compare_all((0..STORES).filter(|seed| seed % 2 == 1));
 }

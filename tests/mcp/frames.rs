@@ -32,8 +32,9 @@ fn codes(client: &mut Client, lines: &[u8]) -> Vec<Option<i64>> {
     }
 }
 
+/// Promise: Every message of a client is answered, and the next request succeeds.
 #[test]
-fn whatever_a_client_sends_is_answered_and_the_next_request_is_right() {
+fn every_message_is_answered_and_the_next_succeeds() {
     let (_store, tree) = tree();
     let mut client = Client::new(tree);
     let (parse, request, method, params) = (Some(-32700), Some(-32600), Some(-32601), Some(-32602));
@@ -69,8 +70,9 @@ fn whatever_a_client_sends_is_answered_and_the_next_request_is_right() {
     }
 }
 
+/// Promise: A message that is too long is skipped and reported.
 #[test]
-fn a_message_that_is_too_long_is_skipped_and_said() {
+fn message_that_is_too_long_is_skipped_and_reported() {
     let (_store, tree) = tree();
     let mut client = Client::new(tree);
     let long = format!(
@@ -85,8 +87,9 @@ fn a_message_that_is_too_long_is_skipped_and_said() {
     assert_eq!(codes(&mut client, "x".repeat(17 << 20).as_bytes()), [Some(-32600)]);
 }
 
+/// Promise: Invalid messages among valid requests are each answered.
 #[test]
-fn what_is_wrong_among_good_requests_is_answered_each_time() {
+fn invalid_messages_are_each_answered() {
     let (_store, tree) = tree();
     let mut client = Client::new(tree);
     for _ in 0..200 {
@@ -106,8 +109,9 @@ fn what_is_wrong_among_good_requests_is_answered_each_time() {
     assert_eq!(answers.iter().filter(|answer| answer["result"].is_object()).count(), 500);
 }
 
+/// Promise: A client that reads no answers is not served forever.
 #[test]
-fn who_reads_no_answers_is_not_served_for_ever() {
+fn client_that_reads_no_answers_is_disconnected() {
     let (_store, tree) = tree();
     let mut client = Client::new(tree);
     client.stop_reading();
@@ -126,8 +130,9 @@ fn malformed_messages_before_initialization_are_answered() {
     assert_eq!(answered, [Some(-32700), Some(-32602), Some(-32600)]);
 }
 
+/// Promise: A thousand simultaneous requests are all answered, even if the input then ends.
 #[test]
-fn a_thousand_requests_at_once_are_all_answered_also_where_nothing_more_comes() {
+fn thousand_simultaneous_requests_are_answered() {
     let (_store, tree) = tree();
     let mut client = Client::new(tree);
     let mut lines = String::new();
@@ -150,8 +155,9 @@ fn a_thousand_requests_at_once_are_all_answered_also_where_nothing_more_comes() 
     assert_eq!(ids, (0..1_000).collect::<Vec<i64>>());
 }
 
+/// Promise: The id of a pending request cannot be reused.
 #[test]
-fn an_id_that_waits_for_its_answer_cannot_be_used_again() {
+fn pending_request_id_cannot_be_reused() {
     let (_store, tree) = tree();
     let mut client = Client::new(tree);
     let line = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"tools/call\",\"params\":{\"name\":\"exists\",\"arguments\":{\"path\":\"a\"}}}\n";

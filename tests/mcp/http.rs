@@ -68,12 +68,14 @@ impl Server {
         stream
     }
 
-    /// Returns the headers of a request for `/mcp` with the token, without the empty line at the end.
+    /// Returns the headers of a request for `/mcp` with the token, without the empty line at the
+    /// end.
     pub fn headers(&self) -> String {
         format!("{}Authorization: Bearer {TOKEN}\r\n", self.headers_without_token())
     }
 
-    /// Returns the headers of a request for `/mcp` without a token, and without the empty line at the end.
+    /// Returns the headers of a request for `/mcp` without a token, and without the empty line at
+    /// the end.
     pub fn headers_without_token(&self) -> String {
         format!(
             "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\

@@ -40,7 +40,8 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Fails if the server uses more than a third of the processor time that a busy thread gets beside it.
+/// Fails if the server uses more than a third of the processor time that a busy thread gets beside
+/// it.
 #[track_caller]
 fn expect_idle(server: &Server) {
     let (begun, used, spent) = (Instant::now(), server.cpu_time(), thread_time());
@@ -51,8 +52,8 @@ fn expect_idle(server: &Server) {
     assert!(used < busy / 3, "{used:?}, and a busy thread {busy:?}");
 }
 
-/// Sends a request with the token, again where hundreds of connections came between the client's connection and its
-/// request. Fails if it is not answered.
+/// Sends a request with the token, again where hundreds of connections came between the client's
+/// connection and its request. Fails if it is not answered.
 #[track_caller]
 fn expect_answer_in_flood(server: &Server) {
     let begun = Instant::now();
@@ -83,8 +84,9 @@ fn read_all(stream: &mut TcpStream) -> String {
     String::from_utf8(answer).unwrap()
 }
 
+/// Promise: Silent connections do not block clients with the token.
 #[test]
-fn silent_connections_keep_no_client_with_the_token_from_being_answered() {
+fn silent_connections_do_not_block_clients() {
     let server = Server::start(&small_store());
     limit(server.pid(), Resource::Nofile, 1_024);
     let mut client = server.connect();
@@ -108,8 +110,9 @@ fn silent_connections_keep_no_client_with_the_token_from_being_answered() {
     }
 }
 
+/// Promise: Slow headers and slow bodies time out.
 #[test]
-fn slow_headers_and_slow_bodies_are_timed_out() {
+fn slow_headers_and_bodies_time_out() {
     let server = &Server::start(&small_store());
     let mut idle = server.connect();
     expect_pong(&mut idle, &server.ping());
@@ -140,8 +143,9 @@ fn slow_headers_and_slow_bodies_are_timed_out() {
     expect_pong(&mut idle, &server.ping());
 }
 
+/// Promise: A server without free descriptors pauses and resumes when some are free.
 #[test]
-fn a_server_without_descriptors_rests_and_serves_again_when_it_has_some() {
+fn server_without_descriptors_pauses_and_resumes() {
     let server = Server::start(&small_store());
     limit(server.pid(), Resource::Nofile, 0);
     let mut waiting = server.connect();
@@ -151,8 +155,9 @@ fn a_server_without_descriptors_rests_and_serves_again_when_it_has_some() {
     expect_pong(&mut waiting, "");
 }
 
+/// Promise: Silent connections leave free descriptors to a server with few.
 #[test]
-fn silent_connections_leave_descriptors_to_a_server_that_has_few() {
+fn silent_connections_leave_descriptors_free() {
     if !is_here("prlimit") {
         return;
     }
@@ -163,8 +168,9 @@ fn silent_connections_leave_descriptors_to_a_server_that_has_few() {
     server.expect_answer();
 }
 
+/// Promise: A request without the token is refused before its body, and its connection is closed.
 #[test]
-fn a_request_without_the_token_is_refused_before_its_body_and_ends_its_connection() {
+fn request_without_the_token_is_refused_before_its_body() {
     let server = Server::start(&small_store());
     // The body never comes.
     let mut stream = server.connect();
@@ -194,7 +200,7 @@ fn headers_over_16_kib_are_refused() {
 }
 
 #[test]
-fn any_address_of_the_loopback_can_be_served() {
+fn any_loopback_address_can_be_served() {
     for address in ["127.0.0.1:0", "127.0.0.2:0"] {
         Server::start_at(&small_store(), address, &[]).expect_answer();
     }

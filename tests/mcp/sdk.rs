@@ -64,9 +64,11 @@ fn run_client(python: &Path, mut server: Value) -> Value {
     serde_json::from_slice(&out.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
+/// Promise: A client receives the bytes of a mount and of the command line.
+///
 /// Compares each tool and resource over both transports with a mount and the command line.
 #[test]
-fn a_client_is_given_the_bytes_of_a_mount_and_of_the_command_line() {
+fn client_receives_the_bytes_of_mount_and_command_line() {
     let Some(python) = python() else { return };
     let store = store();
     let command = json!([PROGRAM, "mcp", "--no-cache", "--store", store.path()]);
@@ -92,8 +94,9 @@ fn a_client_is_given_the_bytes_of_a_mount_and_of_the_command_line() {
     assert!(all.len() >= 14 && all.iter().all(|name| called.contains(name)), "{all:?}");
 }
 
+/// Promise: Over HTTP, requests without the token or from a web page of another origin are refused.
 #[test]
-fn over_http_nobody_is_answered_without_the_token_or_from_a_page_of_another() {
+fn http_requires_the_token_and_a_local_origin() {
     if !crate::support::tool::is_here("curl") {
         return;
     }
@@ -116,9 +119,11 @@ fn over_http_nobody_is_answered_without_the_token_or_from_a_page_of_another() {
     assert_ne!(code(&["-H", &known, "-H", "Content-Type: application/json", &url]), "200");
 }
 
+/// Promise: The process ends when nobody reads its answers.
+///
 /// A client may stop reading while another process keeps the server's stdin open.
 #[test]
-fn the_process_ends_when_nobody_reads_its_answers() {
+fn process_ends_when_nobody_reads_its_answers() {
     let store = store();
     let mut command = Command::new(PROGRAM);
     command.args(["mcp", "--no-cache", "--store"]).arg(store.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -138,8 +143,9 @@ fn the_process_ends_when_nobody_reads_its_answers() {
     drop(stdin);
 }
 
+/// Promise: The HTTP server listens on loopback only, and refuses a weak token.
 #[test]
-fn it_is_served_on_the_loopback_only_and_no_weak_token_is_taken() {
+fn http_listens_on_loopback_and_refuses_a_weak_token() {
     let store = store();
     let run = |arguments: &[&str], token: &str| {
         let mut command = Command::new(PROGRAM);

@@ -41,7 +41,7 @@ fn file(store: &TestStore, path: &str) -> String {
 }
 
 #[test]
-fn tools_answer_the_bytes_of_the_tree() {
+fn tools_return_the_bytes_of_the_tree() {
     let store = store();
     let mut client = client(&store);
     for (tool, arguments, path) in [
@@ -85,8 +85,9 @@ fn evidence_of_a_job_shares_one_budget() {
     assert!(text.contains("(b)") && text.contains("(c)") && text.len() < 2_200, "{text}");
 }
 
+/// Promise: Long files come in pages with a cursor to the next.
 #[test]
-fn long_files_come_in_parts_that_lead_on() {
+fn long_files_come_in_pages() {
     let store = store();
     let mut client = client(&store);
     let path = "workers/b/tool_calls/002_sh.txt";
@@ -129,7 +130,7 @@ fn a_long_line_is_split_between_characters() {
 }
 
 #[test]
-fn what_is_no_text_is_described() {
+fn content_that_is_not_text_is_described() {
     let store = store();
     let mut client = client(&store);
     let described = "[workers/b/tool_calls/003_sh.txt: binary, 7 B, begins with 7f454c46000000: not shown]";
@@ -302,8 +303,9 @@ fn grep_returns_files_and_counts() {
     assert!(client.error("search", json!({"query": "x", "workers": ["a", "nobody"]})).contains("list_workers"));
 }
 
+/// Promise: Empty arguments count as absent, and nearly right ones are understood.
 #[test]
-fn what_is_given_empty_is_not_given_and_what_is_nearly_right_is_understood() {
+fn empty_arguments_are_absent_and_near_misses_understood() {
     let store = store();
     let mut client = client(&store);
     let summary = file(&store, "workers/a/summary");
@@ -326,8 +328,9 @@ fn what_is_given_empty_is_not_given_and_what_is_nearly_right_is_understood() {
     assert_eq!(inner, "workers/b/notes/a..b.txt\nworkers/b/notes/latin.txt\n");
 }
 
+/// Promise: A page that would begin inside a character begins with the next one.
 #[test]
-fn a_part_that_begins_within_a_character_begins_with_the_next() {
+fn pages_begin_at_character_boundaries() {
     let store = store();
     store.write("workers/b/wide.txt", "é😀é");
     let mut client = client(&store);
@@ -346,8 +349,9 @@ fn a_part_that_begins_within_a_character_begins_with_the_next() {
     assert_eq!(client.text("read_file", json!({"path": "workers/b/empty.txt", "unit": "bytes"})), "");
 }
 
+/// Promise: The answer to a bad request explains how to fix it.
 #[test]
-fn a_bad_request_is_told_what_helps() {
+fn bad_request_is_explained() {
     let store = store();
     let mut client = client(&store);
     for (tool, arguments, says) in [
@@ -425,8 +429,9 @@ fn tools_are_described_with_typed_arguments() {
     }
 }
 
+/// Promise: A panic is an error for the requesting client only.
 #[test]
-fn a_panic_is_an_error_to_who_asked_and_to_nobody_else() {
+fn panic_is_an_error_of_one_request() {
     let plan = FaultPlan::none();
     let memory = Arc::new(Memory::new());
     for n in 0..3 {
@@ -455,8 +460,9 @@ fn a_panic_is_an_error_to_who_asked_and_to_nobody_else() {
     }
 }
 
+/// Promise: A store that replaces another is served in its place.
 #[test]
-fn a_store_that_is_replaced_by_another_is_the_other() {
+fn replaced_store_is_served() {
     let store = store();
     let path = store.path();
     let at = path.clone();

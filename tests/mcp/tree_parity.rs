@@ -12,8 +12,9 @@ use crate::support::{Seen, scale, see, see_folder};
 /// Number of random stores.
 const STORES: usize = 64;
 
+/// Promise: A client can read everything in the tree.
 #[test]
-fn a_client_reads_what_the_tree_holds() {
+fn client_reads_what_the_tree_holds() {
     for seed in 0..scale(STORES) as u64 {
         let (store, filter, ids) = random_store(seed);
         let view = || Tree::new(store.view(Duration::from_secs(3_600), filter.clone()), Settings::default());

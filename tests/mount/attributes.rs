@@ -44,15 +44,15 @@ fn times(path: &Path) -> [i64; 4] {
 }
 
 #[test]
-fn times_are_exact_in_whatever_year() {
+fn timestamps_are_exact_in_every_year() {
     needs_fuse!();
-    let yard = MountSandbox::new();
+    let sandbox = MountSandbox::new();
     // This file system can store every time.
-    if tmpfs(&yard.folder("store")).is_none() {
+    if tmpfs(&sandbox.folder("store")).is_none() {
         return;
     }
-    let calls = yard.folder("store/workers/w/tool_calls");
-    fs::write(yard.at("store/workers/w/metadata.json"), r#"{"worker_id": "w"}"#).unwrap();
+    let calls = sandbox.folder("store/workers/w/tool_calls");
+    fs::write(sandbox.at("store/workers/w/metadata.json"), r#"{"worker_id": "w"}"#).unwrap();
     for (number, (secs, nanos, _)) in TIMES.into_iter().enumerate() {
         let path = calls.join(format!("{number:03}_x.txt"));
         fs::write(&path, "x\n").unwrap();
@@ -61,14 +61,14 @@ fn times_are_exact_in_whatever_year() {
         rustix::fs::utimensat(CWD, &path, &both, AtFlags::empty()).unwrap();
         assert_eq!(times(&path)[..2], [secs, nanos], "{path:?}");
     }
-    let mount = Mount::new(&yard.at("store"));
+    let mount = Mount::new(&sandbox.at("store"));
     let index: Value = serde_json::from_slice(&mount.read("workers/w/index.json")).unwrap();
-    for (number, (secs, nanos, told)) in TIMES.into_iter().enumerate() {
+    for (number, (secs, nanos, expected)) in TIMES.into_iter().enumerate() {
         let path = format!("tool_calls/{number:03}_x.txt");
         let shown = mount.at(&format!("workers/w/{path}"));
-        assert_eq!(times(&shown), times(&yard.at(format!("store/workers/w/{path}"))), "{secs}.{nanos:09}");
+        assert_eq!(times(&shown), times(&sandbox.at(format!("store/workers/w/{path}"))), "{secs}.{nanos:09}");
         let file = index["files"].as_array().unwrap().iter().find(|file| file["path"] == path.as_str()).unwrap();
-        assert_eq!(file["mtime"], told, "{secs}.{nanos:09}");
+        assert_eq!(file["mtime"], expected, "{secs}.{nanos:09}");
     }
     // Files generated from all of them are as new as the newest.
     for path in ["workers/w/summary", "workers/w/index.json", "workers/w/evidence.txt", "summary", "workers/w"] {
@@ -76,8 +76,9 @@ fn times_are_exact_in_whatever_year() {
     }
 }
 
+/// Promise: Owners are reported unchanged, and modes without write, setuid, setgid and sticky bits.
 #[test]
-fn owners_are_told_as_they_are_and_modes_without_what_could_change_or_raise_anything() {
+fn owners_are_unchanged_and_modes_lose_special_bits() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -112,7 +113,7 @@ fn owners_are_told_as_they_are_and_modes_without_what_could_change_or_raise_anyt
 }
 
 #[test]
-fn a_program_of_a_worker_gives_nobody_its_owners_rights() {
+fn setuid_program_of_a_worker_grants_no_rights() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -198,8 +199,9 @@ pub fn shut_out(path: &Path) -> Option<()> {
     set.ok()
 }
 
+/// Promise: A user whom an ACL of the store shuts out is shut out of the mount.
 #[test]
-fn who_a_list_of_access_keeps_out_is_kept_out_of_the_mount() {
+fn user_denied_by_an_acl_is_denied_in_the_mount() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -230,7 +232,10 @@ fn who_a_list_of_access_keeps_out_is_kept_out_of_the_mount() {
             let opens = |path: PathBuf| as_user(id, || File::open(path).is_ok());
             let at_source = opens(store.at(format!("workers/w/{name}")));
             let in_mount = opens(mount.at(&format!("workers/w/{name}")));
-            assert!(at_source || !in_mount, "list {name}: user {id} may read in the mount alone");
+            assert!(
+                at_source || !in_mount,
+                "ACL {name}: user {id} can read the file in the mount but not in the store"
+            );
             denied += usize::from(!at_source);
             allowed += usize::from(in_mount);
         }
@@ -249,18 +254,18 @@ cat "$3/workers/w/mine.txt" "$3/workers/w/summary"
 "#;
 
 #[test]
-fn in_a_user_namespace_it_is_mounted_and_ids_without_a_name_there_are_nobodys() {
+fn mount_in_a_user_namespace_maps_unknown_ids_to_nobody() {
     needs_fuse!();
     if !program("unshare", ["-Urm", "true"]).status().is_ok_and(|status| status.success()) {
         skip("user namespaces are not permitted here");
         return;
     }
-    let (store, yard) = (TestStore::new(), MountSandbox::new());
+    let (store, sandbox) = (TestStore::new(), MountSandbox::new());
     store.worker("w", json!({"task": "look around"}));
     store.write("workers/w/mine.txt", "mine\n");
     let other = store.write("workers/w/other.txt", "other\n");
     chown(other, Some(5_001), Some(5_001)).unwrap();
-    let (point, log) = (yard.folder("mnt"), yard.at("log"));
+    let (point, log) = (sandbox.folder("mnt"), sandbox.at("log"));
     check_log_later(&point, &log);
     let mut command = program("unshare", ["-Urm", "bash", "-euc", MOUNT_IN_USER_NAMESPACE, "bash", PROGRAM]);
     command.arg(store.path()).arg(&point).arg(&log);
@@ -270,7 +275,7 @@ fn in_a_user_namespace_it_is_mounted_and_ids_without_a_name_there_are_nobodys() 
 }
 
 #[test]
-fn the_clock_of_the_server_is_in_no_generated_file() {
+fn server_clock_is_in_no_generated_file() {
     needs_fuse!();
     let preload = Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output();
     let Ok(preload) = preload.map(|out| String::from_utf8(out.stdout).unwrap()) else {
@@ -291,7 +296,7 @@ fn the_clock_of_the_server_is_in_no_generated_file() {
         let before = ["env", &preload, &format!("FAKETIME={shift}"), "FAKETIME_DONT_FAKE_MONOTONIC=1"];
         let mount = Mount::by(&before, &store.path(), &["--log", log.to_str().unwrap()]);
         let (there, here): (Vec<_>, Vec<_>) = (look(&mount), look(&Mount::new(&store.path())));
-        assert!(there == here, "{shift} made a difference");
+        assert!(there == here, "a clock shift of {shift} changed the content");
         let added = store.call("gamma", 2, "sql", "4\n").at("workers/gamma/tool_calls/002_sql.txt");
         eventually("a new file", || mount.text("workers/gamma/summary").contains("002_sql").then_some(()));
         fs::remove_file(added).unwrap();

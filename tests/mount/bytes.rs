@@ -224,7 +224,7 @@ fn exercise(subjects: &[Subject], seed: u64, reads: usize) {
         wanted.truncate(there);
         if found != wanted {
             let first = found.iter().zip(&wanted).position(|(found, wanted)| found != wanted);
-            panic!("{}: {} bytes of {}, the first wrong one {first:?}", what(), found.len(), wanted.len());
+            panic!("{}: read {} bytes of {}; first wrong byte: {first:?}", what(), found.len(), wanted.len());
         }
         if dice.once_in(50) {
             let size = rustix::fs::fstat(&shown[at]).unwrap().st_size;
@@ -238,8 +238,9 @@ fn exercise(subjects: &[Subject], seed: u64, reads: usize) {
     }
 }
 
+/// Promise: Every read call returns the right bytes at every offset.
 #[test]
-fn every_call_gives_the_right_bytes_everywhere() {
+fn read_calls_return_the_right_bytes_at_every_offset() {
     needs_fuse!();
     let (store, copies) = (store(), tempfile::tempdir().unwrap());
     let mount = Mount::new(&store.path());
@@ -282,8 +283,9 @@ for number in range(maps):
                     sys.exit(what + ": a private change was seen")
 "#;
 
+/// Promise: Every memory mapping holds the right bytes.
 #[test]
-fn every_map_of_memory_holds_the_right_bytes() {
+fn memory_mappings_hold_the_right_bytes() {
     needs_fuse!();
     let (store, copies) = (store(), tempfile::tempdir().unwrap());
     let mount = Mount::new(&store.path());

@@ -165,18 +165,19 @@ fn paths() -> Vec<String> {
 }
 
 /// Results of the readers for each file: the hash of its bytes by inode number.
-type Met = Mutex<Vec<BTreeMap<u64, blake3::Hash>>>;
+type SeenVersions = Mutex<Vec<BTreeMap<u64, blake3::Hash>>>;
 
+/// Promise: Readers during constant changes see the old or the new version, never a mix.
 #[test]
-fn readers_under_constant_change_see_old_or_new_and_never_a_mix() {
+fn readers_during_changes_see_no_mixed_version() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());
     let paths = paths();
-    let met: Met = Mutex::new(vec![BTreeMap::new(); paths.len()]);
+    let seen_versions: SeenVersions = Mutex::new(vec![BTreeMap::new(); paths.len()]);
     let (done, changes, wanted) = (AtomicBool::new(false), AtomicU64::new(0), scale(CHANGES) as u64);
     let wrong: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    let enough = || met.lock().unwrap().iter().all(|versions| versions.len() >= VERSIONS);
+    let enough = || seen_versions.lock().unwrap().iter().all(|versions| versions.len() >= VERSIONS);
     thread::scope(|scope| {
         scope.spawn(|| {
             let begun = Instant::now();
@@ -192,7 +193,7 @@ fn readers_under_constant_change_see_old_or_new_and_never_a_mix() {
             done.store(true, Ordering::Relaxed);
         });
         for reader in 0..READERS {
-            let (mount, paths, met, done, wrong) = (&mount, &paths, &met, &done, &wrong);
+            let (mount, paths, seen_versions, done, wrong) = (&mount, &paths, &seen_versions, &done, &wrong);
             scope.spawn(move || {
                 for turn in (reader * 3).. {
                     if done.load(Ordering::Relaxed) {
@@ -200,23 +201,23 @@ fn readers_under_constant_change_see_old_or_new_and_never_a_mix() {
                     }
                     let at = turn % paths.len();
                     let path = mount.at(&paths[at]);
-                    let said = |what: String| wrong.lock().unwrap().push(format!("{}: {what}", paths[at]));
+                    let report = |what: String| wrong.lock().unwrap().push(format!("{}: {what}", paths[at]));
                     match Snapshot::open(&path) {
                         Ok(Snapshot { size, number, bytes }) => {
                             if size != bytes.len() as u64 {
-                                said(format!("fstat tells {size} bytes and {} are read", bytes.len()));
+                                report(format!("fstat reports {size} bytes, but {} were read", bytes.len()));
                             }
                             if let Err(what) = check(&paths[at], &bytes) {
-                                said(what);
+                                report(what);
                             }
                             let hash = blake3::hash(&bytes);
-                            if *met.lock().unwrap()[at].entry(number).or_insert(hash) != hash {
-                                said(format!("inode {number} has two contents"));
+                            if *seen_versions.lock().unwrap()[at].entry(number).or_insert(hash) != hash {
+                                report(format!("inode {number} has two contents"));
                             }
                         }
-                        Err(error) => said(error.to_string()),
+                        Err(error) => report(error.to_string()),
                     }
-                    read_worker_file(mount, WORKERS[turn % 4], &said);
+                    read_worker_file(mount, WORKERS[turn % 4], &report);
                 }
             });
         }
@@ -224,18 +225,18 @@ fn readers_under_constant_change_see_old_or_new_and_never_a_mix() {
     let wrong = wrong.into_inner().unwrap();
     assert!(
         wrong.is_empty(),
-        "{} wrong after {} changes: {:#?}",
+        "{} wrong reads after {} changes: {:#?}",
         wrong.len(),
         changes.into_inner(),
         &wrong[..wrong.len().min(8)]
     );
     assert!(changes.into_inner() >= wanted);
-    assert!(enough(), "{:?}", met.lock().unwrap().iter().map(BTreeMap::len).collect::<Vec<_>>());
+    assert!(enough(), "{:?}", seen_versions.lock().unwrap().iter().map(BTreeMap::len).collect::<Vec<_>>());
     settle(&store, &mount);
 }
 
 /// Reads a file that is only replaced by rename. Every read must return one whole version.
-fn read_worker_file(mount: &Mount, id: &str, said: &dyn Fn(String)) {
+fn read_worker_file(mount: &Mount, id: &str, report: &dyn Fn(String)) {
     let path = mount.at(&format!("workers/{id}/tool_calls/001_renamed.txt"));
     match Snapshot::open(&path) {
         Ok(Snapshot { bytes, .. }) => {
@@ -243,12 +244,12 @@ fn read_worker_file(mount: &Mount, id: &str, said: &dyn Fn(String)) {
             let version = text.lines().next_back().map_or(Err("empty".into()), parse_version);
             match version {
                 Ok(version) if bytes == output(version) => {}
-                Ok(version) => said(format!("own file of {id}: not the whole of version {version}")),
-                Err(what) => said(format!("own file of {id}: {what}")),
+                Ok(version) => report(format!("own file of {id}: not the whole of version {version}")),
+                Err(what) => report(format!("own file of {id}: {what}")),
             }
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => said(format!("own file of {id} is gone")),
-        Err(error) => said(format!("own file of {id}: {error}")),
+        Err(error) if error.kind() == ErrorKind::NotFound => report(format!("own file of {id} is gone")),
+        Err(error) => report(format!("own file of {id}: {error}")),
     }
 }
 
@@ -271,7 +272,7 @@ fn settle(store: &TestStore, mount: &Mount) {
 }
 
 #[test]
-fn the_core_under_constant_change_sees_old_or_new_and_never_a_mix() {
+fn library_reads_during_changes_see_no_mixed_version() {
     let store = store();
     let tree = store.tree();
     let done = AtomicBool::new(false);
@@ -312,8 +313,9 @@ fn the_core_under_constant_change_sees_old_or_new_and_never_a_mix() {
     assert!(reads.into_inner() > 300);
 }
 
+/// Promise: An inode number always leads to the same bytes.
 #[test]
-fn a_number_always_leads_to_the_same_bytes() {
+fn inode_number_always_leads_to_the_same_bytes() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());
@@ -329,7 +331,7 @@ fn a_number_always_leads_to_the_same_bytes() {
         match seen.iter().find(|(known, _)| *known == number) {
             Some((_, known)) => assert!(*known == bytes, "inode {number} has two contents"),
             None => {
-                assert!(seen.iter().all(|(_, known)| *known != bytes), "the same bytes under two numbers");
+                assert!(seen.iter().all(|(_, known)| *known != bytes), "the same bytes have two inode numbers");
                 seen.push((number, bytes));
             }
         }
@@ -343,25 +345,26 @@ fn slow_tree(store: &TestStore) -> Tree {
     Tree::new(store.view(hour, Filter::default()), Settings::default())
 }
 
+/// Promise: An index file describes one version of each record.
 #[test]
-fn an_index_is_of_one_version_of_the_record() {
+fn index_describes_one_version_of_each_record() {
     let store = store();
     let tree = slow_tree(&store);
     by_rename(&store.at("workers/w0/metadata.json"), &metadata("w0", 7));
     let index: Value = serde_json::from_slice(see(&tree, "workers/w0/index.json").unwrap().bytes()).unwrap();
-    assert_eq!(index["task"], index["summary"], "the task is of one version and the summary of another");
+    assert_eq!(index["task"], index["summary"], "the task and the summary belong to different versions");
 }
 
 #[test]
-fn evidence_tells_the_size_of_the_bytes_that_it_shows() {
+fn evidence_states_the_size_of_the_shown_bytes() {
     let store = store();
     let tree = slow_tree(&store);
     assert!(see(&tree, "workers/w0/index.json").is_ok());
     by_rename(&store.at("workers/w0/tool_calls/001_renamed.txt"), &output(9));
     let seen = see(&tree, "workers/w0/evidence.txt").unwrap();
     let section = seen.text().split("001_renamed.txt (").nth(1).unwrap();
-    let told = section.split(' ').next().unwrap();
+    let stated = section.split(' ').next().unwrap();
     let shown = section.lines().find(|line| parse_version(line).is_ok()).unwrap();
     let of_that_version = output(parse_version(shown).unwrap()).len();
-    assert_eq!(told, of_that_version.to_string(), "the size is of one version and the bytes of another");
+    assert_eq!(stated, of_that_version.to_string(), "the size and the bytes belong to different versions");
 }

@@ -85,7 +85,7 @@ fn for_each_worker(check: impl Fn(&TestStore, &Mount, &str)) {
 }
 
 #[test]
-fn what_is_written_within_the_tick_in_which_it_was_read_is_read() {
+fn write_within_the_tick_of_a_read_is_read() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -98,13 +98,13 @@ fn what_is_written_within_the_tick_in_which_it_was_read_is_read() {
             file.write_all_at(old.as_bytes(), 0).unwrap();
             let _ = fs::read(&at).unwrap();
             file.write_all_at(new.as_bytes(), 0).unwrap();
-            eventually("what was written last", || (fs::read(&at).unwrap() == new.as_bytes()).then_some(()));
+            eventually("the last write", || (fs::read(&at).unwrap() == new.as_bytes()).then_some(()));
         }
     });
 }
 
 #[test]
-fn what_comes_within_the_tick_in_which_its_folder_was_listed_is_listed() {
+fn file_created_within_the_tick_of_a_listing_is_listed() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -114,7 +114,7 @@ fn what_comes_within_the_tick_in_which_its_folder_was_listed_is_listed() {
             store.write(format!("{outputs}/first-{turn}"), "");
             let _ = mount.list(outputs);
             store.write(format!("{outputs}/second-{turn}"), "");
-            eventually("what came last", || {
+            eventually("the last file in the listing", || {
                 let names = mount.list(outputs);
                 (names.len() == 2 * turn + 3).then_some(())
             });
@@ -122,12 +122,13 @@ fn what_comes_within_the_tick_in_which_its_folder_was_listed_is_listed() {
     });
 }
 
+/// Promise: A file generated from a worker is never older than a change within one clock tick.
 #[test]
-fn what_is_made_of_a_worker_is_not_of_before_a_change_within_a_tick() {
+fn generated_file_includes_changes_within_a_clock_tick() {
     let store = TestStore::new();
-    let write = |status: &str, said: &str| {
+    let write = |status: &str, output: &str| {
         store.write("workers/w/metadata.json", format!("{{\"status\": \"{status}\"}}"));
-        store.write("workers/w/tool_calls/001_sh.txt", format!("{said}\n"));
+        store.write("workers/w/tool_calls/001_sh.txt", format!("{output}\n"));
     };
     write("running", "error: old");
     let tree = tree_in_seconds(&store, ALWAYS);
@@ -136,8 +137,8 @@ fn what_is_made_of_a_worker_is_not_of_before_a_change_within_a_tick() {
             ["index.json", "workers/w/summary", "workers/w/evidence.txt", "search/error"].map(|file| text(&tree, file));
         let status = serde_json::from_str::<Value>(&index).unwrap()["workers"][0]["status"].clone();
         assert_eq!(names(&tree, "by/status"), [status.as_str().unwrap()]);
-        let said = |text: String| ["old", "new", "odd"].into_iter().find(|word| text.contains(word));
-        (status.as_str().unwrap().to_owned(), summary.contains("success"), said(evidence), said(found))
+        let word_in = |text: String| ["old", "new", "odd"].into_iter().find(|word| text.contains(word));
+        (status.as_str().unwrap().to_owned(), summary.contains("success"), word_in(evidence), word_in(found))
     };
     within_a_second(|| {
         write("running", "error: old");
@@ -150,8 +151,9 @@ fn what_is_made_of_a_worker_is_not_of_before_a_change_within_a_tick() {
     });
 }
 
+/// Promise: The permissions of a generated file include a change within one clock tick.
 #[test]
-fn who_may_read_what_is_made_is_not_of_before_a_change_within_a_tick() {
+fn generated_permissions_include_changes_within_a_clock_tick() {
     let store = TestStore::new();
     store.worker("w", json!({"status": "success"}));
     let secret = store.write("workers/w/tool_calls/001_sh.txt", "x\n");
@@ -169,8 +171,9 @@ fn who_may_read_what_is_made_is_not_of_before_a_change_within_a_tick() {
     });
 }
 
+/// Promise: A file that lists a finished worker soon includes a change within one clock tick.
 #[test]
-fn what_lists_a_finished_worker_is_not_for_long_of_before_a_change_within_a_tick() {
+fn listing_soon_includes_changes_within_a_clock_tick() {
     let store = TestStore::new();
     let fresh = Freshness { finished: Duration::from_secs(3_600), ..Freshness::default() };
     let write = |kind: &str| store.worker("w", json!({"status": "success", "task_type": kind}));

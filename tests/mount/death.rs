@@ -60,32 +60,32 @@ fn send_request(point: &Path, held: &mut Vec<File>, dice: &mut Dice) -> io::Resu
 
 /// Clients that send requests until one fails.
 struct Load {
-    asked: Arc<AtomicU64>,
+    request_count: Arc<AtomicU64>,
     ends: mpsc::Receiver<io::Error>,
 }
 
 impl Load {
     fn on(point: &Path, seed: usize) -> Load {
-        let (asked, (sender, ends)) = (Arc::new(AtomicU64::new(0)), mpsc::channel());
+        let (request_count, (sender, ends)) = (Arc::new(AtomicU64::new(0)), mpsc::channel());
         for client in 0..CLIENTS {
-            let (point, asked, sender) = (point.to_path_buf(), asked.clone(), sender.clone());
+            let (point, request_count, sender) = (point.to_path_buf(), request_count.clone(), sender.clone());
             thread::spawn(move || {
                 let (mut dice, mut held) = (Dice::new((seed * CLIENTS + client) as u64), Vec::new());
                 let end = loop {
                     match send_request(&point, &mut held, &mut dice) {
-                        Ok(()) => asked.fetch_add(1, Ordering::Relaxed),
+                        Ok(()) => request_count.fetch_add(1, Ordering::Relaxed),
                         Err(error) => break error,
                     };
                 };
                 sender.send(end)
             });
         }
-        Load { asked, ends }
+        Load { request_count, ends }
     }
 
-    /// Waits until the clients have sent `asked` requests.
-    fn wait_for_requests(self, asked: u64) -> Load {
-        eventually("the load", || (self.asked.load(Ordering::Relaxed) >= asked).then_some(()));
+    /// Waits until the clients have sent `request_count` requests.
+    fn wait_for_requests(self, request_count: u64) -> Load {
+        eventually("the load", || (self.request_count.load(Ordering::Relaxed) >= request_count).then_some(()));
         self
     }
 
@@ -130,8 +130,8 @@ fn is_dead(point: &Path) -> bool {
 }
 
 /// Returns the kernel's control files of a connection; see [`MountSandbox`] for their removal.
-fn control(yard: &MountSandbox, point: &Path) -> PathBuf {
-    let folder = yard.folder("control");
+fn control(sandbox: &MountSandbox, point: &Path) -> PathBuf {
+    let folder = sandbox.folder("control");
     if !folder.join("0").exists() && fs::read_dir(&folder).unwrap().next().is_none() {
         rustix::mount::mount("none", &folder, "fusectl", MountFlags::empty(), None).unwrap();
     }
@@ -139,22 +139,23 @@ fn control(yard: &MountSandbox, point: &Path) -> PathBuf {
 }
 
 /// Checks that nothing is mounted, served or left over.
-fn assert_clean(yard: &MountSandbox, point: &Path) {
+fn assert_clean(sandbox: &MountSandbox, point: &Path) {
     assert_eq!(mount_count_at(point), 0);
     assert!(servers(|at| at == point).is_empty());
     let left =
         |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
     assert_eq!(left(point), [""; 0]);
     let own =
-        left(&yard.path()).into_iter().filter(|name| !["mnt", "log", "control"].contains(&name.to_str().unwrap()));
+        left(&sandbox.path()).into_iter().filter(|name| !["mnt", "log", "control"].contains(&name.to_str().unwrap()));
     assert_eq!(own.count(), 0);
 }
 
+/// Promise: If the server is killed, every request fails, and the next mount works.
 #[test]
-fn a_killed_server_is_an_error_for_all_and_the_next_mount_works() {
+fn killed_server_fails_requests_and_can_be_mounted_again() {
     needs_fuse!();
-    let (store, yard) = (swarm(), MountSandbox::new());
-    let (point, before) = (yard.folder("mnt"), state(&store));
+    let (store, sandbox) = (swarm(), MountSandbox::new());
+    let (point, before) = (sandbox.folder("mnt"), state(&store));
     let mut dice = Dice::new(23);
     for number in 0..scale(KILLS) {
         let done = mount(&store.path(), &point, &[]);
@@ -176,19 +177,19 @@ fn a_killed_server_is_an_error_for_all_and_the_next_mount_works() {
     assert!(is_served(&point));
     umount(&point, &[]).assert_success();
     eventually("the end of the server", || servers(|at| at == point).is_empty().then_some(()));
-    assert_clean(&yard, &point);
+    assert_clean(&sandbox, &point);
     assert_eq!(state(&store), before);
 }
 
 #[test]
-fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported() {
+fn server_killed_during_startup_leaves_no_unreported_mount() {
     needs_fuse!();
-    let (store, yard) = (swarm(), MountSandbox::new());
-    let point = yard.folder("mnt");
+    let (store, sandbox) = (swarm(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
     let mut dice = Dice::new(24);
     for number in 0..scale(KILLS_AT_START) {
         let mut command = with_log(swarmletfs(["mount"]), &point);
-        command.arg("--store").arg(store.path()).arg(&point).stderr(File::create(yard.at("log")).unwrap());
+        command.arg("--store").arg(store.path()).arg(&point).stderr(File::create(sandbox.at("log")).unwrap());
         let mut first = command.spawn().unwrap();
         let server = eventually("the server", || servers(|at| at == point).first().copied());
         // The kill hits anywhere between the first and the last step, which takes a few hundred
@@ -202,7 +203,7 @@ fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported(
         if kill_first {
             // The server has no clients, or has already reported and left its terminal.
             let out = format!("/proc/{}/fd/1", server.as_raw_nonzero());
-            eventually("one or the other", || {
+            eventually("no server, or one that reported its mount", || {
                 let nothing = servers(|at| at == point).is_empty() && mount_count_at(&point) == 0;
                 let reported = fs::read_link(&out).is_ok_and(|out| out == Path::new("/dev/null"));
                 (nothing || (reported && is_served(&point))).then_some(())
@@ -210,7 +211,7 @@ fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported(
         } else if code == Some(0) {
             eventually("its death", || is_dead(&point).then_some(()));
         } else {
-            assert_eq!(mount_count_at(&point), 0, "{}", fs::read_to_string(yard.at("log")).unwrap());
+            assert_eq!(mount_count_at(&point), 0, "{}", fs::read_to_string(sandbox.at("log")).unwrap());
         }
         if !is_served(&point) {
             mount(&store.path(), &point, &[]).assert_success();
@@ -219,43 +220,45 @@ fn a_server_killed_while_it_starts_leaves_no_mount_behind_that_was_not_reported(
         // The mount stays busy until the last request of a killed client has ended.
         eventually("an idle mount", || (umount(&point, &[]).code == Some(0)).then_some(()));
         eventually("the end of the server", || servers(|at| at == point).is_empty().then_some(()));
-        assert_clean(&yard, &point);
+        assert_clean(&sandbox, &point);
     }
 }
 
+/// Promise: If the connection is aborted, every request fails, and the server ends.
 #[test]
-fn an_aborted_connection_is_an_error_for_all_and_ends_the_server() {
+fn aborted_connection_ends_the_server() {
     needs_fuse!();
     if !is_root() {
         return;
     }
-    let (store, yard) = (swarm(), MountSandbox::new());
-    let (point, before) = (yard.folder("mnt"), state(&store));
+    let (store, sandbox) = (swarm(), MountSandbox::new());
+    let (point, before) = (sandbox.folder("mnt"), state(&store));
     let mut dice = Dice::new(25);
     for number in 0..scale(ABORTS) {
-        let mut child = mount_in_foreground(&store.path(), &point, &yard.at("log"));
+        let mut child = mount_in_foreground(&store.path(), &point, &sandbox.at("log"));
         let load = Load::on(&point, number).wait_for_requests(dice.next() % 300);
-        fs::write(control(&yard, &point).join("abort"), "1").unwrap();
+        fs::write(control(&sandbox, &point).join("abort"), "1").unwrap();
         load.expect_end_with(&[GONE[0], GONE[1], Errno::NOENT]);
         assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
-        assert_clean(&yard, &point);
+        assert_clean(&sandbox, &point);
     }
     assert_eq!(state(&store), before);
 }
 
+/// Promise: A server that is told to stop under load unmounts.
 #[test]
-fn a_server_that_is_asked_to_end_under_load_unmounts() {
+fn server_stopped_under_load_unmounts() {
     needs_fuse!();
-    let (store, yard) = (swarm(), MountSandbox::new());
-    let (point, before) = (yard.folder("mnt"), state(&store));
+    let (store, sandbox) = (swarm(), MountSandbox::new());
+    let (point, before) = (sandbox.folder("mnt"), state(&store));
     for number in 0..2 {
-        let mut child = mount_in_foreground(&store.path(), &point, &yard.at("log"));
+        let mut child = mount_in_foreground(&store.path(), &point, &sandbox.at("log"));
         let load = Load::on(&point, number).wait_for_requests(100);
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
         // A client may also find nothing mounted there.
         load.expect_end_with(&[GONE[0], GONE[1], Errno::NOENT]);
-        assert_clean(&yard, &point);
+        assert_clean(&sandbox, &point);
     }
     assert_eq!(state(&store), before);
 }
@@ -270,7 +273,7 @@ impl Stopped {
         // Threads that are running just then continue for a moment and may answer.
         let tasks = format!("/proc/{}/task", child.id());
         let is_stopped = |stat: &str| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'));
-        eventually("all its threads stand still", || {
+        eventually("all threads are stopped", || {
             let mut stats = fs::read_dir(&tasks).unwrap().map(|task| task.unwrap().path().join("stat"));
             stats.all(|stat| fs::read_to_string(stat).is_ok_and(|stat| is_stopped(&stat))).then_some(())
         });
@@ -286,7 +289,7 @@ impl Drop for Stopped {
 
 /// Control: verifies the watchdog of the tests.
 #[test]
-fn who_waits_for_a_stopped_server_is_let_go_by_force() {
+fn forced_umount_releases_readers_of_a_stopped_server() {
     needs_fuse!();
     let store = swarm();
     let mut mount = Mount::new(&store.path());
@@ -297,15 +300,15 @@ fn who_waits_for_a_stopped_server_is_let_go_by_force() {
 }
 
 #[test]
-fn who_waits_for_a_stopped_server_is_served_when_it_goes_on() {
+fn readers_of_a_stopped_server_are_served_when_it_continues() {
     needs_fuse!();
     if !is_root() {
         return;
     }
-    let (store, yard) = (swarm(), MountSandbox::new());
-    let point = yard.folder("mnt");
-    let mut child = mount_in_foreground(&store.path(), &point, &yard.at("log"));
-    let waiting = control(&yard, &point).join("waiting");
+    let (store, sandbox) = (swarm(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
+    let mut child = mount_in_foreground(&store.path(), &point, &sandbox.at("log"));
+    let waiting = control(&sandbox, &point).join("waiting");
     let stopped = Stopped::new(&child);
     let (sender, answers) = mpsc::channel();
     for _ in 0..CLIENTS {
@@ -320,5 +323,5 @@ fn who_waits_for_a_stopped_server_is_served_when_it_goes_on() {
     }
     umount(&point, &[]).assert_success();
     assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
-    assert_clean(&yard, &point);
+    assert_clean(&sandbox, &point);
 }

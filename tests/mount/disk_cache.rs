@@ -51,15 +51,16 @@ fn cache_files(caches: &Path) -> Vec<PathBuf> {
     files.map(|file| file.unwrap().path()).filter(whole).collect()
 }
 
+/// Promise: A transcript that was parsed is not parsed again after a restart.
 #[test]
-fn a_transcript_that_was_read_is_not_read_again_at_the_next_start() {
+fn parsed_transcript_is_cached_across_restarts() {
     needs_fuse!();
     let caches = tempfile::tempdir().unwrap();
     let (store, path) = long_session();
     let first = mount(&store, caches.path(), &[]);
     let (all, _) = read_generated(&first);
     assert!(all.contains("cat 99") && all.contains("search"), "{all}");
-    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
+    eventually("the cache file", || (cache_files(caches.path()).len() == 1).then_some(()));
     let (_, whole) = read_generated(&mount(&store, caches.path(), &["--no-cache"]));
     drop(first);
     let thread = all.len() as u64;
@@ -67,7 +68,7 @@ fn a_transcript_that_was_read_is_not_read_again_at_the_next_start() {
     let (again, read) = read_generated(&second);
     assert_eq!(again, all);
     // The conversation needs the transcript's bytes in any case.
-    assert!(read + (1 << 20) < whole, "{read} against {whole} without, {thread} of it told");
+    assert!(read + (1 << 20) < whole, "{read} bytes were read, {whole} without a cache; the thread has {thread}");
     drop(second);
     // Lines that arrived meanwhile are read from there on.
     let mut more = Transcript::new("s");
@@ -78,14 +79,15 @@ fn a_transcript_that_was_read_is_not_read_again_at_the_next_start() {
     assert!(read + (1 << 20) < whole, "{read} against {whole}");
 }
 
+/// Promise: A cached transcript is not used for other content.
 #[test]
-fn what_is_kept_of_another_content_is_not_used() {
+fn cached_transcript_is_not_used_for_other_content() {
     needs_fuse!();
     let caches = tempfile::tempdir().unwrap();
     let (store, path) = long_session();
     let first = mount(&store, caches.path(), &[]);
     read_generated(&first);
-    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
+    eventually("the cache file", || (cache_files(caches.path()).len() == 1).then_some(()));
     drop(first);
     // Overwritten in the middle with equal size, and with its mtime restored.
     let meta = fs::metadata(&path).unwrap();
@@ -104,8 +106,9 @@ fn what_is_kept_of_another_content_is_not_used() {
     assert_eq!(read_generated(&mount(&store, caches.path(), &[])).0, all);
 }
 
+/// Promise: Nothing is cached if the cache is disabled.
 #[test]
-fn nothing_is_kept_where_that_is_not_wanted() {
+fn nothing_is_cached_if_disabled() {
     needs_fuse!();
     let (store, _) = long_session();
     let caches = tempfile::tempdir().unwrap();
@@ -152,15 +155,16 @@ fn read_index(mount: &Mount) -> (String, u64) {
     (["summary", "index.json", "runs/r/summary"].map(|file| mount.text(file)).concat(), bytes_read(mount))
 }
 
+/// Promise: The outcomes of workers are not computed again after a restart.
 #[test]
-fn how_workers_ended_is_not_found_out_again_at_the_next_start() {
+fn outcomes_are_cached_across_restarts() {
     needs_fuse!();
     let caches = tempfile::tempdir().unwrap();
     let store = many_workers();
     let first = mount(&store, caches.path(), &[]);
     let (all, whole) = read_index(&first);
     assert!(all.contains("\"cause\":\"Error: reason 79\""), "{all}");
-    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
+    eventually("the cache file", || (cache_files(caches.path()).len() == 1).then_some(()));
     drop(first);
     let (again, read) = read_index(&mount(&store, caches.path(), &[]));
     assert_eq!(again, all);
@@ -181,8 +185,9 @@ fn how_workers_ended_is_not_found_out_again_at_the_next_start() {
     assert_eq!(read_index(&mount(&store, caches.path(), &[])).0, changed);
 }
 
+/// Promise: An outcome that depends on outputs outside the worker's directory is computed again.
 #[test]
-fn what_was_told_by_outputs_of_another_folder_is_looked_up_again() {
+fn outcome_from_stored_outputs_is_computed_again() {
     needs_fuse!();
     let caches = tempfile::tempdir().unwrap();
     let store = many_workers();
@@ -192,7 +197,7 @@ fn what_was_told_by_outputs_of_another_folder_is_looked_up_again() {
     store.write("tool_outputs/7/else.txt", "");
     let first = mount(&store, caches.path(), &[]);
     assert!(!read_index(&first).0.contains("the real reason"));
-    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
+    eventually("the cache file", || (cache_files(caches.path()).len() == 1).then_some(()));
     drop(first);
     // The folder appears without a request, and nothing in the worker's folder shows it.
     let described = json!({"artifact_id": id, "owner_id": 7, "tool_name": "sh", "size_bytes": 9});
@@ -203,7 +208,7 @@ fn what_was_told_by_outputs_of_another_folder_is_looked_up_again() {
 }
 
 #[test]
-fn what_workers_say_of_themselves_is_not_read_again_at_the_next_start() {
+fn metadata_is_cached_across_restarts() {
     needs_fuse!();
     let caches = tempfile::tempdir().unwrap();
     let store = TestStore::new();
@@ -219,7 +224,7 @@ fn what_workers_say_of_themselves_is_not_read_again_at_the_next_start() {
     };
     let first = mount(&store, caches.path(), &[]);
     let (all, whole) = list_workers(&first);
-    eventually("it is kept", || (cache_files(caches.path()).len() == 1).then_some(()));
+    eventually("the cache file", || (cache_files(caches.path()).len() == 1).then_some(()));
     drop(first);
     let (again, read) = list_workers(&mount(&store, caches.path(), &[]));
     assert!(again == all && read * 4 < whole, "{read} against {whole} at first");

@@ -46,8 +46,8 @@ struct Disk {
 
 fn run_command(command: &mut Command) -> Result<(), String> {
     let out = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    let told = || format!("{command:?}: {}", String::from_utf8_lossy(&out.stderr));
-    if out.status.success() { Ok(()) } else { Err(told()) }
+    let describe_failure = || format!("{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+    if out.status.success() { Ok(()) } else { Err(describe_failure()) }
 }
 
 impl Disk {
@@ -76,7 +76,7 @@ impl Disk {
     /// Makes every access to the disk fail from now on.
     fn shut_down(&self) {
         run_command(Command::new("python3").args(["-c", SHUT_DOWN]).arg(self.store.path())).unwrap();
-        assert!(fs::read(self.store.at(SMALL)).is_err(), "the disk works on");
+        assert!(fs::read(self.store.at(SMALL)).is_err(), "the disk still works");
     }
 
     /// Replaces the disk by a copy, which holds the written files once it is mounted.
@@ -140,7 +140,7 @@ fn read_one(mount: &Mount, right: &BTreeMap<String, Vec<u8>>, weather: &AtomicU8
             let path = *dice.pick(&WORKER_FILES);
             let found = fs::read(mount.at(path));
             if let Ok(found) = &found {
-                assert!(*found == right[path], "{path}: {} bytes that are not its", found.len());
+                assert!(*found == right[path], "{path}: {} wrong bytes", found.len());
             }
             (path, found.map(drop))
         }
@@ -203,7 +203,7 @@ fn fails_and_recovers(system: &str, options: &'static str) {
             eventually(what, || (reads.load(Ordering::SeqCst) > before + 40 * READERS).then_some(()));
         };
         for _ in 0..scale(ROUNDS) {
-            some_reads("that it is read while the disk is well");
+            some_reads("reads while the disk works");
             let held = File::open(mount.at(WORKER_FILES[1])).unwrap();
             weather.store(FAILED, Ordering::SeqCst);
             disk.shut_down();
@@ -212,7 +212,7 @@ fn fails_and_recovers(system: &str, options: &'static str) {
             }
             let error = held.read_at(&mut [0; 4_096], 0).map(|_| ()).map_err(|error| errno(&error));
             assert!(error.is_ok() || error == Err(Errno::IO), "through the handle: {error:?}");
-            some_reads("that it is read while the disk is broken");
+            some_reads("reads while the disk is broken");
             weather.store(REPLACING, Ordering::SeqCst);
             disk.replace();
             drop(held);
@@ -238,13 +238,13 @@ impl Drop for StopOnDrop<'_> {
 }
 
 #[test]
-fn a_disk_of_ext4_that_breaks_under_load_is_an_error_and_is_right_again_when_it_is_back() {
+fn failing_ext4_disk_gives_errors_and_recovers_under_load() {
     needs_fuse!();
     fails_and_recovers("ext4", "loop");
 }
 
 #[test]
-fn a_disk_of_xfs_that_breaks_under_load_is_an_error_and_is_right_again_when_it_is_back() {
+fn failing_xfs_disk_gives_errors_and_recovers_under_load() {
     needs_fuse!();
     // The failed disk may stay in use for a moment, and the next one is its copy.
     fails_and_recovers("xfs", "loop,nouuid");

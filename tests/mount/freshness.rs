@@ -39,8 +39,9 @@ fn await_text(mount: &Mount, path: &str, text: &str) {
     });
 }
 
+/// Promise: Changes of a worker's own file appear.
 #[test]
-fn changes_of_an_own_file_are_seen() {
+fn changes_of_an_own_file_appear() {
     needs_fuse!();
     let store = swarm();
     // Files of a finished worker are as fresh as others.
@@ -76,7 +77,7 @@ fn changes_of_an_own_file_are_seen() {
 }
 
 #[test]
-fn a_name_that_was_absent_is_seen_when_it_comes() {
+fn absent_name_appears_when_it_is_created() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -87,8 +88,9 @@ fn a_name_that_was_absent_is_seen_when_it_comes() {
     }
 }
 
+/// Promise: A new call appears in every file that is generated from the worker.
 #[test]
-fn a_new_call_is_seen_in_all_that_is_made_of_it() {
+fn new_call_appears_in_every_generated_file() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -112,8 +114,9 @@ fn a_new_call_is_seen_in_all_that_is_made_of_it() {
     await_text(&mount, "workers/alpha/evidence.txt", "very late");
 }
 
+/// Promise: A change of status appears.
 #[test]
-fn a_change_of_status_is_seen() {
+fn change_of_status_appears() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -135,8 +138,9 @@ fn a_change_of_status_is_seen() {
     await_text(&mount, "evidence.txt", "killed by a signal");
 }
 
+/// Promise: A late change of a finished worker appears.
 #[test]
-fn a_late_change_of_a_finished_worker_is_seen() {
+fn late_change_of_a_finished_worker_appears() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::with(&store.path(), &["--ttl", "1"]);
@@ -148,6 +152,7 @@ fn a_late_change_of_a_finished_worker_is_seen() {
     await_text(&mount, "runs/r1/evidence.txt", "a late line");
 }
 
+/// Promise: Workers can be added and removed while mounted.
 #[test]
 fn workers_come_and_go() {
     needs_fuse!();
@@ -194,8 +199,9 @@ impl Interceptor for SlowStore {
     }
 }
 
+/// Promise: A worker that is added or removed appears or disappears before the next full scan.
 #[test]
-fn who_comes_or_goes_is_seen_before_all_are_looked_at_again() {
+fn added_and_removed_workers_are_seen_before_the_next_full_scan() {
     let (memory, looks) = (Arc::new(Memory::new()), SlowStore::default());
     let path = |path: String| RelPath::parse(&path).unwrap();
     let add = |id: &str| memory.write(&path(format!("workers/{id}/metadata.json")), r#"{"status": "running"}"#);
@@ -207,15 +213,16 @@ fn who_comes_or_goes_is_seen_before_all_are_looked_at_again() {
     let there = |id: &str| view.visible().get(&Name::new(id).unwrap()).is_some();
     assert_eq!(looks.0.load(Ordering::SeqCst), 20);
     add("new");
-    eventually("who came", || there("new").then_some(()));
+    eventually("the added worker", || there("new").then_some(()));
     memory.remove(&path("workers/w07".into()));
-    eventually("who has gone", || (!there("w07")).then_some(()));
+    eventually("the removal of the worker", || (!there("w07")).then_some(()));
     assert!(running.iter().filter(|id| *id != "w07").all(|id| there(id)));
-    assert_eq!(looks.0.load(Ordering::SeqCst), 21, "others were looked at");
+    assert_eq!(looks.0.load(Ordering::SeqCst), 21, "other workers were read");
 }
 
+/// Promise: An empty store can be mounted and filled later.
 #[test]
-fn an_empty_store_is_mounted_and_fills() {
+fn empty_store_is_mounted_and_filled_later() {
     needs_fuse!();
     let store = TestStore::new();
     let mount = Mount::new(&store.path());
@@ -272,6 +279,7 @@ impl Drop for Tail {
     }
 }
 
+/// Promise: `tail -f` follows a worker's own file.
 #[test]
 fn tail_follows_an_own_file() {
     needs_fuse!();
@@ -287,7 +295,7 @@ fn tail_follows_an_own_file() {
 }
 
 #[test]
-fn tail_follows_a_generated_file_by_its_name_alone() {
+fn tail_follows_a_generated_file_only_by_name() {
     needs_fuse!();
     let store = swarm();
     let log = store.write("workers/gamma/logs/run.log", "begin\n");
@@ -305,6 +313,6 @@ fn tail_follows_a_generated_file_by_its_name_alone() {
     // each round.
     for n in 0..3 {
         append(&log, &format!("line {n}\n"));
-        assert_eq!(by_handle.next(), format!("line {n}"), "what is held is one version");
+        assert_eq!(by_handle.next(), format!("line {n}"), "the open handle reads a mix of versions");
     }
 }

@@ -102,7 +102,7 @@ fn check(mount: &Mount, right: &BTreeMap<&str, Vec<u8>>) {
 }
 
 #[test]
-fn without_room_for_caches_all_is_read_and_that_is_said_once() {
+fn full_disk_for_caches_allows_reads_and_warns_once() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -113,24 +113,24 @@ fn without_room_for_caches_all_is_read_and_that_is_said_once() {
     let mut mount = mount(&store, &caches, &[]);
     mount.expect_warning(NOT_KEPT);
     check(&mount, &right);
-    eventually("that it is said", || mount.log().contains(NOT_KEPT).then_some(()));
+    eventually("the warning in the log", || mount.log().contains(NOT_KEPT).then_some(()));
     check(&mount, &right);
     // One warning for the caches and one for the index: each has a folder on that disk.
-    let said = mount.log().matches(NOT_KEPT).count();
-    assert!(said <= 2, "said {said} times");
+    let count = mount.log().matches(NOT_KEPT).count();
+    assert!(count <= 2, "the warning was logged {count} times");
     drop(mount);
     // A partly written cache does no harm to a later mount with free space.
     disk.make_room();
     let next = self::mount(&store, &caches, &[]);
     check(&next, &right);
-    eventually("that something is kept", || {
+    eventually("a cache file", || {
         let mut files = fs::read_dir(caches.join("swarmletfs")).unwrap();
         files.any(|file| file.unwrap().path().is_file()).then_some(())
     });
 }
 
 #[test]
-fn without_room_for_an_index_all_is_found_and_that_is_said_once() {
+fn full_disk_for_the_index_allows_searches_and_warns_once() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -141,13 +141,13 @@ fn without_room_for_an_index_all_is_found_and_that_is_said_once() {
     let mut mount = mount(&store, caches.path(), &["--index", disk.at("index").to_str().unwrap()]);
     mount.expect_warning(NOT_KEPT);
     check(&mount, &right);
-    eventually("that it is said", || mount.log().contains(NOT_KEPT).then_some(()));
+    eventually("the warning in the log", || mount.log().contains(NOT_KEPT).then_some(()));
     check(&mount, &right);
     assert_eq!(mount.log().matches(NOT_KEPT).count(), 1);
 }
 
 #[test]
-fn without_room_for_a_log_all_is_read() {
+fn full_disk_for_the_log_allows_reads() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -157,11 +157,11 @@ fn without_room_for_a_log_all_is_read() {
     let log = disk.at("log");
     let mount = mount(&store, &disk.at("caches"), &["--log", log.to_str().unwrap()]);
     check(&mount, &right);
-    assert_eq!(fs::metadata(&log).unwrap().len(), 0, "there was room for a log");
+    assert_eq!(fs::metadata(&log).unwrap().len(), 0, "the log was written to a full disk");
 }
 
 #[test]
-fn where_no_file_can_be_made_all_is_read_and_what_was_named_is_refused() {
+fn full_inode_table_allows_reads_and_refuses_named_files() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -169,10 +169,10 @@ fn where_no_file_can_be_made_all_is_read_and_what_was_named_is_refused() {
     let (store, disk) = (store(), SmallDisk::new(c"size=1m,nr_inodes=20,mode=755"));
     let right = expected_files(&store);
     let mut mount = mount(&store, &disk.at("caches"), &[]);
-    let said = "cannot cache parsed data in";
-    mount.expect_warning(said);
+    let warning = "cannot cache parsed data in";
+    mount.expect_warning(warning);
     check(&mount, &right);
-    assert_eq!(mount.log().matches(said).count(), 1, "{}", mount.log());
+    assert_eq!(mount.log().matches(warning).count(), 1, "{}", mount.log());
     let point = tempfile::tempdir().unwrap();
     for (option, name) in [("--index", "index"), ("--log", "log")] {
         let mut command = swarmletfs(["mount", "--foreground", "--store"]);

@@ -84,7 +84,7 @@ fn hold_many(mount: &Mount, paths: &[&str]) -> Vec<Holder> {
 /// Waits until no file of the store is open, and returns the number of open descriptors of the
 /// program.
 fn idle_descriptors(mount: &Mount, store: &TestStore) -> usize {
-    eventually("the end of all open files", || {
+    eventually("the release of all open files", || {
         let held = mount.descriptors();
         let open = held.iter().any(|path| path.starts_with(store.path()) && *path != store.path());
         (!open).then_some(held.len())
@@ -94,8 +94,9 @@ fn idle_descriptors(mount: &Mount, store: &TestStore) -> usize {
 const WORKER_FILE: &str = "workers/alpha/result.txt";
 const WORKER_TEXT: &str = "All hosts were checked.\n";
 
+/// Promise: Ten thousand handles can be open at once, and all are released.
 #[test]
-fn ten_thousand_handles_are_held_at_once_and_given_back() {
+fn ten_thousand_handles_open_at_once_and_are_released() {
     needs_fuse!();
     let store = swarm();
     // A limit as a shell sets it; the program may raise it by itself.
@@ -111,8 +112,9 @@ fn ten_thousand_handles_are_held_at_once_and_given_back() {
     assert!(idle_descriptors(&mount, &store) <= before);
 }
 
+/// Promise: Without free descriptors, requests fail with EMFILE and the mount continues.
 #[test]
-fn without_descriptors_requests_fail_by_name_and_the_mount_goes_on() {
+fn requests_fail_with_emfile_without_descriptors() {
     needs_fuse!();
     let store = swarm();
     let mut mount = Mount::by(&["prlimit", "--nofile=64:64"], &store.path(), &[]);
@@ -132,12 +134,12 @@ fn without_descriptors_requests_fail_by_name_and_the_mount_goes_on() {
     assert!(idle_descriptors(&mount, &store) <= before);
     for path in ["index.json", "summary", "workers/alpha/evidence.txt", "workers/beta/index.json"] {
         let text = mount.text(path);
-        assert!(!text.contains("too many open files"), "{path} remembers what it could not read: {text}");
+        assert!(!text.contains("too many open files"), "{path} caches a failed read: {text}");
     }
 }
 
 #[test]
-fn every_lookup_is_given_back() {
+fn every_lookup_is_released() {
     needs_fuse!();
     if !is_root() {
         return;
@@ -164,7 +166,7 @@ fn every_lookup_is_given_back() {
     let (inodes, handles) = served.held();
     assert!(inodes > lookups / 100 && handles >= HANDLES, "{inodes} inodes and {handles} handles were held");
     drop(holders);
-    eventually("the end of all inodes but the root", || {
+    eventually("the release of all inodes except the root", || {
         served.forget();
         (served.held() == (0, 0)).then_some(())
     });
@@ -178,8 +180,8 @@ fn little_address_space_is_enough_to_start() {
     let (store, limit) = (swarm(), format!("--as={}", 192 * MIB));
     let mount = Mount::by(&["prlimit", &limit], &store.path(), &[]);
     assert_eq!(mount.text(WORKER_FILE), WORKER_TEXT);
-    let yard = MountSandbox::new();
-    let point = yard.folder("mnt");
+    let sandbox = MountSandbox::new();
+    let point = sandbox.folder("mnt");
     let mut command = with_log(program("prlimit", [&limit, PROGRAM, "mount"]), &point);
     command.arg("--store").arg(store.path()).arg(&point);
     run(command).assert_success();
@@ -187,7 +189,7 @@ fn little_address_space_is_enough_to_start() {
 }
 
 #[test]
-fn in_half_a_gibibyte_of_address_space_all_is_served() {
+fn everything_is_served_in_half_a_gibibyte_of_address_space() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"status": "running"})).call("w", 1, "sh", "fine\n").call("w", 3, "sh", "Error: last\n");
@@ -216,8 +218,9 @@ fn in_half_a_gibibyte_of_address_space_all_is_served() {
     assert_eq!(mount.text("workers/w/tool_calls/001_sh.txt"), "fine\n");
 }
 
+/// Promise: A log that cannot be written has no effect on the mount.
 #[test]
-fn a_log_that_cannot_be_written_changes_nothing() {
+fn unwritable_log_has_no_effect() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::by(&["bash", "-c", "exec \"$@\" 2>/dev/full", "bash"], &store.path(), &[]);

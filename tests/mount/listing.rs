@@ -122,7 +122,7 @@ fn await_quiet(path: &Path) {
 }
 
 #[test]
-fn ten_thousand_workers_are_listed_whole_and_once() {
+fn ten_thousand_workers_are_listed_once() {
     needs_fuse!();
     let store = TestStore::new();
     let workers: BTreeSet<String> = (0..scale(10_000)).map(name).collect();
@@ -154,7 +154,7 @@ fn ten_thousand_workers_are_listed_whole_and_once() {
 /// Each permanent name is listed once despite the changes, and a new handle shows the current
 /// entries.
 #[test]
-fn a_hundred_thousand_files_are_listed_whole_and_once_while_others_come_and_go() {
+fn hundred_thousand_files_are_listed_once_during_changes() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"status": "success"}));
@@ -304,7 +304,7 @@ impl Folder {
 /// Readers of one folder of a finished worker take turns, a part at a time, while the folder
 /// changes. The kernel caches what one of them reads for the others.
 #[test]
-fn listings_that_the_kernel_keeps_are_whole_and_of_their_time() {
+fn listings_cached_by_the_kernel_are_complete_and_current() {
     needs_fuse!();
     let store = TestStore::new();
     for number in 0..FOLDERS {
@@ -342,7 +342,7 @@ fn listings_that_the_kernel_keeps_are_whole_and_of_their_time() {
 /// Four readers of one folder, the first of which began before a change. The rest of its listing
 /// must not become the rest of the others' listings.
 #[test]
-fn what_was_listed_before_a_change_is_not_the_rest_of_what_is_listed_after_it() {
+fn listing_is_not_continued_with_an_outdated_rest() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"status": "success"}));
@@ -360,14 +360,14 @@ fn what_was_listed_before_a_change_is_not_the_rest_of_what_is_listed_after_it() 
     await_quiet(&folder);
     let mut all = open();
     all.read_rest(4_096);
-    assert_eq!(all.find_error(stay.iter()), None, "all at once");
+    assert_eq!(all.find_error(stay.iter()), None, "a listing read at once is wrong");
     let mut after = open();
     after.read_part(4_096);
     before.read_rest(4_096);
-    assert_eq!(before.find_error(stay.iter()), None, "begun before the change");
+    assert_eq!(before.find_error(stay.iter()), None, "a listing that began before the change is wrong");
     let mut then = open();
     then.read_rest(4_096);
-    assert_eq!(then.find_error(stay.iter()), None, "opened when the first was through");
+    assert_eq!(then.find_error(stay.iter()), None, "a listing opened after the first one ended is wrong");
     after.read_rest(4_096);
-    assert_eq!(after.find_error(stay.iter()), None, "begun after the change");
+    assert_eq!(after.find_error(stay.iter()), None, "a listing that began after the change is wrong");
 }

@@ -35,16 +35,17 @@ fn store() -> (TestStore, PathBuf) {
 /// Returns true if this process may use passthrough.
 fn can_pass_through() -> bool {
     let out = Command::new(PROGRAM).args(["doctor", "--json"]).output().unwrap();
-    let told: Value = serde_json::from_slice(&out.stdout).unwrap();
-    let possible = told["fuse"]["passthrough"] == true;
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let possible = report["fuse"]["passthrough"] == true;
     if !possible {
         skip("the kernel does not read files by itself here");
     }
     possible
 }
 
+/// Promise: The kernel alone reads a large file (passthrough).
 #[test]
-fn a_large_file_is_read_by_the_kernel_alone() {
+fn large_file_is_read_by_the_kernel_alone() {
     needs_fuse!();
     if !can_pass_through() {
         return;
@@ -59,12 +60,12 @@ fn a_large_file_is_read_by_the_kernel_alone() {
         assert_eq!(mount.read(PATH), bytes(1, LARGE));
     }
     // Requests per round: open, stat and close. Reading 8 MiB through the program would add 64.
-    let asked = reply_count(&mount) - before;
-    assert!(asked <= 50, "{asked} answers for ten times a file");
+    let requests = reply_count(&mount) - before;
+    assert!(requests <= 50, "{requests} requests for ten reads of a file");
 }
 
 #[test]
-fn what_the_kernel_reads_leaves_no_time_of_access() {
+fn passthrough_reads_update_no_access_time() {
     needs_fuse!();
     let (store, path) = store();
     let accessed = || {
@@ -93,8 +94,9 @@ fn what_the_kernel_reads_leaves_no_time_of_access() {
     }
 }
 
+/// Promise: A reader that opens a file while it changes reads one state of it.
 #[test]
-fn whoever_opens_a_file_while_it_changes_reads_one_state_of_it() {
+fn open_during_a_change_reads_one_state() {
     needs_fuse!();
     let (store, path) = store();
     let mount = Mount::new(&store.path());
@@ -122,14 +124,15 @@ fn whoever_opens_a_file_while_it_changes_reads_one_state_of_it() {
     let mut held = File::open(&at).unwrap();
     let new = store.write("new", bytes(4, LARGE));
     fs::rename(new, &path).unwrap();
-    eventually("it is another", || (fs::read(&at).ok()? == bytes(4, LARGE)).then_some(()));
+    eventually("the new content", || (fs::read(&at).ok()? == bytes(4, LARGE)).then_some(()));
     let mut all = Vec::new();
     held.read_to_end(&mut all).unwrap();
-    assert!(all == bytes(3, LARGE), "what was open is another");
+    assert!(all == bytes(3, LARGE), "the open handle reads other bytes");
 }
 
+/// Promise: Many readers can open and close a file while it grows past each size threshold.
 #[test]
-fn many_open_and_close_a_file_that_grows_past_every_size() {
+fn many_readers_open_a_file_that_grows_past_each_threshold() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"status": "running"}));
@@ -139,7 +142,7 @@ fn many_open_and_close_a_file_that_grows_past_every_size() {
     let reads = AtomicUsize::new(0);
     let read = |at: &Path| {
         let got = fs::read(at).unwrap();
-        assert!(got == whole[..got.len()], "{} bytes that are not its first", got.len());
+        assert!(got == whole[..got.len()], "the {} bytes read are not its beginning", got.len());
         reads.fetch_add(1, Ordering::Relaxed);
         got.len()
     };

@@ -61,7 +61,7 @@ impl OpenFile {
     fn check(&self, done: &[String]) {
         let mut now = vec![0; self.bytes.len() + 1];
         let read = self.file.read_at(&mut now, 0).unwrap_or_else(|error| panic!("{} held: {error}", self.path));
-        assert!(now[..read] == self.bytes, "{} is another through its handle, after {done:?}", self.path);
+        assert!(now[..read] == self.bytes, "an open handle of {} reads other bytes, after {done:?}", self.path);
         assert_eq!(self.file.metadata().unwrap().size(), self.bytes.len() as u64, "{}: its size", self.path);
     }
 }
@@ -200,16 +200,21 @@ impl Writer<'_> {
     /// Waits until the whole state of a worker is visible in every way.
     fn await_seen(&mut self, at: usize) {
         let worker = &self.workers[at];
-        let (outputs, told) = (Self::outputs(&worker.id), |what: &str| format!("{what} after {:?}", self.done));
+        let (outputs, describe) = (Self::outputs(&worker.id), |what: &str| format!("{what} after {:?}", self.done));
         for (name, bytes) in &worker.files {
             let path = self.mount.at(&format!("{outputs}/{name}"));
             let size = || fs::metadata(&path).ok().map(|meta| meta.len());
-            eventually(&told(&format!("the size of {name}")), || (size()? == bytes.len() as u64).then_some(()));
-            eventually(&told(&format!("the bytes of {name}")), || (fs::read(&path).ok()? == *bytes).then_some(()));
-            assert_eq!(size(), Some(bytes.len() as u64), "{}", told(&format!("the size of {name} when it was read")));
+            eventually(&describe(&format!("the size of {name}")), || (size()? == bytes.len() as u64).then_some(()));
+            eventually(&describe(&format!("the bytes of {name}")), || (fs::read(&path).ok()? == *bytes).then_some(()));
+            assert_eq!(
+                size(),
+                Some(bytes.len() as u64),
+                "{}",
+                describe(&format!("the size of {name} when it was read"))
+            );
         }
         let names: Vec<&String> = worker.files.keys().collect();
-        eventually(&told("its names"), || {
+        eventually(&describe("its names"), || {
             let entries = fs::read_dir(self.mount.at(&outputs)).ok()?;
             let mut seen: Vec<String> =
                 entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -217,18 +222,18 @@ impl Writer<'_> {
             seen.iter().eq(names.iter().copied()).then_some(())
         });
         let status = if worker.finished { "completed" } else { "running" };
-        eventually(&told("its status"), || {
+        eventually(&describe("its status"), || {
             fs::metadata(self.mount.at(&format!("by/status/{status}/{}", worker.id))).ok().map(drop)
         });
         let found = |word: &str| fs::read_to_string(self.mount.at(&format!("grep/{word}$"))).unwrap_or_default();
         if let Some((name, bytes)) = worker.files.iter().nth(self.dice.below(worker.files.len().max(1))) {
             let line = format!("\n{outputs}/{name}:1:{}\n", first_word(bytes));
-            eventually(&told(&format!("grep finds {line:?}")), || {
+            eventually(&describe(&format!("grep finds {line:?}")), || {
                 found(&first_word(bytes)).contains(&line).then_some(())
             });
         }
         if let Some(word) = self.gone.pop() {
-            eventually(&told(&format!("grep finds {word} no more")), || {
+            eventually(&describe(&format!("grep finds {word} no more")), || {
                 found(&word).contains("no line matches").then_some(())
             });
         }
@@ -236,7 +241,7 @@ impl Writer<'_> {
 }
 
 #[test]
-fn every_change_at_random_is_seen_in_every_way() {
+fn every_random_change_is_visible_by_every_means() {
     needs_fuse!();
     let store = TestStore::new();
     fs::create_dir(store.at("workers")).unwrap();

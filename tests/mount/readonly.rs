@@ -239,7 +239,7 @@ fn expected(call: &str, kind: Kind, mounted: Mounted, who: Who) -> &'static [Err
     });
     let first = rows.next();
     let second = rows.next().map(|row| row.why);
-    assert!(second.is_none(), "two lines speak of {call} {kind:?} {mounted:?} {who:?}: {second:?}");
+    assert!(second.is_none(), "two lines cover {call} {kind:?} {mounted:?} {who:?}: {second:?}");
     first.map_or(&[Errno::ROFS], |row| row.errnos)
 }
 
@@ -363,8 +363,9 @@ pub fn settled(store: &TestStore) -> Vec<PathBuf> {
     paths
 }
 
+/// Promise: Nobody can change anything through any node, whatever the mount options.
 #[test]
-fn nothing_can_be_changed_by_anybody_through_any_node_however_it_is_mounted() {
+fn nothing_can_be_changed_through_any_node() {
     needs_fuse!();
     let store = swarm();
     let paths = settled(&store);
@@ -384,7 +385,7 @@ fn nothing_can_be_changed_by_anybody_through_any_node_however_it_is_mounted() {
     }
     assert_eq!(seen.len(), (CALLS.len() + 1) * KINDS.len() * 4);
     for call in ELSEWHERE.iter().flat_map(|row| row.calls) {
-        assert!(seen.contains_key(&(*call, Own, Rw, Superuser)), "{call} is listed and never made");
+        assert!(seen.contains_key(&(*call, Own, Rw, Superuser)), "{call} is in the list but was never made");
     }
     let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for ((call, kind, mounted, who), answer) in &seen {
@@ -399,7 +400,7 @@ fn nothing_can_be_changed_by_anybody_through_any_node_however_it_is_mounted() {
     assert!(differences.is_empty(), "the store was changed: {differences:#?}");
     let mut after = Vec::new();
     everything_in(&store.path(), &mut after);
-    assert_eq!(paths.iter().collect::<BTreeSet<_>>(), after.iter().collect(), "the store holds other files now");
+    assert_eq!(paths.iter().collect::<BTreeSet<_>>(), after.iter().collect(), "the files of the store changed");
 }
 
 #[test]
@@ -416,8 +417,9 @@ fn reading_everything_leaves_no_trace_in_the_store() {
     assert!(differences.is_empty(), "the store was touched: {differences:#?}");
 }
 
+/// Promise: The mount is marked read-only for the kernel.
 #[test]
-fn the_kernel_is_told_that_the_mount_is_read_only() {
+fn mount_is_flagged_read_only() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -427,15 +429,16 @@ fn the_kernel_is_told_that_the_mount_is_read_only() {
     let line = table.lines().find(|line| line.split(' ').nth(4).map(Path::new) == Some(&point)).unwrap();
     let options: Vec<&str> = line.split(' ').nth(5).unwrap().split(',').collect();
     for option in ["ro", "nosuid", "nodev", "noatime"] {
-        assert!(options.contains(&option), "{option} is not in {line}");
+        assert!(options.contains(&option), "{line} lacks {option}");
     }
     assert!(line.ends_with(",default_permissions") || line.contains(",default_permissions,"), "{line}");
     let error = File::create(mount.at("new")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
 }
 
+/// Promise: The program holds no writable descriptor of the store.
 #[test]
-fn the_program_holds_no_descriptor_of_the_store_that_could_write() {
+fn server_holds_no_writable_descriptor_of_the_store() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -460,6 +463,6 @@ fn the_program_holds_no_descriptor_of_the_store_that_could_write() {
     }
     for held in ["", "workers/alpha/result.txt", "supervisor/strategy.md"] {
         let path = if held.is_empty() { root.clone() } else { root.join(held) };
-        assert!(of_the_store.contains(&path), "{held:?} should be among {of_the_store:?}");
+        assert!(of_the_store.contains(&path), "{held:?} is not among {of_the_store:?}");
     }
 }

@@ -35,12 +35,12 @@ fn await_word(mount: &Mount, word: &str) {
 }
 
 fn await_no_workers(mount: &Mount) {
-    eventually("that no worker is shown", || {
+    eventually("a tree without workers", || {
         // Between two mounts the empty folder beneath is visible.
         let names: Vec<_> = fs::read_dir(mount.at("workers")).ok()?.map(|entry| entry.unwrap().file_name()).collect();
         names.iter().all(|name| name != "w1").then_some(())
     });
-    eventually("that the index has none", || {
+    eventually("an index without the worker", || {
         let index: Value = serde_json::from_slice(&fs::read(mount.at("index.json")).ok()?).unwrap();
         (index["total_workers"] == 0).then_some(())
     });
@@ -86,7 +86,7 @@ fn under_readers(mount: &Mount, change: impl FnOnce()) {
             });
         }
         let stopping = scopeguard(&stop);
-        eventually("that the readers read", || (reads.load(Ordering::Relaxed) > 100).then_some(()));
+        eventually("progress of the readers", || (reads.load(Ordering::Relaxed) > 100).then_some(()));
         change();
         drop(stopping);
     });
@@ -103,8 +103,9 @@ fn scopeguard(flag: &AtomicBool) -> impl Drop + '_ {
     Guard(flag)
 }
 
+/// Promise: A store that is renamed away stays readable, also after it is renamed back.
 #[test]
-fn a_store_that_is_renamed_away_is_still_read_and_so_it_is_when_it_is_back() {
+fn renamed_store_stays_readable() {
     needs_fuse!();
     let store = TestStore::new();
     fill(&store, "one");
@@ -120,8 +121,9 @@ fn a_store_that_is_renamed_away_is_still_read_and_so_it_is_when_it_is_back() {
     });
 }
 
+/// Promise: A removed store shows no workers, and a recreated one appears.
 #[test]
-fn a_store_that_is_removed_holds_nobody_and_one_that_is_made_anew_is_shown() {
+fn removed_store_is_empty_and_a_recreated_one_appears() {
     needs_fuse!();
     let store = TestStore::new();
     fill(&store, "one");
@@ -140,8 +142,9 @@ fn a_store_that_is_removed_holds_nobody_and_one_that_is_made_anew_is_shown() {
     });
 }
 
+/// Promise: A store that replaces another is served in its place.
 #[test]
-fn a_store_that_is_replaced_by_another_is_the_other() {
+fn replaced_store_is_served() {
     needs_fuse!();
     let (store, other) = (TestStore::new(), TestStore::new());
     fill(&store, "one");
@@ -162,8 +165,9 @@ fn a_store_that_is_replaced_by_another_is_the_other() {
     });
 }
 
+/// Promise: A store that replaces an owner's store shows the owner's workers only.
 #[test]
-fn a_store_that_takes_the_place_of_an_owners_is_shown_to_him_as_far_as_it_is_his() {
+fn replacing_store_shows_only_workers_of_the_owner() {
     needs_fuse!();
     let (store, other) = (TestStore::new(), TestStore::new());
     fill(&store, "one");
@@ -183,7 +187,7 @@ fn a_store_that_takes_the_place_of_an_owners_is_shown_to_him_as_far_as_it_is_his
 }
 
 #[test]
-fn a_file_in_the_place_of_a_store_is_not_served_and_the_store_is_when_it_is_back() {
+fn store_replaced_by_a_file_is_served_again_on_return() {
     needs_fuse!();
     let store = TestStore::new();
     fill(&store, "one");
@@ -201,8 +205,9 @@ fn a_file_in_the_place_of_a_store_is_not_served_and_the_store_is_when_it_is_back
     });
 }
 
+/// Promise: A directory that replaces a store but holds none is reported and not served.
 #[test]
-fn a_folder_that_is_no_store_in_the_place_of_one_is_said_and_not_served() {
+fn directory_that_is_no_store_is_reported_and_not_served() {
     needs_fuse!();
     let store = TestStore::new();
     fill(&store, "one");
@@ -216,11 +221,11 @@ fn a_folder_that_is_no_store_in_the_place_of_one_is_said_and_not_served() {
     fs::remove_file(store.at("notes.txt")).unwrap();
     fill(&store, "two");
     await_word(&mount, "two");
-    assert_eq!(mount.log().matches("cannot serve the store").count(), 1, "said once");
+    assert_eq!(mount.log().matches("cannot serve the store").count(), 1, "the warning must be logged once");
 }
 
 #[test]
-fn a_store_that_is_unmounted_beneath_and_mounted_again_comes_back() {
+fn store_that_is_unmounted_and_mounted_again_comes_back() {
     needs_fuse!();
     let store = TestStore::new();
     let tmpfs = || rustix::mount::mount("tmpfs", store.path(), "tmpfs", MountFlags::empty(), None).unwrap();
@@ -240,8 +245,9 @@ fn a_store_that_is_unmounted_beneath_and_mounted_again_comes_back() {
     rustix::mount::unmount(store.path(), UnmountFlags::DETACH).unwrap();
 }
 
+/// Promise: An open handle outlives the store in which it was opened.
 #[test]
-fn a_handle_held_open_outlives_the_store_that_it_was_opened_in() {
+fn open_handle_outlives_its_store() {
     needs_fuse!();
     let store = TestStore::new();
     fill(&store, "one");
@@ -257,7 +263,7 @@ fn a_handle_held_open_outlives_the_store_that_it_was_opened_in() {
 }
 
 #[test]
-fn stored_out_outputs_that_appear_beside_a_mounted_store_are_found() {
+fn stored_outputs_that_appear_after_mounting_are_found() {
     needs_fuse!();
     let store = TestStore::new();
     let id = "0123456789abcdef0123456789abcdef";

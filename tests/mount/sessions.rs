@@ -40,7 +40,7 @@ fn append(path: &Path, bytes: &[u8]) {
 }
 
 #[test]
-fn a_session_is_read_through_the_kernel_like_any_worker() {
+fn session_is_read_through_the_kernel_like_any_worker() {
     needs_fuse!();
     let mut transcript = new_transcript();
     transcript.progress("a1", "user", json!({"content": "search"}));
@@ -66,6 +66,7 @@ fn a_session_is_read_through_the_kernel_like_any_worker() {
     }
 }
 
+/// Promise: `tail -f` follows a conversation.
 #[test]
 fn tail_follows_a_conversation() {
     needs_fuse!();
@@ -85,13 +86,14 @@ fn tail_follows_a_conversation() {
         append(&path, first);
         append(&path, rest);
         assert_eq!(tails[0].next().into_bytes(), line.trim_ascii_end());
-        let told: Value = serde_json::from_str(&tails[1].next()).unwrap();
-        assert_eq!(told["content"], format!("word {n}"));
+        let message: Value = serde_json::from_str(&tails[1].next()).unwrap();
+        assert_eq!(message["content"], format!("word {n}"));
     }
 }
 
+/// Promise: Readers of a growing session see a part of it, never a mix.
 #[test]
-fn readers_of_a_session_that_grows_see_a_part_of_it_and_never_a_mix() {
+fn readers_of_a_growing_session_see_no_mix() {
     needs_fuse!();
     const LINES: usize = 150;
     let (store, path) = session(&new_transcript());
@@ -113,7 +115,7 @@ fn readers_of_a_session_that_grows_see_a_part_of_it_and_never_a_mix() {
                     match reader {
                         0 => {
                             let bytes = mount.read("workers/s/source.jsonl");
-                            assert!(all.starts_with(&bytes), "source.jsonl holds what was never written");
+                            assert!(all.starts_with(&bytes), "source.jsonl has bytes that were never written");
                         }
                         1 => {
                             // The kernel reads up to the size that it last received, so the last
@@ -146,7 +148,7 @@ fn readers_of_a_session_that_grows_see_a_part_of_it_and_never_a_mix() {
                             let size = held.metadata().unwrap().len();
                             let at = size.saturating_sub(4_096);
                             let n = std::os::unix::fs::FileExt::read_at(&held, &mut bytes, at).unwrap();
-                            assert!(all[at as usize..].starts_with(&bytes[..n]), "what is held open");
+                            assert!(all[at as usize..].starts_with(&bytes[..n]), "the open handle reads other bytes");
                         }
                     }
                 }
@@ -158,7 +160,7 @@ fn readers_of_a_session_that_grows_see_a_part_of_it_and_never_a_mix() {
             if piece[0] % 8 == 0 {
                 // Waits until a reader has continued.
                 let calls = seen.load(Ordering::Relaxed);
-                eventually("somebody reads on", || {
+                eventually("progress of a reader", || {
                     (seen.load(Ordering::Relaxed) > calls || calls > lines / 2).then_some(())
                 });
             }
@@ -174,7 +176,7 @@ fn readers_of_a_session_that_grows_see_a_part_of_it_and_never_a_mix() {
 }
 
 #[test]
-fn a_transcript_that_is_written_over_replaced_or_removed_is_seen_as_it_is() {
+fn overwritten_replaced_and_removed_transcripts_are_current() {
     needs_fuse!();
     let (store, path) = session(&new_transcript());
     let mount = Mount::new(&store.path());
@@ -204,8 +206,8 @@ fn a_transcript_that_is_written_over_replaced_or_removed_is_seen_as_it_is() {
     fs::rename(&fresh, &path).unwrap();
     await_output("replaced\n");
     fs::remove_file(&path).unwrap();
-    eventually("it is gone", || (!mount.list("workers").contains(&"s".into())).then_some(()));
-    eventually("it is gone", || fs::metadata(mount.at("workers/s/summary")).is_err().then_some(()));
+    eventually("the removal of the worker", || (!mount.list("workers").contains(&"s".into())).then_some(()));
+    eventually("the removal of the worker", || fs::metadata(mount.at("workers/s/summary")).is_err().then_some(()));
     fs::write(&path, with("and back\n")).unwrap();
     await_output("and back\n");
 }

@@ -24,8 +24,9 @@ const GENERATED: [&str; 7] = [
     "workers/gamma/evidence.900.txt",
 ];
 
+/// Promise: The reported size of every file is the number of bytes that can be read.
 #[test]
-fn the_size_told_of_every_file_is_the_size_read() {
+fn reported_sizes_equal_bytes_read() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -33,14 +34,15 @@ fn the_size_told_of_every_file_is_the_size_read() {
     let listed = String::from_utf8(out.stdout).unwrap();
     assert!(listed.lines().count() > 20);
     for path in listed.lines() {
-        let told = fs::metadata(path).unwrap().len();
+        let stat_size = fs::metadata(path).unwrap().len();
         let Snapshot { size, bytes, .. } = Snapshot::open(path.as_ref()).unwrap();
-        assert_eq!((told, size), (bytes.len() as u64, bytes.len() as u64), "{path}");
+        assert_eq!((stat_size, size), (bytes.len() as u64, bytes.len() as u64), "{path}");
     }
 }
 
+/// Promise: An open handle keeps its version, and a new open sees the new one.
 #[test]
-fn a_handle_held_open_keeps_its_version_and_a_new_open_sees_the_new_one() {
+fn open_handle_keeps_its_version() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -74,8 +76,9 @@ fn a_handle_held_open_keeps_its_version_and_a_new_open_sees_the_new_one() {
     }
 }
 
+/// Promise: Content that did not change keeps its inode number.
 #[test]
-fn content_that_did_not_change_keeps_its_inode() {
+fn unchanged_content_keeps_its_inode_number() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -90,7 +93,7 @@ fn content_that_did_not_change_keeps_its_inode() {
 }
 
 #[test]
-fn content_that_comes_back_is_the_old_inode() {
+fn restored_content_has_its_old_inode_number() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"status": "running"})).call("w", 1, "t", "one\n");
@@ -131,13 +134,13 @@ fn an_evicted_version_is_read_again_through_its_path() {
         assert!(bytes.len() <= 2_000_036 && bytes.ends_with(b"\n"), "{ask}");
         total += bytes.len();
     }
-    assert!(total > 64 << 20, "only {total} bytes were read, which may evict nothing");
+    assert!(total > 64 << 20, "only {total} bytes were read, too few to evict anything");
     assert_eq!(mount.read("workers/w/evidence.5000.txt"), first);
     assert_eq!(fs::metadata(mount.at("workers/w/evidence.5000.txt")).unwrap().ino(), number);
     rustix::fs::fadvise(&held, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     let mut again = vec![0; first.len()];
     held.read_exact_at(&mut again, 0).unwrap();
-    assert_eq!(again, first, "what a handle holds is not evicted");
+    assert_eq!(again, first, "the version of an open handle was evicted");
     for ask in query_names().take(3) {
         assert!(mount.read(&format!("workers/w/{ask}")).len() > 1_900_000);
     }
@@ -182,8 +185,8 @@ fn an_evicted_version_whose_source_changed_is_stale() {
     assert_eq!(found.attr.size, first.len() as u64);
     store.call("w", 2, "late", "Error: a new call\n");
     assert_eq!(read_until_stale(&tree, found.ino), Error::Stale);
-    assert_eq!(read(opened.fh), first, "what a handle holds stays");
-    assert_eq!(tree.attr(found.ino).unwrap().0.size, first.len() as u64, "and so does what it is told to be");
+    assert_eq!(read(opened.fh), first, "the version of an open handle changed");
+    assert_eq!(tree.attr(found.ino).unwrap().0.size, first.len() as u64, "the reported size changed");
     let new = find(&tree, ["workers", "w", "evidence.5000.txt"]);
     assert_ne!(new.ino, found.ino);
     let opened = tree.open(new.ino).unwrap();
@@ -191,7 +194,7 @@ fn an_evicted_version_whose_source_changed_is_stale() {
 }
 
 #[test]
-fn a_file_replaced_between_every_lookup_and_open_is_opened_all_the_same() {
+fn file_replaced_between_lookup_and_open_can_be_opened() {
     let store = swarm();
     let path = "workers/gamma/result.txt";
     let replace = |text: &str| fs::rename(store.write("fresh", text), store.at(path)).unwrap();
@@ -200,7 +203,7 @@ fn a_file_replaced_between_every_lookup_and_open_is_opened_all_the_same() {
     let look = || find(&tree, ["workers", "gamma", "result.txt"]);
     let first = look();
     replace("the second");
-    assert_eq!(tree.open(first.ino).err(), Some(Error::Stale), "what was replaced is looked up again");
+    assert_eq!(tree.open(first.ino).err(), Some(Error::Stale), "a stale inode was opened");
     for (now, later) in [("the second", "3"), ("3", "the fourth one"), ("the fourth one", "the last")] {
         let found = look();
         replace(later);
@@ -212,7 +215,7 @@ fn a_file_replaced_between_every_lookup_and_open_is_opened_all_the_same() {
             tree.release(opened.fh);
         }
         tree.forget(found.ino, 1);
-        assert_eq!(tree.open(found.ino).err(), Some(Error::Stale), "what is forgotten is kept no longer");
+        assert_eq!(tree.open(found.ino).err(), Some(Error::Stale), "a forgotten inode is still held");
     }
     let opened = tree.open(look().ino).unwrap();
     assert_eq!(tree.read(opened.fh, 0, 100, <[u8]>::to_vec).unwrap(), b"the last");
@@ -229,7 +232,7 @@ fn a_file_replaced_between_every_lookup_and_open_is_opened_all_the_same() {
 
 /// With expired attributes, the kernel checks the permissions before it opens a file.
 #[test]
-fn a_file_replaced_before_its_attributes_are_asked_is_opened_all_the_same() {
+fn file_replaced_before_getattr_can_be_opened() {
     let store = swarm();
     let path = "workers/gamma/result.txt";
     let replace = |text: &str| fs::rename(store.write("fresh", text), store.at(path)).unwrap();
@@ -238,15 +241,16 @@ fn a_file_replaced_before_its_attributes_are_asked_is_opened_all_the_same() {
     let look = || find(&tree, ["workers", "gamma", "result.txt"]);
     let first = look();
     replace("the second");
-    assert_eq!(tree.attr(first.ino).err(), Some(Error::Stale), "what was replaced is looked up again");
+    assert_eq!(tree.attr(first.ino).err(), Some(Error::Stale), "a stale inode has attributes");
     let found = look();
     replace("the third");
     let opened = tree.open(found.ino).unwrap();
     assert_eq!(tree.read(opened.fh, 0, 100, <[u8]>::to_vec).unwrap(), b"the second");
 }
 
+/// Promise: A mapping of a generated file keeps its version.
 #[test]
-fn a_mapping_of_a_generated_file_keeps_its_version() {
+fn mapping_of_a_generated_file_keeps_its_version() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -284,8 +288,9 @@ fn wait_for_cached_attributes_to_expire() {
     eventually("a second and a half", || (begun.elapsed() > Duration::from_millis(1_500)).then_some(()));
 }
 
+/// Promise: A worker's own file that was replaced is still readable through its open handle.
 #[test]
-fn an_own_file_that_was_replaced_is_still_read_through_its_handle() {
+fn replaced_own_file_is_readable_through_its_handle() {
     needs_fuse!();
     let store = swarm();
     let old = "old ".repeat(50_000);
@@ -304,8 +309,9 @@ fn an_own_file_that_was_replaced_is_still_read_through_its_handle() {
     assert_eq!(held.metadata().unwrap().len(), old.len() as u64);
 }
 
+/// Promise: A worker's own file that was deleted is still readable through its open handle.
 #[test]
-fn an_own_file_that_was_deleted_is_still_read_through_its_handle() {
+fn deleted_own_file_is_readable_through_its_handle() {
     needs_fuse!();
     let store = swarm();
     store.write("workers/gamma/logs/run.log", "still here");
@@ -320,8 +326,9 @@ fn an_own_file_that_was_deleted_is_still_read_through_its_handle() {
     assert_eq!(held.metadata().unwrap().len(), 10);
 }
 
+/// Promise: An open handle of a worker's own file follows its growth.
 #[test]
-fn an_own_file_that_grows_is_followed_through_its_handle() {
+fn open_handle_of_an_own_file_follows_its_growth() {
     needs_fuse!();
     let store = swarm();
     let path = store.write("workers/gamma/logs/run.log", "one\n");

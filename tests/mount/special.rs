@@ -81,8 +81,9 @@ const SPECIAL: [&str; 12] = [
     "supervisor",
 ];
 
+/// Promise: Special files are not shown, and no reader waits for them.
 #[test]
-fn special_files_are_not_shown_and_nothing_waits_for_them() {
+fn special_files_are_hidden_and_never_waited_for() {
     needs_fuse!();
     let store = store();
     let mut mount = Mount::new(&store.path());
@@ -102,12 +103,12 @@ fn special_files_are_not_shown_and_nothing_waits_for_them() {
 }
 
 #[test]
-fn what_is_made_of_a_worker_names_its_special_files() {
+fn generated_files_name_special_files() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());
     let evidence = mount.text("workers/odd/evidence.txt");
-    assert!(evidence.contains("fine\n"), "one odd file lost the rest: {evidence}");
+    assert!(evidence.contains("fine\n"), "a malformed file hid the rest: {evidence}");
     for (name, says) in [
         ("002_fifo.txt", "a special file, which is not opened"),
         ("003_socket.txt", "a special file, which is not opened"),
@@ -124,7 +125,7 @@ fn what_is_made_of_a_worker_names_its_special_files() {
     assert!(checks.contains("special files") && checks.contains("unreadable_output"), "{checks}");
     for worker in ["fifo-metadata", "folder-metadata"] {
         let summary = mount.text(&format!("workers/{worker}/summary"));
-        assert!(summary.contains("metadata.json"), "{worker} does not say what is wrong: {summary}");
+        assert!(summary.contains("metadata.json"), "the summary of {worker} names no problem: {summary}");
         assert!(mount.text(&format!("workers/{worker}/evidence.txt")).contains("seen all the same"), "{worker}");
     }
     let swarm: Value = serde_json::from_slice(&mount.read("index.json")).unwrap();
@@ -158,7 +159,7 @@ fn special_files_are_never_opened() {
     }
     // The watch works: it saw regular files being opened beside them.
     for regular in ["001_echo.txt", "metadata.json"] {
-        assert!(opened.iter().any(|name| name == regular), "{regular} was not opened: {opened:?}");
+        assert!(opened.iter().any(|name| name == regular), "the control file {regular} was not opened: {opened:?}");
     }
     let in_calls = ["002_", "003_", "004_", "005_", "007_", "result.txt", "thread.jsonl", "metrics.jsonl", "task.txt"];
     for name in in_calls.iter().chain(&["summary", "supervisor", "loose-fifo", "index.json"]) {
@@ -167,7 +168,7 @@ fn special_files_are_never_opened() {
 }
 
 #[test]
-fn a_special_file_may_come_and_go_in_the_place_of_a_regular_one() {
+fn regular_file_may_become_special_and_back() {
     needs_fuse!();
     let store = store();
     let mut mount = Mount::new(&store.path());
@@ -186,7 +187,7 @@ fn a_special_file_may_come_and_go_in_the_place_of_a_regular_one() {
 }
 
 #[test]
-fn files_nobody_may_read_and_sparse_files_do_no_harm() {
+fn unreadable_and_sparse_files_do_no_harm() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"status": "running"}));

@@ -74,8 +74,9 @@ fn read(mount: &Path, path: &str, longest: &Mutex<Duration>) -> String {
     text
 }
 
+/// Promise: A worker whose reads block delays no answer about other workers.
 #[test]
-fn a_worker_that_cannot_be_read_to_the_end_holds_up_no_answer_about_others() {
+fn blocked_worker_delays_no_other_answer() {
     needs_fuse!();
     let store = store();
     let Some(mount) = mount_with_stalled_output(&store) else { return };
@@ -160,8 +161,9 @@ fn umount_returns_when_the_process_has_ended() {
     assert!(mount.process().try_wait().unwrap().is_some());
 }
 
+/// Promise: A signal ends the process even while a read blocks.
 #[test]
-fn a_signal_ends_the_process_whatever_it_reads() {
+fn signal_ends_the_process_during_blocked_reads() {
     needs_fuse!();
     let store = store();
     let Some(mut mount) = mount_with_stalled_output(&store) else { return };

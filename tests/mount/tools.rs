@@ -53,7 +53,7 @@ fn difference(found: &[u8], expected: &[u8]) -> String {
 }
 
 #[test]
-fn files_are_polled_and_locked_like_any_other() {
+fn files_can_be_polled_and_locked() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());

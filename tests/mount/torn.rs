@@ -25,7 +25,7 @@ fn is_torn(row: &Value) -> bool {
 }
 
 #[test]
-fn a_worker_whose_metadata_stays_torn_stays_as_it_was_and_is_marked() {
+fn worker_with_torn_metadata_is_unchanged_and_marked() {
     needs_fuse!();
     let store = TestStore::new();
     let running = json!({"status": "running", "run_id": 48, "config": {"owner_id": 7}});
@@ -41,8 +41,8 @@ fn a_worker_whose_metadata_stays_torn_stays_as_it_was_and_is_marked() {
     let mut number = 0;
     for torn in [&whole[..0], &whole[..whole.len() / 2], &whole[..whole.len() - 1], &damaged] {
         fs::write(&path, torn).unwrap();
-        let told = |mount: &Mount| row(mount, "w").is_some_and(|row| is_torn(&row)).then_some(());
-        mounts.iter().for_each(|mount| eventually("that it is torn", || told(mount)));
+        let torn_row = |mount: &Mount| row(mount, "w").is_some_and(|row| is_torn(&row)).then_some(());
+        mounts.iter().for_each(|mount| eventually("the mark of torn metadata", || torn_row(mount)));
         // Each new worker that becomes visible proves another scan of the whole store.
         for _ in 0..3 {
             number += 1;
@@ -62,7 +62,7 @@ fn a_worker_whose_metadata_stays_torn_stays_as_it_was_and_is_marked() {
         }
         fs::write(&path, &whole).unwrap();
         for mount in &mounts {
-            eventually("that it is whole", || row(mount, "w").filter(|row| !is_torn(row)));
+            eventually("the whole record", || row(mount, "w").filter(|row| !is_torn(row)));
             eventually("its bytes", || (mount.read("workers/w/metadata.json") == whole).then_some(()));
         }
     }

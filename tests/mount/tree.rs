@@ -15,8 +15,9 @@ use crate::needs_fuse;
 use crate::support::skip;
 use crate::support::{Mount, TestStore};
 
+/// Promise: The root lists the directories and files about the whole swarm.
 #[test]
-fn the_root_lists_what_stands_for_the_swarm() {
+fn root_lists_the_files_of_the_swarm() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -60,8 +61,9 @@ fn a_store_without_notes_has_no_supervisor() {
     assert_eq!(fs::symlink_metadata(mount.at("runs/latest")).unwrap_err().kind(), ErrorKind::NotFound);
 }
 
+/// Promise: The root, every worker and every run have `index.json`, `evidence.txt` and `summary`.
 #[test]
-fn whatever_stands_for_something_has_the_same_three_files() {
+fn root_workers_and_runs_have_the_generated_files() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -77,8 +79,9 @@ fn whatever_stands_for_something_has_the_same_three_files() {
     assert!(mount.read("README.md").len() < 2_048);
 }
 
+/// Promise: Children are links in their parent's directory.
 #[test]
-fn children_are_links_in_their_parents_folder() {
+fn children_are_links_in_the_parent_directory() {
     needs_fuse!();
     let store = TestStore::new();
     for (id, owner, parent) in [("p", "1", "-"), ("mine", "1", "p"), ("other", "2", "p"), ("alone", "1", "gone")] {
@@ -104,8 +107,9 @@ fn children_are_links_in_their_parents_folder() {
     eventually("a child that came later", || (mine.list("workers/p/children") == ["late", "mine"]).then_some(()));
 }
 
+/// Promise: Links lead to workers and to the latest run.
 #[test]
-fn links_lead_to_workers_and_to_the_latest_run() {
+fn links_lead_to_workers_and_the_latest_run() {
     needs_fuse!();
     let store = swarm();
     store.worker("delta", json!({"run_id": "r1", "status": "running"}));
@@ -139,8 +143,9 @@ fn age(path: &std::path::Path, then: SystemTime) {
     fs::File::open(path).unwrap().set_modified(then).unwrap();
 }
 
+/// Promise: Names with options can be opened and are never listed.
 #[test]
-fn names_that_are_asked_answer_and_are_never_listed() {
+fn names_with_options_open_but_are_not_listed() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -169,16 +174,17 @@ fn names_that_are_asked_answer_and_are_never_listed() {
             assert_eq!(error.kind(), ErrorKind::NotFound, "{place}{none}");
         }
     }
-    assert_eq!(found(), before, "a name that was asked is listed");
+    assert_eq!(found(), before, "a name with options is listed");
     assert!(before.iter().all(|path| !path.contains("evidence.4k")), "{before:?}");
     let out =
         mount.shell(r#"cd / && grep -rlE '' "$M" | sed "s|^$M/||"; rg -uuu --files "$M" >/dev/null 2>&1 || true"#);
     let grepped: BTreeSet<String> = String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect();
-    assert_eq!(grepped, before, "grep -r met other files than find");
+    assert_eq!(grepped, before, "grep -r and find visit different files");
 }
 
+/// Promise: A worker's own file with a reserved name appears with the suffix `.own`.
 #[test]
-fn a_file_whose_name_is_ours_is_there_as_own() {
+fn own_file_with_a_reserved_name_gets_the_own_suffix() {
     needs_fuse!();
     let store = swarm();
     for name in ["summary", "index.json", "evidence.txt", "evidence.4k.txt", "summary.own", "README.md"] {
@@ -202,6 +208,7 @@ fn a_file_whose_name_is_ours_is_there_as_own() {
     assert_eq!(listed.len(), listed.iter().collect::<BTreeSet<_>>().len(), "{listed:?}");
 }
 
+/// Promise: A worker's own files are shown byte for byte.
 #[test]
 fn own_files_are_shown_byte_for_byte() {
     needs_fuse!();
@@ -248,8 +255,9 @@ fn own_files_are_shown_byte_for_byte() {
     assert_eq!(buffer, [0; 12]);
 }
 
+/// Promise: A directory of many files is listed completely, each name once.
 #[test]
-fn a_folder_of_many_files_is_listed_whole_and_once() {
+fn large_directory_is_listed_completely() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({}));
@@ -287,8 +295,9 @@ fn links_in_a_worker_are_not_shown() {
     assert!(mount.text("workers/alpha/index.json").contains("5 links"), "links are not counted");
 }
 
+/// Promise: Modes are those of the source without write permission.
 #[test]
-fn modes_are_those_of_the_source_less_every_right_to_change() {
+fn modes_are_those_of_the_source_without_write() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({"status": "running"}));
@@ -341,8 +350,9 @@ fn there_are_no_extended_attributes() {
     }
 }
 
+/// Promise: A worker's mtime is that of its newest change.
 #[test]
-fn a_workers_time_is_that_of_its_newest_change() {
+fn mtime_of_a_worker_is_its_newest_change() {
     needs_fuse!();
     let store = swarm();
     let newest = SystemTime::UNIX_EPOCH + Duration::new(2_000_000_000, 123_456_789);
@@ -359,7 +369,7 @@ fn a_workers_time_is_that_of_its_newest_change() {
 }
 
 #[test]
-fn numbers_of_what_does_not_change_are_stable() {
+fn inode_numbers_of_unchanged_files_are_stable() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
@@ -391,7 +401,7 @@ fn numbers_of_what_does_not_change_are_stable() {
         meta.ino()
     };
     let numbers: Vec<u64> = paths.iter().map(|path| number(path)).collect();
-    assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), paths.len(), "two files share a number");
+    assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), paths.len(), "two files share an inode number");
     // Longer than any cache time: the kernel requests all of them again.
     let asked_again = eventually("a second and a half", {
         let begun = std::time::Instant::now();
@@ -399,7 +409,7 @@ fn numbers_of_what_does_not_change_are_stable() {
     });
     assert!(asked_again);
     for (path, before) in paths.iter().zip(numbers) {
-        assert_eq!(number(path), before, "{path} has another number now");
+        assert_eq!(number(path), before, "the inode number of {path} changed");
         assert_eq!(number(path), before, "{path}");
     }
 }

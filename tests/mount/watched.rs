@@ -49,8 +49,9 @@ fn append(path: &Path, text: &str) {
     File::options().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
 }
 
+/// Promise: The kernel reports late changes of a finished worker.
 #[test]
-fn late_changes_of_a_finished_worker_are_told() {
+fn watch_reports_late_changes_of_a_finished_worker() {
     needs_fuse!();
     let store = store();
     let mount = Mount::with(&store.path(), &HOUR);
@@ -64,14 +65,17 @@ fn late_changes_of_a_finished_worker_are_told() {
     store.call("done", 1, "sh", "Error: broken\n");
     eventually("its size once more", || (size(&call(1)) == Some(14)).then_some(()));
     eventually("the excerpt", || mount.text("workers/done/evidence.txt").contains("Error: broken").then_some(()));
-    eventually("the excerpt of all", || mount.text("evidence.txt").contains("failure_never_made_good").then_some(()));
+    eventually("the failure in the evidence of the swarm", || {
+        mount.text("evidence.txt").contains("failure_never_made_good").then_some(())
+    });
 }
 
 /// A change, and its visible result.
 type Change = (&'static str, fn(&TestStore), fn(&Mount) -> bool);
 
+/// Promise: The kernel reports every kind of late change.
 #[test]
-fn every_kind_of_late_change_is_told() {
+fn watch_reports_every_kind_of_late_change() {
     needs_fuse!();
     let changes: [Change; 8] = [
         (
@@ -136,8 +140,9 @@ fn every_kind_of_late_change_is_told() {
     }
 }
 
+/// Promise: The kernel answers from its cache for an unchanged finished worker.
 #[test]
-fn what_is_known_of_a_finished_worker_is_not_asked_again() {
+fn unchanged_finished_worker_is_not_requested_again() {
     needs_fuse!();
     let store = store();
     // The change of the folders themselves must have settled.
@@ -155,11 +160,12 @@ fn what_is_known_of_a_finished_worker_is_not_asked_again() {
     let (first, again) = (all(), all());
     // Twenty lookups of files; then three folders, each opened and closed, and the folders that
     // lead to them.
-    assert!(first > 30 && again <= 12, "{first} answers at first, {again} again");
+    assert!(first > 30 && again <= 12, "{first} requests on the first walk, {again} on the second");
 }
 
+/// Promise: Without change reports, a file that grew is still read to its end.
 #[test]
-fn where_nothing_is_told_a_file_is_read_to_its_end_even_so() {
+fn file_that_grew_is_read_to_its_end_without_watches() {
     needs_fuse!();
     if !is_here("strace") {
         return;
@@ -185,8 +191,9 @@ fn unhurried(store: &TestStore) -> View {
     View::new(vec![Source::open(&store.path()).unwrap()], freshness, Filter::default()).unwrap()
 }
 
+/// Promise: A worker that resumes appears before the next full scan.
 #[test]
-fn a_worker_that_goes_on_is_seen_before_all_are_looked_at_again() {
+fn resumed_worker_appears_before_the_next_full_scan() {
     let store = TestStore::new();
     let says = |id: &str, status: &str| store.worker(id, json!({"status": status}));
     for id in ["a", "b"] {
@@ -196,9 +203,9 @@ fn a_worker_that_goes_on_is_seen_before_all_are_looked_at_again() {
     let status = |id: &str| view.visible().get(&Name::new(id).unwrap()).unwrap().entry.status;
     view.watch().unwrap();
     let (end, _open) = rustix::pipe::pipe().unwrap();
-    let mut told = HashSet::new();
+    let mut changed = HashSet::new();
     let mut changes =
-        || told.extend(view.wait_for_changes(end.as_fd(), Some(Duration::from_millis(10))).unwrap().unwrap());
+        || changed.extend(view.wait_for_changes(end.as_fd(), Some(Duration::from_millis(10))).unwrap().unwrap());
     // Between the time it was seen and the first report.
     says("a", "success");
     changes();
@@ -207,11 +214,12 @@ fn a_worker_that_goes_on_is_seen_before_all_are_looked_at_again() {
         changes();
         (status("a") == Status::Completed && status("b") == Status::Completed).then_some(())
     });
-    assert_eq!(told, HashSet::new(), "the kernel was told to believe nothing of them");
+    assert_eq!(changed, HashSet::new(), "unchanged workers were reported as changed");
 }
 
+/// Promise: A late change is reported even if a reader found it first.
 #[test]
-fn a_late_change_that_somebody_met_first_is_told_even_so() {
+fn late_change_found_by_a_reader_is_still_reported() {
     let store = TestStore::new();
     store.worker("a", json!({"status": "success"}));
     let (view, name) = (unhurried(&store), Name::new("a").unwrap());
@@ -221,8 +229,8 @@ fn a_late_change_that_somebody_met_first_is_told_even_so() {
     view.fingerprint_now(&member).unwrap();
     store.worker("a", json!({"status": "running"}));
     assert_eq!(view.worker_now(&member).unwrap().entry.status, Status::Running);
-    let told = view.wait_for_changes(end.as_fd(), Some(Duration::from_secs(10))).unwrap();
-    assert_eq!(told, Some(HashSet::from([name])));
+    let changed = view.wait_for_changes(end.as_fd(), Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(changed, Some(HashSet::from([name])));
 }
 
 /// Mounts in a namespace whose limit on watches is the content of `$5`.
@@ -232,8 +240,9 @@ mount --bind "$5" /proc/sys/fs/inotify/max_user_watches
 "$1" umount "$3"
 "#;
 
+/// Promise: Half of the system's limit of watches is left to other programs.
 #[test]
-fn half_of_what_may_be_watched_is_left_to_others() {
+fn half_of_the_watch_limit_is_left_to_others() {
     needs_fuse!();
     if !is_root() || run(program("unshare", ["-m", "true"])).code != Some(0) {
         skip("a mount namespace is not permitted");

@@ -1,4 +1,4 @@
-//! `by/`: workers by what they have in common.
+//! `by/`: workers selected by shared values.
 
 use std::fs;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ use crate::support::intercept::{InterceptedStore, Interceptor};
 use crate::support::open_counter::{OpenCounter, OpenLog};
 use crate::support::{Mount, Seen, TestStore, see, seen};
 
-/// Four workers: `a` failed, `b` is fine, `c` runs, `d` says nothing but that it is there.
+/// Returns a store of four workers: `a` failed, `b` completed, `c` runs, and `d` has empty
+/// metadata.
 fn store() -> TestStore {
     let store = TestStore::new();
     let more = json!({"status": "failed", "task_type": "research", "tags": ["x", "y"], "job_id": 7, "run_id": 48});
@@ -35,7 +36,7 @@ fn store() -> TestStore {
 }
 
 #[test]
-fn workers_are_listed_by_what_they_have_in_common() {
+fn workers_are_listed_by_shared_values() {
     let store = store();
     let tree = store.tree();
     assert_eq!(names(&tree, "by"), ["day", "job", "outcome", "run", "status", "tag", "tool", "type"]);
@@ -57,8 +58,9 @@ fn workers_are_listed_by_what_they_have_in_common() {
     }
 }
 
+/// Promise: Several values can be combined in one path.
 #[test]
-fn values_are_asked_together() {
+fn values_can_be_combined() {
     let store = store();
     let tree = store.tree();
     for (path, workers) in [
@@ -77,8 +79,9 @@ fn values_are_asked_together() {
     assert_eq!(see(&tree, &deep).err(), Some(Error::NotFound));
 }
 
+/// Promise: `limit/N` lists the workers that were created last.
 #[test]
-fn the_latest_are_those_that_were_set_up_last() {
+fn limit_lists_the_workers_created_last() {
     let store = TestStore::new();
     for (id, at) in [("old", "2026-01-01"), ("new", "2026-03-01"), ("middle", "2026-02-01")] {
         store.worker(id, json!({"created_at": format!("{at}T00:00:00Z")}));
@@ -100,8 +103,9 @@ fn the_latest_are_those_that_were_set_up_last() {
     }
 }
 
+/// Promise: A link leads to its worker from any depth.
 #[test]
-fn a_link_leads_to_its_worker_however_deep_it_is() {
+fn links_lead_to_workers_from_any_depth() {
     needs_fuse!();
     let store = store();
     store.worker("status", json!({"task_type": "odd"})).worker("index.json", json!({"task_type": "odd"}));
@@ -110,7 +114,7 @@ fn a_link_leads_to_its_worker_however_deep_it_is() {
         ("by/status/failed/a", "a"),
         ("by/type/research/tool/sql/a", "a"),
         ("by/type/research/tool/sql/limit/2/b", "b"),
-        // Beside facets a worker's name is as a file's of its own beside ours.
+        // A worker whose name is reserved gets the suffix of an own file.
         ("by/type/odd/status.own", "status"),
         ("by/type/odd/index.json.own", "index.json.own"),
     ] {
@@ -121,8 +125,9 @@ fn a_link_leads_to_its_worker_however_deep_it_is() {
     assert_eq!(mount.list("by/type/odd"), ["index.json.own", "status.own"]);
 }
 
+/// Promise: Unusual values have names that lead to them.
 #[test]
-fn odd_values_have_names_that_lead_to_them() {
+fn unusual_values_have_names() {
     let long = "long ".repeat(100);
     let odd = ["a/b", "100%", ".", "..", "", "new\nline", "\u{1b}[31m", "\u{202e}x", "é", &long, "%2F"];
     let store = TestStore::new();
@@ -133,17 +138,17 @@ fn odd_values_have_names_that_lead_to_them() {
     for facet in ["type", "tag"] {
         let values = seen::names(&tree, format!("by/{facet}")).unwrap();
         let workers = |value: &[u8]| seen::names(&tree, [b"by/", facet.as_bytes(), b"/", value].concat()).unwrap();
-        let mut met: Vec<Vec<u8>> = values.iter().flat_map(|value| workers(value)).collect();
-        met.sort();
-        met.dedup();
-        // What a record does not say is no value.
-        let said = odd.iter().enumerate().filter(|(_, value)| !value.is_empty());
-        let mut all: Vec<Vec<u8>> = said.map(|(number, _)| format!("w{number}").into_bytes()).collect();
+        let mut listed: Vec<Vec<u8>> = values.iter().flat_map(|value| workers(value)).collect();
+        listed.sort();
+        listed.dedup();
+        // An empty string is no value.
+        let given = odd.iter().enumerate().filter(|(_, value)| !value.is_empty());
+        let mut all: Vec<Vec<u8>> = given.map(|(number, _)| format!("w{number}").into_bytes()).collect();
         all.sort();
-        assert!(all.iter().all(|name| met.contains(name)), "{facet}: {values:?}");
+        assert!(all.iter().all(|name| listed.contains(name)), "{facet}: {values:?}");
         assert!(values.iter().all(|name| name.len() <= 200 && !name.iter().any(u8::is_ascii_control)));
     }
-    for (asked, worker) in [
+    for (name, worker) in [
         ("a%2Fb", "w0"),
         ("100%25", "w1"),
         ("100%", "w1"),
@@ -152,22 +157,23 @@ fn odd_values_have_names_that_lead_to_them() {
         ("%C3%A9", "w8"),
         ("%252F", "w10"),
     ] {
-        assert_eq!(names(&tree, &format!("by/type/{asked}")), [worker], "{asked}");
+        assert_eq!(names(&tree, &format!("by/type/{name}")), [worker], "{name}");
     }
 }
 
+/// Promise: Two values never share a name.
 #[test]
-fn no_value_has_the_name_of_another() {
+fn values_never_share_a_name() {
     let long = "x".repeat(300);
     let name_of_long = to_file_name(&long, &[]).to_text().into_owned();
-    let name_of_that = to_file_name(&name_of_long, &[]).to_text().into_owned();
-    let values = [long, name_of_long, name_of_that];
+    let name_of_that_name = to_file_name(&name_of_long, &[]).to_text().into_owned();
+    let values = [long, name_of_long, name_of_that_name];
     let store = TestStore::new();
     for (number, value) in values.iter().enumerate() {
         let more = json!({"run_id": value, "job_id": value, "task_type": value});
         store.worker(&format!("w{number}"), more);
     }
-    // The tool without a name has the name `%`, which another tool is called.
+    // A tool with an empty name is listed as `%`, which is the name of another tool.
     store.call("w0", 1, "", "fine").call("w1", 1, "%", "fine").call("w2", 1, "%25", "fine");
     let tree = store.tree();
     for folder in ["by/run", "by/job", "by/type", "by/tool", "runs"] {
@@ -175,29 +181,31 @@ fn no_value_has_the_name_of_another() {
         assert_eq!(values.len(), 3, "{folder}: {values:?}");
         let inside = if folder == "runs" { "/workers" } else { "" };
         let workers = |value: &String| names(&tree, &format!("{folder}/{value}{inside}"));
-        let mut met: Vec<String> = values.iter().flat_map(workers).collect();
-        met.sort();
-        assert_eq!(met, ["w0", "w1", "w2"], "{folder}: {values:?}");
+        let mut listed: Vec<String> = values.iter().flat_map(workers).collect();
+        listed.sort();
+        assert_eq!(listed, ["w0", "w1", "w2"], "{folder}: {values:?}");
     }
     for (tool, worker) in [("%", "w0"), ("%25", "w1"), ("%2525", "w2")] {
         assert_eq!(names(&tree, &format!("by/tool/{tool}")), [worker], "{tool}");
     }
 }
 
+/// Promise: A source's own word for a status is accepted.
 #[test]
-fn a_sources_own_word_for_a_status_answers() {
+fn own_word_for_a_status_is_accepted() {
     let store = store();
     let tree = store.tree();
     assert_eq!(names(&tree, "by/status/success"), ["b"]);
     assert!(!names(&tree, "by/status").contains(&"success".to_owned()));
-    // A status that nobody has is an empty folder, and a word that nobody said is none.
+    // A known status without workers is an empty directory; an unknown word does not exist.
     assert_eq!(names(&tree, "by/status/created"), [""; 0]);
     assert_eq!(see(&tree, "by/status/never").err(), Some(Error::NotFound));
     assert_eq!(see(&tree, "by/type/never").err(), Some(Error::NotFound));
 }
 
+/// Promise: Listing values of the catalog opens no output.
 #[test]
-fn no_output_is_opened_to_list_what_the_catalog_knows() {
+fn listing_catalog_values_opens_no_output() {
     let store = store();
     let log = Arc::new(OpenLog::default());
     let disk = InterceptedStore::new(OpenCounter(log.clone()), Arc::new(Disk::open(&store.path()).unwrap()));
@@ -213,17 +221,18 @@ fn no_output_is_opened_to_list_what_the_catalog_knows() {
         matches!(see(&tree, "by/status/failed/a"), Ok(Seen::Link(target)) if target.as_slice().ends_with(b"workers/a"))
     );
     assert_eq!(["001_sql.txt", "002_sh.txt"].map(|name| log.opened(name)), [0, 0]);
-    // The control: for how they ended, they are.
+    // Control: listing outcomes opens the outputs.
     assert_eq!(names(&tree, "by/outcome/ok"), ["b"]);
     assert!(log.opened("001_sql.txt") > 0);
 }
 
-/// Makes the first look into an output of a store, or the first at the folder of a worker's calls, take longer than there
-/// is time for a file about many workers.
+/// Makes one access exceed the deadline of files about many workers.
 #[derive(Clone)]
 struct Slow {
-    into: Arc<AtomicBool>,
-    at: Arc<AtomicBool>,
+    /// The next open of an output is slow.
+    open: Arc<AtomicBool>,
+    /// The next visit of a directory of calls is slow.
+    enter: Arc<AtomicBool>,
 }
 
 impl Slow {
@@ -239,10 +248,10 @@ impl Slow {
         memory
     }
 
-    fn view(into: bool, at: bool) -> View {
+    fn view(open: bool, enter: bool) -> View {
         let memory = Slow::store();
-        let [into, at] = [into, at].map(|slow| Arc::new(AtomicBool::new(slow)));
-        let source = Source::from_store(Arc::new(InterceptedStore::new(Slow { into, at }, Arc::new(memory))), None);
+        let [open, enter] = [open, enter].map(|slow| Arc::new(AtomicBool::new(slow)));
+        let source = Source::from_store(Arc::new(InterceptedStore::new(Slow { open, enter }, Arc::new(memory))), None);
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         View::new(vec![source], freshness, Filter::default()).unwrap()
     }
@@ -257,24 +266,25 @@ impl Slow {
 impl Interceptor for Slow {
     fn open(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
         if path.as_bytes().ends_with(b"_sh.txt") {
-            Slow::wait(&self.into);
+            Slow::wait(&self.open);
         }
         store.open(path)
     }
 
     fn enter(&self, path: &RelPath) -> Result<Slow> {
         if path.as_bytes() == b"tool_calls" {
-            Slow::wait(&self.at);
+            Slow::wait(&self.enter);
         }
         Ok(self.clone())
     }
 }
 
+/// Promise: Workers that could not be read in time are listed as unread.
 #[test]
-fn who_was_not_looked_into_in_time_is_told_apart() {
+fn workers_not_read_in_time_are_listed_as_unread() {
     let tree = Tree::new(Slow::view(true, false), Settings::default());
     assert!(names(&tree, "by/outcome").contains(&"unread".to_owned()));
-    // The next time there is time for all.
+    // The next attempt has time for all workers.
     assert_eq!(names(&tree, "by/outcome"), ["ok"]);
     assert_eq!(names(&tree, "by/outcome/ok").len(), 20);
     assert_eq!(names(&tree, "by/outcome/unread"), [""; 0]);
@@ -282,7 +292,7 @@ fn who_was_not_looked_into_in_time_is_told_apart() {
 }
 
 #[test]
-fn who_was_not_looked_at_in_time_is_told_as_unread_and_looked_at_behind_the_requests() {
+fn workers_not_visited_in_time_are_unread_until_the_backfill() {
     let tree = || Tree::new(Slow::view(false, true), Settings::default());
     let mode_of = |tree: &Tree, path: &str| {
         tree.with_path(path.as_bytes(), Symlinks::Follow, |place| Ok(place.leaf().attr.mode)).unwrap()
@@ -292,22 +302,22 @@ fn who_was_not_looked_at_in_time_is_told_as_unread_and_looked_at_behind_the_requ
         let index: serde_json::Value = serde_json::from_str(&text(tree, "index.json")).unwrap();
         index["outcomes_read"].as_u64().unwrap()
     };
-    // Who may read what is quoted of them is not known of all: only the owner then.
+    // Access to some sources is unknown, so only the owner may read the file.
     assert_eq!(mode(&tree()), 0o400);
-    // Of an answer that quotes them, too.
+    // The rule also holds for an answer that quotes them.
     assert_eq!(mode_of(&tree(), "grep/ok"), 0o400);
     let tree = tree();
     let some = read(&tree);
     assert!(some < 20, "{some} of 20");
-    // Somebody is told that there is more to be done, once, and does it.
+    // One caller receives the pending backfill and runs it.
     assert!(tree.claim_backfill() && !tree.claim_backfill());
     while tree.backfill() {}
-    // What was read just now is shown for a moment more.
+    // The incomplete file stays cached for a moment.
     while read(&tree) == some {}
     assert_eq!((read(&tree), mode(&tree)), (20, 0o444));
 }
 
-/// Makes the next look at the calls of `w0` take longer than there is time for.
+/// Makes the next visit of the calls of `w0` exceed the deadline.
 #[derive(Clone)]
 struct Stuck {
     inside: bool,
@@ -323,7 +333,7 @@ impl Interceptor for Stuck {
     }
 }
 
-/// Takes long to look at the calls of a worker, each time, and counts that.
+/// Delays every visit of a directory of calls, and counts the visits.
 #[derive(Clone, Default)]
 struct Late(Arc<AtomicUsize>);
 
@@ -337,8 +347,10 @@ impl Interceptor for Late {
     }
 }
 
+/// Promise: The mtime of a file about many workers is reported even if not all of them can be read
+/// in time.
 #[test]
-fn the_time_of_many_is_told_though_not_all_can_be_looked_at_in_time() {
+fn mtime_of_many_workers_is_reported_within_the_deadline() {
     let (memory, late) = (Arc::new(Memory::new()), Late::default());
     for worker in 0..1_001 {
         let write = |file: &str, text: &str| {
@@ -351,13 +363,14 @@ fn the_time_of_many_is_told_though_not_all_can_be_looked_at_in_time() {
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let tree = Tree::new(View::new(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
     assert!(matches!(see(&tree, "by/status/completed"), Ok(Seen::Folder { .. })));
-    assert_eq!(late.0.load(Ordering::SeqCst), 0, "listing tells enough");
+    assert_eq!(late.0.load(Ordering::SeqCst), 0, "the listing visited calls");
     assert!(matches!(see(&tree, "runs/latest"), Ok(Seen::Link(target)) if target.as_slice() == b"r"));
-    assert!(late.0.load(Ordering::SeqCst) < 1_001, "all were looked at");
+    assert!(late.0.load(Ordering::SeqCst) < 1_001, "every worker was visited");
 }
 
+/// Promise: Workers of unknown outcome are read before workers that were read already.
 #[test]
-fn of_whom_nothing_is_known_is_looked_at_before_those_who_were_seen() {
+fn unknown_workers_are_read_before_known_ones() {
     let next = Arc::new(AtomicBool::new(false));
     let store = InterceptedStore::new(Stuck { inside: false, next: next.clone() }, Arc::new(Slow::store()));
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
@@ -366,27 +379,29 @@ fn of_whom_nothing_is_known_is_looked_at_before_those_who_were_seen() {
     text(&tree, "workers/w0/index.json");
     next.store(true, Ordering::SeqCst);
     let index: serde_json::Value = serde_json::from_str(&text(&tree, "index.json")).unwrap();
-    assert!(!next.load(Ordering::SeqCst), "nobody looked at w0");
+    assert!(!next.load(Ordering::SeqCst), "w0 was not visited");
     assert_eq!(index["outcomes_read"], 20);
 }
 
-/// The kernel looks a name up again at once where the first look changed what is behind it; and others wait for the same.
+/// Promise: An incomplete file about many workers is not rendered again at once.
+///
+/// The kernel repeats a lookup whose result changed, and other readers wait for the file too.
 #[test]
-fn what_was_made_without_all_is_not_made_again_at_once() {
-    // Where the time goes by while files are looked at, or while they are read.
-    for at in [false, true] {
+fn incomplete_file_is_not_rendered_again_at_once() {
+    // The deadline passes either while outputs are opened, or while directories are visited.
+    for is_visit_slow in [false, true] {
         let slow = Arc::new(AtomicBool::new(false));
         let memory = Arc::new(Slow::store());
-        let between = match at {
-            true => Slow { at: slow.clone(), into: Arc::default() },
-            false => Slow { into: slow.clone(), at: Arc::default() },
+        let interceptor = match is_visit_slow {
+            true => Slow { enter: slow.clone(), open: Arc::default() },
+            false => Slow { open: slow.clone(), enter: Arc::default() },
         };
-        let source = Source::from_store(Arc::new(InterceptedStore::new(between, memory.clone())), None);
+        let source = Source::from_store(Arc::new(InterceptedStore::new(interceptor, memory.clone())), None);
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         let tree = Tree::new(View::new(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
         let path = RelPath::parse("workers/w3/tool_calls/002_sh.txt").unwrap();
-        // Where this machine is too slow for a moment, another attempt shows it.
-        let once = (0..5).any(|number| {
+        // A busy machine may need several attempts.
+        let is_reused = (0..5).any(|number| {
             let look = |number: usize| {
                 memory.write(&path, "x".repeat(number));
                 slow.store(true, Ordering::SeqCst);
@@ -394,12 +409,12 @@ fn what_was_made_without_all_is_not_made_again_at_once() {
             };
             look(2 * number) == look(2 * number + 1)
         });
-        assert!(once, "it is made again each time; looked at: {at}");
+        assert!(is_reused, "each lookup renders the file again (slow visits: {is_visit_slow})");
     }
 }
 
 #[test]
-fn who_vanishes_meanwhile_is_gone_and_not_unread() {
+fn worker_removed_during_a_read_is_gone_and_not_unread() {
     let path = |path: String| RelPath::parse(path).unwrap();
     for k in 1.. {
         let memory = Arc::new(Memory::new());
@@ -419,7 +434,7 @@ fn who_vanishes_meanwhile_is_gone_and_not_unread() {
         let index: serde_json::Value = serde_json::from_str(&text(&tree, "index.json")).unwrap();
         assert_eq!(index["outcomes_read"], index["total_workers"], "at call {k}: {index:#}");
         if !plan.has_run() {
-            assert!(k > 40, "all of it is only {k} calls");
+            assert!(k > 40, "the reads made only {k} calls");
             break;
         }
     }

@@ -1,4 +1,4 @@
-//! The index of `search/`: an answer is the same whether anything was kept or not, and whoever kept it.
+//! The index of `search/`: answers do not depend on what an index holds or which process wrote it.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn sentence(dice: &mut Dice) -> String {
     words.join(between) + *dice.pick(&["\n", "\n", "\n\n", ". "])
 }
 
-/// Writes some file of one of six workers.
+/// Writes a random file of one of six workers.
 fn change(dice: &mut Dice, store: &TestStore) {
     let id = format!("w{}", dice.below(6));
     let body: String = (0..dice.below(60)).map(|_| sentence(dice)).collect();
@@ -64,27 +64,29 @@ fn change(dice: &mut Dice, store: &TestStore) {
     }
 }
 
-fn question(dice: &mut Dice) -> String {
+/// Returns a random search query.
+fn random_query(dice: &mut Dice) -> String {
     let words: Vec<&str> = (0..1 + dice.below(3)).map(|_| *dice.pick(&WORDS)).collect();
-    let more = dice.pick(&["", "", " -retry", " \"disk full\"", " tool:sql", " status:failed", " path:*.md"]);
-    let (place, size) =
+    let filter = dice.pick(&["", "", " -retry", " \"disk full\"", " tool:sql", " status:failed", " path:*.md"]);
+    let (scope, size) =
         (dice.pick(&["", "workers/w1/", "by/status/completed/"]), dice.pick(&["", ".900", ".4k", ".100k"]));
-    format!("{place}search{size}/{}{more}", words.join(" "))
+    format!("{scope}search{size}/{}{filter}", words.join(" "))
 }
 
-/// A tree that keeps its index in `folder`.
-fn keeping(store: &TestStore, folder: &Path) -> Tree {
+/// Returns a tree that keeps its index in `folder`.
+fn tree_with_index(store: &TestStore, folder: &Path) -> Tree {
     let index = Arc::new(DiskCache::open(folder, 1 << 30).unwrap());
     let source = Source::open(&store.path()).unwrap().with_index_cache(index);
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
 
-/// An answer, or that the scope is not there.
-fn answer(tree: &Tree, question: &str) -> String {
-    crate::support::see(tree, question).map_or_else(|error| error.to_string(), |seen| seen.text().to_owned())
+/// Returns the answer to a query, or the error if its scope does not exist.
+fn answer(tree: &Tree, query: &str) -> String {
+    crate::support::see(tree, query).map_or_else(|error| error.to_string(), |seen| seen.text().to_owned())
 }
 
+/// Truncates, corrupts or removes some index files.
 fn damage(dice: &mut Dice, folder: &Path) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -101,90 +103,92 @@ fn damage(dice: &mut Dice, folder: &Path) {
     }
 }
 
+/// Promise: An answer is the same with an index, without one, and with a damaged one.
 #[test]
-fn an_answer_is_the_same_with_an_index_without_one_and_with_a_damaged_one() {
+fn answer_is_independent_of_the_index() {
     for seed in 0..scale(6) as u64 {
         let (mut dice, store, folder) = (Dice::new(seed), TestStore::new(), tempfile::tempdir().unwrap());
         fs::create_dir(store.at("workers")).unwrap();
         let folder = folder.path().join("index");
         (0..20).for_each(|_| change(&mut dice, &store));
-        let mut kept = keeping(&store, &folder);
+        let mut indexed = tree_with_index(&store, &folder);
         for turn in 0..12 {
             (0..dice.below(4)).for_each(|_| change(&mut dice, &store));
             for _ in 0..4 {
-                let question = question(&mut dice);
-                let plain = answer(&store.tree(), &question);
-                assert_eq!(answer(&kept, &question), plain, "seed {seed}, turn {turn}: {question}");
+                let query = random_query(&mut dice);
+                let expected = answer(&store.tree(), &query);
+                assert_eq!(answer(&indexed, &query), expected, "seed {seed}, turn {turn}: {query}");
             }
             if dice.once_in(2) {
-                // What was kept is written when the tree is gone.
-                drop(kept);
+                // Dropping the tree writes the index.
+                drop(indexed);
                 if dice.once_in(2) {
                     damage(&mut dice, &folder);
                 }
-                kept = keeping(&store, &folder);
+                indexed = tree_with_index(&store, &folder);
             }
         }
-        drop(kept);
+        drop(indexed);
         assert!(fs::read_dir(&folder).unwrap().count() > 10);
     }
 }
 
+/// Promise: Several processes can use the same index at once.
 #[test]
-fn several_processes_may_keep_the_same_index_at_a_time() {
+fn processes_can_share_an_index() {
     let (mut dice, store, folder) = (Dice::new(7), TestStore::new(), tempfile::tempdir().unwrap());
     (0..60).for_each(|_| change(&mut dice, &store));
     let folder = folder.path().join("index");
-    let questions: Vec<String> = (0..20).map(|_| question(&mut dice)).collect();
+    let queries: Vec<String> = (0..20).map(|_| random_query(&mut dice)).collect();
     let plain = store.tree();
-    let wanted: Vec<String> = questions.iter().map(|question| answer(&plain, question)).collect();
+    let expected: Vec<String> = queries.iter().map(|query| answer(&plain, query)).collect();
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..5 {
-                    let kept = keeping(&store, &folder);
-                    let found: Vec<String> = questions.iter().map(|question| answer(&kept, question)).collect();
-                    assert_eq!(found, wanted);
+                    let indexed = tree_with_index(&store, &folder);
+                    let answers: Vec<String> = queries.iter().map(|query| answer(&indexed, query)).collect();
+                    assert_eq!(answers, expected);
                 }
             });
         }
     });
 }
 
-/// What is kept is of use: where no file can be read any more, the words that were in them are still found.
+/// The index saves work: a file with an unchanged fingerprint is not read again.
 #[test]
-fn what_was_read_is_not_read_again() {
+fn unchanged_file_is_not_read_again() {
     let (store, folder) = (TestStore::new(), tempfile::tempdir().unwrap());
     for id in ["a", "b"] {
         store.worker(id, json!({})).call(id, 1, "sh", format!("connection of {id} refused\n"));
     }
     let folder = folder.path().join("index");
-    let whole = text(&keeping(&store, &folder), "search/refused");
-    // The same state, as far as stat can tell, of other bytes.
+    let before_change = text(&tree_with_index(&store, &folder), "search/refused");
+    // Other bytes of the same length.
     let path = store.at("workers/b/tool_calls/001_sh.txt");
-    let before = fs::metadata(&path).unwrap();
+    let old_meta = fs::metadata(&path).unwrap();
     fs::write(&path, "xxxxxxxxxx of b xxxxxxx\n").unwrap();
-    let is_told = fs::metadata(&path).unwrap().len() == before.len();
-    assert!(is_told && whole.contains(": 2 passages in 2 files of 2 workers;"));
-    // It is told by its time, so it is read anew, and the other is not.
-    let now = text(&keeping(&store, &folder), "search/refused");
+    assert_eq!(fs::metadata(&path).unwrap().len(), old_meta.len());
+    assert!(before_change.contains(": 2 passages in 2 files of 2 workers;"));
+    // Its timestamps changed, so this file is read again.
+    let now = text(&tree_with_index(&store, &folder), "search/refused");
     assert!(now.contains(": 1 passage in 1 file of 1 worker;"), "{now}");
 }
 
+/// Promise: A growing file is searched to its end.
 #[test]
-fn a_growing_file_is_found_to_its_end() {
+fn growing_file_is_searched_to_its_end() {
     let (store, folder) = (TestStore::new(), tempfile::tempdir().unwrap());
     store.worker("w", json!({"status": "running"}));
-    let tree = keeping(&store, &folder.path().join("index"));
+    let tree = tree_with_index(&store, &folder.path().join("index"));
     let mut log = String::new();
     for step in 0..30 {
         log.push_str(&format!("step{step} was done\n"));
         log.push_str(&"and then some more of the same\n".repeat(400 * step));
         store.call("w", 1, "log", &log);
-        // Where there is not time for all of it at once, the next question gets further.
+        // If the deadline passes, the next query continues the work.
         let answer = || Some(text(&tree, &format!("search/step{step}")));
-        let answer =
-            eventually("an answer out of all of it", || answer().filter(|answer| !answer.contains("for lack of time")));
+        let answer = eventually("a complete answer", || answer().filter(|answer| !answer.contains("for lack of time")));
         assert!(answer.contains(&format!("\nstep{step} was done\n")), "{step}: {answer}");
     }
 }

@@ -1,4 +1,4 @@
-//! What ripgrep finds in the store's own folder is what `grep/` finds, line for line.
+//! `grep/` finds the lines that ripgrep finds in the store's directory.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -41,8 +41,9 @@ fn line(dice: &mut Dice) -> String {
     (0..dice.below(8)).map(|_| *dice.pick(&WORDS)).collect()
 }
 
+/// Promise: The lines are those that ripgrep finds on disk.
 #[test]
-fn the_lines_are_those_that_ripgrep_finds_on_disk() {
+fn grep_finds_the_lines_that_ripgrep_finds() {
     if !is_here("rg") {
         return;
     }
@@ -59,8 +60,8 @@ fn the_lines_are_those_that_ripgrep_finds_on_disk() {
         }
         let tree = store.tree();
         for pattern in PATTERNS {
-            let asked = pattern.replace('%', "%25").replace('/', "%2F");
-            let answer = text(&tree, &format!("grep.4M@*.txt/{asked}"));
+            let query = pattern.replace('%', "%25").replace('/', "%2F");
+            let answer = text(&tree, &format!("grep.4M@*.txt/{query}"));
             let found: BTreeSet<&str> = answer.lines().filter(|line| !line.starts_with('[')).collect();
             let mut rg = Command::new("rg");
             rg.args([
@@ -76,11 +77,11 @@ fn the_lines_are_those_that_ripgrep_finds_on_disk() {
                 "workers",
             ]);
             let out = rg.current_dir(store.path()).output().unwrap();
-            let wanted = String::from_utf8(out.stdout).unwrap();
+            let printed = String::from_utf8(out.stdout).unwrap();
             // A carriage return at the end of a line is not shown.
-            let wanted: BTreeSet<&str> =
-                wanted.split('\n').map(|line| line.trim_end_matches('\r')).filter(|line| !line.is_empty()).collect();
-            assert_eq!(found, wanted, "{pattern} of store {seed}");
+            let expected: BTreeSet<&str> =
+                printed.split('\n').map(|line| line.trim_end_matches('\r')).filter(|line| !line.is_empty()).collect();
+            assert_eq!(found, expected, "{pattern} in the store of seed {seed}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tools look for names of their own in every folder that they come to. None of that is a search.
+//! Tools probe every directory for well-known names. A probe must not start a search.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::needs_fuse;
 use crate::support::Mount;
 use crate::support::tool::{is_here, shell};
 
-/// A tool, and what it does in a folder.
+/// Tools, each with a command that probes the current directory.
 const PROBES: &[(&str, &str)] = &[
     ("ls", "ls -laR . >/dev/null"),
     ("find", "find . -name '*.md' -newer README.md"),
@@ -37,19 +37,21 @@ const PROBES: &[(&str, &str)] = &[
     ("cp", "cp -a . /dev/shm/$$ ; rm -rf /dev/shm/$$"),
 ];
 
-fn searches(log: &str) -> usize {
+/// Returns the number of queries that a log records.
+fn query_count(log: &str) -> usize {
     log.lines().filter(|line| line.contains(": running a ")).count()
 }
 
+/// Promise: A tool that only probes the tree starts no search.
 #[test]
-fn no_tool_searches_by_looking_around() {
+fn probing_tools_start_no_search() {
     needs_fuse!();
     let store = swarm();
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
-    let before = ["env", "SWARMLETFS_LOG=swarmletfs=debug"];
-    let mount = Mount::by(&before, &store.path(), &["--log", log.to_str().unwrap()]);
-    let told = || searches(&fs::read_to_string(&log).unwrap());
+    let wrapper = ["env", "SWARMLETFS_LOG=swarmletfs=debug"];
+    let mount = Mount::by(&wrapper, &store.path(), &["--log", log.to_str().unwrap()]);
+    let queries_run = || query_count(&fs::read_to_string(&log).unwrap());
     for place in [
         "",
         "grep",
@@ -65,23 +67,24 @@ fn no_tool_searches_by_looking_around() {
         "by/status",
     ] {
         for (tool, command) in PROBES.iter().filter(|(tool, _)| is_here(tool)) {
-            // What a tool makes of it does not matter here.
+            // The result of the tool does not matter.
             let _ = shell(command, &mount.at(place)).output().unwrap();
             assert_eq!(
-                told(),
+                queries_run(),
                 0,
-                "{tool} in {place:?} has searched: {command}\n{}",
-                last(&fs::read_to_string(&log).unwrap())
+                "{tool} started a search in {place:?}: {command}\n{}",
+                last_lines(&fs::read_to_string(&log).unwrap())
             );
         }
     }
-    // The control: a question is one.
-    for (before, question) in ["grep/needle", "search/needle", "compare/alpha..beta"].into_iter().enumerate() {
-        mount.read(question);
-        assert_eq!(told(), before + 1, "{question}: {}", last(&fs::read_to_string(&log).unwrap()));
+    // Control: reading a query starts a search.
+    for (before, query) in ["grep/needle", "search/needle", "compare/alpha..beta"].into_iter().enumerate() {
+        mount.read(query);
+        assert_eq!(queries_run(), before + 1, "{query}: {}", last_lines(&fs::read_to_string(&log).unwrap()));
     }
 }
 
-fn last(log: &str) -> String {
+/// Returns the last five lines of a log, the latest first.
+fn last_lines(log: &str) -> String {
     log.lines().rev().take(5).collect::<Vec<_>>().join("\n")
 }

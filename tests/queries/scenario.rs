@@ -1,4 +1,5 @@
-//! The scenario: of a swarm that analysed a code base, all findings on security. With ordinary tools, and with `grep/`.
+//! Scenario: find all security findings of a swarm that analyzed a code base, with standard tools
+//! and with `grep/`.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,7 @@ use crate::needs_fuse;
 use crate::support::tool::shell;
 use crate::support::{Mount, TestStore};
 
-/// Three workers, each with findings as JSON and as text.
+/// Returns a store of three workers, each with findings as JSON and as text.
 fn store() -> TestStore {
     let store = TestStore::new();
     for (id, task) in [
@@ -43,32 +44,33 @@ fn store() -> TestStore {
     store
 }
 
+/// Promise: Standard tools and queries find the same findings.
 #[test]
-fn all_findings_are_found_with_ordinary_tools_and_by_asking() {
+fn standard_tools_and_queries_find_all_findings() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());
-    let said = |command: &str| {
+    let run = |command: &str| {
         let out = shell(command, &mount.path()).output().unwrap();
         assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     };
     let by_tools =
-        said("grep -rniE 'vulnerability|security|exploit' workers/*/outputs --include='*.md' --include='*.json'");
+        run("grep -rniE 'vulnerability|security|exploit' workers/*/outputs --include='*.md' --include='*.json'");
     let by_tools: BTreeSet<String> = by_tools.lines().map(str::to_owned).collect();
-    let answer = said("cat 'grep.i@*.{md,json}/vulnerability|security|exploit'");
+    let answer = run("cat 'grep.i@*.{md,json}/vulnerability|security|exploit'");
     assert_eq!(by_tools.len(), 4);
     assert_eq!(lines_of(&answer), by_tools, "{answer}");
-    // Who found something, and where to read on.
+    // The workers with findings, and the location of a finding.
     let workers =
-        said("cut -d: -f1 'grep.i@*.{md,json}/vulnerability|security|exploit' | grep ^workers | cut -d/ -f2 | sort -u");
+        run("cut -d: -f1 'grep.i@*.{md,json}/vulnerability|security|exploit' | grep ^workers | cut -d/ -f2 | sort -u");
     assert_eq!(workers, "worker-api\nworker-auth\nworker-db\n");
-    assert_eq!(said("ls by/type/analysis/status/completed"), "worker-api\nworker-auth\nworker-db\n");
+    assert_eq!(run("ls by/type/analysis/status/completed"), "worker-api\nworker-auth\nworker-db\n");
     assert_eq!(
-        said("cat 'by/type/analysis/worker-auth/grep/never expire' | tail -n 1")
+        run("cat 'by/type/analysis/worker-auth/grep/never expire' | tail -n 1")
             .matches("workers/worker-auth/outputs/analysis.json:3:")
             .count(),
         1
     );
-    assert_eq!(said("cat 'runs/latest/grep@*.md/idempotent' | wc -l"), "2\n");
+    assert_eq!(run("cat 'runs/latest/grep@*.md/idempotent' | wc -l"), "2\n");
 }

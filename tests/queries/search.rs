@@ -1,4 +1,4 @@
-//! `search/<words>`: what an answer says, how it is asked for, and that no answer depends on what was kept.
+//! `search/<words>`: the content of its answers, and the syntax of the query.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use crate::hostile::make_fifo;
 use crate::mount::eventually;
 use crate::support::{TestStore, see};
 
-/// Three workers, of which one failed to connect.
+/// Returns a store of three workers, one of which failed to connect.
 fn store() -> TestStore {
     let store = TestStore::new();
     store.worker("db", json!({"run_id": "r1", "status": "failed", "task": "Migrate the schema"}));
@@ -24,17 +24,19 @@ fn store() -> TestStore {
     store
 }
 
-/// The paths of an answer, in its order.
+/// Returns the paths of the passages in an answer, in order.
 fn paths(answer: &str) -> Vec<&str> {
     answer.lines().filter_map(|line| Some(line.strip_prefix("workers/")?.split_once(", bytes ")?.0)).collect()
 }
 
+/// Runs a query and returns the paths of its passages, in order.
 fn found(store: &TestStore, path: &str) -> Vec<String> {
     paths(&text(&store.tree(), path)).into_iter().map(str::to_owned).collect()
 }
 
+/// Promise: Passages are listed with their locations, the best first.
 #[test]
-fn passages_are_told_with_their_places_the_best_first() {
+fn passages_are_listed_with_locations_best_first() {
     let answer = text(&store().tree(), "search/connection refused");
     let (head, rest) = answer.split_once('\n').unwrap();
     assert_eq!(
@@ -51,8 +53,9 @@ fn passages_are_told_with_their_places_the_best_first() {
     );
 }
 
+/// Promise: Words match by their stems, and names match too.
 #[test]
-fn words_are_found_by_their_stems_and_names_count_too() {
+fn words_match_by_stem_and_in_names() {
     let store = store();
     for (words, first) in [
         ("benchmarking", "api/outputs/report.md"),
@@ -67,7 +70,7 @@ fn words_are_found_by_their_stems_and_names_count_too() {
     }
     assert_eq!(found(&store, "search/unheard"), [""; 0]);
     assert!(text(&store.tree(), "search/unheard").contains(": no passage has one of the words; searched 8 files of 3"));
-    // What is there and is not admitted is not said to be nowhere.
+    // If filters exclude every match, the answer mentions the filters.
     for filter in ["worker:nobody", "status:bogus", "-tool:*", "path:*.none"] {
         let answer = text(&store.tree(), &format!("search/disk {filter}"));
         assert!(
@@ -77,8 +80,9 @@ fn words_are_found_by_their_stems_and_names_count_too() {
     }
 }
 
+/// Promise: Phrases, filters and excluded words narrow an answer.
 #[test]
-fn phrases_filters_and_words_that_may_not_be_there_narrow_an_answer() {
+fn phrases_filters_and_exclusions_narrow_an_answer() {
     let store = store();
     for (words, all) in [
         ("\"connections refused\"", &["db/tool_calls/002_ssh_exec.txt"][..]),
@@ -107,8 +111,9 @@ fn phrases_filters_and_words_that_may_not_be_there_narrow_an_answer() {
     assert_eq!(found(&store, "by/status/failed/search/server"), ["db/tool_calls/002_ssh_exec.txt"]);
 }
 
+/// Promise: Any text is a valid query, an explained error, or an invalid file name.
 #[test]
-fn whatever_is_typed_is_a_question_or_no_name() {
+fn any_text_is_a_query_or_an_invalid_name() {
     let store = store();
     let tree = store.tree();
     for words in
@@ -132,7 +137,7 @@ fn whatever_is_typed_is_a_question_or_no_name() {
     assert_eq!(found(&store, "workers/api/search/own"), ["api/search.own"]);
 }
 
-/// A store in which more is found than there is room for.
+/// Returns a store with more matches than fit a budget.
 fn crowded() -> TestStore {
     let store = TestStore::new();
     for worker in 0..6 {
@@ -147,29 +152,30 @@ fn crowded() -> TestStore {
     store
 }
 
+/// Promise: A search answer never exceeds its budget and uses it.
 #[test]
-fn the_budget_is_a_bound_and_used() {
+fn search_answers_use_their_budget() {
     let store = crowded();
     let tree = store.tree();
     for budget in (0..400).chain((400..5_000).step_by(171)).chain([9_999, 28_000, 100_000, 1_000_000]) {
         let answer = text(&tree, &format!("search.{budget}/needle"));
-        assert!(answer.len() <= budget, "{} over {budget}", answer.len());
+        assert!(answer.len() <= budget, "{} bytes exceed the budget of {budget}", answer.len());
         if (600..200_000).contains(&budget) {
-            assert!(answer.len() * 100 >= budget * 75, "{} of {budget}: {answer}", answer.len());
+            assert!(answer.len() * 100 >= budget * 75, "only {} of {budget} bytes are used: {answer}", answer.len());
         }
     }
     for budget in [0, 1, 20, 100, 500, 2_000] {
         let answer = text(&tree, &format!("search.{budget}tok/needle"));
         let used = bpe_openai::o200k_base().count(answer.as_str());
-        assert!(used <= budget && (budget < 500 || used * 100 >= budget * 75), "{used} of {budget}");
+        assert!(used <= budget && (budget < 500 || used * 100 >= budget * 75), "{used} of {budget} tokens are used");
     }
     let spread = text(&tree, "workers/w1/search.6k/needle");
     let calls: std::collections::BTreeSet<&str> = paths(&spread).into_iter().collect();
-    assert_eq!(calls.len(), 3, "of a worker something of each call: {spread}");
+    assert_eq!(calls.len(), 3, "a call has no passage: {spread}");
 }
 
 #[test]
-fn what_says_the_same_is_shown_once_and_counted() {
+fn equal_passages_are_shown_once_with_a_count() {
     let store = TestStore::new();
     for worker in 0..5 {
         let id = format!("w{worker}");
@@ -187,9 +193,11 @@ fn what_says_the_same_is_shown_once_and_counted() {
     ));
 }
 
-/// A passage that holds all words of a question stands before one that repeats a single one of them, however often.
+/// Promise: Matching all words scores higher than repeating one.
+///
+/// A passage with all words of a query ranks above one that repeats a single word many times.
 #[test]
-fn all_words_together_count_more_than_many_repeats_of_one() {
+fn matching_all_words_beats_repeating_one() {
     let step = "a step of this copy went well and nothing of note was seen in it\n";
     let both =
         "the copy of all files broke off since the disk of this host was found to be full, says the log of the host\n";
@@ -200,7 +208,7 @@ fn all_words_together_count_more_than_many_repeats_of_one() {
         let many = "full full full full full full full full full full\n".repeat(repeats);
         store.worker("many", json!({})).call("many", 1, "sh", many);
         for other in 0..others {
-            // One word of the question is more common than the other.
+            // Makes `disk` more common than `full`.
             let id = format!("other{other}");
             store.worker(&id, json!({}));
             store.call(&id, 1, "sh", format!("{}the disk number {other} is fine\n", step.repeat(5)));
@@ -215,9 +223,11 @@ fn all_words_together_count_more_than_many_repeats_of_one() {
     }
 }
 
-/// Of two passages that hold one word of two each, a note does not lead where the other is the output of a failed call.
+/// Promise: Of passages that match equally, one of a failed call comes first.
+///
+/// Each passage has one of two words. The output of the failed call ranks above the note.
 #[test]
-fn of_passages_that_hold_as_much_that_of_a_failed_call_comes_first() {
+fn failed_call_comes_first_among_equal_passages() {
     let store = TestStore::new();
     store.worker("notes", json!({"status": "completed"}));
     store.write("workers/notes/context/research.md", "Release notes of 16 and 17 read in full.\n");
@@ -231,7 +241,7 @@ fn of_passages_that_hold_as_much_that_of_a_failed_call_comes_first() {
 }
 
 #[test]
-fn files_of_one_name_are_each_found_by_it() {
+fn files_with_the_same_name_are_all_found_by_it() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     for (call, word) in [(1, "one"), (2, "two"), (3, "three")] {
@@ -240,8 +250,9 @@ fn files_of_one_name_are_each_found_by_it() {
     assert_eq!(found(&store, "search/browser").len(), 3);
 }
 
+/// Promise: No worker can forge a line of a search answer.
 #[test]
-fn no_worker_can_write_a_line_of_ours() {
+fn workers_cannot_forge_a_line_of_a_search_answer() {
     let store = store();
     let honest = text(&store.tree(), "search/refused");
     let line = honest.lines().find(|line| line.starts_with("workers/db/tool_calls/002")).unwrap();
@@ -257,8 +268,9 @@ fn no_worker_can_write_a_line_of_ours() {
     assert!(answer.contains("[\\EVIDENCE:") && answer.contains("[\\... 5 B") && !answer.contains(['\x1b', '\x07']));
 }
 
+/// Promise: Files that were not searched are counted.
 #[test]
-fn what_was_not_searched_is_counted() {
+fn files_not_searched_are_counted() {
     let store = store();
     store.write("workers/docs/binary", b"refused\0");
     make_fifo(&store.at("workers/docs/fifo"));
@@ -268,8 +280,9 @@ fn what_was_not_searched_is_counted() {
     assert_eq!(paths(&answer), ["db/tool_calls/002_ssh_exec.txt"]);
 }
 
+/// Promise: A passage is found anywhere in a large file, at its stated location.
 #[test]
-fn a_passage_is_found_anywhere_in_a_large_file_and_where_it_is_said_to_be() {
+fn passages_are_found_anywhere_in_a_large_file() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     let mut log: String = (0..130_000).map(|n| format!("line {n} of a log that is rather long\n")).collect();
@@ -279,10 +292,10 @@ fn a_passage_is_found_anywhere_in_a_large_file_and_where_it_is_said_to_be() {
     }
     store.call("w", 1, "log", &log);
     let tree = store.tree();
-    // Where there is not time for all of it at once, the next question gets further.
+    // If the deadline passes, the next query continues the work.
     let whole = |words: &str| {
         let answer = || Some(text(&tree, &format!("search/{words}")));
-        eventually("an answer out of all of it", || answer().filter(|answer| !answer.contains("for lack of time")))
+        eventually("a complete answer", || answer().filter(|answer| !answer.contains("for lack of time")))
     };
     for name in ["zebra", "giraffe", "okapi"] {
         let answer = whole(name);
@@ -291,13 +304,14 @@ fn a_passage_is_found_anywhere_in_a_large_file_and_where_it_is_said_to_be() {
         let shown = &log[first.parse().unwrap()..=last.parse().unwrap()];
         assert!(shown.contains(&format!("a {name} was seen\n")) && answer.ends_with(shown), "{answer}");
     }
-    // Where no line ends, it is cut all the same.
+    // A text without line ends is split into passages too.
     fs::write(store.at("workers/w/tool_calls/001_log.txt"), log.replace('\n', " ")).unwrap();
     assert!(whole("okapi seen").contains("a okapi was seen"));
 }
 
+/// Promise: A summary can include passages about given words.
 #[test]
-fn a_summary_can_be_asked_for_with_what_bears_on_words() {
+fn summary_can_include_passages_about_words() {
     let store = store();
     let tree = store.tree();
     let summary = text(&tree, "workers/db/summary");
@@ -318,8 +332,9 @@ fn a_summary_can_be_asked_for_with_what_bears_on_words() {
     assert_eq!(text(&store.tree(), "workers/db/summary@x.own"), "own\n");
 }
 
+/// Promise: No file name can be mistaken for a marker.
 #[test]
-fn no_name_of_a_file_reads_as_ours() {
+fn file_names_cannot_be_mistaken_for_markers() {
     let store = store();
     store.write("workers/docs/[EVIDENCE:run_id=1]", "a refused marker\n");
     for answer in ["grep/refused", "search/refused"].map(|path| text(&store.tree(), path)) {

@@ -1,5 +1,5 @@
-//! A search cannot be made a weapon (R28): whatever is asked, of whatever size of files, there is an answer in time that
-//! says what was not searched, and everything else is answered meanwhile.
+//! Searches cannot deny service (R28): every query over files of any size ends by the deadline,
+//! counts what was not searched, and delays no other request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,58 +17,60 @@ use super::text;
 use crate::support::intercept::{InterceptedStore, Interceptor};
 use crate::support::scale::scale;
 
-/// What every file of it holds, over and over, as long as its size says.
+/// Content of every log, repeated up to its size.
 const TEXT: &[u8] = b"abababbabaaabbbabab xyxyxyyx 0101010011 error: no such file or directory aaaaaaaaaaaaaaaaaa\n";
-/// As much as there is of it.
+/// Size of all logs, in bytes.
 const CORPUS: u64 = 1 << 30;
-/// What a search has for itself, and much more for a machine that is busy.
+/// Time limit for a search; far above the deadline, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Makes the tool outputs of a store long; nothing of them is on a disk.
+/// Generates long content for the logs of a store, so that none of it is on disk.
 #[derive(Clone)]
-struct Long {
-    each: u64,
-    read: Arc<AtomicU64>,
+struct LongLogs {
+    /// Size of each log, in bytes.
+    size: u64,
+    bytes_read: Arc<AtomicU64>,
 }
 
-struct LongFile {
+struct LongLog {
     meta: Meta,
-    read: Arc<AtomicU64>,
+    bytes_read: Arc<AtomicU64>,
 }
 
-impl Long {
-    fn is_long(path: &RelPath) -> bool {
+impl LongLogs {
+    fn is_log(path: &RelPath) -> bool {
         path.as_bytes().ends_with(b".log")
     }
 
-    fn lengthened(&self, path: &RelPath, meta: Meta) -> Meta {
-        if Long::is_long(path) { Meta { size: self.each, ..meta } } else { meta }
+    fn with_size(&self, path: &RelPath, meta: Meta) -> Meta {
+        if LongLogs::is_log(path) { Meta { size: self.size, ..meta } } else { meta }
     }
 }
 
-impl Interceptor for Long {
+impl Interceptor for LongLogs {
     fn stat(&self, store: &dyn Store, path: &RelPath) -> Result<Meta> {
-        Ok(self.lengthened(path, store.stat(path)?))
+        Ok(self.with_size(path, store.stat(path)?))
     }
 
     fn open(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
         let file = store.open(path)?;
-        if !Long::is_long(path) {
+        if !LongLogs::is_log(path) {
             return Ok(file);
         }
-        Ok(Box::new(LongFile { meta: self.lengthened(path, file.meta()?), read: self.read.clone() }))
+        let meta = self.with_size(path, file.meta()?);
+        Ok(Box::new(LongLog { meta, bytes_read: self.bytes_read.clone() }))
     }
 }
 
-impl File for LongFile {
+impl File for LongLog {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let left = self.meta.size.saturating_sub(offset);
-        let wanted = buffer.len().min(usize::try_from(left).unwrap());
-        for (at, byte) in (offset..).zip(&mut buffer[..wanted]) {
-            *byte = TEXT[(at % TEXT.len() as u64) as usize];
+        let remaining = self.meta.size.saturating_sub(offset);
+        let length = buffer.len().min(usize::try_from(remaining).unwrap());
+        for (position, byte) in (offset..).zip(&mut buffer[..length]) {
+            *byte = TEXT[(position % TEXT.len() as u64) as usize];
         }
-        self.read.fetch_add(wanted as u64, Ordering::Relaxed);
-        Ok(wanted)
+        self.bytes_read.fetch_add(length as u64, Ordering::Relaxed);
+        Ok(length)
     }
 
     fn meta(&self) -> Result<Meta> {
@@ -76,7 +78,7 @@ impl File for LongFile {
     }
 }
 
-/// A gibibyte of files, of 16 workers.
+/// Returns a tree of 16 workers with a gibibyte of logs, and the counter of bytes read.
 fn corpus() -> (Arc<Tree>, Arc<AtomicU64>) {
     let store = Memory::new();
     for worker in 0..16 {
@@ -85,17 +87,18 @@ fn corpus() -> (Arc<Tree>, Arc<AtomicU64>) {
         store.write(&path("task.txt"), "what there is to do\n");
         (0..4).for_each(|file| store.write(&path(&format!("logs/{file}.log")), ""));
     }
-    let read = Arc::new(AtomicU64::new(0));
-    let long = InterceptedStore::new(Long { each: CORPUS / 64, read: read.clone() }, Arc::new(store));
+    let bytes_read = Arc::new(AtomicU64::new(0));
+    let long_logs = LongLogs { size: CORPUS / 64, bytes_read: bytes_read.clone() };
+    let store = InterceptedStore::new(long_logs, Arc::new(store));
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
-    let view = View::new(vec![Source::from_store(Arc::new(long), None)], freshness, Filter::default()).unwrap();
-    (Arc::new(Tree::new(view, Settings::default())), read)
+    let view = View::new(vec![Source::from_store(Arc::new(store), None)], freshness, Filter::default()).unwrap();
+    (Arc::new(Tree::new(view, Settings::default())), bytes_read)
 }
 
-/// Regexes that are slow to compile, slow to match, or match everything.
+/// Returns regexes that are slow to compile, slow to match, or match everything.
 fn pathological() -> Vec<String> {
-    let mut all: Vec<String> = vec![
+    let mut regexes: Vec<String> = vec![
         "(a|b)*a(a|b){200}c".into(),
         "(a*)*b$".into(),
         "(x+x+)+z".into(),
@@ -112,43 +115,45 @@ fn pathological() -> Vec<String> {
         "((((((((((a|b)*)*)*)*)*)*)*)*)*)*Z".into(),
         "(?:\\pL+\\pN*){20}Z".into(),
     ];
-    all.extend((1..100).map(|n| format!("([a-b]*b){{{n}}}[xy]{{{n}}}.{{0,{n}}}Q")));
-    all.truncate(scale(18));
-    all
+    regexes.extend((1..100).map(|n| format!("([a-b]*b){{{n}}}[xy]{{{n}}}.{{0,{n}}}Q")));
+    regexes.truncate(scale(18));
+    regexes
 }
 
+/// Promise: A slow regex ends by the deadline, and the answer counts what was not searched.
 #[test]
-fn a_regex_that_is_slow_ends_in_time_and_says_what_was_not_searched() {
+fn slow_regex_ends_by_the_deadline() {
     let (tree, _) = corpus();
     for regex in pathological() {
         let begun = Instant::now();
         let answer = text(&tree, &format!("grep.2k/{regex}"));
         assert!(begun.elapsed() < PATIENCE, "{regex}: {:?}", begun.elapsed());
-        let whole = answer.contains("; searched 96 files of 16 workers");
-        let told = answer.contains(" for lack of time") || answer.contains("invalid query");
-        assert!(whole != told, "{regex}: {}", answer.lines().next().unwrap_or_default());
+        let is_complete = answer.contains("; searched 96 files of 16 workers");
+        let is_explained = answer.contains(" for lack of time") || answer.contains("invalid query");
+        assert!(is_complete != is_explained, "{regex}: {}", answer.lines().next().unwrap_or_default());
     }
 }
 
+/// Promise: Many simultaneous searches all end, and no other request waits for them.
 #[test]
-fn many_searches_at_once_all_end_and_nothing_else_waits_for_them() {
-    let (tree, read) = corpus();
+fn simultaneous_searches_end_and_delay_nothing_else() {
+    let (tree, bytes_read) = corpus();
     let searches: Vec<_> = (0..32)
         .map(|n| {
             let tree = tree.clone();
             thread::spawn(move || text(&tree, &format!("grep.2k/(a|b)*a(a|b){{{}}}c", 100 + n)))
         })
         .collect();
-    // They are at it.
-    while read.load(Ordering::Relaxed) < 1 << 20 {
+    // Waits until the searches are reading.
+    while bytes_read.load(Ordering::Relaxed) < 1 << 20 {
         thread::yield_now();
     }
-    let mut looks = 0;
+    let mut reads = 0;
     while searches.iter().any(|search| !search.is_finished()) {
         assert_eq!(text(&tree, "workers/w3/task.txt"), "what there is to do\n");
-        looks += 1;
+        reads += 1;
     }
-    assert!(looks > 10, "only {looks} other files were read meanwhile");
+    assert!(reads > 10, "only {reads} reads of other files succeeded during the searches");
     for search in searches {
         assert!(search.join().unwrap().contains(" for lack of time"));
     }

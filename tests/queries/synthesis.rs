@@ -1,5 +1,5 @@
-//! The scenario: three workers did research, a supervisor reads, compares and searches what they found. With ordinary
-//! tools only.
+//! Scenario: three workers did research, and a supervisor reads, compares and searches their
+//! reports with standard tools only.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::needs_fuse;
 use crate::support::tool::shell;
 use crate::support::{Mount, TestStore};
 
-/// Three that are done, one that is not, and one of another kind.
+/// Returns a store of three completed workers, a running one, and one of another type.
 fn store() -> TestStore {
     let store = TestStore::new();
     let report = |about: &str, body: &str| {
@@ -38,37 +38,37 @@ fn store() -> TestStore {
 }
 
 #[test]
-fn research_is_browsed_read_compared_and_searched_with_ordinary_tools() {
+fn standard_tools_browse_read_compare_and_search_research() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());
-    let said = |command: &str| {
+    let run = |command: &str| {
         let out = shell(command, &mount.path()).output().unwrap();
         assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     };
     // "Show me completed research tasks."
-    let done = said("ls by/status/completed/type/research");
+    let done = run("ls by/status/completed/type/research");
     assert_eq!(done.lines().collect::<Vec<_>>(), ["worker-abc123", "worker-def456", "worker-ghi789"]);
     // "Read the report."
-    assert!(said("cat workers/worker-abc123/outputs/report.md").starts_with("# the file system approach\n"));
-    // "Compare all three": by themselves, and on one aspect.
+    assert!(run("cat workers/worker-abc123/outputs/report.md").starts_with("# the file system approach\n"));
+    // "Compare all three": as a whole, and on one aspect.
     let names = done.lines().collect::<Vec<_>>().join("..");
-    let compared = said(&format!("cat compare/{names}"));
+    let compared = run(&format!("cat compare/{names}"));
     for part in ["Research graph memory", "74%", "68.5%", "120 ms"] {
         assert!(compared.contains(part), "{part}: {compared}");
     }
-    let aspect = said(&format!("cat 'compare@performance benchmarks/{names}'"));
+    let aspect = run(&format!("cat 'compare@performance benchmarks/{names}'"));
     assert!(aspect.contains("74%") && aspect.contains("68.5%") && aspect.len() <= compared.len() + 40, "{aspect}");
-    // "What do they say of benchmarks?" Every one who does, by name.
-    let found = said("cat 'runs/memory/search@*.md/performance benchmarks'");
+    // "What do they say about benchmarks?" The answer names every worker with a match.
+    let found = run("cat 'runs/memory/search@*.md/performance benchmarks'");
     for worker in done.lines() {
         assert!(found.contains(&format!("\nworkers/{worker}/outputs/report.md, bytes ")), "{worker}: {found}");
     }
-    let found = said("cat 'runs/memory/search@*.md/benchmark with slow updates'");
-    assert!(found.find("68.5%").unwrap() < found.find("74%").unwrap(), "the best first: {found}");
+    let found = run("cat 'runs/memory/search@*.md/benchmark with slow updates'");
+    assert!(found.find("68.5%").unwrap() < found.find("74%").unwrap(), "the best passage is not first: {found}");
     // Focus on one of them, within a budget for each step.
-    let focus = said("cat 'workers/worker-def456/summary.600@slow updates'");
+    let focus = run("cat 'workers/worker-def456/summary.600@slow updates'");
     assert!(focus.contains("updates are slow") && focus.contains("Research graph memory"), "{focus}");
-    assert!(said("cat 'search.500/latency of a query'").len() <= 500);
+    assert!(run("cat 'search.500/latency of a query'").len() <= 500);
 }

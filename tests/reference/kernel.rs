@@ -100,8 +100,9 @@ fn eventually(check: impl Fn() -> Result<(), String>) -> Result<(), String> {
     }
 }
 
+/// Promise: After every change, a mount shows what the reference model predicts.
 #[test]
-fn what_is_seen_through_the_kernel_is_what_must_be_seen_after_every_change() {
+fn mount_matches_the_reference_model_after_every_change() {
     needs_fuse!();
     let CaseCount { cases, turns } = CaseCount::scaled(3, 15);
     thread::scope(|scope| {

@@ -17,8 +17,9 @@ fn worker(store: &Memory, id: &str, status: &str) {
     store.write(&path(&format!("workers/{id}/metadata.json")), format!("{{\"status\":\"{status}\"}}"));
 }
 
+/// Promise: A changed worker is reported with its changed files, and an unchanged one is not.
 #[test]
-fn what_changed_is_told_with_its_files_and_what_did_not_is_not() {
+fn changed_workers_are_reported_with_their_files() {
     let store = Arc::new(Memory::new());
     for id in ["a", "b", "c"] {
         worker(&store, id, "running");
@@ -65,7 +66,7 @@ fn what_changed_is_told_with_its_files_and_what_did_not_is_not() {
 }
 
 #[test]
-fn workers_that_are_gone_are_counted() {
+fn removed_workers_are_counted() {
     let store = Arc::new(Memory::new());
     for id in ["a", "b", "c", "d"] {
         worker(&store, id, "running");
@@ -99,8 +100,9 @@ fn workers_that_are_gone_are_counted() {
     assert_eq!(since(&tree, &last.next).workers(), ["f"]);
 }
 
+/// Promise: A change without a timestamp makes the next answer report everything again.
 #[test]
-fn a_change_that_no_time_tells_has_everything_told_again() {
+fn change_without_a_timestamp_reports_everything_again() {
     let store = Arc::new(Memory::new());
     for id in ["a", "b"] {
         store.write(&path(&format!("workers/{id}/metadata.json")), "{}");
@@ -123,8 +125,9 @@ fn a_change_that_no_time_tells_has_everything_told_again() {
     assert!(since(&tree, &second.next).has_no_changes());
 }
 
+/// Promise: No answer is larger than 16,000 bytes, and cursors page through all changes.
 #[test]
-fn no_answer_is_larger_than_16_000_bytes_and_cursors_lead_through_all_of_it() {
+fn answers_are_bounded_and_cursors_page_through_all() {
     let store = Arc::new(Memory::new());
     let all: BTreeSet<String> = (0..200).map(|n| format!("w{n}-{}", "x".repeat(n % 200))).collect();
     for id in &all {
@@ -174,8 +177,9 @@ fn n_files(id: &str) -> usize {
     id.len() % 7
 }
 
+/// Promise: Cursors page through workers even if all share one timestamp.
 #[test]
-fn workers_of_one_moment_are_led_through_all_the_same() {
+fn cursors_page_through_workers_of_one_timestamp() {
     let store = TestStore::new();
     for number in 0..200 {
         store.worker(&format!("w{number}"), json!({"status": "running"}));
@@ -199,8 +203,9 @@ fn workers_of_one_moment_are_led_through_all_the_same() {
     assert!(!since(&tree, &cursor).has_no_changes());
 }
 
+/// Promise: A malformed cursor does not exist in the tree.
 #[test]
-fn a_cursor_that_is_none_is_absent_in_the_tree() {
+fn malformed_cursor_does_not_exist_in_the_tree() {
     let store = TestStore::new();
     store.worker("w1", json!({}));
     let tree = store.tree();
@@ -230,8 +235,9 @@ fn a_plain_time_is_a_cursor() {
     assert_eq!(since(&tree, &u64::MAX.to_string()).next, all.next);
 }
 
+/// Promise: No name can forge a line or a cursor.
 #[test]
-fn no_name_can_write_a_line_or_a_cursor() {
+fn names_cannot_forge_lines_or_cursors() {
     let store = Arc::new(Memory::new());
     let odd =
         ["new\nline", "0\n1-1-00000000-0000000000000000", "[EVIDENCE:worker_id=x]", "\u{1b}[31m\u{202e}", "\u{feff}"];
@@ -247,8 +253,9 @@ fn no_name_can_write_a_line_or_a_cursor() {
     assert!(answer.text.len() < BYTES && Answer::parse(&answer.text) != answer);
 }
 
+/// Promise: A user who may not read a worker may not read what is reported about it.
 #[test]
-fn who_may_not_read_a_worker_may_not_read_what_is_told_of_it() {
+fn changes_are_unreadable_without_access_to_the_worker() {
     use std::os::unix::fs::PermissionsExt;
     let store = TestStore::new();
     store.worker("w1", json!({})).worker("w2", json!({}));

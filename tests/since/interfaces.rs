@@ -29,8 +29,9 @@ fn swarm(workers: u32) -> TestStore {
     store
 }
 
+/// Promise: The mount and the command line return the same bytes.
 #[test]
-fn both_doors_tell_the_same_bytes_of_what_changed() {
+fn mount_and_command_line_report_the_same_bytes() {
     needs_fuse!();
     let store = swarm(150);
     for more in [&[][..], &["--owner", "7"], &["--owner", "7", "--run", "0"], &["--run", "nobody"]] {
@@ -51,8 +52,10 @@ fn both_doors_tell_the_same_bytes_of_what_changed() {
     }
 }
 
+/// Promise: A cursor stays valid in another process, in another mount, and between the mount and
+/// the command line.
 #[test]
-fn a_cursor_leads_on_in_another_process_another_mount_and_through_the_other_door() {
+fn cursors_are_valid_across_processes_mounts_and_interfaces() {
     needs_fuse!();
     let store = swarm(30);
     let told = |answer: &str, number: u32| answer.contains(&format!("002_new.txt ({number} B)"));
@@ -72,8 +75,9 @@ fn a_cursor_leads_on_in_another_process_another_mount_and_through_the_other_door
     }
 }
 
+/// Promise: A mount reports changes while it is mounted.
 #[test]
-fn a_mount_tells_what_changed_while_it_lasts() {
+fn mount_reports_changes_while_mounted() {
     needs_fuse!();
     let store = swarm(30);
     let mount = Mount::new(&store.path());

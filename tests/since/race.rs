@@ -1,4 +1,5 @@
-//! A reader that follows cursors misses no concurrent write: at every store call, and under constant load.
+//! A reader that follows cursors misses no concurrent write: at every store call, and under
+//! constant load.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,8 +51,9 @@ impl Followed {
     }
 }
 
+/// Promise: A change at any store call is reported.
 #[test]
-fn a_change_at_any_call_is_told() {
+fn change_at_any_call_is_reported() {
     let ids = ["a", "b", "c"];
     // Workers that change at one moment, in the order of the workers and in reverse.
     let orders: [&[&str]; 3] = [&["a", "c"], &["c", "a"], &["b"]];
@@ -114,7 +116,8 @@ fn follow_writers(fresh: Duration) {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut rng = fastrand::Rng::with_seed(round as u64);
-                // Rounds end at a random write for each worker, so that no later write hides a lost one.
+                // Rounds end at a random write for each worker, so that no later write hides a lost
+                // one.
                 for number in 0..rng.usize(1..40) {
                     if rng.u8(..10) == 0 {
                         ids.push(format!("n{round}-{number}"));
@@ -138,8 +141,9 @@ fn follow_writers(fresh: Duration) {
     }
 }
 
+/// Promise: A reader that follows cursors receives every write at least once.
 #[test]
-fn every_write_is_told_to_who_follows_cursors_at_least_once() {
+fn followed_cursors_report_every_write_at_least_once() {
     follow_writers(Duration::ZERO);
 }
 
@@ -148,8 +152,9 @@ fn every_write_is_listed_even_if_other_files_are_cached() {
     follow_writers(Duration::from_secs(60));
 }
 
+/// Promise: A status is never older than the files it is reported with.
 #[test]
-fn a_status_is_never_older_than_the_files_it_is_told_with() {
+fn status_is_never_older_than_its_files() {
     let store = TestStore::new();
     store.worker("a", json!({})).worker("b", json!({}));
     // A finished worker stays cached for an hour.

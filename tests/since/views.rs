@@ -47,8 +47,9 @@ fn all_answers(tree: &Tree) -> Vec<Seen> {
     }
 }
 
+/// Promise: A `since` answer for one owner discloses nothing about another owner's workers.
 #[test]
-fn an_owners_answers_tell_nothing_of_anothers_workers() {
+fn since_answers_disclose_no_foreign_workers() {
     let filters = [Some("7")].into_iter().flat_map(|owner| {
         [None, Some("0"), Some("none")]
             .map(|run| Filter { owner: owner.map(str::to_owned), run: run.map(str::to_owned) })
@@ -80,8 +81,9 @@ fn an_owners_answers_tell_nothing_of_anothers_workers() {
     assert_ne!(all_answers(&all.tree()), whole);
 }
 
+/// Promise: A worker that changes owner is removed from one view and added to the other.
 #[test]
-fn a_worker_that_is_given_away_is_gone_for_one_and_there_for_the_other() {
+fn worker_that_changes_owner_is_removed_and_added() {
     let store = TestStore::new();
     store
         .worker("given", json!({"owner_id": 7}))

@@ -112,7 +112,7 @@ fn doctor_reports_limits_of_an_unprivileged_user() {
         finding(&report, "allow_other", "ok", &[]);
         assert_eq!(report["fuse"]["user_allow_other"], true);
     }
-    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "nothing is left there");
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "temporary files are left");
 }
 
 fn everybodys(sandbox: &MountSandbox, name: &str) -> PathBuf {
@@ -136,7 +136,7 @@ fn doctor_reports_forbidden_mounting_with_a_remedy() {
     let Some(report) = powerless.json(&[&path]) else { return };
     finding(&report, "mount", "problem", &["not permitted", "SYS_ADMIN"]);
     assert_eq!(report["fuse"]["mount"], false);
-    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "nothing is left there");
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "temporary files are left");
 }
 
 #[test]
@@ -192,9 +192,9 @@ fn trial_mount_ends_with_its_parent() {
         let mut command = swarmletfs(["__trial", what]);
         command.env("TMPDIR", sandbox.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
-        let mut said = Vec::new();
-        child.stdout.take().unwrap().read_to_end(&mut said).unwrap();
-        let point = PathBuf::from(String::from_utf8(said).unwrap().strip_prefix('+').unwrap());
+        let mut stdout = Vec::new();
+        child.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
+        let point = PathBuf::from(String::from_utf8(stdout).unwrap().strip_prefix('+').unwrap());
         assert!(inside(&point) && point.starts_with(sandbox.path()), "{point:?}");
         match fs::read(point.join(file)) {
             Ok(read) => assert!(read.starts_with(bytes)),

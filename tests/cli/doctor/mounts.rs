@@ -65,7 +65,7 @@ fn doctor_probes_hung_mounts_in_parallel() {
     let hung: Vec<_> = points.iter().map(|point| json!({"point": point, "state": "hung"})).collect();
     assert_eq!(report["mounts"], json!(hung), "{report:#}");
     assert_eq!(report["problems"], 3);
-    assert_eq!(report["stores"][0]["workers"]["total"], 1, "the rest is report all the same");
+    assert_eq!(report["stores"][0]["workers"]["total"], 1, "other findings are missing");
 }
 
 #[test]

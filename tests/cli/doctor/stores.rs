@@ -182,8 +182,9 @@ fn crowded(store: &TestStore) {
     store.write("workers/mine-too/metadata.json", json!({"owner_id": 9}).to_string());
 }
 
+/// Promise: With `--owner`, the output does not depend on other owners' workers.
 #[test]
-fn with_an_owner_all_that_is_anothers_might_as_well_not_be_there() {
+fn doctor_output_is_independent_of_foreign_workers() {
     let sandbox = MountSandbox::new();
     let (mixed, own) = (TestStore::new(), TestStore::new());
     for store in [&mixed, &own] {
@@ -233,8 +234,8 @@ fn doctor_reports_each_store_once() {
     finding(&report, "open", "problem", &[shown(&missing), "no such folder"]);
     finding(&report, "same_id", "note", &["w1~2"]);
     assert_eq!(report["view"]["workers"], 3);
-    let said = ["--store".as_ref(), one.as_os_str(), two.as_os_str()];
-    assert_eq!(IsolatedDoctor::new(&keep).json(&said).unwrap()["view"]["workers"], 3);
+    let options = ["--store".as_ref(), one.as_os_str(), two.as_os_str()];
+    assert_eq!(IsolatedDoctor::new(&keep).json(&options).unwrap()["view"]["workers"], 3);
 }
 
 #[test]
@@ -345,9 +346,11 @@ fn doctor_escapes_names() {
     run(swarmletfs(["doctor".as_ref(), "--owner".as_ref(), raw])).assert_failure(2, &["UTF-8"]);
 }
 
+/// Promise: Sessions that were not read yet are not reported as problems.
+///
 /// A mount finishes long sessions in the background, so an unread session is no problem.
 #[test]
-fn sessions_that_were_not_read_yet_are_no_problem() {
+fn unread_sessions_are_not_problems() {
     let (sandbox, keep) = (MountSandbox::new(), MountSandbox::new());
     let project = sandbox.folder("claude/projects/-home-dev");
     let line = json!({"type": "user", "uuid": "u", "sessionId": "s", "message": {"role": "user", "content": "go"}});
@@ -360,17 +363,18 @@ fn sessions_that_were_not_read_yet_are_no_problem() {
     assert!(problems.is_empty(), "{report:#}");
 }
 
+/// Promise: `doctor` counts content of transcripts that is not shown.
 #[test]
-fn what_transcripts_hold_that_is_not_shown_is_counted() {
+fn doctor_counts_hidden_content_of_transcripts() {
     let (sandbox, keep) = (MountSandbox::new(), MountSandbox::new());
     let project = sandbox.folder("claude/projects/-home-dev");
-    let said = |kind: &str, content: Value| {
+    let message = |kind: &str, content: Value| {
         json!({"type": kind, "uuid": "u", "sessionId": "s", "message": {"role": kind, "content": content}}).to_string()
     };
     let called =
-        said("assistant", json!([{"type": "tool_use", "id": "1", "name": "Bash", "input": {"command": "ls"}}]));
-    let stray = said("user", json!([{"type": "tool_result", "tool_use_id": "9", "content": "of nothing"}]));
-    let lines = [said("user", json!("list it")), called, stray, "{torn".into(), json!({"type": "new"}).to_string()];
+        message("assistant", json!([{"type": "tool_use", "id": "1", "name": "Bash", "input": {"command": "ls"}}]));
+    let stray = message("user", json!([{"type": "tool_result", "tool_use_id": "9", "content": "of nothing"}]));
+    let lines = [message("user", json!("list it")), called, stray, "{torn".into(), json!({"type": "new"}).to_string()];
     fs::write(project.join("s.jsonl"), lines.join("\n") + "\n").unwrap();
     fs::write(project.join("junk.jsonl"), "no JSON at all\n").unwrap();
     let path = sandbox.path().join("claude");

@@ -19,7 +19,7 @@ fn compare(store: &TestStore, words: &[&str]) -> CommandBytes {
 }
 
 #[test]
-fn what_compare_prints_is_what_the_tree_answers() {
+fn compare_prints_the_answer_of_the_tree() {
     let store = store();
     let tree = store.tree();
     for (words, path) in [
@@ -38,8 +38,9 @@ fn what_compare_prints_is_what_the_tree_answers() {
     }
 }
 
+/// Promise: The exit codes of `compare` are those of diff.
 #[test]
-fn the_exit_code_of_compare_is_that_of_diff() {
+fn compare_exits_like_diff() {
     let store = store();
     assert_eq!(compare(&store, &["a", "c"]).code, Some(0));
     assert_eq!(compare(&store, &["a", "b"]).code, Some(1));
@@ -52,8 +53,9 @@ fn the_exit_code_of_compare_is_that_of_diff() {
     assert_eq!(small.err, "swarmletfs: the budget is too small for an answer\n");
 }
 
+/// Promise: A comparison in JSON has every file and every count.
 #[test]
-fn a_comparison_as_json_has_every_file_and_every_count() {
+fn compare_json_has_every_file_and_count() {
     let store = store();
     store.call("b", 1, "sh", "Error: x\n");
     let all = compare(&store, &["--json", "a", "b"]).json();

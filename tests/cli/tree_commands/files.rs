@@ -17,7 +17,7 @@ fn shell(store: &TestStore, line: &str) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn bytes_are_printed_as_they_are() {
+fn bytes_are_printed_unchanged() {
     let store = two_owners();
     let odd: Vec<u8> = (0..=255).chain(*b"\r\n\x1b[31m").chain(0..=255).collect();
     store.write("workers/w1/odd", &odd);
@@ -32,8 +32,9 @@ fn bytes_are_printed_as_they_are() {
     assert_eq!(size, "size      3000017");
 }
 
+/// Promise: A file of any size is printed without being held in memory.
 #[test]
-fn a_file_of_any_size_is_printed_without_being_held() {
+fn file_of_any_size_is_printed_in_constant_memory() {
     let store = two_owners();
     File::create(store.at("workers/w1/huge")).unwrap().set_len(256 << 20).unwrap();
     // Less address space than the length of the file.
@@ -42,8 +43,9 @@ fn a_file_of_any_size_is_printed_without_being_held() {
     assert_eq!(out.lines().map(str::trim).collect::<Vec<_>>(), ["268435456", "0"], "{err}");
 }
 
+/// Promise: If the reader closes the pipe, the command ends quietly.
 #[test]
-fn a_reader_that_has_had_enough_ends_the_command_quietly() {
+fn closed_pipe_ends_the_command_quietly() {
     let store = two_owners();
     // More than a pipe and the output buffer hold.
     for number in 0..1_000 {
@@ -61,12 +63,13 @@ fn a_reader_that_has_had_enough_ends_the_command_quietly() {
         let line = format!("\"$0\" {words} --store \"$1\" | head -c 1 | wc -c; echo ${{PIPESTATUS[0]}}");
         let (_, out, err) = shell(&store, &line);
         assert_eq!(out.lines().map(str::trim).collect::<Vec<_>>(), ["1", "1"], "{words}: {err}");
-        assert_eq!(err.lines().count(), 1, "only which store it is is said: {err}");
+        assert_eq!(err.lines().count(), 1, "stderr has more than the line about the store: {err}");
     }
 }
 
+/// Promise: A stdout that cannot be written is reported.
 #[test]
-fn a_stdout_that_cannot_be_written_is_said() {
+fn unwritable_stdout_is_reported() {
     let store = two_owners();
     for words in [&["cat", "workers/w1/result.txt"][..], &["ls"], &["ls", "--json"], &["stat"], &["tree", "--json"]] {
         let full = File::options().write(true).open("/dev/full").unwrap();

@@ -23,7 +23,7 @@ fn grep(store: &TestStore, words: &[&str]) -> CommandBytes {
 }
 
 #[test]
-fn what_grep_prints_is_what_the_tree_answers() {
+fn grep_prints_the_answer_of_the_tree() {
     let store = store();
     let tree = store.tree();
     for (words, path) in [
@@ -51,8 +51,9 @@ fn what_grep_prints_is_what_the_tree_answers() {
     assert_eq!(several.assert_success().text(), each.concat());
 }
 
+/// Promise: `grep` accepts one file or directory of a worker.
 #[test]
-fn a_file_or_a_folder_of_a_workers_own_is_searched_alone() {
+fn grep_accepts_one_file_or_directory() {
     let store = store();
     let lines = |path: &str| {
         grep(&store, &["needle", path]).assert_success().text().lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
@@ -62,8 +63,9 @@ fn a_file_or_a_folder_of_a_workers_own_is_searched_alone() {
     assert_eq!(grep(&store, &["needle", "workers/a/tool_calls/001_sh"]).code, Some(2));
 }
 
+/// Promise: The exit codes of `grep` are those of GNU grep.
 #[test]
-fn the_exit_code_of_grep_is_that_of_grep() {
+fn grep_exits_like_gnu_grep() {
     let store = store();
     assert_eq!(grep(&store, &["needle"]).code, Some(0));
     assert_eq!(grep(&store, &["nothing of it"]).code, Some(1));
@@ -82,8 +84,9 @@ fn the_exit_code_of_grep_is_that_of_grep() {
     }
 }
 
+/// Promise: A grep answer in JSON has every line and every count.
 #[test]
-fn an_answer_as_json_has_every_line_and_every_count() {
+fn grep_json_has_every_line_and_count() {
     let store = store();
     let all = grep(&store, &["--json", "-C", "1", "needle"]).assert_success().json();
     let answer = &all[0];

@@ -50,8 +50,9 @@ fn first_line(looked: &CommandBytes) -> &str {
     looked.lines().first().copied().unwrap_or_default()
 }
 
+/// Promise: A command without a timeout reads everything.
 #[test]
-fn a_command_reads_everything_unless_it_is_told_a_time() {
+fn command_without_a_timeout_reads_everything() {
     let store = large_store();
     for reader in READERS {
         let first = run(&store, reader, &[]);
@@ -64,8 +65,9 @@ fn a_command_reads_everything_unless_it_is_told_a_time() {
     assert!(first_line(&searched).contains(&format!("; searched 720 files of {WORKERS} workers, ")), "{searched:?}");
 }
 
+/// Promise: An incomplete answer is marked in its first line and by its exit code.
 #[test]
-fn an_incomplete_answer_says_so_in_its_first_line_and_by_its_exit_code() {
+fn incomplete_answer_is_marked_in_line_and_exit_code() {
     let store = large_store();
     for reader in READERS {
         let cut = run(&store, reader, &["--max-time", "0"]);
@@ -74,11 +76,11 @@ fn an_incomplete_answer_says_so_in_its_first_line_and_by_its_exit_code() {
     }
     for reader in &READERS[..5] {
         for (more, complete) in [(&["--json", "--max-time", "0"][..], false), (&["--json"], true)] {
-            let told = run(&store, *reader, more);
-            let answer = &told.json()[0];
-            assert_eq!(answer["complete"], json!(complete), "{reader:?}: {told:?}");
-            assert_eq!(answer["incomplete"].is_string(), !complete, "{reader:?}: {told:?}");
-            assert_eq!(told.code == Some(INCOMPLETE), !complete, "{reader:?}: {told:?}");
+            let done = run(&store, *reader, more);
+            let answer = &done.json()[0];
+            assert_eq!(answer["complete"], json!(complete), "{reader:?}: {done:?}");
+            assert_eq!(answer["incomplete"].is_string(), !complete, "{reader:?}: {done:?}");
+            assert_eq!(done.code == Some(INCOMPLETE), !complete, "{reader:?}: {done:?}");
         }
     }
     let index = run(&store, ("cat", &["index.json"]), &["--max-time", "0"]);
@@ -87,9 +89,11 @@ fn an_incomplete_answer_says_so_in_its_first_line_and_by_its_exit_code() {
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
 }
 
+/// Promise: The first answer counts the workers inside sessions.
+///
 /// The first answer about sessions includes the workers inside them.
 #[test]
-fn the_first_answer_counts_the_workers_inside_of_sessions() {
+fn first_answer_counts_workers_inside_sessions() {
     let store = TestStore::new();
     let mut session = Transcript::new("long");
     session.user("look around").progress("a1", "user", json!({"content": "search"})).says("CommandOutput.");
@@ -109,6 +113,6 @@ fn the_first_answer_counts_the_workers_inside_of_sessions() {
     assert_eq!(listed.err, "swarmletfs: 1 session not searched for workers; try a longer --max-time\n");
     // The session may be read meanwhile, so the exit code must match the text.
     let since = look(&store.path(), "since", ["--max-time", "0", "--no-cache", "0"]);
-    let told = first_line(&since).starts_with("incomplete: 1 session");
-    assert_eq!(since.code, Some(if told { INCOMPLETE } else { 0 }), "{since:?}");
+    let is_incomplete = first_line(&since).starts_with("incomplete: 1 session");
+    assert_eq!(since.code, Some(if is_incomplete { INCOMPLETE } else { 0 }), "{since:?}");
 }

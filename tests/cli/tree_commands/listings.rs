@@ -27,7 +27,7 @@ fn dated() -> TestStore {
 }
 
 #[test]
-fn listings_are_in_the_order_that_was_asked_for() {
+fn listings_have_the_requested_order() {
     let store = dated();
     for (options, order) in [
         ("-1", "a b c d"),
@@ -40,14 +40,16 @@ fn listings_are_in_the_order_that_was_asked_for() {
         ("-St", "a d c b"),
     ] {
         assert_eq!(ok_text(&store, "ls", [options, "workers/w1/files"]).lines().collect::<Vec<_>>().join(" "), order);
-        let told = look(&store.path(), "ls", ["--json", options, "workers/w1/files"]).assert_success().json();
-        let names: Vec<&str> = told.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+        let listing = look(&store.path(), "ls", ["--json", options, "workers/w1/files"]).assert_success().json();
+        let names: Vec<&str> =
+            listing.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
         assert_eq!(names.join(" "), order, "{options}");
     }
 }
 
+/// Promise: `ls` lists the same names as `ls` in a mount.
 #[test]
-fn what_is_listed_is_what_ls_lists_in_a_mount() {
+fn ls_lists_the_same_names_as_in_a_mount() {
     needs_fuse!();
     let store = two_owners();
     store.write("workers/w1/outputs/deep/er/file", "x");
@@ -90,20 +92,21 @@ fn long_listing_prints_all_attributes() {
     assert_eq!(ok_text(&store, "ls", ["-lh", "workers/w1/files"]), human);
     let root = ok_text(&store, "ls", ["-lF"]);
     assert!(root.contains("Z runs/\n") && root.contains("Z summary\n") && root.starts_with("-r"), "{root}");
-    let told = ok_text(&store, "stat", ["workers/w1/files/b", "runs/latest"]);
+    let printed = ok_text(&store, "stat", ["workers/w1/files/b", "runs/latest"]);
     let begins = format!(
         "path      workers/w1/files/b\nkind      file\nsize      1300\nmode      0440 -r--r-----\nuid       {uid}\ngid       {gid}\n\
          modified  2026-01-20T10:00:01.500000000Z\nchanged   2"
     );
-    assert!(told.starts_with(&begins) && told.ends_with("target    48\n"), "{told}");
+    assert!(printed.starts_with(&begins) && printed.ends_with("target    48\n"), "{printed}");
     assert!(
-        told.contains("\n\npath      runs/latest\nkind      link\nsize      2\nmode      0777 lrwxrwxrwx\n"),
-        "{told}"
+        printed.contains("\n\npath      runs/latest\nkind      link\nsize      2\nmode      0777 lrwxrwxrwx\n"),
+        "{printed}"
     );
 }
 
+/// Promise: JSON objects have the same fields in every command.
 #[test]
-fn objects_have_one_shape_everywhere() {
+fn json_objects_have_the_same_fields_everywhere() {
     let store = dated();
     let list = look(&store.path(), "ls", ["--json", "-d", "workers/w1/files/b", "runs/latest"]).assert_success().json();
     let stat = look(&store.path(), "stat", ["--json", "runs/latest", "workers/w1/files/b"]).assert_success().json();
@@ -131,8 +134,9 @@ fn objects_have_one_shape_everywhere() {
     assert_eq!(tree[0]["children"][1]["children"][1], stat[1]);
 }
 
+/// Promise: `tree` draws the tree and counts its entries.
 #[test]
-fn a_tree_is_drawn_and_counted() {
+fn tree_is_drawn_and_counted() {
     let store = dated();
     let drawn = "\
 runs
@@ -156,8 +160,9 @@ runs
     assert_eq!(ok_text(&store, "tree", ["summary", "runs/latest/workers"]).lines().last(), Some("0 folders, 2 files"));
 }
 
+/// Promise: A directory that cannot be read is reported in its place.
 #[test]
-fn a_folder_that_cannot_be_read_says_so_in_its_place() {
+fn unreadable_directory_is_reported_in_place() {
     if !is_root() {
         return;
     }

@@ -42,7 +42,7 @@ fn hostile_store() -> (TestStore, [Vec<u8>; 2]) {
 }
 
 #[test]
-fn names_are_raw_in_a_pipe_and_safe_on_a_terminal() {
+fn names_are_raw_in_a_pipe_and_escaped_on_a_terminal() {
     let (store, names) = hostile_store();
     let holds = |words: &[&str], name: &[u8]| {
         let out = look(&store.path(), words[0], &words[1..]).assert_success().out.clone();
@@ -75,18 +75,19 @@ fn names_are_raw_in_a_pipe_and_safe_on_a_terminal() {
     assert_eq!(escaped, "done by the first\n");
 }
 
+/// Promise: A name of any bytes is read and printed exactly.
 #[test]
-fn a_name_of_any_bytes_is_read_and_told_exactly() {
+fn names_of_any_bytes_are_exact() {
     let (store, names) = hostile_store();
     for name in &names {
         let path = [b"workers/w1/", name.as_slice()].concat();
         assert_eq!(look(&store.path(), "cat", [OsStr::from_bytes(&path)]).assert_success().out, b"odd");
-        let told =
+        let listing =
             look(&store.path(), "stat", [OsStr::new("--json"), OsStr::from_bytes(&path)]).assert_success().json();
         let hex: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
         let is_text = std::str::from_utf8(name).is_ok();
-        assert_eq!(told[0]["name"], String::from_utf8_lossy(name).as_ref());
-        assert_eq!(told[0]["name_bytes"], if is_text { Value::Null } else { Value::from(hex) });
+        assert_eq!(listing[0]["name"], String::from_utf8_lossy(name).as_ref());
+        assert_eq!(listing[0]["name_bytes"], if is_text { Value::Null } else { Value::from(hex) });
         // A name cannot forge an error message either.
         let absent = [path.as_slice(), b"/absent"].concat();
         let done = look(&store.path(), "cat", [OsStr::from_bytes(&absent)]);

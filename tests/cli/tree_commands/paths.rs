@@ -8,7 +8,7 @@ use crate::needs_fuse;
 use crate::support::Mount;
 
 #[test]
-fn paths_are_resolved_as_in_a_mount() {
+fn paths_resolve_as_in_a_mount() {
     let store = two_owners();
     let first = ok_text(&store, "cat", ["workers/w1/result.txt"]);
     assert_eq!(first, "done by the first\n");
@@ -34,8 +34,9 @@ fn paths_are_resolved_as_in_a_mount() {
     );
 }
 
+/// Promise: A symlink at the end of a path is followed where the standard tools follow it.
 #[test]
-fn links_at_the_end_are_followed_where_the_common_tools_follow_them() {
+fn final_symlinks_are_followed_like_in_standard_tools() {
     let store = two_owners();
     let inside = "evidence.txt\nindex.json\nsummary\nworkers\n";
     assert_eq!(ok_text(&store, "ls", ["runs/latest"]), inside);
@@ -45,16 +46,17 @@ fn links_at_the_end_are_followed_where_the_common_tools_follow_them() {
     let long = ok_text(&store, "ls", ["-l", "runs/latest"]);
     assert!(long.starts_with("lrwxrwxrwx ") && long.ends_with("Z runs/latest -> 49\n"), "{long}");
     assert_eq!(ok_text(&store, "ls", ["-l", "runs/latest/"]).lines().count(), 4);
-    let told = |words: &[&str]| look(&store.path(), "stat", words).assert_success().json()[0].clone();
-    assert_eq!(told(&["--json", "runs/latest"])["target"], "49");
+    let stat = |words: &[&str]| look(&store.path(), "stat", words).assert_success().json()[0].clone();
+    assert_eq!(stat(&["--json", "runs/latest"])["target"], "49");
     for words in [["--json", "runs/latest/"], ["--json", "runs/latest/."], ["--json", "runs/49"]] {
-        assert_eq!(told(&words), told(&["--json", "-L", "runs/latest"]), "{words:?}");
+        assert_eq!(stat(&words), stat(&["--json", "-L", "runs/latest"]), "{words:?}");
     }
-    assert_eq!(told(&["--json", "runs/48/workers/w1/result.txt"])["path"], "workers/w1/result.txt");
+    assert_eq!(stat(&["--json", "runs/48/workers/w1/result.txt"])["path"], "workers/w1/result.txt");
 }
 
+/// Promise: No path leads out of the tree.
 #[test]
-fn no_path_leads_out_of_the_tree() {
+fn paths_stay_in_the_tree() {
     let store = two_owners();
     fs::write(store.path().parent().unwrap().join("outside"), "outside").unwrap();
     let root = ok_text(&store, "ls", []);
@@ -70,8 +72,9 @@ fn no_path_leads_out_of_the_tree() {
     look(&store.path(), "cat", [many(41)]).failed(&[&format!("{}: too many levels of symbolic links", many(41))]);
 }
 
+/// Promise: A path with a slash after a file is refused.
 #[test]
-fn what_is_behind_a_slash_must_be_in_a_folder() {
+fn slash_after_a_file_is_refused() {
     let store = two_owners();
     for path in
         ["summary/", "summary/.", "summary/..", "summary/x", "workers/w1/result.txt/", "workers/w1/result.txt/x"]
@@ -90,8 +93,9 @@ fn what_is_behind_a_slash_must_be_in_a_folder() {
     look(&store.path(), "stat", [&long]).failed(&[&format!("{long}: the name is too long")]);
 }
 
+/// Promise: A path that fails costs one line, and the others are printed.
 #[test]
-fn a_path_that_fails_is_one_line_and_the_others_are_printed() {
+fn failing_path_costs_one_line() {
     let store = two_owners();
     let absent = "workers/absent: no such file or folder in this view";
     let done = look(&store.path(), "cat", ["workers/w1/result.txt", "workers/absent", "workers/w2/result.txt"]);
@@ -108,12 +112,13 @@ fn a_path_that_fails_is_one_line_and_the_others_are_printed() {
     assert_eq!(look(&store.path(), "ls", ["--json", "absent"]).json(), serde_json::json!([]));
 }
 
+/// Promise: A path that is absent and one of another owner get the same answer.
 #[test]
-fn what_is_absent_and_what_is_anothers_are_one_answer_without_a_mount() {
+fn absent_and_foreign_paths_get_the_same_answer() {
     let store = two_owners();
     let store = store.path();
     for command in ["ls", "cat", "stat", "tree"] {
-        let said = |id: &str| {
+        let message = |id: &str| {
             let on_disk = store.join("workers").join(id);
             let paths =
                 [format!("workers/{id}/result.txt"), format!("runs/49/workers/{id}"), format!("/mnt/workers/{id}")];
@@ -122,7 +127,7 @@ fn what_is_absent_and_what_is_anothers_are_one_answer_without_a_mount() {
             assert_eq!(done.code, Some(1));
             (done.text().replace(id, "ID"), done.err.replace(id, "ID"))
         };
-        assert_eq!(said("w2"), said("w9"), "{command}");
+        assert_eq!(message("w2"), message("w9"), "{command}");
     }
     assert!(!look(&store, "ls", ["--owner", "7", "-R"]).assert_success().text().contains("w2"));
     assert_eq!(look(&store, "ls", ["--run", "49", "workers"]).assert_success().lines(), ["index.json", "w2"]);
@@ -130,8 +135,9 @@ fn what_is_absent_and_what_is_anothers_are_one_answer_without_a_mount() {
     assert!(look(&store, "ls", ["--owner", "8", "-R"]).assert_success().text().contains("w2"));
 }
 
+/// Promise: A path of the disk gets a hint with the path in the tree.
 #[test]
-fn a_path_of_the_disk_is_answered_with_that_of_the_tree() {
+fn path_of_the_disk_gets_a_hint() {
     let store = two_owners();
     let at = |path: &str| store.at(path).to_str().unwrap().to_owned();
     let says = |typed: &str, meant: &str| {

@@ -20,7 +20,7 @@ fn search(store: &TestStore, words: &[&str]) -> CommandBytes {
 }
 
 #[test]
-fn what_search_prints_is_what_the_tree_answers() {
+fn search_prints_the_answer_of_the_tree() {
     let store = store();
     let tree = store.tree();
     for (words, path) in [
@@ -46,8 +46,9 @@ fn what_search_prints_is_what_the_tree_answers() {
     );
 }
 
+/// Promise: The exit codes of `search` are those of GNU grep.
 #[test]
-fn exit_codes_are_those_of_grep() {
+fn search_exits_like_gnu_grep() {
     let store = store();
     assert_eq!(search(&store, &["disk"]).code, Some(0));
     assert_eq!(search(&store, &["unheard"]).code, Some(1));
@@ -58,8 +59,9 @@ fn exit_codes_are_those_of_grep() {
     assert_eq!(search(&store, &["disk", "by/status"]).code, Some(2));
 }
 
+/// Promise: A search answer in JSON has the content of the text.
 #[test]
-fn json_tells_what_the_text_tells() {
+fn search_json_has_the_content_of_the_text() {
     let store = store();
     let all = search(&store, &["--json", "connection refused"]);
     let object = &all.assert_success().json()[0];
@@ -74,8 +76,9 @@ fn json_tells_what_the_text_tells() {
     assert!(search(&store, &["--json", "--", "-x"]).json()[0]["error"].as_str().unwrap().contains("no word"));
 }
 
+/// Promise: The search index is written to the cache directory and never to the store.
 #[test]
-fn the_index_is_kept_where_it_is_wanted_and_never_in_the_store() {
+fn search_index_is_written_to_the_cache_only() {
     let (store, folder) = (store(), tempfile::tempdir().unwrap());
     store.rest();
     let index = folder.path().join("deep/index");

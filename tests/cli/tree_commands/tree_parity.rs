@@ -50,8 +50,8 @@ impl StoreCase {
         let listed = look(&self.store.path(), "ls", ["-R", "--json"].into_iter().chain(view));
         let listed = listed.assert_success().json();
         let all = listed.as_array().unwrap();
-        let by_path: BTreeMap<Vec<u8>, ListedEntry> = all.iter().map(told).collect();
-        assert_eq!(by_path.len(), all.len(), "none is listed twice");
+        let by_path: BTreeMap<Vec<u8>, ListedEntry> = all.iter().map(parse_entry).collect();
+        assert_eq!(by_path.len(), all.len(), "an entry is listed twice");
         by_path
     }
 
@@ -71,7 +71,7 @@ fn bytes(object: &Value, field: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn told(object: &Value) -> (Vec<u8>, ListedEntry) {
+fn parse_entry(object: &Value) -> (Vec<u8>, ListedEntry) {
     let number = |field: &str| u32::try_from(object[field].as_u64().unwrap()).unwrap();
     let kind = object["kind"].as_str().unwrap().to_owned();
     let mode = u32::from_str_radix(object["mode"].as_str().unwrap(), 8).unwrap();
@@ -89,18 +89,18 @@ fn nanos((secs, nanos): (i64, u32)) -> i128 {
 /// Compares the listing with the tree in this process.
 fn as_seen(seed: u64, listed: &BTreeMap<Vec<u8>, ListedEntry>, seen: &BTreeMap<Vec<u8>, Seen>) {
     assert_eq!(listed.keys().collect::<Vec<_>>(), seen.keys().collect::<Vec<_>>(), "store {seed}");
-    for (path, told) in listed {
+    for (path, entry) in listed {
         let place = format!("store {seed}: {}", path.escape_ascii());
         match &seen[path] {
             Seen::File { attr: (mode, uid, gid), mtime, bytes } => {
                 let size = Some(bytes.len() as u64);
-                assert_eq!(*told, ("file".into(), *mode, *uid, *gid, nanos(*mtime), size, None), "{place}");
+                assert_eq!(*entry, ("file".into(), *mode, *uid, *gid, nanos(*mtime), size, None), "{place}");
             }
             Seen::Folder { attr: (mode, uid, gid), mtime } => {
-                assert_eq!(*told, ("folder".into(), *mode, *uid, *gid, nanos(*mtime), None, None), "{place}");
+                assert_eq!(*entry, ("folder".into(), *mode, *uid, *gid, nanos(*mtime), None, None), "{place}");
             }
             Seen::Link(target) => {
-                assert_eq!((told.0.as_str(), told.6.as_ref()), ("link", Some(target)), "{place}");
+                assert_eq!((entry.0.as_str(), entry.6.as_ref()), ("link", Some(target)), "{place}");
             }
         }
     }
@@ -112,10 +112,10 @@ fn as_mounted(seed: u64, ground: &StoreCase, listed: &BTreeMap<Vec<u8>, ListedEn
     let walked = walk(&mount.path());
     assert_eq!(listed.keys().collect::<Vec<_>>(), walked.keys().collect::<Vec<_>>(), "store {seed}");
     let mut read = Vec::new();
-    for (path, told) in listed {
+    for (path, entry) in listed {
         let meta = fs::symlink_metadata(mount.path().join(OsStr::from_bytes(path))).unwrap();
         let time = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
-        let (kind, size) = match &told.6 {
+        let (kind, size) = match &entry.6 {
             Some(target) => {
                 assert_eq!(target, &walked[path]);
                 ("link", Some(meta.len()))
@@ -126,8 +126,8 @@ fn as_mounted(seed: u64, ground: &StoreCase, listed: &BTreeMap<Vec<u8>, ListedEn
         if kind == "file" {
             read.extend_from_slice(&walked[path]);
         }
-        let mounted = (kind.into(), meta.mode() & 0o7777, meta.uid(), meta.gid(), time, size, told.6.clone());
-        assert_eq!(*told, mounted, "store {seed}: {}", path.escape_ascii());
+        let mounted = (kind.into(), meta.mode() & 0o7777, meta.uid(), meta.gid(), time, size, entry.6.clone());
+        assert_eq!(*entry, mounted, "store {seed}: {}", path.escape_ascii());
     }
     assert_eq!(read, printed, "store {seed}");
     let asked = |path: &str| (mount.read(path), ground.printed(&[path.as_bytes()]));
@@ -158,9 +158,9 @@ fn misses(seed: u64, ground: &StoreCase, tree: &Tree, ids: &[String]) {
         assert_eq!((done.code, done.text()), (Some(1), ""), "store {seed}: {id}");
         done.err.replace(id, "ID")
     };
-    let said = miss(id);
-    assert!(said.starts_with("swarmletfs: workers/ID: no such file or folder in this view\n"), "{said}");
-    assert_eq!(said, miss(&format!("{id}-never-there")), "store {seed}");
+    let message = miss(id);
+    assert!(message.starts_with("swarmletfs: workers/ID: no such file or folder in this view\n"), "{message}");
+    assert_eq!(message, miss(&format!("{id}-never-there")), "store {seed}");
 }
 
 fn compare(seed: u64) {
@@ -173,7 +173,7 @@ fn compare(seed: u64) {
         seen.iter().filter(|(_, seen)| matches!(seen, Seen::File { .. })).map(|(path, _)| &**path).collect();
     let mut printed = ground.printed(&files);
     let wanted: Vec<u8> = files.iter().flat_map(|path| seen[*path].bytes()).copied().collect();
-    assert!(printed == wanted, "store {seed}: what is printed is not what is seen");
+    assert!(printed == wanted, "store {seed}: the printed bytes differ from those of the tree");
     let answer = see(&tree, "grep.i.4k/error|a").unwrap();
     let typed = ground.look("grep", &[b"error|a"]);
     assert_ne!(typed.text(), answer.text(), "store {seed}: the control, another question");
@@ -189,7 +189,8 @@ fn compare(seed: u64) {
     assert!(printed != wanted);
 }
 
+/// Promise: The command line and a mount show the same names, bytes, attributes and errors.
 #[test]
-fn both_doors_show_the_same_names_bytes_attributes_and_errors() {
+fn command_line_and_mount_show_the_same_tree() {
     (0..scale(STORES) as u64).for_each(compare);
 }

@@ -134,8 +134,9 @@ fn cuts(bytes: &[u8]) -> Vec<usize> {
     (0..bytes.len()).filter(|at| at % step == 0 || near(*at)).collect()
 }
 
+/// Promise: A transcript cut at any byte shows a part of what the whole transcript shows.
 #[test]
-fn a_transcript_cut_at_any_byte_shows_a_part_of_what_the_whole_shows() {
+fn transcript_cut_at_any_byte_shows_a_part() {
     for transcript in [transcript_with_every_line_type(), transcript_with_oldest_subagents()] {
         let bytes = transcript.bytes();
         let (store, of_session) = (store(), place("s"));
@@ -264,8 +265,9 @@ fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
     }
 }
 
+/// Promise: A growing transcript shows the same as one that is parsed from the start.
 #[test]
-fn a_transcript_that_grows_shows_what_one_that_is_read_anew_shows() {
+fn growing_transcript_equals_one_parsed_from_the_start() {
     for (name, transcript) in
         [("rich", transcript_with_every_line_type()), ("oldest", transcript_with_oldest_subagents())]
     {
@@ -284,7 +286,7 @@ fn a_transcript_that_grows_shows_what_one_that_is_read_anew_shows() {
 }
 
 #[test]
-fn an_overlong_line_counts_once_however_it_is_written() {
+fn overlong_line_counts_once_in_every_encoding() {
     let huge = [b"{\"a\":\"".to_vec(), b"x".repeat(17 << 20), b"\"}\n".to_vec()].concat();
     let mut transcript = begun();
     transcript.says("before");

@@ -92,7 +92,8 @@ fn check(count: usize) {
     }
 }
 
+/// Promise: A worker's name is the same with an empty, a filled and no cache.
 #[test]
-fn a_workers_name_is_the_same_with_an_empty_a_filled_and_no_cache() {
+fn worker_name_is_independent_of_the_cache() {
     [10, 300, 2_000].into_iter().for_each(check);
 }

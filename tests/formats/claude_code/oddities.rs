@@ -45,8 +45,9 @@ fn a_session_is_described_by_its_lines() {
     );
 }
 
+/// Promise: A tool result is shown as its text, whatever its JSON shape.
 #[test]
-fn a_result_is_shown_as_its_text_whatever_its_shape() {
+fn result_is_shown_as_its_text() {
     let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJDRA=="}});
     for (fields, text) in [
         (json!({"content": "plain"}), "plain".to_owned()),
@@ -73,8 +74,9 @@ fn a_result_is_shown_as_its_text_whatever_its_shape() {
     }
 }
 
+/// Promise: The recorded result decides the outcome, and its text is only a hint.
 #[test]
-fn an_outcome_is_what_the_result_says_and_its_text_a_hint() {
+fn recorded_result_decides_the_outcome() {
     for (fields, outcome, code) in [
         (json!({"content": "x"}), "ok", json!(null)),
         (json!({"content": "x", "is_error": false}), "ok", json!(null)),
@@ -96,8 +98,9 @@ fn an_outcome_is_what_the_result_says_and_its_text_a_hint() {
     }
 }
 
+/// Promise: A call that was never run comes after those that failed.
 #[test]
-fn a_call_that_was_never_carried_out_stands_behind_those_that_failed() {
+fn call_that_never_ran_comes_after_failed_ones() {
     for said in [
         "<tool_use_error>Sibling tool call errored</tool_use_error>",
         "<tool_use_error>Cancelled: parallel tool call Bash(make) errored</tool_use_error>",
@@ -154,8 +157,9 @@ fn odd_fields_beside_a_result_are_ignored() {
     }
 }
 
+/// Promise: A call without a result is pending, and a result without a call is counted.
 #[test]
-fn a_call_without_a_result_is_pending_and_a_result_without_a_call_is_counted() {
+fn unmatched_calls_are_pending_and_unmatched_results_counted() {
     let mut transcript = begun();
     transcript.call("a", "Bash", json!({"command": "sleep"})).result("b", json!({"content": "of nothing"}));
     let seen = shown(&transcript);
@@ -178,8 +182,9 @@ fn a_call_without_a_result_is_pending_and_a_result_without_a_call_is_counted() {
     );
 }
 
+/// Promise: A call that is recorded twice is one call.
 #[test]
-fn a_call_that_is_told_twice_is_one_call() {
+fn call_recorded_twice_is_one_call() {
     let mut transcript = begun();
     transcript.bash("a", "first", "one").bash("b", "second", "two");
     let lines = transcript.bytes();
@@ -248,8 +253,9 @@ fn tokens_of_a_message_are_counted_once() {
     assert!(shown(&begun()).index("s")["tokens"].is_null());
 }
 
+/// Promise: Content of a transcript that is not shown is counted.
 #[test]
-fn what_a_transcript_holds_that_is_not_shown_is_counted() {
+fn hidden_content_of_a_transcript_is_counted() {
     let mut transcript = begun();
     transcript.line(json!({"type": "system", "subtype": "stop_hook_summary"}));
     transcript.line(json!({"type": "file-history-snapshot", "snapshot": {}}));
@@ -273,8 +279,9 @@ fn what_a_transcript_holds_that_is_not_shown_is_counted() {
     assert!(unknown.to_string().len() < 6_000);
 }
 
+/// Promise: A malformed line hides no other line.
 #[test]
-fn junk_among_the_lines_costs_no_other_line() {
+fn malformed_line_hides_no_other() {
     let mut whole = begun();
     whole.bash("a", "x", "out");
     let good = whole.bytes();

@@ -18,8 +18,9 @@ fn agent(session: &str, id: &str) -> Transcript {
     transcript
 }
 
+/// Promise: Every session and every subagent is a worker, in every layout of transcripts.
 #[test]
-fn every_session_and_every_subagent_is_a_worker_however_it_was_written_down() {
+fn every_session_and_subagent_is_a_worker() {
     let store = store();
     let mut session = begun();
     session.call("toolu_task", "Task", json!({"prompt": "look", "subagent_type": "Explore"}));
@@ -100,9 +101,11 @@ fn every_session_and_every_subagent_is_a_worker_however_it_was_written_down() {
     assert_eq!(seen.0[&b"runs/latest"[..]], crate::support::Seen::Link(b"s".to_vec()));
 }
 
+/// Promise: A subagent that is recorded twice is one worker.
+///
 /// Some versions record a subagent twice: in a file of its own, and as progress of its session.
 #[test]
-fn a_subagent_that_is_written_down_twice_is_one_worker() {
+fn subagent_recorded_twice_is_one_worker() {
     for own in ["s/subagents/agent-a1.jsonl", "s/subagents/workflows/w/agent-a1.jsonl", "agent-a1.jsonl"] {
         let store = store();
         let mut session = begun();
@@ -129,8 +132,9 @@ fn a_subagent_that_is_written_down_twice_is_one_worker() {
     }
 }
 
+/// Promise: Subagents with the same id in two sessions are two workers, each with its own parent.
 #[test]
-fn subagents_of_one_id_in_two_sessions_are_two_workers_each_with_its_own_parent() {
+fn same_subagent_id_in_two_sessions_is_two_workers() {
     let store = store();
     for session in ["s1", "s2"] {
         let mut transcript = Transcript::new(session);
@@ -146,8 +150,9 @@ fn subagents_of_one_id_in_two_sessions_are_two_workers_each_with_its_own_parent(
     assert!(seen.has("s2", "children/same~2") && !seen.has("s2", "children/same"));
 }
 
+/// Promise: A store of transcripts is the directory of Claude Code, its `projects`, or one project.
 #[test]
-fn a_store_is_the_programs_folder_its_projects_or_one_project() {
+fn transcript_store_is_a_root_its_projects_or_one_project() {
     let disk = TestStore::new();
     let mut session = begun();
     session.says("done");
@@ -211,8 +216,9 @@ fn see_disk(disk: &TestStore) -> Checked {
     Checked::of(&disk.tree())
 }
 
+/// Promise: A tool result in its own file is shown whole if that file is readable.
 #[test]
-fn a_result_in_a_file_of_its_own_is_shown_whole_where_that_can_be_read() {
+fn result_in_its_own_file_is_shown_whole() {
     let large = "a line of output\n".repeat(120_000);
     let (disk, _) = spilled("toolu_1");
     let file = disk.write("p/s/tool-results/toolu_1.txt", &large);
@@ -272,8 +278,9 @@ fn a_result_in_a_file_of_its_own_is_shown_whole_where_that_can_be_read() {
     }
 }
 
+/// Promise: No call id leads out of the directory of results.
 #[test]
-fn no_id_of_a_call_leads_out_of_the_folder_of_results() {
+fn call_ids_stay_in_the_results_directory() {
     let long = "x".repeat(1_500);
     let middle = "x".repeat(252);
     for id in [
@@ -309,8 +316,9 @@ fn no_id_of_a_call_leads_out_of_the_folder_of_results() {
     }
 }
 
+/// Promise: Symlinks among the transcripts are not followed, and are counted.
 #[test]
-fn links_among_the_transcripts_are_not_followed_and_are_counted() {
+fn symlinks_among_transcripts_are_counted_not_followed() {
     let disk = TestStore::new();
     let elsewhere = disk.path().parent().unwrap().join("elsewhere");
     fs::create_dir_all(elsewhere.join("subagents")).unwrap();
@@ -381,8 +389,9 @@ fn a_result_file_may_change() {
     assert!(Checked::of(&tree).text("s", "tool_calls/001_Bash.txt").starts_with("<persisted-output>"));
 }
 
+/// Promise: Unread parts of a session are reported only in views that include the session.
 #[test]
-fn what_is_not_read_yet_of_a_session_is_told_to_who_sees_it() {
+fn unread_session_is_reported_only_in_its_view() {
     let store = TestStore::new();
     let put = |session: &str| store.write(format!("{PROJECT}/{session}.jsonl"), begun().says("Done.").bytes());
     put("short");

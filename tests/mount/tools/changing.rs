@@ -169,11 +169,11 @@ impl Versions {
 
     /// Returns the hash of a command's output for a file, for each state.
     fn expected_outputs(&self, command: &str, gives: Gives, name: &str) -> Vec<Hash> {
-        let given = |state| match gives {
+        let expected = |state| match gives {
             TheBytes => hash(&fs::read(self.folder(state).join(name)).unwrap()),
             AsOnDisk => hash(&run(command, &self.folder(state), name).0.stdout),
         };
-        (0..STATES).map(given).collect()
+        (0..STATES).map(expected).collect()
     }
 
     /// Returns the hash of a copied tree if each file in it is of one version. If `whole`, no file
@@ -228,18 +228,18 @@ fn repeat(cases: &[Case<'_>], mount: &Mount, change: impl Fn(usize)) -> Vec<Stri
     let (reading, wrong) = (AtomicUsize::new(2), Mutex::new(Vec::new()));
     let (begun, patience) = (Instant::now(), PATIENCE * 2 * factor() as u32);
     let read = |cases: &[Case<'_>]| {
-        let mut met = vec![(0, BTreeSet::new()); cases.len()];
+        let mut progress = vec![(0, BTreeSet::new()); cases.len()];
         let is_done =
             |(times, versions): &(usize, BTreeSet<Hash>)| *times >= scale(TIMES) && versions.len() >= VERSIONS;
-        while !met.iter().all(is_done) && wrong.lock().unwrap().is_empty() {
-            for (case, met) in cases.iter().zip(&mut met).filter(|(_, met)| !is_done(met)) {
+        while !progress.iter().all(is_done) && wrong.lock().unwrap().is_empty() {
+            for (case, progress) in cases.iter().zip(&mut progress).filter(|(_, progress)| !is_done(progress)) {
                 match (case.once)() {
-                    Ok(version) => met.1.extend(version),
+                    Ok(version) => progress.1.extend(version),
                     Err(what) => wrong.lock().unwrap().push(format!("{}\n    {what}", case.name)),
                 }
-                met.0 += 1;
+                progress.0 += 1;
                 if begun.elapsed() > patience {
-                    let what = format!("only {} versions in {} runs", met.1.len(), met.0);
+                    let what = format!("only {} versions in {} runs", progress.1.len(), progress.0);
                     return wrong.lock().unwrap().push(format!("{}\n    {what}", case.name));
                 }
             }
@@ -265,8 +265,9 @@ fn repeat(cases: &[Case<'_>], mount: &Mount, change: impl Fn(usize)) -> Vec<Stri
     wrong.into_inner().unwrap()
 }
 
+/// Promise: A tool that reads a changing file reads one version.
 #[test]
-fn what_reads_a_file_that_changes_reads_one_version() {
+fn tools_read_one_version_of_a_changing_file() {
     needs_fuse!();
     let store = TestStore::new();
     let versions = Versions::of(&store);
@@ -296,8 +297,9 @@ fn what_reads_a_file_that_changes_reads_one_version() {
     }
 }
 
+/// Promise: A tool that copies a changing tree copies whole versions.
 #[test]
-fn what_copies_a_tree_that_changes_copies_whole_versions() {
+fn tools_copy_whole_versions_of_a_changing_tree() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("still", json!({})).call("still", 1, "sh", "nothing happens\n");

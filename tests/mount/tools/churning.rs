@@ -59,7 +59,7 @@ fn pass(store: &TestStore, n: usize) {
 }
 
 #[test]
-fn what_stays_is_met_once_while_others_come_and_go() {
+fn stable_entries_are_visited_once_during_changes() {
     needs_fuse!();
     let store = swarm();
     // More names than one read returns.
@@ -81,11 +81,11 @@ fn what_stays_is_met_once_while_others_come_and_go() {
         let out = shell(command, &mount.path()).output().unwrap();
         let text = String::from_utf8(out.stdout).unwrap();
         let path = |line: &str| line.strip_prefix("./").unwrap_or(line).trim_end_matches('/').to_owned();
-        let (passing, met): (Vec<String>, Vec<String>) =
+        let (passing, stable): (Vec<String>, Vec<String>) =
             text.lines().map(path).partition(|path| path.contains(PASSING));
-        let once = |path: &&String| met.iter().filter(|other| other == path).count() == 1;
+        let once = |path: &&String| stable.iter().filter(|other| other == path).count() == 1;
         let mut wrong: Vec<String> = files.iter().filter(|path| !once(path)).cloned().collect();
-        wrong.extend(met.iter().filter(|path| !all.contains(*path) && !matches!(path.as_str(), "" | ".")).cloned());
+        wrong.extend(stable.iter().filter(|path| !all.contains(*path) && !matches!(path.as_str(), "" | ".")).cloned());
         let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
         let known = |line: &&str| !line.contains(PASSING) && !SAYINGS.iter().any(|saying| line.contains(saying));
         wrong.extend(complaint.lines().filter(known).map(str::to_owned));
@@ -105,15 +105,17 @@ fn what_stays_is_met_once_while_others_come_and_go() {
         });
         let mut wrong = Vec::new();
         for (tool, command) in WALKS.iter().filter(|(tool, _)| is_here(tool)) {
-            let mut met = 0;
+            let mut disturbed = 0;
             for times in 1.. {
                 let (these, passing) = walk(command);
-                met += usize::from(passing);
+                disturbed += usize::from(passing);
                 let late = begun.elapsed() > PATIENCE * 2 * scale::factor() as u32;
                 if !these.is_empty() || late {
-                    wrong.push(format!("{tool}: {command}\n    {times} walks, {met} met others; {these:?}"));
+                    wrong.push(format!(
+                        "{tool}: {command}\n    {times} walks, {disturbed} of them visited a temporary file; {these:?}"
+                    ));
                 }
-                if times >= scale(TIMES) && met > 0 || !these.is_empty() || late {
+                if times >= scale(TIMES) && disturbed > 0 || !these.is_empty() || late {
                     break;
                 }
             }

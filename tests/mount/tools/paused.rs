@@ -106,7 +106,7 @@ fn output(version: &str) -> String {
 const FILE: &str = "evidence.3M.txt";
 
 #[test]
-fn what_a_tool_has_open_is_read_as_it_was() {
+fn tools_read_the_version_they_opened() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());
@@ -116,20 +116,20 @@ fn what_a_tool_has_open_is_read_as_it_was() {
     let disk = tempfile::tempdir().unwrap();
     fs::write(disk.path().join(FILE), &first).unwrap();
     let tools: Vec<&Row> = TOOLS.iter().filter(|(tool, ..)| is_here(tool)).collect();
-    let given = run_paused(&tools, &mount.at("workers/w"), FILE, || {
+    let from_mount = run_paused(&tools, &mount.at("workers/w"), FILE, || {
         let fresh = store.write("fresh", output("second"));
         fs::rename(fresh, store.at("workers/w/tool_calls/001_dump.txt")).unwrap();
         let second = eventually("the second version", || Some(mount.read(&path)).filter(|new| *new != first));
-        assert_eq!(second.len(), first.len(), "a change that no size tells of");
+        assert_eq!(second.len(), first.len(), "both versions must have the same size");
     });
     let on_disk = run_paused(&tools, disk.path(), FILE, || {});
     let mut wrong = Vec::new();
-    for (((tool, command, gives), given), on_disk) in tools.iter().zip(given).zip(on_disk) {
+    for (((tool, command, gives), mounted), on_disk) in tools.iter().zip(from_mount).zip(on_disk) {
         let right = if matches!(gives, TheBytes) { Ok(first.clone()) } else { on_disk };
-        match (given, right) {
-            (Ok(given), Ok(right)) if given == right => {}
-            (Ok(given), Ok(right)) => wrong.push(format!("{tool}: {command}\n    {}", difference(&given, &right))),
-            (given, right) => wrong.push(format!("{tool}: {command}\n    {:?} {:?}", given.err(), right.err())),
+        match (mounted, right) {
+            (Ok(mounted), Ok(right)) if mounted == right => {}
+            (Ok(mounted), Ok(right)) => wrong.push(format!("{tool}: {command}\n    {}", difference(&mounted, &right))),
+            (mounted, right) => wrong.push(format!("{tool}: {command}\n    {:?} {:?}", mounted.err(), right.err())),
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
@@ -138,15 +138,15 @@ fn what_a_tool_has_open_is_read_as_it_was() {
 /// Control: the tools really are in the middle of their file, so a file rewritten in place yields a
 /// mix.
 #[test]
-fn what_is_rewritten_in_its_place_is_read_as_a_mix() {
+fn file_rewritten_in_place_is_read_as_a_mix() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());
     let file = store.at("workers/w/tool_calls/001_dump.txt");
     let cat = &TOOLS[0];
-    let given = run_paused(&[cat], &mount.at("workers/w/tool_calls"), "001_dump.txt", || {
+    let from_mount = run_paused(&[cat], &mount.at("workers/w/tool_calls"), "001_dump.txt", || {
         fs::File::options().write(true).open(&file).unwrap().write_all(output("second").as_bytes()).unwrap();
     });
-    let text = String::from_utf8(given[0].clone().unwrap()).unwrap();
+    let text = String::from_utf8(from_mount[0].clone().unwrap()).unwrap();
     assert!(text.contains("first!") && text.contains("second"));
 }

@@ -313,50 +313,54 @@ fn check_on(rows: &[Row], files: impl Fn(usize) -> Vec<String>) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Promise: Tools that print text print what the mount holds.
 #[test]
-fn what_shows_text_shows_what_is_there() {
+fn text_tools_print_what_the_mount_holds() {
     needs_fuse!();
     check(TEXT);
 }
 
+/// Promise: Tools that copy a file copy every byte.
 #[test]
-fn what_copies_copies_every_byte() {
+fn copy_tools_copy_every_byte() {
     needs_fuse!();
     check(COPIES);
 }
 
+/// Promise: Tools that archive a file archive every byte.
 #[test]
-fn what_packs_packs_every_byte() {
+fn archive_tools_store_every_byte() {
     needs_fuse!();
     check(ARCHIVES);
 }
 
 #[test]
-fn what_compares_and_digests_finds_the_same_bytes() {
+fn comparing_and_hashing_tools_find_the_same_bytes() {
     needs_fuse!();
     check(COMPARED);
 }
 
+/// Promise: Tools that describe a file report its true size and type.
 #[test]
-fn what_describes_a_file_tells_its_true_size_and_kind() {
+fn describing_tools_report_true_size_and_type() {
     needs_fuse!();
     check(DESCRIBED);
 }
 
 #[test]
-fn what_a_shell_reads_is_what_is_there() {
+fn shells_read_the_true_content() {
     needs_fuse!();
     check(SHELLS);
 }
 
 #[test]
-fn what_a_program_reads_is_what_is_there() {
+fn programs_read_the_true_content() {
     needs_fuse!();
     check(PROGRAMS);
 }
 
 #[test]
-fn what_reads_json_reads_an_index() {
+fn json_tools_read_an_index() {
     needs_fuse!();
     let indexes = ["index.json", "runs/r1/index.json", "workers/gamma/index.json"];
     check_on(JSON, |_| indexes.map(str::to_owned).to_vec());

@@ -230,7 +230,7 @@ fn walk(folder: &Path, through_links: bool) -> BTreeMap<String, (Thing, u32, i12
             };
             let time = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
             let twice = all.insert(path.clone(), (thing, meta.permissions().mode(), time));
-            assert!(twice.is_none(), "{path} is met twice");
+            assert!(twice.is_none(), "{path} is visited twice");
         }
     }
     all
@@ -334,32 +334,35 @@ fn difference(tree: &Walked, copy: &Walked, exact: bool) -> Option<String> {
     Some(format!("the copy differs at {at}: {:?}, not {:?}", copy.get(at), tree.get(at)))
 }
 
+/// Promise: Tools that walk a tree visit every listed entry.
 #[test]
-fn what_walks_meets_what_is_listed() {
+fn walking_tools_visit_every_listed_entry() {
     needs_fuse!();
     check(WALKS);
 }
 
+/// Promise: Tools that search a tree search all of it.
 #[test]
-fn what_searches_a_tree_searches_all_of_it() {
+fn searching_tools_search_the_whole_tree() {
     needs_fuse!();
     check(SEARCHES);
 }
 
+/// Promise: Tools that copy a tree copy all of it.
 #[test]
-fn what_copies_a_tree_copies_all_of_it() {
+fn copying_tools_copy_the_whole_tree() {
     needs_fuse!();
     check(COPIES);
 }
 
 #[test]
-fn what_walks_in_a_program_meets_what_is_listed() {
+fn walking_libraries_visit_every_listed_entry() {
     needs_fuse!();
     check(PROGRAMS);
 }
 
 #[test]
-fn rules_that_a_worker_wrote_count_as_on_disk() {
+fn ignore_rules_of_a_worker_apply_as_on_disk() {
     needs_fuse!();
     let store = store();
     for (path, text) in [
@@ -381,8 +384,9 @@ fn rules_that_a_worker_wrote_count_as_on_disk() {
     eventually("the rule is gone", || (!ignored().is_empty()).then_some(()));
 }
 
+/// Promise: No ignore file or repository appears that no worker wrote.
 #[test]
-fn rules_and_repositories_that_nobody_wrote_are_not_there() {
+fn no_ignore_files_or_repositories_are_invented() {
     needs_fuse!();
     let store = store();
     let mount = Mount::new(&store.path());
