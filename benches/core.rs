@@ -23,7 +23,8 @@ mod swarm;
 use swarm::Swarm;
 
 /// Caches stay valid during a benchmark.
-const HOUR: Freshness = Freshness { unfinished: Duration::from_secs(3_600), finished: Duration::from_secs(3_600) };
+const HOUR: Freshness =
+    Freshness { unfinished: Duration::from_secs(3_600), finished: Duration::from_secs(3_600) };
 /// Caches are stale at once.
 const NOW: Freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
 
@@ -90,7 +91,9 @@ fn workers(c: &mut Criterion) {
         let cached = tree(view(store.path(), HOUR));
         group.bench_function(size("list"), |b| b.iter(|| list(&cached, &["workers"])));
         let uncached = tree(view(store.path(), NOW));
-        group.bench_function(size("list after a scan of every worker"), |b| b.iter(|| list(&uncached, &["workers"])));
+        group.bench_function(size("list after a scan of every worker"), |b| {
+            b.iter(|| list(&uncached, &["workers"]))
+        });
         let folder = walk(&cached, &["workers"]).pop().unwrap();
         let ids: Vec<String> = (0..count).map(|worker| format!("worker-{worker:05}")).collect();
         group.bench_function(size("lookup and getattr of each"), |b| {
@@ -123,9 +126,19 @@ fn first_and_again(c: &mut Criterion, label: &str, store: &Path, path: &[&str]) 
 fn generated(c: &mut Criterion) {
     let worker = "worker-00001";
     let many = generate_store(2, 20, 20 << 10);
-    first_and_again(c, "evidence.txt of 20 calls of 20 KB", many.path(), &["workers", worker, "evidence.txt"]);
+    first_and_again(
+        c,
+        "evidence.txt of 20 calls of 20 KB",
+        many.path(),
+        &["workers", worker, "evidence.txt"],
+    );
     let large = generate_store(2, 1, 66_000_000);
-    first_and_again(c, "evidence.txt of one call of 66 MB", large.path(), &["workers", worker, "evidence.txt"]);
+    first_and_again(
+        c,
+        "evidence.txt of one call of 66 MB",
+        large.path(),
+        &["workers", worker, "evidence.txt"],
+    );
     let swarm = generate_store(1_000, 16, 4 << 10);
     first_and_again(c, "index.json of 1000 workers", swarm.path(), &["index.json"]);
     first_and_again(c, "evidence.txt of 1000 workers", swarm.path(), &["evidence.txt"]);
@@ -137,10 +150,11 @@ fn session(mebibytes: usize) -> tempfile::TempDir {
     let store = tempfile::tempdir().unwrap();
     let project = store.path().join("projects/-home-dev");
     fs::create_dir_all(&project).unwrap();
-    let output = "src/main.rs:12:9: warning: unused variable: `x` \u{1b}[33mnote\u{1b}[0m \"quoted\"\n".repeat(60);
+    let output =
+        "src/main.rs:12:9: warning: unused variable: `x` \u{1b}[33mnote\u{1b}[0m \"quoted\"\n"
+            .repeat(60);
     let line = |at: usize, kind: &str, content: Value| {
-        let message =
-            json!({"role": kind, "id": format!("msg_{at}"), "content": content, "usage": {"output_tokens": 9}});
+        let message = json!({"role": kind, "id": format!("msg_{at}"), "content": content, "usage": {"output_tokens": 9}});
         let (uuid, time) = (format!("uuid-{at}"), "2026-02-01T03:32:31.846Z");
         let line = json!({"type": kind, "uuid": uuid, "sessionId": "s", "timestamp": time, "message": message});
         line.to_string() + "\n"
@@ -150,7 +164,8 @@ fn session(mebibytes: usize) -> tempfile::TempDir {
         if text.len() > mebibytes << 20 {
             break;
         }
-        let (id, input) = (format!("toolu_{at}"), json!({"command": "cargo build", "description": "Build it"}));
+        let (id, input) =
+            (format!("toolu_{at}"), json!({"command": "cargo build", "description": "Build it"}));
         let call = json!([{"type": "tool_use", "id": id, "name": "Bash", "input": input}]);
         text += &line(2 * at, "assistant", call);
         let failed = at.is_multiple_of(7);
@@ -170,7 +185,11 @@ fn transcripts(c: &mut Criterion) {
     group.bench_function("read", |b| b.iter(|| view(store.path(), HOUR)));
     let evidence: &[&str] = &["workers", "s", "evidence.txt"];
     group.bench_function("evidence.txt", |b| {
-        b.iter_batched(|| tree(view(store.path(), HOUR)), |tree| read(&tree, evidence), BatchSize::PerIteration);
+        b.iter_batched(
+            || tree(view(store.path(), HOUR)),
+            |tree| read(&tree, evidence),
+            BatchSize::PerIteration,
+        );
     });
     group.finish();
 }

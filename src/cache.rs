@@ -36,7 +36,8 @@ pub fn key(kind: &str, parts: &[&[u8]]) -> Key {
 fn reader() -> &'static [u8] {
     static READER: OnceLock<Vec<u8>> = OnceLock::new();
     READER.get_or_init(|| {
-        let mut groups: Vec<u32> = getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect();
+        let mut groups: Vec<u32> =
+            getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect();
         groups.sort_unstable();
         let ids = [geteuid().as_raw(), getegid().as_raw()].into_iter().chain(groups);
         ids.flat_map(u32::to_le_bytes).collect()
@@ -53,10 +54,18 @@ where
     V: Clone,
     W: Weighter<K, V> + Clone,
 {
-    match OptionsBuilder::new().shards(1).weight_capacity(weight).estimated_items_capacity(items).build() {
-        Ok(options) => {
-            Cache::with_options(options, weighter, DefaultHashBuilder::default(), DefaultLifecycle::default())
-        }
+    match OptionsBuilder::new()
+        .shards(1)
+        .weight_capacity(weight)
+        .estimated_items_capacity(items)
+        .build()
+    {
+        Ok(options) => Cache::with_options(
+            options,
+            weighter,
+            DefaultHashBuilder::default(),
+            DefaultLifecycle::default(),
+        ),
         // Building fails only without a capacity, and both are set.
         Err(_) => Cache::with_weighter(items, weight, weighter),
     }

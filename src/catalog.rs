@@ -160,10 +160,9 @@ impl Catalog {
         let _ = self.watcher.set(Watcher::new()?);
         let Some(watcher) = self.watcher.get() else { return Ok(0) };
         let snapshot = self.current.load();
-        let unfinished = snapshot
-            .entries
-            .iter()
-            .filter(|entry| entry.is_unfinished() && self.sources.get(entry.source).is_some_and(Source::can_watch));
+        let unfinished = snapshot.entries.iter().filter(|entry| {
+            entry.is_unfinished() && self.sources.get(entry.source).is_some_and(Source::can_watch)
+        });
         watcher.set_unwatched(unfinished.map(Arc::downgrade).collect());
         Ok(watcher.max_watches())
     }
@@ -221,7 +220,8 @@ impl Catalog {
     pub fn current(&self) -> Arc<Snapshot> {
         let snapshot = self.current.load_full();
         let fresh = self.freshness.unfinished;
-        let (is_checked, is_listed) = (snapshot.checked.is_fresh(fresh), snapshot.listed.is_fresh(fresh));
+        let (is_checked, is_listed) =
+            (snapshot.checked.is_fresh(fresh), snapshot.listed.is_fresh(fresh));
         let due_watcher = self.watcher.get().filter(|watcher| watcher.is_due());
         if is_checked && is_listed && due_watcher.is_none() {
             return snapshot;
@@ -248,7 +248,12 @@ impl Catalog {
 
     /// Reads `sessions` for the workers inside them, until `go_on` returns false. Calls `done`
     /// after each.
-    pub fn backfill(&self, sessions: &[WorkerLocation], go_on: &(dyn Fn() -> bool + Sync), done: &(dyn Fn() + Sync)) {
+    pub fn backfill(
+        &self,
+        sessions: &[WorkerLocation],
+        go_on: &(dyn Fn() -> bool + Sync),
+        done: &(dyn Fn() + Sync),
+    ) {
         parallel_map(sessions, |(number, path)| {
             if let Some(source) = self.sources.get(*number).filter(|_| go_on()) {
                 source.format.find_nested_workers(&*source.store, path, go_on);
@@ -277,7 +282,8 @@ impl Catalog {
             // The scan checks all dirty workers; later changes are reported again.
             drop(watcher.take_dirty());
         }
-        let snapshot = scan::scan(&self.sources, &previous, scope, self.freshness, watcher).snapshot;
+        let snapshot =
+            scan::scan(&self.sources, &previous, scope, self.freshness, watcher).snapshot;
         self.current.store(Arc::new(snapshot));
     }
 
@@ -298,24 +304,30 @@ impl Catalog {
     /// Checks workers. Returns true if the catalog no longer holds all of these entries.
     fn recheck_locked(&self, stale: &[&Entry], _lock: &MutexGuard<'_, ()>) -> bool {
         let previous = self.current.load_full();
-        let stale: HashSet<*const Entry> = stale.iter().map(|entry| std::ptr::from_ref(*entry)).collect();
+        let stale: HashSet<*const Entry> =
+            stale.iter().map(|entry| std::ptr::from_ref(*entry)).collect();
         let context = ScanContext::new(self.watcher.get());
         let (mut found, mut entries) = (0, Cow::Borrowed(&previous.entries));
         let mut changes: Option<Vec<EntryChange>> = Some(Vec::new());
         // In reverse, so that a removal does not shift the indexes of the remaining entries.
         let indexed = previous.entries.iter().enumerate().rev();
-        for (index, old) in indexed.filter(|(_, entry)| stale.contains(&Arc::as_ptr(entry))).take(stale.len()) {
+        for (index, old) in
+            indexed.filter(|(_, entry)| stale.contains(&Arc::as_ptr(entry))).take(stale.len())
+        {
             found += 1;
             let Some(source) = self.sources.get(old.source) else { continue };
-            let checked = match scan::check_folder(source, old.source, &old.root, Some(old), &context) {
-                Ok(Some(entry)) if Arc::ptr_eq(&entry, old) => continue,
-                Ok(entry) => entry,
-                Err(error) if error.is_not_found() => None,
-                // The error may be temporary, so the entry stays.
-                Err(_) => continue,
-            };
+            let checked =
+                match scan::check_folder(source, old.source, &old.root, Some(old), &context) {
+                    Ok(Some(entry)) if Arc::ptr_eq(&entry, old) => continue,
+                    Ok(entry) => entry,
+                    Err(error) if error.is_not_found() => None,
+                    // The error may be temporary, so the entry stays.
+                    Err(_) => continue,
+                };
             match (&mut changes, &checked) {
-                (Some(changes), Some(new)) => changes.push(EntryChange { old: old.clone(), new: new.clone() }),
+                (Some(changes), Some(new)) => {
+                    changes.push(EntryChange { old: old.clone(), new: new.clone() })
+                }
                 _ => changes = None,
             }
             entries.to_mut().splice(index..=index, checked);
@@ -337,13 +349,17 @@ impl Catalog {
     }
 
     fn is_settled(&self, entry: &Entry) -> bool {
-        self.sources.get(entry.source).is_some_and(|source| source.is_settled(entry, self.freshness))
+        self.sources
+            .get(entry.source)
+            .is_some_and(|source| source.is_settled(entry, self.freshness))
     }
 
     /// Returns true if a listing depends only on the folder; see
     /// [`Store::listing_depends_on_dir_only`].
     pub fn listing_depends_on_dir_only(&self, entry: &Entry) -> bool {
-        self.sources.get(entry.source).is_some_and(|source| source.store.listing_depends_on_dir_only())
+        self.sources
+            .get(entry.source)
+            .is_some_and(|source| source.store.listing_depends_on_dir_only())
     }
 
     /// Returns the maximum age of a listing of a worker's folder whose times are unchanged. If
@@ -367,7 +383,11 @@ impl Catalog {
     pub fn folder(&self, entry: &Entry) -> Result<Box<dyn Store>> {
         let source = self.sources.get(entry.source).ok_or(Error::NotFound)?;
         let folder = source.format.enter(&*source.store, &entry.root)?;
-        if folder.identity()? == entry.metadata.identity { Ok(folder) } else { Err(Error::NotFound) }
+        if folder.identity()? == entry.metadata.identity {
+            Ok(folder)
+        } else {
+            Err(Error::NotFound)
+        }
     }
 
     /// Enables [`Catalog::backing`] if the stores support it.

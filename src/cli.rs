@@ -338,9 +338,15 @@ pub fn main() -> ExitCode {
         Command::Cat(arguments) => tree_commands::cat::run(&arguments),
         Command::Stat(arguments) => tree_commands::stat::run(&arguments),
         Command::Tree(arguments) => tree_commands::tree::run(&arguments),
-        Command::Grep(arguments) => Ok(exit::report_as_trouble(tree_commands::grep::run(&arguments))),
-        Command::Search(arguments) => Ok(exit::report_as_trouble(tree_commands::search::run(&arguments))),
-        Command::Compare(arguments) => Ok(exit::report_as_trouble(tree_commands::compare::run(&arguments))),
+        Command::Grep(arguments) => {
+            Ok(exit::report_as_trouble(tree_commands::grep::run(&arguments)))
+        }
+        Command::Search(arguments) => {
+            Ok(exit::report_as_trouble(tree_commands::search::run(&arguments)))
+        }
+        Command::Compare(arguments) => {
+            Ok(exit::report_as_trouble(tree_commands::compare::run(&arguments)))
+        }
         Command::Expand(arguments) => expand::run(&arguments),
         #[cfg(feature = "mcp")]
         Command::Mcp(arguments) => mcp::run(&arguments),
@@ -372,6 +378,9 @@ mod tests {
     #[test]
     fn owner_and_all_owners_conflict() {
         let typed = ["swarmletfs", "mount", "--owner", "7", "--all-owners", "/mnt/swarm"];
-        assert_eq!(Cli::try_parse_from(typed).unwrap_err().kind(), clap::error::ErrorKind::ArgumentConflict);
+        assert_eq!(
+            Cli::try_parse_from(typed).unwrap_err().kind(),
+            clap::error::ErrorKind::ArgumentConflict
+        );
     }
 }

@@ -167,7 +167,14 @@ mod tests {
 
     #[test]
     fn path_errors_of_the_system_keep_their_errno() {
-        for errno in [Errno::NOENT, Errno::NOTDIR, Errno::ISDIR, Errno::NAMETOOLONG, Errno::STALE, Errno::MFILE] {
+        for errno in [
+            Errno::NOENT,
+            Errno::NOTDIR,
+            Errno::ISDIR,
+            Errno::NAMETOOLONG,
+            Errno::STALE,
+            Errno::MFILE,
+        ] {
             assert_eq!(Error::from(errno).errno(), errno);
         }
         assert!(!matches!(Error::from(Errno::STALE), Error::Io(_)), "a new lookup finds it");

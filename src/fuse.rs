@@ -22,10 +22,11 @@ use std::sync::{Arc, mpsc};
 use std::time::SystemTime;
 
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents, PollFlags,
-    PollNotifier, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType,
+    Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner,
+    OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
+    ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use tracing::{debug, info, warn};
 
@@ -56,7 +57,11 @@ struct FuseAdapter {
 
 impl FuseAdapter {
     /// Runs `work` at once if it is as cheap as a stat, otherwise in a pool. Contains panics.
-    fn run(&self, class: impl FnOnce(&Tree) -> RequestClass, work: impl FnOnce(&Tree) + Send + 'static) {
+    fn run(
+        &self,
+        class: impl FnOnce(&Tree) -> RequestClass,
+        work: impl FnOnce(&Tree) + Send + 'static,
+    ) {
         catch_panic(|| {
             let class = class(&self.tree);
             if class == RequestClass::Stat {
@@ -69,7 +74,11 @@ impl FuseAdapter {
                     backfill(tree, pool);
                 }
             });
-            if class == RequestClass::Search { self.search_threads.run(job) } else { self.pool.run(job) }
+            if class == RequestClass::Search {
+                self.search_threads.run(job)
+            } else {
+                self.pool.run(job)
+            }
         });
     }
 }
@@ -191,8 +200,12 @@ impl Filesystem for FuseAdapter {
         let class = |tree: &Tree| tree.classify_open(ino.0);
         let passthrough = self.passthrough.clone();
         self.run(class, move |tree| match tree.open(ino.0) {
-            Ok(opened) => match passthrough.open(ino.0, opened.passthrough_size, &reply, || tree.backing(opened.fh)) {
-                Some(backing) => reply.opened_passthrough(FileHandle(opened.fh), FopenFlags::empty(), &backing),
+            Ok(opened) => match passthrough
+                .open(ino.0, opened.passthrough_size, &reply, || tree.backing(opened.fh))
+            {
+                Some(backing) => {
+                    reply.opened_passthrough(FileHandle(opened.fh), FopenFlags::empty(), &backing)
+                }
                 None => reply.opened(FileHandle(opened.fh), keep_cache_flag(opened.keep_cache)),
             },
             Err(error) => reply.error(errno("open", &error)),
@@ -254,20 +267,33 @@ impl Filesystem for FuseAdapter {
         let class = |tree: &Tree| tree.classify_opendir(ino.0);
         self.run(class, move |tree| match tree.open_folder(ino.0) {
             Ok(opened) => {
-                let entries = if opened.keep_entries { FopenFlags::FOPEN_CACHE_DIR } else { FopenFlags::empty() };
+                let entries = if opened.keep_entries {
+                    FopenFlags::FOPEN_CACHE_DIR
+                } else {
+                    FopenFlags::empty()
+                };
                 reply.opened(FileHandle(opened.fh), entries | keep_cache_flag(opened.keep_cache));
             }
             Err(error) => reply.error(errno("opendir", &error)),
         });
     }
 
-    fn readdir(&self, _: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let class = |tree: &Tree| if offset == 0 { tree.classify(ino.0) } else { RequestClass::Stat };
+    fn readdir(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let class =
+            |tree: &Tree| if offset == 0 { tree.classify(ino.0) } else { RequestClass::Stat };
         self.run(class, move |tree| {
             // The offset holds the listing's version in the upper 32 bits and the position in the
             // lower.
             let (version, at) = ((offset >> 32) as u32, (offset & u64::from(u32::MAX)) as usize);
-            let position = if offset == 0 { DirPosition::Start } else { DirPosition::Version(version) };
+            let position =
+                if offset == 0 { DirPosition::Start } else { DirPosition::Version(version) };
             let entries = match tree.entries(ino.0, fh.0, position) {
                 Ok(entries) => entries,
                 Err(error) => return reply.error(errno("readdir", &error)),
@@ -276,10 +302,13 @@ impl Filesystem for FuseAdapter {
                 (INodeNo(ino.0), FileType::Directory, OsStr::new(".")),
                 (INodeNo(ino.0), FileType::Directory, OsStr::new("..")),
             ];
-            let listed =
-                entries.items.iter().map(|item| (INodeNo(item.ino), file_type(item.kind), item.name.as_os_str()));
+            let listed = entries
+                .items
+                .iter()
+                .map(|item| (INodeNo(item.ino), file_type(item.kind), item.name.as_os_str()));
             let places = (u64::from(entries.version) << 32) + 1..;
-            for (next, (number, kind, name)) in places.zip(dots.into_iter().chain(listed)).skip(at) {
+            for (next, (number, kind, name)) in places.zip(dots.into_iter().chain(listed)).skip(at)
+            {
                 if reply.add(number, next, kind, name) {
                     break;
                 }
@@ -392,7 +421,16 @@ impl Filesystem for FuseAdapter {
         reply.error(Errno::EROFS);
     }
 
-    fn rename(&self, _: &Request, _: INodeNo, _: &OsStr, _: INodeNo, _: &OsStr, _: RenameFlags, reply: ReplyEmpty) {
+    fn rename(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _: INodeNo,
+        _: &OsStr,
+        _: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::EROFS);
     }
 
@@ -415,7 +453,16 @@ impl Filesystem for FuseAdapter {
         reply.error(Errno::EROFS);
     }
 
-    fn setxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: &[u8], _: i32, _: u32, reply: ReplyEmpty) {
+    fn setxattr(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _: &[u8],
+        _: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::EROFS);
     }
 
@@ -423,11 +470,29 @@ impl Filesystem for FuseAdapter {
         reply.error(Errno::EROFS);
     }
 
-    fn create(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: i32, reply: ReplyCreate) {
+    fn create(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _: u32,
+        _: u32,
+        _: i32,
+        reply: ReplyCreate,
+    ) {
         reply.error(Errno::EROFS);
     }
 
-    fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: u64,
+        _: i32,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::EROFS);
     }
 

@@ -21,9 +21,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, ErrorCode, Implementation,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult,
+    ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
+    ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -69,12 +70,17 @@ where
 ///
 /// # Errors
 /// The runtime cannot be started, or the address cannot be listened on.
-pub fn serve_http(tree: ServedTree, config: HttpConfig, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
+pub fn serve_http(
+    tree: ServedTree,
+    config: HttpConfig,
+    ready: impl FnOnce(SocketAddr),
+) -> io::Result<()> {
     run(http::serve(McpServer::new(tree), config, ready))
 }
 
 fn run(served: impl Future<Output = io::Result<()>>) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()?;
+    let runtime =
+        Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()?;
     let ended = runtime.block_on(served);
     // Do not wait for threads: one may be blocked on a stdin that nobody closes.
     runtime.shutdown_background();
@@ -93,8 +99,14 @@ type Reopen = dyn Fn() -> Option<Tree> + Send + Sync;
 impl ServedTree {
     /// Serves `tree`, and the result of `reopen` once another directory has replaced a store.
     /// `reopen` reports its own errors; after `None` the old tree is still served.
-    pub fn new(tree: Tree, reopen: impl Fn() -> Option<Tree> + Send + Sync + 'static) -> ServedTree {
-        ServedTree { current: Mutex::new((Arc::new(tree), Instant::now())), reopen: Box::new(reopen) }
+    pub fn new(
+        tree: Tree,
+        reopen: impl Fn() -> Option<Tree> + Send + Sync + 'static,
+    ) -> ServedTree {
+        ServedTree {
+            current: Mutex::new((Arc::new(tree), Instant::now())),
+            reopen: Box::new(reopen),
+        }
     }
 
     /// Returns the current tree.
@@ -131,7 +143,10 @@ impl McpServer {
     ///
     /// # Errors
     /// An internal error, if `work` panics.
-    async fn work<T: Send + 'static>(&self, work: impl FnOnce(&Tree) -> T + Send + 'static) -> Result<T, ErrorData> {
+    async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Tree) -> T + Send + 'static,
+    ) -> Result<T, ErrorData> {
         let server = self.clone();
         let done = tokio::task::spawn_blocking(move || {
             let tree = server.tree.get();
@@ -142,8 +157,14 @@ impl McpServer {
             done
         });
         done.await.map_err(|failed| {
-            error!("a request failed: {}", if failed.is_panic() { "it panicked" } else { "it was canceled" });
-            ErrorData::internal_error("internal server error; other requests are not affected", None)
+            error!(
+                "a request failed: {}",
+                if failed.is_panic() { "it panicked" } else { "it was canceled" }
+            );
+            ErrorData::internal_error(
+                "internal server error; other requests are not affected",
+                None,
+            )
         })
     }
 }
@@ -161,7 +182,10 @@ impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
         ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION")))
+            .with_server_info(Implementation::new(
+                env!("CARGO_PKG_NAME"),
+                env!("CARGO_PKG_VERSION"),
+            ))
             .with_instructions(INSTRUCTIONS)
     }
 
@@ -170,7 +194,9 @@ impl ServerHandler for McpServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::all().iter().map(|tool| tool.definition.clone()).collect()))
+        Ok(ListToolsResult::with_all_items(
+            tools::all().iter().map(|tool| tool.definition.clone()).collect(),
+        ))
     }
 
     async fn call_tool(
@@ -178,7 +204,8 @@ impl ServerHandler for McpServer {
         request: CallToolRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = tools::all().iter().find(|tool| tool.definition.name == request.name) else {
+        let Some(tool) = tools::all().iter().find(|tool| tool.definition.name == request.name)
+        else {
             let names: Vec<&str> = tools::all().iter().map(|tool| &*tool.definition.name).collect();
             let text = format!("unknown tool {:?}; try one of: {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(text, None));

@@ -230,10 +230,9 @@ impl Worker {
 
     /// Returns true if this record, or the last good one that replaces it, comes from metadata.
     pub fn has_record(&self) -> bool {
-        !self
-            .flaws
-            .iter()
-            .any(|flaw| matches!(flaw, Flaw::NoMetadata | Flaw::BadMetadata { last_good_shown: false, .. }))
+        !self.flaws.iter().any(|flaw| {
+            matches!(flaw, Flaw::NoMetadata | Flaw::BadMetadata { last_good_shown: false, .. })
+        })
     }
 }
 
@@ -545,7 +544,8 @@ mod tests {
     #[test]
     fn only_a_later_call_of_the_same_tool_recovers_a_failure() {
         use Outcome::{Failed, Ok, Unknown};
-        let calls = [("a", Ok), ("a", Failed), ("b", Failed), ("a", Unknown), ("b", Ok), ("b", Failed)];
+        let calls =
+            [("a", Ok), ("a", Failed), ("b", Failed), ("a", Unknown), ("b", Ok), ("b", Failed)];
         let calls = calls.iter().map(|(tool, outcome)| call(tool, *outcome)).collect();
         let trace = Trace { calls, ..Trace::default() };
         let found: Vec<&str> = trace.unrecovered().map(|call| call.tool.as_str()).collect();

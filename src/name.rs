@@ -238,7 +238,11 @@ pub(crate) fn breaks_a_line(c: char) -> bool {
 pub fn to_file_name(text: &str, reserved: &[&str]) -> Name {
     let mut out = String::with_capacity(text.len());
     for (i, c) in text.chars().enumerate() {
-        if c == '/' || c == '%' || is_unprintable(c) || (i == 0 && (c == '.' || reserved.contains(&text))) {
+        if c == '/'
+            || c == '%'
+            || is_unprintable(c)
+            || (i == 0 && (c == '.' || reserved.contains(&text)))
+        {
             let mut buffer = [0; 4];
             for byte in c.encode_utf8(&mut buffer).bytes() {
                 out.push_str(&format!("%{byte:02X}"));
@@ -266,7 +270,8 @@ pub fn to_file_name(text: &str, reserved: &[&str]) -> Name {
 /// Returns the position of the `~` if `name` ends like a shortened name.
 fn hash_suffix(name: &str) -> Option<usize> {
     let (tilde, digits) = (name.rfind('~')?, name.rsplit('~').next()?);
-    let is_hash = digits.len() == HASH_DIGITS && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_hash = digits.len() == HASH_DIGITS
+        && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     is_hash.then_some(tilde)
 }
 
@@ -328,8 +333,14 @@ mod tests {
     #[test]
     fn names_and_paths_have_a_text_and_a_printable_form() {
         let (name, path) = (Name::new(b"b\n\xff").unwrap(), RelPath::parse(b"a/b\n\xff").unwrap());
-        assert_eq!((name.to_text(), path.to_text()), ("b\n\u{fffd}".into(), "a/b\n\u{fffd}".into()));
-        assert_eq!((name.display(), path.display()), (r"b\u{a}\xff".into(), r"a/b\u{a}\xff".into()));
+        assert_eq!(
+            (name.to_text(), path.to_text()),
+            ("b\n\u{fffd}".into(), "a/b\n\u{fffd}".into())
+        );
+        assert_eq!(
+            (name.display(), path.display()),
+            (r"b\u{a}\xff".into(), r"a/b\u{a}\xff".into())
+        );
         assert_eq!(format!("{name:?} {path:?}"), r"Name(b\u{a}\xff) RelPath(a/b\u{a}\xff)");
     }
 
@@ -342,8 +353,17 @@ mod tests {
     /// Promise: Two different names are never displayed alike.
     #[test]
     fn different_names_are_never_displayed_alike() {
-        let names =
-            ["a\u{200b}", "a", r"a\u{200b}", r"a\u{5c}u{200b}", r"a\\u{200b}", "a\u{e0041}", r"a\xff", r"a\n", r"a\"];
+        let names = [
+            "a\u{200b}",
+            "a",
+            r"a\u{200b}",
+            r"a\u{5c}u{200b}",
+            r"a\\u{200b}",
+            "a\u{e0041}",
+            r"a\xff",
+            r"a\n",
+            r"a\",
+        ];
         let mut seen = std::collections::HashSet::from([Name::new(b"a\xff").unwrap().display()]);
         for name in names {
             assert!(seen.insert(Name::new(name).unwrap().display()), "{name:?}: {seen:?}");
@@ -384,8 +404,10 @@ mod tests {
 
     /// Texts that resemble the parts of made names.
     fn texts() -> impl Strategy<Value = String> {
-        let long = (0..3_usize, 170..210_usize).prop_map(|(kind, length)| ["x", "é", "/"][kind].repeat(length));
-        let end = proptest::string::string_regex("[%/~.a-f0-9\u{202e}é]{0,4}(~[0-9a-f]{15,17})?").unwrap();
+        let long = (0..3_usize, 170..210_usize)
+            .prop_map(|(kind, length)| ["x", "é", "/"][kind].repeat(length));
+        let end = proptest::string::string_regex("[%/~.a-f0-9\u{202e}é]{0,4}(~[0-9a-f]{15,17})?")
+            .unwrap();
         let start = prop_oneof![Just(String::new()), Just("latest".to_owned()), long];
         (start, end).prop_map(|(start, end)| start + &end)
     }
@@ -430,6 +452,9 @@ mod tests {
         }
         let cut = to_file_name(&format!("{longest}y"), &[]);
         assert_eq!(cut.as_bytes().len(), MADE_NAME_MAX);
-        assert!(cut.to_text().starts_with(&format!("{}~", "x".repeat(MADE_NAME_MAX - 17))), "{cut:?}");
+        assert!(
+            cut.to_text().starts_with(&format!("{}~", "x".repeat(MADE_NAME_MAX - 17))),
+            "{cut:?}"
+        );
     }
 }

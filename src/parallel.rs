@@ -16,7 +16,11 @@ pub(crate) fn parallel_map<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R 
     parallel_map_after(SERIAL_TIME, items, map)
 }
 
-fn parallel_map_after<T: Sync, R: Send>(serial_time: Duration, items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
+fn parallel_map_after<T: Sync, R: Send>(
+    serial_time: Duration,
+    items: &[T],
+    map: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
     let mut results: Vec<R> = Vec::with_capacity(items.len());
     let started = Instant::now();
     while let Some(item) = items.get(results.len()).filter(|_| started.elapsed() < serial_time) {
@@ -37,8 +41,11 @@ fn parallel_map_after<T: Sync, R: Send>(serial_time: Duration, items: &[T], map:
         let start = |_| thread::Builder::new().spawn_scoped(scope, run_worker).ok();
         let threads: Vec<_> = (0..extra_threads).map_while(start).collect();
         let mut indexed = run_worker();
-        indexed
-            .extend(threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))));
+        indexed.extend(
+            threads
+                .into_iter()
+                .flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))),
+        );
         indexed
     });
     indexed.sort_unstable_by_key(|(at, _)| *at);
@@ -85,7 +92,8 @@ mod tests {
             both.wait();
             assert!(thread::current().id() == caller, "on purpose");
         };
-        let result = catch_unwind(AssertUnwindSafe(|| parallel_map_after(Duration::ZERO, &[(); 2], make)));
+        let result =
+            catch_unwind(AssertUnwindSafe(|| parallel_map_after(Duration::ZERO, &[(); 2], make)));
         assert!(result.is_err());
     }
 }

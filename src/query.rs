@@ -15,13 +15,18 @@ use crate::route::Scope;
 use crate::view::VisibleWorkers;
 
 /// Returns the workers of a scope with the states of their files.
-pub(crate) fn states_in(analyzer: &Analyzer, visible: &VisibleWorkers, scope: &Scope) -> Result<WorkerStates> {
+pub(crate) fn states_in(
+    analyzer: &Analyzer,
+    visible: &VisibleWorkers,
+    scope: &Scope,
+) -> Result<WorkerStates> {
     let members = match scope {
         Scope::Swarm => &visible.members,
         Scope::Run(name) => &visible.runs.get(name).ok_or(Error::NotFound)?.members,
         Scope::Selected(selection) => return Ok(analyzer.states(&analyzer.selected(selection))),
         Scope::Workers(names) => {
-            let members = names.iter().map(|name| analyzer.view.worker(name)).collect::<Result<Vec<_>>>()?;
+            let members =
+                names.iter().map(|name| analyzer.view.worker(name)).collect::<Result<Vec<_>>>()?;
             return Ok(analyzer.states(&members));
         }
         Scope::Worker(name) => {

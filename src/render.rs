@@ -121,7 +121,8 @@ impl Renderer {
             Document::Readme => self.text_input(README, &mut hash)?,
             Document::QueryReadme(kind) => self.text_input(kind.readme(), &mut hash)?,
             Document::Since(cursor) => {
-                let (snapshot, root) = (ViewSnapshot::take(&self.analyzer.view), self.analyzer.view.root_meta()?);
+                let (snapshot, root) =
+                    (ViewSnapshot::take(&self.analyzer.view), self.analyzer.view.root_meta()?);
                 hash_value(&mut hash, &Access::from_meta(&root));
                 snapshot.hash(&mut hash);
                 RenderInput::Since { snapshot, cursor: *cursor }
@@ -181,13 +182,21 @@ impl Renderer {
     }
 
     /// Returns the inputs of a comparison: the compared workers, or the text of a refusal.
-    fn compare_input(&self, query: &Arc<compare::Query>, hash: &mut blake3::Hasher) -> Result<RenderInput> {
-        let (visible, access) = (self.analyzer.view.visible(), Access::from_meta(&self.analyzer.view.root_meta()?));
+    fn compare_input(
+        &self,
+        query: &Arc<compare::Query>,
+        hash: &mut blake3::Hasher,
+    ) -> Result<RenderInput> {
+        let (visible, access) =
+            (self.analyzer.view.visible(), Access::from_meta(&self.analyzer.view.root_meta()?));
         hash_value(hash, &access);
         match compare::resolve(&self.analyzer, query, &visible)? {
             ResolvedQuery::Workers(states) => {
                 hash_all(hash, &states);
-                Ok(RenderInput::Compare { workers: CoveredWorkers { visible, states }, query: query.clone() })
+                Ok(RenderInput::Compare {
+                    workers: CoveredWorkers { visible, states },
+                    query: query.clone(),
+                })
             }
             ResolvedQuery::Refused(answer) => {
                 let newest = self.analyzer.view.newest(&visible)?;
@@ -207,26 +216,45 @@ impl Renderer {
         self.analyzer.log_overdue();
         let subject = Subject::Answer(state.key);
         let rendered = match state.input {
-            RenderInput::Text { text, newest, access } => {
-                Ok(Rendered { bytes: text.as_bytes().into(), newest, access, complete: true, missing: None })
-            }
+            RenderInput::Text { text, newest, access } => Ok(Rendered {
+                bytes: text.as_bytes().into(),
+                newest,
+                access,
+                complete: true,
+                missing: None,
+            }),
             RenderInput::Since { snapshot, cursor } => self.since_file(&snapshot, cursor),
-            RenderInput::Worker { member, stamp, report } => self.worker_report(&member, &stamp, report, deadline),
-            RenderInput::Focus { member, stamp, query } => self.render_isolated(&subject, deadline, move |renderer| {
-                renderer.focus_file(&member, &stamp, &query, &renderer.analyzer.settings.clock(10))
-            }),
-            RenderInput::Group { workers, group, report } => self.group_report(workers, &group, report, &clock),
-            RenderInput::Grep { workers, scope, query } => self.render_isolated(&subject, deadline, move |renderer| {
-                renderer.grep_file(&scope, &workers.visible, &workers.states, &query)
-            }),
+            RenderInput::Worker { member, stamp, report } => {
+                self.worker_report(&member, &stamp, report, deadline)
+            }
+            RenderInput::Focus { member, stamp, query } => {
+                self.render_isolated(&subject, deadline, move |renderer| {
+                    renderer.focus_file(
+                        &member,
+                        &stamp,
+                        &query,
+                        &renderer.analyzer.settings.clock(10),
+                    )
+                })
+            }
+            RenderInput::Group { workers, group, report } => {
+                self.group_report(workers, &group, report, &clock)
+            }
+            RenderInput::Grep { workers, scope, query } => {
+                self.render_isolated(&subject, deadline, move |renderer| {
+                    renderer.grep_file(&scope, &workers.visible, &workers.states, &query)
+                })
+            }
             RenderInput::Search { workers, scope, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
                     renderer.search_file(&scope, &workers.visible, &workers.states, &query)
                 })
             }
-            RenderInput::Compare { workers, query } => self.render_isolated(&subject, deadline, move |renderer| {
-                renderer.compare_file(&workers.visible, workers.states, &query)
-            }),
+            RenderInput::Compare { workers, query } => {
+                self.render_isolated(&subject, deadline, move |renderer| {
+                    renderer.compare_file(&workers.visible, workers.states, &query)
+                })
+            }
         };
         rendered.inspect(|rendered| self.analyzer.settings.note_missing(rendered.missing.as_ref()))
     }
@@ -285,25 +313,39 @@ impl Renderer {
         };
         let bytes = match report {
             Report::Index => index::swarm(visible, run, &rows, newest, missing())?,
-            Report::Summary => prepend_notice(missing().as_ref(), summary::swarm(visible, run, &rows, newest)),
+            Report::Summary => {
+                prepend_notice(missing().as_ref(), summary::swarm(visible, run, &rows, newest))
+            }
             Report::Evidence(budget) => {
                 let budget = self.analyzer.settings.budget_or(Budget::SWARM, budget);
-                let title = run.map_or("Swarm".into(), |run| format!("Run {}", clean::one_line(&run.id, 200)));
+                let title = run
+                    .map_or("Swarm".into(), |run| format!("Run {}", clean::one_line(&run.id, 200)));
                 let read = Cell::new(true);
                 let record = |account: &WorkerOutcome<'_>| {
                     let stamp = account.stamp?;
                     shown.borrow_mut().push((account.member.clone(), stamp.key));
                     let record = self.analyzer.record(account.member, stamp, PART_GRACE, deadline);
-                    let is_late = record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
+                    let is_late =
+                        record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
                     records_late.set(records_late.get() || is_late);
                     let record = record.ok();
-                    read.set(read.get() && record.as_ref().is_some_and(|record| record.is_complete()));
+                    read.set(
+                        read.get() && record.as_ref().is_some_and(|record| record.is_complete()),
+                    );
                     record
                 };
-                let cut = |member: &Member, cut: ExcerptTask| self.analyzer.run_cut(member, cut, deadline);
-                let accounts: Vec<WorkerOutcome<'_>> = rows.iter().map(WorkerRow::worker_outcome).collect();
-                let reading =
-                    SwarmReader { view: &self.analyzer.view, record: &record, run: &cut, deadline, missing: &missing };
+                let cut = |member: &Member, cut: ExcerptTask| {
+                    self.analyzer.run_cut(member, cut, deadline)
+                };
+                let accounts: Vec<WorkerOutcome<'_>> =
+                    rows.iter().map(WorkerRow::worker_outcome).collect();
+                let reading = SwarmReader {
+                    view: &self.analyzer.view,
+                    record: &record,
+                    run: &cut,
+                    deadline,
+                    missing: &missing,
+                };
                 let written = evidence::swarm(&reading, title, &accounts, budget);
                 whole &= written.complete && read.get();
                 written.bytes
@@ -320,9 +362,15 @@ impl Renderer {
 
     /// Returns a row for each of the workers that still exist, and true if every worker was read
     /// whole in the requested state.
-    fn worker_rows(&self, states: &WorkerStates, is_all: bool, go_on: Deadline<'_>) -> (Vec<WorkerRow>, bool) {
+    fn worker_rows(
+        &self,
+        states: &WorkerStates,
+        is_all: bool,
+        go_on: Deadline<'_>,
+    ) -> (Vec<WorkerRow>, bool) {
         let digests = self.analyzer.digests(states, is_all, go_on);
-        let is_current = digests.iter().zip(states).all(|(result, (_, requested))| result.matches(requested));
+        let is_current =
+            digests.iter().zip(states).all(|(result, (_, requested))| result.matches(requested));
         let rows = digests.into_iter().zip(states).filter_map(|(result, (member, requested))| {
             let (digest, stamp) = match result {
                 DigestResult::Ready(digest, stamp) => (Some(digest), Some(stamp)),
@@ -332,7 +380,8 @@ impl Renderer {
             Some(WorkerRow { member: member.clone(), digest, stamp })
         });
         let rows: Vec<WorkerRow> = rows.collect();
-        let is_whole = rows.iter().all(|row| row.digest.as_ref().is_some_and(|digest| digest.whole));
+        let is_whole =
+            rows.iter().all(|row| row.digest.as_ref().is_some_and(|digest| digest.whole));
         (rows, is_current && is_whole)
     }
 
@@ -356,7 +405,8 @@ impl Renderer {
             Some(newest) => newest,
             None => self.analyzer.view.newest(visible)?,
         };
-        let mut access = stamps().fold(Access::from_meta(&root), |access, stamp| access.intersect(&stamp.access));
+        let mut access = stamps()
+            .fold(Access::from_meta(&root), |access, stamp| access.intersect(&stamp.access));
         if any_late(states) {
             access.mode &= 0o400;
         }

@@ -1,5 +1,5 @@
-//! The grammar of names: parses the name of a generated file into a request, and shows a worker's own
-//! file whose name collides with one.
+//! The grammar of names: parses the name of a generated file into a request, and shows a worker's
+//! own file whose name collides with one.
 
 pub mod compare;
 pub mod cursor;

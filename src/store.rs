@@ -139,7 +139,8 @@ impl Time {
     /// A future ctime counts as past: a change made now gets a different one.
     pub fn was_past_local_tick(self, then: SystemTime) -> bool {
         let tick = if self.nanos == 0 { TICK_MAX } else { LOCAL_TICK_MAX };
-        let distance = then.duration_since(self.to_system()).unwrap_or_else(|ahead| ahead.duration());
+        let distance =
+            then.duration_since(self.to_system()).unwrap_or_else(|ahead| ahead.duration());
         distance >= tick
     }
 
@@ -288,7 +289,9 @@ pub fn read_range(file: &dyn File, offset: u64, limit: usize) -> Result<Vec<u8>>
         let before = buffer.len();
         // Reserved memory that is never touched costs nothing.
         let capacity = if before == 0 { size } else { capacity_for(limit) };
-        buffer.try_reserve_exact(capacity - before).map_err(|_| Error::Io(rustix::io::Errno::NOMEM))?;
+        buffer
+            .try_reserve_exact(capacity - before)
+            .map_err(|_| Error::Io(rustix::io::Errno::NOMEM))?;
         buffer.resize(size, 0);
         let (_, rest) = buffer.split_at_mut(before);
         let filled = before + read_into(file, offset.saturating_add(before as u64), rest)?;
@@ -307,7 +310,9 @@ pub fn read_into(file: &dyn File, offset: u64, buffer: &mut [u8]) -> Result<usiz
         match file.read_at(rest, offset.saturating_add(filled as u64)) {
             Ok(0) => break,
             Ok(n) => filled += n,
-            Err(Error::Io(rustix::io::Errno::INTR)) if interrupted < INTERRUPTED_MAX => interrupted += 1,
+            Err(Error::Io(rustix::io::Errno::INTR)) if interrupted < INTERRUPTED_MAX => {
+                interrupted += 1
+            }
             Err(error) => return Err(error),
         }
     }
@@ -347,7 +352,10 @@ pub fn read_whole(store: &dyn Store, path: &RelPath, limit: u64) -> Result<Optio
     let expected = usize::try_from(size).unwrap_or(usize::MAX).saturating_add(1);
     let mut bytes = read_range(&*file, 0, expected)?;
     if bytes.len() == expected {
-        let rest = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(bytes.len()).saturating_add(1);
+        let rest = usize::try_from(limit)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(bytes.len())
+            .saturating_add(1);
         bytes.extend(read_range(&*file, bytes.len() as u64, rest)?);
     }
     Ok(if bytes.len() as u64 > limit { None } else { Some(bytes) })
@@ -389,7 +397,10 @@ mod tests {
         for limit in [1 << 60, usize::MAX] {
             assert_eq!(read_range(&*file, 0, limit), Err(Error::Io(rustix::io::Errno::NOMEM)));
         }
-        assert_eq!(read_range(&*file, FIRST_READ as u64 - 3, usize::MAX).as_deref(), Ok(&b"xxx"[..]));
+        assert_eq!(
+            read_range(&*file, FIRST_READ as u64 - 3, usize::MAX).as_deref(),
+            Ok(&b"xxx"[..])
+        );
     }
 
     #[test]
@@ -410,8 +421,9 @@ mod tests {
             6 * FIRST_READ,
             1 << 20,
         ];
-        for (start, length) in
-            [0, 1, FIRST_READ, 5 * FIRST_READ].into_iter().flat_map(|start| lengths.map(|length| (start, length)))
+        for (start, length) in [0, 1, FIRST_READ, 5 * FIRST_READ]
+            .into_iter()
+            .flat_map(|start| lengths.map(|length| (start, length)))
         {
             let wanted = &bytes[start..bytes.len().min(start + length)];
             let read = read_range(&*file, start as u64, length).unwrap();

@@ -106,11 +106,17 @@ pub trait Format: Send + Sync {
     /// Reads the worker from its listing and metadata. `last_good` is the previous value for this
     /// folder, which is kept while the metadata is torn. Never fails: defects are in
     /// [`Worker::flaws`].
-    fn read_worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker;
+    fn read_worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>)
+    -> Worker;
 
     /// Reads the worker again, and its files. `last_good` is the previous value, which is kept
     /// while the metadata is torn. Skips the remaining outputs once `go_on` returns false.
-    fn read_record(&self, source: RecordSource<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record>;
+    fn read_record(
+        &self,
+        source: RecordSource<'_>,
+        last_good: &Worker,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Record>;
 
     /// Reads the file at `path`, a member of [`Candidates::incomplete`], to find the workers inside
     /// it. Stops when `go_on` returns false.

@@ -164,13 +164,19 @@ impl Tree {
     /// Waits up to `limit` for changes of watched workers and marks those as stale. Returns the
     /// changed workers whose attributes the kernel may have cached for long. Returns `None` once
     /// `end` is readable or closed.
-    pub fn wait_for_changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
+    pub fn wait_for_changes(
+        &self,
+        end: BorrowedFd<'_>,
+        limit: Option<Duration>,
+    ) -> Result<Option<HashSet<Name>>> {
         self.namespace.view().wait_for_changes(end, limit)
     }
 
     /// Returns the inodes of the folders of `workers` and of all files in them.
     pub fn worker_inodes(&self, workers: &HashSet<Name>) -> Vec<Ino> {
-        self.inodes.lock().inodes_matching(|node| node.worker().is_some_and(|worker| workers.contains(worker)))
+        self.inodes
+            .lock()
+            .inodes_matching(|node| node.worker().is_some_and(|worker| workers.contains(worker)))
     }
 
     /// Looks up `name` in the folder `parent`. Each success adds one lookup, which the caller must
@@ -183,14 +189,19 @@ impl Tree {
             (pinned_opens.was_stale(&node), pinned_opens.expired())
         };
         drop(expired);
-        let opened = if is_contended && node.document().is_none() { self.open_with_attr(&node).ok() } else { None };
+        let opened = if is_contended && node.document().is_none() {
+            self.open_with_attr(&node).ok()
+        } else {
+            None
+        };
         let mut opened = opened.map(|(attr, file)| (attr, Handle::File(None, file)));
         let AttrReply { attr, version, ttl } = match &opened {
             Some((attr, _)) => AttrReply { attr: *attr, version: None, ttl: TTL },
             None => self.namespace.attr(&node)?,
         };
         if let Some(version) = version.as_ref().filter(|_| is_contended) {
-            opened = self.namespace.bytes(&node, version).ok().map(|bytes| (attr, Handle::Bytes(bytes)));
+            opened =
+                self.namespace.bytes(&node, version).ok().map(|bytes| (attr, Handle::Bytes(bytes)));
         }
         let name_ttl = if version.is_some() { Duration::ZERO } else { ttl };
         let mut inodes = self.inodes.lock();
@@ -206,7 +217,8 @@ impl Tree {
     /// Gives back `count` lookups. An inode without lookups is removed.
     pub fn forget(&self, ino: Ino, count: u64) {
         let mut inodes = self.inodes.lock();
-        let unpinned = if inodes.forget(ino, count) { self.pinned_opens.lock().unpin(ino) } else { None };
+        let unpinned =
+            if inodes.forget(ino, count) { self.pinned_opens.lock().unpin(ino) } else { None };
         drop(inodes);
         drop(unpinned);
     }
@@ -226,7 +238,8 @@ impl Tree {
             Err(error) => {
                 // A file replaced or deleted on disk stays readable through its open handles.
                 let open = self.handles.lock().file(ino);
-                let pinned = || if error == Error::Stale { self.pinned_file(ino, entry.node) } else { None };
+                let pinned =
+                    || if error == Error::Stale { self.pinned_file(ino, entry.node) } else { None };
                 let file = open.or_else(pinned).ok_or(error)?;
                 (Attr::from_meta(&file.meta()?), TTL)
             }
@@ -254,7 +267,12 @@ impl Tree {
             }
             let bytes = bytes?;
             let fh = self.handles.lock().add(Handle::Bytes(bytes));
-            return Ok(Opened { fh, passthrough_size: None, keep_cache: true, keep_entries: false });
+            return Ok(Opened {
+                fh,
+                passthrough_size: None,
+                keep_cache: true,
+                keep_entries: false,
+            });
         }
         // The kernel repeats the lookup and then receives the new kind.
         let mut file = self
@@ -271,11 +289,17 @@ impl Tree {
         }
         let (keep_cache, is_reported) = {
             let (mut inodes, signature) = (self.inodes.lock(), attr.signature());
-            let keep_cache = inodes.record_open(ino, signature, Duration::MAX, attr.ctime.is_past_tick());
+            let keep_cache =
+                inodes.record_open(ino, signature, Duration::MAX, attr.ctime.is_past_tick());
             (keep_cache, inodes.matches_reported(ino, signature))
         };
         let fh = self.handles.lock().add(Handle::File(Some(ino), file));
-        Ok(Opened { fh, passthrough_size: is_reported.then_some(attr.size), keep_cache, keep_entries: false })
+        Ok(Opened {
+            fh,
+            passthrough_size: is_reported.then_some(attr.size),
+            keep_cache,
+            keep_entries: false,
+        })
     }
 
     /// Prepares the stores for [`Tree::backing`].
@@ -297,11 +321,18 @@ impl Tree {
     }
 
     /// Reads up to `size` bytes at `offset`, and fewer only at the end of the file.
-    pub fn read<R>(&self, fh: Fh, offset: u64, size: usize, reply: impl FnOnce(&[u8]) -> R) -> Result<R> {
+    pub fn read<R>(
+        &self,
+        fh: Fh,
+        offset: u64,
+        size: usize,
+        reply: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R> {
         let handle = self.handles.lock().get(fh)?;
         match handle {
             Handle::Bytes(bytes) => {
-                let (_, rest) = bytes.split_at(usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len()));
+                let (_, rest) =
+                    bytes.split_at(usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len()));
                 Ok(reply(rest.split_at(size.min(rest.len())).0))
             }
             Handle::File(_, file) => Ok(reply(&crate::store::read_range(&*file, offset, size)?)),
@@ -335,7 +366,9 @@ impl Tree {
                     keep_cache = self.inodes.lock().record_open(ino, signature, max_age, true);
                 }
             }
-            None => dir.listing = Some(DirListing { items: self.list_items(ino)?.into(), version: 0 }),
+            None => {
+                dir.listing = Some(DirListing { items: self.list_items(ino)?.into(), version: 0 })
+            }
         }
         let keep_entries = dir.is_cacheable;
         let fh = self.handles.lock().add(Handle::Folder(Arc::new(Mutex::new(dir))));
@@ -346,12 +379,17 @@ impl Tree {
     /// as rewinddir(3) requires. A reader that continues passes the version of the listing that it
     /// began with.
     pub fn entries(&self, ino: Ino, fh: Fh, position: DirPosition) -> Result<DirListing> {
-        let Handle::Folder(dir) = self.handles.lock().get(fh)? else { return Err(Error::NotADirectory) };
+        let Handle::Folder(dir) = self.handles.lock().get(fh)? else {
+            return Err(Error::NotADirectory);
+        };
         let (listing, is_cacheable) = {
             let mut dir = dir.lock();
             let rewinds = position == DirPosition::Start && dir.was_read;
             dir.was_read = true;
-            (dir.listing.clone().filter(|listing| !rewinds && position.is_in(listing)), dir.is_cacheable)
+            (
+                dir.listing.clone().filter(|listing| !rewinds && position.is_in(listing)),
+                dir.is_cacheable,
+            )
         };
         let listing = listing.or_else(|| match position {
             DirPosition::Start => None,
@@ -423,7 +461,8 @@ impl Tree {
 
 /// Parses a name of a request. An invalid name is reported as absent, since no file can have it.
 fn parse_name(raw: &[u8]) -> Result<Name> {
-    Name::new(raw).map_err(|error| if error == Error::NameTooLong { error } else { Error::NotFound })
+    Name::new(raw)
+        .map_err(|error| if error == Error::NameTooLong { error } else { Error::NotFound })
 }
 
 /// Returns a 31-bit version number of a listing, never 0.
@@ -457,7 +496,9 @@ mod tests {
         };
         write("metadata.json", r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view =
+            View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default())
+                .unwrap();
         let tree = Tree::new(view, Settings::default());
         let look_up = || {
             let inside = |at: Ino, name: &str| tree.lookup(at, name.as_bytes()).unwrap();
@@ -470,12 +511,19 @@ mod tests {
         };
         let first = look_up();
         replace(1);
-        assert_eq!(tree.open(first.ino).err(), Some(Error::Stale), "the kernel looks up a replaced version again");
+        assert_eq!(
+            tree.open(first.ino).err(),
+            Some(Error::Stale),
+            "the kernel looks up a replaced version again"
+        );
         for number in 2..5 {
             let found = look_up();
             replace(number);
             let opened = tree.open(found.ino).unwrap();
-            assert_eq!(tree.read(opened.fh, 0, 1 << 20, <[u8]>::len).unwrap() as u64, found.attr.size);
+            assert_eq!(
+                tree.read(opened.fh, 0, 1 << 20, <[u8]>::len).unwrap() as u64,
+                found.attr.size
+            );
         }
     }
 }

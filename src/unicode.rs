@@ -13,8 +13,7 @@ use unicode_security::confusable_detection::skeleton;
 
 /// Characters without a glyph: default-ignorable characters, bidirectional controls and format
 /// characters. Characters of `Prepended_Concatenation_Mark` are format characters but visible.
-const INVISIBLE: &str =
-    r"[\p{Default_Ignorable_Code_Point}\p{Bidi_Control}[\p{Format}--\p{Prepended_Concatenation_Mark}]]";
+const INVISIBLE: &str = r"[\p{Default_Ignorable_Code_Point}\p{Bidi_Control}[\p{Format}--\p{Prepended_Concatenation_Mark}]]";
 /// Characters that select the glyph variant of the preceding character.
 const SELECTORS: &str = r"\p{Variation_Selector}";
 /// Characters that join or separate the shapes of their neighbors.
@@ -84,7 +83,11 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
 /// Counts the invisible characters of `text` that do not belong to ordinary writing.
 pub(crate) fn count_hidden(text: &str) -> usize {
     let mut scanner = WritingScanner::default();
-    if text.is_ascii() { 0 } else { text.chars().filter(|c| scanner.classify(*c) == Visibility::Hidden).count() }
+    if text.is_ascii() {
+        0
+    } else {
+        text.chars().filter(|c| scanner.classify(*c) == Visibility::Hidden).count()
+    }
 }
 
 /// Scans a text and separates the invisible characters of ordinary writing from all others.
@@ -127,11 +130,16 @@ impl WritingScanner {
         static SELECTOR: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(SELECTORS));
         static JOINER: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(JOINERS));
         if c.is_ascii() {
-            self.0 = if c.is_ascii_digit() || matches!(c, '#' | '*') { PrevChar::Keycap } else { PrevChar::Other };
+            self.0 = if c.is_ascii_digit() || matches!(c, '#' | '*') {
+                PrevChar::Keycap
+            } else {
+                PrevChar::Other
+            };
             return Visibility::Visible;
         }
         if !is_invisible(c) {
-            self.0 = if c.is_whitespace() || c.is_control() { PrevChar::Other } else { PrevChar::Shape };
+            self.0 =
+                if c.is_whitespace() || c.is_control() { PrevChar::Other } else { PrevChar::Shape };
             return Visibility::Visible;
         }
         let previous = std::mem::replace(&mut self.0, PrevChar::Other);
@@ -159,7 +167,8 @@ pub(crate) fn is_dash(c: char) -> bool {
 /// skeleton of UTS #39).
 pub(crate) fn confusable_form(text: &str) -> String {
     let shown = text.chars().filter(|c| !c.is_whitespace() && !is_invisible(*c));
-    let folded: String = shown.nfkc().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect();
+    let folded: String =
+        shown.nfkc().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect();
     skeleton(&folded).flat_map(char::to_lowercase).collect()
 }
 
@@ -169,22 +178,36 @@ mod tests {
 
     #[test]
     fn invisible_characters_are_those_of_the_tables() {
-        let named =
-            [0x61c, 0x200b, 0x200d, 0x2060, 0xad, 0xfff9, 0xfffb, 0x206a, 0x206f, 0xfe00, 0xfe0f, 0xe0000, 0xe007f];
-        let more = [0x34f, 0x115f, 0x180b, 0x200e, 0x202a, 0x202e, 0x2066, 0x3164, 0xfeff, 0xffa0, 0xe0100, 0xe0fff];
+        let named = [
+            0x61c, 0x200b, 0x200d, 0x2060, 0xad, 0xfff9, 0xfffb, 0x206a, 0x206f, 0xfe00, 0xfe0f,
+            0xe0000, 0xe007f,
+        ];
+        let more = [
+            0x34f, 0x115f, 0x180b, 0x200e, 0x202a, 0x202e, 0x2066, 0x3164, 0xfeff, 0xffa0, 0xe0100,
+            0xe0fff,
+        ];
         for code in named.into_iter().chain(more) {
             // The tables contain unassigned code points.
             assert!(char::from_u32(code).is_none_or(is_invisible), "{code:x}");
         }
-        for c in (' '..='~').chain("\n\té漢😀\u{a0}\u{2003}\u{301}\u{600}\u{6dd}\u{fffd}\u{10ffff}".chars()) {
+        for c in (' '..='~')
+            .chain("\n\té漢😀\u{a0}\u{2003}\u{301}\u{600}\u{6dd}\u{fffd}\u{10ffff}".chars())
+        {
             assert!(!is_invisible(c), "{c:?}");
         }
-        assert!((0..FIRST_INVISIBLE as u32).filter_map(char::from_u32).all(|c| !CharSet::parse(INVISIBLE).contains(c)));
+        assert!(
+            (0..FIRST_INVISIBLE as u32)
+                .filter_map(char::from_u32)
+                .all(|c| !CharSet::parse(INVISIBLE).contains(c))
+        );
     }
 
     #[test]
     fn a_class_that_cannot_be_parsed_holds_everything_beyond_ascii() {
-        assert!(CharSet::parse(r"\p{No_Such_Property}").contains('é') && CharSet::parse("[").contains(char::MAX));
+        assert!(
+            CharSet::parse(r"\p{No_Such_Property}").contains('é')
+                && CharSet::parse("[").contains(char::MAX)
+        );
     }
 
     #[test]

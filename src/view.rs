@@ -64,7 +64,12 @@ impl View {
         };
         let catalog = Catalog::open(sources, freshness)?;
         let visible = VisibleWorkers::new(&catalog.current(), &filter);
-        Ok(View { catalog, filter, visible: Mutex::new(Arc::new(visible)), records: Cache::new(RECORD_CACHE_ITEMS) })
+        Ok(View {
+            catalog,
+            filter,
+            visible: Mutex::new(Arc::new(visible)),
+            records: Cache::new(RECORD_CACHE_ITEMS),
+        })
     }
 
     /// Describes the view for people: the number of workers and of runs.
@@ -132,11 +137,18 @@ impl View {
 
     /// Searches the sessions of this view that were not yet searched for workers inside them, until
     /// `go_on` returns false. Calls `expect` with their number first, and `done` after each.
-    pub fn read_sessions(&self, go_on: &(dyn Fn() -> bool + Sync), expect: &dyn Fn(usize), done: &(dyn Fn() + Sync)) {
+    pub fn read_sessions(
+        &self,
+        go_on: &(dyn Fn() -> bool + Sync),
+        expect: &dyn Fn(usize),
+        done: &(dyn Fn() + Sync),
+    ) {
         let mut visible = self.visible();
         while !visible.unread.is_empty() && go_on() {
-            let unread = visible.members.iter().filter(|member| visible.unread.contains(&member.name));
-            let unread: Vec<_> = unread.map(|member| (member.entry.source(), member.entry.root.clone())).collect();
+            let unread =
+                visible.members.iter().filter(|member| visible.unread.contains(&member.name));
+            let unread: Vec<_> =
+                unread.map(|member| (member.entry.source(), member.entry.root.clone())).collect();
             expect(unread.len());
             self.catalog.backfill(&unread, go_on, done);
             let before = std::mem::replace(&mut visible, self.visible_now());
@@ -152,8 +164,9 @@ impl View {
         if latest.generation == snapshot.generation {
             return latest;
         }
-        let current =
-            latest.apply_changes(snapshot, &self.filter).unwrap_or_else(|| VisibleWorkers::new(snapshot, &self.filter));
+        let current = latest
+            .apply_changes(snapshot, &self.filter)
+            .unwrap_or_else(|| VisibleWorkers::new(snapshot, &self.filter));
         let current = Arc::new(current);
         let mut slot = self.visible.lock();
         // Another thread may have stored a newer generation meanwhile.
@@ -221,7 +234,12 @@ impl View {
     /// Opens the file `path` of a worker, which is open as `file`, a second time for FUSE
     /// passthrough, so that reads leave the atime alone. Returns `None` if that is not possible or
     /// another file has taken its place.
-    pub fn backing(&self, member: &Member, path: &RelPath, file: &dyn File) -> Result<Option<OwnedFd>> {
+    pub fn backing(
+        &self,
+        member: &Member,
+        path: &RelPath,
+        file: &dyn File,
+    ) -> Result<Option<OwnedFd>> {
         let Some(backing) = self.catalog.backing(&member.entry, path)? else { return Ok(None) };
         let is_same = store::identity_of(backing.as_fd())? == file.stat_without_acl()?.identity;
         Ok(is_same.then_some(backing))
@@ -247,11 +265,20 @@ impl View {
 
     /// Waits up to `limit` for changes of watched workers. Returns the names of the changed workers
     /// whose attributes may be cached for long, or `None` once `end` is readable or closed.
-    pub fn wait_for_changes(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<HashSet<Name>>> {
+    pub fn wait_for_changes(
+        &self,
+        end: BorrowedFd<'_>,
+        limit: Option<Duration>,
+    ) -> Result<Option<HashSet<Name>>> {
         let Some(changed) = self.catalog.wait_for_changes(end, limit)? else { return Ok(None) };
         // The kernel has received no worker that is not in the latest set.
         let visible = self.visible.lock().clone();
-        Ok(Some(changed.into_iter().filter_map(|(source, root)| visible.name_at(source, &root)).collect()))
+        Ok(Some(
+            changed
+                .into_iter()
+                .filter_map(|(source, root)| visible.name_at(source, &root))
+                .collect(),
+        ))
     }
 
     /// Returns true if the entries of a worker's folder depend on that folder alone.
@@ -305,12 +332,18 @@ impl View {
     /// # Errors
     ///
     /// [`Error::NotFound`] if by its record the worker is no longer in this view.
-    pub fn record(&self, member: &Member, fingerprint: &Fingerprint, go_on: &dyn Fn() -> bool) -> Result<Arc<Record>> {
+    pub fn record(
+        &self,
+        member: &Member,
+        fingerprint: &Fingerprint,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Arc<Record>> {
         if let Some(record) = self.cached_record(member, fingerprint) {
             return Ok(record);
         }
         let record = self.catalog.record(&member.entry, go_on)?;
-        if !visible::matches(&self.filter, record.worker.owner.as_ref(), record.worker.run.as_ref()) {
+        if !visible::matches(&self.filter, record.worker.owner.as_ref(), record.worker.run.as_ref())
+        {
             return Err(Error::NotFound);
         }
         let record = Arc::new(record);
@@ -362,7 +395,11 @@ impl View {
     /// hidden workers.
     pub fn newest(&self, visible: &VisibleWorkers) -> Result<Time> {
         let is_unrestricted = self.filter == Filter::default();
-        Ok(if is_unrestricted { visible.newest.max(self.root_meta()?.last_write()) } else { visible.newest })
+        Ok(if is_unrestricted {
+            visible.newest.max(self.root_meta()?.last_write())
+        } else {
+            visible.newest
+        })
     }
 
     fn shared_store(&self, shared: &SharedPath) -> &dyn store::Store {
@@ -424,7 +461,8 @@ mod tests {
     fn view(store: &Arc<Memory>) -> View {
         let hour = Duration::from_secs(3_600);
         let freshness = Freshness { unfinished: hour, finished: hour };
-        View::new(vec![Source::from_store(store.clone(), None)], freshness, Filter::default()).unwrap()
+        View::new(vec![Source::from_store(store.clone(), None)], freshness, Filter::default())
+            .unwrap()
     }
 
     #[test]
@@ -465,11 +503,14 @@ mod tests {
             let path = RelPath::parse(format!("workers/{id}/metadata.json")).unwrap();
             store.write(&path, format!(r#"{{"worker_id": "{id}", "run_id": "r", {more}}}"#));
         };
-        let (created, later) = (r#""created_at": "2026-01-20T00:00:00Z""#, r#""created_at": "2026-01-21T00:00:00Z""#);
+        let (created, later) =
+            (r#""created_at": "2026-01-20T00:00:00Z""#, r#""created_at": "2026-01-21T00:00:00Z""#);
         write("a", created);
         write("b", &format!(r#""parent_id": "a", {created}"#));
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view =
+            View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default())
+                .unwrap();
         let before = view.visible();
         // The changed worker is found through every list, and the name index is not rebuilt.
         let [a, b] = ["a", "b"].map(|id| Name::new(id).unwrap());
@@ -477,7 +518,8 @@ mod tests {
         let after = view.visible();
         assert!(after.generation > before.generation && after.shares_name_index(&before));
         let run = &after.runs.values().next().unwrap().members;
-        for member in [&after.get(&b).unwrap(), &after.members[1], &run[1], &after.children(&a)[0]] {
+        for member in [&after.get(&b).unwrap(), &after.members[1], &run[1], &after.children(&a)[0]]
+        {
             assert_eq!((&member.name, member.entry.status), (&b, Status::Failed));
         }
         // A changed position in the order rebuilds everything.
@@ -495,7 +537,10 @@ mod tests {
             .map(|ids| {
                 let store = Memory::new();
                 for id in ids {
-                    store.write(&RelPath::parse(format!("workers/{id}/metadata.json")).unwrap(), "{}");
+                    store.write(
+                        &RelPath::parse(format!("workers/{id}/metadata.json")).unwrap(),
+                        "{}",
+                    );
                 }
                 Source::from_store(Arc::new(store), None)
             })
@@ -515,8 +560,11 @@ mod tests {
     #[test]
     fn only_formats_with_virtual_folders_may_have_slow_stats() {
         let source = || Source::from_store(Arc::new(Memory::new()), None);
-        let makes =
-            |source| View::new(vec![source], Freshness::default(), Filter::default()).unwrap().has_virtual_folders();
+        let makes = |source| {
+            View::new(vec![source], Freshness::default(), Filter::default())
+                .unwrap()
+                .has_virtual_folders()
+        };
         assert!(!makes(source()));
         assert!(makes(source().with_format(Box::new(ClaudeCode::default()))));
     }

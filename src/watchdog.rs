@@ -126,7 +126,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
             let (shared, subject) = (Arc::downgrade(&self.shared), subject.clone());
             move || {
                 *progress.lock() = Progress::Running(gettid());
-                let outcome = catch_unwind(AssertUnwindSafe(|| work(&|| !stop.load(Ordering::Relaxed))));
+                let outcome =
+                    catch_unwind(AssertUnwindSafe(|| work(&|| !stop.load(Ordering::Relaxed))));
                 // Sent first, so that a caller that finds the work ended also finds its result.
                 let _ = sender.send(outcome);
                 let before = std::mem::replace(&mut *progress.lock(), Progress::Ended);
@@ -142,7 +143,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
         loop {
             match result.recv_timeout(CHECK_INTERVAL) {
                 Ok(outcome) => return Ok(outcome.unwrap_or_else(|panic| resume_unwind(panic))),
-                Err(RecvTimeoutError::Disconnected) => resume_unwind(Box::new("a thread ended without a result")),
+                Err(RecvTimeoutError::Disconnected) => {
+                    resume_unwind(Box::new("a thread ended without a result"))
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             match stopped {
@@ -203,7 +206,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
         let subjects = self.shared.detached.lock();
         match subjects.get(subject) {
             Some(detached) => Err(detached.state()),
-            None if subjects.values().map(|detached| detached.threads.len()).sum::<usize>() >= DETACHED_MAX => {
+            None if subjects.values().map(|detached| detached.threads.len()).sum::<usize>()
+                >= DETACHED_MAX =>
+            {
                 Err(Unfinished::Late)
             }
             None => Ok(()),
@@ -215,7 +220,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
         // A thread inherits the priority of its creator and could not raise it again.
         let is_slow = getpriority_process(None).is_ok_and(|priority| priority > 0);
         let idle = if is_slow { None } else { self.shared.idle.lock().pop() };
-        let Some(IdleThread { work: sender, .. }) = idle else { return self.start_thread(work, !is_slow) };
+        let Some(IdleThread { work: sender, .. }) = idle else {
+            return self.start_thread(work, !is_slow);
+        };
         let task = Task { work, sender: sender.clone() };
         match sender.send(task) {
             Ok(()) => Ok(()),
@@ -223,7 +230,11 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
         }
     }
 
-    fn start_thread(&self, work: Box<dyn FnOnce() + Send>, keep: bool) -> Result<(), Box<dyn FnOnce() + Send>> {
+    fn start_thread(
+        &self,
+        work: Box<dyn FnOnce() + Send>,
+        keep: bool,
+    ) -> Result<(), Box<dyn FnOnce() + Send>> {
         let (sender, tasks) = mpsc::channel();
         let number = self.shared.next_thread.fetch_add(1, Ordering::Relaxed);
         let shared = if keep { Arc::downgrade(&self.shared) } else { Weak::new() };
@@ -291,7 +302,11 @@ fn serve<K>(thread: u64, tasks: &mpsc::Receiver<Task>, shared: &Weak<WatchdogSta
 }
 
 /// Waits for the next task. Returns `None` if none arrives for a while or the watchdog is gone.
-fn next_task<K>(thread: u64, tasks: &mpsc::Receiver<Task>, shared: &Weak<WatchdogState<K>>) -> Option<Task> {
+fn next_task<K>(
+    thread: u64,
+    tasks: &mpsc::Receiver<Task>,
+    shared: &Weak<WatchdogState<K>>,
+) -> Option<Task> {
     match tasks.recv_timeout(IDLE_TIME) {
         Ok(task) => return Some(task),
         Err(RecvTimeoutError::Disconnected) => return None,
@@ -362,9 +377,15 @@ mod tests {
     fn late_work_is_detached_and_blocks_its_subject_until_it_returns() {
         let (watchdog, gate) = (Watchdog::new(), Gate::default());
         let stuck = gate.clone();
-        assert_eq!(watchdog.run(&"bad", GRACE, &|| false, move |_| stuck.wait()), Err(Unfinished::Late));
+        assert_eq!(
+            watchdog.run(&"bad", GRACE, &|| false, move |_| stuck.wait()),
+            Err(Unfinished::Late)
+        );
         // No work is started on it, and other subjects are served.
-        assert_eq!(watchdog.run(&"bad", GRACE, &|| false, |_| panic!("started")), Err::<(), _>(Unfinished::Late));
+        assert_eq!(
+            watchdog.run(&"bad", GRACE, &|| false, |_| panic!("started")),
+            Err::<(), _>(Unfinished::Late)
+        );
         assert_eq!(watchdog.run(&"good", GRACE, &|| true, |_| 2), Ok(2));
         assert!(watchdog.overdue().is_empty());
         gate.open();
@@ -390,11 +411,17 @@ mod tests {
             for number in 0..DETACHED_MAX {
                 let (watchdog, stuck) = (watchdog.clone(), gate.clone());
                 scope.spawn(move || {
-                    assert_eq!(watchdog.run(&number, GRACE, &|| false, move |_| stuck.wait()), Err(Unfinished::Late));
+                    assert_eq!(
+                        watchdog.run(&number, GRACE, &|| false, move |_| stuck.wait()),
+                        Err(Unfinished::Late)
+                    );
                 });
             }
         });
-        assert_eq!(watchdog.run(&1_000, GRACE, &|| false, |_| panic!("started")), Err::<(), _>(Unfinished::Late));
+        assert_eq!(
+            watchdog.run(&1_000, GRACE, &|| false, |_| panic!("started")),
+            Err::<(), _>(Unfinished::Late)
+        );
         gate.open();
         assert_eq!(watchdog.wait(&1_000, &|| true), Ok(()));
         assert_eq!(watchdog.run(&1_000, GRACE, &|| true, |_| ()), Ok(()));

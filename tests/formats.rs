@@ -24,7 +24,8 @@ use crate::support::{TestStore, see};
 /// Parses a generated JSON file.
 pub fn json_at(tree: &Tree, path: impl AsRef<[u8]>) -> Value {
     let path = path.as_ref();
-    let seen = see(tree, path).unwrap_or_else(|error| panic!("{}: {error}", String::from_utf8_lossy(path)));
+    let seen = see(tree, path)
+        .unwrap_or_else(|error| panic!("{}: {error}", String::from_utf8_lossy(path)));
     serde_json::from_slice(seen.bytes()).unwrap()
 }
 
@@ -47,19 +48,29 @@ pub fn rows(tree: &Tree) -> BTreeMap<String, Value> {
 
 /// Returns the names of the workers' folders.
 pub fn listed(tree: &Tree) -> Vec<String> {
-    let names = names(tree, "workers").unwrap().into_iter().map(|name| String::from_utf8(name).unwrap());
+    let names =
+        names(tree, "workers").unwrap().into_iter().map(|name| String::from_utf8(name).unwrap());
     names.filter(|name| !name.starts_with("index.json")).collect()
 }
 
 /// Returns the names of a worker's checks.
 pub fn checks(index: &Value) -> Vec<&str> {
-    index["checks"].as_array().unwrap().iter().map(|check| check["name"].as_str().unwrap()).collect()
+    index["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|check| check["name"].as_str().unwrap())
+        .collect()
 }
 
 /// Returns a worker's call by its number.
 pub fn call(index: &Value, seq: u64) -> Value {
     let calls = index["tool_calls"].as_array().unwrap();
-    calls.iter().find(|call| call["seq"] == seq).unwrap_or_else(|| panic!("no call {seq} in {index:#}")).clone()
+    calls
+        .iter()
+        .find(|call| call["seq"] == seq)
+        .unwrap_or_else(|| panic!("no call {seq} in {index:#}"))
+        .clone()
 }
 
 /// Returns the outcome and exit code of each text as the output of a call.

@@ -28,7 +28,8 @@ fn tree_shows_the_swarm_as_generated() {
         let evidence = see(&tree, format!("workers/{}/evidence.txt", SWARM.id(worker))).unwrap();
         assert!(check_frame(evidence.bytes()).unwrap().contains("Calls: 6 "));
     }
-    let index: serde_json::Value = serde_json::from_slice(see(&tree, "index.json").unwrap().bytes()).unwrap();
+    let index: serde_json::Value =
+        serde_json::from_slice(see(&tree, "index.json").unwrap().bytes()).unwrap();
     assert_eq!(index["total_workers"], 7);
     assert_eq!(index["active_workers"], (0..7).filter(|worker| SWARM.is_running(*worker)).count());
 }
@@ -38,7 +39,11 @@ fn check_accepts_every_version_of_a_file_and_nothing_else() {
     for part in SWARM.parts() {
         let (old, new) = (SWARM.bytes(3, part, 4), SWARM.bytes(3, part, 5));
         assert_ne!(old, new, "{part:?}");
-        assert_eq!((SWARM.check(3, part, &old), SWARM.check(3, part, &new)), (Ok(()), Ok(())), "{part:?}");
+        assert_eq!(
+            (SWARM.check(3, part, &old), SWARM.check(3, part, &new)),
+            (Ok(()), Ok(())),
+            "{part:?}"
+        );
         let (half, longer) = (old.len() / 2, [old.as_slice(), b"x"].concat());
         let mixed = [&old[..half], new.get(half..).unwrap_or_default()].concat();
         let zeros = [&old[..half], &vec![0; old.len() - half]].concat();
@@ -54,7 +59,10 @@ fn check_accepts_every_version_of_a_file_and_nothing_else() {
         // If two versions differ in one half only, their mix equals one of them.
         wrong.retain(|bytes| *bytes != old && *bytes != new);
         for (index, bytes) in wrong.iter().enumerate() {
-            assert!(SWARM.check(3, part, bytes).is_err(), "{part:?}: wrong content {index} is accepted");
+            assert!(
+                SWARM.check(3, part, bytes).is_err(),
+                "{part:?}: wrong content {index} is accepted"
+            );
         }
     }
 }
@@ -69,7 +77,11 @@ fn thread_grows_by_its_next_message() {
 fn torn_evidence_is_rejected() {
     let (store, path) = (store(), "workers/worker-00001/evidence.txt");
     let first = see(&store.tree(), path).unwrap().bytes().to_vec();
-    fs::write(store.at("workers/worker-00001/tool_calls/001_run_command.txt"), "Error: it failed\n").unwrap();
+    fs::write(
+        store.at("workers/worker-00001/tool_calls/001_run_command.txt"),
+        "Error: it failed\n",
+    )
+    .unwrap();
     let second = see(&store.tree(), path).unwrap().bytes().to_vec();
     assert!(check_frame(&first).is_ok() && check_frame(&second).is_ok());
     let half = first.len().min(second.len()) / 2;

@@ -23,7 +23,10 @@ const WARNING: &str = "too many open files";
 fn starve(server: Pid, point: &Path) {
     assert_eq!(fs::read(point.join(FILE)).unwrap(), b"done");
     limit(server, Resource::Nofile, 3);
-    assert_eq!(fs::File::open(point.join(FILE)).unwrap_err().raw_os_error(), Some(Errno::MFILE.raw_os_error()));
+    assert_eq!(
+        fs::File::open(point.join(FILE)).unwrap_err().raw_os_error(),
+        Some(Errno::MFILE.raw_os_error())
+    );
     limit(server, Resource::Nofile, 1_000);
 }
 
@@ -58,7 +61,11 @@ fn unannounced_warning_of_a_background_or_foreground_server_fails_its_test() {
             mount(&store.path(), &point, &[]).assert_success();
             servers(|at| at == point)[0]
         } else {
-            Pid::from_child(child.insert(mount_in_foreground(&store.path(), &point, &sandbox.at("log"))))
+            Pid::from_child(child.insert(mount_in_foreground(
+                &store.path(),
+                &point,
+                &sandbox.at("log"),
+            )))
         };
         if announced {
             sandbox.expect_warning(WARNING);

@@ -1,6 +1,12 @@
 //! All integration tests in one binary, because linking is the slowest step.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::string_slice)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice
+)]
 #![allow(missing_docs, unreachable_pub)]
 
 mod cache_format;

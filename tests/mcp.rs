@@ -55,7 +55,12 @@ impl Client {
         theirs.set_nonblocking(true).unwrap();
         let open = || Ok(tokio::net::UnixStream::from_std(theirs)?.into_split());
         let server = thread::spawn(move || swarmletfs::mcp::serve(tree, open).unwrap());
-        Client { input: BufReader::new(ours.try_clone().unwrap()), output: Some(ours), server: Some(server), last: 0 }
+        Client {
+            input: BufReader::new(ours.try_clone().unwrap()),
+            output: Some(ours),
+            server: Some(server),
+            last: 0,
+        }
     }
 
     /// Sends raw bytes.
@@ -75,10 +80,15 @@ impl Client {
     #[track_caller]
     pub fn ask(&mut self, method: &str, params: Value) -> Value {
         self.last += 1;
-        let request = json!({"jsonrpc": "2.0", "id": self.last, "method": method, "params": params});
+        let request =
+            json!({"jsonrpc": "2.0", "id": self.last, "method": method, "params": params});
         self.send(format!("{request}\n").as_bytes());
         let answer = self.next();
-        assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &json!(self.last)), "{answer}");
+        assert_eq!(
+            (&answer["jsonrpc"], &answer["id"]),
+            (&json!("2.0"), &json!(self.last)),
+            "{answer}"
+        );
         answer
     }
 
@@ -88,7 +98,8 @@ impl Client {
         let answer = self.ask("tools/call", json!({"name": tool, "arguments": arguments}));
         let result = &answer["result"];
         let content = result["content"].as_array().unwrap_or_else(|| panic!("{tool}: {answer}"));
-        let texts = content.iter().map(|content| content["text"].as_str().unwrap().to_owned()).collect();
+        let texts =
+            content.iter().map(|content| content["text"].as_str().unwrap().to_owned()).collect();
         (texts, result["isError"].as_bool().unwrap_or(false))
     }
 

@@ -84,12 +84,23 @@ pub fn swarm() -> TestStore {
     let failing: String = (0..900).map(|n| format!("line {n}: checked host-{n}\n")).collect();
     store.worker("alpha", json!({"run_id": "r1", "job_id": "7"}));
     store.write("workers/alpha/result.txt", "All hosts were checked.\n");
-    store.call("alpha", 1, "ssh_exec", r#"{"ok": true, "data": {"exit_code": 0, "stdout": "fine"}}"#);
+    store.call(
+        "alpha",
+        1,
+        "ssh_exec",
+        r#"{"ok": true, "data": {"exit_code": 0, "stdout": "fine"}}"#,
+    );
     store.call("alpha", 2, "ssh_exec", format!("{failing}Error: disk full\n"));
     store.call("alpha", 3, "grep_logs", "Error: no such file\n");
-    store.worker("beta", json!({"run_id": "r1", "status": "failed", "error": "timeout after 300 s"}));
+    store.worker(
+        "beta",
+        json!({"run_id": "r1", "status": "failed", "error": "timeout after 300 s"}),
+    );
     store.call("beta", 1, "sql", "<tool-error>connection refused</tool-error>\n");
-    store.worker("gamma", json!({"run_id": "r2", "status": "running", "task": "line one\nline two \u{fffd} ünï"}));
+    store.worker(
+        "gamma",
+        json!({"run_id": "r2", "status": "running", "task": "line one\nline two \u{fffd} ünï"}),
+    );
     store.call("gamma", 1, "sql", "1\n2\n3\n");
     store.write("workers/index.json", r#"{"workers":[]}"#);
     store.write("supervisor/strategy.md", "# Strategy\n");

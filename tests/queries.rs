@@ -20,7 +20,11 @@ use swarmletfs::tree::Tree;
 /// Returns the names in a directory.
 pub fn names(tree: &Tree, path: &str) -> Vec<String> {
     let text = |name: Vec<u8>| String::from_utf8(name).unwrap();
-    seen::names(tree, path).unwrap_or_else(|error| panic!("{path}: {error}")).into_iter().map(text).collect()
+    seen::names(tree, path)
+        .unwrap_or_else(|error| panic!("{path}: {error}"))
+        .into_iter()
+        .map(text)
+        .collect()
 }
 
 /// Returns the text of a file.

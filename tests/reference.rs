@@ -56,7 +56,10 @@ fn seed() -> u64 {
 impl CaseCount {
     /// Scales the number and length of cases.
     fn scaled(cases: usize, turns: usize) -> CaseCount {
-        CaseCount { cases: scale(cases) as u32, turns: if factor() > 1 { turns * 6 } else { turns } }
+        CaseCount {
+            cases: scale(cases) as u32,
+            turns: if factor() > 1 { turns * 6 } else { turns },
+        }
     }
 
     /// Runs random cases. Shrinks the first failing case and prints it as code.
@@ -72,7 +75,8 @@ impl CaseCount {
             failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
             ..Config::default()
         };
-        let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+        let mut runner =
+            TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
         let turns = proptest::collection::vec(ops::turn(), 1..=self.turns);
         let failed = runner.run(&turns, |turns| case(&turns).map_err(TestCaseError::fail));
         match failed {
@@ -87,7 +91,11 @@ impl CaseCount {
 }
 
 /// Removes turns and operations while the case still fails. proptest makes only one pass.
-fn shrink(mut why: String, mut turns: Vec<Turn>, case: fn(&[Turn]) -> Result<(), String>) -> (String, Vec<Turn>) {
+fn shrink(
+    mut why: String,
+    mut turns: Vec<Turn>,
+    case: fn(&[Turn]) -> Result<(), String>,
+) -> (String, Vec<Turn>) {
     let without = |turns: &[Turn], turn: usize, op: Option<usize>| {
         let mut fewer = turns.to_vec();
         match op {
@@ -97,8 +105,12 @@ fn shrink(mut why: String, mut turns: Vec<Turn>, case: fn(&[Turn]) -> Result<(),
         fewer
     };
     loop {
-        let ops = turns.iter().enumerate().flat_map(|(at, turn)| (0..turn.len()).map(move |op| (at, Some(op))));
-        let all: Vec<(usize, Option<usize>)> = (0..turns.len()).map(|at| (at, None)).chain(ops).collect();
+        let ops = turns
+            .iter()
+            .enumerate()
+            .flat_map(|(at, turn)| (0..turn.len()).map(move |op| (at, Some(op))));
+        let all: Vec<(usize, Option<usize>)> =
+            (0..turns.len()).map(|at| (at, None)).chain(ops).collect();
         let smaller = all.into_iter().map(|(turn, op)| without(&turns, turn, op));
         match smaller.filter_map(|fewer| Some((case(&fewer).err()?, fewer))).next() {
             Some(found) => (why, turns) = found,
@@ -122,7 +134,8 @@ fn tree(source: Source, owner: Option<&str>) -> Tree {
 /// Runs one case over a store in memory.
 fn in_memory(turns: &[Turn]) -> Result<(), String> {
     let store = Arc::new(Memory::new());
-    let open = || [None, Some(MINE)].map(|owner| tree(Source::from_store(store.clone(), None), owner));
+    let open =
+        || [None, Some(MINE)].map(|owner| tree(Source::from_store(store.clone(), None), owner));
     let trees = open();
     let mut harness = Harness::new(&*store, [&trees[0], &trees[1]]);
     for (at, turn) in turns.iter().enumerate() {

@@ -31,14 +31,22 @@ fn metadata_that_was_never_valid_leaves_no_record() {
 
 #[test]
 fn torn_first_metadata_leaves_no_record() {
-    replay(&[&[Plant(A, Calls, Folder)], &[Write(A, Metadata, Empty)], &[Write(A, TaskText, Plain)]]);
+    replay(&[
+        &[Plant(A, Calls, Folder)],
+        &[Write(A, Metadata, Empty)],
+        &[Write(A, TaskText, Plain)],
+    ]);
 }
 
 #[test]
 fn torn_or_odd_index_does_not_hide_another_index() {
     let worker = Says(OldA, Meta(Wordless, Mine, Alone, Undated, NoTask));
     replay(&[&[worker], &[TornIndex(0)], &[Index(1, List, OldA, Running, Mine)]]);
-    replay(&[&[worker], &[Plant(NamedIndex, Itself, Folder)], &[Index(1, List, OldA, Running, Mine)]]);
+    replay(&[
+        &[worker],
+        &[Plant(NamedIndex, Itself, Folder)],
+        &[Index(1, List, OldA, Running, Mine)],
+    ]);
 }
 
 #[test]

@@ -41,7 +41,8 @@ struct Answer {
 
 impl Answer {
     fn parse(text: &str) -> Answer {
-        let (text, next) = text.trim_end_matches('\n').rsplit_once('\n').unwrap_or(("", text.trim_end()));
+        let (text, next) =
+            text.trim_end_matches('\n').rsplit_once('\n').unwrap_or(("", text.trim_end()));
         Answer { text: text.to_owned(), next: next.to_owned() }
     }
 
@@ -60,7 +61,8 @@ impl Answer {
     fn workers(&self) -> Vec<String> {
         let line = |line: &str| {
             let mut words = line.split_whitespace();
-            let known = words.next().is_some_and(|word| ["new", "changed", "finished"].contains(&word));
+            let known =
+                words.next().is_some_and(|word| ["new", "changed", "finished"].contains(&word));
             words.nth(1).filter(|_| known).map(|name| name.trim_end_matches(':').to_owned())
         };
         self.text.lines().filter_map(line).collect()
@@ -74,7 +76,8 @@ impl Answer {
 /// Returns the answer of `tree` to a cursor.
 #[track_caller]
 fn since(tree: &Tree, cursor: &str) -> Answer {
-    let seen = see(tree, format!("since/{cursor}")).unwrap_or_else(|error| panic!("since/{cursor}: {error}"));
+    let seen = see(tree, format!("since/{cursor}"))
+        .unwrap_or_else(|error| panic!("since/{cursor}: {error}"));
     assert!(seen.bytes().len() <= BYTES, "{} bytes", seen.bytes().len());
     Answer::parse(seen.text())
 }

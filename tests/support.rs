@@ -28,7 +28,10 @@ pub use store::TestStore;
 
 /// Reports a skipped test with its reason. Fails if skips are forbidden.
 pub fn skip(what: &str) {
-    assert!(std::env::var_os("SWARMLETFS_REQUIRE_FUSE").is_none(), "a skip is not allowed here: {what}");
+    assert!(
+        std::env::var_os("SWARMLETFS_REQUIRE_FUSE").is_none(),
+        "a skip is not allowed here: {what}"
+    );
     // The test harness captures `eprintln!` but not this.
     let _ = writeln!(std::io::stderr(), "SKIP {what}");
 }

@@ -1,6 +1,6 @@
 //! Rules for the source tree: layers, file sizes, headers, and a test for every promise.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,9 @@ use regex::Regex;
 
 /// The layers from the bottom up. A module may use only the modules before it.
 const LAYERS: [&str; 23] = [
-    "unicode", "name", "error", "digest", "parallel", "watchdog", "cache", "model", "store", "trace", "catalog",
-    "view", "search", "text", "analysis", "route", "query", "output", "render", "tree", "fuse", "mcp", "cli",
+    "unicode", "name", "error", "digest", "parallel", "watchdog", "cache", "model", "store",
+    "trace", "catalog", "view", "search", "text", "analysis", "route", "query", "output", "render",
+    "tree", "fuse", "mcp", "cli",
 ];
 /// Uses of a higher layer that are allowed.
 const ALLOWED: [(&str, &str); 1] = [("name", "error")];
@@ -75,19 +76,25 @@ fn modules_use_only_lower_layers() {
     let level_of = |name: &str| LAYERS.iter().position(|layer| *layer == name);
     for path in sources(&root().join("src")) {
         let Some(module) = layer(&path) else { continue };
-        let level = level_of(&module).unwrap_or_else(|| panic!("{path:?}: {module} is in no layer"));
+        let level =
+            level_of(&module).unwrap_or_else(|| panic!("{path:?}: {module} is in no layer"));
         for (index, line) in without_tests(&path).lines().enumerate() {
             if line.trim_start().starts_with("//") {
                 continue;
             }
             let number = index + 1;
             for used in line.split("crate::").skip(1) {
-                let end = used.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(used.len());
+                let end =
+                    used.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(used.len());
                 let name = &used[..end];
                 let Some(used_level) = level_of(name) else { continue };
                 let allowed = used_level <= level || ALLOWED.contains(&(module.as_str(), name));
-                assert!(allowed, "{path:?}:{number}: {module} uses {name}, which is in a higher layer");
-                let forbidden = FORBIDDEN.iter().any(|(user, item)| *user == module && used.starts_with(item));
+                assert!(
+                    allowed,
+                    "{path:?}:{number}: {module} uses {name}, which is in a higher layer"
+                );
+                let forbidden =
+                    FORBIDDEN.iter().any(|(user, item)| *user == module && used.starts_with(item));
                 assert!(!forbidden, "{path:?}:{number}: {module} must not use {name}");
             }
         }
@@ -98,7 +105,11 @@ fn modules_use_only_lower_layers() {
 fn module(path: &Path) -> Vec<String> {
     let inner = path.strip_prefix(root().join("src")).unwrap().with_extension("");
     let names: Vec<String> = inner.iter().map(|name| name.to_str().unwrap().to_owned()).collect();
-    if matches!(names.as_slice(), [only] if only == "main" || only == "lib") { Vec::new() } else { names }
+    if matches!(names.as_slice(), [only] if only == "main" || only == "lib") {
+        Vec::new()
+    } else {
+        names
+    }
 }
 
 /// Expands a use tree such as `a::{b, c::{d, e}}` into its paths.
@@ -117,10 +128,12 @@ fn expand_use(tree: &str, prefix: &str, found: &mut Vec<String>) {
 
 /// The paths in a source text that begin with `crate`, `super` or `self`.
 fn used_paths(text: &str) -> Vec<String> {
-    let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let code: Vec<&str> =
+        text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     let code = code.join("\n");
     let mut found = Vec::new();
-    for (at, _) in ["crate::", "super::", "self::"].iter().flat_map(|word| code.match_indices(word)) {
+    for (at, _) in ["crate::", "super::", "self::"].iter().flat_map(|word| code.match_indices(word))
+    {
         let before = code[..at].chars().next_back().unwrap_or(' ');
         if before.is_alphanumeric() || matches!(before, '_' | ':') {
             continue;
@@ -155,7 +168,10 @@ fn sibling_arrows() -> BTreeMap<Vec<String>, BTreeSet<(String, String)>> {
             let shared = here.iter().zip(&there).take_while(|(a, b)| a == b).count();
             let (Some(from), Some(to)) = (here.get(shared), there.get(shared)) else { continue };
             if modules.contains(&there[..=shared]) {
-                arrows.entry(here[..shared].to_vec()).or_default().insert((from.clone(), to.clone()));
+                arrows
+                    .entry(here[..shared].to_vec())
+                    .or_default()
+                    .insert((from.clone(), to.clone()));
             }
         }
     }
@@ -180,15 +196,24 @@ fn modules_of_a_folder_form_no_cycle() {
                 break;
             }
         }
-        assert!(left.is_empty(), "in src/{}, modules in or above a cycle: {left:?}", folder.join("/"));
+        assert!(
+            left.is_empty(),
+            "in src/{}, modules in or above a cycle: {left:?}",
+            folder.join("/")
+        );
     }
 }
 
 #[test]
 fn no_file_is_too_long() {
-    for path in ["src", "benches", "examples"].into_iter().flat_map(|dir| sources(&root().join(dir))) {
+    for path in
+        ["src", "benches", "examples"].into_iter().flat_map(|dir| sources(&root().join(dir)))
+    {
         let lines = without_tests(&path).lines().count();
-        assert!(lines <= LINES_MAX, "{path:?} has {lines} lines without its tests; the limit is {LINES_MAX}");
+        assert!(
+            lines <= LINES_MAX,
+            "{path:?} has {lines} lines without its tests; the limit is {LINES_MAX}"
+        );
     }
 }
 
@@ -204,10 +229,30 @@ fn no_index_out_of_range_becomes_a_default() {
     }
 }
 
+/// rustfmt wraps code at this width but leaves comments alone.
+#[test]
+fn comments_fit_100_columns() {
+    for path in ["src", "tests", "benches", "examples", "fuzz/fuzz_targets"]
+        .into_iter()
+        .flat_map(|dir| sources(&root().join(dir)))
+    {
+        for (at, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            let is_comment = line.trim_start().starts_with("//");
+            assert!(!is_comment || line.chars().count() <= 100, "{path:?}:{}: {line}", at + 1);
+        }
+    }
+}
+
 #[test]
 fn every_source_begins_with_a_module_comment() {
-    for path in ["src", "tests", "benches", "examples"].into_iter().flat_map(|dir| sources(&root().join(dir))) {
-        assert!(fs::read_to_string(&path).unwrap().starts_with("//!"), "{path:?} must begin with //!");
+    for path in ["src", "tests", "benches", "examples"]
+        .into_iter()
+        .flat_map(|dir| sources(&root().join(dir)))
+    {
+        assert!(
+            fs::read_to_string(&path).unwrap().starts_with("//!"),
+            "{path:?} must begin with //!"
+        );
     }
 }
 
@@ -224,15 +269,24 @@ fn scripts_have_a_header_and_stop_at_the_first_error() {
         match first {
             "#!/usr/bin/env bash" => {
                 assert!(second.starts_with("# "), "{path:?} needs a comment on its second line");
-                assert!(text.contains("\nset -euo pipefail\n"), "{path:?} does not stop at the first error");
+                assert!(
+                    text.contains("\nset -euo pipefail\n"),
+                    "{path:?} does not stop at the first error"
+                );
             }
             // Python stops at an uncaught exception.
             "#!/usr/bin/env python3" => {
-                assert!(second.starts_with("\"\"\""), "{path:?} needs a docstring on its second line")
+                assert!(
+                    second.starts_with("\"\"\""),
+                    "{path:?} needs a docstring on its second line"
+                )
             }
             other => panic!("{path:?} has an unknown first line: {other}"),
         }
-        assert!(fs::metadata(&path).unwrap().permissions().mode() & 0o111 == 0o111, "{path:?} is not executable");
+        assert!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o111 == 0o111,
+            "{path:?} is not executable"
+        );
     }
 }
 
@@ -241,8 +295,13 @@ fn every_test_file_is_a_module() {
     for path in sources(&root().join("tests")).iter().filter(|path| !path.ends_with("main.rs")) {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let dir = path.parent().unwrap();
-        let parent = if dir == root().join("tests") { dir.join("main.rs") } else { dir.with_extension("rs") };
-        let text = fs::read_to_string(&parent).unwrap_or_else(|_| panic!("{path:?} has no parent module"));
+        let parent = if dir == root().join("tests") {
+            dir.join("main.rs")
+        } else {
+            dir.with_extension("rs")
+        };
+        let text =
+            fs::read_to_string(&parent).unwrap_or_else(|_| panic!("{path:?} has no parent module"));
         assert!(text.contains(&format!("mod {name};")), "{parent:?} does not declare {path:?}");
     }
 }
@@ -270,7 +329,11 @@ fn no_key_hashes_debug_output() {
         }
         for (at, line) in without_tests(&path).lines().enumerate() {
             let hashes_debug = line.contains(".update(format!(") && line.contains(":?}");
-            assert!(!hashes_debug, "{path:?}:{}: Debug output may change or hide a field; derive Hash", at + 1);
+            assert!(
+                !hashes_debug,
+                "{path:?}:{}: Debug output may change or hide a field; derive Hash",
+                at + 1
+            );
         }
     }
 }
@@ -278,7 +341,11 @@ fn no_key_hashes_debug_output() {
 /// Returns the test name that equals `sentence`.
 fn test_name(sentence: &str) -> String {
     let words = sentence.replace('\'', "").to_lowercase();
-    words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_")
+    words
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join("_")
 }
 
 /// Returns the sentence that the doc comment at the end of `before` quotes with `Promise:`.
@@ -295,7 +362,8 @@ fn quoted_promise(before: &str) -> Option<String> {
     }
     comment.reverse();
     let start = comment.iter().position(|line| line.starts_with("Promise: "))?;
-    let quote: Vec<&str> = comment[start..].iter().copied().take_while(|line| !line.is_empty()).collect();
+    let quote: Vec<&str> =
+        comment[start..].iter().copied().take_while(|line| !line.is_empty()).collect();
     Some(quote.join(" ")["Promise: ".len()..].to_owned())
 }
 
@@ -319,7 +387,10 @@ fn every_promise_has_a_test() {
             let Some((name, _)) = signature.split_once('(') else { continue };
             let quote = quoted_promise(before);
             if let Some(quote) = &quote {
-                assert!(distinct.contains(quote.as_str()), "{path:?}: {name} quotes no promise: {quote}");
+                assert!(
+                    distinct.contains(quote.as_str()),
+                    "{path:?}: {name} quotes no promise: {quote}"
+                );
             }
             if !attributes.contains("#[ignore") {
                 names.insert(name.to_owned());

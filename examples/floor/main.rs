@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
-    ReplyOpen, Request, Session,
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request, Session,
 };
 
 /// Lifetime of entries and attributes in the kernel's cache.
@@ -42,9 +42,12 @@ fn main() -> anyhow::Result<()> {
         .try_into()
         .or_else(|_| bail!("give a folder and a mountpoint: floor FOLDER MOUNTPOINT"))?;
     let mut floor = Floor(Vec::new());
-    floor.read_tree(Path::new(&folder)).with_context(|| format!("cannot read {}", folder.display()))?;
+    floor
+        .read_tree(Path::new(&folder))
+        .with_context(|| format!("cannot read {}", folder.display()))?;
     let mut config = Config::default();
-    config.mount_options = vec![MountOption::RO, MountOption::DefaultPermissions, MountOption::FSName("floor".into())];
+    config.mount_options =
+        vec![MountOption::RO, MountOption::DefaultPermissions, MountOption::FSName("floor".into())];
     config.n_threads = Some(THREADS);
     let session = Session::new(floor, Path::new(&mountpoint), &config);
     Ok(session.with_context(|| format!("cannot mount at {}", mountpoint.display()))?.run()?)
@@ -149,7 +152,14 @@ impl Filesystem for Floor {
         reply.opened(FileHandle(0), FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE);
     }
 
-    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
         let Some(dir) = self.node(ino) else { return reply.error(Errno::ENOENT) };
         let dots = [".", ".."].map(|name| (ino, FileType::Directory, OsStr::new(name)));
         let children = dir.children.iter().filter_map(|(name, number)| {
@@ -157,7 +167,8 @@ impl Filesystem for Floor {
             Some((node.attr.ino, node.attr.kind, name.as_os_str()))
         });
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        for (next, (number, kind, name)) in (1..).zip(dots.into_iter().chain(children)).skip(start) {
+        for (next, (number, kind, name)) in (1..).zip(dots.into_iter().chain(children)).skip(start)
+        {
             if reply.add(number, next, kind, name) {
                 break;
             }

@@ -33,7 +33,10 @@ impl Pulse {
     /// Returns the path of the operation if it takes longer than `limit`.
     pub(crate) fn hanging_path(&self, limit: Duration) -> Option<PathBuf> {
         let operation = self.0.lock();
-        operation.as_ref().filter(|(since, _)| since.elapsed() > limit).map(|(_, path)| path.clone())
+        operation
+            .as_ref()
+            .filter(|(since, _)| since.elapsed() > limit)
+            .map(|(_, path)| path.clone())
     }
 
     fn set(&self, operation: Option<(Instant, PathBuf)>) {
@@ -52,7 +55,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(swarm: Swarm, mount: &Path, number: u64, pulse: Arc<Pulse>, weather: Arc<Weather>) -> Client {
+    pub(crate) fn new(
+        swarm: Swarm,
+        mount: &Path,
+        number: u64,
+        pulse: Arc<Pulse>,
+        weather: Arc<Weather>,
+    ) -> Client {
         let rng = Rng::with_seed(swarm.seed.wrapping_mul(1_000).wrapping_add(number));
         Client { swarm, mount: mount.to_path_buf(), rng, pulse, weather, tally: Tally::default() }
     }
@@ -64,7 +73,8 @@ impl Client {
         let folder = self.folder(worker);
         match self.rng.u8(..100) {
             dice @ 0..85 => self.use_own_file(&folder, worker, dice),
-            85..94 => self.list(&folder, OWN.iter().chain(&GENERATED).map(|name| (*name).into()).collect()),
+            85..94 => self
+                .list(&folder, OWN.iter().chain(&GENERATED).map(|name| (*name).into()).collect()),
             94 => {
                 let ids = (0..self.swarm.workers).map(|worker| self.swarm.id(worker));
                 self.list(
@@ -116,20 +126,29 @@ impl Client {
             path,
             |path| fs::symlink_metadata(path),
             |meta: &fs::Metadata| {
-                if meta.is_dir() == folder { Ok(()) } else { Err(format!("{:?}", meta.file_type())) }
+                if meta.is_dir() == folder {
+                    Ok(())
+                } else {
+                    Err(format!("{:?}", meta.file_type()))
+                }
             },
         );
     }
 
     fn read_own(&mut self, path: &Path, worker: usize, part: Part) {
         let swarm = self.swarm;
-        let may_change_while_open = part == Part::Thread || (part == Part::Metadata && is_torn(worker));
+        let may_change_while_open =
+            part == Part::Thread || (part == Part::Metadata && is_torn(worker));
         self.operation(Kind::Own, path, read, |(size, bytes)| {
             if !may_change_while_open {
                 same_size(*size, bytes)?;
             }
             // A read of a file that is rewritten in place may be torn, as on disk.
-            if part == Part::Metadata && may_change_while_open { Ok(()) } else { swarm.check(worker, part, bytes) }
+            if part == Part::Metadata && may_change_while_open {
+                Ok(())
+            } else {
+                swarm.check(worker, part, bytes)
+            }
         });
     }
 
@@ -140,7 +159,11 @@ impl Client {
             if found.len() == names.len() && differs.is_empty() {
                 Ok(())
             } else {
-                Err(format!("{} names instead of {}; differences include {differs:?}", names.len(), expected.len()))
+                Err(format!(
+                    "{} names instead of {}; differences include {differs:?}",
+                    names.len(),
+                    expected.len()
+                ))
             }
         });
     }
@@ -182,7 +205,10 @@ impl Client {
                 if self.weather.allows(&name, began) {
                     *self.tally.errors.entry(name).or_default() += 1;
                 } else {
-                    self.tally.wrong(format!("{}: {name} in calm weather, after {took:?}", path.display()));
+                    self.tally.wrong(format!(
+                        "{}: {name} in calm weather, after {took:?}",
+                        path.display()
+                    ));
                 }
                 thread::sleep(PAUSE);
             }
@@ -216,10 +242,15 @@ fn same_size(size: u64, bytes: &[u8]) -> Result<(), String> {
 /// Checks the index.json of a worker or of the swarm: it is complete, about the right workers, and
 /// of one version.
 fn check_index(swarm: Swarm, worker: Option<usize>, bytes: &[u8]) -> Result<(), String> {
-    let index: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
+    let index: Value =
+        serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
     let Some(worker) = worker else {
         let rows = index.get("workers").and_then(Value::as_array).map_or(0, Vec::len);
-        return if rows == swarm.workers { Ok(()) } else { Err(format!("{rows} workers of {}", swarm.workers)) };
+        return if rows == swarm.workers {
+            Ok(())
+        } else {
+            Err(format!("{rows} workers of {}", swarm.workers))
+        };
     };
     let text = |key: &str| index.get(key).and_then(Value::as_str).unwrap_or_default();
     if text("id") != swarm.id(worker) {

@@ -47,19 +47,27 @@ impl Daemon {
 
     /// Reads a number from /proc/PID/status, where memory is in KiB.
     fn status(&self, key: &str) -> anyhow::Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).context("the mount's process is gone")?;
-        let value =
-            status.lines().find_map(|line| line.strip_prefix(key)).and_then(|rest| rest.split_whitespace().next());
-        value.with_context(|| format!("/proc/{}/status has no {key}", self.pid))?.parse().context("not a number")
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid))
+            .context("the mount's process is gone")?;
+        let value = status
+            .lines()
+            .find_map(|line| line.strip_prefix(key))
+            .and_then(|rest| rest.split_whitespace().next());
+        value
+            .with_context(|| format!("/proc/{}/status has no {key}", self.pid))?
+            .parse()
+            .context("not a number")
     }
 
     /// Describes the resources used after the warm-up, and the growth of memory.
     pub(crate) fn report(&self) -> String {
         let end = self.samples.last().map_or(0.0, |last| last.at);
         let warm = WARM_UP.as_secs_f64().min(end / 2.0);
-        let after: Vec<Sample> = self.samples.iter().copied().filter(|sample| sample.at >= warm).collect();
+        let after: Vec<Sample> =
+            self.samples.iter().copied().filter(|sample| sample.at >= warm).collect();
         let resident = after.iter().map(|sample| sample.resident);
-        let (least, most) = resident.fold((f64::MAX, 0.0_f64), |(least, most), one| (least.min(one), most.max(one)));
+        let (least, most) = resident
+            .fold((f64::MAX, 0.0_f64), |(least, most), one| (least.min(one), most.max(one)));
         let peak = self.status("VmHWM:").map_or(0, |kib| kib / 1_024);
         format!(
             "process: after {warm:.0} s of warm-up RSS {least:.1}-{most:.1} MiB, {:+.2} MiB/h (peak {peak} MiB), \
@@ -81,7 +89,8 @@ fn slope(samples: &[Sample]) -> f64 {
     let count = samples.len() as f64;
     let mean = |value: fn(&Sample) -> f64| samples.iter().map(value).sum::<f64>() / count;
     let (at, resident) = (mean(|sample| sample.at), mean(|sample| sample.resident));
-    let rise: f64 = samples.iter().map(|sample| (sample.at - at) * (sample.resident - resident)).sum();
+    let rise: f64 =
+        samples.iter().map(|sample| (sample.at - at) * (sample.resident - resident)).sum();
     let run: f64 = samples.iter().map(|sample| (sample.at - at).powi(2)).sum();
     if run > 0.0 { rise / run } else { 0.0 }
 }

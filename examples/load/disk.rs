@@ -25,9 +25,15 @@ pub(crate) fn is_torn(worker: usize) -> bool {
 ///
 /// A change replaces metadata, a result or an output by a rename, or appends to a thread. The
 /// metadata of some workers is rewritten in place, chunk by chunk.
-pub(crate) fn change(swarm: Swarm, store: &Path, per_second: u32, done: &AtomicBool) -> anyhow::Result<u64> {
+pub(crate) fn change(
+    swarm: Swarm,
+    store: &Path,
+    per_second: u32,
+    done: &AtomicBool,
+) -> anyhow::Result<u64> {
     let mut rng = Rng::with_seed(swarm.seed);
-    let running: Vec<usize> = (0..swarm.workers).filter(|worker| swarm.is_running(*worker)).collect();
+    let running: Vec<usize> =
+        (0..swarm.workers).filter(|worker| swarm.is_running(*worker)).collect();
     let begun = Instant::now();
     let mut changes = 0;
     while !done.load(Ordering::Relaxed) {
@@ -48,7 +54,9 @@ pub(crate) fn change(swarm: Swarm, store: &Path, per_second: u32, done: &AtomicB
         let path = folder.join(part.path());
         let result = match part {
             Part::Thread => append(&path, &swarm.next_message(worker, &fs::read(&path)?)),
-            Part::Metadata if is_torn(worker) => write_in_chunks(&path, &swarm.bytes(worker, part, changes), &mut rng),
+            Part::Metadata if is_torn(worker) => {
+                write_in_chunks(&path, &swarm.bytes(worker, part, changes), &mut rng)
+            }
             _ => replace(&store.join(TEMPORARY), &path, &swarm.bytes(worker, part, changes)),
         };
         result.with_context(|| format!("cannot change {}", path.display()))?;
@@ -88,7 +96,10 @@ pub(crate) fn verify(swarm: Swarm, store: &Path) -> anyhow::Result<()> {
             let bytes = fs::read(&file).with_context(|| format!("cannot read {shown}"))?;
             swarm.check(worker, part, &bytes).map_err(|why| anyhow::anyhow!("{shown}: {why}"))?;
             if !swarm.is_running(worker) {
-                ensure!(bytes == swarm.bytes(worker, part, 0), "the content of {shown} has changed");
+                ensure!(
+                    bytes == swarm.bytes(worker, part, 0),
+                    "the content of {shown} has changed"
+                );
                 let modified = fs::metadata(&file)?.modified()?;
                 ensure!(modified == swarm.made(worker, part), "the mtime of {shown} has changed");
             }

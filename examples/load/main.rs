@@ -128,13 +128,18 @@ fn main() -> ExitCode {
 
 fn execute(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Make { store, shape } => Swarm::from(shape).make(&store).context("cannot make the swarm"),
+        Command::Make { store, shape } => {
+            Swarm::from(shape).make(&store).context("cannot make the swarm")
+        }
         Command::Verify { store, shape } => disk::verify(shape.into(), &store),
-        Command::Read { folder, shape, clients, turns } => read(shape.into(), &folder, clients, turns),
+        Command::Read { folder, shape, clients, turns } => {
+            read(shape.into(), &folder, clients, turns)
+        }
         Command::Run { store, mount, shape, load } => {
             let mount = std::path::absolute(mount)?;
             // A relative path stays valid if scripts/chaos renames the store.
-            std::env::set_current_dir(&store).with_context(|| format!("cannot enter the store {}", store.display()))?;
+            std::env::set_current_dir(&store)
+                .with_context(|| format!("cannot enter the store {}", store.display()))?;
             run(shape.into(), &mount, &load)
         }
     }

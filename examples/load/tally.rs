@@ -91,9 +91,11 @@ impl Tally {
             let (kind, count) = (format!("{kind:?}"), times.len());
             let each = format!("{:.0}", count as f64 / took.as_secs_f64());
             let [half, most, all] = [0.5, 0.99, 1.0].map(|part| ms(times.value_at_quantile(part)));
-            let _ = writeln!(out, "{kind:<10} {count:>10} {each:>10} {half:>10} {most:>10} {all:>10}");
+            let _ =
+                writeln!(out, "{kind:<10} {count:>10} {each:>10} {half:>10} {most:>10} {all:>10}");
         }
-        let errors: Vec<String> = self.errors.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        let errors: Vec<String> =
+            self.errors.iter().map(|(name, count)| format!("{count} {name}")).collect();
         let errors = if errors.is_empty() { "none".into() } else { errors.join(", ") };
         let _ = writeln!(out, "errors: {errors}; wrong: {}", self.wrong);
         for wrong in self.reported.iter().take(REPORTED_MAX) {

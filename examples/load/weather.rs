@@ -51,7 +51,9 @@ impl Weather {
             _ => return Err(format!("a line must begin with `storm` or `calm`: {line}")),
         };
         let allowed: Vec<String> = words.map(str::to_owned).collect();
-        if let Some(unknown) = allowed.iter().find(|word| NAMES.iter().all(|(name, _)| name != word)) {
+        if let Some(unknown) =
+            allowed.iter().find(|word| NAMES.iter().all(|(name, _)| name != word))
+        {
             return Err(format!("unknown error name: {unknown}"));
         }
         let now = Instant::now();
@@ -69,6 +71,10 @@ impl Weather {
     pub(crate) fn allows(&self, error: &str, since: Instant) -> bool {
         let storms = self.storms.lock();
         let overlaps = |storm: &&Storm| storm.until.is_none_or(|until| until >= since);
-        storms.iter().rev().take_while(overlaps).any(|storm| storm.allowed.iter().any(|name| name == error))
+        storms
+            .iter()
+            .rev()
+            .take_while(overlaps)
+            .any(|storm| storm.allowed.iter().any(|name| name == error))
     }
 }

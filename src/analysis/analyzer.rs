@@ -44,7 +44,8 @@ impl Analyzer {
         let store = view.digest_store().map(|(cache, scope)| DigestStore::new(cache, &scope));
         let cache = Arc::new(DigestCache::new(settings.patience(), store, watchdog.clone()));
         let index = Arc::new(Index::new(view.word_index()));
-        let (view, facet_indexes, is_backfilling) = (Arc::new(view), Arc::default(), Arc::default());
+        let (view, facet_indexes, is_backfilling) =
+            (Arc::new(view), Arc::default(), Arc::default());
         Analyzer { view, settings, cache, facet_indexes, index, is_backfilling, watchdog }
     }
 
@@ -104,8 +105,14 @@ impl Analyzer {
     ///
     /// # Errors
     /// A sentence that says why the output cannot be read.
-    pub(crate) fn run_cut(&self, member: &Member, cut: ExcerptTask, deadline: Deadline<'_>) -> ExcerptResult {
-        let result = self.run_isolated(&Subject::Worker(member.name.clone()), PART_GRACE, deadline, cut);
+    pub(crate) fn run_cut(
+        &self,
+        member: &Member,
+        cut: ExcerptTask,
+        deadline: Deadline<'_>,
+    ) -> ExcerptResult {
+        let result =
+            self.run_isolated(&Subject::Worker(member.name.clone()), PART_GRACE, deadline, cut);
         result.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
     }
 
@@ -168,17 +175,24 @@ impl Analyzer {
         let is_complete = in_time();
         let mut states: Vec<_> = order.into_iter().zip(stamps).collect();
         states.sort_unstable_by_key(|((at, _), _)| *at);
-        (states.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect(), is_complete)
+        (
+            states.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect(),
+            is_complete,
+        )
     }
 
     /// Logs each subject whose task was abandoned and still runs, once.
     pub(crate) fn log_overdue(&self) {
         for subject in self.watchdog.overdue() {
             let subject = match subject {
-                Subject::Worker(name) => format!("the files of worker {}", printable(name.as_bytes())),
+                Subject::Worker(name) => {
+                    format!("the files of worker {}", printable(name.as_bytes()))
+                }
                 Subject::Answer(_) => "an answer about many workers".into(),
             };
-            warn!("reading {subject} does not end; the thread was abandoned, and answers without it say so");
+            warn!(
+                "reading {subject} does not end; the thread was abandoned, and answers without it say so"
+            );
         }
     }
 }

@@ -10,7 +10,8 @@ impl Analyzer {
     /// [`Analyzer::backfill`] returns false.
     pub fn claim_backfill(&self) -> bool {
         // No short circuit: each call also updates its own backlog.
-        (self.cache.has_backlog() | self.index.has_backlog()) && !self.is_backfilling.swap(true, Ordering::AcqRel)
+        (self.cache.has_backlog() | self.index.has_backlog())
+            && !self.is_backfilling.swap(true, Ordering::AcqRel)
     }
 
     /// Reads workers from the backlog for a short time, and words for the search index if a search
@@ -18,9 +19,9 @@ impl Analyzer {
     pub fn backfill(&self) -> bool {
         let mut step = BackfillStep { is_backfilling: &self.is_backfilling, more: false };
         step.more = self.cache.backfill(&self.view)
-            || self
-                .index
-                .catch_up(&self.view, &|member, stamp, has_time| self.indexed(member, stamp, Deadline::new(&has_time)));
+            || self.index.catch_up(&self.view, &|member, stamp, has_time| {
+                self.indexed(member, stamp, Deadline::new(&has_time))
+            });
         let more = step.more;
         drop(step);
         // A request that added to the backlog just before the drop saw a backfill in progress.

@@ -55,21 +55,38 @@ pub(super) const LATE_NAME: &str = "not_read_in_time";
 /// Returns the duration of a worker's silence: from `last`, its last write, to `newest`, the last
 /// write of any worker. Returns `None` if the worker is not silent.
 pub(crate) fn silent(status: Status, last: Time, newest: Time) -> Option<Duration> {
-    let silence = Duration::from_secs(u64::try_from(newest.secs.saturating_sub(last.secs)).unwrap_or_default());
+    let silence = Duration::from_secs(
+        u64::try_from(newest.secs.saturating_sub(last.secs)).unwrap_or_default(),
+    );
     (!status.is_finished() && status != Status::Unknown && silence >= SILENT).then_some(silence)
 }
 
 /// Runs all checks and returns their findings. `missing` returns the files that final words name
 /// and that do not exist.
-pub(crate) fn run(record: &Record, stamp: &Fingerprint, missing: &dyn Fn(&str) -> Vec<String>) -> Vec<Check> {
+pub(crate) fn run(
+    record: &Record,
+    stamp: &Fingerprint,
+    missing: &dyn Fn(&str) -> Vec<String>,
+) -> Vec<Check> {
     let Record { worker, trace, unread } = record;
     let mut checks: Vec<Check> = worker.flaws.iter().map(flaw).collect();
     let finished = worker.status.is_finished();
     if finished && trace.records_calls && trace.calls.is_empty() {
-        checks.push(Check::new("no_tool_call", "it finished without any tool call".into(), "tool_calls"));
+        checks.push(Check::new(
+            "no_tool_call",
+            "it finished without any tool call".into(),
+            "tool_calls",
+        ));
     }
-    if worker.status == Status::Completed && trace.final_words.is_none() && !trace.final_words_in_parent {
-        checks.push(Check::new(NO_FINAL_WORDS, "it finished without any final words".into(), "result.txt"));
+    if worker.status == Status::Completed
+        && trace.final_words.is_none()
+        && !trace.final_words_in_parent
+    {
+        checks.push(Check::new(
+            NO_FINAL_WORDS,
+            "it finished without any final words".into(),
+            "result.txt",
+        ));
     }
     if worker.status == Status::Completed {
         success(trace, &mut checks);
@@ -96,8 +113,13 @@ pub(crate) fn run(record: &Record, stamp: &Fingerprint, missing: &dyn Fn(&str) -
         checks.push(Check::new("bad_lines", format!("{lines} lines could not be read"), *file));
     }
     for (file, partly) in &trace.partial_reads {
-        let (name, why) = if partly.timed_out { (LATE_NAME, " in time") } else { ("not_read_whole", "") };
-        checks.push(Check::new(name, format!("only its first {} bytes were read{why}", partly.bytes), *file));
+        let (name, why) =
+            if partly.timed_out { (LATE_NAME, " in time") } else { ("not_read_whole", "") };
+        checks.push(Check::new(
+            name,
+            format!("only its first {} bytes were read{why}", partly.bytes),
+            *file,
+        ));
     }
     if let Some(file) = trace.truncated.first() {
         let message = match trace.truncated.len() {
@@ -108,12 +130,15 @@ pub(crate) fn run(record: &Record, stamp: &Fingerprint, missing: &dyn Fn(&str) -
     }
     unused(&trace.unused, &mut checks);
     if *unread > 0 {
-        let message = format!("{unread} outputs were not read in time; their outcomes are shown as unknown");
+        let message =
+            format!("{unread} outputs were not read in time; their outcomes are shown as unknown");
         checks.push(Check::new(LATE_NAME, message, "tool_calls"));
     }
     if let Some(hidden) = Some(hidden(record)).filter(|hidden| *hidden > 0) {
         let characters = count(hidden as u64, "invisible character");
-        let message = format!("{characters} in its task, words, names and inputs; generated files omit or escape them");
+        let message = format!(
+            "{characters} in its task, words, names and inputs; generated files omit or escape them"
+        );
         checks.push(Check::new(INVISIBLE_CHARACTERS, message, "."));
     }
     let skipped = stamp.skipped;
@@ -134,8 +159,10 @@ fn hidden(record: &Record) -> usize {
     let texts = texts.into_iter().filter_map(Option::as_deref);
     let task = trace.task.is_none().then_some(&*worker.task);
     let words = [&worker.run, &worker.job, &worker.model, &worker.task_type, &worker.status_source];
-    let words = words.into_iter().filter_map(Option::as_deref).chain(worker.tags.iter().map(|tag| &**tag));
-    let calls = trace.calls.iter().flat_map(|call| call.input.as_deref().into_iter().chain([&*call.tool]));
+    let words =
+        words.into_iter().filter_map(Option::as_deref).chain(worker.tags.iter().map(|tag| &**tag));
+    let calls =
+        trace.calls.iter().flat_map(|call| call.input.as_deref().into_iter().chain([&*call.tool]));
     texts.chain(task).chain(words).chain(calls).map(count_hidden).sum()
 }
 
@@ -143,10 +170,18 @@ fn hidden(record: &Record) -> usize {
 fn flaw(flaw: &Flaw) -> Check {
     let (name, message) = match flaw {
         Flaw::BadTranscript(reason) => {
-            return Check::new("bad_transcript", one_line(&format!("its transcript: {reason}"), 300), "source.jsonl");
+            return Check::new(
+                "bad_transcript",
+                one_line(&format!("its transcript: {reason}"), 300),
+                "source.jsonl",
+            );
         }
         Flaw::NoMessages => {
-            return Check::new("no_message", "its transcript has no messages".into(), "source.jsonl");
+            return Check::new(
+                "no_message",
+                "its transcript has no messages".into(),
+                "source.jsonl",
+            );
         }
         Flaw::NoMetadata => ("no_metadata", "there is no metadata.json".into()),
         Flaw::BadMetadata { reason, last_good_shown: true, .. } => {
@@ -155,11 +190,16 @@ fn flaw(flaw: &Flaw) -> Check {
         Flaw::BadMetadata { reason, last_good_shown: false, .. } => {
             ("bad_metadata", format!("metadata.json is {reason}"))
         }
-        Flaw::IdMismatch(id) => ("other_id", format!("metadata.json has another id: {}", one_line(id, QUOTE_MAX))),
-        Flaw::ConflictingOwners => ("two_owners", "metadata.json names two owners, so the worker has none".into()),
-        Flaw::IndexDisagrees(word) => {
-            ("index_disagrees", format!("the store's index.json has another status: {}", one_line(word, QUOTE_MAX)))
+        Flaw::IdMismatch(id) => {
+            ("other_id", format!("metadata.json has another id: {}", one_line(id, QUOTE_MAX)))
         }
+        Flaw::ConflictingOwners => {
+            ("two_owners", "metadata.json names two owners, so the worker has none".into())
+        }
+        Flaw::IndexDisagrees(word) => (
+            "index_disagrees",
+            format!("the store's index.json has another status: {}", one_line(word, QUOTE_MAX)),
+        ),
     };
     Check::new(name, one_line(&message, 300), "metadata.json")
 }
@@ -171,7 +211,9 @@ fn success(trace: &Trace, checks: &mut Vec<Check>) {
         checks.push(Check::new("success_but_last_call_failed", message, last.path.display()));
     } else if let Some(call) = trace.unrecovered().last() {
         let tool = one_line(&call.tool, QUOTE_MAX);
-        let message = format!("its status says success, but a call of {tool} failed and no later call of it succeeded");
+        let message = format!(
+            "its status says success, but a call of {tool} failed and no later call of it succeeded"
+        );
         checks.push(Check::new("failure_never_made_good", message, call.path.display()));
     }
 }
@@ -183,12 +225,25 @@ fn unused(unused: &Unused, checks: &mut Vec<Check>) {
             checks.push(Check::new(name, format!("{count} {text}"), "source.jsonl"));
         }
     };
-    let kinds = unused.kinds.keys().take(TOOLS_SHOWN).map(|kind| one_line(kind, QUOTE_MAX)).collect::<Vec<_>>();
+    let kinds = unused
+        .kinds
+        .keys()
+        .take(TOOLS_SHOWN)
+        .map(|kind| one_line(kind, QUOTE_MAX))
+        .collect::<Vec<_>>();
     let text = format!("lines are of unknown kinds: {}", kinds.join(", "));
     add("unknown_records", unused.kinds.values().sum(), &text);
     add("results_without_calls", unused.orphan_results, "results belong to no call");
-    add("calls_not_shown", unused.excess_calls, "further calls are not shown, because there are too many");
-    add("workers_not_shown", unused.excess_agent_lines, "lines belong to subagents that are not shown");
+    add(
+        "calls_not_shown",
+        unused.excess_calls,
+        "further calls are not shown, because there are too many",
+    );
+    add(
+        "workers_not_shown",
+        unused.excess_agent_lines,
+        "lines belong to subagents that are not shown",
+    );
 }
 
 /// Reports calls that failed repeatedly with the same input and never succeeded after that.
@@ -211,7 +266,11 @@ fn repeated(trace: &Trace, checks: &mut Vec<Check>) {
     }
     for ((tool, input), (times, file)) in failures {
         if times >= MIN_REPEATED {
-            let message = format!("failed {times} times: {} {}", one_line(tool, QUOTE_MAX), one_line(input, QUOTE_MAX));
+            let message = format!(
+                "failed {times} times: {} {}",
+                one_line(tool, QUOTE_MAX),
+                one_line(input, QUOTE_MAX)
+            );
             checks.push(Check::new("same_call_failed_again", message, file));
         }
     }

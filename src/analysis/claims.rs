@@ -20,17 +20,28 @@ const NAME_MAX: usize = 120;
 /// A directory counts as the worker's if it exists or is one of `own_folders`, where the worker's
 /// layout keeps its files: a report that was never written leaves no directory either. Other paths,
 /// such as those of a repository, cannot be looked up here.
-pub(super) fn missing_files(view: &View, member: &Member, own_folders: &[&str], words: &str) -> Vec<String> {
+pub(super) fn missing_files(
+    view: &View,
+    member: &Member,
+    own_folders: &[&str],
+    words: &str,
+) -> Vec<String> {
     let is_folder = |name: &Name| {
         let is_own = own_folders.iter().any(|folder| folder.as_bytes() == name.as_bytes());
-        is_own || view.stat(member, &RelPath::root().join(name)).is_ok_and(|meta| meta.kind == Kind::Folder)
+        is_own
+            || view
+                .stat(member, &RelPath::root().join(name))
+                .is_ok_and(|meta| meta.kind == Kind::Folder)
     };
-    let is_missing = |path: &RelPath| matches!(view.stat(member, path), Err(Error::NotFound | Error::NotADirectory));
+    let is_missing = |path: &RelPath| {
+        matches!(view.stat(member, path), Err(Error::NotFound | Error::NotADirectory))
+    };
     let words = words.get(..words.floor_char_boundary(WORDS_MAX)).unwrap_or(words);
     let mut missing: Vec<String> = Vec::new();
     for path in paths(words).take(PATHS_MAX) {
         let name = one_line(&path.display(), NAME_MAX);
-        let is_named = path.names().next().is_some_and(|first| is_folder(&first)) && is_missing(&path);
+        let is_named =
+            path.names().next().is_some_and(|first| is_folder(&first)) && is_missing(&path);
         if is_named && missing.len() < NAMED_MAX && !missing.contains(&name) {
             missing.push(name);
         }
@@ -45,7 +56,9 @@ fn paths(words: &str) -> impl Iterator<Item = RelPath> {
         .split(is_separator)
         .map(|word| word.trim_start_matches("./").trim_matches(|c: char| ".!?_*…".contains(c)))
         .filter(|word| {
-            word.contains('/') && !word.starts_with('/') && !word.contains(['*', '?', '<', '>', '{', '}', '$'])
+            word.contains('/')
+                && !word.starts_with('/')
+                && !word.contains(['*', '?', '<', '>', '{', '}', '$'])
         })
         .filter_map(|word| RelPath::parse(word.trim_end_matches('/')).ok())
 }
@@ -58,8 +71,14 @@ mod tests {
     fn paths_are_distinguished_from_words() {
         let found = |words| paths(words).map(|path| path.display()).collect::<Vec<_>>();
         let words = "I wrote `outputs/report.md`, **logs/run.log**: see (./context/a b) and outputs/x.json. Done.";
-        assert_eq!(found(words), ["outputs/report.md", "logs/run.log", "context/a", "outputs/x.json"]);
-        assert!(found("see /etc/passwd, outputs/*.md, outputs/<name>.md, $HOME/x/y or ../up/there").is_empty());
+        assert_eq!(
+            found(words),
+            ["outputs/report.md", "logs/run.log", "context/a", "outputs/x.json"]
+        );
+        assert!(
+            found("see /etc/passwd, outputs/*.md, outputs/<name>.md, $HOME/x/y or ../up/there")
+                .is_empty()
+        );
         assert_eq!(found("https://example.org/a 1/2 and/or"), ["1/2", "and/or"]);
     }
 }

@@ -30,13 +30,16 @@ pub(super) fn cut_most_relevant<'a>(
     raw: &dyn Fn(u64, u64) -> Option<&'a [u8]>,
 ) {
     let Some(at) = most_relevant(chunks, scored) else { return };
-    let (Some(chunk), Some(score)) = (chunks.get(at), scored.scores.get(at).copied()) else { return };
+    let (Some(chunk), Some(score)) = (chunks.get(at), scored.scores.get(at).copied()) else {
+        return;
+    };
     if chunk.text.len() + chunk.repeats_note().len() <= room {
         return;
     }
     let Some(raw) = raw(chunk.start, chunk.end) else { return };
     // A chunk with repeats holds one line several times.
-    let line_end = memchr::memchr(b'\n', raw).filter(|_| chunk.repeats > 0).map_or(raw.len(), |end| end + 1);
+    let line_end =
+        memchr::memchr(b'\n', raw).filter(|_| chunk.repeats > 0).map_or(raw.len(), |end| end + 1);
     let line = raw.get(..line_end).unwrap_or(raw);
     let Some((from, to)) = relevant_part(line, &chunk.text, room) else { return };
     let part = |from: usize, to: usize| {
@@ -57,7 +60,8 @@ pub(super) fn cut_most_relevant<'a>(
     let relevant = at + usize::from(before.is_some());
     let parts: Vec<LineChunk<'a>> =
         [before, part(from, to), part(to, line_end), repeated].into_iter().flatten().collect();
-    let scores = (at..at + parts.len()).map(|part| if part == relevant { score } else { score * NEIGHBOR_FACTOR });
+    let scores = (at..at + parts.len())
+        .map(|part| if part == relevant { score } else { score * NEIGHBOR_FACTOR });
     scored.scores.splice(at..=at, scores);
     scored.failure = scored.failure.map(|_| relevant);
     chunks.splice(at..=at, parts);
@@ -72,10 +76,13 @@ fn relevant_part(line: &[u8], text: &str, room: usize) -> Option<(usize, usize)>
     let (_, word) = text.as_bytes().split_at(sign);
     let sign = memchr::memmem::find(line, word.get(..SIGN_MAX).unwrap_or(word)).unwrap_or(0);
     let (before, _) = line.split_at(sign);
-    let starts = JSON_LINE_STARTS.iter().filter_map(|start| Some(memchr::memmem::rfind(before, start)? + start.len()));
+    let starts = JSON_LINE_STARTS
+        .iter()
+        .filter_map(|start| Some(memchr::memmem::rfind(before, start)? + start.len()));
     let line_start = starts.max().unwrap_or(0);
     let from = if sign - line_start > room / 2 { sign - room / 4 } else { line_start };
-    let boundary = |at: usize| (0..=at.min(line.len())).rev().find(|at| is_boundary(line, *at)).unwrap_or(0);
+    let boundary =
+        |at: usize| (0..=at.min(line.len())).rev().find(|at| is_boundary(line, *at)).unwrap_or(0);
     let from = boundary(from);
     let mut to = boundary(from + room);
     // Invalid UTF-8 and escaped markers take more room than on disk.
@@ -119,7 +126,10 @@ mod tests {
     #[test]
     fn neither_a_character_nor_an_escape_is_torn() {
         assert_eq!(cut("Error: 漢字".as_bytes(), 11), "Error: 漢");
-        assert_eq!(cut(b"\x1b[1;31mError: it broke\x1b[0m", 24).as_bytes(), b"\x1b[1;31mError: it broke");
+        assert_eq!(
+            cut(b"\x1b[1;31mError: it broke\x1b[0m", 24).as_bytes(),
+            b"\x1b[1;31mError: it broke"
+        );
         assert!(cleaned(cut(&b"\xff".repeat(90), 30).as_bytes()).text.len() <= 30);
     }
 }

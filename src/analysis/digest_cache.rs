@@ -142,7 +142,9 @@ impl DigestCache {
         let visible = view.visible();
         let Some(mut at) = *self.next_worker.lock() else { return false };
         self.load_stored();
-        while let Some(member) = visible.members.get(at).filter(|_| started.elapsed() < BACKFILL_STEP) {
+        while let Some(member) =
+            visible.members.get(at).filter(|_| started.elapsed() < BACKFILL_STEP)
+        {
             at += 1;
             // Advance first: a worker that always fails must not block the others.
             *self.next_worker.lock() = Some(at);
@@ -177,7 +179,8 @@ impl DigestCache {
                 Ok(stamp) => match self.cached(member, stamp) {
                     Some(digest) => DigestResult::Ready(digest, stamp.clone()),
                     None => {
-                        let cost = stamp.files.saturating_mul(FILE_COST).saturating_add(stamp.bytes);
+                        let cost =
+                            stamp.files.saturating_mul(FILE_COST).saturating_add(stamp.bytes);
                         missing.push((cost, at, member, stamp));
                         DigestResult::Unread
                     }
@@ -190,7 +193,8 @@ impl DigestCache {
         missing.sort_unstable_by_key(|(cost, at, ..)| (*cost, *at));
         settings.start_stage(missing.len());
         let computed = parallel_map(&missing, |(_, _, member, stamp)| {
-            let result = self.get_or_compute(view, member, stamp, settings.control.as_ref(), deadline);
+            let result =
+                self.get_or_compute(view, member, stamp, settings.control.as_ref(), deadline);
             settings.count_one();
             result
         });
@@ -229,7 +233,8 @@ impl DigestCache {
         let started = Instant::now();
         let in_time = || deadline.has_time() && started.elapsed() < self.worker_timeout;
         let compute = {
-            let (cache, view, member, stamp) = (self.clone(), view.clone(), member.clone(), stamp.clone());
+            let (cache, view, member, stamp) =
+                (self.clone(), view.clone(), member.clone(), stamp.clone());
             let control = control.cloned();
             move |in_time: &(dyn Fn() -> bool + Sync)| {
                 let deadline = || in_time() && Control::permits(control.as_ref());
@@ -239,9 +244,10 @@ impl DigestCache {
         match waited.and_then(|()| self.watchdog.run(&subject, PART_GRACE, &in_time, compute)) {
             Ok(result) => result,
             Err(Unfinished::Late) => DigestResult::Unread,
-            Err(Unfinished::Abandoned) => {
-                DigestResult::Ready(Arc::new(WorkerDigest::unreadable(&Error::Abandoned)), stamp.clone())
-            }
+            Err(Unfinished::Abandoned) => DigestResult::Ready(
+                Arc::new(WorkerDigest::unreadable(&Error::Abandoned)),
+                stamp.clone(),
+            ),
         }
     }
 
@@ -271,7 +277,8 @@ impl DigestCache {
             };
             let settled = now.key == stamp.key;
             if settled && digest.whole {
-                self.digests.insert(member.name.clone(), (digest_key(member, &stamp), digest.clone()));
+                self.digests
+                    .insert(member.name.clone(), (digest_key(member, &stamp), digest.clone()));
             }
             if settled {
                 return DigestResult::Ready(digest, stamp);
@@ -302,14 +309,17 @@ mod tests {
         let path = |name: &str| RelPath::parse(format!("workers/w/{name}")).unwrap();
         store.write(&path("metadata.json"), r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view =
+            View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default())
+                .unwrap();
         let view = Arc::new(view);
         let cache = Arc::new(DigestCache::new(Duration::from_secs(60), None, Watchdog::new()));
         for number in 1..=100 {
             store.write(&path(&format!("tool_calls/{number:03}_sh.txt")), "x");
             let member = view.worker(&Name::new("w").unwrap()).unwrap();
             let states = vec![(member.clone(), view.fingerprint_now(&member))];
-            let results = cache.get_all(&view, &states, true, &Settings::default(), Deadline::new(&|| true));
+            let results =
+                cache.get_all(&view, &states, true, &Settings::default(), Deadline::new(&|| true));
             assert_eq!(results.first().and_then(DigestResult::digest).unwrap().calls, number);
         }
         assert_eq!(cache.digests.len(), 1);

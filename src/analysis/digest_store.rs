@@ -77,8 +77,10 @@ impl DigestStore {
 
     /// Replaces the stored digests.
     pub(crate) fn save(&self, all: &[(Name, DigestKey, Arc<WorkerDigest>)]) {
-        let all: Vec<StoredDigest> =
-            all.iter().filter_map(|(name, key, digest)| StoredDigest::new(name, *key, digest)).collect();
+        let all: Vec<StoredDigest> = all
+            .iter()
+            .filter_map(|(name, key, digest)| StoredDigest::new(name, *key, digest))
+            .collect();
         if let Ok(body) = postcard::to_stdvec(&all) {
             self.cache.put(self.key, Vec::new(), body);
         }
@@ -101,7 +103,8 @@ impl StoredDigest {
             let Tokens { input, output, cache_read, cache_creation } = tokens;
             [input, output, cache_read, cache_creation]
         });
-        let check = |check: &Check| (check.name.to_string(), check.message.clone(), check.file.clone());
+        let check =
+            |check: &Check| (check.name.to_string(), check.message.clone(), check.file.clone());
         Some(StoredDigest {
             name: name.as_bytes().to_vec(),
             key,
@@ -129,7 +132,11 @@ impl StoredDigest {
             cache_read,
             cache_creation,
         });
-        let check = |(name, message, file): (String, String, String)| Check { name: name.into(), message, file };
+        let check = |(name, message, file): (String, String, String)| Check {
+            name: name.into(),
+            message,
+            file,
+        };
         let digest = WorkerDigest {
             worker: None,
             outcome,

@@ -99,8 +99,11 @@ pub(crate) fn excerpt(
         let note = Some("binary".into());
         return Ok(Excerpt { text, note, bytes: Some(size), ..Excerpt::default() });
     }
-    let loaded =
-        if read_whole { LoadedOutput::whole(beginning) } else { LoadedOutput::regions(file, size, share, deadline)? };
+    let loaded = if read_whole {
+        LoadedOutput::whole(beginning)
+    } else {
+        LoadedOutput::regions(file, size, share, deadline)?
+    };
     let (size, bytes) = (loaded.size, Some(loaded.size));
     let (chunks, utf8) = loaded.chunks();
     let note = match (utf8, loaded.searched) {
@@ -110,7 +113,8 @@ pub(crate) fn excerpt(
     };
     let share = if note.is_none() { share + NOTE_ROOM } else { share };
     if loaded.complete && chunks.iter().map(|chunk| chunk.text.len()).sum::<usize>() <= share {
-        let text = ended(escape_markers(&chunks.iter().map(|chunk| &*chunk.text).collect::<String>()));
+        let text =
+            ended(escape_markers(&chunks.iter().map(|chunk| &*chunk.text).collect::<String>()));
         if text.len() <= share {
             chunks.iter().for_each(|chunk| shown_lines.add(chunk));
             let hidden = chunks.iter().map(|chunk| chunk.hidden).sum();
@@ -123,7 +127,8 @@ pub(crate) fn excerpt(
     for (score, chunk) in scored.scores.iter_mut().zip(&chunks) {
         // A short line is treated like the line above it.
         let text = chunk.text.trim();
-        was_shown = shown_lines.contains(chunk) || was_shown && !text.is_empty() && text.len() < SHOWN_LINE_MIN;
+        was_shown = shown_lines.contains(chunk)
+            || was_shown && !text.is_empty() && text.len() < SHOWN_LINE_MIN;
         *score *= if was_shown { SHOWN_FACTOR } else { 1.0 };
     }
     // Escaping markers adds bytes that are known only afterwards; they are subtracted from the
@@ -206,11 +211,21 @@ struct LoadedOutput {
 impl LoadedOutput {
     fn whole(raw: Vec<u8>) -> LoadedOutput {
         // Smaller than the size from stat if the file was truncated meanwhile.
-        LoadedOutput { size: raw.len() as u64, parts: vec![(0, raw)], complete: true, searched: None }
+        LoadedOutput {
+            size: raw.len() as u64,
+            parts: vec![(0, raw)],
+            complete: true,
+            searched: None,
+        }
     }
 
     /// Searches the whole file for signs, then reads only the regions that could be shown.
-    fn regions(file: &dyn File, size: u64, share: usize, deadline: Deadline<'_>) -> Result<LoadedOutput> {
+    fn regions(
+        file: &dyn File,
+        size: u64,
+        share: usize,
+        deadline: Deadline<'_>,
+    ) -> Result<LoadedOutput> {
         let (hits, searched) = search(file, size, deadline)?;
         let tail = size.saturating_sub((share as u64).saturating_mul(4).clamp(64 << 10, 8 << 20));
         let mut regions = vec![(0, HEAD.min(size)), (tail, size)];
@@ -257,7 +272,11 @@ pub(crate) fn length(bytes: u64) -> usize {
 /// # Errors
 ///
 /// Returns an error if `file` cannot be read.
-fn search(file: &dyn File, size: u64, deadline: Deadline<'_>) -> Result<(VecDeque<u64>, Option<u64>)> {
+fn search(
+    file: &dyn File,
+    size: u64,
+    deadline: Deadline<'_>,
+) -> Result<(VecDeque<u64>, Option<u64>)> {
     let mut hits = VecDeque::new();
     let (mut offset, mut searched) = (0, None);
     while offset < size {
@@ -340,9 +359,15 @@ struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    fn choose(chunks: &'a [LineChunk<'a>], scored: &LineScores, size: u64, share: usize) -> Selection<'a> {
+    fn choose(
+        chunks: &'a [LineChunk<'a>],
+        scored: &LineScores,
+        size: u64,
+        share: usize,
+    ) -> Selection<'a> {
         let gap_cost = gap_cost(size);
-        let mut selection = Selection { chunks, size, chosen: vec![false; chunks.len()], cost: gap_cost, gap_cost };
+        let mut selection =
+            Selection { chunks, size, chosen: vec![false; chunks.len()], cost: gap_cost, gap_cost };
         let head = share * HEAD_PERCENT / 100;
         for at in 0..chunks.len() {
             if head < HEAD_MIN || !selection.take(at, head) {
@@ -354,9 +379,12 @@ impl<'a> Selection<'a> {
             selection.take(failure, share);
             selection.grow(before + share * FAILURE_PERCENT / 100, &scored.scores);
         }
-        let mut order: Vec<(usize, (&LineChunk<'_>, &f64))> = chunks.iter().zip(&scored.scores).enumerate().collect();
+        let mut order: Vec<(usize, (&LineChunk<'_>, &f64))> =
+            chunks.iter().zip(&scored.scores).enumerate().collect();
         // Chunks of equal score are sorted latest first.
-        order.sort_by(|(a, (_, a_score)), (b, (_, b_score))| b_score.total_cmp(a_score).then(b.cmp(a)));
+        order.sort_by(|(a, (_, a_score)), (b, (_, b_score))| {
+            b_score.total_cmp(a_score).then(b.cmp(a))
+        });
         let mut regions_left = (share / REGION).max(1);
         let mut shown: HashSet<&str> = HashSet::new();
         for (at, (chunk, _)) in order {
@@ -385,8 +413,9 @@ impl<'a> Selection<'a> {
         }
         let Some(chunk) = self.chunks.get(at) else { return false };
         let gaps = 1 - i64::from(self.joins_before(at)) - i64::from(self.joins_after(at));
-        let cost =
-            self.cost as i64 + gaps * self.gap_cost as i64 + (chunk.text.len() + chunk.repeats_note().len()) as i64;
+        let cost = self.cost as i64
+            + gaps * self.gap_cost as i64
+            + (chunk.text.len() + chunk.repeats_note().len()) as i64;
         let fits = cost <= limit as i64;
         if fits {
             self.cost = cost.max(0) as usize;
@@ -400,8 +429,8 @@ impl<'a> Selection<'a> {
     /// Adds neighbors of chosen chunks within `limit` bytes, highest score first.
     fn grow(&mut self, limit: usize, scores: &[f64]) {
         let edge = |selection: &Selection<'_>, at: usize| {
-            let is_beside =
-                at.checked_sub(1).is_some_and(|before| selection.is_chosen(before)) || selection.is_chosen(at + 1);
+            let is_beside = at.checked_sub(1).is_some_and(|before| selection.is_chosen(before))
+                || selection.is_chosen(at + 1);
             let score = scores.get(at).filter(|_| is_beside && !selection.is_chosen(at))?;
             Some((OrderedScore(*score), at))
         };

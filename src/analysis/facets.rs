@@ -54,8 +54,16 @@ pub(super) enum FacetValue {
 
 impl Facet {
     /// All facets, in the order in which they are listed.
-    pub const ALL: [Facet; 8] =
-        [Facet::Status, Facet::Outcome, Facet::Type, Facet::Tag, Facet::Tool, Facet::Job, Facet::Run, Facet::Day];
+    pub const ALL: [Facet; 8] = [
+        Facet::Status,
+        Facet::Outcome,
+        Facet::Type,
+        Facet::Tag,
+        Facet::Tool,
+        Facet::Job,
+        Facet::Run,
+        Facet::Day,
+    ];
 
     /// Returns the facet's name in the tree.
     pub fn as_str(self) -> &'static str {
@@ -91,8 +99,13 @@ impl Facet {
     }
 
     /// Returns the values of a worker. Facets that need a digest have none without `digest`.
-    pub(super) fn values<'a>(self, entry: &'a Entry, digest: Option<&'a WorkerDigest>) -> Vec<Cow<'a, str>> {
-        let all = |words: &[SharedStr]| words.iter().map(|word| Cow::Owned(word.to_string())).collect();
+    pub(super) fn values<'a>(
+        self,
+        entry: &'a Entry,
+        digest: Option<&'a WorkerDigest>,
+    ) -> Vec<Cow<'a, str>> {
+        let all =
+            |words: &[SharedStr]| words.iter().map(|word| Cow::Owned(word.to_string())).collect();
         match self {
             Facet::Status => vec![Cow::Borrowed(entry.status.as_str())],
             Facet::Run => entry.run.iter().map(|run| Cow::Borrowed(&**run)).collect(),
@@ -100,7 +113,9 @@ impl Facet {
             Facet::Tag => all(&entry.worker().tags),
             Facet::Job => all(entry.worker().job.as_slice()),
             Facet::Day => day(&entry.worker()).map(Cow::Owned).into_iter().collect(),
-            Facet::Outcome => digest.iter().map(|digest| Cow::Borrowed(digest.outcome.as_str())).collect(),
+            Facet::Outcome => {
+                digest.iter().map(|digest| Cow::Borrowed(digest.outcome.as_str())).collect()
+            }
             Facet::Tool => {
                 let tools = digest.into_iter().flat_map(|digest| &digest.tools);
                 tools.map(|tool| Cow::Borrowed(&**tool)).collect()
@@ -128,7 +143,9 @@ impl Facet {
     pub(super) fn file_name(self, value: &FacetValue) -> Name {
         match value {
             // A tool may be called `unread` too, so its name is escaped.
-            FacetValue::Text(text) => to_file_name(text, if self.needs_digest() { &[UNREAD] } else { &[] }),
+            FacetValue::Text(text) => {
+                to_file_name(text, if self.needs_digest() { &[UNREAD] } else { &[] })
+            }
             FacetValue::Unread => to_file_name(UNREAD, &[]),
         }
     }
@@ -184,7 +201,9 @@ impl Selection {
     }
 
     pub(super) fn matches(&self, (member, digest): &MemberDigest) -> bool {
-        self.values.iter().all(|(facet, value)| facet.matches(value, &member.entry, digest.as_deref()))
+        self.values
+            .iter()
+            .all(|(facet, value)| facet.matches(value, &member.entry, digest.as_deref()))
     }
 }
 
@@ -201,7 +220,8 @@ impl FacetIndex {
         let mut members: HashMap<Arc<str>, Vec<Arc<Member>>> = HashMap::new();
         for member in &visible.members {
             let raw_status = facet.raw_status(&member.entry);
-            let mut values: BTreeSet<Cow<'_, str>> = facet.values(&member.entry, None).into_iter().collect();
+            let mut values: BTreeSet<Cow<'_, str>> =
+                facet.values(&member.entry, None).into_iter().collect();
             values.extend(raw_status.as_deref().map(Cow::Borrowed));
             for value in values {
                 match members.get_mut(&*value) {
@@ -212,7 +232,9 @@ impl FacetIndex {
         }
         let preset = facet.preset_values().iter().map(|value| Arc::from(*value));
         let values = members.keys().cloned().chain(preset);
-        let names = values.map(|value| (facet.file_name(&FacetValue::Text(value.clone())), value)).collect();
+        let names = values
+            .map(|value| (facet.file_name(&FacetValue::Text(value.clone())), value))
+            .collect();
         FacetIndex { generation: visible.generation, names, members }
     }
 }
@@ -223,7 +245,12 @@ pub(crate) struct FacetIndexes(Mutex<HashMap<Facet, Arc<FacetIndex>>>);
 
 impl FacetIndexes {
     pub(super) fn get(&self, facet: Facet, visible: &VisibleWorkers) -> Arc<FacetIndex> {
-        let cached = self.0.lock().get(&facet).filter(|index| index.generation == visible.generation).cloned();
+        let cached = self
+            .0
+            .lock()
+            .get(&facet)
+            .filter(|index| index.generation == visible.generation)
+            .cloned();
         cached.unwrap_or_else(|| {
             let fresh = Arc::new(FacetIndex::new(facet, visible));
             self.0.lock().insert(facet, fresh.clone());

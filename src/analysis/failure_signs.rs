@@ -36,7 +36,8 @@ const WRAPPER: &str = r"(?xi-u)
     | \berror\ -?\d+\W*$
     | ^\W*(?:errors?|fail(?:ed|ures?)?|fatal|aborted)\W*$";
 /// Matches the exit marker of a program with a code other than 0.
-const EXIT: &str = r"(?i-u)\bexit(?:ed)?(?: with)?(?: code| status)?[: =]+-?[1-9]|\breturned (?:a )?non-?zero";
+const EXIT: &str =
+    r"(?i-u)\bexit(?:ed)?(?: with)?(?: code| status)?[: =]+-?[1-9]|\breturned (?:a )?non-?zero";
 /// Matches a line of a stack trace, or a source line named in words.
 const FRAME: &str = r#"(?-u)^\s*(?:at |from |in |File "|#\d+ |\.\.\. \d+ more|Caused by)|^\s+\S+\(.*\)\s*$|\bline \d"#;
 /// Matches a source location: a file name and a line number.
@@ -92,10 +93,12 @@ const STEMS: [&str; 41] = [
     "●",
 ];
 
-static HAS_WORDS: LazyLock<Option<AhoCorasick>> =
-    LazyLock::new(|| AhoCorasick::builder().ascii_case_insensitive(true).build(STEMS.iter().chain(&["×"])).ok());
+static HAS_WORDS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    AhoCorasick::builder().ascii_case_insensitive(true).build(STEMS.iter().chain(&["×"])).ok()
+});
 /// Word patterns, in the order in which [`LineSigns::detect`] reads the matches.
-static WORDS: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new([STRONG, WEAK, CAUTION, DENIAL, EXIT]).ok());
+static WORDS: LazyLock<Option<RegexSet>> =
+    LazyLock::new(|| RegexSet::new([STRONG, WEAK, CAUTION, DENIAL, EXIT]).ok());
 /// Shape patterns. Searched alone, [`LOCATION`] would start at each full stop, and a line with many
 /// of them would fall back to backtracking.
 static SHAPES: LazyLock<Option<RegexSet>> = LazyLock::new(|| RegexSet::new([FRAME, LOCATION]).ok());
@@ -127,16 +130,20 @@ pub(super) struct LineSigns {
 impl LineSigns {
     /// Detects the signs in the line `text`, which must not contain terminal escapes.
     pub(crate) fn detect(text: &str) -> LineSigns {
-        let shapes = SHAPES.as_ref().filter(|_| may_be_frame(text) || may_be_location(text.as_bytes()));
+        let shapes =
+            SHAPES.as_ref().filter(|_| may_be_frame(text) || may_be_location(text.as_bytes()));
         let shapes = shapes.map(|set| set.matches(text.as_bytes()));
-        let [frame, location] = std::array::from_fn(|bit| shapes.as_ref().is_some_and(|found| found.matched(bit)));
+        let [frame, location] =
+            std::array::from_fn(|bit| shapes.as_ref().is_some_and(|found| found.matched(bit)));
         let words = HAS_WORDS.as_ref().is_none_or(|words| words.is_match(text));
         let Some(set) = WORDS.as_ref().filter(|_| words) else {
             return LineSigns { frame, location, ..LineSigns::default() };
         };
         let found = set.matches(text.as_bytes());
         let [strong, weak, caution, denial, exit] = std::array::from_fn(|bit| found.matched(bit));
-        let stays = |found: bool, alone: &LazyLock<Option<Regex>>| found && (!denial || has_undenied(alone, text));
+        let stays = |found: bool, alone: &LazyLock<Option<Regex>>| {
+            found && (!denial || has_undenied(alone, text))
+        };
         let strong = stays(strong, &STRONG_ALONE);
         let weak = !strong && !caution && stays(weak, &WEAK_ALONE);
         LineSigns { strong, weak, caution: caution && !denial, exit, frame, location }
@@ -145,14 +152,17 @@ impl LineSigns {
 
 /// Returns true if [`FRAME`] may match; a cheap test that avoids most regex searches.
 fn may_be_frame(text: &str) -> bool {
-    let begins = text.trim_ascii_start().bytes().next().is_some_and(|first| b"afiF#.C".contains(&first));
+    let begins =
+        text.trim_ascii_start().bytes().next().is_some_and(|first| b"afiF#.C".contains(&first));
     begins || text.trim_ascii_end().ends_with(')') || NUMBERED.find(text.as_bytes()).is_some()
 }
 
 /// Returns true if [`LOCATION`] may match; a cheap test that avoids most regex searches. A time of
 /// day also has a colon before a digit, but no full stop.
 fn may_be_location(text: &[u8]) -> bool {
-    let has_extension = |at: usize| text.split_at(at).0.iter().rev().take(EXTENSION_MAX + 1).any(|byte| *byte == b'.');
+    let has_extension = |at: usize| {
+        text.split_at(at).0.iter().rev().take(EXTENSION_MAX + 1).any(|byte| *byte == b'.')
+    };
     let is_numbered = |at: usize| text.get(at + 1).is_some_and(u8::is_ascii_digit);
     memchr::memchr2_iter(b':', b'(', text).any(|at| is_numbered(at) && has_extension(at))
 }
@@ -174,12 +184,17 @@ pub(super) fn is_red(raw: &[u8]) -> bool {
 
 fn has_undenied(sign: &LazyLock<Option<Regex>>, text: &str) -> bool {
     let denials: Vec<_> = spans(&DENIAL_ALONE, text.as_bytes());
-    let inside = |(at, _): &(usize, usize)| denials.iter().any(|(from, to)| (from..to).contains(&at));
+    let inside =
+        |(at, _): &(usize, usize)| denials.iter().any(|(from, to)| (from..to).contains(&at));
     spans(sign, text.as_bytes()).iter().any(|span| !inside(span))
 }
 
 fn spans(regex: &LazyLock<Option<Regex>>, raw: &[u8]) -> Vec<(usize, usize)> {
-    regex.iter().flat_map(|regex| regex.find_iter(raw)).map(|hit| (hit.start(), hit.end())).collect()
+    regex
+        .iter()
+        .flat_map(|regex| regex.find_iter(raw))
+        .map(|hit| (hit.start(), hit.end()))
+        .collect()
 }
 
 /// Returns true if the line `text` reports a failure or an exit without its reason.
@@ -251,9 +266,14 @@ mod tests {
         let is = |pattern: &str, text: &str| Regex::new(pattern).unwrap().is_match(text.as_bytes());
         let mut rng = fastrand::Rng::with_seed(1);
         for _ in 0..300 {
-            let text: String = (0..rng.usize(1..5)).map(|_| parts[rng.usize(..parts.len())]).collect();
+            let text: String =
+                (0..rng.usize(1..5)).map(|_| parts[rng.usize(..parts.len())]).collect();
             let signs = LineSigns::detect(&text);
-            assert_eq!((signs.frame, signs.location), (is(FRAME, &text), is(LOCATION, &text)), "{text:?}");
+            assert_eq!(
+                (signs.frame, signs.location),
+                (is(FRAME, &text), is(LOCATION, &text)),
+                "{text:?}"
+            );
             assert_eq!(signs.exit, is(EXIT, &text), "{text:?}");
             let denied = is(DENIAL, &text);
             assert!(denied || signs.strong == is(STRONG, &text), "{text:?}");

@@ -91,18 +91,22 @@ fn base_scores(chunks: &[&LineChunk<'_>], signs: &[LineSigns], size: u64) -> Vec
     let locations_before = decay_following(&locations, DECAY_LOCATION);
     let to_end = to_end(chunks, signs, size);
     let since_failure = since_failure(chunks, signs);
-    let decayed = |bytes: Option<u64>, scale: f64| bytes.map_or(0.0, |bytes| 1.0 / square(1.0 + bytes as f64 / scale));
+    let decayed = |bytes: Option<u64>, scale: f64| {
+        bytes.map_or(0.0, |bytes| 1.0 / square(1.0 + bytes as f64 / scale))
+    };
     let locations = locations_after.into_iter().zip(locations_before);
     let distances = to_end.into_iter().zip(since_failure);
     let lines = signs.iter().zip(locations).zip(red_soon).zip(distances);
-    let scores = lines.map(|(((signs, (location_after, location_before)), red_soon), (to_end, since_failure))| {
-        weight_if(signs.frame, FRAME)
-            + weight_if(signs.location, LOCATION)
-            + LOCATION_NEAR * (location_after + location_before)
-            + RED_SOON * red_soon
-            + ENDING * decayed(to_end, ENDING_BYTES)
-            + AFTER_FAILURE * decayed(since_failure, AFTER_FAILURE_BYTES)
-    });
+    let scores = lines.map(
+        |(((signs, (location_after, location_before)), red_soon), (to_end, since_failure))| {
+            weight_if(signs.frame, FRAME)
+                + weight_if(signs.location, LOCATION)
+                + LOCATION_NEAR * (location_after + location_before)
+                + RED_SOON * red_soon
+                + ENDING * decayed(to_end, ENDING_BYTES)
+                + AFTER_FAILURE * decayed(since_failure, AFTER_FAILURE_BYTES)
+        },
+    );
     scores.collect()
 }
 
@@ -112,7 +116,8 @@ fn square(x: f64) -> f64 {
 
 /// Returns for each line the decayed sum of flags on the lines after it.
 fn decay_preceding(flags: &[f64], decay: f64) -> Vec<f64> {
-    let mut sums: Vec<f64> = decay_following(&flags.iter().rev().copied().collect::<Vec<_>>(), decay);
+    let mut sums: Vec<f64> =
+        decay_following(&flags.iter().rev().copied().collect::<Vec<_>>(), decay);
     sums.reverse();
     sums
 }
@@ -171,7 +176,9 @@ fn smooth_scores(chunks: &[&LineChunk<'_>], mut scores: Vec<f64>) -> Vec<f64> {
         if !blank(at) {
             continue;
         }
-        if let Some(paragraph) = scores.get_mut(from..at).filter(|lines| lines.len() < PARAGRAPH_MAX) {
+        if let Some(paragraph) =
+            scores.get_mut(from..at).filter(|lines| lines.len() < PARAGRAPH_MAX)
+        {
             let most = paragraph.iter().copied().fold(0.0, f64::max);
             paragraph.iter_mut().for_each(|score| *score += PARAGRAPH * (most - *score));
         }
@@ -179,15 +186,19 @@ fn smooth_scores(chunks: &[&LineChunk<'_>], mut scores: Vec<f64>) -> Vec<f64> {
     }
     let mut last = 0.0;
     for (at, (score, chunk)) in scores.iter_mut().zip(chunks).enumerate() {
-        if is_continued(at) || chunk.text.starts_with([' ', '\t']) && !chunk.text.trim().is_empty() {
+        if is_continued(at) || chunk.text.starts_with([' ', '\t']) && !chunk.text.trim().is_empty()
+        {
             *score = score.max(last * INDENTED);
         }
         last = *score;
     }
     // Lines beyond both ends score 0.
-    let near =
-        |at: usize, by: isize| at.checked_add_signed(by).and_then(|at| scores.get(at)).map_or(0.0, |score| *score);
-    let smooth = |at| (3.0 * near(at, 0) + 2.0 * (near(at, -1) + near(at, 1)) + near(at, -2) + near(at, 2)) / 9.0;
+    let near = |at: usize, by: isize| {
+        at.checked_add_signed(by).and_then(|at| scores.get(at)).map_or(0.0, |score| *score)
+    };
+    let smooth = |at| {
+        (3.0 * near(at, 0) + 2.0 * (near(at, -1) + near(at, 1)) + near(at, -2) + near(at, 2)) / 9.0
+    };
     let mut smoothed: Vec<f64> = (0..scores.len()).map(smooth).collect();
     // The start of a long line, which is split into chunks, names its subject.
     for at in (1..smoothed.len()).rev().filter(|at| is_continued(*at)) {
@@ -201,14 +212,17 @@ fn smooth_scores(chunks: &[&LineChunk<'_>], mut scores: Vec<f64>) -> Vec<f64> {
 /// Raises the score of an error message directly above or below a stack trace to the highest score
 /// of the trace.
 fn boost_error_messages(chunks: &[&LineChunk<'_>], signs: &[LineSigns], scores: &mut [f64]) {
-    let is_indented = |at: usize| chunks.get(at).is_some_and(|chunk| chunk.text.starts_with([' ', '\t']));
+    let is_indented =
+        |at: usize| chunks.get(at).is_some_and(|chunk| chunk.text.starts_with([' ', '\t']));
     let is_traced = |at: usize| is_indented(at) || signs.get(at).is_some_and(|signs| signs.frame);
     let boosts: Vec<(usize, f64)> = (0..scores.len())
         .filter(|at| signs.get(*at).is_some_and(|signs| signs.strong) && !is_traced(*at))
         .map(|at| {
-            let above = (at.saturating_sub(PARAGRAPH_MAX)..at).rev().take_while(|at| is_traced(*at));
+            let above =
+                (at.saturating_sub(PARAGRAPH_MAX)..at).rev().take_while(|at| is_traced(*at));
             let below = (at + 1..scores.len()).take(PARAGRAPH_MAX).take_while(|at| is_traced(*at));
-            let highest = above.chain(below).filter_map(|at| scores.get(at).copied()).fold(0.0, f64::max);
+            let highest =
+                above.chain(below).filter_map(|at| scores.get(at).copied()).fold(0.0, f64::max);
             (at, highest)
         })
         .collect();
@@ -262,14 +276,20 @@ mod tests {
         let (chunks, _) = split_chunks(log.as_bytes(), 0);
         let scores = score_lines(&chunks, log.len() as u64).scores;
         let (message, trace) = (scores[201], scores[203]);
-        assert!(message > trace / 2.0 && message > 2.0 * scores[150] && trace > 2.0 * scores[150], "{scores:?}");
+        assert!(
+            message > trace / 2.0 && message > 2.0 * scores[150] && trace > 2.0 * scores[150],
+            "{scores:?}"
+        );
         assert!(["at f (src/a.x:10)", "error: it broke"].contains(&highest_line(&log).as_str()));
     }
 
     #[test]
     fn the_message_below_a_stack_trace_weighs_as_much_as_the_trace() {
-        let frames: String = (0..20).map(|n| format!("  File \"src/a{n}.x\", line {n}, in f\n    g()\n")).collect();
-        let log = format!("Traceback (most recent call first):\n{frames}x.OddError: no such thing\n</output>\n");
+        let frames: String =
+            (0..20).map(|n| format!("  File \"src/a{n}.x\", line {n}, in f\n    g()\n")).collect();
+        let log = format!(
+            "Traceback (most recent call first):\n{frames}x.OddError: no such thing\n</output>\n"
+        );
         let (chunks, _) = split_chunks(log.as_bytes(), 0);
         let scores = score_lines(&chunks, log.len() as u64).scores;
         let most = scores.iter().copied().fold(0.0, f64::max);
@@ -291,7 +311,10 @@ mod tests {
         let most = (0..50).map(|at| scores[at]).fold(0.0, f64::max);
         assert!(failure.is_some_and(|at| at < 50 && scores[at] == most), "{failure:?}");
         let fine = chatter(10);
-        assert_eq!(score_lines(&super::super::lines::split_chunks(fine.as_bytes(), 0).0, 1).failure, None);
+        assert_eq!(
+            score_lines(&super::super::lines::split_chunks(fine.as_bytes(), 0).0, 1).failure,
+            None
+        );
     }
 
     #[test]

@@ -85,10 +85,11 @@ pub(super) fn merge_repeats(chunks: Vec<LineChunk<'_>>) -> Vec<LineChunk<'_>> {
         let mut end = chunk.end;
         // The last chunk of a long line is not a line.
         let is_line = at_line_start && chunk.text.ends_with('\n');
-        at_line_start = if chunk.text.is_empty() { at_line_start } else { chunk.text.ends_with('\n') };
-        while let Some(next) =
-            chunks.next_if(|next| is_line && next.start == end && next.text == chunk.text && next.red == chunk.red)
-        {
+        at_line_start =
+            if chunk.text.is_empty() { at_line_start } else { chunk.text.ends_with('\n') };
+        while let Some(next) = chunks.next_if(|next| {
+            is_line && next.start == end && next.text == chunk.text && next.red == chunk.red
+        }) {
             end = next.end;
             repeated.push(next);
         }
@@ -166,17 +167,28 @@ mod tests {
     fn consecutive_equal_lines_are_shown_once_with_a_count() {
         let log = format!("a\n{}b\nb\n", "waiting for it\n".repeat(100));
         let shown = merge_repeats(split_chunks(log.as_bytes(), 0).0);
-        let texts: Vec<String> = shown.iter().map(|chunk| chunk.repeats_note() + &chunk.text).collect();
-        assert_eq!(texts, ["a\n", "[... the line above 99 times more ...]\nwaiting for it\n", "b\n", "b\n"]);
+        let texts: Vec<String> =
+            shown.iter().map(|chunk| chunk.repeats_note() + &chunk.text).collect();
+        assert_eq!(
+            texts,
+            ["a\n", "[... the line above 99 times more ...]\nwaiting for it\n", "b\n", "b\n"]
+        );
         let covered: Vec<(u64, u64)> = shown.iter().map(|chunk| (chunk.start, chunk.end)).collect();
-        assert!(covered.windows(2).all(|two| two[0].1 == two[1].0) && covered[3].1 == log.len() as u64, "{covered:?}");
+        assert!(
+            covered.windows(2).all(|two| two[0].1 == two[1].0) && covered[3].1 == log.len() as u64,
+            "{covered:?}"
+        );
         // The end of a long line is no line: what is as it follows a line that is shown.
         let long = format!("{}{}", "x".repeat(CHUNK_MAX - 1), "b\n".repeat(100));
         let shown = merge_repeats(split_chunks(long.as_bytes(), 0).0);
-        let told: Vec<(&str, usize)> = shown.iter().skip(1).map(|chunk| (&*chunk.text, chunk.repeats)).collect();
+        let told: Vec<(&str, usize)> =
+            shown.iter().skip(1).map(|chunk| (&*chunk.text, chunk.repeats)).collect();
         assert_eq!(told, [("b\n", 0), ("b\n", 98)]);
         let long = "x".repeat(5_000);
-        assert_eq!(merge_repeats(split_chunks(long.as_bytes(), 0).0), split_chunks(long.as_bytes(), 0).0);
+        assert_eq!(
+            merge_repeats(split_chunks(long.as_bytes(), 0).0),
+            split_chunks(long.as_bytes(), 0).0
+        );
     }
 
     #[test]
@@ -185,7 +197,10 @@ mod tests {
             let raw = line.repeat((4 << 20) / line.len());
             let (chunks, _) = split_chunks(raw.as_bytes(), 0);
             assert!(chunks.len() <= 2 * CHUNKS_MAX, "{} chunks of {line:?}", chunks.len());
-            assert_eq!(chunks.iter().map(|chunk| chunk.end - chunk.start).sum::<u64>(), raw.len() as u64);
+            assert_eq!(
+                chunks.iter().map(|chunk| chunk.end - chunk.start).sum::<u64>(),
+                raw.len() as u64
+            );
         }
     }
 

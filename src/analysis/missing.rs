@@ -20,7 +20,8 @@ pub struct Missing {
 impl Missing {
     /// Returns `self` if anything is missing or the render ran out of time.
     pub(crate) fn if_any(self, ran_out: bool) -> Option<Missing> {
-        (ran_out || self != Missing { workers: (0, self.workers.1), ..Missing::default() }).then_some(self)
+        (ran_out || self != Missing { workers: (0, self.workers.1), ..Missing::default() })
+            .then_some(self)
     }
 }
 
@@ -39,7 +40,10 @@ impl fmt::Display for Missing {
             parts.push(format!("{} not searched", count(self.files, "file")));
         }
         if self.sessions > 0 {
-            parts.push(format!("{} not read yet for workers inside", count(self.sessions, "session")));
+            parts.push(format!(
+                "{} not read yet for workers inside",
+                count(self.sessions, "session")
+            ));
         }
         if parts.is_empty() {
             parts.push("not everything was read in time".into());
@@ -65,7 +69,10 @@ mod tests {
         let nothing = Missing { workers: (0, 84), ..Missing::default() };
         assert_eq!(nothing.clone().if_any(false), None);
         let line = |missing: Missing| missing.if_any(true).unwrap().to_string();
-        assert_eq!(line(nothing), "incomplete: not everything was read in time; reading again continues");
+        assert_eq!(
+            line(nothing),
+            "incomplete: not everything was read in time; reading again continues"
+        );
         let some = Missing { workers: (3, 84), outputs: 1, files: 2, sessions: 1 };
         assert_eq!(
             line(some),

@@ -24,7 +24,8 @@ impl RetryBudget {
     /// Counts a failed attempt. Returns true if another attempt is allowed.
     pub(crate) fn try_again(&mut self) -> bool {
         self.failed += 1;
-        self.failed < MIN_ATTEMPTS || self.failed < MAX_ATTEMPTS && self.started.elapsed() < self.patience
+        self.failed < MIN_ATTEMPTS
+            || self.failed < MAX_ATTEMPTS && self.started.elapsed() < self.patience
     }
 
     /// Returns true if no attempt has failed.

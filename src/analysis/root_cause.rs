@@ -45,7 +45,10 @@ pub(crate) fn cause(view: &View, member: &Member, record: &Record) -> (String, b
     let failed = latest_failed(trace);
     let found = failed.map(|call| search_call(view, member, call)).unwrap_or_default();
     let mut whole = !matches!(found, FailureSearch::Unreadable);
-    let code = failed.and_then(|call| call.exit_code).map(|code| format!("exit={code}: ")).unwrap_or_default();
+    let code = failed
+        .and_then(|call| call.exit_code)
+        .map(|code| format!("exit={code}: "))
+        .unwrap_or_default();
     let line = match (found, &worker.error) {
         (FailureSearch::Message(lines), _) => lines.join(" | "),
         (_, Some(error)) => error.clone(),
@@ -82,7 +85,10 @@ fn latest_failed(trace: &Trace) -> Option<&ToolCall> {
 
 /// Returns true if `cause` states that no error message was found.
 pub(crate) fn is_unexplained(cause: &str) -> bool {
-    let line = cause.strip_prefix("exit=").and_then(|rest| Some(rest.split_once(": ")?.1)).unwrap_or(cause);
+    let line = cause
+        .strip_prefix("exit=")
+        .and_then(|rest| Some(rest.split_once(": ")?.1))
+        .unwrap_or(cause);
     line.starts_with(NO_MESSAGE)
 }
 
@@ -119,10 +125,14 @@ fn search_rest(view: &View, member: &Member, trace: &Trace) -> (FailureSearch, b
     let (mut last, mut whole) = (FailureSearch::Nothing, true);
     for file in trace.loose.iter().take(SEARCHED_MAX) {
         let is_log = file.path.names().next().is_some_and(|first| first.as_bytes() == LOGS);
-        let found = view.open(member, &file.path).map_or(FailureSearch::Unreadable, |open| search(&*open, file.bytes));
+        let found = view
+            .open(member, &file.path)
+            .map_or(FailureSearch::Unreadable, |open| search(&*open, file.bytes));
         whole &= !matches!(found, FailureSearch::Unreadable);
         match found {
-            FailureSearch::Message(lines) if is_log => return (FailureSearch::Message(lines), whole),
+            FailureSearch::Message(lines) if is_log => {
+                return (FailureSearch::Message(lines), whole);
+            }
             FailureSearch::LastLine(line) if matches!(last, FailureSearch::Nothing) => {
                 last = FailureSearch::LastLine(line)
             }
@@ -178,10 +188,9 @@ fn texts(file: &dyn File, bytes: u64) -> Result<Option<Vec<(String, f64)>>> {
     let chunks = merge_repeats(chunks);
     let scores = score_lines(&chunks, raw.len() as u64).scores;
     let has_words = |text: &String| text.chars().any(char::is_alphanumeric);
-    let lines = chunks
-        .iter()
-        .zip(scores)
-        .flat_map(|(chunk, score)| parts(chunk, form).filter(has_words).map(move |text| (text, score)));
+    let lines = chunks.iter().zip(scores).flat_map(|(chunk, score)| {
+        parts(chunk, form).filter(has_words).map(move |text| (text, score))
+    });
     Ok(Some(lines.collect()))
 }
 
@@ -200,7 +209,8 @@ fn search(file: &dyn File, bytes: u64) -> FailureSearch {
         })
         .collect();
     // Lines of equal score are sorted latest first.
-    ranked.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)).then(b.2.total_cmp(&a.2)).then(b.3.cmp(&a.3)));
+    ranked
+        .sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)).then(b.2.total_cmp(&a.2)).then(b.3.cmp(&a.3)));
     let strongest = ranked.first().map(|(rank, ..)| *rank);
     ranked.retain(|(rank, ..)| Some(*rank) == strongest);
     // The latest line that gives a reason comes second, since it is often a summary.
@@ -211,9 +221,9 @@ fn search(file: &dyn File, bytes: u64) -> FailureSearch {
     }
     let mut quotes: Vec<&str> = ranked.iter().map(|(.., text)| *text).collect();
     // A short line without a reason only announces the next one.
-    let next = ranked
-        .first()
-        .and_then(|(.., at, text)| texts.get(at + 1).filter(|_| text.len() < SHORT && !text.contains(": ")));
+    let next = ranked.first().and_then(|(.., at, text)| {
+        texts.get(at + 1).filter(|_| text.len() < SHORT && !text.contains(": "))
+    });
     if let Some((next, _)) = next {
         quotes.insert(1, next);
     }
@@ -234,7 +244,8 @@ fn search(file: &dyn File, bytes: u64) -> FailureSearch {
 /// quotes.
 fn parts<'a>(chunk: &'a LineChunk<'_>, form: TextForm) -> impl Iterator<Item = String> + 'a {
     let object = (form == TextForm::Plain).then(|| json_text(chunk.text.as_bytes())).flatten();
-    let object: Vec<String> = object.iter().flat_map(|text| text.lines()).map(|line| line.trim().to_owned()).collect();
+    let object: Vec<String> =
+        object.iter().flat_map(|text| text.lines()).map(|line| line.trim().to_owned()).collect();
     let is_object = !object.is_empty();
     let [line_end, quote, close_quote] = match form {
         TextForm::Decoded => ["\n"; 3],
@@ -243,10 +254,12 @@ fn parts<'a>(chunk: &'a LineChunk<'_>, form: TextForm) -> impl Iterator<Item = S
     };
     let text = if is_object { "" } else { &chunk.text };
     let lines = text.split(line_end).flat_map(move |line| line.split(quote));
-    let parts = lines.flat_map(move |line| line.split(close_quote)).map(str::trim).map(move |part| {
-        let is_escaped = part.contains("\\\"") || form == TextForm::Escaped && part.contains('\\');
-        if is_escaped && form != TextForm::Decoded { unescaped(part) } else { part.to_owned() }
-    });
+    let parts =
+        lines.flat_map(move |line| line.split(close_quote)).map(str::trim).map(move |part| {
+            let is_escaped =
+                part.contains("\\\"") || form == TextForm::Escaped && part.contains('\\');
+            if is_escaped && form != TextForm::Decoded { unescaped(part) } else { part.to_owned() }
+        });
     object.into_iter().chain(parts)
 }
 
@@ -257,7 +270,11 @@ fn is_heading(text: &str) -> bool {
     }
     let mut run = (None, 0);
     text.chars().any(|c| {
-        run = if run.0 == Some(c) && c.is_ascii_punctuation() { (Some(c), run.1 + 1) } else { (Some(c), 1) };
+        run = if run.0 == Some(c) && c.is_ascii_punctuation() {
+            (Some(c), run.1 + 1)
+        } else {
+            (Some(c), 1)
+        };
         run.1 >= RULER
     })
 }
@@ -290,7 +307,11 @@ pub(crate) fn root_cause_call(trace: &Trace) -> Option<&ToolCall> {
 ///
 /// # Errors
 /// The reason why the output cannot be read, as a part of a sentence.
-pub(crate) fn open_call(view: &View, member: &Member, call: &ToolCall) -> Result<Box<dyn File>, String> {
+pub(crate) fn open_call(
+    view: &View,
+    member: &Member,
+    call: &ToolCall,
+) -> Result<Box<dyn File>, String> {
     match view.open_output(member, call) {
         Ok(Some(file)) => Ok(file),
         Ok(None) => Err("stored out of band".into()),

@@ -30,7 +30,9 @@ impl Analyzer {
             return self.selected(selection).iter().any(|member| member.name == *name);
         }
         let member = self.view.visible().get(name).into_iter().collect();
-        self.with_digests(member, selection.needs_digest()).iter().any(|worker| selection.matches(worker))
+        self.with_digests(member, selection.needs_digest())
+            .iter()
+            .any(|worker| selection.matches(worker))
     }
 
     /// Returns the values of a facet that workers of a selection have: the names of their
@@ -44,7 +46,8 @@ impl Analyzer {
             let texts = facet.values(&member.entry, digest.as_deref());
             values.extend(texts.into_iter().map(|value| FacetValue::Text(value.into())));
         }
-        let narrow = |value: FacetValue| Some((facet.file_name(&value), selection.with(facet, value)?));
+        let narrow =
+            |value: FacetValue| Some((facet.file_name(&value), selection.with(facet, value)?));
         values.into_iter().filter_map(narrow).collect()
     }
 
@@ -68,8 +71,10 @@ impl Analyzer {
             let plain = decoded.and_then(|text| Some(index.members.get_key_value(&*text)?.0));
             return index.names.get(name).or(plain).cloned().map(FacetValue::Text);
         }
-        let is_named =
-            |text: &str| decoded.as_deref() == Some(text) || facet.file_name(&FacetValue::Text(text.into())) == *name;
+        let is_named = |text: &str| {
+            decoded.as_deref() == Some(text)
+                || facet.file_name(&FacetValue::Text(text.into())) == *name
+        };
         if let Some(text) = facet.preset_values().iter().find(|text| is_named(text)) {
             return Some(FacetValue::Text((*text).into()));
         }
@@ -121,9 +126,14 @@ impl Analyzer {
     fn candidates(&self, selection: &Selection) -> Vec<Arc<Member>> {
         let visible = self.view.visible();
         let members_with = |(facet, value): &(Facet, FacetValue)| match value {
-            FacetValue::Text(text) if !facet.needs_digest() => {
-                Some(self.facet_indexes.get(*facet, &visible).members.get(text).cloned().unwrap_or_default())
-            }
+            FacetValue::Text(text) if !facet.needs_digest() => Some(
+                self.facet_indexes
+                    .get(*facet, &visible)
+                    .members
+                    .get(text)
+                    .cloned()
+                    .unwrap_or_default(),
+            ),
             FacetValue::Text(_) | FacetValue::Unread => None,
         };
         let rarest = selection.values.iter().filter_map(members_with).min_by_key(Vec::len);
@@ -143,7 +153,10 @@ impl Analyzer {
         if clock.ran_out() {
             self.settings.note_incomplete();
         }
-        let present = states.into_iter().zip(results).filter(|(_, result)| !matches!(result, DigestResult::Gone));
+        let present = states
+            .into_iter()
+            .zip(results)
+            .filter(|(_, result)| !matches!(result, DigestResult::Gone));
         present.map(|((member, _), result)| (member, result.digest().cloned())).collect()
     }
 }

@@ -81,7 +81,12 @@ impl Settings {
     /// Starts a clock that runs out after `tenths` tenths of the deadline.
     pub(crate) fn clock(&self, tenths: u32) -> Clock<'_> {
         let end = Instant::now() + self.deadline.saturating_mul(tenths) / 10;
-        Clock { end, control: self.control.as_deref(), grace: None, ran_out: AtomicBool::new(false) }
+        Clock {
+            end,
+            control: self.control.as_deref(),
+            grace: None,
+            ran_out: AtomicBool::new(false),
+        }
     }
 
     /// Returns a clock that has run out, so that a render leaves out all that it would have to

@@ -39,7 +39,10 @@ pub(super) fn is_structured(raw: &[u8]) -> bool {
 /// is not part of a literal.
 pub(crate) fn unescaped(part: &str) -> String {
     let literal = format!("\"{part}\"");
-    let decoded = serde_json::Deserializer::from_str(&literal).into_iter::<String>().next().and_then(Result::ok);
+    let decoded = serde_json::Deserializer::from_str(&literal)
+        .into_iter::<String>()
+        .next()
+        .and_then(Result::ok);
     // A quote before the first escape opens a string.
     let is_inside = |text: &String| part.find('\\').is_some_and(|escape| text.len() > escape);
     decoded.filter(is_inside).unwrap_or_else(|| part.to_owned())
@@ -82,7 +85,8 @@ fn failure_key<'a>(key: &'a str, above: &'a str) -> &'a str {
 
 /// Returns true if a key names a failure.
 fn names_failure(key: &str) -> bool {
-    key.len() <= KEY_MAX && failure_signs::strength_of_line(&format!("{key}:")) == Some(SignStrength::Strong)
+    key.len() <= KEY_MAX
+        && failure_signs::strength_of_line(&format!("{key}:")) == Some(SignStrength::Strong)
 }
 
 /// Appends all strings of a JSON value to `text`.
@@ -132,13 +136,19 @@ impl<'de> Visitor<'de> for StringCollector<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element_seed(StringCollector { text: &mut *self.text, key: self.key })?.is_some() {}
+        while list
+            .next_element_seed(StringCollector { text: &mut *self.text, key: self.key })?
+            .is_some()
+        {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
-            map.next_value_seed(StringCollector { text: &mut *self.text, key: failure_key(&key, self.key) })?;
+            map.next_value_seed(StringCollector {
+                text: &mut *self.text,
+                key: failure_key(&key, self.key),
+            })?;
         }
         Ok(())
     }
@@ -154,8 +164,7 @@ mod tests {
 
     #[test]
     fn strings_of_json_are_decoded() {
-        let raw =
-            r#"{"ok": true, "data": {"exit_code": 1, "stdout": "", "stderr": "no \"x\"\n\tat y\n"}, "n": [1, "z"]}"#;
+        let raw = r#"{"ok": true, "data": {"exit_code": 1, "stdout": "", "stderr": "no \"x\"\n\tat y\n"}, "n": [1, "z"]}"#;
         assert_eq!(text(raw).as_deref(), Some("no \"x\"\n\tat y\nz\n"));
         assert_eq!(text("{\"a\": \"x\"}\n{\"a\": \"y\"}\n").as_deref(), Some("x\ny\n"));
     }
@@ -169,7 +178,10 @@ mod tests {
     #[test]
     fn a_key_that_tells_of_a_failure_stands_before_its_text() {
         assert_eq!(text(r#"{"ok": false, "error": "gone"}"#).as_deref(), Some("error: gone\n"));
-        assert_eq!(text(r#"{"error": {"code": 5, "message": "gone"}}"#).as_deref(), Some("error: gone\n"));
+        assert_eq!(
+            text(r#"{"error": {"code": 5, "message": "gone"}}"#).as_deref(),
+            Some("error: gone\n")
+        );
         assert_eq!(text(r#"{"error": "KeyError: gone"}"#).as_deref(), Some("KeyError: gone\n"));
         assert_eq!(text("{'ok': False, 'error': 'gone'}").as_deref(), Some("error: gone\n"));
     }
@@ -177,7 +189,16 @@ mod tests {
     #[test]
     fn text_that_is_not_json_is_left_alone() {
         let deep = "[".repeat(100_000);
-        for raw in ["", "plain", "[INFO] x", "{", "{\"a\": \"x", "{\"a\": 1}", "{\"a\": \"x\"} and more", &deep] {
+        for raw in [
+            "",
+            "plain",
+            "[INFO] x",
+            "{",
+            "{\"a\": \"x",
+            "{\"a\": 1}",
+            "{\"a\": \"x\"} and more",
+            &deep,
+        ] {
             assert_eq!(text(raw), None, "{raw:.40}");
         }
     }

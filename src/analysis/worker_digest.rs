@@ -45,7 +45,12 @@ impl WorkerRow {
     /// Returns the outcome of this worker for the evidence of many workers.
     pub(crate) fn worker_outcome(&self) -> WorkerOutcome<'_> {
         let outcome = self.digest.as_deref().map(|digest| (digest.outcome, digest.cause.as_str()));
-        WorkerOutcome { member: &self.member, stamp: self.stamp.as_ref(), outcome, doubt: self.doubt() }
+        WorkerOutcome {
+            member: &self.member,
+            stamp: self.stamp.as_ref(),
+            outcome,
+            doubt: self.doubt(),
+        }
     }
 
     /// Returns why the worker's record could not be read at all, if it could not.
@@ -72,7 +77,8 @@ impl WorkerRow {
         // These three do not contradict a claim of success, and would bury the workers that
         // overclaim. An unfinished read is no fault of the worker.
         let checks = self.digest.as_ref()?.checks.iter().map(|check| &*check.name);
-        let is_doubt = |name: &&str| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS, checks::LATE_NAME].contains(name);
+        let is_doubt =
+            |name: &&str| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS, checks::LATE_NAME].contains(name);
         let names: BTreeSet<&str> = checks.filter(is_doubt).collect();
         let claims = self.status() == Status::Completed && !names.is_empty();
         claims.then(|| names.into_iter().collect::<Vec<_>>().join(", "))
@@ -115,13 +121,19 @@ pub(crate) struct WorkerDigest {
 
 impl WorkerDigest {
     /// Computes the digest of a worker from its record.
-    pub(crate) fn new(view: &View, member: &Member, stamp: &Fingerprint, record: &Record) -> WorkerDigest {
+    pub(crate) fn new(
+        view: &View,
+        member: &Member,
+        stamp: &Fingerprint,
+        record: &Record,
+    ) -> WorkerDigest {
         let trace = &record.trace;
         let outcome = record.outcome();
         let failed = (outcome == Outcome::Failed).then(|| root_cause::cause(view, member, record));
         let (cause, read) = failed.unwrap_or_else(|| (String::new(), true));
         WorkerDigest {
-            worker: (record.worker != member.entry.worker()).then(|| Box::new(record.worker.clone())),
+            worker: (record.worker != member.entry.worker())
+                .then(|| Box::new(record.worker.clone())),
             outcome,
             calls: trace.calls.len(),
             failed: trace.count(Outcome::Failed),
@@ -130,10 +142,15 @@ impl WorkerDigest {
             tools: tools(record),
             tokens: trace.tokens,
             cause,
-            checks: checks::run(record, stamp, &|words| claims::missing_files(view, member, trace.own_folders, words)),
+            checks: checks::run(record, stamp, &|words| {
+                claims::missing_files(view, member, trace.own_folders, words)
+            }),
             late: record.timed_out(),
             whole: read && record.is_complete() && stamp.skipped.unreadable == 0,
-            is_self_contained: trace.calls.iter().all(|call| matches!(call.output, Output::InPlace | Output::Pending)),
+            is_self_contained: trace
+                .calls
+                .iter()
+                .all(|call| matches!(call.output, Output::InPlace | Output::Pending)),
         }
     }
 
@@ -149,7 +166,11 @@ impl WorkerDigest {
             tools: Vec::new(),
             tokens: None,
             cause: String::new(),
-            checks: vec![Check::new(UNREADABLE, format!("its record cannot be read: {error}"), "tool_calls")],
+            checks: vec![Check::new(
+                UNREADABLE,
+                format!("its record cannot be read: {error}"),
+                "tool_calls",
+            )],
             whole: false,
             late: error.is_timeout(),
             is_self_contained: false,

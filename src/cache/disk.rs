@@ -83,8 +83,15 @@ impl DiskCache {
             written: max_bytes,
             warned: false,
         };
-        let writer = std::thread::Builder::new().name("cache".into()).spawn(move || writer.run(&writes))?;
-        Ok(DiskCache { folder, eager: false, queue: Some(queue), queued_bytes, writer: Some(writer) })
+        let writer =
+            std::thread::Builder::new().name("cache".into()).spawn(move || writer.run(&writes))?;
+        Ok(DiskCache {
+            folder,
+            eager: false,
+            queue: Some(queue),
+            queued_bytes,
+            writer: Some(writer),
+        })
     }
 
     /// Caches even results that are cheap to compute, for tests.
@@ -181,12 +188,17 @@ fn read_checked(file: &File, offset: u64, max: u64) -> Option<(Vec<u8>, u64)> {
     let copied = rest.len().min(bytes.len());
     bytes.get_mut(..copied)?.copy_from_slice(rest.get(..copied)?);
     file.read_exact_at(bytes.get_mut(copied..)?, offset + (HEADER_SIZE + copied) as u64).ok()?;
-    (blake3::hash(&bytes).as_bytes() == hash).then_some((bytes, offset + HEADER_SIZE as u64 + length))
+    (blake3::hash(&bytes).as_bytes() == hash)
+        .then_some((bytes, offset + HEADER_SIZE as u64 + length))
 }
 
 /// Opens the directory `path` and checks that only this user can access it.
 fn open_private(path: &Path) -> io::Result<OwnedFd> {
-    let folder = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let folder = rustix::fs::open(
+        path,
+        OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     let stat = fstat(&folder)?;
     if stat.st_uid != geteuid().as_raw() {
         return Err(io::Error::other("it belongs to another user"));
@@ -227,10 +239,15 @@ fn files(folder: &OwnedFd) -> io::Result<Vec<CacheFile>> {
         // Another process may have removed the file.
         let Ok(stat) = statat(folder, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
         if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-            let timestamp = |seconds: i64, nanos| (seconds, i64::try_from(nanos).unwrap_or_default());
-            let last_used =
-                timestamp(stat.st_mtime, stat.st_mtime_nsec).max(timestamp(stat.st_atime, stat.st_atime_nsec));
-            files.push(CacheFile { name, bytes: u64::try_from(stat.st_blocks).unwrap_or_default() * 512, last_used });
+            let timestamp =
+                |seconds: i64, nanos| (seconds, i64::try_from(nanos).unwrap_or_default());
+            let last_used = timestamp(stat.st_mtime, stat.st_mtime_nsec)
+                .max(timestamp(stat.st_atime, stat.st_atime_nsec));
+            files.push(CacheFile {
+                name,
+                bytes: u64::try_from(stat.st_blocks).unwrap_or_default() * 512,
+                last_used,
+            });
         }
     }
     Ok(files)
@@ -333,7 +350,8 @@ mod tests {
             assert_eq!(get(&cache, [0; 16]), None);
         }
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        let files: Vec<_> = fs::read_dir(&path).unwrap().map(|file| file.unwrap().metadata().unwrap()).collect();
+        let files: Vec<_> =
+            fs::read_dir(&path).unwrap().map(|file| file.unwrap().metadata().unwrap()).collect();
         assert_eq!(files.len(), 1);
         assert!(files.iter().all(|file| file.permissions().mode() & 0o777 == 0o600));
     }
@@ -372,7 +390,8 @@ mod tests {
             DiskCache::open(&path, 1 << 20).unwrap().put([number; 16], Vec::new(), vec![0; 60_000]);
         }
         let cache = DiskCache::open(&path, 1 << 20).unwrap();
-        let there: Vec<u8> = (0..40).filter(|number| get(&cache, [*number; 16]).is_some()).collect();
+        let there: Vec<u8> =
+            (0..40).filter(|number| get(&cache, [*number; 16]).is_some()).collect();
         assert!(there.ends_with(&[38, 39]) && !there.contains(&0), "{there:?}");
         assert!((10..20).contains(&there.len()), "{there:?}");
     }
@@ -383,7 +402,8 @@ mod tests {
         let path = dir.path().join("cache");
         let cache = DiskCache::open(&path, 1 << 30).unwrap();
         let new = format!(".{}-{}", file_name(KEY), std::process::id());
-        rustix::fs::mknodat(&cache.folder, &new, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        rustix::fs::mknodat(&cache.folder, &new, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
         cache.put(KEY, b"head".to_vec(), b"body".to_vec());
         // Dropping the cache waits for the writer, which would block on the FIFO.
         let (done, is_done) = std::sync::mpsc::channel();

@@ -146,7 +146,8 @@ impl Entry {
 
     /// Adds the owner, run and parent to `words`.
     pub(super) fn intern_into(&self, words: &mut Interner) {
-        let fields = [self.owner.as_ref().map(|owner| &owner.0), self.run.as_ref(), self.parent.as_ref()];
+        let fields =
+            [self.owner.as_ref().map(|owner| &owner.0), self.run.as_ref(), self.parent.as_ref()];
         fields.into_iter().flatten().for_each(|word| drop(words.intern(word.clone())));
     }
 
@@ -180,7 +181,8 @@ impl Entry {
     pub(super) fn mark_changed(&self, cached_until_change: bool) {
         self.watch_requested.store(false, Ordering::Relaxed);
         if cached_until_change {
-            *self.check_state.lock() = CheckState { changed_at: Some(Instant::now()), ..CheckState::default() };
+            *self.check_state.lock() =
+                CheckState { changed_at: Some(Instant::now()), ..CheckState::default() };
         }
     }
 }

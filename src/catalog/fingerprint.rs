@@ -60,7 +60,11 @@ impl Fingerprint {
     /// Marks the fingerprint as stable. The caller knows that no later change can have the same
     /// `key`.
     pub(super) fn into_stable(self: Arc<Fingerprint>) -> Arc<Fingerprint> {
-        if self.is_stable() { self } else { Arc::new(Fingerprint { version: self.key, ..(*self).clone() }) }
+        if self.is_stable() {
+            self
+        } else {
+            Arc::new(Fingerprint { version: self.key, ..(*self).clone() })
+        }
     }
 
     /// Returns true if only `version` differs.
@@ -111,7 +115,8 @@ impl Access {
     /// A class of readers keeps its bit only if all its members may read the source. For a
     /// directory, the permission to enter it counts.
     pub fn restrict_to(self, meta: &Meta) -> Access {
-        let bits = if meta.kind == Kind::Folder { (meta.mode & 0o111) << 2 } else { meta.mode & 0o444 };
+        let bits =
+            if meta.kind == Kind::Folder { (meta.mode & 0o111) << 2 } else { meta.mode & 0o444 };
         self.intersect(&Access { mode: bits, uid: meta.uid, gid: meta.gid })
     }
 
@@ -119,7 +124,8 @@ impl Access {
     pub fn intersect(self, other: &Access) -> Access {
         let (owner, group, rest) = (other.mode & 0o400, other.mode & 0o040, other.mode & 0o004);
         let for_owner = if self.uid == other.uid { owner } else { rest << 6 };
-        let for_group = if self.gid == other.gid && self.uid == other.uid { group } else { rest << 3 };
+        let for_group =
+            if self.gid == other.gid && self.uid == other.uid { group } else { rest << 3 };
         Access { mode: self.mode & (for_owner | for_group | rest), ..self }
     }
 }
@@ -136,7 +142,11 @@ pub(super) struct WalkStart {
 impl WalkStart {
     /// Returns true if no change after the start can have this ctime.
     fn is_past_tick(&self, ctime: Time) -> bool {
-        if self.is_local { ctime.was_past_local_tick(self.time) } else { ctime.was_past_tick(self.time) }
+        if self.is_local {
+            ctime.was_past_local_tick(self.time)
+        } else {
+            ctime.was_past_tick(self.time)
+        }
     }
 }
 
@@ -315,7 +325,13 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks the directory `dir` of `store`, which is at `path` in the worker's directory.
-    fn walk_dir(&mut self, store: &dyn Store, dir: &RelPath, path: &RelPath, depth: usize) -> Result<()> {
+    fn walk_dir(
+        &mut self,
+        store: &dyn Store,
+        dir: &RelPath,
+        path: &RelPath,
+        depth: usize,
+    ) -> Result<()> {
         let mut entries = store.list(dir)?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         for entry in entries {
@@ -345,7 +361,9 @@ impl<'a> Walk<'a> {
             };
             self.add(&entry_path, &meta);
             let walked = match meta.kind {
-                Kind::Folder if depth < DEPTH_MAX => self.enter_dir(store, &entry, &entry_path, depth + 1),
+                Kind::Folder if depth < DEPTH_MAX => {
+                    self.enter_dir(store, &entry, &entry_path, depth + 1)
+                }
                 Kind::Folder => Err(Error::NameTooLong),
                 _ => Ok(()),
             };
@@ -356,7 +374,13 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn enter_dir(&mut self, store: &dyn Store, dir: &RelPath, path: &RelPath, depth: usize) -> Result<()> {
+    fn enter_dir(
+        &mut self,
+        store: &dyn Store,
+        dir: &RelPath,
+        path: &RelPath,
+        depth: usize,
+    ) -> Result<()> {
         if self.is_generated {
             return self.walk_dir(store, dir, path, depth);
         }
@@ -368,7 +392,8 @@ impl<'a> Walk<'a> {
             Ok(_) => self.dir_moved = true,
             // A removed directory took its entries with it; only a moved one still has links.
             Err(error) if error.is_not_found() => {
-                self.dir_moved |= entered.stat_without_acl(&RelPath::root()).is_ok_and(|meta| meta.nlink > 0);
+                self.dir_moved |=
+                    entered.stat_without_acl(&RelPath::root()).is_ok_and(|meta| meta.nlink > 0);
             }
             Err(error) => return Err(error),
         }
@@ -382,7 +407,9 @@ impl<'a> Walk<'a> {
             Kind::File | Kind::Folder => {
                 self.hash.update(path.as_bytes());
                 self.hash.update(&[0]);
-                for number in [meta.identity.ino, meta.size, meta.mtime.secs as u64, meta.mtime.nanos.into()] {
+                for number in
+                    [meta.identity.ino, meta.size, meta.mtime.secs as u64, meta.mtime.nanos.into()]
+                {
                     self.hash.update(&number.to_le_bytes());
                 }
                 for number in [meta.ctime.secs as u64, meta.ctime.nanos.into()] {

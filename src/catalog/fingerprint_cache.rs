@@ -50,13 +50,15 @@ impl Catalog {
         };
         let was_watched = cached.as_ref().is_some_and(|cached| cached.is_watched);
         let can_watch = self.sources.get(entry.source).is_some_and(Source::can_watch);
-        let watcher = self.watcher.get().filter(|_| !was_watched && can_watch && self.is_settled(entry));
+        let watcher =
+            self.watcher.get().filter(|_| !was_watched && can_watch && self.is_settled(entry));
         let folder = self.folder(entry)?;
         let take = |stat_mode| -> Result<(Arc<Fingerprint>, bool)> {
             let (mut entered, mut watched) = (0_u32, 0);
             let fingerprint = take_fingerprint(&*folder, (stat_mode, start), None, &mut |dir| {
                 entered += 1;
-                watched += u32::from(watcher.is_some_and(|watcher| watcher.watch_finished(entry, dir)));
+                watched +=
+                    u32::from(watcher.is_some_and(|watcher| watcher.watch_finished(entry, dir)));
             })?;
             Ok((Arc::new(fingerprint), entered > 0 && entered == watched))
         };
@@ -73,26 +75,34 @@ impl Catalog {
         // A key that is unchanged for a full clock tick is stable, whichever clock set the ctimes.
         let same_key = cached.filter(|cached| cached.fingerprint.key == fingerprint.key);
         let key_since = same_key.map_or(taken_at, |cached| cached.key_since);
-        let fingerprint = if taken_at >= key_since + TICK_MAX { fingerprint.into_stable() } else { fingerprint };
+        let fingerprint =
+            if taken_at >= key_since + TICK_MAX { fingerprint.into_stable() } else { fingerprint };
         // Locked until the fingerprint is stored, so that a concurrent change invalidates it. A
         // directory that could not be entered is not watched.
         let mut state = entry.check_state.lock();
-        let is_watched =
-            (was_watched || is_watched) && fingerprint.skipped.unreadable == 0 && state.changed_at == changed_at;
+        let is_watched = (was_watched || is_watched)
+            && fingerprint.skipped.unreadable == 0
+            && state.changed_at == changed_at;
         // Data derived from an unstable version is usable while that version is fresh, also by
         // another thread that took the fingerprint at the same time. So keeps the version of an
         // equal fingerprint.
-        let fresh = state
-            .fingerprint
-            .as_ref()
-            .filter(|cached| !cached.is_watched && cached.taken_at.elapsed() < self.freshness.unfinished);
-        let equal =
-            fresh.filter(|cached| !fingerprint.is_stable() && fingerprint.differs_only_in_version(&cached.fingerprint));
+        let fresh = state.fingerprint.as_ref().filter(|cached| {
+            !cached.is_watched && cached.taken_at.elapsed() < self.freshness.unfinished
+        });
+        let equal = fresh.filter(|cached| {
+            !fingerprint.is_stable() && fingerprint.differs_only_in_version(&cached.fingerprint)
+        });
         if let Some(equal) = equal {
             return Ok(equal.fingerprint.clone());
         }
         let cost = taken_at.elapsed();
-        let cached = CachedFingerprint { taken_at, key_since, cost, fingerprint: fingerprint.clone(), is_watched };
+        let cached = CachedFingerprint {
+            taken_at,
+            key_since,
+            cost,
+            fingerprint: fingerprint.clone(),
+            is_watched,
+        };
         state.fingerprint = Some(Box::new(cached));
         Ok(fingerprint)
     }
@@ -102,7 +112,8 @@ impl Catalog {
     pub fn files(&self, entry: &Entry, limit: usize) -> Result<(Vec<FileStat>, Fingerprint)> {
         let mut files = Vec::new();
         let mode = (StatMode::Full, self.walk_start(entry));
-        let fingerprint = take_fingerprint(&*self.folder(entry)?, mode, Some(&mut files), &mut |_| {})?;
+        let fingerprint =
+            take_fingerprint(&*self.folder(entry)?, mode, Some(&mut files), &mut |_| {})?;
         files.truncate(limit);
         Ok((files, fingerprint))
     }

@@ -46,7 +46,8 @@ impl PackedFields {
             tags: worker.tags.iter().map(|tag| &**tag).collect(),
             model: worker.model.as_deref(),
             cwd: worker.cwd.as_deref(),
-            times: [&worker.created_at, &worker.started_at, &worker.finished_at].map(PackedTime::from_time),
+            times: [&worker.created_at, &worker.started_at, &worker.finished_at]
+                .map(PackedTime::from_time),
             duration_ms: worker.duration_ms,
             error: worker.error.as_deref(),
             summary: worker.summary.as_deref(),
@@ -62,9 +63,12 @@ impl PackedFields {
         let fields: Fields<'_> = postcard::from_bytes(&self.0).ok()?;
         let [created_at, started_at, finished_at] = fields.times.map(PackedTime::into_time);
         let (created_at, started_at, finished_at) = (created_at?, started_at?, finished_at?);
-        let (word, text) =
-            (|text: Option<&str>| text.map(SharedStr::from), |text: Option<&str>| text.map(str::to_owned));
-        (worker.created_at, worker.started_at, worker.finished_at) = (created_at, started_at, finished_at);
+        let (word, text) = (
+            |text: Option<&str>| text.map(SharedStr::from),
+            |text: Option<&str>| text.map(str::to_owned),
+        );
+        (worker.created_at, worker.started_at, worker.finished_at) =
+            (created_at, started_at, finished_at);
         (worker.job, worker.status_source, worker.task_type) =
             (word(fields.job), word(fields.status_source), word(fields.task_type));
         (worker.model, worker.cwd) = (word(fields.model), word(fields.cwd));
@@ -128,7 +132,8 @@ mod tests {
 
     #[test]
     fn unpack_of_invalid_bytes_changes_nothing() {
-        let worker = Worker { task: "a".into(), ..Worker::new(Name::new("w").unwrap(), RelPath::root()) };
+        let worker =
+            Worker { task: "a".into(), ..Worker::new(Name::new("w").unwrap(), RelPath::root()) };
         let packed = PackedFields::pack(&worker);
         let torn = packed.0.get(..packed.0.len() - 1).unwrap();
         for bytes in [&[][..], &[0xff; 9], torn] {

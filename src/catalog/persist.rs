@@ -30,7 +30,9 @@ const CHUNKS_MAX: u32 = 64;
 /// Cached workers of a store by path. [`PersistedWorkers::take`] removes each, to save memory with
 /// very many workers.
 #[derive(Default)]
-pub(super) struct PersistedWorkers(HashMap<RelPath, (Key, Mutex<Option<PersistedWorker<'static>>>)>);
+pub(super) struct PersistedWorkers(
+    HashMap<RelPath, (Key, Mutex<Option<PersistedWorker<'static>>>)>,
+);
 
 /// Encoding of a worker in the cache.
 #[derive(Serialize, Deserialize)]
@@ -48,7 +50,8 @@ struct PersistedWorker<'a> {
 }
 
 /// Status by encoded number.
-const STATUSES: [Status; 5] = [Status::Created, Status::Running, Status::Completed, Status::Failed, Status::Unknown];
+const STATUSES: [Status; 5] =
+    [Status::Created, Status::Running, Status::Completed, Status::Failed, Status::Unknown];
 
 impl PersistedWorkers {
     /// Loads the cached workers of a store.
@@ -88,8 +91,10 @@ impl PersistedWorkers {
     /// it.
     pub(super) fn save_if_outdated(&self, source: &Source, number: usize, entries: &[Arc<Entry>]) {
         let Some(cache) = source.cache() else { return };
-        let cacheable = || entries.iter().filter(|entry| entry.source == number && is_cacheable(entry));
-        let uncached = cacheable().filter(|entry| !self.had(&entry.root, entry.metadata.key)).count();
+        let cacheable =
+            || entries.iter().filter(|entry| entry.source == number && is_cacheable(entry));
+        let uncached =
+            cacheable().filter(|entry| !self.had(&entry.root, entry.metadata.key)).count();
         if uncached as u64 >= cache.threshold(UNCACHED_MIN) {
             save(cache, &source.scope(), cacheable());
         }
@@ -101,7 +106,11 @@ fn is_cacheable(entry: &Entry) -> bool {
     entry.whole && entry.flaws.is_empty() && entry.is_past_tick()
 }
 
-fn save<'a>(cache: &DiskCache, scope: &ReadScope, mut entries: impl Iterator<Item = &'a Arc<Entry>>) {
+fn save<'a>(
+    cache: &DiskCache,
+    scope: &ReadScope,
+    mut entries: impl Iterator<Item = &'a Arc<Entry>>,
+) {
     for number in 0..CHUNKS_MAX {
         let chunk: Vec<PersistedWorker<'_>> =
             entries.by_ref().take(CHUNK_WORKERS).map(|entry| PersistedWorker::new(entry)).collect();

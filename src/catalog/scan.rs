@@ -54,7 +54,11 @@ impl<'a> ScanContext<'a> {
     fn intern(&self, worker: &mut Worker, previous: Option<&Entry>) {
         let mut words = self.words.lock();
         previous.iter().for_each(|previous| previous.intern_into(&mut words));
-        let fields = [worker.owner.as_mut().map(|owner| &mut owner.0), worker.run.as_mut(), worker.parent.as_mut()];
+        let fields = [
+            worker.owner.as_mut().map(|owner| &mut owner.0),
+            worker.run.as_mut(),
+            worker.parent.as_mut(),
+        ];
         fields.into_iter().flatten().for_each(|word| *word = words.intern(word.clone()));
     }
 }
@@ -96,7 +100,8 @@ fn scan_from(
         all.iter().filter(move |entry| entry.source == number)
     };
     let mut entries = Vec::with_capacity(previous.map_or(0, |previous| previous.entries.len()));
-    let (mut skip_reports, mut problems, mut unread, mut first_error) = (Vec::new(), Vec::new(), Vec::new(), None);
+    let (mut skip_reports, mut problems, mut unread, mut first_error) =
+        (Vec::new(), Vec::new(), Vec::new(), None);
     for (number, source) in sources.iter().enumerate() {
         let listing_start = Instant::now();
         let found = source.format.find_workers(&*source.store);
@@ -141,7 +146,9 @@ fn scan_from(
                 Ok(None) => skip_report.add(folder.clone(), SkipReason::NotAWorker, None),
                 Err(Error::NotFound | Error::NotADirectory) => {}
                 // Like a symlink, a foreign mount is counted and not followed.
-                Err(Error::Escape) => skip_report.add(folder.clone(), SkipReason::ForeignMount, None),
+                Err(Error::Escape) => {
+                    skip_report.add(folder.clone(), SkipReason::ForeignMount, None)
+                }
                 Err(error) => match old {
                     Some(old) => entries.push(Arc::clone(old)),
                     None => {
@@ -166,7 +173,8 @@ fn scan_from(
     });
     let generation = previous.map_or(0, |previous| previous.generation) + u64::from(has_changed);
     // The generation stays the same, so readers of the one before it still need these changes.
-    let changes = if has_changed { changes } else { previous.and_then(|previous| previous.changes.clone()) };
+    let changes =
+        if has_changed { changes } else { previous.and_then(|previous| previous.changes.clone()) };
     let whole_scan = ScanTiming { start, cost: start.elapsed() };
     let listing = ScanTiming { start, cost: listing_cost };
     let (checked, listed) = match previous.filter(|_| context.scope == ScanScope::NewOnly) {
@@ -176,7 +184,17 @@ fn scan_from(
         Some(previous) => (previous.checked, listing),
         None => (whole_scan, listing),
     };
-    let snapshot = Snapshot { generation, entries, skipped, skip_reports, problems, unread, changes, checked, listed };
+    let snapshot = Snapshot {
+        generation,
+        entries,
+        skipped,
+        skip_reports,
+        problems,
+        unread,
+        changes,
+        checked,
+        listed,
+    };
     ScanResult { snapshot, error: first_error }
 }
 
@@ -187,11 +205,15 @@ fn match_previous<'a>(
 ) -> Vec<(&'a RelPath, Option<&'a Arc<Entry>>)> {
     // Usually the order is unchanged, and only folders that are not workers have no entry.
     let mut rest = previous.iter().copied().peekable();
-    let in_order = folders.iter().map(|folder| (folder, rest.next_if(|entry| entry.root == *folder))).collect();
+    let in_order = folders
+        .iter()
+        .map(|folder| (folder, rest.next_if(|entry| entry.root == *folder)))
+        .collect();
     if rest.peek().is_none() {
         return in_order;
     }
-    let by_root: HashMap<&RelPath, &Arc<Entry>> = previous.into_iter().map(|entry| (&entry.root, entry)).collect();
+    let by_root: HashMap<&RelPath, &Arc<Entry>> =
+        previous.into_iter().map(|entry| (&entry.root, entry)).collect();
     folders.iter().map(|folder| (folder, by_root.get(folder).copied())).collect()
 }
 
@@ -243,7 +265,9 @@ pub(super) fn check_folder(
     for _ in 0..REREADS_MAX {
         match (watcher, &entry) {
             // Reads again after adding the watch: it does not report earlier changes.
-            (Some(watcher), Some(read)) if read.is_unfinished() && watcher.watch_unfinished(read, &*folder) => {
+            (Some(watcher), Some(read))
+                if read.is_unfinished() && watcher.watch_unfinished(read, &*folder) =>
+            {
                 entry = read_entry(source, &*folder, number, path, entry.as_ref(), context)?;
             }
             _ => break,
@@ -273,9 +297,12 @@ fn read_entry(
     // Another directory under the old name is not related to the old worker.
     let same_folder = old.filter(|old| old.metadata.identity == glance.identity);
     let last_good = same_folder.map(|old| old.worker());
-    let persisted = context.persisted.get(number).and_then(|workers| workers.take(path, glance.key));
-    let mut worker = persisted.unwrap_or_else(|| source.format.read_worker(folder, path, last_good.as_ref()));
-    if let Some(old) = unchanged.filter(|_| last_good.is_some_and(|last_good| last_good == worker)) {
+    let persisted =
+        context.persisted.get(number).and_then(|workers| workers.take(path, glance.key));
+    let mut worker =
+        persisted.unwrap_or_else(|| source.format.read_worker(folder, path, last_good.as_ref()));
+    if let Some(old) = unchanged.filter(|_| last_good.is_some_and(|last_good| last_good == worker))
+    {
         old.past_tick.store(past_tick, Ordering::Relaxed);
         old.mark_checked(now);
         return Ok(Some(Arc::clone(old)));

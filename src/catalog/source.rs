@@ -82,7 +82,8 @@ fn reason(error: &Error) -> String {
 /// Names the symlinks and foreign mounts that may lead to the expected workers, in parentheses.
 fn not_followed(skipped: &SkipReport) -> String {
     let named = |reason, what| {
-        let names: Vec<String> = skipped.entries(reason).examples.keys().map(RelPath::display).collect();
+        let names: Vec<String> =
+            skipped.entries(reason).examples.keys().map(RelPath::display).collect();
         if names.is_empty() { String::new() } else { format!(" ({what}: {})", names.join(", ")) }
     };
     named(SkipReason::Link, "links are not followed")
@@ -176,7 +177,12 @@ impl Source {
             return self;
         }
         let hide_links = |store| Arc::new(SingleLinkStore::new(store)) as Arc<dyn Store>;
-        Source { store: hide_links(self.store), outputs: self.outputs.map(hide_links), hides_links: true, ..self }
+        Source {
+            store: hide_links(self.store),
+            outputs: self.outputs.map(hide_links),
+            hides_links: true,
+            ..self
+        }
     }
 
     /// Returns the disk cache of parsed workers.
@@ -201,13 +207,17 @@ impl Source {
 
     /// Returns true if the worker is finished and did not change recently.
     pub(super) fn is_settled(&self, entry: &super::Entry, freshness: super::Freshness) -> bool {
-        self.format.finished_is_final() && !entry.is_unfinished() && !entry.has_changed(freshness.finished)
+        self.format.finished_is_final()
+            && !entry.is_unfinished()
+            && !entry.has_changed(freshness.finished)
     }
 
     /// Returns the directories on disk that contain everything the source reads, for a sandbox.
     pub(super) fn roots(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let stores = [Some(&self.store), self.outputs.as_ref()].into_iter().flatten();
-        stores.filter_map(|store| store.root()).chain(self.cache.iter().chain(&self.index).map(|cache| cache.root()))
+        stores
+            .filter_map(|store| store.root())
+            .chain(self.cache.iter().chain(&self.index).map(|cache| cache.root()))
     }
 
     /// Returns the maximum number of watched folders of finished workers. `None` if the file system
@@ -217,7 +227,11 @@ impl Source {
     ///
     /// Fails if the system refuses an inotify instance.
     pub fn max_watches(&self) -> Result<Option<usize>> {
-        if self.is_local() { Inotify::new().map(|inotify| Some(max_finished_watches(&inotify))) } else { Ok(None) }
+        if self.is_local() {
+            Inotify::new().map(|inotify| Some(max_finished_watches(&inotify)))
+        } else {
+            Ok(None)
+        }
     }
 
     /// Returns true if the system reports changes of workers' folders and the format supports
@@ -280,7 +294,12 @@ impl StoreId {
     fn key(&self) -> Key {
         let (ino, born) = self.folder.unwrap_or_default();
         let is_known = u8::from(self.folder.is_some());
-        let numbers = [&[is_known][..], &ino.to_le_bytes(), &born.secs.to_le_bytes(), &born.nanos.to_le_bytes()];
+        let numbers = [
+            &[is_known][..],
+            &ino.to_le_bytes(),
+            &born.secs.to_le_bytes(),
+            &born.nanos.to_le_bytes(),
+        ];
         key("store", &[self.path.as_bytes(), &numbers.concat()])
     }
 }
@@ -290,7 +309,10 @@ impl ReadScope {
     pub(super) fn key(&self) -> Key {
         let outputs = self.outputs.as_ref().map(StoreId::key);
         let outputs = outputs.as_ref().map(<[u8; 16]>::as_slice).unwrap_or_default();
-        key("scope", &[self.format.as_bytes(), &self.store.key(), outputs, &[u8::from(self.hides_links)]])
+        key(
+            "scope",
+            &[self.format.as_bytes(), &self.store.key(), outputs, &[u8::from(self.hides_links)]],
+        )
     }
 }
 
@@ -315,8 +337,9 @@ pub fn looks_like_sessions(path: &Path) -> bool {
 }
 
 fn holds_workers(path: &Path, format: &dyn Format) -> bool {
-    Disk::open(path)
-        .is_ok_and(|store| !store.is_in_own_mount() && matches!(format.detect(&store), Ok(Detection::Workers)))
+    Disk::open(path).is_ok_and(|store| {
+        !store.is_in_own_mount() && matches!(format.detect(&store), Ok(Detection::Workers))
+    })
 }
 
 /// A store without entries.

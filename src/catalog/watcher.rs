@@ -60,7 +60,8 @@ impl WatchedFolders {
 
     fn remove(&mut self, id: WatchId) {
         let removed = self.by_id.remove(&id);
-        self.cached_until_change -= usize::from(removed.is_some_and(|folder| folder.cached_until_change));
+        self.cached_until_change -=
+            usize::from(removed.is_some_and(|folder| folder.cached_until_change));
     }
 }
 
@@ -104,7 +105,12 @@ impl Watcher {
     /// Fails if the system refuses an inotify instance.
     pub(super) fn new() -> Result<Watcher> {
         let dirty = Mutex::new(DirtyWorkers { entries: Vec::new(), due: Instant::now() });
-        Ok(Watcher { inotify: Inotify::new()?, folders: Mutex::default(), dirty, unwatched: Mutex::default() })
+        Ok(Watcher {
+            inotify: Inotify::new()?,
+            folders: Mutex::default(),
+            dirty,
+            unwatched: Mutex::default(),
+        })
     }
 
     /// Sets the unfinished workers that were found before watching began.
@@ -119,7 +125,9 @@ impl Watcher {
         while step.len() < UNWATCHED_STEP
             && let Some(entry) = unwatched.pop()
         {
-            step.extend(entry.upgrade().filter(|entry| !entry.watch_requested.load(Ordering::Relaxed)));
+            step.extend(
+                entry.upgrade().filter(|entry| !entry.watch_requested.load(Ordering::Relaxed)),
+            );
         }
         if unwatched.is_empty() {
             unwatched.shrink_to_fit();
@@ -167,10 +175,14 @@ impl Watcher {
         let Ok(Some(path_fd)) = folder.path_fd(&RelPath::root()) else { return false };
         // Locked before the watch exists, so that its first event finds the worker.
         let mut folders = self.folders.lock();
-        let scope = if cached_until_change { WatchScope::AllChanges } else { WatchScope::FileWrites };
+        let scope =
+            if cached_until_change { WatchScope::AllChanges } else { WatchScope::FileWrites };
         let Some(id) = self.inotify.add(path_fd.as_fd(), scope) else { return false };
         let worker = (entry.source, entry.root.clone());
-        folders.insert(id, WatchedFolder { worker, entry: Arc::downgrade(entry), cached_until_change });
+        folders.insert(
+            id,
+            WatchedFolder { worker, entry: Arc::downgrade(entry), cached_until_change },
+        );
         self.inotify.set_watched(folders.by_id.len());
         true
     }
@@ -205,7 +217,9 @@ impl Watcher {
                 WatchEvent::Changed(id, name) => {
                     let Some(folder) = folders.by_id.get(&id) else { continue };
                     // A growing log of an unfinished worker is not metadata.
-                    if folder.cached_until_change || name.is_none_or(|name| is_metadata(folder.worker.0, &name)) {
+                    if folder.cached_until_change
+                        || name.is_none_or(|name| is_metadata(folder.worker.0, &name))
+                    {
                         mark_changed(folder);
                         self.inotify.remove(id);
                     }

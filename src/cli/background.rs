@@ -1,9 +1,9 @@
 //! Serving in the background with two processes, without a fork.
 //!
 //! The parent runs this program again, writes the mount options to its stdin, and waits for a
-//! report. The child leaves the terminal's session, mounts, and reports over its stdout: a mark byte,
-//! then a text. The parent returns once the mount answers. If the parent has exited before the
-//! report, the child unmounts again.
+//! report. The child leaves the terminal's session, mounts, and reports over its stdout: a mark
+//! byte, then a text. The parent returns once the mount answers. If the parent has exited before
+//! the report, the child unmounts again.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
@@ -29,21 +29,25 @@ pub(super) const FAILED: u8 = b'-';
 ///
 /// Fails if the child cannot be started or cannot mount. No mount is left behind.
 pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
-    let options = postcard::to_stdvec(&plan.options).context("cannot encode the options of the mount")?;
-    let mut child = Command::new(std::env::current_exe().context("cannot find the path of this program")?)
-        .args(["mount", "--__serve", "--"])
-        .arg(&plan.mountpoint)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot start the background process")?;
+    let options =
+        postcard::to_stdvec(&plan.options).context("cannot encode the options of the mount")?;
+    let mut child =
+        Command::new(std::env::current_exe().context("cannot find the path of this program")?)
+            .args(["mount", "--__serve", "--"])
+            .arg(&plan.mountpoint)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the background process")?;
     if let Some(mut stdin) = child.stdin.take() {
         // A child that cannot read them reports why, or ends without a report.
         let _ = stdin.write_all(&options);
     }
     let mut report = Vec::new();
     if let Some(mut stdout) = child.stdout.take() {
-        stdout.read_to_end(&mut report).context("cannot read the report of the background process")?;
+        stdout
+            .read_to_end(&mut report)
+            .context("cannot read the report of the background process")?;
     }
     match report.split_first() {
         Some((&READY, text)) => {
@@ -53,8 +57,12 @@ pub(super) fn start(plan: &Plan) -> anyhow::Result<String> {
         Some((&FAILED, text)) => bail!("{}", escape_controls(&String::from_utf8_lossy(text))),
         _ => {
             let status = child.wait()?;
-            let cleanup_error = mountpoint::clear_dead(&plan.mountpoint).err().map(|error| format!("; {error:#}"));
-            bail!("the background process ended without a report ({status}){}", cleanup_error.unwrap_or_default())
+            let cleanup_error =
+                mountpoint::clear_dead(&plan.mountpoint).err().map(|error| format!("; {error:#}"));
+            bail!(
+                "the background process ended without a report ({status}){}",
+                cleanup_error.unwrap_or_default()
+            )
         }
     }
 }

@@ -32,7 +32,10 @@ pub(super) struct CacheArgs {
 
     /// Store the search index in this folder, which is created if it is missing [default: inside
     /// the cache folder]
-    #[serde(serialize_with = "path_bytes::serialize", deserialize_with = "path_bytes::deserialize_one")]
+    #[serde(
+        serialize_with = "path_bytes::serialize",
+        deserialize_with = "path_bytes::deserialize_one"
+    )]
     #[arg(long, value_name = "DIR", conflicts_with = "no_index")]
     pub(super) index: Option<PathBuf>,
 
@@ -51,7 +54,9 @@ const FOLDER: &str = "swarmletfs";
 pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
     let folder_path = default_dir()?;
     usable(&folder_path, stores, CACHE_LIMIT)
-        .inspect_err(|why| warn!("cannot cache parsed data in {}: {why}", display_path(&folder_path)))
+        .inspect_err(|why| {
+            warn!("cannot cache parsed data in {}: {why}", display_path(&folder_path))
+        })
         .ok()
         .map(Arc::new)
 }
@@ -101,7 +106,9 @@ fn usable(folder_path: &Path, stores: &[PathBuf], limit: u64) -> anyhow::Result<
 
 /// Returns the path of the cache folder, which may not exist; `None` without a home folder.
 pub(super) fn default_dir() -> Option<PathBuf> {
-    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let folder = |name: &str| {
+        std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute())
+    };
     let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
     Some(caches.join(FOLDER))
 }

@@ -11,8 +11,8 @@ use super::exit::Usage;
 use super::mount_options::{MountOptions, merge_value, parse_budget, parse_id};
 use super::terminal::escape_controls;
 
-/// MountOptions of mount(8) and fstab that have no effect: the mount is always read-only, nosuid and
-/// nodev.
+/// MountOptions of mount(8) and fstab that have no effect: the mount is always read-only, nosuid
+/// and nodev.
 const IGNORED_OPTIONS: &[&str] = &[
     "ro",
     "rw",
@@ -68,17 +68,27 @@ fn apply_item(options: &mut MountOptions, item: &[u8], by_mount_helper: bool) ->
                 options.stores.push(store);
             }
         }
-        ("owner", Some(value)) => merge_value("owner", &mut options.owner, Some(checked("owner", value, parse_id)?))?,
-        ("run", Some(value)) => merge_value("run", &mut options.run, Some(checked("run", value, parse_id)?))?,
-        ("budget", Some(value)) => {
-            merge_value("budget", &mut options.budget, Some(checked("budget", value, parse_budget)?))?
+        ("owner", Some(value)) => {
+            merge_value("owner", &mut options.owner, Some(checked("owner", value, parse_id)?))?
         }
-        ("ttl", Some(value)) => merge_value("ttl", &mut options.ttl, Some(checked("ttl", value, seconds)?))?,
+        ("run", Some(value)) => {
+            merge_value("run", &mut options.run, Some(checked("run", value, parse_id)?))?
+        }
+        ("budget", Some(value)) => merge_value(
+            "budget",
+            &mut options.budget,
+            Some(checked("budget", value, parse_budget)?),
+        )?,
+        ("ttl", Some(value)) => {
+            merge_value("ttl", &mut options.ttl, Some(checked("ttl", value, seconds)?))?
+        }
         ("log", Some(value)) => merge_value("log", &mut options.log, Some(path("log", value)?))?,
         ("all_owners", None) => options.all_owners = true,
         ("hard_links", None) => options.hard_links = true,
         ("no_cache", None) => options.cache.no_cache = true,
-        ("index", Some(value)) => merge_value("index", &mut options.cache.index, Some(path("index", value)?))?,
+        ("index", Some(value)) => {
+            merge_value("index", &mut options.cache.index, Some(path("index", value)?))?
+        }
         ("no_index", None) => options.cache.no_index = true,
         ("allow_other", None) => options.allow_other = true,
         ("foreground", None) => options.foreground = true,
@@ -114,10 +124,13 @@ fn split(list: &OsStr) -> Vec<Vec<u8>> {
     let mut items = vec![Vec::new()];
     let mut bytes = list.as_bytes().iter().copied().peekable();
     while let Some(byte) = bytes.next() {
-        let escaped = if byte == b'\\' { bytes.next_if(|next| matches!(next, b',' | b'\\')) } else { None };
+        let escaped =
+            if byte == b'\\' { bytes.next_if(|next| matches!(next, b',' | b'\\')) } else { None };
         match (byte, escaped) {
             (b',', _) => items.push(Vec::new()),
-            (byte, escaped) => items.last_mut().into_iter().for_each(|item| item.push(escaped.unwrap_or(byte))),
+            (byte, escaped) => {
+                items.last_mut().into_iter().for_each(|item| item.push(escaped.unwrap_or(byte)))
+            }
         }
     }
     items
@@ -130,7 +143,11 @@ fn path(key: &str, value: &[u8]) -> Result<PathBuf, Usage> {
     Ok(PathBuf::from(OsString::from_vec(value.to_vec())))
 }
 
-fn checked<T>(key: &str, value: &[u8], check: impl Fn(&str) -> Result<T, String>) -> Result<T, Usage> {
+fn checked<T>(
+    key: &str,
+    value: &[u8],
+    check: impl Fn(&str) -> Result<T, String>,
+) -> Result<T, Usage> {
     let wrong = |why: &str| {
         let value = escape_controls(&String::from_utf8_lossy(value));
         Usage(format!("-o {key}={value} is invalid: {}", escape_controls(why)))
@@ -145,6 +162,9 @@ mod tests {
 
     #[test]
     fn split_unescapes_commas_and_backslashes() {
-        assert_eq!(split(OsStr::new(r"a\,b,c\\d\e,")), [b"a,b".to_vec(), br"c\d\e".to_vec(), Vec::new()]);
+        assert_eq!(
+            split(OsStr::new(r"a\,b,c\\d\e,")),
+            [b"a,b".to_vec(), br"c\d\e".to_vec(), Vec::new()]
+        );
     }
 }

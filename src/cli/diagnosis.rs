@@ -57,9 +57,10 @@ impl std::error::Error for Diagnosis {}
 pub(super) fn check_fuse() -> Result<(), Diagnosis> {
     match rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         Ok(device) if is_fuse(&device) => Ok(()),
-        Ok(_) => {
-            Err(Diagnosis::new(format!("{DEVICE} is not the FUSE device; another file is mounted over it"), CONTAINER))
-        }
+        Ok(_) => Err(Diagnosis::new(
+            format!("{DEVICE} is not the FUSE device; another file is mounted over it"),
+            CONTAINER,
+        )),
         Err(errno) => Err(diagnose_device(errno)),
     }
 }
@@ -83,7 +84,9 @@ fn diagnose_device(errno: Errno) -> Diagnosis {
             format!("this user may not open {DEVICE}"),
             format!("run `chmod 666 {DEVICE}` as root; {CONTAINER}"),
         ),
-        other => Diagnosis::without_remedy(format!("cannot open {DEVICE}: {}", io::Error::from(other))),
+        other => {
+            Diagnosis::without_remedy(format!("cannot open {DEVICE}: {}", io::Error::from(other)))
+        }
     }
 }
 
@@ -94,7 +97,12 @@ pub(super) fn diagnose_mount(error: &io::Error) -> Diagnosis {
     diagnose_message(error.kind(), &text, rustix::process::geteuid().is_root(), has_fusermount)
 }
 
-fn diagnose_message(kind: io::ErrorKind, text: &str, root: bool, has_fusermount: bool) -> Diagnosis {
+fn diagnose_message(
+    kind: io::ErrorKind,
+    text: &str,
+    root: bool,
+    has_fusermount: bool,
+) -> Diagnosis {
     let lower = text.to_lowercase();
     if lower.contains("user_allow_other") {
         return Diagnosis::new(
@@ -122,12 +130,17 @@ fn diagnose_message(kind: io::ErrorKind, text: &str, root: bool, has_fusermount:
         );
     }
     if lower.contains("no write access") {
-        return Diagnosis::new(format!("this user may not mount there ({text})"), "mount on a folder of your own");
+        return Diagnosis::new(
+            format!("this user may not mount there ({text})"),
+            "mount on a folder of your own",
+        );
     }
     if lower.contains("operation not permitted") || lower.contains("permission denied") {
         return Diagnosis::new(
             format!("mounting is not permitted ({text})"),
-            format!("{CONTAINER}; elsewhere mount as root, or make sure that fusermount3 is set-user-id root"),
+            format!(
+                "{CONTAINER}; elsewhere mount as root, or make sure that fusermount3 is set-user-id root"
+            ),
         );
     }
     if lower.contains("too many fuse filesystems") {
@@ -149,9 +162,18 @@ mod tests {
             (NotFound, "No such file or directory (os error 2)", false, false, "fuse3"),
             (NotFound, "No such file or directory (os error 2)", true, false, "SYS_ADMIN"),
             (Other, "fusermount3: mount failed: Operation not permitted", true, true, "SYS_ADMIN"),
-            (Other, "fusermount3: user has no write access to mountpoint /x", false, true, "of your own"),
+            (
+                Other,
+                "fusermount3: user has no write access to mountpoint /x",
+                false,
+                true,
+                "of your own",
+            ),
         ] {
-            assert!(diagnose_message(kind, text, root, has).remedy.unwrap().contains(remedy), "{text}");
+            assert!(
+                diagnose_message(kind, text, root, has).remedy.unwrap().contains(remedy),
+                "{text}"
+            );
         }
         for errno in [Errno::NOENT, Errno::NODEV, Errno::ACCESS, Errno::PERM] {
             assert!(diagnose_device(errno).remedy.unwrap().contains('`'), "{errno:?}");

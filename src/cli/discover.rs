@@ -54,7 +54,15 @@ impl<'a> Environment<'a> {
     pub(super) fn new(current: &'a Path, is_store: &'a dyn Fn(&Path) -> bool) -> Environment<'a> {
         let (has_sessions, is_own_mount) = (&looks_like_sessions, &is_own_mount);
         let (variable, sessions) = (std::env::var_os(STORE_VARIABLE), claude_folder());
-        Environment { variable, current, known: KNOWN_PATHS, sessions, is_store, is_own_mount, has_sessions }
+        Environment {
+            variable,
+            current,
+            known: KNOWN_PATHS,
+            sessions,
+            is_store,
+            is_own_mount,
+            has_sessions,
+        }
     }
 }
 
@@ -72,7 +80,10 @@ pub(super) fn choose(
     let absolute = |path: &Path| environment.current.join(path);
     for (named, why) in [(options, "named by --store"), (operands, "named on the command line")] {
         if !named.is_empty() {
-            return Ok(ChosenStores { stores: named.iter().map(|path| absolute(path)).collect(), why: why.into() });
+            return Ok(ChosenStores {
+                stores: named.iter().map(|path| absolute(path)).collect(),
+                why: why.into(),
+            });
         }
     }
     if let Some(value) = environment.variable.as_deref().filter(|value| !value.is_empty()) {
@@ -84,7 +95,11 @@ pub(super) fn choose(
     let skipped = describe_skipped(environment);
     let with_skipped = |why: &str| format!("{why}{skipped}");
     if let Some(store) = nearest_store(environment) {
-        let why = if store == environment.current { "the current folder" } else { "the current folder is inside it" };
+        let why = if store == environment.current {
+            "the current folder"
+        } else {
+            "the current folder is inside it"
+        };
         return Ok(ChosenStores { stores: vec![store], why: with_skipped(why) });
     }
     let mut stores: Vec<PathBuf> = Vec::new();
@@ -94,14 +109,19 @@ pub(super) fn choose(
         }
     }
     match stores.as_slice() {
-        [store] => Ok(ChosenStores { stores: vec![store.clone()], why: with_skipped("a known path") }),
-        [] => match environment.sessions.as_ref().filter(|folder| (environment.has_sessions)(folder)) {
-            Some(sessions) => {
-                let why = "the sessions of Claude Code, as no other store was found";
-                Ok(ChosenStores { stores: vec![sessions.clone()], why: with_skipped(why) })
+        [store] => {
+            Ok(ChosenStores { stores: vec![store.clone()], why: with_skipped("a known path") })
+        }
+        [] => {
+            match environment.sessions.as_ref().filter(|folder| (environment.has_sessions)(folder))
+            {
+                Some(sessions) => {
+                    let why = "the sessions of Claude Code, as no other store was found";
+                    Ok(ChosenStores { stores: vec![sessions.clone()], why: with_skipped(why) })
+                }
+                None => Err(no_store(environment, &skipped)),
             }
-            None => Err(no_store(environment, &skipped)),
-        },
+        }
         several => Err(Diagnosis::new(
             format!(
                 "several stores were found: {}",
@@ -116,8 +136,13 @@ pub(super) fn choose(
 /// string.
 fn describe_skipped(environment: &Environment<'_>) -> String {
     // The current folder and its ancestors up to the root of the mount belong to one mount.
-    let inside = environment.current.ancestors().take_while(|folder| (environment.is_own_mount)(folder)).last();
-    let known = environment.known.iter().map(Path::new).filter(|place| (environment.is_own_mount)(place));
+    let inside = environment
+        .current
+        .ancestors()
+        .take_while(|folder| (environment.is_own_mount)(folder))
+        .last();
+    let known =
+        environment.known.iter().map(Path::new).filter(|place| (environment.is_own_mount)(place));
     let mut mounts: Vec<String> = inside.into_iter().chain(known).map(display_path).collect();
     mounts.dedup();
     match mounts.as_slice() {
@@ -128,8 +153,10 @@ fn describe_skipped(environment: &Environment<'_>) -> String {
 }
 
 fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
-    let sessions =
-        environment.sessions.as_ref().map(|folder| format!("; {} contains no sessions", display_path(folder)));
+    let sessions = environment
+        .sessions
+        .as_ref()
+        .map(|folder| format!("; {} contains no sessions", display_path(folder)));
     Diagnosis::new(
         format!(
             "no store was found (${STORE_VARIABLE} is not set, no folder from {} upwards is a store, and neither is any of \
@@ -144,9 +171,13 @@ fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
 
 /// Returns Claude Code's folder, located as Claude Code does it.
 fn claude_folder() -> Option<PathBuf> {
-    let named = std::env::var_os(CLAUDE_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let home =
-        || std::env::var_os("HOME").filter(|home| !home.is_empty()).map(|home| Path::new(&home).join(CLAUDE_FOLDER));
+    let named =
+        std::env::var_os(CLAUDE_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let home = || {
+        std::env::var_os("HOME")
+            .filter(|home| !home.is_empty())
+            .map(|home| Path::new(&home).join(CLAUDE_FOLDER))
+    };
     named.or_else(home).filter(|folder| folder.is_absolute())
 }
 
@@ -155,7 +186,9 @@ fn claude_folder() -> Option<PathBuf> {
 /// A store's `workers` folder can look like a store too; its parent is returned then.
 fn nearest_store(environment: &Environment<'_>) -> Option<PathBuf> {
     let store = environment.current.ancestors().find(|folder| (environment.is_store)(folder))?;
-    let whole = store.parent().filter(|parent| store.ends_with("workers") && (environment.is_store)(parent));
+    let whole = store
+        .parent()
+        .filter(|parent| store.ends_with("workers") && (environment.is_store)(parent));
     Some(whole.unwrap_or(store).to_path_buf())
 }
 
@@ -195,12 +228,18 @@ mod tests {
     #[test]
     fn discovery_follows_its_order() {
         let all = &["/s", "/s/sub", "/k/one"];
-        assert_eq!(chosen(&["/a", "b"], Some("/c"), "/d", "/s", all), Ok(vec!["/a".into(), "/s/b".into()]));
+        assert_eq!(
+            chosen(&["/a", "b"], Some("/c"), "/d", "/s", all),
+            Ok(vec!["/a".into(), "/s/b".into()])
+        );
         assert_eq!(chosen(&[], Some("c"), "/d", "/s", all), one("/s/c"));
         assert_eq!(chosen(&[], None, "d", "/s", all), one("/s/d"));
         assert_eq!(chosen(&[], None, "", "/s/sub/x/y", all), one("/s/sub"));
         assert_eq!(chosen(&[], None, "", "/elsewhere", all), one("/k/one"));
-        assert_eq!(chosen(&[], None, "", "/elsewhere", &["/k/two", "/home/.claude"]), one("/k/two"));
+        assert_eq!(
+            chosen(&[], None, "", "/elsewhere", &["/k/two", "/home/.claude"]),
+            one("/k/two")
+        );
         assert_eq!(chosen(&[], None, "", "/elsewhere", &["/home/.claude"]), one("/home/.claude"));
     }
 
@@ -237,7 +276,8 @@ mod tests {
         let two = chosen(&[], None, "", "/", &["/k/one", "/k/two"]).unwrap_err();
         assert!(two.contains("/k/one and /k/two") && two.contains("--store"), "{two}");
         let none = chosen(&[], None, "", "/here", &[]).unwrap_err();
-        for looked in ["SWARMLET_DATA_PATH", "/here", "/k/one, /k/two", "/home/.claude", "--store"] {
+        for looked in ["SWARMLET_DATA_PATH", "/here", "/k/one, /k/two", "/home/.claude", "--store"]
+        {
             assert!(none.contains(looked), "{none}");
         }
     }

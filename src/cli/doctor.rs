@@ -59,7 +59,11 @@ struct Report {
 /// Fails if an inspection panicked.
 pub(super) fn run(arguments: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let report = inspect(arguments)?;
-    let text = if arguments.json { serde_json::to_string_pretty(&report)? + "\n" } else { text::render(&report) };
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        text::render(&report)
+    };
     let mut out = io::stdout().lock();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     Ok(if report.problems == 0 { exit::from_write(printed) } else { ExitCode::FAILURE })

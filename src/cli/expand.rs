@@ -90,7 +90,9 @@ pub(super) fn run(arguments: &ExpandArgs) -> anyhow::Result<ExitCode> {
     let renderer = Renderer::new(view, session.settings(None));
     match renderer.expand(form, arguments.budget, io::stdin().lock(), io::stdout().lock()) {
         // A closed pipe needs no message.
-        Err(ExpandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit::from_write(Err(error))),
+        Err(ExpandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Ok(exit::from_write(Err(error)))
+        }
         expanded => {
             expanded?.not_expanded().iter().for_each(|left| print_message(left));
             Ok(session.exit_code(ExitCode::SUCCESS))

@@ -44,11 +44,13 @@ pub(super) fn reexec_with_few_arenas() {
     if let Ok(program) = std::env::current_exe() {
         let mut arguments = std::env::args_os();
         let mut command = Command::new(program);
-        let short = getrlimit(Resource::As).current.is_some_and(|limit| limit < SMALL_ADDRESS_SPACE);
+        let short =
+            getrlimit(Resource::As).current.is_some_and(|limit| limit < SMALL_ADDRESS_SPACE);
         let heaps = (ARENA_COUNT, if short { "1" } else { "2" });
         // Variables that the user set are kept.
-        let unset =
-            [heaps, MMAP_THRESHOLD, TRIM_THRESHOLD].into_iter().filter(|(name, _)| std::env::var_os(name).is_none());
+        let unset = [heaps, MMAP_THRESHOLD, TRIM_THRESHOLD]
+            .into_iter()
+            .filter(|(name, _)| std::env::var_os(name).is_none());
         command.arg0(arguments.next().unwrap_or_default()).args(arguments).envs(unset);
         // `exec` returns only on failure; the program then continues with the defaults.
         let _ = command.exec();

@@ -83,7 +83,9 @@ fn require_regular(stat: &Stat) -> anyhow::Result<()> {
         FileType::CharacterDevice | FileType::BlockDevice => "a device",
         FileType::Unknown => "of an unknown type",
     };
-    bail!("it is {kind}; use a regular file, or omit --log (with --foreground, the log goes to stderr)")
+    bail!(
+        "it is {kind}; use a regular file, or omit --log (with --foreground, the log goes to stderr)"
+    )
 }
 
 fn init(filter: EnvFilter, out: impl Write + Send + 'static) {
@@ -103,7 +105,8 @@ fn filter(default: &str) -> Result<EnvFilter, Usage> {
         Some(text) if !text.is_empty() => text.to_string_lossy().into_owned(),
         _ => default.to_owned(),
     };
-    parse(&text).map_err(|why| Usage(format!("${FILTER_VARIABLE} is invalid: {}", escape_controls(&why))))
+    parse(&text)
+        .map_err(|why| Usage(format!("${FILTER_VARIABLE} is invalid: {}", escape_controls(&why))))
 }
 
 fn parse(text: &str) -> Result<EnvFilter, String> {
@@ -111,7 +114,10 @@ fn parse(text: &str) -> Result<EnvFilter, String> {
         // By default, the parser takes any word as a module name, so a mistyped level would log
         // nothing.
         if !LEVELS.contains(&part.to_lowercase().as_str()) {
-            return Err(format!("{part} is neither one of {} nor of the form MODULE=LEVEL", LEVELS.join(", ")));
+            return Err(format!(
+                "{part} is neither one of {} nor of the form MODULE=LEVEL",
+                LEVELS.join(", ")
+            ));
         }
     }
     EnvFilter::builder().parse(text).map_err(|error| error.to_string())

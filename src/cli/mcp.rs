@@ -80,7 +80,8 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         }
     });
     match arguments.http {
-        None => serve(trees, || Ok((tokio::io::stdin(), tokio::io::stdout()))).context("cannot serve")?,
+        None => serve(trees, || Ok((tokio::io::stdin(), tokio::io::stdout())))
+            .context("cannot serve")?,
         Some(address) => {
             let (token, made) = token()?;
             let served = serve_http(trees, HttpConfig { address, token }, |address| {
@@ -100,7 +101,9 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost:").unwrap_or(text);
     match port.parse() {
         Ok(port) => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
-        Err(_) => text.parse().map_err(|_| "give IP:PORT, such as 127.0.0.1:8750 or [::1]:8750, or only a port".into()),
+        Err(_) => text.parse().map_err(|_| {
+            "give IP:PORT, such as 127.0.0.1:8750 or [::1]:8750, or only a port".into()
+        }),
     }
 }
 
@@ -108,7 +111,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 fn token() -> anyhow::Result<(Token, Option<String>)> {
     if let Some(text) = std::env::var_os(TOKEN_VARIABLE) {
         let text = text.into_string().unwrap_or_default();
-        let token = Token::new(&text).map_err(|error| Usage(format!("${TOKEN_VARIABLE}: {error}")))?;
+        let token =
+            Token::new(&text).map_err(|error| Usage(format!("${TOKEN_VARIABLE}: {error}")))?;
         return Ok((token, None));
     }
     let mut random = [0; 24];

@@ -14,14 +14,20 @@ use super::folder_identity::FolderIdentity;
 use super::mount_options::MountOptions;
 use super::plan::Plan;
 use super::terminal::{display_path, print_message, shell_quote};
-use super::{MountArgs, background, dash_o, diagnosis, limits, log, mountpoint, serve, store_selection};
+use super::{
+    MountArgs, background, dash_o, diagnosis, limits, log, mountpoint, serve, store_selection,
+};
 
 /// Mounts as the arguments say. Returns when the mount answers, or in the foreground when it has
 /// ended.
 pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
     limits::reexec_with_few_arenas();
     if arguments.serve {
-        let mountpoint = arguments.paths.into_iter().next().ok_or_else(|| Usage("no mountpoint given".into()))?;
+        let mountpoint = arguments
+            .paths
+            .into_iter()
+            .next()
+            .ok_or_else(|| Usage("no mountpoint given".into()))?;
         return background::serve(mountpoint);
     }
     let options = options(&arguments)?;
@@ -34,7 +40,8 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
     }
     plan.start_log(true)?;
     serve::serve(&plan, true, |description| {
-        background::check_readable(&plan.mountpoint).map_err(|error| io::Error::other(error.to_string()))?;
+        background::check_readable(&plan.mountpoint)
+            .map_err(|error| io::Error::other(error.to_string()))?;
         print_message(&mounted_message(description, &plan.mountpoint));
         drop(claim);
         Ok(())
@@ -72,9 +79,10 @@ fn plan(mut paths: Vec<PathBuf>, mut options: MountOptions) -> anyhow::Result<(P
         && !options.stores.contains(operand)
     {
         let operand = display_path(operand);
-        return Err(
-            Usage(format!("{operand} and --store both name a store: to show both, use --store for each")).into()
-        );
+        return Err(Usage(format!(
+            "{operand} and --store both name a store: to show both, use --store for each"
+        ))
+        .into());
     }
     let mountpoint = match mountpoint {
         Some(path) => path,
@@ -101,10 +109,10 @@ fn plan(mut paths: Vec<PathBuf>, mut options: MountOptions) -> anyhow::Result<(P
 /// Rejects a log inside a store, which must not be written to, or beneath the mountpoint, where the
 /// mount would hide it.
 fn check_log(log: &Path, stores: &[FolderIdentity], point: &FolderIdentity) -> anyhow::Result<()> {
-    let Some(Ok(folder)) = log
-        .parent()
-        .map(|folder| FolderIdentity::resolve(folder, &mountpoint::read_mount_table()?).map_err(anyhow::Error::from))
-    else {
+    let Some(Ok(folder)) = log.parent().map(|folder| {
+        FolderIdentity::resolve(folder, &mountpoint::read_mount_table()?)
+            .map_err(anyhow::Error::from)
+    }) else {
         bail!("cannot log to {}: its folder does not exist", display_path(log));
     };
     match stores.iter().chain([point]).find(|place| folder.is_within(place)) {

@@ -15,11 +15,15 @@ use crate::text::budget::Budget;
 
 /// Options of a mount.
 ///
-/// They are parsed from the command line and from `-o`, merged, and handed to the background process.
+/// They are parsed from the command line and from `-o`, merged, and handed to the background
+/// process.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
 pub(super) struct MountOptions {
     /// A folder of traces to show; can be given several times
-    #[serde(serialize_with = "path_bytes::serialize", deserialize_with = "path_bytes::deserialize")]
+    #[serde(
+        serialize_with = "path_bytes::serialize",
+        deserialize_with = "path_bytes::deserialize"
+    )]
     #[arg(long = "store", value_name = "PATH")]
     pub(super) stores: Vec<PathBuf>,
 
@@ -62,7 +66,10 @@ pub(super) struct MountOptions {
 
     /// Append a log to this regular file, created readable only by its owner; links, FIFOs and
     /// devices are rejected
-    #[serde(serialize_with = "path_bytes::serialize", deserialize_with = "path_bytes::deserialize_one")]
+    #[serde(
+        serialize_with = "path_bytes::serialize",
+        deserialize_with = "path_bytes::deserialize_one"
+    )]
     #[arg(long, value_name = "FILE")]
     pub(super) log: Option<PathBuf>,
 }
@@ -125,7 +132,11 @@ pub(super) fn parse_budget(text: &str) -> Result<String, String> {
 }
 
 /// Sets an option to `value` unless it has a different value already.
-pub(super) fn merge_value<T: PartialEq>(key: &str, option: &mut Option<T>, value: Option<T>) -> Result<(), Usage> {
+pub(super) fn merge_value<T: PartialEq>(
+    key: &str,
+    option: &mut Option<T>,
+    value: Option<T>,
+) -> Result<(), Usage> {
     match (option.as_ref(), value) {
         (Some(first), Some(second)) if *first != second => {
             Err(Usage(format!("{key} is given twice with different values: give it once")))
@@ -148,7 +159,9 @@ mod tests {
 
     fn parse(typed: &[&str]) -> Result<MountOptions, Usage> {
         let typed = ["swarmletfs", "mount"].iter().chain(typed);
-        let crate::cli::Command::Mount(arguments) = crate::cli::Cli::try_parse_from(typed).unwrap().command else {
+        let crate::cli::Command::Mount(arguments) =
+            crate::cli::Cli::try_parse_from(typed).unwrap().command
+        else {
             panic!("not a mount");
         };
         crate::cli::mount::options(&arguments)
@@ -156,8 +169,7 @@ mod tests {
 
     #[test]
     fn dash_o_equals_long_options() {
-        let listed =
-            "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other,hard_links,no_cache,index=/i";
+        let listed = "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other,hard_links,no_cache,index=/i";
         let typed = [
             "--store=/a",
             "--owner=7",
@@ -226,7 +238,8 @@ mod tests {
 
     #[test]
     fn serialized_options_keep_every_value() {
-        let mut options = parse(&["--store=/a", "--owner=7", "--ttl=5", "--log=/l", "--no-cache"]).unwrap();
+        let mut options =
+            parse(&["--store=/a", "--owner=7", "--ttl=5", "--log=/l", "--no-cache"]).unwrap();
         options.stores.push(OsString::from_vec(b"/\xff".to_vec()).into());
         for options in [options, MountOptions::default()] {
             let bytes = postcard::to_stdvec(&options).unwrap();

@@ -32,9 +32,15 @@ pub(super) fn default_for_user() -> Result<PathBuf, Usage> {
     if rustix::process::geteuid().is_root() {
         return Err(Usage("root has no default mountpoint: give MOUNTPOINT".into()));
     }
-    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|folder| folder.is_absolute()) {
+    match std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|folder| folder.is_absolute())
+    {
         Some(folder) => Ok(folder.join("swarm")),
-        None => Err(Usage("there is no default mountpoint, as $XDG_RUNTIME_DIR is not set: give MOUNTPOINT".into())),
+        None => Err(Usage(
+            "there is no default mountpoint, as $XDG_RUNTIME_DIR is not set: give MOUNTPOINT"
+                .into(),
+        )),
     }
 }
 
@@ -57,8 +63,12 @@ pub(super) fn resolve(path_arg: &Path, mounts: &MountTable) -> io::Result<PathBu
 
 /// Checks that `path_arg` can be mounted on to show `stores`, and removes a dead swarmletfs mount
 /// there. Returns the resolved folder.
-pub(super) fn prepare(path_arg: &Path, stores: &[FolderIdentity]) -> anyhow::Result<FolderIdentity> {
-    let path = resolve(path_arg, &read_mount_table()?).map_err(|error| access_error(path_arg, &error, None))?;
+pub(super) fn prepare(
+    path_arg: &Path,
+    stores: &[FolderIdentity],
+) -> anyhow::Result<FolderIdentity> {
+    let path = resolve(path_arg, &read_mount_table()?)
+        .map_err(|error| access_error(path_arg, &error, None))?;
     clear_dead(&path)?;
     let mounts = read_mount_table()?;
     let point = FolderIdentity::new(path.clone(), &mounts)
@@ -69,10 +79,14 @@ pub(super) fn prepare(path_arg: &Path, stores: &[FolderIdentity]) -> anyhow::Res
             bail!("{here} is the store itself: mount on an empty folder outside it");
         }
         if point.is_within(store) {
-            bail!("{here} lies inside the store {there}, which would then contain itself: mount outside it");
+            bail!(
+                "{here} lies inside the store {there}, which would then contain itself: mount outside it"
+            );
         }
         if store.is_within(&point) {
-            bail!("the store {there} lies inside {here} and would be hidden by the mount: choose another mountpoint");
+            bail!(
+                "the store {there} lies inside {here} and would be hidden by the mount: choose another mountpoint"
+            );
         }
     }
     match probe::first_entry(&path) {
@@ -95,9 +109,12 @@ pub(super) fn prepare(path_arg: &Path, stores: &[FolderIdentity]) -> anyhow::Res
 pub(super) fn claim(point: &FolderIdentity) -> anyhow::Result<OwnedFd> {
     let here = display_path(&point.path);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = rustix::fs::open(&point.path, flags, Mode::empty()).with_context(|| format!("cannot open {here}"))?;
+    let folder = rustix::fs::open(&point.path, flags, Mode::empty())
+        .with_context(|| format!("cannot open {here}"))?;
     // The lock is optional: some file systems have none.
-    if rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+    if rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive)
+        == Err(Errno::WOULDBLOCK)
+    {
         bail!("another swarmletfs is just being mounted on {here}");
     }
     if read_mount_table()?.topmost_at(&point.path).is_some_and(Mount::is_ours) {
@@ -122,16 +139,24 @@ fn already_mounted(path: &Path) -> anyhow::Error {
 pub(super) fn clear_dead(path: &Path) -> anyhow::Result<()> {
     for _ in 0..MAX_STACKED {
         let mounts = read_mount_table()?;
-        let Some(mount) = mounts.topmost_at(path).filter(|mount| mount.is_ours()) else { return Ok(()) };
+        let Some(mount) = mounts.topmost_at(path).filter(|mount| mount.is_ours()) else {
+            return Ok(());
+        };
         // The mount's own process may remove it at any moment, as it does after an abort.
-        let is_gone = || Ok::<_, anyhow::Error>(!read_mount_table()?.is_mounted_at(path, &mount.device));
+        let is_gone =
+            || Ok::<_, anyhow::Error>(!read_mount_table()?.is_mounted_at(path, &mount.device));
         let cannot = || format!("cannot remove the dead mount on {}", display_path(path));
-        let Some(held) = HeldMount::pin(path, &mount.device).with_context(cannot)? else { continue };
+        let Some(held) = HeldMount::pin(path, &mount.device).with_context(cannot)? else {
+            continue;
+        };
         match probe::check_alive(path) {
             Ok(()) if is_gone()? => {}
             Ok(()) => return Err(already_mounted(path)),
             Err(error) if is_dead(&error) => match held.detach() {
-                Ok(true) => print_message(&format!("removed a dead swarmletfs mount on {}", display_path(path))),
+                Ok(true) => print_message(&format!(
+                    "removed a dead swarmletfs mount on {}",
+                    display_path(path)
+                )),
                 Ok(false) => {}
                 Err(_) if is_gone()? => {}
                 Err(error) => return Err(error).with_context(cannot),
@@ -142,7 +167,8 @@ pub(super) fn clear_dead(path: &Path) -> anyhow::Result<()> {
                 shell_quote(path),
             ),
             Err(error) => {
-                return Err(error).with_context(|| format!("cannot access the mount on {}", display_path(path)));
+                return Err(error)
+                    .with_context(|| format!("cannot access the mount on {}", display_path(path)));
             }
         }
     }
@@ -180,7 +206,9 @@ fn access_error(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow
             probe::TIMEOUT.as_secs(),
         ),
         ErrorKind::PermissionDenied => {
-            anyhow::anyhow!("{here} may not be read by this user{mount_clause}: mount on a folder of your own")
+            anyhow::anyhow!(
+                "{here} may not be read by this user{mount_clause}: mount on a folder of your own"
+            )
         }
         _ if is_dead(error) => {
             anyhow::anyhow!(
@@ -230,7 +258,11 @@ pub(super) fn identify_store(
             Ok(Some(path))
         }
         Err(error) if error.kind() == ErrorKind::TimedOut => Err(Diagnosis::new(
-            format!("the store {} did not answer within {} seconds", display_path(&store), probe::TIMEOUT.as_secs()),
+            format!(
+                "the store {} did not answer within {} seconds",
+                display_path(&store),
+                probe::TIMEOUT.as_secs()
+            ),
             "check that its disk or server is available",
         )),
         Err(_) => Ok(Some(store)),

@@ -49,7 +49,8 @@ impl Plan {
         }
         let filter = Filter { owner: options.owner.clone(), run: options.run.clone() };
         let (stores, hard_links) = (options.stores.clone(), options.hard_links);
-        let view = StoreSelection { stores, hard_links, cache: options.cache.clone(), filter }.open(freshness)?;
+        let view = StoreSelection { stores, hard_links, cache: options.cache.clone(), filter }
+            .open(freshness)?;
         let description = view.describe();
         let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
         Ok((Tree::new(view, Settings { budget, ..Settings::default() }), description))
@@ -57,13 +58,15 @@ impl Plan {
 
     /// Mounts `tree`.
     pub(super) fn mount(&self, tree: Tree) -> anyhow::Result<MountedSession> {
-        let access = if self.options.allow_other { MountAccess::Everyone } else { MountAccess::Mounter };
-        let session =
-            crate::fuse::mount(tree, &self.mountpoint, access).map_err(|error| diagnosis::diagnose_mount(&error))?;
+        let access =
+            if self.options.allow_other { MountAccess::Everyone } else { MountAccess::Mounter };
+        let session = crate::fuse::mount(tree, &self.mountpoint, access)
+            .map_err(|error| diagnosis::diagnose_mount(&error))?;
         let mounts = MountTable::read()?;
         let mount = mounts.topmost_at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));
-        let mount = mount
-            .with_context(|| format!("{} was unmounted again by another process", display_path(&self.mountpoint)))?;
+        let mount = mount.with_context(|| {
+            format!("{} was unmounted again by another process", display_path(&self.mountpoint))
+        })?;
         Ok(MountedSession { session, device: mount.device.clone() })
     }
 }

@@ -102,7 +102,8 @@ fn run_probe(probe: &str, path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
 ///
 /// Fails with `TimedOut` after `limit`, or with the errno that the process reports.
 pub(super) fn run_with_timeout(mut command: Command, limit: Duration) -> io::Result<Vec<u8>> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let answer = read_stdout(&mut child, limit).inspect_err(|_| {
         // Not waited for: the process may be unable to exit.
         let _ = child.kill();
@@ -112,7 +113,9 @@ pub(super) fn run_with_timeout(mut command: Command, limit: Duration) -> io::Res
         return Ok(answer);
     }
     match (status.code(), String::from_utf8_lossy(&answer).parse()) {
-        (Some(code), Ok(errno)) if code == i32::from(ERRNO_EXIT_CODE) => Err(io::Error::from_raw_os_error(errno)),
+        (Some(code), Ok(errno)) if code == i32::from(ERRNO_EXIT_CODE) => {
+            Err(io::Error::from_raw_os_error(errno))
+        }
         _ => Err(io::Error::other("the probe process failed")),
     }
 }
@@ -152,9 +155,10 @@ pub(super) fn serve(probe: &str, path: &Path) -> ExitCode {
 pub(super) fn reply(answer: io::Result<Vec<u8>>) -> ExitCode {
     let (bytes, code) = match answer {
         Ok(bytes) => (bytes, ExitCode::SUCCESS),
-        Err(error) => {
-            (error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()).to_string().into(), ERRNO_EXIT_CODE.into())
-        }
+        Err(error) => (
+            error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()).to_string().into(),
+            ERRNO_EXIT_CODE.into(),
+        ),
     };
     match io::stdout().write_all(&bytes).and_then(|()| io::stdout().flush()) {
         Ok(()) => code,

@@ -72,7 +72,10 @@ impl ReadSession {
     pub(super) fn note_unread(&self, unread: usize) {
         if unread > 0 {
             self.control.note_incomplete();
-            print_message(&format!("{} not searched for workers; try a longer --max-time", count(unread, "session")));
+            print_message(&format!(
+                "{} not searched for workers; try a longer --max-time",
+                count(unread, "session")
+            ));
         }
     }
 
@@ -103,7 +106,10 @@ impl Progress {
     fn start(control: Arc<Control>) -> Progress {
         let (running, ended) = mpsc::channel();
         // If the thread cannot be started, there is no progress line.
-        let thread = thread::Builder::new().name("progress".into()).spawn(move || show_progress(&control, &ended)).ok();
+        let thread = thread::Builder::new()
+            .name("progress".into())
+            .spawn(move || show_progress(&control, &ended))
+            .ok();
         Progress { running: Some(running), thread }
     }
 }
@@ -122,7 +128,8 @@ fn show_progress(control: &Control, ended: &Receiver<()>) {
     let (start, mut is_shown) = (Instant::now(), false);
     while ended.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         // A closed stderr is no reason to fail.
-        let _ = write!(io::stderr().lock(), "\r\x1b[K{}", line(control.progress(), start.elapsed()));
+        let _ =
+            write!(io::stderr().lock(), "\r\x1b[K{}", line(control.progress(), start.elapsed()));
         is_shown = true;
     }
     if is_shown {

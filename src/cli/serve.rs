@@ -34,7 +34,11 @@ const REPLACEMENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads the stores, mounts, calls `ready` with a description of the mount, and serves until the
 /// mount ends. Unmounts if `ready` fails.
-pub(super) fn serve(plan: &Plan, foreground: bool, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
+pub(super) fn serve(
+    plan: &Plan,
+    foreground: bool,
+    ready: impl FnOnce(&str) -> io::Result<()>,
+) -> anyhow::Result<()> {
     limits::raise_open_files();
     let (tree, description) = plan.tree()?;
     let signals = catch_signals()?;
@@ -74,7 +78,9 @@ fn run_until_unmounted(
             continue;
         }
         // An invalid new store does not end the old mount.
-        match catch_panic(|| plan.tree()).unwrap_or_else(|| Err(anyhow!("reading the new store panicked"))) {
+        match catch_panic(|| plan.tree())
+            .unwrap_or_else(|| Err(anyhow!("reading the new store panicked")))
+        {
             Ok((tree, description)) => {
                 let mut device = device.lock();
                 let mounts = MountTable::read()?;
@@ -84,14 +90,20 @@ fn run_until_unmounted(
                     continue;
                 }
                 old.iter().try_for_each(|mount| unmount(&mount.point, UnmountMode::Detached))?;
-                mounted = plan.mount(tree).context("the store was replaced, but the new one cannot be mounted")?;
+                mounted = plan
+                    .mount(tree)
+                    .context("the store was replaced, but the new one cannot be mounted")?;
                 device.clone_from(&mounted.device);
-                info!("the store was replaced by another folder, which is now served: {description}");
+                info!(
+                    "the store was replaced by another folder, which is now served: {description}"
+                );
             }
             Err(error) => {
                 let why = format!("{error:#}");
                 if last_error.as_ref() != Some(&why) {
-                    warn!("cannot serve the store that replaced the old one; the old one stays: {why}");
+                    warn!(
+                        "cannot serve the store that replaced the old one; the old one stays: {why}"
+                    );
                     last_error = Some(why);
                 }
             }
@@ -148,7 +160,8 @@ fn unmount_device(device: &str) -> io::Result<()> {
     let mounts = MountTable::read()?;
     mounts.with_device(device).try_for_each(|mount| {
         if mounts.topmost_at(&mount.point).is_some_and(|top| top.device != device) {
-            let covered = format!("another file system is mounted over it on {}", display_path(&mount.point));
+            let covered =
+                format!("another file system is mounted over it on {}", display_path(&mount.point));
             return Err(io::Error::other(covered));
         }
         unmount_or_detach(&mount.point)

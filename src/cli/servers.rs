@@ -26,7 +26,9 @@ pub(super) fn has_requests(device: &str) -> bool {
     match fs::read_to_string(connections.join(connection).join("waiting")) {
         Ok(waiting) => waiting.trim() != "0",
         // If other connections are listed, this one has ended.
-        Err(_) => fs::read_dir(connections).is_ok_and(|mut connections| connections.next().is_none()),
+        Err(_) => {
+            fs::read_dir(connections).is_ok_and(|mut connections| connections.next().is_none())
+        }
     }
 }
 
@@ -59,9 +61,11 @@ impl Server {
             return None;
         }
         let is_server = |entry: fs::DirEntry| {
-            let is_fuse = fs::read_link(entry.path()).is_ok_and(|target| target == Path::new(FUSE_DEVICE));
+            let is_fuse =
+                fs::read_link(entry.path()).is_ok_and(|target| target == Path::new(FUSE_DEVICE));
             is_fuse && {
-                let info = fs::read_to_string(folder.join("fdinfo").join(entry.file_name())).unwrap_or_default();
+                let info = fs::read_to_string(folder.join("fdinfo").join(entry.file_name()))
+                    .unwrap_or_default();
                 info.lines()
                     .filter_map(|line| line.strip_prefix(CONNECTION_FIELD))
                     .any(|number| number.trim() == connection)
@@ -75,7 +79,10 @@ impl Server {
     pub(super) fn has_ended(&self, end: Instant) -> bool {
         loop {
             let remaining = end.saturating_duration_since(Instant::now());
-            let limit = Timespec { tv_sec: remaining.as_secs() as i64, tv_nsec: remaining.subsec_nanos().into() };
+            let limit = Timespec {
+                tv_sec: remaining.as_secs() as i64,
+                tv_nsec: remaining.subsec_nanos().into(),
+            };
             match poll(&mut [PollFd::new(&self.process, PollFlags::IN)], Some(&limit)) {
                 Ok(0) => return false,
                 Ok(_) => return true,

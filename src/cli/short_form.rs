@@ -16,7 +16,9 @@ use super::terminal::shell_quote;
 /// Expands a short form to `mount`; returns other arguments unchanged.
 pub(super) fn expand(mut arguments: Vec<OsString>, cli: &Command) -> Vec<OsString> {
     let mount = cli.find_subcommand("mount");
-    let first = mount.zip(arguments.split_first()).and_then(|(mount, (_, rest))| first_operand(rest, mount));
+    let first = mount
+        .zip(arguments.split_first())
+        .and_then(|(mount, (_, rest))| first_operand(rest, mount));
     if first.is_some_and(|first| first.as_bytes().contains(&b'/')) {
         arguments.splice(1..1, ["mount", "--__short"].map(OsString::from));
     }
@@ -27,10 +29,13 @@ pub(super) fn expand(mut arguments: Vec<OsString>, cli: &Command) -> Vec<OsStrin
 /// it.
 pub(super) fn hint(error: &mut clap::Error, arguments: &[OsString]) {
     let word = match arguments.get(1) {
-        Some(word) if error.kind() == ErrorKind::InvalidSubcommand && !word.is_empty() => Path::new(word),
+        Some(word) if error.kind() == ErrorKind::InvalidSubcommand && !word.is_empty() => {
+            Path::new(word)
+        }
         _ => return,
     };
-    let is_folder = std::path::absolute(word).is_ok_and(|folder| probe::first_entry(&folder).is_ok());
+    let is_folder =
+        std::path::absolute(word).is_ok_and(|folder| probe::first_entry(&folder).is_ok());
     if is_folder {
         let written = shell_quote(&Path::new(".").join(word));
         let tip = format!("to mount on the folder, write it with a slash: `swarmletfs {written}`");
@@ -47,12 +52,16 @@ fn first_operand<'a>(arguments: &'a [OsString], mount: &Command) -> Option<&'a O
             return arguments.next().map(OsString::as_os_str);
         }
         let value_follows = match bytes {
-            [b'-', b'-', long @ ..] => takes_value(mount, |arg| arg.get_long().is_some_and(|l| l.as_bytes() == long)),
+            [b'-', b'-', long @ ..] => {
+                takes_value(mount, |arg| arg.get_long().is_some_and(|l| l.as_bytes() == long))
+            }
             // In a cluster such as -fo, only the last option can take the next argument as its
             // value.
             [b'-', cluster @ .., last] => {
-                let is = |byte: u8| move |arg: &clap::Arg| arg.get_short() == Some(char::from(byte));
-                !cluster.iter().any(|byte| takes_value(mount, is(*byte))) && takes_value(mount, is(*last))
+                let is =
+                    |byte: u8| move |arg: &clap::Arg| arg.get_short() == Some(char::from(byte));
+                !cluster.iter().any(|byte| takes_value(mount, is(*byte)))
+                    && takes_value(mount, is(*last))
             }
             _ => return Some(argument),
         };
@@ -73,7 +82,10 @@ mod tests {
     use clap::CommandFactory;
 
     fn expanded(typed: &[&str]) -> bool {
-        let typed = std::iter::once("swarmletfs").chain(typed.iter().copied()).map(OsString::from).collect();
+        let typed = std::iter::once("swarmletfs")
+            .chain(typed.iter().copied())
+            .map(OsString::from)
+            .collect();
         expand(typed, &crate::cli::Cli::command()).get(1).is_some_and(|first| first == "mount")
     }
 

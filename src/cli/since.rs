@@ -20,8 +20,9 @@ pub(super) fn run(arguments: &SinceArgs) -> anyhow::Result<ExitCode> {
     let mut session = ReadSession::start(&arguments.time);
     let view = session.view(&StoreSelection::from_args(&arguments.view)?)?;
     let renderer = Renderer::new(view, session.settings(None));
-    let answer =
-        renderer.since(&ViewSnapshot::take(renderer.view()), arguments.cursor).context("cannot read the store")?;
+    let answer = renderer
+        .since(&ViewSnapshot::take(renderer.view()), arguments.cursor)
+        .context("cannot read the store")?;
     drop(session.take_progress());
     Ok(session.exit_code(print(&answer)))
 }

@@ -29,7 +29,12 @@ impl StoreSelection {
         let mut stores = arguments.stores.clone();
         choose(&mut stores, &[])?;
         let filter = Filter { owner: arguments.owner.clone(), run: arguments.run.clone() };
-        Ok(StoreSelection { stores, hard_links: arguments.hard_links, cache: arguments.cache.clone(), filter })
+        Ok(StoreSelection {
+            stores,
+            hard_links: arguments.hard_links,
+            cache: arguments.cache.clone(),
+            filter,
+        })
     }
 
     /// Opens and reads the stores.
@@ -53,10 +58,17 @@ impl StoreSelection {
 
 /// Replaces `stores`, the values of `--store`, by the stores to use, and prints the reason.
 /// `operands` are stores named without the option. Returns the identities of the chosen stores.
-pub(super) fn choose(stores: &mut Vec<PathBuf>, operands: &[PathBuf]) -> anyhow::Result<Vec<FolderIdentity>> {
-    let current =
-        std::env::current_dir().context("the current folder does not exist any more: change to another one")?;
-    let chosen = discover::choose(stores, operands, &discover::Environment::new(&current, &looks_like_store))?;
+pub(super) fn choose(
+    stores: &mut Vec<PathBuf>,
+    operands: &[PathBuf],
+) -> anyhow::Result<Vec<FolderIdentity>> {
+    let current = std::env::current_dir()
+        .context("the current folder does not exist any more: change to another one")?;
+    let chosen = discover::choose(
+        stores,
+        operands,
+        &discover::Environment::new(&current, &looks_like_store),
+    )?;
     *stores = chosen.stores;
     let identities = mountpoint::identify_stores(stores)?;
     for store in stores {

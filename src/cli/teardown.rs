@@ -53,8 +53,17 @@ pub(super) struct HeldMount {
 impl HeldMount {
     /// Pins the mount at `point` if its device is `device`. Does not wait for the mount's process.
     pub(super) fn pin(point: &Path, device: &str) -> io::Result<Option<HeldMount>> {
-        let root = rustix::fs::open(point, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-        let stat = rustix::fs::statx(&root, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+        let root = rustix::fs::open(
+            point,
+            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let stat = rustix::fs::statx(
+            &root,
+            "",
+            AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC,
+            StatxFlags::empty(),
+        )?;
         let found_device = format!("{}:{}", stat.stx_dev_major, stat.stx_dev_minor);
         Ok((found_device == device).then(|| HeldMount { root, point: point.to_path_buf() }))
     }
@@ -66,7 +75,9 @@ impl HeldMount {
         match rustix::mount::unmount(root, UnmountFlags::DETACH) {
             Ok(()) => Ok(true),
             Err(Errno::INVAL) => Ok(false),
-            Err(Errno::PERM) => unmount_with_fusermount(&self.point, UnmountMode::Detached).map(|()| true),
+            Err(Errno::PERM) => {
+                unmount_with_fusermount(&self.point, UnmountMode::Detached).map(|()| true)
+            }
             Err(errno) => Err(errno.into()),
         }
     }
@@ -75,14 +86,20 @@ impl HeldMount {
 /// Unmounts `point` if it is idle; otherwise detaches it.
 pub(super) fn unmount_or_detach(point: &Path) -> io::Result<()> {
     match unmount(point, UnmountMode::Idle) {
-        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => unmount(point, UnmountMode::Detached),
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            unmount(point, UnmountMode::Detached)
+        }
         other => other,
     }
 }
 
 /// Waits until the mount of `device` has left `point`. Returns false if it is still there after
 /// `limit`.
-pub(super) fn wait_until_unmounted(point: &Path, device: &str, limit: Duration) -> io::Result<bool> {
+pub(super) fn wait_until_unmounted(
+    point: &Path,
+    device: &str,
+    limit: Duration,
+) -> io::Result<bool> {
     let end = Instant::now() + limit;
     while MountTable::read()?.is_mounted_at(point, device) {
         if Instant::now() >= end {
@@ -96,15 +113,25 @@ pub(super) fn wait_until_unmounted(point: &Path, device: &str, limit: Duration) 
 /// Returns the program that unprivileged users mount with, if it is installed. A daemon's PATH may
 /// lack its folder.
 pub(super) fn find_fusermount() -> Option<&'static str> {
-    ["fusermount3", "fusermount", "/usr/bin/fusermount3", "/bin/fusermount3"].into_iter().find(|program| {
-        let mut command = Command::new(program);
-        command.arg("-V").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-    })
+    ["fusermount3", "fusermount", "/usr/bin/fusermount3", "/bin/fusermount3"].into_iter().find(
+        |program| {
+            let mut command = Command::new(program);
+            command
+                .arg("-V")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .is_ok()
+        },
+    )
 }
 
 fn unmount_with_fusermount(point: &Path, mode: UnmountMode) -> io::Result<()> {
     let Some(program) = find_fusermount() else {
-        return Err(io::Error::other("only root may unmount it without fusermount3: install the package fuse3"));
+        return Err(io::Error::other(
+            "only root may unmount it without fusermount3: install the package fuse3",
+        ));
     };
     let mut command = Command::new(program);
     command.arg("-u");
@@ -130,8 +157,11 @@ mod tests {
     fn detach_spares_a_later_mount() {
         let folder = tempfile::tempdir().unwrap();
         let point = folder.path().canonicalize().unwrap();
-        let tmpfs = || rustix::mount::mount("none", &point, "tmpfs", rustix::mount::MountFlags::empty(), None);
-        let device = || MountTable::read().unwrap().topmost_at(&point).map(|mount| mount.device.clone());
+        let tmpfs = || {
+            rustix::mount::mount("none", &point, "tmpfs", rustix::mount::MountFlags::empty(), None)
+        };
+        let device =
+            || MountTable::read().unwrap().topmost_at(&point).map(|mount| mount.device.clone());
         if let Err(errno) = tmpfs() {
             eprintln!("SKIP: mounting a tmpfs is not permitted here: {errno}");
             return;

@@ -87,11 +87,20 @@ impl TreeReader {
     }
 
     /// Opens the stores of a view, to be read within `time`.
-    fn open_view(view: &ViewArgs, time: &TimeArgs, budget: Option<Budget>) -> anyhow::Result<TreeReader> {
+    fn open_view(
+        view: &ViewArgs,
+        time: &TimeArgs,
+        budget: Option<Budget>,
+    ) -> anyhow::Result<TreeReader> {
         let mut session = ReadSession::start(time);
         let selection = StoreSelection::from_args(view)?;
         let tree = Tree::new(session.view(&selection)?, session.settings(budget));
-        Ok(TreeReader { tree, stores: selection.stores, failed: Cell::new(false), session: session.into() })
+        Ok(TreeReader {
+            tree,
+            stores: selection.stores,
+            failed: Cell::new(false),
+            session: session.into(),
+        })
     }
 
     /// Returns the command's output.
@@ -131,7 +140,9 @@ impl TreeReader {
     /// Fails if stdout cannot be written.
     pub(super) fn end(&self, written: io::Result<()>) -> anyhow::Result<ExitCode> {
         match written {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write to stdout"),
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(error).context("cannot write to stdout")
+            }
             Ok(()) if self.failed.get() => Ok(ExitCode::FAILURE),
             written => Ok(self.session.borrow().exit_code(exit::from_write(written))),
         }
@@ -191,12 +202,19 @@ impl Output {
     fn new(progress: Option<Progress>) -> Output {
         let stdout = io::stdout().lock();
         let is_terminal = stdout.is_terminal();
-        Output { stdout: BufWriter::with_capacity(BUFFER_SIZE, ProgressStdout { stdout, progress }), is_terminal }
+        Output {
+            stdout: BufWriter::with_capacity(BUFFER_SIZE, ProgressStdout { stdout, progress }),
+            is_terminal,
+        }
     }
 
     /// Writes a name or path: raw, or escaped on a terminal.
     fn name(&mut self, name: &[u8]) -> io::Result<()> {
-        if self.is_terminal { self.stdout.write_all(printable(name).as_bytes()) } else { self.stdout.write_all(name) }
+        if self.is_terminal {
+            self.stdout.write_all(printable(name).as_bytes())
+        } else {
+            self.stdout.write_all(name)
+        }
     }
 
     /// Writes text that needs no escaping.

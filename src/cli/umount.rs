@@ -39,7 +39,8 @@ pub(super) fn run(arguments: UmountArgs) -> anyhow::Result<()> {
             bail!("{} does not exist, so nothing is mounted there", display_path(&path_arg))
         }
         Err(error) => {
-            return Err(error).with_context(|| format!("cannot access {}", display_path(&path_arg)));
+            return Err(error)
+                .with_context(|| format!("cannot access {}", display_path(&path_arg)));
         }
     };
     let device = ours(&point, &mounts)?.device.clone();
@@ -58,7 +59,8 @@ pub(super) fn run(arguments: UmountArgs) -> anyhow::Result<()> {
             );
         }
         // Detaching a dead mount takes nothing from its users.
-        unmount(&point, UnmountMode::Detached).with_context(|| format!("cannot unmount {}", display_path(&point)))?;
+        unmount(&point, UnmountMode::Detached)
+            .with_context(|| format!("cannot unmount {}", display_path(&point)))?;
     }
     if !wait_until_unmounted(&point, &device, TIMEOUT)? {
         bail!("{} is still mounted after {} seconds", display_path(&point), TIMEOUT.as_secs());
@@ -84,7 +86,11 @@ fn unmount_when_idle(point: &Path, device: &str, mode: UnmountMode) -> std::io::
     let end = Instant::now() + BUSY_TIMEOUT;
     loop {
         match unmount(point, mode) {
-            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < end && has_requests(device) => {
+            Err(error)
+                if error.kind() == ErrorKind::ResourceBusy
+                    && Instant::now() < end
+                    && has_requests(device) =>
+            {
                 std::thread::sleep(RETRY_INTERVAL);
             }
             other => return other,

@@ -60,7 +60,8 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
     let end = arguments.timeout.and_then(|timeout| start.checked_add(timeout));
     let selection = StoreSelection::from_args(&arguments.view)?;
     let freshness = Freshness { unfinished: POLL_INTERVAL, ..Freshness::default() };
-    let open = || Ok::<_, anyhow::Error>(Renderer::new(selection.open(freshness)?, Settings::default()));
+    let open =
+        || Ok::<_, anyhow::Error>(Renderer::new(selection.open(freshness)?, Settings::default()));
     let mut renderer = open()?;
     let until = WaitCondition::from(arguments.until);
     let since_cursor = arguments.since.filter(|cursor| *cursor != Cursor::Now);
@@ -68,7 +69,10 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
     let state = state_hash(renderer.view(), true);
     let (cursor, mut last_state) = match since_cursor {
         Some(cursor) => (cursor, None),
-        None => (ViewSnapshot::take(renderer.view()).cursor(), (until == WaitCondition::Any).then_some(state)),
+        None => (
+            ViewSnapshot::take(renderer.view()).cursor(),
+            (until == WaitCondition::Any).then_some(state),
+        ),
     };
     print_message(&until.progress_line(&renderer.view().visible()));
     let (mut cost, mut next_thorough) = (Duration::ZERO, Instant::now());

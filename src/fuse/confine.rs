@@ -11,8 +11,8 @@
 use std::os::fd::BorrowedFd;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
-    RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, RulesetStatus, Scope,
 };
 use tracing::{info, warn};
 
@@ -24,8 +24,12 @@ const LANDLOCK_ABI: ABI = ABI::V7;
 pub(super) fn confine(roots: &[BorrowedFd<'_>]) {
     match restrict(roots) {
         Ok(RulesetStatus::FullyEnforced) => info!("confined to reading the stores"),
-        Ok(RulesetStatus::PartiallyEnforced) => info!("confined to the stores as far as this kernel's Landlock allows"),
-        Ok(RulesetStatus::NotEnforced) => info!("not confined to the stores: this kernel has no Landlock"),
+        Ok(RulesetStatus::PartiallyEnforced) => {
+            info!("confined to the stores as far as this kernel's Landlock allows")
+        }
+        Ok(RulesetStatus::NotEnforced) => {
+            info!("not confined to the stores: this kernel has no Landlock")
+        }
         Err(error) => warn!("not confined to the stores: {error}"),
     }
 }

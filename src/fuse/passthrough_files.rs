@@ -51,8 +51,10 @@ impl PassthroughFiles {
             open.handles += 1;
             return open.backing.clone();
         }
-        let is_worthwhile = size.is_some_and(|size| size >= SIZE_MIN) && self.enabled.load(Ordering::Relaxed);
-        let backing = if is_worthwhile { file().and_then(|file| self.register(reply, &file)) } else { None };
+        let is_worthwhile =
+            size.is_some_and(|size| size >= SIZE_MIN) && self.enabled.load(Ordering::Relaxed);
+        let backing =
+            if is_worthwhile { file().and_then(|file| self.register(reply, &file)) } else { None };
         // A concurrent open may have decided first.
         let mut all = self.open.lock();
         let open = all.entry(ino).or_insert(OpenInode { backing: backing.clone(), handles: 0 });
@@ -89,5 +91,6 @@ impl PassthroughFiles {
 
 /// Requests passthrough from the kernel. Returns true if the kernel supports it.
 pub(super) fn request_passthrough(config: &mut KernelConfig) -> bool {
-    config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() && config.set_max_stack_depth(1).is_ok()
+    config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+        && config.set_max_stack_depth(1).is_ok()
 }

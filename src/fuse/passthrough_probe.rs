@@ -12,8 +12,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BackingId, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
-    OpenFlags, ReplyAttr, ReplyEntry, ReplyOpen, Request,
+    BackingId, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    KernelConfig, OpenFlags, ReplyAttr, ReplyEntry, ReplyOpen, Request,
 };
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;

@@ -100,7 +100,9 @@ impl Pool {
         shared.state.lock().target_threads = threads;
         (0..threads).try_for_each(|_| start_thread(shared))?;
         let shared_by_thread = shared.clone();
-        thread::Builder::new().name("replace".into()).spawn(move || start_substitutes(&shared_by_thread))?;
+        thread::Builder::new()
+            .name("replace".into())
+            .spawn(move || start_substitutes(&shared_by_thread))?;
         Ok(())
     }
 }
@@ -162,7 +164,10 @@ fn start_substitutes(shared: &Arc<PoolShared>) {
             }
             state = shared.state.lock();
         } else {
-            shared.all_busy.wait_for(&mut state, next.map_or(LONG_JOB, |next| next.duration_since(Instant::now())));
+            shared.all_busy.wait_for(
+                &mut state,
+                next.map_or(LONG_JOB, |next| next.duration_since(Instant::now())),
+            );
         }
     }
 }

@@ -48,7 +48,9 @@ impl SearchThreads {
         // If no thread can be started, the job is still here.
         let job = Arc::new(Mutex::new(Some(job)));
         let job_of_thread = job.clone();
-        let started = thread::Builder::new().name("search".into()).spawn(move || run_search(&job_of_thread, running));
+        let started = thread::Builder::new()
+            .name("search".into())
+            .spawn(move || run_search(&job_of_thread, running));
         if started.is_err()
             && let Some(job) = job.lock().take()
         {

@@ -44,8 +44,13 @@ pub struct Session {
 /// # Errors
 ///
 /// The system refuses the mount or the threads.
-pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: MountAccess) -> io::Result<Session> {
-    let threads = thread::available_parallelism().map_or(THREADS_MIN, |cores| cores.get().max(THREADS_MIN));
+pub fn mount(
+    tree: impl Into<Arc<Tree>>,
+    mountpoint: &Path,
+    access: MountAccess,
+) -> io::Result<Session> {
+    let threads =
+        thread::available_parallelism().map_or(THREADS_MIN, |cores| cores.get().max(THREADS_MIN));
     let (sender, ended) = mpsc::channel();
     let (tree, pool) = (tree.into(), Pool::new());
     if let Err(error) = tree.pass_through() {
@@ -66,7 +71,8 @@ pub fn mount(tree: impl Into<Arc<Tree>>, mountpoint: &Path, access: MountAccess)
         let start = || -> io::Result<_> {
             confine(&tree.roots());
             pool.start(threads)?;
-            let watch_guard = can_watch.then(|| watch::start(tree.clone(), session.notifier())).transpose()?;
+            let watch_guard =
+                can_watch.then(|| watch::start(tree.clone(), session.notifier())).transpose()?;
             Ok((session.spawn()?, watch_guard))
         };
         thread::Builder::new()

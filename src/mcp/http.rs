@@ -74,7 +74,9 @@ impl Token {
         let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
         match text.len() >= TOKEN_MIN && is_plain {
             true => Ok(Token(blake3::hash(text.as_bytes()))),
-            false => Err(format!("a token is at least {TOKEN_MIN} printable ASCII characters without a space")),
+            false => Err(format!(
+                "a token is at least {TOKEN_MIN} printable ASCII characters without a space"
+            )),
         }
     }
 
@@ -101,20 +103,29 @@ pub struct HttpConfig {
 ///
 /// # Errors
 /// The address cannot be listened on.
-pub(super) async fn serve(server: McpServer, http: HttpConfig, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
+pub(super) async fn serve(
+    server: McpServer,
+    http: HttpConfig,
+    ready: impl FnOnce(SocketAddr),
+) -> io::Result<()> {
     let listener = listen(http.address)?;
     let address = listener.local_addr()?;
     ready(address);
     let config = StreamableHttpServerConfig::default();
     // Allow the address that is served, in addition to the default hosts.
-    let hosts: Vec<String> = config.allowed_hosts.iter().cloned().chain([address.ip().to_string()]).collect();
+    let hosts: Vec<String> =
+        config.allowed_hosts.iter().cloned().chain([address.ip().to_string()]).collect();
     let config = config
         .with_allowed_hosts(hosts)
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(FRAME_MAX)
         .enforce_origin_validation();
-    let service = StreamableHttpService::new(move || Ok(server.clone()), LocalSessionManager::default().into(), config);
+    let service = StreamableHttpService::new(
+        move || Ok(server.clone()),
+        LocalSessionManager::default().into(),
+        config,
+    );
     let service = TowerToHyperService::new(service);
     let max = max_pending();
     let pending = Pending::new(max, TOKEN_TIMEOUT);
@@ -183,7 +194,13 @@ async fn converse(
             entry.authenticated();
         }
         let service = &service;
-        async move { Ok::<_, Infallible>(if is_authorized { answer(service, request).await } else { unauthorized() }) }
+        async move {
+            Ok::<_, Infallible>(if is_authorized {
+                answer(service, request).await
+            } else {
+                unauthorized()
+            })
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -209,9 +226,17 @@ async fn answer(service: &TowerToHyperService<Mcp>, request: Request<Incoming>) 
     let body = match timeout(BODY_TIMEOUT, Limited::new(body, FRAME_MAX).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            return refused(StatusCode::PAYLOAD_TOO_LARGE, "cannot read the body: it is longer than 16 MiB\n");
+            return refused(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "cannot read the body: it is longer than 16 MiB\n",
+            );
         }
-        Ok(Err(_)) => return refused(StatusCode::BAD_REQUEST, "cannot read the body: it is malformed or cut off\n"),
+        Ok(Err(_)) => {
+            return refused(
+                StatusCode::BAD_REQUEST,
+                "cannot read the body: it is malformed or cut off\n",
+            );
+        }
         Err(_) => {
             let text = "cannot read the body: it did not arrive within 10 seconds\n";
             return refused(StatusCode::REQUEST_TIMEOUT, text);

@@ -2,7 +2,9 @@
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use rmcp::ErrorData;
-use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
+use rmcp::model::{
+    ListResourcesResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate,
+};
 
 use super::slice::{MAX, OpenFile, SliceRequest, error_message};
 use crate::name::printable;
@@ -57,20 +59,25 @@ fn mime_type(path: &str) -> &'static str {
 pub(super) fn list(tree: &Tree, cursor: Option<&str>) -> Result<ListResourcesResult, ErrorData> {
     let skip: usize = match cursor {
         None => 0,
-        Some(cursor) => {
-            cursor.parse().map_err(|_| ErrorData::invalid_params("invalid cursor; list again without it", None))?
-        }
+        Some(cursor) => cursor.parse().map_err(|_| {
+            ErrorData::invalid_params("invalid cursor; list again without it", None)
+        })?,
     };
     let workers = tree.with_path(b"workers", Symlinks::Follow, |place| place.leaf().list_folder());
-    let workers = workers.map_err(|error| ErrorData::internal_error(error_message("workers", &error), None))?;
+    let workers = workers
+        .map_err(|error| ErrorData::internal_error(error_message("workers", &error), None))?;
     let mut resources = Vec::new();
     if cursor.is_none() {
         resources.extend(ROOT_FILES.iter().map(|(path, description)| resource(path, *description)));
     }
     let folders = workers.iter().filter(|item| item.kind == crate::tree::NodeKind::Folder);
-    let mut names = folders.filter_map(|item| std::str::from_utf8(item.name.as_bytes()).ok()).skip(skip);
+    let mut names =
+        folders.filter_map(|item| std::str::from_utf8(item.name.as_bytes()).ok()).skip(skip);
     for name in names.by_ref().take(PAGE) {
-        resources.push(resource(&format!("workers/{name}/summary"), "a worker on one screen, its claims checked"));
+        resources.push(resource(
+            &format!("workers/{name}/summary"),
+            "a worker on one screen, its claims checked",
+        ));
     }
     let mut listed = ListResourcesResult::with_all_items(resources);
     listed.next_cursor = names.next().map(|_| (skip + PAGE).to_string());
@@ -87,13 +94,19 @@ pub(super) fn template() -> ResourceTemplate {
 /// Reads the file at a URI.
 pub(super) fn read(tree: &Tree, uri: &str) -> Result<ReadResourceResult, ErrorData> {
     let Some(path) = uri.strip_prefix(SCHEME) else {
-        return Err(ErrorData::resource_not_found(format!("cannot read this URI: it must begin with {SCHEME}"), None));
+        return Err(ErrorData::resource_not_found(
+            format!("cannot read this URI: it must begin with {SCHEME}"),
+            None,
+        ));
     };
     let path: Vec<u8> = percent_decode_str(path).collect();
     let path_text = String::from_utf8_lossy(&path).into_owned();
-    let slice = OpenFile::at_path(tree, &path).and_then(|file| file.slice(SliceRequest::Bytes(0, MAX)));
-    let slice = slice.map_err(|error| ErrorData::resource_not_found(error_message(&path_text, &error), None))?;
-    let contents = [Some(slice.text).filter(|text| !text.is_empty() || slice.note.is_none()), slice.note];
+    let slice =
+        OpenFile::at_path(tree, &path).and_then(|file| file.slice(SliceRequest::Bytes(0, MAX)));
+    let slice = slice
+        .map_err(|error| ErrorData::resource_not_found(error_message(&path_text, &error), None))?;
+    let contents =
+        [Some(slice.text).filter(|text| !text.is_empty() || slice.note.is_none()), slice.note];
     let contents = contents
         .into_iter()
         .flatten()

@@ -56,7 +56,8 @@ impl Drop for OpenFile<'_> {
 impl<'t> OpenFile<'t> {
     /// Opens the file at `path`.
     pub(super) fn at_path(tree: &'t Tree, path: &[u8]) -> Result<OpenFile<'t>> {
-        let opened = tree.with_path(path, Symlinks::Follow, |place| Ok((place.leaf().open()?, place.path())));
+        let opened = tree
+            .with_path(path, Symlinks::Follow, |place| Ok((place.leaf().open()?, place.path())));
         opened.map(|(opened, path)| OpenFile::from_handle(tree, opened.fh, printable(&path)))
     }
 
@@ -76,7 +77,11 @@ impl<'t> OpenFile<'t> {
         let head = self.read(0, HEAD)?;
         if memchr::memchr(0, &head).is_some() {
             let begins: String = head.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-            let note = format!("[{}: binary, {} B, begins with {begins}: not shown]", self.name, self.size()?);
+            let note = format!(
+                "[{}: binary, {} B, begins with {begins}: not shown]",
+                self.name,
+                self.size()?
+            );
             return Ok(Slice { text: String::new(), note: Some(note) });
         }
         match request {
@@ -117,7 +122,11 @@ impl<'t> OpenFile<'t> {
         while left > 0 {
             let chunk = self.read(at, CHUNK)?;
             if chunk.is_empty() {
-                let note = format!("nothing at line {skipped}: {} has {} lines", self.name, skipped - left);
+                let note = format!(
+                    "nothing at line {skipped}: {} has {} lines",
+                    self.name,
+                    skipped - left
+                );
                 return Ok(Slice { text: String::new(), note: Some(format!("[{note}]")) });
             }
             let mut ends = memchr::memchr_iter(b'\n', &chunk);
@@ -133,19 +142,24 @@ impl<'t> OpenFile<'t> {
             };
             at += used as u64;
             if at > SKIPPED_MAX {
-                let note =
-                    format!("[line {skipped} of {} is too far from the start of the file; use unit=bytes]", self.name);
+                let note = format!(
+                    "[line {skipped} of {} is too far from the start of the file; use unit=bytes]",
+                    self.name
+                );
                 return Ok(Slice { text: String::new(), note: Some(note) });
             }
         }
         let mut bytes = self.read(at, DEFAULT + 1)?;
         let is_end = bytes.len() <= DEFAULT;
         bytes.truncate(DEFAULT);
-        let wanted = usize::try_from(limit.max(1) - 1).ok().and_then(|nth| memchr::memchr_iter(b'\n', &bytes).nth(nth));
+        let wanted = usize::try_from(limit.max(1) - 1)
+            .ok()
+            .and_then(|nth| memchr::memchr_iter(b'\n', &bytes).nth(nth));
         let end = match wanted {
             Some(end) => end + 1,
             None if is_end => bytes.len(),
-            None => memchr::memrchr(b'\n', &bytes).map_or_else(|| whole_characters(&bytes), |end| end + 1),
+            None => memchr::memrchr(b'\n', &bytes)
+                .map_or_else(|| whole_characters(&bytes), |end| end + 1),
         };
         let is_all = is_end && end == bytes.len();
         bytes.truncate(end);
@@ -157,7 +171,9 @@ impl<'t> OpenFile<'t> {
             let from = at + end as u64;
             let hint = match bytes.ends_with(b"\n") {
                 true => format!("continue with offset={next}"),
-                false => format!("line {next} does not fit; continue with unit=bytes, offset={from}"),
+                false => {
+                    format!("line {next} does not fit; continue with unit=bytes, offset={from}")
+                }
             };
             notes.push(format!("{}; {hint}", self.omission(from)?));
         }
@@ -200,7 +216,9 @@ fn whole_characters(bytes: &[u8]) -> usize {
         Err(_) => (1..=tail.len())
             .find_map(|skip| match std::str::from_utf8(tail.get(skip..)?) {
                 Ok(_) => Some(bytes.len()),
-                Err(error) if error.error_len().is_none() => Some(start + skip + error.valid_up_to()),
+                Err(error) if error.error_len().is_none() => {
+                    Some(start + skip + error.valid_up_to())
+                }
                 Err(_) => None,
             })
             .unwrap_or(bytes.len()),
@@ -222,7 +240,9 @@ pub(super) fn echo(text: &str) -> String {
 pub(super) fn error_message(path: &str, error: &Error) -> String {
     let shown = if path.is_empty() { "''".to_owned() } else { echo(path) };
     let (text, hint) = match error {
-        _ if error.is_not_a_file() && !matches!(error, Error::IsADirectory | Error::NotADirectory) => {
+        _ if error.is_not_a_file()
+            && !matches!(error, Error::IsADirectory | Error::NotADirectory) =>
+        {
             (Error::NotFound.to_string(), "; paths begin at the root of the tree; try list_dir")
         }
         Error::InvalidName => (Error::NotFound.to_string(), "; a path cannot contain NUL"),

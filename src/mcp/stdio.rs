@@ -9,7 +9,8 @@ use std::future::Future;
 use std::io;
 
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientNotification, ErrorData, JsonRpcMessage, RequestId,
+    ServerJsonRpcMessage,
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -64,7 +65,10 @@ where
 }
 
 /// Writes messages until all senders are gone or the client stops reading.
-async fn write<W: AsyncWrite + Unpin>(mut output: W, mut messages: mpsc::Receiver<ServerJsonRpcMessage>) {
+async fn write<W: AsyncWrite + Unpin>(
+    mut output: W,
+    mut messages: mpsc::Receiver<ServerJsonRpcMessage>,
+) {
     while let Some(message) = messages.recv().await {
         let done = async {
             output.write_all(&encode(&message)?).await?;
@@ -159,7 +163,8 @@ impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
     fn take_frame(&mut self) -> Frame {
         let line = std::mem::take(&mut self.line);
         if std::mem::take(&mut self.is_skipped) {
-            let text = format!("message too long: a message is one line of at most {FRAME_MAX} bytes");
+            let text =
+                format!("message too long: a message is one line of at most {FRAME_MAX} bytes");
             return Frame::Invalid(ErrorData::invalid_request(text, None), id_of_truncated(&line));
         }
         parse(&line)
@@ -199,13 +204,21 @@ fn parse(line: &[u8]) -> Frame {
     }
     let message: Value = match serde_json::from_slice(line) {
         Ok(message) => message,
-        Err(error) => return Frame::Invalid(ErrorData::parse_error(format!("invalid JSON: {error}"), None), None),
+        Err(error) => {
+            return Frame::Invalid(
+                ErrorData::parse_error(format!("invalid JSON: {error}"), None),
+                None,
+            );
+        }
     };
-    let invalid = |text: &'static str, id| Frame::Invalid(ErrorData::invalid_request(text, None), id);
+    let invalid =
+        |text: &'static str, id| Frame::Invalid(ErrorData::invalid_request(text, None), id);
     if message.is_array() {
         return invalid("batches are not supported; send one message per line", None);
     }
-    let Some(members) = message.as_object() else { return invalid("a message must be an object", None) };
+    let Some(members) = message.as_object() else {
+        return invalid("a message must be an object", None);
+    };
     let id = members.get("id").cloned();
     let id: Option<RequestId> = id.and_then(|id| serde_json::from_value(id).ok());
     if members.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
@@ -215,7 +228,9 @@ fn parse(line: &[u8]) -> Frame {
         Some(Value::String(_)) => {}
         Some(_) => return invalid("a method must be a string", id),
         // A response, although this server sends no requests.
-        None if members.contains_key("result") || members.contains_key("error") => return Frame::Ignored,
+        None if members.contains_key("result") || members.contains_key("error") => {
+            return Frame::Ignored;
+        }
         None => return invalid("a message must have a method", id),
     }
     let is_request = members.contains_key("id");
@@ -227,9 +242,10 @@ fn parse(line: &[u8]) -> Frame {
     }
     match serde_json::from_value(message) {
         Ok(message) => Frame::Message(Box::new(message)),
-        Err(_) if is_request => {
-            Frame::Invalid(ErrorData::invalid_params("invalid parameters for this method", None), id)
-        }
+        Err(_) if is_request => Frame::Invalid(
+            ErrorData::invalid_params("invalid parameters for this method", None),
+            id,
+        ),
         Err(_) => Frame::Ignored,
     }
 }
@@ -250,7 +266,10 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTrans
         "stdio".into()
     }
 
-    fn send(&mut self, message: TxJsonRpcMessage<RoleServer>) -> impl Future<Output = io::Result<()>> + Send + 'static {
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let (messages, unanswered) = (self.messages.clone(), self.unanswered.clone());
         async move {
             let answered = match &message {
@@ -289,7 +308,9 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTrans
                         return Some(message);
                     }
                 }
-                Some(Frame::Invalid(error, id)) => self.answer = Some(ServerJsonRpcMessage::error(error, id)),
+                Some(Frame::Invalid(error, id)) => {
+                    self.answer = Some(ServerJsonRpcMessage::error(error, id))
+                }
                 Some(Frame::Ignored) => {}
                 None => {
                     let mut unanswered = self.unanswered.subscribe();
@@ -315,7 +336,8 @@ impl<R> StdioTransport<R> {
         match &message {
             // Only one of two pending requests with one id would get an answer.
             JsonRpcMessage::Request(request) if self.unanswered.borrow().contains(&request.id) => {
-                let error = ErrorData::invalid_request("a request with this id is still pending", None);
+                let error =
+                    ErrorData::invalid_request("a request with this id is still pending", None);
                 self.answer = Some(ServerJsonRpcMessage::error(error, Some(request.id.clone())));
                 return None;
             }
@@ -326,7 +348,8 @@ impl<R> StdioTransport<R> {
             // Ignore notifications before the first request.
             _ if !self.is_begun => return None,
             JsonRpcMessage::Notification(notification) => {
-                if let ClientNotification::CancelledNotification(cancelled) = &notification.notification
+                if let ClientNotification::CancelledNotification(cancelled) =
+                    &notification.notification
                     && let Some(id) = &cancelled.params.request_id
                 {
                     remove_unanswered(&self.unanswered, id);

@@ -88,8 +88,9 @@ type ToolFn = dyn Fn(&Tree, JsonObject) -> ToolResult + Send + Sync;
 
 /// Returns all tools.
 pub(super) fn all() -> &'static [ToolEntry] {
-    static ALL: LazyLock<Vec<ToolEntry>> =
-        LazyLock::new(|| [workers::tools(), files::tools(), search::tools()].into_iter().flatten().collect());
+    static ALL: LazyLock<Vec<ToolEntry>> = LazyLock::new(|| {
+        [workers::tools(), files::tools(), search::tools()].into_iter().flatten().collect()
+    });
     &ALL
 }
 
@@ -143,8 +144,13 @@ fn worker_id(text: &str) -> &str {
 /// # Errors
 /// Both units are given, or the budget is too large.
 fn budget(bytes: Option<u32>, tokens: Option<u32>) -> Result<Option<Budget>, ToolError> {
-    if bytes.is_some_and(|bytes| bytes as usize > MAX) || tokens.is_some_and(|tokens| tokens as usize > MAX / 4) {
-        return Err(ToolError::new(format!("the budget is at most {MAX} bytes or {} tokens", MAX / 4)));
+    if bytes.is_some_and(|bytes| bytes as usize > MAX)
+        || tokens.is_some_and(|tokens| tokens as usize > MAX / 4)
+    {
+        return Err(ToolError::new(format!(
+            "the budget is at most {MAX} bytes or {} tokens",
+            MAX / 4
+        )));
     }
     let size = match (bytes, tokens) {
         (Some(_), Some(_)) => return Err(ToolError::new("give either bytes or tokens, not both")),
@@ -157,7 +163,9 @@ fn budget(bytes: Option<u32>, tokens: Option<u32>) -> Result<Option<Budget>, Too
 
 /// Serializes `value` as JSON with control and invisible characters escaped.
 fn json<T: serde::Serialize>(value: &T) -> Result<String, ToolError> {
-    serde_json::to_string(value).map(|json| printable_json(&json)).map_err(|error| ToolError::new(error.to_string()))
+    serde_json::to_string(value)
+        .map(|json| printable_json(&json))
+        .map_err(|error| ToolError::new(error.to_string()))
 }
 
 /// Formats a list as a JSON object: the entries that fit under `name`, one per line. `cursor`

@@ -80,7 +80,10 @@ pub(super) enum CauseGrouping {
 }
 
 /// Returns the groups of `failing`, largest first; groups without an error message come last.
-pub(super) fn groups<'a>(failing: &[WorkerCause<'a>], grouping: CauseGrouping) -> Vec<CauseGroup<'a>> {
+pub(super) fn groups<'a>(
+    failing: &[WorkerCause<'a>],
+    grouping: CauseGrouping,
+) -> Vec<CauseGroup<'a>> {
     let mut groups: Vec<CauseGroup<'a>> = Vec::new();
     let mut known: HashMap<Cow<'a, str>, usize> = HashMap::new();
     for WorkerCause { member, cause } in failing {
@@ -167,7 +170,13 @@ fn fitting(
         lengths.sum::<usize>() <= room
     };
     let cause_max = (cause_min..=CAUSE_MAX).rev().step_by(STEP).find(fits)?;
-    Some(groups.iter().zip(workers).map(|(group, workers)| line(kind, workers, group.cause, cause_max)).collect())
+    Some(
+        groups
+            .iter()
+            .zip(workers)
+            .map(|(group, workers)| line(kind, workers, group.cause, cause_max))
+            .collect(),
+    )
 }
 
 /// Returns lines for the largest groups that fit in `room` bytes, and a count of the other workers.

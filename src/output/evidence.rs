@@ -55,9 +55,18 @@ pub(crate) fn worker(
     let Record { worker, trace, .. } = record;
     let order = display_order(trace);
     let sections: Vec<OutputSection> = if order.is_empty() {
-        trace.loose.iter().enumerate().map(|(priority, file)| loose_section(&file.path, file.bytes, priority)).collect()
+        trace
+            .loose
+            .iter()
+            .enumerate()
+            .map(|(priority, file)| loose_section(&file.path, file.bytes, priority))
+            .collect()
     } else {
-        order.iter().zip(priorities(&order)).map(|(call, priority)| call_section(call, "", priority)).collect()
+        order
+            .iter()
+            .zip(priorities(&order))
+            .map(|(call, priority)| call_section(call, "", priority))
+            .collect()
     };
     let has_sections = !sections.is_empty();
     let counted = if order.is_empty() {
@@ -77,18 +86,27 @@ pub(crate) fn worker(
     let message: OnceCell<Option<String>> = OnceCell::new();
     let job = worker.job.as_deref().unwrap_or("-");
     let content = FrameContent {
-        title: format!("Worker {} ({})", one_line(job, TITLE_MAX), one_line(&member.name.display(), TITLE_MAX)),
+        title: format!(
+            "Worker {} ({})",
+            one_line(job, TITLE_MAX),
+            one_line(&member.name.display(), TITLE_MAX)
+        ),
         counted,
         lines: &|room, reserved| {
-            let unread = trace.unreadable.first().map(|(_, reason)| ("Not read: ", reason.as_str()));
+            let unread =
+                trace.unreadable.first().map(|(_, reason)| ("Not read: ", reason.as_str()));
             let error = worker.error.as_deref().map(|error| ("Error: ", error));
-            let room = if has_sections { room * 2 / 3 } else { room }.min(room.saturating_sub(reserved));
+            let room =
+                if has_sections { room * 2 / 3 } else { room }.min(room.saturating_sub(reserved));
             labeled_lines(unread.into_iter().chain(error), room)
         },
         failure: &|room| {
-            let message = message.get_or_init(|| failed.and_then(|call| root_cause::message(view, member, call)));
+            let message = message
+                .get_or_init(|| failed.and_then(|call| root_cause::message(view, member, call)));
             let path = failed.map(|call| escape_markers(&call.path.display())).unwrap_or_default();
-            message.as_deref().map_or_else(String::new, |message| failure_line(&path, message, room))
+            message
+                .as_deref()
+                .map_or_else(String::new, |message| failure_line(&path, message, room))
         },
         lines_name_failures: false,
         sections,
@@ -126,9 +144,12 @@ const BRIEF_STEP: u64 = 300;
 /// an early one. Brief steps come last.
 fn priorities(calls: &[&ToolCall]) -> Vec<usize> {
     let is_step = |at: &usize| calls.get(*at).is_some_and(|call| call.outcome == Outcome::Unknown);
-    let is_brief = |at: &usize| calls.get(*at).is_some_and(|call| call.bytes < BRIEF_STEP && call.input.is_none());
+    let is_brief = |at: &usize| {
+        calls.get(*at).is_some_and(|call| call.bytes < BRIEF_STEP && call.input.is_none())
+    };
     let steps: Vec<usize> = (0..calls.len()).filter(is_step).collect();
-    let (brief, long): (VecDeque<usize>, VecDeque<usize>) = steps.iter().partition(|at| is_brief(at));
+    let (brief, long): (VecDeque<usize>, VecDeque<usize>) =
+        steps.iter().partition(|at| is_brief(at));
     let admitted = [long, brief].map(from_both_ends).concat();
     let mut priorities: Vec<usize> = (0..calls.len()).collect();
     for (priority, at) in steps.into_iter().zip(admitted) {
@@ -142,7 +163,9 @@ fn priorities(calls: &[&ToolCall]) -> Vec<usize> {
 /// Reorders `steps`: the last one, the first three, the last but one, the next three, and so on.
 fn from_both_ends(mut steps: VecDeque<usize>) -> Vec<usize> {
     let mut ordered = Vec::with_capacity(steps.len());
-    while let Some(step) = if ordered.len() % STEPS_PER_ROUND == 0 { steps.pop_back() } else { steps.pop_front() } {
+    while let Some(step) =
+        if ordered.len() % STEPS_PER_ROUND == 0 { steps.pop_back() } else { steps.pop_front() }
+    {
         ordered.push(step);
     }
     ordered
@@ -154,7 +177,9 @@ fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection
         path: escape_markers(&format!("{prefix}{}", call.path.display())),
         source: match &call.output {
             // The call's own file holds only a stub, so offsets refer to the stored output.
-            Output::OutOfBand(file) => Some(format!("the store's tool_outputs/{}", escape_markers(&file.display()))),
+            Output::OutOfBand(file) => {
+                Some(format!("the store's tool_outputs/{}", escape_markers(&file.display())))
+            }
             Output::InPlace | Output::Pending | Output::Unreadable(_) => None,
         },
         priority,
@@ -172,5 +197,14 @@ fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection
 
 fn loose_section(path: &RelPath, bytes: u64, priority: usize) -> OutputSection {
     let path = escape_markers(&path.display());
-    OutputSection { path, source: None, priority, outcome: None, exit_code: None, bytes, input: None, unreadable: None }
+    OutputSection {
+        path,
+        source: None,
+        priority,
+        outcome: None,
+        exit_code: None,
+        bytes,
+        input: None,
+        unreadable: None,
+    }
 }

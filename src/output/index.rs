@@ -3,7 +3,9 @@
 use rustix::io::Errno;
 
 use super::Body;
-use super::json::{CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndex};
+use super::json::{
+    CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndex,
+};
 use super::marker::Marker;
 use crate::analysis::missing::Missing;
 use crate::analysis::worker_digest::{self, WorkerDigest, WorkerRow};
@@ -70,7 +72,10 @@ pub(crate) fn worker(
         marker: Marker::new(member, worker).to_string(),
     };
     let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(Errno::IO))?;
-    Ok(Body { bytes: (printable(&text) + "\n").into_bytes(), complete: digest.whole && now.key == stamp.key })
+    Ok(Body {
+        bytes: (printable(&text) + "\n").into_bytes(),
+        complete: digest.whole && now.key == stamp.key,
+    })
 }
 
 /// Returns the statistics of a transcript, if the worker has one.
@@ -115,8 +120,13 @@ pub(crate) fn swarm(
     newest: Time,
     missing: Option<Missing>,
 ) -> Result<Vec<u8>> {
-    let json = |text: serde_json::Result<String>| text.map(|text| printable(&text)).map_err(|_| Error::Io(Errno::IO));
-    let head = SwarmHead { complete: missing.is_none(), incomplete: missing.map(|missing| missing.to_string()) };
+    let json = |text: serde_json::Result<String>| {
+        text.map(|text| printable(&text)).map_err(|_| Error::Io(Errno::IO))
+    };
+    let head = SwarmHead {
+        complete: missing.is_none(),
+        incomplete: missing.map(|missing| missing.to_string()),
+    };
     let head = json(serde_json::to_string(&head))?;
     let mut out = format!("{},\"workers\":[", head.strip_suffix('}').unwrap_or("{"));
     for (at, row) in swarm_rows(rows).enumerate() {
@@ -154,8 +164,17 @@ pub(crate) fn swarm_rows(rows: &[WorkerRow]) -> impl Iterator<Item = IndexRow> {
     })
 }
 
-fn row(member: &Member, worker: &Worker, digest: Option<&WorkerDigest>, stamp: Option<&Fingerprint>) -> IndexRow {
-    let path = [b"workers/", name_collision::shown_name(&member.name, name_collision::is_index).as_bytes()].concat();
+fn row(
+    member: &Member,
+    worker: &Worker,
+    digest: Option<&WorkerDigest>,
+    stamp: Option<&Fingerprint>,
+) -> IndexRow {
+    let path = [
+        b"workers/",
+        name_collision::shown_name(&member.name, name_collision::is_index).as_bytes(),
+    ]
+    .concat();
     IndexRow {
         id: member.name.to_text().into_owned(),
         id_hex: hex(member.name.as_bytes()),
@@ -163,7 +182,10 @@ fn row(member: &Member, worker: &Worker, digest: Option<&WorkerDigest>, stamp: O
         path_hex: hex(&path),
         task: one_line(&worker.task, TASK_MAX),
         status: worker.status.as_str(),
-        status_source: worker.status_source.clone().filter(|word| **word != *worker.status.as_str()),
+        status_source: worker
+            .status_source
+            .clone()
+            .filter(|word| **word != *worker.status.as_str()),
         outcome: digest.map(|digest| digest.outcome.as_str()),
         created_at: when(&worker.created_at),
         started_at: when(&worker.started_at),
@@ -187,6 +209,8 @@ fn row(member: &Member, worker: &Worker, digest: Option<&WorkerDigest>, stamp: O
         cause: digest
             .filter(|digest| digest.outcome == Outcome::Failed)
             .map(|digest| one_line(&digest.cause, CAUSE_MAX)),
-        checks: digest.map(|digest| digest.checks.iter().map(|check| check.name.clone()).collect()).unwrap_or_default(),
+        checks: digest
+            .map(|digest| digest.checks.iter().map(|check| check.name.clone()).collect())
+            .unwrap_or_default(),
     }
 }

@@ -24,7 +24,10 @@ const NONE: &str = "-";
 /// The syntax of a marker: letters in any case, the parts in this order.
 static GRAMMAR: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let id = "([A-Za-z0-9._:-]{1,256})";
-    Regex::new(&format!(r"(?i-u)\[EVIDENCE:run_id={id},job_id={id},worker_id=([^\]\x00-\x1f\x7f]{{1,1024}})\]")).ok()
+    Regex::new(&format!(
+        r"(?i-u)\[EVIDENCE:run_id={id},job_id={id},worker_id=([^\]\x00-\x1f\x7f]{{1,1024}})\]"
+    ))
+    .ok()
 });
 
 /// The bytes of an id that a marker of this module does not encode, besides letters and digits.
@@ -48,7 +51,11 @@ impl Marker {
         };
         // The worker's id selects the worker, so other bytes are encoded rather than left out.
         let name = percent_encode(member.name.as_bytes(), PLAIN).to_string();
-        Marker { run: id(worker.run.as_deref()), job: id(worker.job.as_deref()), worker: name.into() }
+        Marker {
+            run: id(worker.run.as_deref()),
+            job: id(worker.job.as_deref()),
+            worker: name.into(),
+        }
     }
 
     /// Returns the marker of the worker `name` with no run and job.
@@ -60,7 +67,9 @@ impl Marker {
     /// Finds all markers in `text`, in order. Each comes with the offset of its end.
     pub(crate) fn all(text: &[u8]) -> impl Iterator<Item = (usize, Marker)> {
         let found = GRAMMAR.iter().flat_map(move |grammar| grammar.captures_iter(text));
-        found.filter_map(|captures| Some((captures.get_match().end(), Marker::from_captures(&captures)?)))
+        found.filter_map(|captures| {
+            Some((captures.get_match().end(), Marker::from_captures(&captures)?))
+        })
     }
 
     fn from_captures(captures: &Captures<'_>) -> Option<Marker> {
@@ -85,7 +94,8 @@ impl Marker {
 
     /// Returns true unless the marker names another run or job than the worker's.
     pub(crate) fn agrees(&self, worker: &Worker) -> bool {
-        let agrees = |id: &str, known: Option<&str>| id == NONE || known.is_none_or(|known| id == known);
+        let agrees =
+            |id: &str, known: Option<&str>| id == NONE || known.is_none_or(|known| id == known);
         agrees(&self.run, worker.run.as_deref()) && agrees(&self.job, worker.job.as_deref())
     }
 
@@ -119,7 +129,8 @@ mod tests {
         ] {
             assert_eq!(read(text), [(text.len(), worker.as_bytes().to_vec())], "{text}");
         }
-        let two = "a [EVIDENCE:run_id=1,job_id=2,worker_id=a] b [EVIDENCE:run_id=1,job_id=2,worker_id=b]";
+        let two =
+            "a [EVIDENCE:run_id=1,job_id=2,worker_id=a] b [EVIDENCE:run_id=1,job_id=2,worker_id=b]";
         assert_eq!(read(two).len(), 2);
     }
 
@@ -139,6 +150,9 @@ mod tests {
         ] {
             assert_eq!(read(text), [], "{text}");
         }
-        assert_eq!(read(&format!("[EVIDENCE:run_id=1,job_id=1,worker_id={}]", "a".repeat(3_000))), []);
+        assert_eq!(
+            read(&format!("[EVIDENCE:run_id=1,job_id=1,worker_id={}]", "a".repeat(3_000))),
+            []
+        );
     }
 }

@@ -35,7 +35,11 @@ const TROUBLES: usize = 3;
 /// that are missing.
 ///
 /// It has no deadline: a cut answer would depend on the interface that requested it.
-pub(crate) fn answer(view: &View, snapshot: &ViewSnapshot, cursor: Cursor) -> (String, bool, Option<Missing>) {
+pub(crate) fn answer(
+    view: &View,
+    snapshot: &ViewSnapshot,
+    cursor: Cursor,
+) -> (String, bool, Option<Missing>) {
     let changes = snapshot.changes_since(cursor);
     let membership = compare_membership(view, snapshot, &changes, cursor);
     let (mut lines, mut complete, mut rest) = (String::new(), true, None);
@@ -76,7 +80,9 @@ pub(crate) fn answer(view: &View, snapshot: &ViewSnapshot, cursor: Cursor) -> (S
 fn head(snapshot: &ViewSnapshot, changes: &Changes<'_>) -> String {
     let all = count(snapshot.workers.len(), "worker");
     let since = match changes.from {
-        _ if changes.is_full => "Timestamps do not show what changed, so everything is listed again".into(),
+        _ if changes.is_full => {
+            "Timestamps do not show what changed, so everything is listed again".into()
+        }
         0 => "From the beginning".into(),
         from => format!("Since {}", utc(time_from_nanos(from))),
     };
@@ -92,7 +98,13 @@ fn head(snapshot: &ViewSnapshot, changes: &Changes<'_>) -> String {
 
 /// Renders the line of one worker, or returns `None` if it was removed. Clears `complete` if the
 /// worker changed after the snapshot.
-fn worker_line(view: &View, worker: &WorkerSnapshot, from: u64, is_new: bool, complete: &mut bool) -> Option<String> {
+fn worker_line(
+    view: &View,
+    worker: &WorkerSnapshot,
+    from: u64,
+    is_new: bool,
+    complete: &mut bool,
+) -> Option<String> {
     let files = match view.files(&worker.member, usize::MAX) {
         Ok((files, stamp)) => {
             *complete &= worker.stamp.as_ref().is_ok_and(|before| before.key == stamp.key);
@@ -146,7 +158,8 @@ fn compare_membership<'a>(
         return Membership { new: HashSet::new(), gone: String::new() };
     };
     let compare_birth = |worker: &WorkerSnapshot| {
-        let born = view.stat(&worker.member, &RelPath::root()).map(|meta| nanos(meta.identity.born));
+        let born =
+            view.stat(&worker.member, &RelPath::root()).map(|meta| nanos(meta.identity.born));
         match born.unwrap_or_default() {
             _ if changes.is_full => Ordering::Less,
             _ if changes.from == 0 => Ordering::Greater,
@@ -157,7 +170,9 @@ fn compare_membership<'a>(
     };
     let births: Vec<(Ordering, &'a WorkerSnapshot)> =
         changes.changed.iter().map(|(_, worker)| (compare_birth(worker), *worker)).collect();
-    let born = |wanted| births.iter().filter(move |(birth, _)| *birth == wanted).map(|(_, worker)| *worker);
+    let born = |wanted| {
+        births.iter().filter(move |(birth, _)| *birth == wanted).map(|(_, worker)| *worker)
+    };
     let name = |worker: &'a WorkerSnapshot| &worker.member.name;
     let mut new: HashSet<&Name> = born(Ordering::Greater).map(name).collect();
     // Workers created at about the cursor's time may be older or newer than the cursor.
@@ -169,9 +184,15 @@ fn compare_membership<'a>(
     if before.has_same_workers(&snapshot.fingerprint) {
         return Membership { new, gone: String::new() };
     }
-    let expected = born(Ordering::Greater).fold(before, |all, worker| all.with_worker(worker.name_hash));
-    let chosen =
-        |set: u32| doubtful.iter().enumerate().filter(move |(at, _)| set >> at & 1 == 1).map(|(_, worker)| *worker);
+    let expected =
+        born(Ordering::Greater).fold(before, |all, worker| all.with_worker(worker.name_hash));
+    let chosen = |set: u32| {
+        doubtful
+            .iter()
+            .enumerate()
+            .filter(move |(at, _)| set >> at & 1 == 1)
+            .map(|(_, worker)| *worker)
+    };
     // The doubtful workers are new whose addition explains the snapshot's fingerprint.
     let explains = |set: &u32| {
         let all = chosen(*set).fold(expected, |all, worker| all.with_worker(worker.name_hash));

@@ -30,7 +30,12 @@ const NAMES_MAX: usize = 80;
 const CAUSE_MAX: usize = 160;
 
 /// Renders the summary of a worker. Also returns true if everything was read.
-pub(crate) fn worker(view: &View, member: &Member, stamp: &Fingerprint, record: &Record) -> (String, bool) {
+pub(crate) fn worker(
+    view: &View,
+    member: &Member,
+    stamp: &Fingerprint,
+    record: &Record,
+) -> (String, bool) {
     let Record { worker, trace, unread } = record;
     let digest = WorkerDigest::new(view, member, stamp, record);
     let mut out = String::new();
@@ -46,12 +51,18 @@ pub(crate) fn worker(view: &View, member: &Member, stamp: &Fingerprint, record: 
     line("time", &times(worker));
     line("tokens", &tokens(worker, trace));
     line("task", &one_line(trace.task.as_deref().unwrap_or(&worker.task), TASK_MAX));
-    line("error", &worker.error.as_deref().map(|error| one_line(error, TASK_MAX)).unwrap_or_default());
+    line(
+        "error",
+        &worker.error.as_deref().map(|error| one_line(error, TASK_MAX)).unwrap_or_default(),
+    );
     line("calls", &calls_line(trace, *unread));
     out.push_str(&call_table(trace));
     if !trace.loose.is_empty() {
-        let files: Vec<String> =
-            trace.loose.iter().map(|file| format!("{} ({} B)", file.path.display(), file.bytes)).collect();
+        let files: Vec<String> = trace
+            .loose
+            .iter()
+            .map(|file| format!("{} ({} B)", file.path.display(), file.bytes))
+            .collect();
         out.push_str(&format!("files    {}\n", one_line(&files.join(", "), 400)));
     }
     match &trace.final_words {
@@ -87,9 +98,13 @@ pub(crate) fn worker(view: &View, member: &Member, stamp: &Fingerprint, record: 
 
 fn status(worker: &Worker, stamp: &Fingerprint) -> String {
     let source = worker.status_source.as_deref().filter(|word| *word != worker.status.as_str());
-    let source = source.map(|word| format!(" (its record says {})", one_line(word, 60))).unwrap_or_default();
-    let last =
-        if worker.status.is_finished() { String::new() } else { format!(", last write {}", utc(stamp.newest_mtime)) };
+    let source =
+        source.map(|word| format!(" (its record says {})", one_line(word, 60))).unwrap_or_default();
+    let last = if worker.status.is_finished() {
+        String::new()
+    } else {
+        format!(", last write {}", utc(stamp.newest_mtime))
+    };
     format!("{}{source}{last}", worker.status)
 }
 
@@ -99,7 +114,9 @@ fn outcome(worker: &Worker, trace: &Trace) -> String {
         Outcome::Failed if worker.status == Status::Failed => "its status says so",
         Outcome::Failed => "its last call failed",
         Outcome::Unknown if !worker.status.is_finished() => "not finished",
-        Outcome::Unknown if trace.unrecovered().next().is_some() => "a failed call never succeeded later",
+        Outcome::Unknown if trace.unrecovered().next().is_some() => {
+            "a failed call never succeeded later"
+        }
         Outcome::Unknown => "no call is known to have succeeded",
     };
     format!("{}: {why}", trace.outcome(worker.status))
@@ -121,13 +138,19 @@ fn times(worker: &Worker) -> String {
 
 fn tokens(worker: &Worker, trace: &Trace) -> String {
     let Some(tokens) = trace.tokens else { return String::new() };
-    let model = worker.model.as_deref().map(|model| format!(" of {}", one_line(model, 100))).unwrap_or_default();
+    let model = worker
+        .model
+        .as_deref()
+        .map(|model| format!(" of {}", one_line(model, 100)))
+        .unwrap_or_default();
     token_counts(tokens) + &model
 }
 
 /// Formats numbers of tokens.
 fn token_counts(Tokens { input, output, cache_read, cache_creation }: Tokens) -> String {
-    format!("{input} in, {output} out, {cache_read} read from cache, {cache_creation} written to cache")
+    format!(
+        "{input} in, {output} out, {cache_read} read from cache, {cache_creation} written to cache"
+    )
 }
 
 fn calls_line(trace: &Trace, unread: u64) -> String {
@@ -184,13 +207,22 @@ fn call_row(call: &ToolCall) -> String {
     let outcome = if call.outcome == Outcome::Failed { "FAILED" } else { call.outcome.as_str() };
     let code = call.exit_code.map(|code| format!(" exit={code}")).unwrap_or_default();
     let time = call.duration_ms.map(|ms| format!(" {}", duration(ms))).unwrap_or_default();
-    let input = call.input.as_deref().map(|input| format!("  $ {}", one_line(input, 80))).unwrap_or_default();
+    let input = call
+        .input
+        .as_deref()
+        .map(|input| format!("  $ {}", one_line(input, 80)))
+        .unwrap_or_default();
     let name = call.path.file_name().map(|name| name.display()).unwrap_or_default();
     format!("  {outcome:<7} {}{code} {} B{time}{input}\n", one_line(&name, 120), call.bytes)
 }
 
 /// Renders the summary of a run or the swarm.
-pub(crate) fn swarm(visible: &VisibleWorkers, run: Option<&RunMembers>, rows: &[WorkerRow], newest: Time) -> String {
+pub(crate) fn swarm(
+    visible: &VisibleWorkers,
+    run: Option<&RunMembers>,
+    rows: &[WorkerRow],
+    newest: Time,
+) -> String {
     let with_outcome = |wanted: Option<Outcome>| {
         rows.iter().filter(move |row| row.digest.as_ref().map(|digest| digest.outcome) == wanted)
     };
@@ -199,14 +231,16 @@ pub(crate) fn swarm(visible: &VisibleWorkers, run: Option<&RunMembers>, rows: &[
         None if visible.runs.is_empty() => String::new(),
         None => format!("runs     {}\n", visible.runs.len()),
     };
-    let statuses: Vec<String> = [Status::Failed, Status::Running, Status::Created, Status::Unknown, Status::Completed]
-        .into_iter()
-        .filter_map(|status| {
-            let n = rows.iter().filter(|row| row.status() == status).count();
-            (n > 0).then(|| format!("{n} {status}"))
-        })
-        .collect();
-    let by_status = if statuses.is_empty() { String::new() } else { format!(": {}", statuses.join(", ")) };
+    let statuses: Vec<String> =
+        [Status::Failed, Status::Running, Status::Created, Status::Unknown, Status::Completed]
+            .into_iter()
+            .filter_map(|status| {
+                let n = rows.iter().filter(|row| row.status() == status).count();
+                (n > 0).then(|| format!("{n} {status}"))
+            })
+            .collect();
+    let by_status =
+        if statuses.is_empty() { String::new() } else { format!(": {}", statuses.join(", ")) };
     out.push_str(&format!("workers  {}{by_status}\n", rows.len()));
     let unread = with_outcome(None).count();
     let late = if unread == 0 {
@@ -221,28 +255,36 @@ pub(crate) fn swarm(visible: &VisibleWorkers, run: Option<&RunMembers>, rows: &[
         with_outcome(Some(Outcome::Ok)).count()
     ));
     out.push_str(&format!("newest   {}\n", if rows.is_empty() { "-".into() } else { utc(newest) }));
-    let bytes: u64 = rows.iter().filter_map(|row| row.digest.as_ref()).map(|digest| digest.output_bytes).sum();
-    let calls: usize = rows.iter().filter_map(|row| row.digest.as_ref()).map(|digest| digest.calls).sum();
+    let bytes: u64 =
+        rows.iter().filter_map(|row| row.digest.as_ref()).map(|digest| digest.output_bytes).sum();
+    let calls: usize =
+        rows.iter().filter_map(|row| row.digest.as_ref()).map(|digest| digest.calls).sum();
     out.push_str(&format!("outputs  {} of {}\n", format_args!("{bytes} B"), count(calls, "call")));
     out.push_str(&totals(rows));
     let failed: Vec<&WorkerRow> = with_outcome(Some(Outcome::Failed)).collect();
     let latest = latest_write(rows);
     failures(&mut out, &failed, latest);
     // Each worker is listed once: the lists below leave out failed and unreadable workers.
-    let has_failed = |row: &WorkerRow| row.digest.as_ref().is_some_and(|digest| digest.outcome == Outcome::Failed);
+    let has_failed = |row: &WorkerRow| {
+        row.digest.as_ref().is_some_and(|digest| digest.outcome == Outcome::Failed)
+    };
     let others = || rows.iter().filter(|row| !has_failed(row) && row.unreadable().is_none());
-    let unreadable = rows.iter().filter_map(|row| Some((&*row.member, row.unreadable()?.to_owned())));
+    let unreadable =
+        rows.iter().filter_map(|row| Some((&*row.member, row.unreadable()?.to_owned())));
     list(&mut out, "could not be read", unreadable.collect());
     let doubtful = others().filter_map(|row| Some((&*row.member, row.doubt()?)));
     list(&mut out, "claim success, but checks disagree", doubtful.collect());
-    let mut unfinished: Vec<&WorkerRow> = others().filter(|row| !row.status().is_finished()).collect();
+    let mut unfinished: Vec<&WorkerRow> =
+        others().filter(|row| !row.status().is_finished()).collect();
     unfinished.sort_by_key(|row| Reverse(row.stamp.as_ref().map(|stamp| stamp.last_write())));
     let unfinished = unfinished.into_iter().map(|row| (&*row.member, progress(row, latest)));
     list(&mut out, "not finished, by last write", unfinished.collect());
     if run.is_none() {
         out.push_str(&not_shown(visible));
     }
-    out.push_str("\nMore: evidence.txt here; summary, evidence.txt and index.json in workers/<id>/.\n");
+    out.push_str(
+        "\nMore: evidence.txt here; summary, evidence.txt and index.json in workers/<id>/.\n",
+    );
     out
 }
 
@@ -258,7 +300,11 @@ fn totals(rows: &[WorkerRow]) -> String {
     if !spent.is_empty() {
         let mut all = Tokens::default();
         spent.iter().for_each(|tokens| all += *tokens);
-        out.push_str(&format!("tokens   {}, of {}\n", token_counts(all), count(spent.len(), "worker")));
+        out.push_str(&format!(
+            "tokens   {}, of {}\n",
+            token_counts(all),
+            count(spent.len(), "worker")
+        ));
     }
     out
 }
@@ -266,7 +312,9 @@ fn totals(rows: &[WorkerRow]) -> String {
 /// Describes the progress of an unfinished worker.
 fn progress(row: &WorkerRow, latest: Time) -> String {
     let last = row.stamp.as_ref().map_or("unknown".into(), |stamp| utc(stamp.newest_mtime));
-    let silent = row.silent(latest).map(|silence| format!(", silent for {}", duration(silence.as_millis() as u64)));
+    let silent = row
+        .silent(latest)
+        .map(|silence| format!(", silent for {}", duration(silence.as_millis() as u64)));
     format!("{}, last write {last}{}", row.status(), silent.unwrap_or_default())
 }
 
@@ -275,16 +323,26 @@ fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
     if failed.is_empty() {
         return;
     }
-    let cause = |row: &WorkerRow| row.digest.as_ref().map(|digest| digest.cause.clone()).unwrap_or_default();
-    let causes: Vec<(&Member, String)> = failed.iter().map(|row| (&*row.member, cause(row))).collect();
-    let failing: Vec<WorkerCause<'_>> = causes.iter().map(|(member, cause)| WorkerCause { member, cause }).collect();
-    let rows: HashMap<&Name, &WorkerRow> = failed.iter().map(|row| (&row.member.name, *row)).collect();
+    let cause = |row: &WorkerRow| {
+        row.digest.as_ref().map(|digest| digest.cause.clone()).unwrap_or_default()
+    };
+    let causes: Vec<(&Member, String)> =
+        failed.iter().map(|row| (&*row.member, cause(row))).collect();
+    let failing: Vec<WorkerCause<'_>> =
+        causes.iter().map(|(member, cause)| WorkerCause { member, cause }).collect();
+    let rows: HashMap<&Name, &WorkerRow> =
+        failed.iter().map(|row| (&row.member.name, *row)).collect();
     let groups = causes::groups(&failing, CauseGrouping::Text);
     out.push_str(&format!("\nfailed ({}), by cause:\n", failed.len()));
     for group in groups.iter().take(NAMED_MAX) {
         let cause = one_line(group.cause, CAUSE_MAX);
-        let rows: Vec<&WorkerRow> = group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
-        out.push_str(&format!("  {}: {cause}{}\n", group.describe(NAMES_MAX), note_on(&rows, latest)));
+        let rows: Vec<&WorkerRow> =
+            group.members.iter().filter_map(|member| rows.get(&member.name)).copied().collect();
+        out.push_str(&format!(
+            "  {}: {cause}{}\n",
+            group.describe(NAMES_MAX),
+            note_on(&rows, latest)
+        ));
     }
     let (_, rest) = groups.split_at(groups.len().min(NAMED_MAX));
     let workers: usize = rest.iter().map(|group| group.members.len()).sum();
@@ -300,15 +358,19 @@ fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
 /// Returns a note for a line about failed workers that claim success or have not finished.
 fn note_on(rows: &[&WorkerRow], latest: Time) -> String {
     if let [row] = rows {
-        let doubt = row.doubt().map(|doubt| format!(" (claims success, but checks disagree: {doubt})"));
-        let unfinished =
-            || (!row.status().is_finished()).then(|| format!(" (not finished: {})", progress(row, latest)));
+        let doubt =
+            row.doubt().map(|doubt| format!(" (claims success, but checks disagree: {doubt})"));
+        let unfinished = || {
+            (!row.status().is_finished())
+                .then(|| format!(" (not finished: {})", progress(row, latest)))
+        };
         return doubt.or_else(unfinished).unwrap_or_default();
     }
     let claiming = rows.iter().filter(|row| row.doubt().is_some()).count();
     let unfinished = rows.iter().filter(|row| !row.status().is_finished()).count();
     let counts = [(claiming, "claim success"), (unfinished, "not finished")];
-    let counts: Vec<String> = counts.iter().filter(|(n, _)| *n > 0).map(|(n, text)| format!("{n} {text}")).collect();
+    let counts: Vec<String> =
+        counts.iter().filter(|(n, _)| *n > 0).map(|(n, text)| format!("{n} {text}")).collect();
     if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
 }
 
@@ -319,7 +381,11 @@ fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {
     }
     out.push_str(&format!("\n{title} ({}):\n", workers.len()));
     for (member, text) in workers.iter().take(NAMED_MAX) {
-        out.push_str(&format!("  {}: {}\n", one_line(&member.name.display(), 120), one_line(text, 160)));
+        out.push_str(&format!(
+            "  {}: {}\n",
+            one_line(&member.name.display(), 120),
+            one_line(text, 160)
+        ));
     }
     if let Some(more) = workers.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
         out.push_str(&format!("  and {more} more in index.json\n"));

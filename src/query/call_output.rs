@@ -36,12 +36,21 @@ pub struct OutputLocation {
 ///
 /// # Errors
 /// [`Error::NotFound`] if there is no such call in the view; those of reading the worker.
-pub fn open(analyzer: &Analyzer, call: &CallSelector<'_>) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
+pub fn open(
+    analyzer: &Analyzer,
+    call: &CallSelector<'_>,
+) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
     match call {
-        CallSelector::Number(worker, number) => open_matching(analyzer, worker, |call| call.seq == *number),
+        CallSelector::Number(worker, number) => {
+            open_matching(analyzer, worker, |call| call.seq == *number)
+        }
         CallSelector::File(worker, file) => {
-            let is_named = |path: &RelPath| path.file_name().is_some_and(|name| name.as_bytes() == file.as_bytes());
-            open_matching(analyzer, worker, |call| is_named(&call.path) || call.path.as_bytes() == file.as_bytes())
+            let is_named = |path: &RelPath| {
+                path.file_name().is_some_and(|name| name.as_bytes() == file.as_bytes())
+            };
+            open_matching(analyzer, worker, |call| {
+                is_named(&call.path) || call.path.as_bytes() == file.as_bytes()
+            })
         }
         CallSelector::Artifact(id) => open_artifact(analyzer, id),
     }
@@ -62,7 +71,9 @@ fn open_matching(
     let missing = match &call.output {
         Output::Unreadable(reason) => Some(reason.clone()),
         Output::Pending => Some(NO_RESULT.into()),
-        Output::InPlace | Output::OutOfBand(_) => file.is_none().then(|| "stored out of band".into()),
+        Output::InPlace | Output::OutOfBand(_) => {
+            file.is_none().then(|| "stored out of band".into())
+        }
     };
     Ok((OutputLocation { worker: worker.clone(), path: call.path.clone(), missing }, file))
 }
@@ -73,9 +84,11 @@ fn open_artifact(analyzer: &Analyzer, id: &str) -> Result<(OutputLocation, Optio
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(Error::NotFound);
     }
-    let options = Options { ignore_case: true, glob: Some("tool_calls/*".into()), ..Options::default() };
+    let options =
+        Options { ignore_case: true, glob: Some("tool_calls/*".into()), ..Options::default() };
     let regex = format!(r"^\s*\[TOOL_OUTPUT:artifact_id={id},");
-    let answer = grep::answer(analyzer, &Scope::Swarm, &grep::Query { options, regex, under: None })?;
+    let answer =
+        grep::answer(analyzer, &Scope::Swarm, &grep::Query { options, regex, under: None })?;
     let stub = answer.shown.first().ok_or(Error::NotFound)?;
     let file = stub.path.rsplit('/').next().unwrap_or(&stub.path);
     open_matching(analyzer, &stub.worker, |call| {

@@ -77,7 +77,11 @@ pub fn answer(analyzer: &Analyzer, query: &Query) -> Result<Answer> {
 /// # Errors
 ///
 /// Returns [`Error::NotFound`] if workers keep vanishing.
-pub(crate) fn resolve(analyzer: &Analyzer, query: &Query, visible: &VisibleWorkers) -> Result<ResolvedQuery> {
+pub(crate) fn resolve(
+    analyzer: &Analyzer,
+    query: &Query,
+    visible: &VisibleWorkers,
+) -> Result<ResolvedQuery> {
     let mut workers = query.workers(visible);
     for _ in 0..LOOKUPS_MAX {
         let members = match workers {
@@ -97,7 +101,10 @@ pub(crate) fn resolve(analyzer: &Analyzer, query: &Query, visible: &VisibleWorke
 }
 
 /// Returns the worker with the state of its files, if it still exists.
-fn current_state(analyzer: &Analyzer, member: &Member) -> Result<(Arc<Member>, Result<Arc<Fingerprint>>)> {
+fn current_state(
+    analyzer: &Analyzer,
+    member: &Member,
+) -> Result<(Arc<Member>, Result<Arc<Fingerprint>>)> {
     let member = analyzer.view.worker(&member.name)?;
     match analyzer.view.fingerprint(&member, true) {
         Err(Error::NotFound) => Err(Error::NotFound),
@@ -123,26 +130,34 @@ pub(crate) fn answer_in(
     let mut attempts = RetryBudget::new(analyzer.settings.patience());
     loop {
         let mut answer = answer_once(analyzer, query, &stamped, &clock)?;
-        let settled = stamped
-            .iter()
-            .all(|(member, stamp)| stamp.as_ref().is_ok_and(|stamp| analyzer.view.is_unchanged(member, stamp)));
+        let settled = stamped.iter().all(|(member, stamp)| {
+            stamp.as_ref().is_ok_and(|stamp| analyzer.view.is_unchanged(member, stamp))
+        });
         if settled || !clock.has_time() || !attempts.try_again() {
             answer.is_complete &= settled && attempts.is_first() && clock.has_time();
             return Ok((answer, stamped));
         }
-        stamped =
-            stamped.iter().map(|(member, _)| current_state(analyzer, member)).collect::<Result<WorkerStates>>()?;
+        stamped = stamped
+            .iter()
+            .map(|(member, _)| current_state(analyzer, member))
+            .collect::<Result<WorkerStates>>()?;
     }
 }
 
 /// Returns the answer for the given state.
-fn answer_once(analyzer: &Analyzer, query: &Query, stamped: &WorkerStates, clock: &Clock<'_>) -> Result<Answer> {
+fn answer_once(
+    analyzer: &Analyzer,
+    query: &Query,
+    stamped: &WorkerStates,
+    clock: &Clock<'_>,
+) -> Result<Answer> {
     let budget = budget(analyzer, query);
     let fragments = analyzer.digests(stamped, false, clock.deadline());
     let mut workers = Vec::with_capacity(stamped.len());
     for (member, stamp) in stamped {
         let record = stamp.as_ref().map_err(|error| error.clone());
-        let record = record.and_then(|stamp| analyzer.record(member, stamp, PART_GRACE, clock.deadline()));
+        let record =
+            record.and_then(|stamp| analyzer.record(member, stamp, PART_GRACE, clock.deadline()));
         // The worker belongs to another owner by now.
         if record.as_ref().err() == Some(&Error::NotFound) {
             return Err(Error::NotFound);
@@ -150,36 +165,58 @@ fn answer_once(analyzer: &Analyzer, query: &Query, stamped: &WorkerStates, clock
         workers.push(ComparedWorker::new(&analyzer.view, member.clone(), record));
     }
     let comparison = Comparison::new(&analyzer.view, workers, clock.deadline(), clock.end());
-    let facts = comparison.workers.iter().zip(&fragments).map(|(worker, made)| match &worker.record {
-        Ok(record) => facts::facts(record, made.digest().map(|fragment| &**fragment)),
-        Err(error) => facts::unreadable(&error.to_string()),
-    });
+    let facts =
+        comparison.workers.iter().zip(&fragments).map(|(worker, made)| match &worker.record {
+            Ok(record) => facts::facts(record, made.digest().map(|fragment| &**fragment)),
+            Err(error) => facts::unreadable(&error.to_string()),
+        });
     let facts = WorkerFacts::new(facts.collect());
     let aspect = query.options.aspect.as_deref().map(Aspect::new);
     let items = comparison.items();
     let (sections, omitted) = sections(&comparison, &items, aspect.as_ref(), budget.approx_bytes());
-    let min_matches = sections.iter().flat_map(|section| &section.blocks).map(|block| block.matches).max().unwrap_or(0);
+    let min_matches = sections
+        .iter()
+        .flat_map(|section| &section.blocks)
+        .map(|block| block.matches)
+        .max()
+        .unwrap_or(0);
     let has_no_match = aspect.is_some() && min_matches == 0;
     let differs = !sections.is_empty() || !omitted.is_empty();
     let paths = comparison.workers.iter().map(|worker| worker.path.clone()).collect();
     let is_late = |(worker, made): &(&ComparedWorker, &DigestResult)| {
-        let late = worker.record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
+        let late =
+            worker.record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
         late || made.digest().is_some_and(|fragment| fragment.late)
     };
     let late = comparison.workers.iter().zip(&fragments).filter(is_late).count();
     let missing = Missing { workers: (late, comparison.workers.len()), ..Missing::default() };
     let missing = missing.if_any(comparison.is_late.get() || clock.ran_out());
-    let page =
-        Page { query, paths, facts: &facts, items: &items, sections, omitted, min_matches, has_no_match, missing };
-    let records_complete =
-        comparison.workers.iter().all(|worker| worker.record.as_ref().is_ok_and(|record| record.is_complete()));
-    let fragments_complete = fragments.iter().all(|made| made.digest().is_some_and(|fragment| fragment.whole));
+    let page = Page {
+        query,
+        paths,
+        facts: &facts,
+        items: &items,
+        sections,
+        omitted,
+        min_matches,
+        has_no_match,
+        missing,
+    };
+    let records_complete = comparison
+        .workers
+        .iter()
+        .all(|worker| worker.record.as_ref().is_ok_and(|record| record.is_complete()));
+    let fragments_complete =
+        fragments.iter().all(|made| made.digest().is_some_and(|fragment| fragment.whole));
     let mut answer = Answer {
         workers: comparison.workers.iter().map(|worker| worker.name().clone()).collect(),
         files: items.all.iter().map(|item| file_diff(item, &comparison)).collect(),
         always: items.always.clone(),
         differs,
-        is_complete: comparison.is_complete.get() && records_complete && fragments_complete && clock.has_time(),
+        is_complete: comparison.is_complete.get()
+            && records_complete
+            && fragments_complete
+            && clock.has_time(),
         ..Answer::default()
     };
     answer.show(&page, budget);
@@ -225,7 +262,9 @@ fn sections(
 
 /// Returns the comparison of one item, without its text.
 fn file_diff(item: &ComparedItem, comparison: &Comparison<'_>) -> FileDiff {
-    let workers =
-        item.holders().filter_map(|at| comparison.workers.get(at).map(|worker| worker.name().clone())).collect();
+    let workers = item
+        .holders()
+        .filter_map(|at| comparison.workers.get(at).map(|worker| worker.name().clone()))
+        .collect();
     FileDiff { path: item.name.clone(), kind: item.kind(), workers, text: String::new() }
 }

@@ -88,11 +88,16 @@ pub(crate) fn answer_in(
     // Leave time to order the files and to read their lines.
     let [searching, ordering, showing] = [7, 8, 10].map(|tenths| analyzer.settings.clock(tenths));
     let budget = analyzer.settings.budget_or(scope.default_budget(), query.options.budget);
-    let pattern = match Pattern::new(&query.regex, query.options.ignore_case, query.options.glob.as_deref()) {
+    let pattern = match Pattern::new(
+        &query.regex,
+        query.options.ignore_case,
+        query.options.glob.as_deref(),
+    ) {
         Ok(pattern) => pattern.under(query.under.clone()),
         Err(error) => return Answer::invalid(query, error, budget),
     };
-    let mut members: Vec<(&Arc<Member>, &Result<Arc<Fingerprint>>)> = stamped.iter().map(|(m, s)| (m, s)).collect();
+    let mut members: Vec<(&Arc<Member>, &Result<Arc<Fingerprint>>)> =
+        stamped.iter().map(|(m, s)| (m, s)).collect();
     // If time runs out, workers that are known to have failed have been searched.
     members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
     analyzer.settings.start_stage(members.len());
@@ -102,7 +107,8 @@ pub(crate) fn answer_in(
         found
     });
     let mut searched = Searched::default();
-    let (mut with_hits, mut hits): (WorkerStates, Vec<Vec<FileMatchCount>>) = (Vec::new(), Vec::new());
+    let (mut with_hits, mut hits): (WorkerStates, Vec<Vec<FileMatchCount>>) =
+        (Vec::new(), Vec::new());
     for ((member, stamp), found) in members.iter().zip(found) {
         let Some(found) = found else { continue };
         searched.add(&found);
@@ -120,13 +126,14 @@ pub(crate) fn answer_in(
     let sessions = scope.unread_sessions(visible);
     let missing = Missing { files: searched.unsearched.late, sessions, ..Missing::default() };
     let is_late = known.iter().any(|found| found.digest().is_some_and(|fragment| fragment.late));
-    let missing = missing.if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
+    let missing = missing
+        .if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
     let shown_workers: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
     let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Fingerprint>>)| {
         stamp.as_ref().is_ok_and(|stamp| analyzer.view.is_unchanged(member, stamp))
     };
-    is_complete &=
-        showing.has_time() && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
+    is_complete &= showing.has_time()
+        && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
     let found = files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));
     let mut answer = Answer::new(query, searched, found, shown, budget, missing);
     answer.is_complete = is_complete;
@@ -148,7 +155,8 @@ fn count_matches(
     }
     let place = worker_path(&member.name);
     let shown = |path: &RelPath| place.join_path(&shown_path(path));
-    match regex::search(&analyzer.view, member, &shown, pattern, LINE_MAX, &|| deadline.has_time()) {
+    match regex::search(&analyzer.view, member, &shown, pattern, LINE_MAX, &|| deadline.has_time())
+    {
         Ok(found) => Some(found),
         Err(Error::NotFound) => None,
         Err(_) => {
@@ -167,7 +175,9 @@ fn in_order(
     budget: Budget,
     deadline: Deadline<'_>,
 ) -> Vec<Candidate> {
-    files.sort_by_cached_key(|file| (is_raw_record(&file.hits.path), file.outcome, file.turn, file.hits.path.clone()));
+    files.sort_by_cached_key(|file| {
+        (is_raw_record(&file.hits.path), file.outcome, file.turn, file.hits.path.clone())
+    });
     let mut room = budget.approx_bytes();
     let mut calls: HashMap<usize, HashMap<RelPath, Outcome>> = HashMap::new();
     for file in &files {
@@ -176,15 +186,16 @@ fn in_order(
         }
         room = room.saturating_sub(min_size(file, 0));
         calls.entry(file.turn).or_insert_with(|| {
-            let record = workers
-                .get(file.turn)
-                .and_then(|(member, stamp)| analyzer.record(member, stamp.as_ref().ok()?, PART_GRACE, deadline).ok());
+            let record = workers.get(file.turn).and_then(|(member, stamp)| {
+                analyzer.record(member, stamp.as_ref().ok()?, PART_GRACE, deadline).ok()
+            });
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
         });
     }
     files.sort_by_cached_key(|file| {
         let path = &file.hits.path;
-        let failed = calls.get(&file.turn).and_then(|calls| calls.get(path)) == Some(&Outcome::Failed);
+        let failed =
+            calls.get(&file.turn).and_then(|calls| calls.get(path)) == Some(&Outcome::Failed);
         (is_raw_record(path), file.outcome, file.turn, !failed, path.clone())
     });
     files
@@ -218,7 +229,8 @@ fn lines(
     let overhead = HEAD + query.regex.len() + names;
     let shares = allocate(&demands, budget.approx_bytes().saturating_sub(overhead));
     let shown = admitted.into_iter().zip(shares).map(|(file, share)| {
-        let mut shown = FileLines::new(file.member.name.clone(), file.path.clone(), file.hits.lines);
+        let mut shown =
+            FileLines::new(file.member.name.clone(), file.path.clone(), file.hits.lines);
         // Sizes are estimates: a file whose share covers its estimate is shown in full. Any
         // other file needs room for its omission marker.
         let share = match share < full_size(file, context) {
@@ -227,7 +239,10 @@ fn lines(
         };
         let take = |line: FoundLine<'_>| {
             let has_match = shown.matches() > 0;
-            shown.add(ShownLine::new(&line, if line.is_match() { line_max } else { CONTEXT_MAX.min(line_max) }));
+            shown.add(ShownLine::new(
+                &line,
+                if line.is_match() { line_max } else { CONTEXT_MAX.min(line_max) },
+            ));
             // Every file shows at least one match, even beyond its share.
             !(has_match && shown.size() > share)
         };
@@ -246,7 +261,11 @@ fn lines(
 }
 
 /// Returns the files of all workers.
-fn candidates(workers: &WorkerStates, known: &[DigestResult], hits: Vec<Vec<FileMatchCount>>) -> Vec<Candidate> {
+fn candidates(
+    workers: &WorkerStates,
+    known: &[DigestResult],
+    hits: Vec<Vec<FileMatchCount>>,
+) -> Vec<Candidate> {
     let mut files = Vec::new();
     for (turn, (((member, _), known), hits)) in workers.iter().zip(known).zip(hits).enumerate() {
         let says_failed = member.entry.status == Status::Failed;

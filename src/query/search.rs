@@ -81,8 +81,10 @@ pub(crate) fn answer_in(
         Ok(filter) => filter,
         Err(error) => return Answer::invalid(query, error, budget),
     };
-    let (workers, matches, searched) = match_workers(analyzer, stamped, &parsed, reading.deadline());
-    let admitted: Vec<_> = workers.iter().map(|(member, _)| (&member.name, filter.admits(member))).collect();
+    let (workers, matches, searched) =
+        match_workers(analyzer, stamped, &parsed, reading.deadline());
+    let admitted: Vec<_> =
+        workers.iter().map(|(member, _)| (&member.name, filter.admits(member))).collect();
     let weigh = |worker: usize, path: &RelPath| match admitted.get(worker) {
         Some((name, true)) => filter.weight(name, path),
         _ => 0,
@@ -91,9 +93,14 @@ pub(crate) fn answer_in(
     let reader = PassageReader::new(analyzer, workers);
     let showing = analyzer.settings.grant(showing);
     let deadline = showing.deadline();
-    let phrases_read =
-        ranked.retain_phrases(&parsed, &|worker, path, range| reader.read(worker, path, range), &|| showing.has_time());
-    ranked.favor_failures(&|worker, path| reader.outcome(worker, path, deadline) == Some(Outcome::Failed));
+    let phrases_read = ranked.retain_phrases(
+        &parsed,
+        &|worker, path, range| reader.read(worker, path, range),
+        &|| showing.has_time(),
+    );
+    ranked.favor_failures(&|worker, path| {
+        reader.outcome(worker, path, deadline) == Some(Outcome::Failed)
+    });
     let (files, workers) = ranked.file_and_worker_counts();
     let missing = || {
         let (late, sessions) = (searched.unread.late, scope.unread_sessions(visible));
@@ -101,7 +108,15 @@ pub(crate) fn answer_in(
         missing.if_any(reading.ran_out() || showing.ran_out() || reader.is_late())
     };
     let passages = ranked.count();
-    let formatter = AnswerFormatter { query, searched: &searched, passages, files, workers, budget, missing: &missing };
+    let formatter = AnswerFormatter {
+        query,
+        searched: &searched,
+        passages,
+        files,
+        workers,
+        budget,
+        missing: &missing,
+    };
     let mut answer = fit(&formatter, &ranked, &reader, is_one, deadline);
     answer.is_complete &= phrases_read && answer.searched.is_whole() && showing.has_time();
     answer
@@ -149,8 +164,8 @@ fn match_workers<'a>(
 /// Workers whose index could be read, in the order of their names.
 type ReadWorkers<'a> = Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>;
 
-/// Returns the answer with as many passages as fit. A search in `is_one` worker spreads its passages
-/// over files.
+/// Returns the answer with as many passages as fit. A search in `is_one` worker spreads its
+/// passages over files.
 fn fit(
     formatter: &AnswerFormatter<'_>,
     ranked: &RankedPassages,
@@ -160,9 +175,11 @@ fn fit(
 ) -> Answer {
     let budget = formatter.budget;
     let read = |worker: usize, path: &RelPath, range: Range<u64>| reader.read(worker, path, range);
-    let frame = |worker: usize, path: &RelPath| AnswerFormatter::frame(&reader.shown_path(worker, path));
+    let frame =
+        |worker: usize, path: &RelPath| AnswerFormatter::frame(&reader.shown_path(worker, path));
     let show = |hit: &FileHit| {
-        let text = |range: &Range<u64>| Some((range.clone(), read(hit.worker, &hit.path, range.clone())?));
+        let text =
+            |range: &Range<u64>| Some((range.clone(), read(hit.worker, &hit.path, range.clone())?));
         Some(FilePassages {
             worker: reader.member(hit.worker)?.name.clone(),
             path: reader.shown_path(hit.worker, &hit.path),
@@ -179,7 +196,8 @@ fn fit(
     for _ in 0..TRIES {
         let limits = SelectionLimits { bytes: room, excerpt, spread: is_one, frame: &frame };
         let selection = ranked.select(limits, &read, &|| deadline.has_time());
-        let formatted = formatter.format(selection.hits.iter().filter_map(show).collect(), selection.duplicates);
+        let formatted = formatter
+            .format(selection.hits.iter().filter_map(show).collect(), selection.duplicates);
         let used = budget.used(&formatted.text);
         if used > budget.size() {
             if fits || room == 0 {
@@ -190,7 +208,8 @@ fn fit(
             continue;
         }
         if !fits || formatted.shown_bytes() > answer.shown_bytes() {
-            let is_complete = selection.complete && selection.hits.iter().all(|hit| reader.is_now(hit.worker));
+            let is_complete =
+                selection.complete && selection.hits.iter().all(|hit| reader.is_now(hit.worker));
             (answer, fits) = (Answer { is_complete, ..formatted }, true);
         }
         let left = (budget.size() - used) * unit;

@@ -80,8 +80,12 @@ impl ViewSnapshot {
     /// Reads the state of all workers of `view` and their files.
     pub fn take(view: &View) -> ViewSnapshot {
         let newest = |stamp: &Fingerprint| nanos(stamp.newest_ctime);
-        let stamps =
-            view.visible().members.iter().filter_map(|member| view.fingerprint(member, true).ok()).collect::<Vec<_>>();
+        let stamps = view
+            .visible()
+            .members
+            .iter()
+            .filter_map(|member| view.fingerprint(member, true).ok())
+            .collect::<Vec<_>>();
         let newest_before = stamps.iter().map(|stamp| newest(stamp)).max().unwrap_or_default();
         // From here on, everything is read anew, beginning with the list of workers.
         let visible = view.visible_now();
@@ -96,11 +100,13 @@ impl ViewSnapshot {
             // Leave out workers that were removed meanwhile.
             .filter(|worker| worker.stamp.as_ref().err() != Some(&Error::NotFound))
             .collect();
-        let newest_now = workers.iter().filter_map(|worker| worker.stamp.as_deref().ok().map(newest)).max();
+        let newest_now =
+            workers.iter().filter_map(|worker| worker.stamp.as_deref().ok().map(newest)).max();
         let key = |worker: &WorkerSnapshot| worker.stamp.as_deref().ok().map(|stamp| stamp.key);
         let fingerprint = fingerprint(workers.iter().map(|worker| (&*worker.member, key(worker))));
         // The older of both, so that the cursor reveals no time of a worker that has left the view.
-        let complete_before = newest_before.min(newest_now.unwrap_or_default()).saturating_sub(MARGIN);
+        let complete_before =
+            newest_before.min(newest_now.unwrap_or_default()).saturating_sub(MARGIN);
         ViewSnapshot { complete_before, visible, workers, fingerprint }
     }
 
@@ -111,7 +117,11 @@ impl ViewSnapshot {
 
     /// Returns the cursor after all changes in the snapshot.
     pub fn cursor(&self) -> Cursor {
-        Cursor::Since(Checkpoint { from: self.complete_before, resume: None, fingerprint: Some(self.fingerprint) })
+        Cursor::Since(Checkpoint {
+            from: self.complete_before,
+            resume: None,
+            fingerprint: Some(self.fingerprint),
+        })
     }
 
     /// Returns the workers that changed since `cursor`.
@@ -122,8 +132,9 @@ impl ViewSnapshot {
     /// Returns true if workers changed, appeared or disappeared since `cursor`.
     pub fn has_changes(&self, cursor: Cursor) -> bool {
         let Cursor::Since(checkpoint) = cursor else { return false };
-        let has_same_workers =
-            checkpoint.fingerprint.is_none_or(|fingerprint| fingerprint.has_same_workers(&self.fingerprint));
+        let has_same_workers = checkpoint
+            .fingerprint
+            .is_none_or(|fingerprint| fingerprint.has_same_workers(&self.fingerprint));
         !has_same_workers || !self.changes_since(cursor).changed.is_empty()
     }
 
@@ -138,15 +149,19 @@ impl ViewSnapshot {
             Some(newest) => newest,
             None => view.newest(&self.visible)?,
         };
-        let access =
-            stamps().fold(Access::from_meta(&view.root_meta()?), |access, stamp| access.intersect(&stamp.access));
+        let access = stamps().fold(Access::from_meta(&view.root_meta()?), |access, stamp| {
+            access.intersect(&stamp.access)
+        });
         Ok((newest, access))
     }
 
     /// Hashes everything that the answer to a cursor depends on.
     pub(crate) fn hash(&self, hash: &mut blake3::Hasher) {
         let ViewSnapshot { visible, complete_before, fingerprint, .. } = self;
-        hash_value(hash, &(complete_before, fingerprint, &visible.list_errors, visible.unread.len()));
+        hash_value(
+            hash,
+            &(complete_before, fingerprint, &visible.list_errors, visible.unread.len()),
+        );
         for worker in &self.workers {
             hash.update(worker.member.name.as_bytes());
             hash.update(&[0]);
@@ -159,19 +174,23 @@ impl ViewSnapshot {
     pub(crate) fn changes_since(&self, cursor: Cursor) -> Changes<'_> {
         let none = |from| Changes { from, is_full: false, changed: Vec::new() };
         let Cursor::Since(checkpoint) = cursor else { return none(0) };
-        let is_same_state =
-            checkpoint.fingerprint.is_some_and(|fingerprint| fingerprint.state == self.fingerprint.state);
+        let is_same_state = checkpoint
+            .fingerprint
+            .is_some_and(|fingerprint| fingerprint.state == self.fingerprint.state);
         let begin = match checkpoint.resume {
             None if is_same_state => return none(checkpoint.from),
             Some(resume) if resume.settled || is_same_state => resume.at,
             _ => ChangePosition { time: checkpoint.from, name_hash: 0 },
         };
         let changes = self.changes_from(checkpoint.from, begin);
-        let Some(fingerprint) = checkpoint.fingerprint.filter(|_| checkpoint.resume.is_none()) else {
+        let Some(fingerprint) = checkpoint.fingerprint.filter(|_| checkpoint.resume.is_none())
+        else {
             return changes;
         };
         let newest = changes.changed.last().map(|(position, _)| position.time).unwrap_or_default();
-        if newest > checkpoint.from.saturating_add(MARGIN) || !fingerprint.has_same_workers(&self.fingerprint) {
+        if newest > checkpoint.from.saturating_add(MARGIN)
+            || !fingerprint.has_same_workers(&self.fingerprint)
+        {
             return changes;
         }
         Changes { is_full: true, ..self.changes_from(0, ChangePosition { time: 0, name_hash: 0 }) }
@@ -180,7 +199,9 @@ impl ViewSnapshot {
     fn changes_from(&self, from: u64, begin: ChangePosition) -> Changes<'_> {
         let positions = self.workers.iter().filter_map(|worker| Some((worker.position()?, worker)));
         let mut changed: Vec<_> = positions.filter(|(position, _)| *position >= begin).collect();
-        changed.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.member.name.cmp(&other.member.name)));
+        changed.sort_by(|(a, one), (b, other)| {
+            a.cmp(b).then_with(|| one.member.name.cmp(&other.member.name))
+        });
         Changes { from, is_full: false, changed }
     }
 
@@ -189,7 +210,11 @@ impl ViewSnapshot {
         match rest {
             Some(at) => {
                 let resume = ResumePoint { at, settled: at.time < self.complete_before };
-                Cursor::Since(Checkpoint { from, resume: Some(resume), fingerprint: Some(self.fingerprint) })
+                Cursor::Since(Checkpoint {
+                    from,
+                    resume: Some(resume),
+                    fingerprint: Some(self.fingerprint),
+                })
             }
             None => self.cursor(),
         }
@@ -200,7 +225,8 @@ impl ViewSnapshot {
 /// finished workers, unless `closely`.
 pub fn state_hash(view: &View, closely: bool) -> u64 {
     let visible = view.visible();
-    let stamped = visible.members.iter().map(|member| (&**member, view.fingerprint(member, closely)));
+    let stamped =
+        visible.members.iter().map(|member| (&**member, view.fingerprint(member, closely)));
     let present = stamped.filter(|(_, stamp)| stamp.as_ref().err() != Some(&Error::NotFound));
     fingerprint(present.map(|(member, stamp)| (member, stamp.ok().map(|stamp| stamp.key)))).state
 }
@@ -230,7 +256,11 @@ fn name_hash(name: &Name) -> u32 {
 /// Returns a time as nanoseconds since 1970; earlier times as 0.
 pub(crate) fn nanos(time: Time) -> u64 {
     let secs = u64::try_from(time.secs).unwrap_or_default();
-    secs.saturating_mul(1_000_000_000).saturating_add(if time.secs < 0 { 0 } else { time.nanos.into() })
+    secs.saturating_mul(1_000_000_000).saturating_add(if time.secs < 0 {
+        0
+    } else {
+        time.nanos.into()
+    })
 }
 
 /// Returns a worker's name on one line.

@@ -72,16 +72,20 @@ impl WaitCondition {
 /// Returns a line with the number of workers of each status and the names of failed workers. It
 /// precedes the changes.
 pub fn status_line(look: &ViewSnapshot) -> String {
-    let with_status = |wanted: Status| look.workers().filter(move |member| status(member) == wanted);
-    let counts = [Status::Completed, Status::Failed, Status::Running, Status::Created, Status::Unknown]
-        .map(|status| (with_status(status).count(), status))
-        .into_iter()
-        .filter(|(some, _)| *some > 0)
-        .map(|(some, status)| format!("{some} {status}"))
-        .collect::<Vec<_>>()
-        .join(", ");
+    let with_status =
+        |wanted: Status| look.workers().filter(move |member| status(member) == wanted);
+    let counts =
+        [Status::Completed, Status::Failed, Status::Running, Status::Created, Status::Unknown]
+            .map(|status| (with_status(status).count(), status))
+            .into_iter()
+            .filter(|(some, _)| *some > 0)
+            .map(|(some, status)| format!("{some} {status}"))
+            .collect::<Vec<_>>()
+            .join(", ");
     let (names, more) = (
-        with_status(Status::Failed).take(NAMES_MAX).map(|member| one_line(&display_name(member), NAME_MAX)),
+        with_status(Status::Failed)
+            .take(NAMES_MAX)
+            .map(|member| one_line(&display_name(member), NAME_MAX)),
         with_status(Status::Failed).skip(NAMES_MAX),
     );
     let names = match (names.collect::<Vec<_>>().join(", "), more.count()) {
@@ -95,15 +99,26 @@ pub fn status_line(look: &ViewSnapshot) -> String {
 /// Returns the unfinished workers, a line each, for a wait that timed out. The last line is
 /// `cursor`, so that the next wait misses nothing.
 pub fn timeout_report(view: &View, visible: &VisibleWorkers, cursor: Cursor) -> String {
-    let open: Vec<&Arc<Member>> = visible.members.iter().filter(|member| !status(member).is_finished()).collect();
+    let open: Vec<&Arc<Member>> =
+        visible.members.iter().filter(|member| !status(member).is_finished()).collect();
     let mut out = match (visible.members.len(), open.len()) {
         (0, _) => "There are no workers.\n".into(),
         (all, 0) => format!("All workers ({all}) have finished.\n"),
-        (all, some) => format!("{some} of {} not finished. The last line is the next cursor.\n", count(all, "worker")),
+        (all, some) => format!(
+            "{some} of {} not finished. The last line is the next cursor.\n",
+            count(all, "worker")
+        ),
     };
     for (at, member) in open.iter().enumerate() {
-        let newest = view.fingerprint(member, false).map_or(member.entry.last_write(), |stamp| stamp.newest_mtime);
-        let line = format!("{:<9} {}: last write {}\n", status(member).as_str(), display_name(member), utc(newest));
+        let newest = view
+            .fingerprint(member, false)
+            .map_or(member.entry.last_write(), |stamp| stamp.newest_mtime);
+        let line = format!(
+            "{:<9} {}: last write {}\n",
+            status(member).as_str(),
+            display_name(member),
+            utc(newest)
+        );
         if out.len() + line.len() > REPORT_MAX - 200 {
             out.push_str(&format!("and {} more\n", open.len() - at));
             break;

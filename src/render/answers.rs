@@ -86,7 +86,8 @@ impl Renderer {
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
         let summary = self.render_worker(member.clone(), stamp.clone(), Report::Summary, clock)?;
-        let (scope, states) = (Scope::Worker(member.name.clone()), vec![(member.clone(), Ok(stamp.clone()))]);
+        let (scope, states) =
+            (Scope::Worker(member.name.clone()), vec![(member.clone(), Ok(stamp.clone()))]);
         let passages = self.search_file(&scope, &self.analyzer.view.visible(), &states, query)?;
         // An incomplete summary already begins with such a line.
         let line = match (&summary.missing, &passages.missing) {
@@ -94,7 +95,8 @@ impl Renderer {
             _ => String::new(),
         };
         let bytes = [line.as_bytes(), &*summary.bytes, b"\n", &*passages.bytes].concat();
-        let (complete, missing) = (summary.complete && passages.complete, summary.missing.or(passages.missing.clone()));
+        let (complete, missing) =
+            (summary.complete && passages.complete, summary.missing.or(passages.missing.clone()));
         Ok(Rendered { bytes: bytes.into(), complete, missing, ..passages })
     }
 

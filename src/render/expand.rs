@@ -62,7 +62,10 @@ impl ExpandStats {
             (self.without_room, "beyond the budget"),
             // Markers outside of tool results are normal. They matter only if nothing was expanded,
             // since the format may then be wrong.
-            (if self.expanded == 0 { self.outside } else { 0 }, "outside of tool results in this format"),
+            (
+                if self.expanded == 0 { self.outside } else { 0 },
+                "outside of tool results in this format",
+            ),
         ];
         let all: u64 = reasons.iter().map(|(n, _)| n).sum();
         let clauses: Vec<String> =
@@ -101,7 +104,8 @@ impl Renderer {
         output: impl Write,
     ) -> Result<ExpandStats, ExpandError> {
         let in_json = format != InputFormat::Text;
-        let mut expander = MarkerExpander::new(self, budget.or(self.analyzer.settings.budget), in_json, output);
+        let mut expander =
+            MarkerExpander::new(self, budget.or(self.analyzer.settings.budget), in_json, output);
         let read = match format {
             InputFormat::Text => expand_text(&mut input, &mut expander),
             _ => messages::expand_messages(format, &mut input, &mut expander),
@@ -125,7 +129,8 @@ impl Renderer {
         budget: Option<Budget>,
         output: impl Write,
     ) -> Result<ExpandStats, ExpandError> {
-        let mut expander = MarkerExpander::new(self, budget.or(self.settings().budget), false, output);
+        let mut expander =
+            MarkerExpander::new(self, budget.or(self.settings().budget), false, output);
         for marker in workers.map(Marker::from_name) {
             expander.text(marker.to_string().as_bytes())?;
             expander.marker(marker);
@@ -136,10 +141,14 @@ impl Renderer {
     }
 }
 
-fn expand_text<W: Write>(input: &mut impl Read, expander: &mut MarkerExpander<'_, W>) -> Result<(), ExpandError> {
+fn expand_text<W: Write>(
+    input: &mut impl Read,
+    expander: &mut MarkerExpander<'_, W>,
+) -> Result<(), ExpandError> {
     let mut held = Vec::with_capacity(2 * CHUNK);
     loop {
-        let read = input.by_ref().take(CHUNK as u64).read_to_end(&mut held).map_err(ExpandError::Read)?;
+        let read =
+            input.by_ref().take(CHUNK as u64).read_to_end(&mut held).map_err(ExpandError::Read)?;
         let is_end = read < CHUNK;
         let done = scan(&held, is_end, expander)?;
         held.drain(..done);
@@ -151,7 +160,11 @@ fn expand_text<W: Write>(input: &mut impl Read, expander: &mut MarkerExpander<'_
 
 /// Passes `text` and its markers to `expander`. Unless `is_end`, holds back a tail that may be the
 /// beginning of a marker. Returns the number of bytes passed.
-fn scan<W: Write>(text: &[u8], is_end: bool, expander: &mut MarkerExpander<'_, W>) -> Result<usize, ExpandError> {
+fn scan<W: Write>(
+    text: &[u8],
+    is_end: bool,
+    expander: &mut MarkerExpander<'_, W>,
+) -> Result<usize, ExpandError> {
     let (mut done, mut rest) = (0, text);
     for (end, marker) in Marker::all(text) {
         let (before, after) = rest.split_at(end - done);

@@ -41,7 +41,9 @@ pub struct Answer {
 impl Query {
     fn admits(&self, row: &IndexRow) -> bool {
         let is = |value: Option<&str>, wanted: &Option<String>| {
-            wanted.as_ref().is_none_or(|wanted| value.is_some_and(|value| value.eq_ignore_ascii_case(wanted)))
+            wanted
+                .as_ref()
+                .is_none_or(|wanted| value.is_some_and(|value| value.eq_ignore_ascii_case(wanted)))
         };
         (is(Some(row.status), &self.status) || is(row.status_source.as_deref(), &self.status))
             && is(row.outcome, &self.outcome)

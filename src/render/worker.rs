@@ -31,7 +31,9 @@ impl Renderer {
         let subject = Subject::Worker(member.name.clone());
         let whole = {
             let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
-            move |_: Deadline<'_>| renderer.render_worker(member, stamp, report, &renderer.analyzer.settings.clock(10))
+            move |_: Deadline<'_>| {
+                renderer.render_worker(member, stamp, report, &renderer.analyzer.settings.clock(10))
+            }
         };
         let unfinished = match self.analyzer.run_isolated(&subject, OVERDUE, deadline, whole) {
             Ok(rendered) => return rendered,
@@ -41,8 +43,10 @@ impl Renderer {
         let subject = Subject::Answer(stamp.key);
         let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
         self.analyzer.run_isolated(&subject, OVERDUE, Deadline::new(&|| false), move |_| {
-            let (record, no_time) = (unread_record(&member, &unfinished), renderer.analyzer.settings.expired_clock());
-            let (body, missing) = renderer.worker_body(&member, &stamp, &record, report, &no_time)?;
+            let (record, no_time) =
+                (unread_record(&member, &unfinished), renderer.analyzer.settings.expired_clock());
+            let (body, missing) =
+                renderer.worker_body(&member, &stamp, &record, report, &no_time)?;
             Ok(Rendered {
                 bytes: body.bytes.into(),
                 newest: stamp.newest_mtime,
@@ -72,7 +76,13 @@ impl Renderer {
             let complete = attempts.is_first() && settled && whole && clock.has_time();
             if settled || !clock.has_time() || !attempts.try_again() {
                 let (newest, access) = (stamp.newest_mtime, stamp.access);
-                return Ok(Rendered { bytes: body.bytes.into(), newest, access, complete, missing });
+                return Ok(Rendered {
+                    bytes: body.bytes.into(),
+                    newest,
+                    access,
+                    complete,
+                    missing,
+                });
             }
             member = self.analyzer.view.worker(&member.name)?;
             stamp = now;
@@ -101,7 +111,14 @@ impl Renderer {
             }
             Report::Evidence(budget) => {
                 let budget = self.analyzer.settings.budget_or(Budget::WORKER, budget);
-                evidence::worker(&self.analyzer.view, member, record, budget, clock.deadline(), &missing)
+                evidence::worker(
+                    &self.analyzer.view,
+                    member,
+                    record,
+                    budget,
+                    clock.deadline(),
+                    &missing,
+                )
             }
         };
         Ok((body, missing()))
@@ -111,5 +128,9 @@ impl Renderer {
 /// Returns the record of a worker whose files could not be read.
 fn unread_record(member: &Member, error: &Error) -> Record {
     let unreadable = vec![(RelPath::root(), error.to_string())];
-    Record { worker: member.entry.worker(), trace: Trace { unreadable, ..Trace::default() }, unread: 0 }
+    Record {
+        worker: member.entry.worker(),
+        trace: Trace { unreadable, ..Trace::default() },
+        unread: 0,
+    }
 }

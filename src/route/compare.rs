@@ -91,7 +91,8 @@ impl Query {
     /// too few or too many.
     pub(crate) fn workers(&self, visible: &VisibleWorkers) -> Result<Vec<Arc<Member>>, String> {
         let find = |part: &[u8]| {
-            let name = Name::new(decoded(part)).ok().and_then(|name| stored_name(&name, is_index))?;
+            let name =
+                Name::new(decoded(part)).ok().and_then(|name| stored_name(&name, is_index))?;
             visible.get(&name)
         };
         let exists = |part: &[u8]| find(part).is_some();
@@ -102,21 +103,26 @@ impl Query {
                 parts = fewest;
             }
         }
-        let found: Vec<Result<Arc<Member>, &[u8]>> = parts.iter().map(|part| find(part).ok_or(*part)).collect();
-        let missing: Vec<String> =
-            found.iter().filter_map(|found| found.as_ref().err()).map(|part| display_name(part)).collect();
-        let members: Vec<Arc<Member>> = found.into_iter().filter_map(Result::ok).collect();
-        let duplicate = members
+        let found: Vec<Result<Arc<Member>, &[u8]>> =
+            parts.iter().map(|part| find(part).ok_or(*part)).collect();
+        let missing: Vec<String> = found
             .iter()
-            .enumerate()
-            .find(|(at, member)| members.iter().take(*at).any(|earlier| earlier.name == member.name));
+            .filter_map(|found| found.as_ref().err())
+            .map(|part| display_name(part))
+            .collect();
+        let members: Vec<Arc<Member>> = found.into_iter().filter_map(Result::ok).collect();
+        let duplicate = members.iter().enumerate().find(|(at, member)| {
+            members.iter().take(*at).any(|earlier| earlier.name == member.name)
+        });
         let problem = match (missing.as_slice(), members.len()) {
             ([name], _) => format!("{name} is not a worker here."),
             ([_, _, ..], _) => format!("{} are not workers here.", missing.join(", ")),
             ([], 0 | 1) => "One worker alone cannot be compared.".into(),
             ([], many) if many > WORKERS_MAX => format!("{many} workers are too many."),
             ([], _) => match duplicate {
-                Some((_, member)) => format!("{} is named twice.", display_name(member.name.as_bytes())),
+                Some((_, member)) => {
+                    format!("{} is named twice.", display_name(member.name.as_bytes()))
+                }
                 None => return Ok(members),
             },
         };
@@ -165,9 +171,17 @@ fn has_duplicates(parts: &[&[u8]]) -> bool {
 /// Splits `names` into workers in the preferred way; among equal ways the first parts are shortest.
 ///
 /// A part that is not a worker is split at every separator.
-fn split<'a>(names: &'a [u8], exists: &dyn Fn(&[u8]) -> bool, prefer: SplitPreference) -> Vec<&'a [u8]> {
-    let separators: Vec<usize> =
-        names.windows(SEPARATOR.len()).enumerate().filter(|(_, two)| *two == SEPARATOR).map(|(at, _)| at).collect();
+fn split<'a>(
+    names: &'a [u8],
+    exists: &dyn Fn(&[u8]) -> bool,
+    prefer: SplitPreference,
+) -> Vec<&'a [u8]> {
+    let separators: Vec<usize> = names
+        .windows(SEPARATOR.len())
+        .enumerate()
+        .filter(|(_, two)| *two == SEPARATOR)
+        .map(|(at, _)| at)
+        .collect();
     if separators.len() > SPLITS_MAX {
         return split_everywhere(names);
     }
@@ -264,7 +278,15 @@ mod tests {
         }
         assert_eq!(options("compare"), Some(Options::default()));
         assert_eq!(options("compare.2000tok").unwrap().budget, Budget::parse("2000tok").ok());
-        for name in ["compare.", "compare.i", "compare.4k.5k", "compare@", "compare@--", "compares", "compare@x.own"] {
+        for name in [
+            "compare.",
+            "compare.i",
+            "compare.4k.5k",
+            "compare@",
+            "compare@--",
+            "compares",
+            "compare@x.own",
+        ] {
             assert_eq!(options(name), None, "{name}");
         }
     }
@@ -308,7 +330,10 @@ mod tests {
     fn encoded_names_are_decoded_unchanged() {
         for name in ["a", "a..b", "..", ".a.", "a%41", "a/b", "...", "%2E", "a.b"] {
             let encoded = encoded(name.as_bytes());
-            assert!(!encoded.windows(2).any(|two| two == SEPARATOR) && !encoded.starts_with(b"."), "{name}");
+            assert!(
+                !encoded.windows(2).any(|two| two == SEPARATOR) && !encoded.starts_with(b"."),
+                "{name}"
+            );
             assert_eq!(decoded(&encoded), name.as_bytes(), "{name}");
         }
         let query = Query::new(Options::default(), [&b"v..1"[..], b"v2"]);

@@ -4,13 +4,13 @@
 //! the number of workers, a hash of their names, and a hash of their state. The time selects the
 //! changes; the fingerprint detects changes without a newer time, and workers that are gone.
 //!
-//! ```text
-//! 0                                                  everything
-//! 1763791234567890123                                changes since this time (nanoseconds since 1970)
+//! ```text 0                                                  everything 1763791234567890123
+//! changes since this time (nanoseconds since 1970)
 //! 1763791234567890123-12-9f3ac1d2-77aa01bc12345678   changes since, with the view's fingerprint
-//! FROM.TIME.HASH-12-9f3ac1d2-77aa01bc12345678        changes since FROM, from the worker at TIME and HASH on
-//! FROM+TIME+HASH-12-9f3ac1d2-77aa01bc12345678        as above if the state is unchanged, else since FROM
-//! now                                                no changes, only a cursor
+//! FROM.TIME.HASH-12-9f3ac1d2-77aa01bc12345678        changes since FROM, from the worker at TIME
+//! and HASH on FROM+TIME+HASH-12-9f3ac1d2-77aa01bc12345678        as above if the state is
+//! unchanged, else since FROM now                                                no changes, only a
+//! cursor
 //! ```
 
 use std::fmt;
@@ -96,7 +96,10 @@ fn parse_checkpoint(text: &str) -> Option<Checkpoint> {
         (None, ..) => None,
         (Some(time), Some(name_hash), None) => {
             let name_hash = u32::from_str_radix(name_hash, 16).ok()?;
-            Some(ResumePoint { at: ChangePosition { time: time.parse().ok()?, name_hash }, settled })
+            Some(ResumePoint {
+                at: ChangePosition { time: time.parse().ok()?, name_hash },
+                settled,
+            })
         }
         _ => return None,
     };
@@ -117,14 +120,18 @@ fn parse_fingerprint(text: &str) -> Option<ViewFingerprint> {
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cursor::Since(Checkpoint { from, resume, fingerprint }) = self else { return f.write_str("now") };
+        let Cursor::Since(Checkpoint { from, resume, fingerprint }) = self else {
+            return f.write_str("now");
+        };
         write!(f, "{from}")?;
         if let Some(ResumePoint { at, settled }) = resume {
             let dot = if *settled { '.' } else { '+' };
             write!(f, "{dot}{}{dot}{:08x}", at.time, at.name_hash)?;
         }
         match fingerprint {
-            Some(ViewFingerprint { workers, names, state }) => write!(f, "-{workers}-{names:08x}-{state:016x}"),
+            Some(ViewFingerprint { workers, names, state }) => {
+                write!(f, "-{workers}-{names:08x}-{state:016x}")
+            }
             None => Ok(()),
         }
     }
@@ -146,7 +153,10 @@ mod tests {
         ] {
             let text = Cursor::Since(checkpoint).to_string();
             assert_eq!(Cursor::parse(&text), Ok(Cursor::Since(checkpoint)), "{text}");
-            assert!(text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-+.".contains(&b)), "{text}");
+            assert!(
+                text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-+.".contains(&b)),
+                "{text}"
+            );
         }
         assert_eq!(Cursor::parse("0"), Ok(Cursor::ALL));
         assert_eq!(Cursor::parse("now"), Ok(Cursor::Now));

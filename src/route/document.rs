@@ -77,14 +77,18 @@ impl Document {
     /// Returns the document called `name` in the directory of `worker`.
     pub fn in_worker(worker: &Name, name: &Name) -> Option<Document> {
         let report = Report::from_name(name).map(|report| Document::Worker(worker.clone(), report));
-        report.or_else(|| focus::parse_name(name).map(|query| Document::Focus(worker.clone(), Arc::new(query))))
+        report.or_else(|| {
+            focus::parse_name(name).map(|query| Document::Focus(worker.clone(), Arc::new(query)))
+        })
     }
 
     /// Returns true if the document is about exactly one worker.
     pub fn is_about_one_worker(&self) -> bool {
         match self {
             Document::Worker(..) | Document::Focus(..) => true,
-            Document::Grep(scope, _) | Document::Search(scope, _) => matches!(scope, Scope::Worker(_)),
+            Document::Grep(scope, _) | Document::Search(scope, _) => {
+                matches!(scope, Scope::Worker(_))
+            }
             Document::Readme
             | Document::QueryReadme(_)
             | Document::Since(_)
@@ -115,10 +119,9 @@ impl Scope {
     pub(crate) fn unread_sessions(&self, visible: &VisibleWorkers) -> usize {
         match self {
             Scope::Swarm | Scope::Selected(_) => visible.unread.len(),
-            Scope::Run(name) => visible
-                .runs
-                .get(name)
-                .map_or(0, |run| run.members.iter().filter(|member| visible.unread.contains(&member.name)).count()),
+            Scope::Run(name) => visible.runs.get(name).map_or(0, |run| {
+                run.members.iter().filter(|member| visible.unread.contains(&member.name)).count()
+            }),
             Scope::Worker(_) | Scope::Workers(_) => 0,
         }
     }
@@ -126,8 +129,11 @@ impl Scope {
 
 impl Report {
     /// The reports that appear in listings, with their names.
-    pub const LISTED: [(&str, Report); 3] =
-        [("evidence.txt", Report::Evidence(None)), ("index.json", Report::Index), ("summary", Report::Summary)];
+    pub const LISTED: [(&str, Report); 3] = [
+        ("evidence.txt", Report::Evidence(None)),
+        ("index.json", Report::Index),
+        ("summary", Report::Summary),
+    ];
 
     /// Returns the report called `name`: a listed one or `evidence.<size>.txt`.
     pub fn from_name(name: &Name) -> Option<Report> {

@@ -50,7 +50,8 @@ impl Options {
             return (!std::mem::replace(&mut self.ignore_case, true)).then_some(());
         }
         let lines = word.strip_prefix("ctx")?.parse().ok();
-        self.context = lines.filter(|lines| (1..=CONTEXT_MAX).contains(lines) && self.context == 0)?;
+        self.context =
+            lines.filter(|lines| (1..=CONTEXT_MAX).contains(lines) && self.context == 0)?;
         Some(())
     }
 
@@ -113,9 +114,15 @@ mod tests {
 
     #[test]
     fn options_are_parsed_in_any_order() {
-        let all =
-            Options { ignore_case: true, context: 3, budget: Budget::parse("4k").ok(), glob: Some("**/*.md".into()) };
-        for name in ["grep.i.4k.ctx3@**%2F*.md", "grep.ctx3.4k.i@**%2F*.md", "grep.i@**%2F*.md.ctx3.4k"] {
+        let all = Options {
+            ignore_case: true,
+            context: 3,
+            budget: Budget::parse("4k").ok(),
+            glob: Some("**/*.md".into()),
+        };
+        for name in
+            ["grep.i.4k.ctx3@**%2F*.md", "grep.ctx3.4k.i@**%2F*.md", "grep.i@**%2F*.md.ctx3.4k"]
+        {
             assert_eq!(options(name).as_ref(), Some(&all), "{name}");
         }
         assert_eq!(options("grep"), Some(Options::default()));
@@ -146,14 +153,30 @@ mod tests {
 
     #[test]
     fn names_that_tools_probe_for_are_not_queries() {
-        let regex_of = |name: &str| Options::default().query(&Name::new(name).unwrap()).map(|query| query.regex);
-        for name in [".git", ".gitignore", ".hg", ".svn", ".jj", ".ignore", ".rgignore", "._x", ".DS_Store", ".Trash-0"]
-        {
+        let regex_of = |name: &str| {
+            Options::default().query(&Name::new(name).unwrap()).map(|query| query.regex)
+        };
+        for name in [
+            ".git",
+            ".gitignore",
+            ".hg",
+            ".svn",
+            ".jj",
+            ".ignore",
+            ".rgignore",
+            "._x",
+            ".DS_Store",
+            ".Trash-0",
+        ] {
             assert_eq!(regex_of(name), None, "{name}");
         }
-        for (name, regex) in
-            [("[.]git", "[.]git"), ("%2Egit", ".git"), (".*x", ".*x"), ("a%2Fb%", "a/b%"), ("%zz", "%zz")]
-        {
+        for (name, regex) in [
+            ("[.]git", "[.]git"),
+            ("%2Egit", ".git"),
+            (".*x", ".*x"),
+            ("a%2Fb%", "a/b%"),
+            ("%zz", "%zz"),
+        ] {
             assert_eq!(regex_of(name).as_deref(), Some(regex), "{name}");
         }
     }

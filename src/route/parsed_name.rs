@@ -25,7 +25,8 @@ impl<'a> ParsedName<'a> {
     /// after its `@`, or is not UTF-8.
     pub(crate) fn parse(name: &'a Name) -> Option<ParsedName<'a>> {
         // A worker's own file whose name collides with ours ends in this suffix.
-        let text = std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.ends_with(OWN_SUFFIX))?;
+        let text =
+            std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.ends_with(OWN_SUFFIX))?;
         let (words, mut target) = match text.split_once('@') {
             Some((words, target)) => (words, Some(target)),
             None => (text, None),
@@ -66,7 +67,9 @@ impl<'a> ParsedName<'a> {
 /// Returns true if `word` at the end of a name is an option: lines of context or a size with a
 /// unit.
 fn is_option(word: &str) -> bool {
-    let is_context = word.strip_prefix("ctx").is_some_and(|lines| lines.bytes().all(|byte| byte.is_ascii_digit()));
+    let is_context = word
+        .strip_prefix("ctx")
+        .is_some_and(|lines| lines.bytes().all(|byte| byte.is_ascii_digit()));
     is_context || (!word.bytes().all(|byte| byte.is_ascii_digit()) && Budget::parse(word).is_ok())
 }
 

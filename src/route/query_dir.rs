@@ -99,9 +99,15 @@ impl QueryDir {
             return Some(Document::QueryReadme(self.kind()));
         }
         match self {
-            QueryDir::Grep(options) => options.query(name).map(|query| Document::Grep(scope.clone(), query.into())),
-            QueryDir::Search(options) => options.query(name).map(|query| Document::Search(scope.clone(), query.into())),
-            QueryDir::Compare(options) => options.query(name).map(|query| Document::Compare(query.into())),
+            QueryDir::Grep(options) => {
+                options.query(name).map(|query| Document::Grep(scope.clone(), query.into()))
+            }
+            QueryDir::Search(options) => {
+                options.query(name).map(|query| Document::Search(scope.clone(), query.into()))
+            }
+            QueryDir::Compare(options) => {
+                options.query(name).map(|query| Document::Compare(query.into()))
+            }
         }
     }
 }

@@ -40,7 +40,8 @@ impl Options {
     /// that tools probe for, which begin with a dot.
     pub fn query(&self, name: &Name) -> Option<Query> {
         let words = decode_lossy(name);
-        let is_probed = name.as_bytes().starts_with(b".") || PROBED_NAMES.contains(&name.as_bytes());
+        let is_probed =
+            name.as_bytes().starts_with(b".") || PROBED_NAMES.contains(&name.as_bytes());
         let is_query = !is_probed && has_word(&words);
         is_query.then(|| Query { options: self.clone(), words, under: None })
     }
@@ -82,14 +83,24 @@ mod tests {
         for name in ["search.4k@*.md", "search@*.md.4k"] {
             assert_eq!(options(name), Some(all.clone()), "{name}");
         }
-        for name in ["search.", "search.i", "search.4k.4k", "search@", "searches", "search.own", "search.ctx3"] {
+        for name in [
+            "search.",
+            "search.i",
+            "search.4k.4k",
+            "search@",
+            "searches",
+            "search.own",
+            "search.ctx3",
+        ] {
             assert_eq!(options(name), None, "{name}");
         }
     }
 
     #[test]
     fn only_names_with_words_are_queries() {
-        let path = |name: &str| Options::default().query(&Name::new(name).unwrap()).map(|query| query.to_string());
+        let path = |name: &str| {
+            Options::default().query(&Name::new(name).unwrap()).map(|query| query.to_string())
+        };
         for name in [".git", ".ignore", "...", "%20", "-", "\u{fffd}", ".words", "HEAD"] {
             assert_eq!(path(name), None, "{name}");
         }

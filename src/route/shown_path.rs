@@ -22,7 +22,8 @@ pub fn is_generated(name: &Name) -> bool {
 /// Returns the path at which the file `path` is shown, relative to the worker's directory.
 pub(crate) fn shown_path(path: &RelPath) -> RelPath {
     let mut names = path.names();
-    let first = names.next().map_or_else(RelPath::root, |first| shown_name(&first, is_generated).into());
+    let first =
+        names.next().map_or_else(RelPath::root, |first| shown_name(&first, is_generated).into());
     names.fold(first, |path, name| path.join(&name))
 }
 

@@ -21,7 +21,10 @@ impl Glob {
     /// The parser's message, if `text` is not a valid glob.
     pub fn new(text: &str) -> Result<Glob, String> {
         let (negated, text) = text.strip_prefix('!').map_or((false, text), |text| (true, text));
-        let glob = GlobBuilder::new(text).literal_separator(true).build().map_err(|error| error.to_string())?;
+        let glob = GlobBuilder::new(text)
+            .literal_separator(true)
+            .build()
+            .map_err(|error| error.to_string())?;
         Ok(Glob { negated, matcher: glob.compile_matcher(), names_only: !text.contains('/') })
     }
 

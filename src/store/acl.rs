@@ -38,7 +38,9 @@ pub(super) fn narrow_mode(fd: BorrowedFd<'_>, fd_kind: FdKind, mode: u32) -> u32
     let mut list = [0; SIZE_MAX];
     let read = match fd_kind {
         FdKind::Open => rustix::fs::fgetxattr(fd, ATTRIBUTE, &mut list),
-        FdKind::Path => rustix::fs::getxattr(format!("/proc/self/fd/{}", fd.as_raw_fd()), ATTRIBUTE, &mut list),
+        FdKind::Path => {
+            rustix::fs::getxattr(format!("/proc/self/fd/{}", fd.as_raw_fd()), ATTRIBUTE, &mut list)
+        }
     };
     let bits = match read {
         Ok(length) => list.get(..length).and_then(mode_bits).unwrap_or(0),
@@ -56,14 +58,18 @@ fn mode_bits(list: &[u8]) -> Option<u32> {
         return None;
     }
     let (entries, []) = entries.as_chunks::<8>() else { return None };
-    let entry = |[a, b, c, d, ..]: &[u8; 8]| (u16::from_le_bytes([*a, *b]), u32::from(u16::from_le_bytes([*c, *d])));
+    let entry = |[a, b, c, d, ..]: &[u8; 8]| {
+        (u16::from_le_bytes([*a, *b]), u32::from(u16::from_le_bytes([*c, *d])))
+    };
     // Rights that every entry of a kind grants; all rights if there is no such entry.
     let granted = |kind: u16| {
         let of_kind = entries.iter().map(entry).filter(|(found, _)| *found == kind);
         of_kind.fold(0o7, |common, (_, rights)| common & rights)
     };
     let mask = granted(MASK);
-    let named = |kind: u16| if entries.iter().any(|bytes| entry(bytes).0 == kind) { granted(kind) & mask } else { 0o7 };
+    let named = |kind: u16| {
+        if entries.iter().any(|bytes| entry(bytes).0 == kind) { granted(kind) & mask } else { 0o7 }
+    };
     let group = granted(OWNING_GROUP) & mask & named(USER);
     let others = granted(OTHERS) & named(USER) & named(GROUP);
     Some(group << 3 | others)
@@ -74,7 +80,9 @@ mod tests {
     use super::*;
 
     fn list(entries: &[(u16, u16)]) -> Vec<u8> {
-        let bytes = |(kind, rights): &(u16, u16)| [kind.to_le_bytes(), rights.to_le_bytes(), [9; 2], [9; 2]].concat();
+        let bytes = |(kind, rights): &(u16, u16)| {
+            [kind.to_le_bytes(), rights.to_le_bytes(), [9; 2], [9; 2]].concat()
+        };
         [2_u32.to_le_bytes().to_vec(), entries.iter().flat_map(bytes).collect()].concat()
     }
 

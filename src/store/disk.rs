@@ -74,7 +74,9 @@ impl Store for Disk {
     }
 
     fn is_replaced(&self) -> bool {
-        let Ok(now) = rustix::fs::open(&self.path, OFlags::PATH | self.flags, Mode::empty()) else { return false };
+        let Ok(now) = rustix::fs::open(&self.path, OFlags::PATH | self.flags, Mode::empty()) else {
+            return false;
+        };
         // The root is open, so no other directory can get its inode number.
         identity_of(now.as_fd()).is_ok_and(|now| now != self.identity)
     }
@@ -88,7 +90,11 @@ impl Store for Disk {
 
     fn stat_without_acl(&self, path: &RelPath) -> Result<Meta> {
         let root = self.root.as_fd();
-        let stat = if path.is_root() { openat2::statx(root) } else { openat2::stat_on_mount(root, self.mount, path) };
+        let stat = if path.is_root() {
+            openat2::statx(root)
+        } else {
+            openat2::stat_on_mount(root, self.mount, path)
+        };
         stat.map(|stat| meta_without_acl(&stat))
     }
 

@@ -44,8 +44,17 @@ const FILE_WRITES: WatchFlags = WatchFlags::CLOSE_WRITE
 
 /// Magic numbers from statfs(2) of file systems that no other machine writes to: bcachefs, btrfs,
 /// ext2 to ext4, f2fs, overlayfs, ramfs, tmpfs, XFS, ZFS.
-const LOCAL: [u32; 9] =
-    [0xca45_1a4e, 0x9123_683e, 0xef53, 0xf2f5_2010, 0x794c_7630, 0x8584_58f6, 0x0102_1994, 0x5846_5342, 0x2fc1_2fc1];
+const LOCAL: [u32; 9] = [
+    0xca45_1a4e,
+    0x9123_683e,
+    0xef53,
+    0xf2f5_2010,
+    0x794c_7630,
+    0x8584_58f6,
+    0x0102_1994,
+    0x5846_5342,
+    0x2fc1_2fc1,
+];
 
 /// File with the maximum number of watches of a user over all programs.
 const USER_LIMIT: &str = "/proc/sys/fs/inotify/max_user_watches";
@@ -87,7 +96,9 @@ impl Inotify {
     pub fn new() -> Result<Inotify> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         // Leaves half of the user's watches to other programs.
-        let limit = std::fs::read_to_string(USER_LIMIT).ok().and_then(|limit| limit.trim().parse::<usize>().ok());
+        let limit = std::fs::read_to_string(USER_LIMIT)
+            .ok()
+            .and_then(|limit| limit.trim().parse::<usize>().ok());
         let max_watches = limit.map_or(WATCHES_MAX, |limit| (limit / 2).min(WATCHES_MAX));
         Ok(Inotify { fd, max_watches, remaining: AtomicUsize::new(max_watches) })
     }
@@ -105,9 +116,11 @@ impl Inotify {
         if self.remaining.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let events = WatchFlags::MASK_ADD | if scope == WatchScope::AllChanges { ALL_CHANGES } else { FILE_WRITES };
+        let events = WatchFlags::MASK_ADD
+            | if scope == WatchScope::AllChanges { ALL_CHANGES } else { FILE_WRITES };
         // The path under /proc names the descriptor, so no user path is resolved.
-        match inotify::add_watch(&self.fd, format!("/proc/self/fd/{}", folder.as_raw_fd()), events) {
+        match inotify::add_watch(&self.fd, format!("/proc/self/fd/{}", folder.as_raw_fd()), events)
+        {
             Ok(id) => Some(id),
             Err(errno) => {
                 if matches!(errno, Errno::NOSPC | Errno::NOMEM) {
@@ -131,7 +144,11 @@ impl Inotify {
 
     /// Waits for events, no longer than `limit`. Returns `None` when `end` becomes readable or its
     /// other end closes.
-    pub fn wait(&self, end: BorrowedFd<'_>, limit: Option<Duration>) -> Result<Option<Vec<WatchEvent>>> {
+    pub fn wait(
+        &self,
+        end: BorrowedFd<'_>,
+        limit: Option<Duration>,
+    ) -> Result<Option<Vec<WatchEvent>>> {
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut ready = [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(&end, PollFlags::IN)];
         loop {
@@ -149,7 +166,9 @@ impl Inotify {
         let mut events = Vec::new();
         while events.is_empty() || !reader.is_buffer_empty() {
             match reader.next() {
-                Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => events.push(WatchEvent::Overflow),
+                Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
+                    events.push(WatchEvent::Overflow)
+                }
                 Ok(event) if event.events().contains(ReadFlags::IGNORED) => {
                     events.push(WatchEvent::Removed(event.wd()))
                 }

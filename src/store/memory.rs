@@ -92,7 +92,8 @@ impl Memory {
     /// `from` is not a file.
     pub fn link(&self, from: &RelPath, to: &RelPath) {
         let mut state = self.state.write();
-        let node = state.nodes.get(from).filter(|node| node.read().meta.kind == Kind::File).cloned();
+        let node =
+            state.nodes.get(from).filter(|node| node.read().meta.kind == Kind::File).cloned();
         let Some(node) = node.filter(|_| from != to) else { return };
         state.remove(to);
         state.create_parents(to);
@@ -116,7 +117,8 @@ impl Memory {
         }
         state.remove(to);
         state.create_parents(to);
-        let moved: Vec<RelPath> = state.nodes.keys().filter(|path| is_beneath(path, from)).cloned().collect();
+        let moved: Vec<RelPath> =
+            state.nodes.keys().filter(|path| is_beneath(path, from)).cloned().collect();
         for path in moved {
             let (_, inner) = path.as_bytes().split_at(from.as_bytes().len());
             let target = RelPath::parse([to.as_bytes(), inner].concat());
@@ -138,7 +140,8 @@ fn is_beneath(path: &RelPath, folder: &RelPath) -> bool {
 /// Returns true if `path` is directly in `folder`.
 fn is_entry_of(path: &RelPath, folder: &RelPath) -> bool {
     let rest = path.as_bytes().strip_prefix(folder.as_bytes());
-    let name = rest.and_then(|rest| if folder.is_root() { Some(rest) } else { rest.strip_prefix(b"/") });
+    let name =
+        rest.and_then(|rest| if folder.is_root() { Some(rest) } else { rest.strip_prefix(b"/") });
     name.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
 }
 
@@ -152,7 +155,8 @@ impl State {
         let now = self.tick();
         let identity = Identity { dev: 1, ino: self.changes, born: now };
         let size = bytes.len() as u64;
-        let meta = Meta { kind, size, mode, uid: 0, gid: 0, nlink: 1, identity, mtime: now, ctime: now };
+        let meta =
+            Meta { kind, size, mode, uid: 0, gid: 0, nlink: 1, identity, mtime: now, ctime: now };
         Arc::new(RwLock::new(Body { bytes, meta }))
     }
 
@@ -176,8 +180,11 @@ impl State {
         if path.is_root() {
             return;
         }
-        let removed: Vec<Node> =
-            self.nodes.extract_if(.., |other, _| is_beneath(other, path)).map(|(_, node)| node).collect();
+        let removed: Vec<Node> = self
+            .nodes
+            .extract_if(.., |other, _| is_beneath(other, path))
+            .map(|(_, node)| node)
+            .collect();
         if removed.is_empty() {
             return;
         }
@@ -247,10 +254,15 @@ impl Store for Memory {
         state.find_in(&self.base, self.identity, path)?.read().meta.kind.must_be(Kind::Folder)?;
         let path = self.base.join_path(path);
         // Paths are sorted, so those that start with the directory's path are adjacent.
-        let below = state.nodes.range(&path..).take_while(|(other, _)| other.as_bytes().starts_with(path.as_bytes()));
+        let below = state
+            .nodes
+            .range(&path..)
+            .take_while(|(other, _)| other.as_bytes().starts_with(path.as_bytes()));
         let entries = below.filter(|(other, _)| is_entry_of(other, &path));
         Ok(entries
-            .filter_map(|(path, node)| Some(DirEntry { name: path.file_name()?, kind: node.read().meta.kind }))
+            .filter_map(|(path, node)| {
+                Some(DirEntry { name: path.file_name()?, kind: node.read().meta.kind })
+            })
             .collect())
     }
 
@@ -318,8 +330,9 @@ mod tests {
         store.write(&path("a/b/c"), "");
         store.write(&path("ab"), "");
         store.put(&path("a/link"), Kind::Link);
-        let names =
-            |at: &RelPath| store.list(at).map(|all| all.into_iter().map(|e| e.name.display()).collect::<Vec<_>>());
+        let names = |at: &RelPath| {
+            store.list(at).map(|all| all.into_iter().map(|e| e.name.display()).collect::<Vec<_>>())
+        };
         assert_eq!(names(&RelPath::root()).unwrap(), ["a", "ab"]);
         assert_eq!(names(&path("a")).unwrap(), ["b", "link"]);
         assert_eq!(store.stat(&path("a/link/x")), Err(Error::Escape));

@@ -29,7 +29,9 @@ pub(super) fn clone_mount(root: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let copy = rustix::mount::open_tree(
         root,
         "",
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH,
+        OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH,
     )?;
     // The private namespace ends with its thread; the descriptor keeps the mount.
     let result = thread::scope(|scope| scope.spawn(|| set_noatime(copy.as_fd())).join());
@@ -40,9 +42,14 @@ pub(super) fn clone_mount(root: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 /// Sets noatime on a detached mount. Flags can only be changed on an attached mount, so this
 /// attaches it in a new namespace.
 fn set_noatime(copy: BorrowedFd<'_>) -> Result<(), Errno> {
-    nix::sched::unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
+    nix::sched::unshare(CloneFlags::CLONE_NEWNS)
+        .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     rustix::mount::move_mount(copy, "", CWD, MOUNT_POINT, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-    let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOATIME | MountFlags::NOSUID | MountFlags::NODEV;
+    let flags = MountFlags::BIND
+        | MountFlags::RDONLY
+        | MountFlags::NOATIME
+        | MountFlags::NOSUID
+        | MountFlags::NODEV;
     rustix::mount::mount_remount(MOUNT_POINT, flags, "")
 }

@@ -17,7 +17,8 @@ use crate::error::{Error, Result};
 use crate::name::RelPath;
 
 /// Fields requested from statx, among them the birth time and the mount id.
-const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
+const WANTED: StatxFlags =
+    StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
 
 /// Restrictions on the resolution of every path.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
@@ -41,7 +42,11 @@ pub(super) fn stat(root: BorrowedFd<'_>, path: &RelPath) -> Result<Statx> {
 }
 
 /// Stats `path` in a directory on the mount `mount`; a single name needs only one system call.
-pub(super) fn stat_on_mount(folder: BorrowedFd<'_>, mount: Option<u64>, path: &RelPath) -> Result<Statx> {
+pub(super) fn stat_on_mount(
+    folder: BorrowedFd<'_>,
+    mount: Option<u64>,
+    path: &RelPath,
+) -> Result<Statx> {
     if mount.is_none() || path.depth() != 1 {
         return stat(folder, path);
     }
@@ -57,7 +62,9 @@ pub(super) fn statx(fd: BorrowedFd<'_>) -> Result<Statx> {
 
 /// Returns the mount id of a stat result, or `None` if the kernel did not report it.
 pub(super) fn mount_id(stat: &Statx) -> Option<u64> {
-    StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID).then_some(stat.stx_mnt_id)
+    StatxFlags::from_bits_retain(stat.stx_mask)
+        .contains(StatxFlags::MNT_ID)
+        .then_some(stat.stx_mnt_id)
 }
 
 /// Returns the kind of a stat'ed inode.
@@ -77,8 +84,11 @@ pub(super) fn kind_of_type(file_type: FileType) -> Kind {
 
 /// Flags to open for reading. NONBLOCK makes the open return at once if a FIFO has replaced the
 /// file.
-const READ: OFlags =
-    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
 
 /// Opens the regular file `path` for reading.
 pub(super) fn open_file(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd> {
@@ -137,7 +147,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "bytes").unwrap();
         std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
-        let root = rustix::fs::openat(CWD, dir.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let root =
+            rustix::fs::openat(CWD, dir.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                .unwrap();
         (dir, root)
     }
 
@@ -146,7 +158,8 @@ mod tests {
         let (_dir, root) = folder();
         for (path, open) in [("file", open_file as Open), ("", open_folder)] {
             let path = RelPath::parse(path).unwrap();
-            let (path_fd, opened) = (open_path(root.as_fd(), &path).unwrap(), open(root.as_fd(), &path).unwrap());
+            let (path_fd, opened) =
+                (open_path(root.as_fd(), &path).unwrap(), open(root.as_fd(), &path).unwrap());
             assert!(fcntl_getfl(&path_fd).unwrap().contains(OFlags::PATH), "{path:?}");
             let flags = fcntl_getfl(&opened).unwrap();
             assert!(flags.contains(OFlags::NONBLOCK | OFlags::NOATIME), "{path:?}: {flags:?}");
@@ -184,6 +197,9 @@ mod tests {
         let Ok(born) = dir.path().join("file").metadata().unwrap().created() else { return };
         let born = born.duration_since(std::time::UNIX_EPOCH).unwrap();
         let btime = stat(root.as_fd(), &RelPath::parse("file").unwrap()).unwrap().stx_btime;
-        assert_eq!((btime.tv_sec.unsigned_abs(), btime.tv_nsec), (born.as_secs(), born.subsec_nanos()));
+        assert_eq!(
+            (btime.tv_sec.unsigned_abs(), btime.tv_nsec),
+            (born.as_secs(), born.subsec_nanos())
+        );
     }
 }

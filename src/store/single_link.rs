@@ -117,13 +117,21 @@ mod tests {
     }
 
     fn kinds(store: &dyn Store, folder: &str) -> Vec<(String, Kind)> {
-        store.list(&path(folder)).unwrap().into_iter().map(|entry| (entry.name.display(), entry.kind)).collect()
+        store
+            .list(&path(folder))
+            .unwrap()
+            .into_iter()
+            .map(|entry| (entry.name.display(), entry.kind))
+            .collect()
     }
 
     #[test]
     fn file_with_two_links_is_hidden_under_both_names() {
         let (_, store) = linked();
-        assert_eq!(kinds(&store, "a"), [("alone".into(), Kind::File), ("shared".into(), Kind::Link)]);
+        assert_eq!(
+            kinds(&store, "a"),
+            [("alone".into(), Kind::File), ("shared".into(), Kind::Link)]
+        );
         assert_eq!(kinds(&store, "b"), [("inner".into(), Kind::Folder)]);
         for shared in ["a/shared", "b/inner/again"] {
             assert_eq!(store.stat(&path(shared)).unwrap().kind, Kind::Link);
@@ -144,7 +152,10 @@ mod tests {
     fn file_is_shown_again_after_its_other_link_is_removed() {
         let (inner, store) = linked();
         inner.remove(&path("b"));
-        assert_eq!(kinds(&store, "a"), [("alone".into(), Kind::File), ("shared".into(), Kind::File)]);
+        assert_eq!(
+            kinds(&store, "a"),
+            [("alone".into(), Kind::File), ("shared".into(), Kind::File)]
+        );
         assert!(store.open(&path("a/shared")).is_ok());
     }
 

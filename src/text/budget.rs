@@ -28,7 +28,8 @@ impl Budget {
     /// The largest budget in bytes: 64 MiB.
     pub const MAX: Budget = Budget::bytes(64 << 20);
     /// The largest budget in tokens: 16 Mi tokens, about 64 MiB of text.
-    pub const MAX_TOKENS: Budget = Budget { size: Budget::MAX.size / BYTES_PER_TOKEN, unit: Unit::Tokens };
+    pub const MAX_TOKENS: Budget =
+        Budget { size: Budget::MAX.size / BYTES_PER_TOKEN, unit: Unit::Tokens };
     /// Default budget of a worker's evidence.txt.
     pub const WORKER: Budget = Budget::bytes(16_000);
     /// Default budget of the passages in a worker's `summary@<words>`.
@@ -50,8 +51,14 @@ impl Budget {
     /// Returns a message for the user if `text` is not a size or exceeds [`Budget::MAX`] or
     /// [`Budget::MAX_TOKENS`].
     pub fn parse(text: &str) -> Result<Budget, String> {
-        let units = [("tok", 1, Budget::MAX_TOKENS), ("k", 1 << 10, Budget::MAX), ("M", 1 << 20, Budget::MAX)];
-        let unit = units.iter().find_map(|(name, factor, max)| Some((text.strip_suffix(name)?, *factor, *max)));
+        let units = [
+            ("tok", 1, Budget::MAX_TOKENS),
+            ("k", 1 << 10, Budget::MAX),
+            ("M", 1 << 20, Budget::MAX),
+        ];
+        let unit = units
+            .iter()
+            .find_map(|(name, factor, max)| Some((text.strip_suffix(name)?, *factor, *max)));
         let (digits, factor, max) = unit.unwrap_or((text, 1, Budget::MAX));
         if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
             return Err(format!(
@@ -62,7 +69,10 @@ impl Budget {
         let size = digits.parse::<usize>().ok().and_then(|n| n.checked_mul(factor));
         match size.filter(|size| *size <= max.size) {
             Some(size) => Ok(Budget { size, ..max }),
-            None => Err(format!("{text} is too large: a budget is at most 64M or {}tok", Budget::MAX_TOKENS.size)),
+            None => Err(format!(
+                "{text} is too large: a budget is at most 64M or {}tok",
+                Budget::MAX_TOKENS.size
+            )),
         }
     }
 
@@ -79,8 +89,12 @@ impl Budget {
     /// Returns the budget as it appears in the name of a file: `4k`, `2000tok`.
     pub fn name(self) -> String {
         match self.unit {
-            Unit::Bytes if self.size > 0 && self.size.is_multiple_of(1 << 20) => format!("{}M", self.size >> 20),
-            Unit::Bytes if self.size > 0 && self.size.is_multiple_of(1 << 10) => format!("{}k", self.size >> 10),
+            Unit::Bytes if self.size > 0 && self.size.is_multiple_of(1 << 20) => {
+                format!("{}M", self.size >> 20)
+            }
+            Unit::Bytes if self.size > 0 && self.size.is_multiple_of(1 << 10) => {
+                format!("{}k", self.size >> 10)
+            }
             Unit::Bytes => self.size.to_string(),
             Unit::Tokens => format!("{}tok", self.size),
         }
@@ -142,14 +156,36 @@ mod tests {
 
     #[test]
     fn sizes_are_digits_with_a_unit() {
-        for (text, bytes) in [("0", 0), ("500", 500), ("4k", 4_096), ("1M", 1 << 20), ("64M", 64 << 20), ("007", 7)] {
+        for (text, bytes) in
+            [("0", 0), ("500", 500), ("4k", 4_096), ("1M", 1 << 20), ("64M", 64 << 20), ("007", 7)]
+        {
             assert_eq!(Budget::parse(text), Ok(Budget::bytes(bytes)), "{text}");
         }
         for (text, size) in [("0tok", 0), ("2000tok", 2_000), ("16777216tok", 16 << 20)] {
             assert_eq!(Budget::parse(text), Ok(Budget { size, unit: Unit::Tokens }), "{text}");
         }
-        let wrong = ["", "k", "4K", "4m", "-1", "+1", "1.5k", "4kk", " 4", "65M", "99999999999999999999", "٤"];
-        for text in wrong.into_iter().chain(["tok", "2000 tok", "2ktok", "16777217tok", "2000tokens", "2000TOK"]) {
+        let wrong = [
+            "",
+            "k",
+            "4K",
+            "4m",
+            "-1",
+            "+1",
+            "1.5k",
+            "4kk",
+            " 4",
+            "65M",
+            "99999999999999999999",
+            "٤",
+        ];
+        for text in wrong.into_iter().chain([
+            "tok",
+            "2000 tok",
+            "2ktok",
+            "16777217tok",
+            "2000tokens",
+            "2000TOK",
+        ]) {
             assert!(Budget::parse(text).is_err(), "{text}");
         }
     }

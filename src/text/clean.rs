@@ -56,15 +56,23 @@ pub(crate) fn cleaned_with(raw: &[u8], mode: InvisibleChars) -> Cleaned<'_> {
         [body @ .., b'\n'] => (body, "\n"),
         body => (body, ""),
     };
-    let mut collector =
-        TextCollector { text: String::with_capacity(raw.len()), writing: WritingScanner::default(), mode, hidden: 0 };
+    let mut collector = TextCollector {
+        text: String::with_capacity(raw.len()),
+        writing: WritingScanner::default(),
+        mode,
+        hidden: 0,
+    };
     let mut parser = Parser::new();
     // After each invalid byte the parser scans all of its input again, so the input is kept short.
     for part in body.chunks(PARSE_CHUNK) {
         parser.advance(&mut collector, part);
     }
     collector.text.push_str(end);
-    Cleaned { text: Cow::Owned(collector.text), is_utf8: std::str::from_utf8(body).is_ok(), hidden: collector.hidden }
+    Cleaned {
+        text: Cow::Owned(collector.text),
+        is_utf8: std::str::from_utf8(body).is_ok(),
+        hidden: collector.hidden,
+    }
 }
 
 /// Returns a note on removed invisible characters.
@@ -123,10 +131,12 @@ pub(crate) fn escape_markers(text: &str) -> String {
         let (mut rest, tag) = line.split_at(tag_at(line).unwrap_or(line.len()));
         // Computed once per line, since each marker restarts the search.
         let is_ascii = line.is_ascii();
-        let mut next = starts_like_generated(line).then_some(0).or_else(|| marker_at(rest, is_ascii));
+        let mut next =
+            starts_like_generated(line).then_some(0).or_else(|| marker_at(rest, is_ascii));
         while let Some(at) = next {
             // The backslash goes after a bracket, and before a dash.
-            let bracket = rest.get(at..).and_then(|from| from.chars().next()).filter(|c| is_bracket(*c));
+            let bracket =
+                rest.get(at..).and_then(|from| from.chars().next()).filter(|c| is_bracket(*c));
             let (before, after) = rest.split_at(at + bracket.map_or(0, char::len_utf8));
             out.push_str(before);
             out.push('\\');
@@ -144,11 +154,13 @@ pub(crate) fn escape_markers(text: &str) -> String {
 
 /// Returns true if `line` starts like a generated line. It must not start with white space.
 fn starts_like_generated(line: &str) -> bool {
-    static KNOWN: LazyLock<LookAlikes> = LazyLock::new(|| LookAlikes::new(LINE_PREFIXES.iter().chain(&MARKERS)));
+    static KNOWN: LazyLock<LookAlikes> =
+        LazyLock::new(|| LookAlikes::new(LINE_PREFIXES.iter().chain(&MARKERS)));
     static AFTER: LazyLock<LookAlikes> = LazyLock::new(|| LookAlikes::new(&AFTER_DASHES));
     let Some(first) = line.chars().next() else { return false };
     // A dash longer than the ASCII one looks like several.
-    let dashes: usize = line.chars().take_while(|c| is_dash(*c)).map(|c| if c.is_ascii() { 1 } else { 2 }).sum();
+    let dashes: usize =
+        line.chars().take_while(|c| is_dash(*c)).map(|c| if c.is_ascii() { 1 } else { 2 }).sum();
     match dashes {
         0 => is_bracket(first) && KNOWN.matches_start(line),
         1 => false,
@@ -184,7 +196,10 @@ impl LookAlikes {
     fn new<'a>(prefixes: impl IntoIterator<Item = &'a &'a str> + Clone) -> LookAlikes {
         LookAlikes {
             ascii: prefixes.clone().into_iter().map(|prefix| fold_ascii(prefix)).collect(),
-            unicode: prefixes.into_iter().map(|prefix| fold_similar(&confusable_form(prefix))).collect(),
+            unicode: prefixes
+                .into_iter()
+                .map(|prefix| fold_similar(&confusable_form(prefix)))
+                .collect(),
         }
     }
 
@@ -259,7 +274,10 @@ pub(crate) fn unused_tag(content: &str) -> String {
     };
     let is_there = |tag: &String| {
         memchr::memchr_iter(b'#', content.as_bytes()).any(|at| {
-            content.as_bytes().get(at..at + tag.len()).is_some_and(|part| part.eq_ignore_ascii_case(tag.as_bytes()))
+            content
+                .as_bytes()
+                .get(at..at + tag.len())
+                .is_some_and(|part| part.eq_ignore_ascii_case(tag.as_bytes()))
         })
     };
     (0..=u32::MAX).map(tag).find(|tag| !is_there(tag)).unwrap_or_default()
@@ -287,7 +305,9 @@ mod tests {
         let begun = std::time::Instant::now();
         let raw = [0xff; 1 << 20];
         let Cleaned { text, is_utf8, .. } = cleaned(&raw);
-        assert!(text.chars().all(|c| c == '\u{fffd}') && text.chars().count() == 1 << 20 && !is_utf8);
+        assert!(
+            text.chars().all(|c| c == '\u{fffd}') && text.chars().count() == 1 << 20 && !is_utf8
+        );
         // A look at all that follows for each byte takes half a minute; the bound only guards
         // against that.
         assert!(begun.elapsed().as_secs() < 12, "{:?}", begun.elapsed());
@@ -307,8 +327,12 @@ mod tests {
     #[test]
     fn characters_and_escapes_are_whole_wherever_they_stand() {
         for before in 4_090..4_100 {
-            let raw = ["x".repeat(before).as_bytes(), "漢\u{1b}[1;31m\u{1b}]0;t\u{7}é😀".as_bytes(), b"\xf0\x9f\x98!"]
-                .concat();
+            let raw = [
+                "x".repeat(before).as_bytes(),
+                "漢\u{1b}[1;31m\u{1b}]0;t\u{7}é😀".as_bytes(),
+                b"\xf0\x9f\x98!",
+            ]
+            .concat();
             assert_eq!(text(&raw), "x".repeat(before) + "漢é😀\u{fffd}!", "{before}");
         }
     }
@@ -353,8 +377,9 @@ mod tests {
             let safe = escape_markers(line);
             assert!(safe.contains('\\') && safe.len() == line.len() + 1, "{line:?}: {safe:?}");
             assert_eq!(escape_markers(&safe), safe, "once is enough");
-            let [first, last] =
-                [0, 1].map(|at| escape_markers(&format!("{line}\n").repeat(2)).lines().nth(at).unwrap().to_owned());
+            let [first, last] = [0, 1].map(|at| {
+                escape_markers(&format!("{line}\n").repeat(2)).lines().nth(at).unwrap().to_owned()
+            });
             assert!(first == safe && last == safe, "{line:?}");
         }
         for line in [
@@ -376,7 +401,10 @@ mod tests {
     #[test]
     fn a_tag_is_in_no_content_in_any_case() {
         let first = unused_tag("x");
-        assert_eq!((first.len(), first.bytes().filter(u8::is_ascii_hexdigit).count()), (TAG_LEN, 12));
+        assert_eq!(
+            (first.len(), first.bytes().filter(u8::is_ascii_hexdigit).count()),
+            (TAG_LEN, 12)
+        );
         for content in [first.clone(), first.to_uppercase(), format!("é{first}")] {
             assert!(!content.to_lowercase().contains(&unused_tag(&content)));
         }
@@ -388,7 +416,10 @@ mod tests {
     fn markers_and_omissions_are_escaped() {
         assert_eq!(escape_markers("x [EVIDENCE:run_id=1] y"), "x [\\EVIDENCE:run_id=1] y");
         assert_eq!(escape_markers("[evidence:[TOOL_OUTPUT:["), "[\\evidence:[\\TOOL_OUTPUT:[");
-        assert_eq!(escape_markers("[... 5 B omitted ...]\n[... x"), "[\\... 5 B omitted ...]\n[\\... x");
+        assert_eq!(
+            escape_markers("[... 5 B omitted ...]\n[... x"),
+            "[\\... 5 B omitted ...]\n[\\... x"
+        );
         assert_eq!(escape_markers("a [... b"), "a [... b");
     }
 

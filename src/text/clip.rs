@@ -9,7 +9,12 @@ const BEFORE: usize = 100;
 
 /// Sanitizes a line. A line longer than `max` bytes is cut to the part around byte `place`, with
 /// markers for the omitted bytes. Also returns the number of invisible characters in it.
-pub(crate) fn clip(line: &[u8], place: usize, max: usize, hidden: InvisibleChars) -> (String, usize) {
+pub(crate) fn clip(
+    line: &[u8],
+    place: usize,
+    max: usize,
+    hidden: InvisibleChars,
+) -> (String, usize) {
     let clean = |part: &[u8]| {
         let part = cleaned_with(part, hidden);
         (escape_markers(&part.text), part.hidden)
@@ -48,7 +53,9 @@ mod tests {
         let line = format!("{}needle{}", "a".repeat(1_000), "é".repeat(1_000));
         let text = clip(line.as_bytes(), 1_000, 400);
         assert!(
-            text.starts_with("[... 900 B ...]aaa") && text.contains("needle\u{e9}") && text.ends_with(" B ...]"),
+            text.starts_with("[... 900 B ...]aaa")
+                && text.contains("needle\u{e9}")
+                && text.ends_with(" B ...]"),
             "{text}"
         );
         assert!(!text.contains('\u{fffd}'));

@@ -9,7 +9,9 @@ pub(crate) fn printable(json: &str) -> String {
     for c in json.chars() {
         if c != '\n' && is_unprintable(c) {
             let mut units = [0; 2];
-            c.encode_utf16(&mut units).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+            c.encode_utf16(&mut units)
+                .iter()
+                .for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
         } else {
             out.push(c);
         }

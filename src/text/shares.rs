@@ -18,8 +18,11 @@ pub(crate) fn allocate(demands: &[Demand], total: usize) -> Vec<usize> {
     // By need per weight: each demand takes its need while its part of the remaining bytes covers
     // it.
     let mut order: Vec<usize> = (0..demands.len()).collect();
-    let key =
-        |at: &usize| demands.get(*at).map(|demand| (demand.need as u128 * 1_000_000) / demand.weight.max(1) as u128);
+    let key = |at: &usize| {
+        demands
+            .get(*at)
+            .map(|demand| (demand.need as u128 * 1_000_000) / demand.weight.max(1) as u128)
+    };
     order.sort_by_key(|at| (key(at), *at));
     let mut left = total;
     let mut weights: usize = demands.iter().map(|demand| demand.weight.max(1)).sum();
@@ -45,7 +48,10 @@ mod tests {
 
     #[test]
     fn a_large_demand_does_not_starve_small_ones() {
-        assert_eq!(allocate(&[demand(1_000_000, 1), demand(10, 1), demand(20, 1)], 100), [70, 10, 20]);
+        assert_eq!(
+            allocate(&[demand(1_000_000, 1), demand(10, 1), demand(20, 1)], 100),
+            [70, 10, 20]
+        );
         assert_eq!(allocate(&[demand(1_000, 3), demand(1_000, 1)], 400), [300, 100]);
         assert_eq!(allocate(&[], 100), Vec::<usize>::new());
     }

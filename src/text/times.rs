@@ -69,8 +69,16 @@ mod tests {
             "2 hours",
         ] {
             assert_eq!(without_times(time), "<time>", "{time}");
-            assert_eq!(without_times(&format!("it broke ({time}) at last")), "it broke (<time>) at last", "{time}");
-            assert_eq!(without_times(&format!("[{time}] x, {time}: y")), "[<time>] x, <time>: y", "{time}");
+            assert_eq!(
+                without_times(&format!("it broke ({time}) at last")),
+                "it broke (<time>) at last",
+                "{time}"
+            );
+            assert_eq!(
+                without_times(&format!("[{time}] x, {time}: y")),
+                "[<time>] x, <time>: y",
+                "{time}"
+            );
         }
     }
 

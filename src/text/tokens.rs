@@ -17,7 +17,9 @@ mod tests {
     #[test]
     fn tokens_are_those_of_the_vocabulary() {
         // As OpenAI's own tokenizer counts them.
-        for (text, tokens) in [("", 0), ("hello world", 2), ("1234567", 3), ("\n\n", 1), ("漢字", 2)] {
+        for (text, tokens) in
+            [("", 0), ("hello world", 2), ("1234567", 3), ("\n\n", 1), ("漢字", 2)]
+        {
             assert_eq!(count(text), tokens, "{text:?}");
         }
     }

@@ -7,7 +7,9 @@
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
@@ -26,7 +28,8 @@ const FIELDS: [&str; 32] = [
     "tool", "tool_calls", "tools", "worker_id",
 ];
 /// Fields that hold IDs. A number keeps all its digits.
-const ID_FIELDS: [&str; 7] = ["id", "job_id", "owner_id", "parent_id", "parent_thread_id", "run_id", "worker_id"];
+const ID_FIELDS: [&str; 7] =
+    ["id", "job_id", "owner_id", "parent_id", "parent_thread_id", "run_id", "worker_id"];
 /// The field that names the owner, at the top level or inside [`CONFIG_FIELD`].
 const OWNER_FIELD: &str = "owner_id";
 /// The object that may hold fields instead of the top level.
@@ -78,7 +81,9 @@ pub(super) fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>, ParseErro
 pub(super) fn parse_metadata(bytes: &[u8]) -> Result<MetadataObject, ParseError> {
     let (mut object, has_conflicting_owners) = match serde_json::from_slice(bytes)? {
         BoundedValue { is_complete: false, .. } => return Err(ParseError::TooLarge),
-        BoundedValue { value: Value::Object(object), has_conflicting_owners, .. } => (object, has_conflicting_owners),
+        BoundedValue { value: Value::Object(object), has_conflicting_owners, .. } => {
+            (object, has_conflicting_owners)
+        }
         BoundedValue { .. } => return Err(ParseError::NotAnObject),
     };
     if has_conflicting_owners {
@@ -94,8 +99,12 @@ pub(super) fn parse_metadata(bytes: &[u8]) -> Result<MetadataObject, ParseError>
 /// `None` if `text` is not JSON.
 pub(super) fn parse_any(text: &str) -> Option<Value> {
     let (values_left, owners_differ) = (Cell::new(Some(VALUES_MAX)), Cell::new(false));
-    let seed =
-        BoundedSeed { values_left: &values_left, owners_differ: &owners_differ, level: Level::Inner, keep_all: true };
+    let seed = BoundedSeed {
+        values_left: &values_left,
+        owners_differ: &owners_differ,
+        level: Level::Inner,
+        keep_all: true,
+    };
     let mut json = serde_json::Deserializer::from_str(text);
     let value = seed.deserialize(&mut json).ok()?;
     json.end().ok().map(|()| value)
@@ -158,21 +167,30 @@ enum Level {
 impl BoundedSeed<'_> {
     /// Counts one value. Returns false if the limit is exceeded.
     fn take_value(&self) -> bool {
-        self.values_left.set(self.values_left.get().and_then(|values_left| values_left.checked_sub(1)));
+        self.values_left
+            .set(self.values_left.get().and_then(|values_left| values_left.checked_sub(1)));
         self.values_left.get().is_some()
     }
 
     /// Returns the seed for the value of field `name`.
     fn for_field(self, name: &str) -> Self {
-        let level = if self.level == Level::Top && name == CONFIG_FIELD { Level::Config } else { Level::Inner };
+        let level = if self.level == Level::Top && name == CONFIG_FIELD {
+            Level::Config
+        } else {
+            Level::Inner
+        };
         BoundedSeed { level, keep_all: self.keep_all || UNFILTERED_FIELDS.contains(&name), ..self }
     }
 
     /// Notes a conflict if a repeated field names a different owner than before.
     fn note_owner_conflict(&self, name: &str, before: &Value, value: &Value) {
         let owners_differ = match (self.level, name) {
-            (Level::Top | Level::Config, OWNER_FIELD) => scalar_text(Some(before)) != scalar_text(Some(value)),
-            (Level::Top, CONFIG_FIELD) => scalar_text(before.get(OWNER_FIELD)) != scalar_text(value.get(OWNER_FIELD)),
+            (Level::Top | Level::Config, OWNER_FIELD) => {
+                scalar_text(Some(before)) != scalar_text(Some(value))
+            }
+            (Level::Top, CONFIG_FIELD) => {
+                scalar_text(before.get(OWNER_FIELD)) != scalar_text(value.get(OWNER_FIELD))
+            }
             _ => false,
         };
         self.owners_differ.set(self.owners_differ.get() || owners_differ);
@@ -242,7 +260,11 @@ impl<'de> Visitor<'de> for BoundedSeed<'_> {
             }
             let value = if !self.keep_all && ID_FIELDS.contains(&name.as_str()) {
                 let raw: Box<RawValue> = map.next_value()?;
-                if self.take_value() { parse_id(&raw).map_err(A::Error::custom)? } else { Value::Null }
+                if self.take_value() {
+                    parse_id(&raw).map_err(A::Error::custom)?
+                } else {
+                    Value::Null
+                }
             } else {
                 map.next_value_seed(self.for_field(&name))?
             };
@@ -270,7 +292,10 @@ mod tests {
     #[test]
     fn non_objects_and_non_json_give_different_errors() {
         for text in ["4", "[]", "null", "true", "\"x\"", "1e300", "-1"] {
-            assert!(matches!(parse_object(text.as_bytes()), Err(ParseError::NotAnObject)), "{text}");
+            assert!(
+                matches!(parse_object(text.as_bytes()), Err(ParseError::NotAnObject)),
+                "{text}"
+            );
         }
         for text in ["", "{", "{\"a\": 1", "{} {}", "{'a': 1}"] {
             assert!(matches!(parse_object(text.as_bytes()), Err(ParseError::NotJson(_))), "{text}");
@@ -290,26 +315,46 @@ mod tests {
 
     #[test]
     fn ids_keep_their_digits_and_other_types_are_null() {
-        for digits in ["18446744073709551616", "-9223372036854775809", "123456789012345678901234567890", "7", "-1"] {
-            for text in [format!("{{\"id\": {digits}}}"), format!("{{\"config\": {{\"id\": \"{digits}\"}}}}")] {
+        for digits in [
+            "18446744073709551616",
+            "-9223372036854775809",
+            "123456789012345678901234567890",
+            "7",
+            "-1",
+        ] {
+            for text in [
+                format!("{{\"id\": {digits}}}"),
+                format!("{{\"config\": {{\"id\": \"{digits}\"}}}}"),
+            ] {
                 let object = parse_object(text.as_bytes()).unwrap();
                 let id = object.get("id").or_else(|| object["config"].get("id"));
                 assert_eq!(scalar_text(id).as_deref(), Some(digits), "{text}");
             }
         }
         for other in ["null", "true", "[1]", "{\"id\": 1}"] {
-            assert_eq!(parse_object(format!("{{\"id\": {other}}}").as_bytes()).unwrap()["id"], Value::Null, "{other}");
+            assert_eq!(
+                parse_object(format!("{{\"id\": {other}}}").as_bytes()).unwrap()["id"],
+                Value::Null,
+                "{other}"
+            );
         }
-        assert_eq!(scalar_text(parse_object(b"{\"id\": 1.5}").unwrap().get("id")).as_deref(), Some("1.5"));
+        assert_eq!(
+            scalar_text(parse_object(b"{\"id\": 1.5}").unwrap().get("id")).as_deref(),
+            Some("1.5")
+        );
         assert!(matches!(parse_object(b"{\"id\": \"\\ud800\"}"), Err(ParseError::NotJson(_))));
     }
 
     #[test]
     fn conflicting_owners_leave_no_owner() {
         let owner = |text: &str| {
-            let MetadataObject { object, has_conflicting_owners } = parse_metadata(text.as_bytes()).unwrap();
+            let MetadataObject { object, has_conflicting_owners } =
+                parse_metadata(text.as_bytes()).unwrap();
             let inner = object.get("config").and_then(|config| config.get("owner_id"));
-            (scalar_text(object.get("owner_id")).or_else(|| scalar_text(inner)), has_conflicting_owners)
+            (
+                scalar_text(object.get("owner_id")).or_else(|| scalar_text(inner)),
+                has_conflicting_owners,
+            )
         };
         for text in [
             r#"{"owner_id": 1, "owner_id": 2}"#,
@@ -346,8 +391,11 @@ mod tests {
 
     #[test]
     fn long_texts_are_shortened_and_stay_different() {
-        let text = |last: char| json!({"task": "é".repeat(TEXT_MAX) + &last.to_string()}).to_string();
-        let task = |text: String| parse_object(text.as_bytes()).unwrap()["task"].as_str().unwrap().to_owned();
+        let text =
+            |last: char| json!({"task": "é".repeat(TEXT_MAX) + &last.to_string()}).to_string();
+        let task = |text: String| {
+            parse_object(text.as_bytes()).unwrap()["task"].as_str().unwrap().to_owned()
+        };
         let (one, other) = (task(text('a')), task(text('b')));
         assert!(one.len() <= TEXT_MAX && one.starts_with("éé") && one != other);
     }

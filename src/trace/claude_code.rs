@@ -102,7 +102,8 @@ impl Format for ClaudeCode {
         });
         // Some versions record a subagent in its session and also in a transcript of its own. The
         // transcript is complete, so it wins.
-        let separate: HashSet<AgentIdentity> = found.folders.iter().filter_map(agent_identity).collect();
+        let separate: HashSet<AgentIdentity> =
+            found.folders.iter().filter_map(agent_identity).collect();
         let nested: Vec<RelPath> = nested.filter(|path| !contains_agent(&separate, path)).collect();
         found.folders.extend(nested);
         Ok(found)
@@ -122,12 +123,23 @@ impl Format for ClaudeCode {
         hash.update(path.as_bytes());
         hash.update(&[0]);
         metas.iter().for_each(|meta| hash_meta(&mut hash, Some(meta)));
-        let newest_write = metas.iter().fold(own.last_write(), |newest, meta| newest.max(meta.last_write()));
+        let newest_write =
+            metas.iter().fold(own.last_write(), |newest, meta| newest.max(meta.last_write()));
         let newest_change = metas.iter().fold(own.ctime, |newest, meta| newest.max(meta.ctime));
-        Ok(Some(FolderState { identity: own.identity, key: digest(&hash), newest_write, newest_change }))
+        Ok(Some(FolderState {
+            identity: own.identity,
+            key: digest(&hash),
+            newest_write,
+            newest_change,
+        }))
     }
 
-    fn read_worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker {
+    fn read_worker(
+        &self,
+        folder: &dyn Store,
+        path: &RelPath,
+        last_good: Option<&Worker>,
+    ) -> Worker {
         match as_virtual_dir(folder).and_then(|folder| worker::read_listing(folder, path)) {
             Ok(worker) => worker,
             // A later attempt may succeed.
@@ -179,14 +191,24 @@ impl ClaudeCode {
     /// Indexes new contents of the sessions in `paths`, newest first, within a budget in bytes.
     /// Reads the rest on a background thread if `in_background` is set. Returns the sessions that
     /// exceeded the budget.
-    fn index_newest(&self, store: &dyn Store, paths: &[RelPath], mut budget: u64, in_background: bool) -> Vec<RelPath> {
+    fn index_newest(
+        &self,
+        store: &dyn Store,
+        paths: &[RelPath],
+        mut budget: u64,
+        in_background: bool,
+    ) -> Vec<RelPath> {
         let mut unread: Vec<(RelPath, Meta)> = paths
             .iter()
             .filter(|path| is_session(path))
             .filter_map(|path| Some((path.clone(), store.stat(path).ok()?)))
-            .filter(|(path, meta)| !self.transcripts.is_indexed(path, TranscriptVersion::new(*meta)))
+            .filter(|(path, meta)| {
+                !self.transcripts.is_indexed(path, TranscriptVersion::new(*meta))
+            })
             .collect();
-        unread.sort_by(|(a, a_meta), (b, b_meta)| b_meta.mtime.cmp(&a_meta.mtime).then_with(|| a.cmp(b)));
+        unread.sort_by(|(a, a_meta), (b, b_meta)| {
+            b_meta.mtime.cmp(&a_meta.mtime).then_with(|| a.cmp(b))
+        });
         let (mut queue, mut incomplete) = (Vec::new(), Vec::new());
         for (path, meta) in unread {
             let new = meta.size.saturating_sub(self.transcripts.bytes_read(&path));
@@ -227,7 +249,9 @@ impl Background {
             return;
         }
         let running = RunningGuard(Arc::downgrade(self));
-        if let Err(error) = std::thread::Builder::new().name("transcripts".into()).spawn(|| index_queue(running)) {
+        if let Err(error) =
+            std::thread::Builder::new().name("transcripts".into()).spawn(|| index_queue(running))
+        {
             tracing::warn!("cannot read transcripts in the background: {error}");
         }
     }
@@ -235,7 +259,9 @@ impl Background {
 
 /// Indexes the queued transcripts until none is left or the format is dropped.
 fn index_queue(running: RunningGuard) {
-    while let Some(folder) = running.0.upgrade().and_then(|background| background.queue.lock().pop()) {
+    while let Some(folder) =
+        running.0.upgrade().and_then(|background| background.queue.lock().pop())
+    {
         let _ = folder.index(&|| true);
     }
 }
@@ -266,13 +292,20 @@ impl ProjectFolders {
 
     /// Reopens folders that were replaced, and drops those that are gone.
     fn refresh(&self, store: &dyn Store, transcripts: &[RelPath]) {
-        let wanted: HashSet<RelPath> =
-            transcripts.iter().filter_map(WorkerLocation::from_path).map(|location| location.project).collect();
+        let wanted: HashSet<RelPath> = transcripts
+            .iter()
+            .filter_map(WorkerLocation::from_path)
+            .map(|location| location.project)
+            .collect();
         let held = self.0.lock().clone();
         let fresh = wanted.into_iter().take(PROJECTS_MAX).filter_map(|path| {
             let current = store.stat(&path).ok()?.identity;
             let entered = match held.get(&path) {
-                Some(held) if held.stat(&RelPath::root()).is_ok_and(|meta| meta.identity == current) => held.clone(),
+                Some(held)
+                    if held.stat(&RelPath::root()).is_ok_and(|meta| meta.identity == current) =>
+                {
+                    held.clone()
+                }
                 _ => store.enter(&path).ok()?.into(),
             };
             Some((path, entered))
@@ -300,7 +333,9 @@ fn agent_identity(path: &RelPath) -> Option<AgentIdentity> {
 /// Returns true if `separate` has the subagent at `path`, with its session or without one.
 fn contains_agent(separate: &HashSet<AgentIdentity>, path: &RelPath) -> bool {
     agent_identity(path).is_some_and(|(project, session, name)| {
-        [session, None].into_iter().any(|session| separate.contains(&(project.clone(), session, name.clone())))
+        [session, None]
+            .into_iter()
+            .any(|session| separate.contains(&(project.clone(), session, name.clone())))
     })
 }
 

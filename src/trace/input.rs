@@ -34,16 +34,21 @@ pub(super) fn one_line(arguments: &Value) -> Option<String> {
             Ok(inner @ Value::Object(_)) => return one_line(&inner),
             _ => text.clone(),
         },
-        Value::Object(fields) if fields.len() == 1 => fields.values().next().map(value_text).unwrap_or_default(),
+        Value::Object(fields) if fields.len() == 1 => {
+            fields.values().next().map(value_text).unwrap_or_default()
+        }
         Value::Object(fields) => {
-            let parts: Vec<String> =
-                fields.iter().map(|(name, value)| format!("{name}={}", value_text(value))).collect();
+            let parts: Vec<String> = fields
+                .iter()
+                .map(|(name, value)| format!("{name}={}", value_text(value)))
+                .collect();
             parts.join(" ")
         }
         other => other.to_string(),
     };
     // Invisible characters stay: they are counted where the line is shown.
-    let line = line.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    let line =
+        line.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     let line = truncate(line.collect::<Vec<_>>().join(" "), INPUT_MAX);
     (!line.is_empty()).then_some(line)
 }
@@ -58,7 +63,9 @@ fn value_text(value: &Value) -> String {
 /// Returns the form in which tool names are compared. File names may have replaced characters of
 /// the tool's name.
 pub(super) fn tool_key(tool: &str) -> String {
-    tool.chars().map(|c| if c.is_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' }).collect()
+    tool.chars()
+        .map(|c| if c.is_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' })
+        .collect()
 }
 
 #[cfg(test)]
@@ -69,7 +76,10 @@ mod tests {
     #[test]
     fn inputs_are_one_line() {
         assert_eq!(one_line(&json!({"command": "df -h\n  /"})), Some("df -h /".into()));
-        assert_eq!(one_line(&json!({"host": "a", "command": "docker ps"})), Some("host=a command=docker ps".into()));
+        assert_eq!(
+            one_line(&json!({"host": "a", "command": "docker ps"})),
+            Some("host=a command=docker ps".into())
+        );
         assert_eq!(one_line(&json!("{\"command\": \"ls\"}")), Some("ls".into()));
         assert_eq!(one_line(&json!({})), None);
         assert_eq!(one_line(&json!({"a": "\u{1b}[31m"})), Some("[31m".into()));

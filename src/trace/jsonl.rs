@@ -91,14 +91,17 @@ pub(super) fn for_each_from(
         let is_last = chunk.len() < CHUNK;
         let mut rest = chunk.as_slice();
         while !rest.is_empty() {
-            let (part, after) = rest.split_at(memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1));
+            let (part, after) =
+                rest.split_at(memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1));
             rest = after;
             offset += part.len() as u64;
             too_long |= line.len() + part.len() > LINE_MAX;
             // A line inside one chunk is decoded without a copy.
             if part.ends_with(b"\n") && line.is_empty() && !too_long {
-                stats.bad +=
-                    u64::from(!(part.trim_ascii().is_empty() || decode(RawLine { offset: line_start, bytes: part })));
+                stats.bad += u64::from(
+                    !(part.trim_ascii().is_empty()
+                        || decode(RawLine { offset: line_start, bytes: part })),
+                );
                 line_start = offset;
                 continue;
             }
@@ -111,7 +114,9 @@ pub(super) fn for_each_from(
             }
             if part.ends_with(b"\n") {
                 let is_empty = line.trim_ascii().is_empty();
-                stats.bad += u64::from(too_long || !(is_empty || decode(RawLine { offset: line_start, bytes: &line })));
+                stats.bad += u64::from(
+                    too_long || !(is_empty || decode(RawLine { offset: line_start, bytes: &line })),
+                );
                 stats.too_long += u64::from(too_long);
                 line_start = offset;
                 line.clear();
@@ -199,7 +204,10 @@ mod tests {
         };
         for most in 0..3 {
             let partial = Some(PartialRead { bytes: (most * CHUNK) as u64, timed_out: true });
-            assert_eq!(few(most), (most * CHUNK / 2, LineStats { partial, ..LineStats::default() }));
+            assert_eq!(
+                few(most),
+                (most * CHUNK / 2, LineStats { partial, ..LineStats::default() })
+            );
         }
         // All of the file; the trailing empty line is not a line.
         assert_eq!(few(3), (CHUNK, LineStats::default()));

@@ -99,7 +99,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for MaybeStr<'a> {
         struct Visit<'a>(PhantomData<&'a ()>);
         impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
             type Value = MaybeStr<'a>;
-            fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<MaybeStr<'a>, E> {
+            fn visit_borrowed_str<E: serde::de::Error>(
+                self,
+                text: &'de str,
+            ) -> Result<MaybeStr<'a>, E> {
                 Ok(MaybeStr(Some(Cow::Borrowed(text))))
             }
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<MaybeStr<'a>, E> {
@@ -148,7 +151,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for MaybeObject<T> {
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Visit<T> {
             type Value = MaybeObject<T>;
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<MaybeObject<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(|object| MaybeObject(Some(object)))
+                T::deserialize(MapAccessDeserializer::new(map))
+                    .map(|object| MaybeObject(Some(object)))
             }
             ignore_kinds!(str bool number unit seq);
         }
@@ -183,15 +187,32 @@ mod tests {
     fn a_field_of_an_unexpected_type_does_not_affect_the_others() {
         let right = r#"{"text":"a","flag":true,"number":7,"inner":{"raw":[1, {"b":2}]}}"#;
         let shape: Shape<'_> = serde_json::from_str(right).unwrap();
-        assert_eq!((shape.text.as_str(), shape.flag.is_set(), shape.number.0), ("a", true, Some(7)));
+        assert_eq!(
+            (shape.text.as_str(), shape.flag.is_set(), shape.number.0),
+            ("a", true, Some(7))
+        );
         assert_eq!(shape.inner.0.unwrap().raw.unwrap().get(), r#"[1, {"b":2}]"#);
-        for odd in ["null", "true", "-1", "1.5", "\"x\"", "[1,{\"a\":[]}]", "{\"raw\":1}", "18446744073709551616"] {
+        for odd in [
+            "null",
+            "true",
+            "-1",
+            "1.5",
+            "\"x\"",
+            "[1,{\"a\":[]}]",
+            "{\"raw\":1}",
+            "18446744073709551616",
+        ] {
             for field in ["text", "flag", "number", "inner"] {
                 let line = format!(r#"{{"{field}":{odd},"more":[{odd}],"{}":"rest"}}"#, "unknown");
-                let shape: Shape<'_> = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+                let shape: Shape<'_> =
+                    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
                 assert_eq!(shape.text.0.is_some(), field == "text" && odd == "\"x\"", "{line}");
                 assert_eq!(shape.flag.0.is_some(), field == "flag" && odd == "true", "{line}");
-                assert_eq!(shape.inner.0.is_some(), field == "inner" && odd.starts_with("{\"raw"), "{line}");
+                assert_eq!(
+                    shape.inner.0.is_some(),
+                    field == "inner" && odd.starts_with("{\"raw"),
+                    "{line}"
+                );
             }
         }
     }

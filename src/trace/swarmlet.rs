@@ -78,30 +78,49 @@ impl Format for Swarmlet {
         for meta in [Some(own), metadata, calls, task] {
             hash_meta(&mut hash, meta.as_ref());
             if let Some(meta) = meta {
-                (newest_write, newest_change) = (newest_write.max(meta.last_write()), newest_change.max(meta.ctime));
+                (newest_write, newest_change) =
+                    (newest_write.max(meta.last_write()), newest_change.max(meta.ctime));
             }
         }
         let indexed = self.index.lock().get(path);
         hash.update(indexed.as_bytes());
-        Ok(Some(FolderState { identity: own.identity, key: digest(&hash), newest_write, newest_change }))
+        Ok(Some(FolderState {
+            identity: own.identity,
+            key: digest(&hash),
+            newest_write,
+            newest_change,
+        }))
     }
 
     fn affects_listing(&self, name: &Name) -> bool {
-        [layout::METADATA, layout::CALLS, layout::TASK].iter().any(|file| file.as_bytes() == name.as_bytes())
+        [layout::METADATA, layout::CALLS, layout::TASK]
+            .iter()
+            .any(|file| file.as_bytes() == name.as_bytes())
     }
 
-    fn read_worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>) -> Worker {
+    fn read_worker(
+        &self,
+        folder: &dyn Store,
+        path: &RelPath,
+        last_good: Option<&Worker>,
+    ) -> Worker {
         // Decoded without the lock.
         let indexed = self.index.lock().get(path);
         let entries = indexed.entries();
         metadata::read_worker(folder, path, &entries, last_good).0
     }
 
-    fn read_record(&self, source: RecordSource<'_>, last_good: &Worker, go_on: &dyn Fn() -> bool) -> Result<Record> {
+    fn read_record(
+        &self,
+        source: RecordSource<'_>,
+        last_good: &Worker,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Record> {
         // Decoded without the lock.
         let indexed = self.index.lock().get(&last_good.root);
         let entries = indexed.entries();
-        let (worker, metadata) = metadata::read_worker(source.folder, &last_good.root, &entries, Some(last_good));
+        let (worker, metadata) =
+            metadata::read_worker(source.folder, &last_good.root, &entries, Some(last_good));
         Ok(record::read_record(source, worker, &metadata, go_on))
     }
 

@@ -44,13 +44,21 @@ fn looks_shortened(text: &str, max: usize) -> bool {
     let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     // Truncation happens at a character boundary, and a character has at most four bytes.
     let could_be = text.len() + 3 >= max;
-    could_be && text.as_bytes().last_chunk::<{ 2 * blake3::OUT_LEN }>().is_some_and(|end| end.iter().all(is_hex))
+    could_be
+        && text
+            .as_bytes()
+            .last_chunk::<{ 2 * blake3::OUT_LEN }>()
+            .is_some_and(|end| end.iter().all(is_hex))
 }
 
 /// Returns the strings and numbers of a list as text. Skips all other items.
 pub(super) fn text_list(value: Option<&Value>) -> Vec<String> {
     let list = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    list.iter().filter_map(|item| scalar_text(Some(item))).map(|tag| shorten(&tag, TAG_MAX)).take(TAGS_MAX).collect()
+    list.iter()
+        .filter_map(|item| scalar_text(Some(item)))
+        .map(|tag| shorten(&tag, TAG_MAX))
+        .take(TAGS_MAX)
+        .collect()
 }
 
 /// Parses a status word.
@@ -97,7 +105,8 @@ mod tests {
 
     #[test]
     fn texts_that_are_shortened_stay_different() {
-        let whole = ["x".repeat(300), "é".repeat(150), format!("x{}", "é".repeat(150)), "x".repeat(200)];
+        let whole =
+            ["x".repeat(300), "é".repeat(150), format!("x{}", "é".repeat(150)), "x".repeat(200)];
         let (mut seen, mut texts) = (std::collections::HashMap::new(), whole.to_vec());
         for _ in 0..3 {
             let short: Vec<String> = texts.iter().map(|text| shorten(text, TAG_MAX)).collect();

@@ -24,7 +24,8 @@ pub(super) struct DirCache {
 impl DirCache {
     /// Returns the listing of a folder that has this version.
     pub(super) fn get(&self, ino: Ino, version: u32) -> Option<DirListing> {
-        let matches = |(folder, entries): &&(Ino, DirListing)| *folder == ino && entries.version == version;
+        let matches =
+            |(folder, entries): &&(Ino, DirListing)| *folder == ino && entries.version == version;
         self.listings.iter().find(matches).map(|(_, entries)| entries.clone())
     }
 
@@ -33,7 +34,9 @@ impl DirCache {
         self.items += entries.items.len();
         self.listings.push_front((ino, entries));
         // The newest listing stays however long it is.
-        while self.listings.len() > 1 && (self.listings.len() > LISTINGS_MAX || self.items > ENTRIES_MAX) {
+        while self.listings.len() > 1
+            && (self.listings.len() > LISTINGS_MAX || self.items > ENTRIES_MAX)
+        {
             let Some((_, evicted)) = self.listings.pop_back() else { break };
             self.items -= evicted.items.len();
         }
@@ -59,7 +62,11 @@ mod tests {
             cache.insert(5, entries(version, 10));
         }
         assert_eq!((cache.listings.len(), cache.items), (LISTINGS_MAX, LISTINGS_MAX * 10));
-        assert!(cache.get(5, 1_000).is_some() && cache.get(5, 1).is_none() && cache.get(6, 1_000).is_none());
+        assert!(
+            cache.get(5, 1_000).is_some()
+                && cache.get(5, 1).is_none()
+                && cache.get(6, 1_000).is_none()
+        );
         cache.insert(5, entries(2_000, ENTRIES_MAX));
         assert_eq!((cache.listings.len(), cache.items), (1, ENTRIES_MAX));
         assert!(cache.get(5, 2_000).is_some());

@@ -19,7 +19,9 @@ const LIMIT: &str = "limit";
 
 /// Returns true if `name` has a meaning of its own beside the symlinks.
 fn is_reserved(name: &Name) -> bool {
-    Facet::from_name(name).is_some() || name.as_bytes() == LIMIT.as_bytes() || QueryDir::parse(name).is_some()
+    Facet::from_name(name).is_some()
+        || name.as_bytes() == LIMIT.as_bytes()
+        || QueryDir::parse(name).is_some()
 }
 
 impl Namespace {
@@ -49,17 +51,24 @@ impl Namespace {
                     .and_then(|name| stored_name(&name, is_index))
                     .ok_or(Error::NotFound)?;
                 let is_selected = self.renderer().analyzer().is_selected(selection, &worker);
-                is_selected.then(|| FacetPath::Worker(selection.clone(), worker)).ok_or(Error::NotFound)
+                is_selected
+                    .then(|| FacetPath::Worker(selection.clone(), worker))
+                    .ok_or(Error::NotFound)
             }
-            FacetPath::Facet(selection, facet) => {
-                Ok(FacetPath::Selection(self.renderer().analyzer().select(selection, *facet, name)?))
-            }
+            FacetPath::Facet(selection, facet) => Ok(FacetPath::Selection(
+                self.renderer().analyzer().select(selection, *facet, name)?,
+            )),
             FacetPath::Limit(selection) => {
-                let digits = std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.starts_with('+'));
+                let digits =
+                    std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.starts_with('+'));
                 // Each number has exactly one name: no sign and no leading zeros.
-                let count =
-                    digits.and_then(|text| text.parse().ok()).filter(|n: &usize| Some(&*n.to_string()) == digits);
-                count.and_then(|count| selection.latest(count)).map(FacetPath::Selection).ok_or(Error::NotFound)
+                let count = digits
+                    .and_then(|text| text.parse().ok())
+                    .filter(|n: &usize| Some(&*n.to_string()) == digits);
+                count
+                    .and_then(|count| selection.latest(count))
+                    .map(FacetPath::Selection)
+                    .ok_or(Error::NotFound)
             }
             FacetPath::Worker(..) => Err(Error::NotADirectory),
         }
@@ -86,8 +95,12 @@ impl Namespace {
         let folder = |name, path| (name, Node::Facet(path), NodeKind::Folder);
         match path {
             FacetPath::Selection(selection) if selection.is_all() => {
-                let facet =
-                    |facet: Facet| Ok(folder(Name::new(facet.as_str())?, FacetPath::Facet(selection.clone(), facet)));
+                let facet = |facet: Facet| {
+                    Ok(folder(
+                        Name::new(facet.as_str())?,
+                        FacetPath::Facet(selection.clone(), facet),
+                    ))
+                };
                 Facet::ALL.into_iter().map(facet).collect()
             }
             FacetPath::Selection(selection) => {
@@ -105,7 +118,10 @@ impl Namespace {
             }
             FacetPath::Facet(selection, facet) => {
                 let picks = self.renderer().analyzer().facet_values(selection, *facet);
-                Ok(picks.into_iter().map(|(name, picked)| folder(name, FacetPath::Selection(picked))).collect())
+                Ok(picks
+                    .into_iter()
+                    .map(|(name, picked)| folder(name, FacetPath::Selection(picked)))
+                    .collect())
             }
             FacetPath::Limit(_) => Ok(Vec::new()),
             FacetPath::Worker(..) => Err(Error::NotADirectory),

@@ -62,8 +62,10 @@ impl<H: BuildHasher> Inodes<H> {
         let mut salt = 0_u32;
         loop {
             let number = self.hasher.hash_one((node, content_id, salt));
-            let is_taken =
-                self.entries.get(&number).is_some_and(|entry| entry.node != *node || entry.content_id != content_id);
+            let is_taken = self
+                .entries
+                .get(&number)
+                .is_some_and(|entry| entry.node != *node || entry.content_id != content_id);
             if number > ROOT && !is_taken {
                 return number;
             }
@@ -71,10 +73,22 @@ impl<H: BuildHasher> Inodes<H> {
         }
     }
 
-    pub(super) fn look_up(&mut self, node: Node, content_id: ContentId, version: Option<Arc<Version>>) -> Ino {
+    pub(super) fn look_up(
+        &mut self,
+        node: Node,
+        content_id: ContentId,
+        version: Option<Arc<Version>>,
+    ) -> Ino {
         let number = self.number(&node, content_id);
-        let new =
-            InodeEntry { node, content_id, version: None, lookups: 0, cached: None, reported: None, invalidated: None };
+        let new = InodeEntry {
+            node,
+            content_id,
+            version: None,
+            lookups: 0,
+            cached: None,
+            reported: None,
+            invalidated: None,
+        };
         let entry = self.entries.entry(number).or_insert(new);
         entry.version = version;
         entry.lookups += 1;
@@ -99,10 +113,17 @@ impl<H: BuildHasher> Inodes<H> {
     /// Records that a file or folder was opened in this state. Returns true if the kernel's cached
     /// data is of an equal state and younger than `max_age`. Data read in a state that is not
     /// `at_rest` is never valid for a later open.
-    pub(super) fn record_open(&mut self, ino: Ino, signature: Signature, max_age: Duration, at_rest: bool) -> bool {
+    pub(super) fn record_open(
+        &mut self,
+        ino: Ino,
+        signature: Signature,
+        max_age: Duration,
+        at_rest: bool,
+    ) -> bool {
         let now = self.hasher.hash_one(signature);
         let Some(entry) = self.entries.get_mut(&ino) else { return false };
-        let is_valid = entry.cached.is_some_and(|(state, since)| state == now && since.elapsed() < max_age);
+        let is_valid =
+            entry.cached.is_some_and(|(state, since)| state == now && since.elapsed() < max_age);
         if !is_valid {
             entry.cached = at_rest.then(|| (now, Instant::now()));
         }
@@ -121,11 +142,17 @@ impl<H: BuildHasher> Inodes<H> {
     /// Returns true if the kernel has cached another state for long and must fetch the attributes
     /// again. Returns true at most once per `interval`: otherwise a file that changes all the time
     /// could never be opened.
-    pub(super) fn is_outdated(&mut self, ino: Ino, signature: Signature, interval: Duration) -> bool {
+    pub(super) fn is_outdated(
+        &mut self,
+        ino: Ino,
+        signature: Signature,
+        interval: Duration,
+    ) -> bool {
         let now = self.hasher.hash_one(signature);
         let Some(entry) = self.entries.get_mut(&ino) else { return false };
-        let outdated = entry.reported.is_some_and(|(reported, for_long)| for_long && reported != now)
-            && entry.invalidated.is_none_or(|at| at.elapsed() >= interval);
+        let outdated =
+            entry.reported.is_some_and(|(reported, for_long)| for_long && reported != now)
+                && entry.invalidated.is_none_or(|at| at.elapsed() >= interval);
         if outdated {
             entry.invalidated = Some(Instant::now());
         }
@@ -135,7 +162,9 @@ impl<H: BuildHasher> Inodes<H> {
     /// Returns true if the kernel last received this state.
     pub(super) fn matches_reported(&self, ino: Ino, signature: Signature) -> bool {
         let now = self.hasher.hash_one(signature);
-        self.entries.get(&ino).is_some_and(|entry| entry.reported.is_some_and(|(reported, _)| reported == now))
+        self.entries
+            .get(&ino)
+            .is_some_and(|entry| entry.reported.is_some_and(|(reported, _)| reported == now))
     }
 
     /// Returns the numbers of all nodes for which `wanted` returns true.
@@ -204,10 +233,17 @@ mod tests {
     fn nodes_with_equal_hashes_have_different_numbers() {
         let entries = Inodes::new().entries;
         let mut inodes = Inodes { entries, hasher: BuildHasherDefault::<PoorHasher>::default() };
-        let nodes = || ["a", "b", "c"].map(worker).into_iter().flat_map(|node| [1, 2].map(|byte| (node.clone(), byte)));
-        let numbers: Vec<Ino> =
-            nodes().map(|(node, byte)| inodes.look_up(node, ContentId::Hash([byte; 16]), None)).collect();
-        let again: Vec<Ino> = nodes().map(|(node, byte)| inodes.number(&node, ContentId::Hash([byte; 16]))).collect();
+        let nodes = || {
+            ["a", "b", "c"]
+                .map(worker)
+                .into_iter()
+                .flat_map(|node| [1, 2].map(|byte| (node.clone(), byte)))
+        };
+        let numbers: Vec<Ino> = nodes()
+            .map(|(node, byte)| inodes.look_up(node, ContentId::Hash([byte; 16]), None))
+            .collect();
+        let again: Vec<Ino> =
+            nodes().map(|(node, byte)| inodes.number(&node, ContentId::Hash([byte; 16]))).collect();
         assert_eq!(numbers, again);
         assert_eq!(numbers.iter().chain([&ROOT]).collect::<HashSet<_>>().len(), 7, "{numbers:?}");
         assert!(!numbers.contains(&0));

@@ -104,9 +104,13 @@ impl Namespace {
             }
             Node::Workers if text == INDEX => Ok(Node::WorkersIndex),
             Node::Workers => {
-                match stored_name(name, is_index).filter(|worker| self.view().visible().get(worker).is_some()) {
+                match stored_name(name, is_index)
+                    .filter(|worker| self.view().visible().get(worker).is_some())
+                {
                     Some(worker) => Ok(Node::Worker(worker)),
-                    None if stored_name(name, is_index).is_some_and(|name| is_index(&name)) => Ok(Node::StoreIndex),
+                    None if stored_name(name, is_index).is_some_and(|name| is_index(&name)) => {
+                        Ok(Node::StoreIndex)
+                    }
                     None => Err(Error::NotFound),
                 }
             }
@@ -131,18 +135,31 @@ impl Namespace {
             Node::Children(worker) => {
                 let child = stored_name(name, is_index).ok_or(Error::NotFound)?;
                 let visible = self.view().visible();
-                visible.children(worker).iter().find(|member| member.name == child).ok_or(Error::NotFound)?;
+                visible
+                    .children(worker)
+                    .iter()
+                    .find(|member| member.name == child)
+                    .ok_or(Error::NotFound)?;
                 Ok(Node::Child(worker.clone(), child))
             }
             Node::Worker(worker) => {
                 let document = Document::in_worker(worker, name);
-                document_or_query_dir(document, QueryDir::parse(name), Scope::Worker(worker.clone())).or_else(|_| {
+                document_or_query_dir(
+                    document,
+                    QueryDir::parse(name),
+                    Scope::Worker(worker.clone()),
+                )
+                .or_else(|_| {
                     let file_name = stored_name(name, is_generated).ok_or(Error::NotFound)?;
                     Ok(Node::WorkerPath { worker: worker.clone(), path: file_name.into() })
                 })
             }
-            Node::QueryDir(scope, dir) => dir.document(scope, name).map(Node::Document).ok_or(Error::NotFound),
-            Node::WorkerPath { worker, path } => Ok(Node::WorkerPath { worker: worker.clone(), path: path.join(name) }),
+            Node::QueryDir(scope, dir) => {
+                dir.document(scope, name).map(Node::Document).ok_or(Error::NotFound)
+            }
+            Node::WorkerPath { worker, path } => {
+                Ok(Node::WorkerPath { worker: worker.clone(), path: path.join(name) })
+            }
             Node::Facet(path) => self.facet_child(path, name),
             Node::Supervisor(path) => Ok(Node::Supervisor(path.join(name))),
             Node::Latest
@@ -176,8 +193,12 @@ impl Namespace {
             Node::Children(worker) => {
                 let member = view.worker(worker)?;
                 let visible = view.visible();
-                let newest = visible.children(worker).iter().map(|child| child.entry.last_write()).max();
-                Attr::virtual_folder(&view.stat(&member, &RelPath::root())?, newest.ok_or(Error::NotFound)?)
+                let newest =
+                    visible.children(worker).iter().map(|child| child.entry.last_write()).max();
+                Attr::virtual_folder(
+                    &view.stat(&member, &RelPath::root())?,
+                    newest.ok_or(Error::NotFound)?,
+                )
             }
             Node::Latest | Node::RunWorker(..) | Node::Child(..) => {
                 let newest = match node {
@@ -214,7 +235,9 @@ impl Namespace {
                 Attr::from_meta(&view.shared_stat(&shared, &RelPath::root())?)
             }
             Node::Document(document) => return self.document_attr(document),
-            Node::WorkersIndex => return self.document_attr(&Document::Group(Group::Swarm, Report::Index)),
+            Node::WorkersIndex => {
+                return self.document_attr(&Document::Group(Group::Swarm, Report::Index));
+            }
         };
         Ok(AttrReply { attr, version: None, ttl })
     }
@@ -238,7 +261,8 @@ impl Namespace {
             return Err(Error::NotADirectory);
         }
         // Besides its own entries, a worker's folder lists `children/` if the worker has any.
-        let has_children = matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
+        let has_children =
+            matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
         let cacheable = (attr.ctime.is_past_tick() && view.is_listing_cacheable(&member))
             .then(|| ((attr.mtime, attr.ctime, has_children.into()), view.listing_ttl(&member)));
         Ok(Some(StoredDir { content_id: attr.content_id, cacheable }))
@@ -250,12 +274,16 @@ impl Namespace {
         let mut listed = match node {
             Node::Root => {
                 let mut listed = listed_reports(|report| Document::Group(Group::Swarm, report));
-                let folder = |text, node| Name::new(text).map(|name| (name, node, NodeKind::Folder));
+                let folder =
+                    |text, node| Name::new(text).map(|name| (name, node, NodeKind::Folder));
                 let readme = Node::Document(Document::Readme);
                 listed.extend([folder(WORKERS, Node::Workers)?, folder(RUNS, Node::Runs)?]);
                 listed.push(folder(BY, Node::Facet(FacetPath::Selection(Selection::default())))?);
                 for kind in QueryKind::ALL {
-                    listed.push(folder(kind.name(), Node::QueryDir(Scope::Swarm, kind.default_dir()))?);
+                    listed.push(folder(
+                        kind.name(),
+                        Node::QueryDir(Scope::Swarm, kind.default_dir()),
+                    )?);
                 }
                 listed.push((Name::new(README)?, readme, NodeKind::File));
                 // After an error it is listed too, so that opening it reports the error.
@@ -266,7 +294,11 @@ impl Namespace {
             }
             Node::Workers => {
                 let worker = |member: &Arc<Member>| {
-                    (shown_name(&member.name, is_index), Node::Worker(member.name.clone()), NodeKind::Folder)
+                    (
+                        shown_name(&member.name, is_index),
+                        Node::Worker(member.name.clone()),
+                        NodeKind::Folder,
+                    )
                 };
                 let visible = view.visible();
                 let mut listed: Vec<NamedNode> = visible.members.iter().map(worker).collect();
@@ -296,7 +328,8 @@ impl Namespace {
             }
             Node::Run(run) => {
                 view.visible().runs.get(run).ok_or(Error::NotFound)?;
-                let mut listed = listed_reports(|report| Document::Group(Group::Run(run.clone()), report));
+                let mut listed =
+                    listed_reports(|report| Document::Group(Group::Run(run.clone()), report));
                 listed.push((Name::new(WORKERS)?, Node::RunWorkers(run.clone()), NodeKind::Folder));
                 listed
             }
@@ -318,7 +351,11 @@ impl Namespace {
                 let mut listed: Vec<NamedNode> = entries.into_iter().map(own).collect();
                 listed.extend(listed_reports(|report| Document::Worker(worker.clone(), report)));
                 if !view.visible().children(worker).is_empty() {
-                    listed.push((Name::new(CHILDREN)?, Node::Children(worker.clone()), NodeKind::Folder));
+                    listed.push((
+                        Name::new(CHILDREN)?,
+                        Node::Children(worker.clone()),
+                        NodeKind::Folder,
+                    ));
                 }
                 listed
             }
@@ -337,7 +374,8 @@ impl Namespace {
             Node::WorkerPath { worker, path } => {
                 let entries = view.list(&*view.worker(worker)?, path)?;
                 let own = |entry: DirEntry| {
-                    let node = Node::WorkerPath { worker: worker.clone(), path: path.join(&entry.name) };
+                    let node =
+                        Node::WorkerPath { worker: worker.clone(), path: path.join(&entry.name) };
                     (entry.name, node, kind(entry.kind))
                 };
                 entries.into_iter().map(own).collect()
@@ -367,17 +405,21 @@ impl Namespace {
         match node {
             Node::Latest => {
                 let visible = self.view().visible();
-                let in_runs = visible
-                    .runs
-                    .iter()
-                    .flat_map(|(name, run)| run.members.iter().map(move |member| (name, member.clone())));
+                let in_runs = visible.runs.iter().flat_map(|(name, run)| {
+                    run.members.iter().map(move |member| (name, member.clone()))
+                });
                 let (runs, members): (Vec<&Name>, Vec<Arc<Member>>) = in_runs.unzip();
-                let latest = self.renderer.analyzer().last_writes(&members).into_iter().zip(runs).max();
+                let latest =
+                    self.renderer.analyzer().last_writes(&members).into_iter().zip(runs).max();
                 latest.map(|(_, run)| run.as_bytes().to_vec()).ok_or(Error::NotFound)
             }
             Node::Facet(path) => facet_link_target(path),
-            Node::Child(_, child) => Ok([b"../../", shown_name(child, is_index).as_bytes()].concat()),
-            Node::RunWorker(_, worker) => Ok([b"../../../workers/", shown_name(worker, is_index).as_bytes()].concat()),
+            Node::Child(_, child) => {
+                Ok([b"../../", shown_name(child, is_index).as_bytes()].concat())
+            }
+            Node::RunWorker(_, worker) => {
+                Ok([b"../../../workers/", shown_name(worker, is_index).as_bytes()].concat())
+            }
             _ => Err(Error::InvalidName),
         }
     }
@@ -385,17 +427,27 @@ impl Namespace {
     /// Searches the files under a node for lines that match; see [`super::Tree::grep`].
     pub(super) fn grep(&self, node: &Node, query: &grep::Query) -> Result<Option<grep::Answer>> {
         let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        grep::answer(self.renderer.analyzer(), &scope, &grep::Query { under, ..query.clone() }).map(Some)
+        grep::answer(self.renderer.analyzer(), &scope, &grep::Query { under, ..query.clone() })
+            .map(Some)
     }
 
     /// Ranks the passages of the files under a node; see [`super::Tree::search`].
-    pub(super) fn search(&self, node: &Node, query: &search::Query) -> Result<Option<search::Answer>> {
+    pub(super) fn search(
+        &self,
+        node: &Node,
+        query: &search::Query,
+    ) -> Result<Option<search::Answer>> {
         let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        search::answer(self.renderer.analyzer(), &scope, &search::Query { under, ..query.clone() }).map(Some)
+        search::answer(self.renderer.analyzer(), &scope, &search::Query { under, ..query.clone() })
+            .map(Some)
     }
 
     /// Lists the workers under a node; see [`super::Tree::list_workers`].
-    pub(super) fn list_workers(&self, node: &Node, query: &list::Query) -> Result<Option<list::Answer>> {
+    pub(super) fn list_workers(
+        &self,
+        node: &Node,
+        query: &list::Query,
+    ) -> Result<Option<list::Answer>> {
         let Some((scope, None)) = node.search_scope() else { return Err(Error::NotFound) };
         self.renderer.list(&scope, query)
     }
@@ -405,8 +457,12 @@ impl Namespace {
         let view = self.view();
         match node {
             Node::WorkerPath { worker, path } => view.open(&*view.worker(worker)?, path),
-            Node::Supervisor(path) => view.shared_open(&view.supervisor()?.ok_or(Error::NotFound)?, path),
-            Node::StoreIndex => view.shared_open(&view.index_file()?.ok_or(Error::NotFound)?, &RelPath::root()),
+            Node::Supervisor(path) => {
+                view.shared_open(&view.supervisor()?.ok_or(Error::NotFound)?, path)
+            }
+            Node::StoreIndex => {
+                view.shared_open(&view.index_file()?.ok_or(Error::NotFound)?, &RelPath::root())
+            }
             _ => Err(Error::IsADirectory),
         }
     }
@@ -421,13 +477,27 @@ impl Namespace {
     fn run_newest(&self, run: &Name) -> Result<Time> {
         let visible = self.view().visible();
         let run = visible.runs.get(run).ok_or(Error::NotFound)?;
-        Ok(self.renderer.analyzer().last_writes(&run.members).into_iter().flatten().max().unwrap_or_default())
+        Ok(self
+            .renderer
+            .analyzer()
+            .last_writes(&run.members)
+            .into_iter()
+            .flatten()
+            .max()
+            .unwrap_or_default())
     }
 }
 
 /// Returns the node of a document, or else of a query folder over `scope`.
-fn document_or_query_dir(document: Option<Document>, dir: Option<QueryDir>, scope: Scope) -> Result<Node> {
-    document.map(Node::Document).or_else(|| dir.map(|dir| Node::QueryDir(scope, dir))).ok_or(Error::NotFound)
+fn document_or_query_dir(
+    document: Option<Document>,
+    dir: Option<QueryDir>,
+    scope: Scope,
+) -> Result<Node> {
+    document
+        .map(Node::Document)
+        .or_else(|| dir.map(|dir| Node::QueryDir(scope, dir)))
+        .ok_or(Error::NotFound)
 }
 
 fn listed_reports(document: impl Fn(Report) -> Document) -> Vec<NamedNode> {

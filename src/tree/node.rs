@@ -94,8 +94,12 @@ impl Node {
             Node::Root | Node::Workers | Node::Runs => (Scope::Swarm, None),
             Node::Run(run) | Node::RunWorkers(run) => (Scope::Run(run.clone()), None),
             Node::Worker(worker) => (Scope::Worker(worker.clone()), None),
-            Node::WorkerPath { worker, path } => (Scope::Worker(worker.clone()), Some(path.clone())),
-            Node::Facet(FacetPath::Selection(selection)) => (Scope::Selected(selection.clone()), None),
+            Node::WorkerPath { worker, path } => {
+                (Scope::Worker(worker.clone()), Some(path.clone()))
+            }
+            Node::Facet(FacetPath::Selection(selection)) => {
+                (Scope::Selected(selection.clone()), None)
+            }
             _ => return None,
         })
     }

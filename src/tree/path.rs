@@ -55,7 +55,11 @@ impl<'t> LookupGuard<'t> {
     /// [`Error::NotADirectory`] if this is not a folder; [`Tree::open_folder`] would report it as
     /// stale.
     pub fn list_folder(&self) -> Result<Arc<[DirEntry]>> {
-        if self.attr.kind == NodeKind::Folder { self.tree.list_folder(self.ino) } else { Err(Error::NotADirectory) }
+        if self.attr.kind == NodeKind::Folder {
+            self.tree.list_folder(self.ino)
+        } else {
+            Err(Error::NotADirectory)
+        }
     }
 
     /// Opens the file for reading.
@@ -64,7 +68,11 @@ impl<'t> LookupGuard<'t> {
     ///
     /// [`Error::IsADirectory`] if this is a folder; [`Tree::open`] would report it as stale.
     pub fn open(&self) -> Result<Opened> {
-        if self.attr.kind == NodeKind::Folder { Err(Error::IsADirectory) } else { self.tree.open(self.ino) }
+        if self.attr.kind == NodeKind::Folder {
+            Err(Error::IsADirectory)
+        } else {
+            self.tree.open(self.ino)
+        }
     }
 }
 
@@ -87,8 +95,10 @@ impl<'t> ResolvedPath<'t> {
             return Err(Error::NotFound);
         }
         let (attr, _) = tree.attr(ROOT)?;
-        let mut resolved =
-            ResolvedPath { root: LookupGuard { tree, name: b".".to_vec(), ino: ROOT, attr }, below: Vec::new() };
+        let mut resolved = ResolvedPath {
+            root: LookupGuard { tree, name: b".".to_vec(), ino: ROOT, attr },
+            below: Vec::new(),
+        };
         // Components still to resolve, the next one last.
         let mut pending = components(path);
         let mut followed = 0;
@@ -101,7 +111,10 @@ impl<'t> ResolvedPath<'t> {
                 b".." => drop(resolved.below.pop()),
                 name => {
                     let next = LookupGuard::lookup(tree, resolved.leaf().ino, name)?;
-                    match next.link_target()?.filter(|_| symlinks == Symlinks::Follow || !pending.is_empty()) {
+                    match next
+                        .link_target()?
+                        .filter(|_| symlinks == Symlinks::Follow || !pending.is_empty())
+                    {
                         None => resolved.below.push(next),
                         Some(_) if followed == SYMLINKS_MAX => return Err(Error::Io(Errno::LOOP)),
                         Some(link_target) => {

@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn the_latest_files_are_pinned_up_to_a_limit() {
-        let (mut pinned_opens, file): (_, Arc<dyn File>) = (PinnedOpens::default(), Arc::new(Nothing));
+        let (mut pinned_opens, file): (_, Arc<dyn File>) =
+            (PinnedOpens::default(), Arc::new(Nothing));
         let worker = |n: u64| Node::Worker(Name::new(n.to_string()).unwrap());
         for n in 0..2_000 {
             pinned_opens.note_stale(worker(n));
@@ -135,10 +136,15 @@ mod tests {
 
     #[test]
     fn a_pinned_file_expires_without_further_pins() {
-        let (mut pinned_opens, file): (_, Arc<dyn File>) = (PinnedOpens::default(), Arc::new(Nothing));
+        let (mut pinned_opens, file): (_, Arc<dyn File>) =
+            (PinnedOpens::default(), Arc::new(Nothing));
         (0..3).for_each(|n| drop(pinned_opens.pin(n, Handle::File(Some(n), file.clone()))));
         assert!(pinned_opens.expired().is_empty());
-        pinned_opens.pinned.iter_mut().skip(1).for_each(|(_, at, _)| *at = at.checked_sub(PIN_TIME).unwrap());
+        pinned_opens
+            .pinned
+            .iter_mut()
+            .skip(1)
+            .for_each(|(_, at, _)| *at = at.checked_sub(PIN_TIME).unwrap());
         drop(pinned_opens.expired());
         assert_eq!((pinned_opens.pinned.len(), Arc::strong_count(&file)), (1, 2));
     }
@@ -146,7 +152,8 @@ mod tests {
     #[test]
     fn few_bytes_are_pinned_but_the_latest_version_always_is() {
         let mut pinned_opens = PinnedOpens::default();
-        for (ino, size) in [(1, BYTES_MAX), (2, 1), (3, BYTES_MAX - 1), (4, 1), (5, 2 * BYTES_MAX)] {
+        for (ino, size) in [(1, BYTES_MAX), (2, 1), (3, BYTES_MAX - 1), (4, 1), (5, 2 * BYTES_MAX)]
+        {
             drop(pinned_opens.pin(ino, Handle::Bytes(vec![0; size].into())));
             let pinned: Vec<Ino> = pinned_opens.pinned.iter().map(|(ino, ..)| *ino).collect();
             let expected: &[Ino] = match ino {

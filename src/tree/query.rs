@@ -51,7 +51,11 @@ impl Tree {
     /// # Errors
     ///
     /// [`Error::NotFound`] if one of `workers` is not in the view.
-    pub fn search_workers(&self, workers: Arc<[Name]>, query: &search::Query) -> Result<search::Answer> {
+    pub fn search_workers(
+        &self,
+        workers: Arc<[Name]>,
+        query: &search::Query,
+    ) -> Result<search::Answer> {
         search::answer(self.namespace.renderer().analyzer(), &Scope::Workers(workers), query)
     }
 
@@ -60,7 +64,8 @@ impl Tree {
         compare::answer(self.namespace.renderer().analyzer(), query)
     }
 
-    /// Copies a text and expands its evidence markers; see [`Renderer::expand`](crate::render::Renderer::expand).
+    /// Copies a text and expands its evidence markers; see
+    /// [`Renderer::expand`](crate::render::Renderer::expand).
     pub fn expand(
         &self,
         form: InputFormat,

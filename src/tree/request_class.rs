@@ -27,7 +27,9 @@ impl Tree {
     /// Classifies a lookup.
     pub fn classify_lookup(&self, parent: Ino, name: &[u8]) -> RequestClass {
         match (self.node(parent), parse_name(name)) {
-            (Ok(Node::WorkerPath { .. } | Node::Worker(_)), _) if self.has_virtual_folders() => RequestClass::Render,
+            (Ok(Node::WorkerPath { .. } | Node::Worker(_)), _) if self.has_virtual_folders() => {
+                RequestClass::Render
+            }
             (Ok(Node::WorkerPath { .. } | Node::Supervisor(_)), _) => RequestClass::Stat,
             (Ok(Node::Worker(_)), Ok(name)) if !is_generated(&name) => RequestClass::Stat,
             // Resolving decides: a name that needs no search, such as those that tools probe for,
@@ -44,14 +46,25 @@ impl Tree {
     /// Classifies getattr, readdir and their like on `ino`.
     pub fn classify(&self, ino: Ino) -> RequestClass {
         let Ok(node) = self.node(ino) else { return RequestClass::Stat };
-        let is_stored = matches!(node, Node::WorkerPath { .. } | Node::Supervisor(_)) && !self.has_virtual_folders();
-        if is_stored || node.document().is_some() { RequestClass::Stat } else { RequestClass::Render }
+        let is_stored = matches!(node, Node::WorkerPath { .. } | Node::Supervisor(_))
+            && !self.has_virtual_folders();
+        if is_stored || node.document().is_some() {
+            RequestClass::Stat
+        } else {
+            RequestClass::Render
+        }
     }
 
     /// Classifies opening the folder `ino`.
     pub fn classify_opendir(&self, ino: Ino) -> RequestClass {
-        let is_stored = self.node(ino).is_ok_and(|node| matches!(node, Node::WorkerPath { .. } | Node::Worker(_)));
-        if is_stored && !self.has_virtual_folders() { RequestClass::Stat } else { RequestClass::Render }
+        let is_stored = self
+            .node(ino)
+            .is_ok_and(|node| matches!(node, Node::WorkerPath { .. } | Node::Worker(_)));
+        if is_stored && !self.has_virtual_folders() {
+            RequestClass::Stat
+        } else {
+            RequestClass::Render
+        }
     }
 
     /// Classifies opening the file `ino`.
@@ -72,7 +85,9 @@ impl Tree {
 /// Classifies rendering a document.
 fn render_class(document: &Document) -> RequestClass {
     match document {
-        Document::Grep(..) | Document::Search(..) | Document::Focus(..) | Document::Compare(_) => RequestClass::Search,
+        Document::Grep(..) | Document::Search(..) | Document::Focus(..) | Document::Compare(_) => {
+            RequestClass::Search
+        }
         Document::Readme
         | Document::QueryReadme(_)
         | Document::Since(_)

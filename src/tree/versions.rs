@@ -97,10 +97,11 @@ impl Versions {
         if let Some((_, version)) = self.latest.get(document).filter(|(cached, _)| *cached == key) {
             return Ok(version);
         }
-        let keep_current = |_: &Document, (cached, version): &mut (Key, Arc<Version>)| match *cached == key {
-            true => EntryAction::Retain(version.clone()),
-            false => EntryAction::ReplaceWithGuard,
-        };
+        let keep_current =
+            |_: &Document, (cached, version): &mut (Key, Arc<Version>)| match *cached == key {
+                true => EntryAction::Retain(version.clone()),
+                false => EntryAction::ReplaceWithGuard,
+            };
         let requested = Instant::now();
         let (guard, replaced) = match self.latest.entry(document, None, keep_current) {
             EntryResult::Retained(version) => return Ok(version),
@@ -138,8 +139,9 @@ impl Versions {
     /// sources must have this key; for several workers any sources will do.
     fn recent_incomplete(&self, document: &Document, key: Option<Key>) -> Option<Arc<Version>> {
         let (made_at, cached, version) = self.incomplete.get(document)?;
-        (made_at.elapsed() < INCOMPLETE_TTL && (!document.is_about_one_worker() || key == Some(cached)))
-            .then_some(version)
+        (made_at.elapsed() < INCOMPLETE_TTL
+            && (!document.is_about_one_worker() || key == Some(cached)))
+        .then_some(version)
     }
 
     /// Returns the bytes of a version, rendered again if they were evicted.
@@ -147,7 +149,12 @@ impl Versions {
     /// # Errors
     ///
     /// [`Error::Stale`] if the file has another version by now.
-    pub(super) fn bytes(&self, renderer: &Renderer, document: &Document, version: &Version) -> Result<Arc<[u8]>> {
+    pub(super) fn bytes(
+        &self,
+        renderer: &Renderer,
+        document: &Document,
+        version: &Version,
+    ) -> Result<Arc<[u8]>> {
         if let Some(bytes) = self.bytes.get(&(document.clone(), version.content)) {
             return Ok(bytes);
         }
@@ -169,7 +176,8 @@ impl Versions {
     /// Caches the bytes of a version.
     fn add(&self, document: &Document, rendered: &Rendered) -> Arc<Version> {
         let content = content_hash(rendered);
-        let attr = Attr::generated(rendered.bytes.len() as u64, content, rendered.access, rendered.newest);
+        let attr =
+            Attr::generated(rendered.bytes.len() as u64, content, rendered.access, rendered.newest);
         self.bytes.insert((document.clone(), content), rendered.bytes.clone());
         Arc::new(Version { attr, content })
     }
@@ -197,7 +205,9 @@ mod tests {
         let path = |name: &str| RelPath::parse(format!("workers/w/{name}")).unwrap();
         store.write(&path("metadata.json"), r#"{"status": "running"}"#);
         let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
+        let view =
+            View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default())
+                .unwrap();
         let (renderer, versions) = (Renderer::new(view, Settings::default()), Versions::new());
         let document = Document::Worker(Name::new("w").unwrap(), Report::Index);
         let mut before = None;

@@ -17,7 +17,8 @@ impl NameIndex {
     /// Indexes `list`; `name` returns the name of an element.
     pub(super) fn new<T>(list: &[T], name: impl Fn(&T) -> &Name) -> NameIndex {
         let hasher = RandomState::new();
-        let hash = |at: &u32| list.get(*at as usize).map_or(0, |element| hasher.hash_one(name(element)));
+        let hash =
+            |at: &u32| list.get(*at as usize).map_or(0, |element| hasher.hash_one(name(element)));
         let mut table = HashTable::with_capacity(list.len());
         for at in (0..list.len()).map_while(|at| u32::try_from(at).ok()) {
             table.insert_unique(hash(&at), at, hash);
@@ -27,7 +28,12 @@ impl NameIndex {
 
     /// Returns the position of `wanted` in `list`. `list` must have the names of the indexed list
     /// in the same order.
-    pub(super) fn get<T>(&self, list: &[T], name: impl Fn(&T) -> &Name, wanted: &Name) -> Option<usize> {
+    pub(super) fn get<T>(
+        &self,
+        list: &[T],
+        name: impl Fn(&T) -> &Name,
+        wanted: &Name,
+    ) -> Option<usize> {
         let found = self.table.find(self.hasher.hash_one(wanted), |at| {
             list.get(*at as usize).is_some_and(|element| name(element) == wanted)
         });

@@ -65,9 +65,13 @@ impl VisibleWorkers {
 
     /// Returns the name of the worker at `root` in a store.
     pub(super) fn name_at(&self, source: usize, root: &RelPath) -> Option<Name> {
-        let is_at_root = |member: &&Arc<Member>| (member.entry.source(), &member.entry.root) == (source, root);
+        let is_at_root =
+            |member: &&Arc<Member>| (member.entry.source(), &member.entry.root) == (source, root);
         // A worker is usually named after its folder.
-        let named = self.index_of(&root.file_name()?).and_then(|at| self.members.get(at)).filter(is_at_root);
+        let named = self
+            .index_of(&root.file_name()?)
+            .and_then(|at| self.members.get(at))
+            .filter(is_at_root);
         named.or_else(|| self.members.iter().find(is_at_root)).map(|member| member.name.clone())
     }
 
@@ -84,17 +88,21 @@ impl VisibleWorkers {
 
     /// Builds the workers of `snapshot` that `filter` admits.
     pub(super) fn new(snapshot: &Snapshot, filter: &Filter) -> VisibleWorkers {
-        let mut entries: Vec<&Arc<Entry>> = snapshot.entries.iter().filter(|entry| is_visible(filter, entry)).collect();
+        let mut entries: Vec<&Arc<Entry>> =
+            snapshot.entries.iter().filter(|entry| is_visible(filter, entry)).collect();
         // Among equal ids, the store given first comes first, then the shorter path, so names are
         // stable.
-        entries.sort_by_cached_key(|entry| (entry.id.clone(), entry.source(), entry.root.depth(), entry.root.clone()));
+        entries.sort_by_cached_key(|entry| {
+            (entry.id.clone(), entry.source(), entry.root.depth(), entry.root.clone())
+        });
         let mut members = assign_names(entries);
         members.sort_by_cached_key(|member| (member.entry.created_at, member.name.clone()));
         let mut runs: BTreeMap<Name, RunMembers> = BTreeMap::new();
         for member in &members {
             let Some(id) = &member.entry.run else { continue };
-            let run =
-                runs.entry(run_name(id)).or_insert_with(|| RunMembers { id: id.to_string(), members: Vec::new() });
+            let run = runs
+                .entry(run_name(id))
+                .or_insert_with(|| RunMembers { id: id.to_string(), members: Vec::new() });
             run.members.push(member.clone());
         }
         let runs = runs.into_iter().map(|(name, run)| (name, Arc::new(run))).collect();
@@ -103,7 +111,11 @@ impl VisibleWorkers {
             generation: snapshot.generation,
             children: Arc::new(children_by_parent(&members)),
             name_index: Arc::new(NameIndex::new(&members, |member| &member.name)),
-            newest: members.iter().map(|member| member.entry.last_write()).max().unwrap_or_default(),
+            newest: members
+                .iter()
+                .map(|member| member.entry.last_write())
+                .max()
+                .unwrap_or_default(),
             members,
             runs,
             skipped: is_unrestricted.then_some(snapshot.skipped),
@@ -120,16 +132,22 @@ impl VisibleWorkers {
         if snapshot.unread.is_empty() {
             return HashSet::new();
         }
-        let unread: HashSet<(usize, &RelPath)> = snapshot.unread.iter().map(|(source, root)| (*source, root)).collect();
+        let unread: HashSet<(usize, &RelPath)> =
+            snapshot.unread.iter().map(|(source, root)| (*source, root)).collect();
         let members = self.members.iter();
-        let unread = members.filter(|member| unread.contains(&(member.entry.source(), &member.entry.root)));
+        let unread =
+            members.filter(|member| unread.contains(&(member.entry.source(), &member.entry.root)));
         unread.map(|member| member.name.clone()).collect()
     }
 
     /// Applies `snapshot.changes` without sorting again. The result equals that of
     /// [`VisibleWorkers::new`]. Returns `None` if the order would change or `snapshot` is not the
     /// next generation.
-    pub(super) fn apply_changes(&self, snapshot: &Snapshot, filter: &Filter) -> Option<VisibleWorkers> {
+    pub(super) fn apply_changes(
+        &self,
+        snapshot: &Snapshot,
+        filter: &Filter,
+    ) -> Option<VisibleWorkers> {
         let changes = snapshot.changes.as_ref()?;
         if snapshot.generation != self.generation + 1 {
             return None;
@@ -151,8 +169,12 @@ impl VisibleWorkers {
 
     /// Replaces a worker at its position. Returns false if its position may change.
     fn replace(&mut self, EntryChange { old, new }: &EntryChange, filter: &Filter) -> bool {
-        let sort_key = |entry: &Entry| (entry.owner.clone(), entry.run.clone(), entry.parent.clone(), entry.created_at);
-        if sort_key(old) != sort_key(new) || (old.last_write() == self.newest && new.last_write() < self.newest) {
+        let sort_key = |entry: &Entry| {
+            (entry.owner.clone(), entry.run.clone(), entry.parent.clone(), entry.created_at)
+        };
+        if sort_key(old) != sort_key(new)
+            || (old.last_write() == self.newest && new.last_write() < self.newest)
+        {
             return false;
         }
         if !is_visible(filter, new) {
@@ -161,7 +183,9 @@ impl VisibleWorkers {
         let named = self.index_of(&new.id.0);
         let is_old = |member: &Arc<Member>| Arc::ptr_eq(&member.entry, old);
         let at = named.filter(|at| self.members.get(*at).is_some_and(is_old));
-        let Some(slot) = at.or_else(|| self.members.iter().position(is_old)).and_then(|at| self.members.get_mut(at))
+        let Some(slot) = at
+            .or_else(|| self.members.iter().position(is_old))
+            .and_then(|at| self.members.get_mut(at))
         else {
             return false;
         };
@@ -169,7 +193,10 @@ impl VisibleWorkers {
         *slot = member.clone();
         self.newest = self.newest.max(new.last_write());
         let replace_in = |members: &mut Vec<Arc<Member>>| {
-            members.iter_mut().filter(|other| is_old(other)).for_each(|other| *other = member.clone());
+            members
+                .iter_mut()
+                .filter(|other| is_old(other))
+                .for_each(|other| *other = member.clone());
         };
         if let Some(run) = new.run.as_ref().and_then(|run| self.runs.get_mut(&run_name(run))) {
             replace_in(&mut Arc::make_mut(run).members);
@@ -211,7 +238,8 @@ fn children_by_parent(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>
 
 /// Returns true if a worker of this owner and run is in a view. Nothing else decides that.
 pub(super) fn matches(filter: &Filter, owner: Option<&Owner>, run: Option<&SharedStr>) -> bool {
-    let owner_matches = filter.owner.as_ref().is_none_or(|id| owner.is_some_and(|owner| *owner.0 == **id));
+    let owner_matches =
+        filter.owner.as_ref().is_none_or(|id| owner.is_some_and(|owner| *owner.0 == **id));
     let run_matches = filter.run.as_ref().is_none_or(|id| run.is_some_and(|run| **run == **id));
     owner_matches && run_matches
 }

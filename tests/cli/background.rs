@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use super::program::{
-    MountSandbox, check_log_later, is_root, mount, mount_count_at, program, run, servers, small_store, swarmletfs,
-    umount, wait_until, with_log,
+    MountSandbox, check_log_later, is_root, mount, mount_count_at, program, run, servers,
+    small_store, swarmletfs, umount, wait_until, with_log,
 };
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
@@ -25,8 +25,14 @@ fn mount_returns_when_readable_and_prints_the_store() {
     let lines: Vec<&str> = done.err.lines().collect();
     let (store, shown_point) = (store.path(), point.to_str().unwrap());
     assert_eq!(lines.len(), 2, "{done:#?}");
-    assert_eq!(lines[0], format!("swarmletfs: the store is {} (named by --store)", store.display()));
-    assert!(lines[1].contains("1 worker in 1 run: mounted on ") && lines[1].contains(shown_point), "{done:#?}");
+    assert_eq!(
+        lines[0],
+        format!("swarmletfs: the store is {} (named by --store)", store.display())
+    );
+    assert!(
+        lines[1].contains("1 worker in 1 run: mounted on ") && lines[1].contains(shown_point),
+        "{done:#?}"
+    );
     assert!(lines[1].contains(&format!("`swarmletfs umount {shown_point}`")), "{done:#?}");
     assert_eq!(servers(|at| at == point).len(), 1);
     umount(&point, &[]).assert_success();
@@ -53,9 +59,17 @@ fn server_releases_terminal_folder_and_writable_files() {
         if !target.starts_with(store.path()) {
             continue;
         }
-        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", entry.file_name().to_str().unwrap())).unwrap();
+        let info = fs::read_to_string(format!(
+            "/proc/{pid}/fdinfo/{}",
+            entry.file_name().to_str().unwrap()
+        ))
+        .unwrap();
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
-        assert_eq!(i32::from_str_radix(flags, 8).unwrap() & 3, 0, "{target:?} is open with more than read access");
+        assert_eq!(
+            i32::from_str_radix(flags, 8).unwrap() & 3,
+            0,
+            "{target:?} is open with more than read access"
+        );
     }
 }
 
@@ -78,7 +92,10 @@ fn short_form_accepts_mount_helper_options() {
     command.arg(&point).env("SWARMLET_DATA_PATH", store.path());
     let done = run(command);
     done.assert_success();
-    assert!(done.err.contains("0 workers") && done.err.contains("(named by $SWARMLET_DATA_PATH)"), "{done:#?}");
+    assert!(
+        done.err.contains("0 workers") && done.err.contains("(named by $SWARMLET_DATA_PATH)"),
+        "{done:#?}"
+    );
     umount(&point, &[]).assert_success();
 }
 
@@ -100,7 +117,8 @@ done
 #[test]
 fn mount_command_mounts_by_file_system_type() {
     needs_fuse!();
-    let helper = ["/sbin/mount.fuse", "/usr/sbin/mount.fuse"].iter().any(|path| Path::new(path).exists());
+    let helper =
+        ["/sbin/mount.fuse", "/usr/sbin/mount.fuse"].iter().any(|path| Path::new(path).exists());
     if !helper || !is_root() || run(program("unshare", ["-m", "true"])).code != Some(0) {
         skip("mount.fuse is not installed, or a mount namespace is not permitted");
         return;
@@ -141,7 +159,8 @@ fn one_invalid_store_prevents_the_mount() {
     needs_fuse!();
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let point = sandbox.folder("mnt");
-    mount(&store.path(), &point, &["--store", "/no/such/store"]).assert_failure(1, &["/no/such/store"]);
+    mount(&store.path(), &point, &["--store", "/no/such/store"])
+        .assert_failure(1, &["/no/such/store"]);
     assert_eq!(mount_count_at(&point), 0);
     wait_until("the end of the server", || servers(|at| at == point).is_empty());
 }

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::program::{MountSandbox, mount_count_at, run, small_store, swarmletfs, umount, with_log};
+use super::program::{
+    MountSandbox, mount_count_at, run, small_store, swarmletfs, umount, with_log,
+};
 use crate::needs_fuse;
 use crate::support::skip;
 
@@ -21,7 +23,13 @@ fn store_discovery_follows_its_order_and_prints_the_reason() {
         (None, true, at("workers"), variable.path(), "(named by $SWARMLET_DATA_PATH)"),
         (None, false, here.path(), here.path(), "(the current folder)"),
         (None, false, at("workers"), here.path(), "(the current folder is inside it)"),
-        (None, false, at("workers/w1/outputs/deep"), here.path(), "(the current folder is inside it)"),
+        (
+            None,
+            false,
+            at("workers/w1/outputs/deep"),
+            here.path(),
+            "(the current folder is inside it)",
+        ),
     ];
     for (option, with_variable, current, chosen, why) in cases {
         let mut command = with_log(swarmletfs(["mount"]), &point);
@@ -63,7 +71,8 @@ fn missing_store_error_lists_the_searched_places() {
     // Not below this test's folder: other users' files could make an ancestor look like a store.
     let mut command = swarmletfs(["mount"]);
     command.arg(&point).current_dir("/");
-    run(command).assert_failure(1, &["no store", "SWARMLET_DATA_PATH", "/data/swarmlet", "--store"]);
+    run(command)
+        .assert_failure(1, &["no store", "SWARMLET_DATA_PATH", "/data/swarmlet", "--store"]);
     assert_eq!(mount_count_at(&point), 0);
 }
 
@@ -83,8 +92,13 @@ fn sessions_are_discovered_without_another_store() {
     let sessions = home.join(".claude");
     let mounted = |variable: Option<&Path>, current: &Path| {
         let mut command = with_log(swarmletfs(["mount"]), &point);
-        command.arg(&point).current_dir(current).env("HOME", if variable.is_some() { Path::new("/") } else { &home });
-        command.env_remove("CLAUDE_CONFIG_DIR").envs(variable.map(|folder| ("CLAUDE_CONFIG_DIR", folder)));
+        command
+            .arg(&point)
+            .current_dir(current)
+            .env("HOME", if variable.is_some() { Path::new("/") } else { &home });
+        command
+            .env_remove("CLAUDE_CONFIG_DIR")
+            .envs(variable.map(|folder| ("CLAUDE_CONFIG_DIR", folder)));
         let done = run(command);
         done.assert_success();
         let tasks = fs::read_to_string(point.join("workers/s/task.txt")).ok();
@@ -94,7 +108,10 @@ fn sessions_are_discovered_without_another_store() {
     for variable in [None, Some(sessions.as_path())] {
         let (message, task) = mounted(variable, Path::new("/"));
         assert!(
-            message.contains(&format!("the store is {} (the sessions of Claude Code", sessions.display())),
+            message.contains(&format!(
+                "the store is {} (the sessions of Claude Code",
+                sessions.display()
+            )),
             "{message}"
         );
         assert_eq!(task.as_deref(), Some("look around"));

@@ -66,7 +66,14 @@ struct IsolatedDoctor<'a> {
 
 impl<'a> IsolatedDoctor<'a> {
     fn new(keep: &'a Path) -> IsolatedDoctor<'a> {
-        IsolatedDoctor { keep, forbidden: 0, prepare: "true", before: Vec::new(), current: keep, variables: Vec::new() }
+        IsolatedDoctor {
+            keep,
+            forbidden: 0,
+            prepare: "true",
+            before: Vec::new(),
+            current: keep,
+            variables: Vec::new(),
+        }
     }
 
     /// Runs the doctor. Prints a skip and returns `None` if mount namespaces are not permitted.
@@ -78,8 +85,16 @@ impl<'a> IsolatedDoctor<'a> {
         }
         let mut command = program("unshare", ["-m", "bash", "-ec"]);
         command.arg(format!("{}\nexec \"$@\"", self.prepare)).arg("bash");
-        command.args(["python3", "-ISc", ISOLATE_SCRIPT]).arg(self.keep).arg(self.forbidden.to_string());
-        command.args(&self.before).arg(PROGRAM).arg("doctor").args(arguments).current_dir(self.current);
+        command
+            .args(["python3", "-ISc", ISOLATE_SCRIPT])
+            .arg(self.keep)
+            .arg(self.forbidden.to_string());
+        command
+            .args(&self.before)
+            .arg(PROGRAM)
+            .arg("doctor")
+            .args(arguments)
+            .current_dir(self.current);
         command.env("PATH", PATH).envs(self.variables.iter().cloned());
         let done = run(command);
         check_printable(&done.out);
@@ -93,7 +108,8 @@ impl<'a> IsolatedDoctor<'a> {
         let mut all: Vec<&OsStr> = vec!["--json".as_ref()];
         all.extend(arguments.iter().map(AsRef::as_ref));
         let done = self.run(&all)?;
-        let report: Value = serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"));
+        let report: Value =
+            serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:#?}"));
         check_shape(&report);
         assert_eq!(done.code, Some(i32::from(report["problems"] != 0)), "{report:#}");
         Some(report)
@@ -102,7 +118,8 @@ impl<'a> IsolatedDoctor<'a> {
 
 /// The schema docs/doctor.schema.json.
 static SCHEMA: LazyLock<Validator> = LazyLock::new(|| {
-    let text = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/doctor.schema.json")).unwrap();
+    let text =
+        fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/doctor.schema.json")).unwrap();
     jsonschema::validator_for(&serde_json::from_slice(&text).unwrap()).unwrap()
 });
 
@@ -116,13 +133,22 @@ fn check_shape(report: &Value) {
     assert_eq!(faults(report), Vec::<String>::new(), "{report:#}");
     let findings = report["findings"].as_array().unwrap();
     for (key, level) in [("problems", "problem"), ("notes", "note")] {
-        assert_eq!(report[key], findings.iter().filter(|finding| finding["level"] == level).count(), "{report:#}");
+        assert_eq!(
+            report[key],
+            findings.iter().filter(|finding| finding["level"] == level).count(),
+            "{report:#}"
+        );
     }
 }
 
 /// Returns the findings of one check.
 fn findings<'a>(report: &'a Value, check: &str) -> Vec<&'a Value> {
-    report["findings"].as_array().unwrap().iter().filter(|finding| finding["check"] == check).collect()
+    report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|finding| finding["check"] == check)
+        .collect()
 }
 
 /// Returns the only finding of a check. It must have this level, and its text or remedy must
@@ -130,7 +156,9 @@ fn findings<'a>(report: &'a Value, check: &str) -> Vec<&'a Value> {
 #[track_caller]
 fn finding<'a>(report: &'a Value, check: &str, level: &str, named: &[&str]) -> &'a Value {
     let found = findings(report, check);
-    let [finding] = found[..] else { panic!("the report must contain {check} exactly once: {report:#}") };
+    let [finding] = found[..] else {
+        panic!("the report must contain {check} exactly once: {report:#}")
+    };
     assert_eq!(finding["level"], level, "{finding:#}");
     let text = format!("{} {}", finding["says"], finding["cure"]);
     for name in named {

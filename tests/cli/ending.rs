@@ -9,8 +9,8 @@ use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::program::{
-    LIMIT, MountSandbox, bind, mount, mount_count_at, mount_in_foreground, run, servers, small_store, swarmletfs,
-    tmpfs, umount, wait_timeout, wait_until,
+    LIMIT, MountSandbox, bind, mount, mount_count_at, mount_in_foreground, run, servers,
+    small_store, swarmletfs, tmpfs, umount, wait_timeout, wait_until,
 };
 use crate::needs_fuse;
 use crate::support::mount::connection_at;
@@ -29,7 +29,12 @@ fn signals_unmount_in_the_foreground() {
         assert_eq!(mount_count_at(&point), 1);
         signal(&child, number);
         let status = wait_timeout(&mut child, LIMIT).expect("no hang");
-        assert_eq!(status.code(), Some(0), "{number:?}: {}", fs::read_to_string(sandbox.at("log")).unwrap());
+        assert_eq!(
+            status.code(),
+            Some(0),
+            "{number:?}: {}",
+            fs::read_to_string(sandbox.at("log")).unwrap()
+        );
         assert_eq!(mount_count_at(&point), 0, "{number:?}");
     }
 }
@@ -127,7 +132,8 @@ fn a_look_waits(point: &Path) -> bool {
         let process = entry.unwrap().path();
         let words = fs::read(process.join("cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = words.split(|b| *b == 0).collect();
-        let looks = words.contains(&&b"alive"[..]) && words.contains(&point.as_os_str().as_encoded_bytes());
+        let looks =
+            words.contains(&&b"alive"[..]) && words.contains(&point.as_os_str().as_encoded_bytes());
         let state = fs::read_to_string(process.join("stat")).unwrap_or_default();
         looks && state.rsplit(") ").next().is_some_and(|state| state.starts_with('S'))
     })
@@ -200,7 +206,8 @@ fn umount_leaves_foreign_mounts_alone() {
     needs_fuse!();
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let folder = sandbox.folder("plain");
-    let (plain, missing, file) = (folder.to_str().unwrap(), sandbox.at("missing"), sandbox.at("file"));
+    let (plain, missing, file) =
+        (folder.to_str().unwrap(), sandbox.at("missing"), sandbox.at("file"));
     fs::write(&file, "").unwrap();
     for lazy in [&[][..], &["--lazy"]] {
         umount(&folder, lazy).assert_failure(1, &[plain, "nothing is mounted"]);
@@ -212,8 +219,10 @@ fn umount_leaves_foreign_mounts_alone() {
     let point = sandbox.folder("mnt");
     mount(&store.path(), &point, &[]).assert_success();
     let inside = point.join("workers/w1");
-    umount(&inside, &["--lazy"])
-        .assert_failure(1, &[inside.to_str().unwrap(), "inside the mount", point.to_str().unwrap()]);
+    umount(&inside, &["--lazy"]).assert_failure(
+        1,
+        &[inside.to_str().unwrap(), "inside the mount", point.to_str().unwrap()],
+    );
     assert_eq!(mount_count_at(&point), 1);
     let (other, bound) = (sandbox.folder("other"), sandbox.folder("bound"));
     if tmpfs(&other).is_some() && bind(&folder, &bound).is_some() {

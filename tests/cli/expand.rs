@@ -18,10 +18,18 @@ fn store() -> TestStore {
 fn start(store: &TestStore, shell: &str) -> Child {
     let command = shell.replace(
         "expand",
-        &format!("{} expand --no-cache --store {}", env!("CARGO_BIN_EXE_swarmletfs"), store.path().display()),
+        &format!(
+            "{} expand --no-cache --store {}",
+            env!("CARGO_BIN_EXE_swarmletfs"),
+            store.path().display()
+        ),
     );
     let mut child = Command::new("sh");
-    child.args(["-c", &command]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    child
+        .args(["-c", &command])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     child.spawn().unwrap()
 }
 
@@ -36,7 +44,11 @@ fn run(store: &TestStore, shell: &str, text: &[u8]) -> (Option<i32>, Vec<u8>, St
         child.wait_with_output().unwrap()
     });
     let messages = String::from_utf8(out.stderr).unwrap();
-    let messages = messages.lines().filter(|line| !line.contains("the store is")).collect::<Vec<_>>().join("\n");
+    let messages = messages
+        .lines()
+        .filter(|line| !line.contains("the store is"))
+        .collect::<Vec<_>>()
+        .join("\n");
     (out.status.code(), out.stdout, messages)
 }
 
@@ -53,7 +65,10 @@ fn unexpanded_markers_are_counted_on_stderr() {
     let (code, out, messages) = run(&store, "exec expand", gone.as_bytes());
     assert_eq!(
         (code, messages.as_str()),
-        (Some(0), "swarmletfs: not expanded: 1 marker: 1 whose worker is not here or cannot be read")
+        (
+            Some(0),
+            "swarmletfs: not expanded: 1 marker: 1 whose worker is not here or cannot be read"
+        )
     );
     assert!(String::from_utf8(out).unwrap().contains("[Evidence unavailable: "));
     let (_, out, messages) = run(&store, "exec expand --budget 5", MARKER.as_bytes());
@@ -69,7 +84,8 @@ fn expand_copies_invalid_json_unchanged_and_fails() {
     let (code, out, messages) = run(&store(), "exec expand --format openai", text.as_bytes());
     assert_eq!((code, String::from_utf8(out).unwrap()), (Some(1), text));
     assert!(
-        messages.contains("cannot read the text as a JSON list of messages") && messages.contains("line 1 column"),
+        messages.contains("cannot read the text as a JSON list of messages")
+            && messages.contains("line 1 column"),
         "{messages}"
     );
     assert_eq!(run(&store(), "exec expand --format yaml", b"").0, Some(2));
@@ -112,9 +128,13 @@ fn hundred_mebibytes_take_little_memory() {
     let (code, out, messages) = run(&store, &limited(""), text.as_bytes());
     assert_eq!((code, messages.as_str()), (Some(0), ""));
     assert!(out.len() > text.len() && out.len() <= text.len() + 28_000);
-    let message = format!("{{\"role\":\"tool\",\"content\":\"{}{MARKER}\"}}", "all is well so far; ".repeat(5_000));
+    let message = format!(
+        "{{\"role\":\"tool\",\"content\":\"{}{MARKER}\"}}",
+        "all is well so far; ".repeat(5_000)
+    );
     let list = format!("[{}]", vec![message; 1_000].join(", \n"));
-    let (code, out, messages) = run(&store, &limited("--format openai --budget 100k"), list.as_bytes());
+    let (code, out, messages) =
+        run(&store, &limited("--format openai --budget 100k"), list.as_bytes());
     assert_eq!((code, messages.as_str()), (Some(0), ""));
     let messages: Vec<serde_json::Value> = serde_json::from_slice(&out).unwrap();
     assert_eq!(messages.len(), 1_000);

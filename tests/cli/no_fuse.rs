@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 use super::program::{
-    CommandOutput, MountSandbox, is_root, make_accessible, program, run, small_store, without_privileges,
+    CommandOutput, MountSandbox, is_root, make_accessible, program, run, small_store,
+    without_privileges,
 };
 use crate::support::mount::PROGRAM;
 use crate::support::skip;
@@ -30,7 +31,13 @@ fn permitted(mut command: Command) -> bool {
 }
 
 fn mounting<'a>(store: &'a Path, point: &'a Path) -> Vec<&'a OsStr> {
-    vec![PROGRAM.as_ref(), "mount".as_ref(), "--store".as_ref(), store.as_os_str(), point.as_os_str()]
+    vec![
+        PROGRAM.as_ref(),
+        "mount".as_ref(),
+        "--store".as_ref(),
+        store.as_os_str(),
+        point.as_os_str(),
+    ]
 }
 
 #[test]
@@ -43,7 +50,10 @@ fn mount_without_the_device_fails_with_a_remedy() {
     for prepare in [no_device.as_str(), "mount --bind /dev/null /dev/fuse"] {
         let Some(done) = confined(prepare, &mounting(&store.path(), &point)) else { return };
         done.assert_failure(1, &["/dev/fuse"]);
-        assert!(done.err.contains("modprobe") || done.err.contains("--device"), "no cure: {done:#?}");
+        assert!(
+            done.err.contains("modprobe") || done.err.contains("--device"),
+            "no cure: {done:#?}"
+        );
         let _ = fs::remove_file(dev.join("null"));
     }
 }
@@ -53,7 +63,8 @@ fn mount_without_the_device_fails_with_a_remedy() {
 fn tree_is_readable_without_the_fuse_device() {
     let store = small_store();
     let path = store.path();
-    let words = ["cat", "workers/w1/result.txt", "runs/latest/workers/w1/result.txt", "--store"].map(OsStr::new);
+    let words = ["cat", "workers/w1/result.txt", "runs/latest/workers/w1/result.txt", "--store"]
+        .map(OsStr::new);
     let words = [&[PROGRAM.as_ref()], &words[..], &[path.as_os_str()]].concat();
     let Some(done) = confined("mount --bind /dev/null /dev/fuse", &words) else { return };
     assert_eq!(done.assert_success().out, "donedone");
@@ -64,10 +75,16 @@ fn mount_without_access_to_the_device_fails_with_a_remedy() {
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let point = sandbox.folder("mnt");
     let folder = |path: &Path| path.parent().unwrap().to_path_buf();
-    [folder(&store.path()), sandbox.path(), point.clone()].iter().for_each(|path| make_accessible(path));
+    [folder(&store.path()), sandbox.path(), point.clone()]
+        .iter()
+        .for_each(|path| make_accessible(path));
     let device = sandbox.at("fuse");
-    let prepare = format!("mknod {0} c 10 229; chmod 600 {0}; mount --bind {0} /dev/fuse", device.display());
-    let Some(done) = confined(&prepare, &without_privileges(&mounting(&store.path(), &point))) else { return };
+    let prepare =
+        format!("mknod {0} c 10 229; chmod 600 {0}; mount --bind {0} /dev/fuse", device.display());
+    let Some(done) = confined(&prepare, &without_privileges(&mounting(&store.path(), &point)))
+    else {
+        return;
+    };
     done.assert_failure(1, &["/dev/fuse", "chmod 666"]);
 }
 
@@ -79,9 +96,12 @@ fn mount_names_an_unreadable_store() {
     make_accessible(&sandbox.path());
     fs::set_permissions(store.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let device = sandbox.at("fuse");
-    let prepare = format!("mknod {0} c 10 229; chmod 666 {0}; mount --bind {0} /dev/fuse", device.display());
+    let prepare =
+        format!("mknod {0} c 10 229; chmod 666 {0}; mount --bind {0} /dev/fuse", device.display());
     let path = store.path();
-    let Some(done) = confined(&prepare, &without_privileges(&mounting(&path, &point))) else { return };
+    let Some(done) = confined(&prepare, &without_privileges(&mounting(&path, &point))) else {
+        return;
+    };
     done.assert_failure(1, &[path.to_str().unwrap(), "permission denied"]);
     assert!(!done.err.contains("mounted on"), "{done:#?}");
 }
@@ -94,7 +114,9 @@ fn mount_names_an_unreadable_mountpoint() {
     make_accessible(&sandbox.path());
     fs::set_permissions(&point, fs::Permissions::from_mode(0o700)).unwrap();
     let path = store.path();
-    let Some(done) = confined("true", &without_privileges(&mounting(&path, &point))) else { return };
+    let Some(done) = confined("true", &without_privileges(&mounting(&path, &point))) else {
+        return;
+    };
     done.assert_failure(1, &[point.to_str().unwrap(), "may not be read by this user"]);
 }
 
@@ -106,7 +128,8 @@ fn mount_at_the_process_limit_fails_with_a_message() {
     let path = store.path();
     for number in 1..4 {
         let limit = format!("--nproc={number}");
-        let command = [&["prlimit".as_ref(), limit.as_ref()], &mounting(&path, &point)[..]].concat();
+        let command =
+            [&["prlimit".as_ref(), limit.as_ref()], &mounting(&path, &point)[..]].concat();
         let Some(done) = confined("true", &without_privileges(&command)) else { return };
         done.assert_failure(1, &[]);
     }

@@ -9,8 +9,8 @@ use std::path::Path;
 use serde_json::json;
 
 use super::program::{
-    LIMIT, MountSandbox, check_log_later, check_printable, mount, run, small_store, swarmletfs, umount, wait_timeout,
-    wait_until,
+    LIMIT, MountSandbox, check_log_later, check_printable, mount, run, small_store, swarmletfs,
+    umount, wait_timeout, wait_until,
 };
 use crate::needs_fuse;
 use crate::support::TestStore;
@@ -20,8 +20,7 @@ use crate::support::mount::PROGRAM;
 const FORGED: &str = "swarmletfs: forged";
 
 pub fn hostile_names() -> [Vec<u8>; 2] {
-    let text =
-        "\u{1b}[31mred\u{7}\u{8}\u{7f}\u{9b}2J\t\u{202e}gnp\u{2066}\u{feff}\u{200b}\u{e0041}\r\nswarmletfs: forged\nx";
+    let text = "\u{1b}[31mred\u{7}\u{8}\u{7f}\u{9b}2J\t\u{202e}gnp\u{2066}\u{feff}\u{200b}\u{e0041}\r\nswarmletfs: forged\nx";
     [text.into(), [b"\xff\xfe\x9b".as_slice(), text.as_bytes()].concat()]
 }
 
@@ -51,10 +50,20 @@ fn messages_escape_control_characters_in_names() {
         let (store, point) = (store.path(), point.clone());
         let os_string = |path: &Path| path.as_os_str().to_os_string();
         let commands: Vec<Vec<OsString>> = vec![
-            vec!["mount".into(), "--store".into(), os_string(&store), os_string(&sandbox.at("missing").join(&raw))],
+            vec![
+                "mount".into(),
+                "--store".into(),
+                os_string(&store),
+                os_string(&sandbox.at("missing").join(&raw)),
+            ],
             vec!["mount".into(), "--store".into(), os_string(&store), os_string(&file)],
             vec!["mount".into(), "--store".into(), os_string(&store), os_string(&folder)],
-            vec!["mount".into(), "--store".into(), os_string(&sandbox.at("missing").join(&raw)), os_string(&point)],
+            vec![
+                "mount".into(),
+                "--store".into(),
+                os_string(&sandbox.at("missing").join(&raw)),
+                os_string(&point),
+            ],
             vec!["mount".into(), "--store".into(), os_string(&file), os_string(&point)],
             vec!["mount".into(), "--store".into(), os_string(&folder), os_string(&point)],
             vec!["mount".into(), "--store".into(), os_string(&folder), os_string(&inner)],
@@ -99,7 +108,10 @@ fn messages_escape_control_characters_in_names() {
         for variable in ["SWARMLET_DATA_PATH", "SWARMLETFS_LOG"] {
             // The environment can hold all of these bytes except NUL.
             let mut command = swarmletfs(["mount"]);
-            command.arg(&point).env("SWARMLET_DATA_PATH", with("/", &raw)).env(variable, with("/", &raw));
+            command
+                .arg(&point)
+                .env("SWARMLET_DATA_PATH", with("/", &raw))
+                .env(variable, with("/", &raw));
             let done = run(command);
             assert!(matches!(done.code, Some(1 | 2)), "{variable}: {done:#?}");
             check_lines(&done.err);
@@ -117,7 +129,8 @@ fn mount_with_hostile_names_prints_clean_lines() {
     let sandbox = MountSandbox::new();
     for name in hostile_names() {
         let store = sandbox.folder([b"s".as_slice(), &name].concat());
-        fs::create_dir_all(store.join("workers").join(OsStr::from_bytes(&name)).join("tool_calls")).unwrap();
+        fs::create_dir_all(store.join("workers").join(OsStr::from_bytes(&name)).join("tool_calls"))
+            .unwrap();
         let point = sandbox.folder([b"m".as_slice(), &name].concat());
         let done = mount(&store, &point, &[]);
         done.assert_success();
@@ -146,20 +159,35 @@ fn log_escapes_control_characters_in_names() {
         let text = String::from_utf8_lossy(name).into_owned();
         let metadata = json!({"worker_id": text, "owner_id": text, "run_id": text, "task": text, "status": text});
         store.write(at("metadata.json"), metadata.to_string());
-        store.write([at("tool_calls/001_"), name.clone(), b".txt".to_vec()].concat(), format!("Error: {text}"));
-        std::os::unix::fs::symlink("/nowhere", store.at([at("link"), name.clone()].concat())).unwrap();
+        store.write(
+            [at("tool_calls/001_"), name.clone(), b".txt".to_vec()].concat(),
+            format!("Error: {text}"),
+        );
+        std::os::unix::fs::symlink("/nowhere", store.at([at("link"), name.clone()].concat()))
+            .unwrap();
         crate::hostile::make_fifo(&store.at([at("pipe"), name.clone()].concat()));
     }
     check_log_later(&point, &log);
     let mut command = swarmletfs(["mount", "--foreground", "--store"]);
     command.arg(store.path()).arg("--log").arg(&log).arg(&point).env("SWARMLETFS_LOG", "trace");
-    command.stdout(fs::File::create(sandbox.at("out")).unwrap()).stderr(fs::File::create(sandbox.at("err")).unwrap());
+    command
+        .stdout(fs::File::create(sandbox.at("out")).unwrap())
+        .stderr(fs::File::create(sandbox.at("err")).unwrap());
     let mut child = command.spawn().unwrap();
-    wait_until("the mount", || fs::read_to_string(sandbox.at("err")).unwrap().contains("mounted on"));
+    wait_until("the mount", || {
+        fs::read_to_string(sandbox.at("err")).unwrap().contains("mounted on")
+    });
     for name in &names {
         let worker = point.join("workers").join(OsStr::from_bytes(name));
-        let inner = |prefix: &str| worker.join(OsString::from_vec([prefix.as_bytes(), name].concat()));
-        for path in [inner("absent"), inner("link"), inner("pipe"), inner("tool_calls/001_"), point.join(inner("x"))] {
+        let inner =
+            |prefix: &str| worker.join(OsString::from_vec([prefix.as_bytes(), name].concat()));
+        for path in [
+            inner("absent"),
+            inner("link"),
+            inner("pipe"),
+            inner("tool_calls/001_"),
+            point.join(inner("x")),
+        ] {
             assert!(fs::read(path).is_err());
         }
         assert!(fs::read_to_string(worker.join("evidence.txt")).unwrap().contains("forged"));
@@ -168,7 +196,10 @@ fn log_escapes_control_characters_in_names() {
     umount(&point, &[]).assert_success();
     assert_eq!(wait_timeout(&mut child, LIMIT).expect("no hang").code(), Some(0));
     let text = String::from_utf8(fs::read(&log).unwrap()).unwrap();
-    assert!(text.contains("TRACE") || text.contains("DEBUG"), "the log has the wrong level: {text}");
+    assert!(
+        text.contains("TRACE") || text.contains("DEBUG"),
+        "the log has the wrong level: {text}"
+    );
     check_lines(&text);
     for line in text.lines() {
         assert!(line.starts_with("20"), "a line without a time: {line:?}");

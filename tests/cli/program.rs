@@ -30,7 +30,10 @@ pub fn swarmletfs<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Co
 }
 
 /// Returns a command that runs another program in `/`, without variables that choose a store.
-pub fn program<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = S>) -> Command {
+pub fn program<S: AsRef<OsStr>>(
+    program: impl AsRef<OsStr>,
+    arguments: impl IntoIterator<Item = S>,
+) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).current_dir("/").stdin(Stdio::null());
     for variable in ["SWARMLET_DATA_PATH", "SWARMLETFS_LOG", "XDG_RUNTIME_DIR"] {
@@ -86,20 +89,32 @@ pub fn check_printable(text: &str) {
 pub fn run(mut command: Command) -> CommandOutput {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    command.stdout(fs::File::create(at("out")).unwrap()).stderr(fs::File::create(at("err")).unwrap());
+    command
+        .stdout(fs::File::create(at("out")).unwrap())
+        .stderr(fs::File::create(at("err")).unwrap());
     let mut child = command.spawn().unwrap();
     let Some(status) = wait_timeout(&mut child, LIMIT) else {
         let _ = child.kill();
-        panic!("{command:?} did not end in time: {}", String::from_utf8_lossy(&fs::read(at("err")).unwrap()));
+        panic!(
+            "{command:?} did not end in time: {}",
+            String::from_utf8_lossy(&fs::read(at("err")).unwrap())
+        );
     };
     // Strict: only UTF-8 may be printed.
     let text = |name: &str| String::from_utf8(fs::read(at(name)).unwrap()).unwrap();
     let done = CommandOutput { code: status.code(), out: text("out"), err: text("err") };
-    assert_eq!(unannounced(done.err.lines(), &[]), [""; 0], "{command:?} logged a problem: {done:#?}");
+    assert_eq!(
+        unannounced(done.err.lines(), &[]),
+        [""; 0],
+        "{command:?} logged a problem: {done:#?}"
+    );
     let is_log = |argument: &OsStr| argument == "--log" || argument.as_bytes().starts_with(b"log=");
     let has_log = || command.get_args().any(is_log);
     let serves = command.get_program() == PROGRAM && done.err.contains(": mounted on ");
-    assert!(!serves || has_log(), "{command:?} starts a server whose log is not checked: use `logged`");
+    assert!(
+        !serves || has_log(),
+        "{command:?} starts a server whose log is not checked: use `logged`"
+    );
     done
 }
 
@@ -198,7 +213,8 @@ impl MountSandbox {
 impl Drop for MountSandbox {
     fn drop(&mut self) {
         let inside = |point: &PathBuf| point.starts_with(self.dir.path());
-        let points: Vec<PathBuf> = mounted().into_iter().map(|(point, _)| point).filter(inside).collect();
+        let points: Vec<PathBuf> =
+            mounted().into_iter().map(|(point, _)| point).filter(inside).collect();
         for point in points.iter().rev() {
             let _ = rustix::mount::unmount(point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
         }
@@ -216,12 +232,16 @@ impl Drop for MountSandbox {
             }
             thread::sleep(Duration::from_millis(2));
         }
-        let own = LOGS.lock().unwrap().extract_if(.., |(point, _)| inside(point)).collect::<Vec<_>>();
+        let own =
+            LOGS.lock().unwrap().extract_if(.., |(point, _)| inside(point)).collect::<Vec<_>>();
         for (point, log) in own {
             let text = String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()).into_owned();
             let _ = fs::remove_file(log);
             let trouble = unannounced(text.lines(), &self.announced.borrow());
-            assert!(trouble.is_empty() || thread::panicking(), "the server of {point:?} logged: {trouble:#?}");
+            assert!(
+                trouble.is_empty() || thread::panicking(),
+                "the server of {point:?} logged: {trouble:#?}"
+            );
         }
     }
 }
@@ -242,7 +262,9 @@ fn unescaped(field: &[u8]) -> PathBuf {
     let mut rest = field;
     while let Some((byte, after)) = rest.split_first() {
         let octal = after.get(..3).filter(|_| *byte == b'\\');
-        if let Some(code) = octal.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok()) {
+        if let Some(code) =
+            octal.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok())
+        {
             out.push(code);
             rest = &after[3..];
         } else {
@@ -263,11 +285,17 @@ pub fn servers(wanted: impl Fn(&Path) -> bool) -> Vec<rustix::process::Pid> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap() {
         let entry = entry.unwrap();
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
         let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
-        let arguments: Vec<&[u8]> = line.strip_suffix(b"\0").unwrap_or(&line).split(|b| *b == 0).collect();
-        let serves = arguments.first() == Some(&PROGRAM.as_bytes()) && arguments.contains(&&b"--__serve"[..]);
-        if serves && arguments.last().is_some_and(|point| wanted(Path::new(OsStr::from_bytes(point)))) {
+        let arguments: Vec<&[u8]> =
+            line.strip_suffix(b"\0").unwrap_or(&line).split(|b| *b == 0).collect();
+        let serves = arguments.first() == Some(&PROGRAM.as_bytes())
+            && arguments.contains(&&b"--__serve"[..]);
+        if serves
+            && arguments.last().is_some_and(|point| wanted(Path::new(OsStr::from_bytes(point))))
+        {
             found.extend(rustix::process::Pid::from_raw(pid));
         }
     }
@@ -352,7 +380,8 @@ pub fn is_root() -> bool {
 
 /// Returns the command prefixed with one that drops all privileges.
 pub fn without_privileges<'a>(command: &[&'a OsStr]) -> Vec<&'a OsStr> {
-    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"];
+    let nobody =
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"];
     nobody.iter().map(|word| OsStr::new(*word)).chain(command.iter().copied()).collect()
 }
 

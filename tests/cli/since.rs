@@ -12,7 +12,10 @@ fn since_prints_the_answer_to_stdout_and_messages_to_stderr() {
     let mut command = swarmletfs(["since", "0"]);
     command.current_dir(store.at("workers/w1"));
     let done = run(command);
-    let expected = format!("swarmletfs: the store is {} (the current folder is inside it)\n", store.path().display());
+    let expected = format!(
+        "swarmletfs: the store is {} (the current folder is inside it)\n",
+        store.path().display()
+    );
     assert_eq!(done.assert_success().err, expected);
     assert!(done.out.starts_with("From the beginning: 1 of 1 worker "), "{done:#?}");
     let mut command = swarmletfs(["since", "now"]);
@@ -76,9 +79,15 @@ fn since_reads_several_stores_as_one_view() {
     let mut command = swarmletfs(["since", "0", "--store"]);
     command.arg(one.path()).arg("--store").arg(two.path());
     let done = run(command);
-    assert!(done.assert_success().out.contains(" w1: ") && done.out.contains(" w1~2: "), "{done:#?}");
+    assert!(
+        done.assert_success().out.contains(" w1: ") && done.out.contains(" w1~2: "),
+        "{done:#?}"
+    );
     let mut command = swarmletfs(["since", "0", "--owner", "7", "--run", "48", "--store"]);
     command.arg(one.path()).arg("--store").arg(two.path());
     let done = run(command);
-    assert!(done.assert_success().out.starts_with("From the beginning: 1 of 1 worker "), "{done:#?}");
+    assert!(
+        done.assert_success().out.starts_with("From the beginning: 1 of 1 worker "),
+        "{done:#?}"
+    );
 }

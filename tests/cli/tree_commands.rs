@@ -59,14 +59,19 @@ impl CommandBytes {
 
 /// Runs a command on the store at `store`.
 #[track_caller]
-fn look<S: AsRef<OsStr>>(store: &Path, command: &str, more: impl IntoIterator<Item = S>) -> CommandBytes {
+fn look<S: AsRef<OsStr>>(
+    store: &Path,
+    command: &str,
+    more: impl IntoIterator<Item = S>,
+) -> CommandBytes {
     let mut command = swarmletfs([command, "--store"]);
     command.arg(store).args(more);
     let done = command.output().unwrap();
     let err = String::from_utf8(done.stderr).unwrap();
     check_printable(&err);
     let notice = format!("swarmletfs: the store is {} (named by --store)\n", store.display());
-    let err = err.strip_prefix(&notice).unwrap_or_else(|| panic!("{command:?} printed {err}")).to_owned();
+    let err =
+        err.strip_prefix(&notice).unwrap_or_else(|| panic!("{command:?} printed {err}")).to_owned();
     CommandBytes { code: done.status.code(), out: done.stdout, err }
 }
 
@@ -82,6 +87,8 @@ fn two_owners() -> TestStore {
     store.worker("w1", json!({"owner_id": 7, "run_id": 48})).call("w1", 1, "sh", "{\"ok\": true}");
     store.write("workers/w1/result.txt", "done by the first\n");
     std::thread::sleep(std::time::Duration::from_millis(20));
-    store.worker("w2", json!({"owner_id": 8, "run_id": 49})).write("workers/w2/result.txt", "done by the second\n");
+    store
+        .worker("w2", json!({"owner_id": 8, "run_id": 49}))
+        .write("workers/w2/result.txt", "done by the second\n");
     store
 }

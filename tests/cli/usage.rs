@@ -6,15 +6,23 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde_json::json;
 
-use super::program::{MountSandbox, mount, mount_count_at, run, servers, small_store, swarmletfs, wait_until};
+use super::program::{
+    MountSandbox, mount, mount_count_at, run, servers, small_store, swarmletfs, wait_until,
+};
 use crate::needs_fuse;
 use crate::support::TestStore;
 
 #[test]
 fn help_and_version_succeed_on_stdout() {
-    for arguments in
-        [&["--help"][..], &["-h"], &["--version"], &["-V"], &["mount", "--help"], &["umount", "--help"], &[]]
-    {
+    for arguments in [
+        &["--help"][..],
+        &["-h"],
+        &["--version"],
+        &["-V"],
+        &["mount", "--help"],
+        &["umount", "--help"],
+        &[],
+    ] {
         let done = run(swarmletfs(arguments));
         done.assert_success();
         assert!(!done.out.is_empty() && done.err.is_empty(), "{arguments:?}: {done:#?}");
@@ -47,7 +55,8 @@ fn internal_commands_are_never_suggested() {
     for word in ["frob", "prob", "__prob", "__probe", "trial", "__", "stores", "store"] {
         let done = run(swarmletfs([word]));
         done.assert_failure(2, &[word]);
-        let others: Vec<&str> = done.err.lines().skip(1).filter(|line| line.contains("__")).collect();
+        let others: Vec<&str> =
+            done.err.lines().skip(1).filter(|line| line.contains("__")).collect();
         assert!(others.is_empty(), "{done:#?}");
     }
     assert!(!run(swarmletfs(["--help"])).out.contains("__"));
@@ -62,7 +71,8 @@ fn folder_without_a_slash_is_rejected_with_a_hint() {
         let mut command = swarmletfs([OsStr::from_bytes(name)]);
         command.current_dir(sandbox.path());
         let done = run(command);
-        let tip = done.assert_failure(2, &["`swarmletfs "]).err.split('`').nth(1).unwrap().to_owned();
+        let tip =
+            done.assert_failure(2, &["`swarmletfs "]).err.split('`').nth(1).unwrap().to_owned();
         assert_eq!(mount_count_at(&point), 0);
         let tip = tip.replace("swarmletfs", crate::support::mount::PROGRAM);
         let mut command = super::program::program("bash", ["-c", &tip]);
@@ -186,7 +196,10 @@ fn mount_rejects_an_invalid_store_with_cause_and_remedy() {
     std::os::unix::fs::symlink(store.at("workers"), linked.join("workers")).unwrap();
     refused(&linked, &[linked.to_str().unwrap(), "no workers", "links are not followed: workers"]);
     let worker = store.at("workers/w1");
-    refused(&worker, &[worker.to_str().unwrap(), "is one worker", store.at("workers").to_str().unwrap()]);
+    refused(
+        &worker,
+        &[worker.to_str().unwrap(), "is one worker", store.at("workers").to_str().unwrap()],
+    );
 }
 
 #[test]
@@ -206,9 +219,13 @@ fn log_inside_the_store_or_mount_is_rejected() {
     needs_fuse!();
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let point = sandbox.folder("mnt");
-    for log in
-        [store.at("log"), store.at("workers/w1/log"), point.join("log"), sandbox.at("missing/log"), sandbox.path()]
-    {
+    for log in [
+        store.at("log"),
+        store.at("workers/w1/log"),
+        point.join("log"),
+        sandbox.at("missing/log"),
+        sandbox.path(),
+    ] {
         let done = mount(&store.path(), &point, &["--log", log.to_str().unwrap()]);
         done.assert_failure(1, &[log.to_str().unwrap()]);
         assert!(!log.is_file(), "{log:?}");

@@ -7,7 +7,9 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use super::program::{CommandOutput, LIMIT, MountSandbox, run, swarmletfs, wait_timeout, wait_until};
+use super::program::{
+    CommandOutput, LIMIT, MountSandbox, run, swarmletfs, wait_timeout, wait_until,
+};
 use crate::support::TestStore;
 
 /// A `wait` process running beside the test.
@@ -47,7 +49,11 @@ impl Waiting {
     fn end(mut self) -> CommandOutput {
         let status = wait_timeout(&mut self.child, LIMIT);
         assert!(status.is_some(), "the command is still running: {}", self.text("err"));
-        CommandOutput { code: status.and_then(|status| status.code()), out: self.text("out"), err: self.text("err") }
+        CommandOutput {
+            code: status.and_then(|status| status.code()),
+            out: self.text("out"),
+            err: self.text("err"),
+        }
     }
 }
 
@@ -106,7 +112,9 @@ fn wait_for_all_reports_how_workers_finished() {
     set(&store, "b", "failed");
     let done = waiting.end();
     assert!(
-        done.assert_success().out.starts_with("Of 2 workers: 1 completed, 1 failed. Failed: b\nSince "),
+        done.assert_success()
+            .out
+            .starts_with("Of 2 workers: 1 completed, 1 failed. Failed: b\nSince "),
         "{done:#?}"
     );
     for line in ["finished completed a: last write ", "finished failed    b: last write "] {
@@ -115,7 +123,12 @@ fn wait_for_all_reports_how_workers_finished() {
     // An event that has occurred already ends the wait at once.
     let mut command = swarmletfs(["wait", "--until", "finished", "--store"]);
     command.arg(store.path());
-    assert!(run(command).assert_success().out.starts_with("Of 2 workers: 1 completed, 1 failed. Failed: b\n"));
+    assert!(
+        run(command)
+            .assert_success()
+            .out
+            .starts_with("Of 2 workers: 1 completed, 1 failed. Failed: b\n")
+    );
 }
 
 /// Promise: A wait for a failure ends with the first failure.
@@ -192,14 +205,37 @@ fn timed_out_wait_names_unfinished_workers() {
     let done = run(command);
     assert_eq!(done.code, Some(3), "{done:#?}");
     assert!(done.out.starts_with("2 of 3 workers not finished. "), "{done:#?}");
-    assert!(done.out.contains("\nrunning   a: last write ") && done.out.contains("\nrunning   b: last write "));
+    assert!(
+        done.out.contains("\nrunning   a: last write ")
+            && done.out.contains("\nrunning   b: last write ")
+    );
     assert!(!done.out.contains(" c: ") && done.err.contains("the time is over"), "{done:#?}");
     store.worker("a", json!({"status": "completed"}));
-    let mut command = swarmletfs(["wait", "--until", "any", "--timeout", "0", "--since", cursor(&done), "--store"]);
+    let mut command = swarmletfs([
+        "wait",
+        "--until",
+        "any",
+        "--timeout",
+        "0",
+        "--since",
+        cursor(&done),
+        "--store",
+    ]);
     command.arg(store.path());
     assert!(run(command).assert_success().out.contains("finished completed a: "));
-    for (until, owner, out) in [("failed", "7", "0 of 1 worker"), ("any", "9", "There are no workers.")] {
-        let mut command = swarmletfs(["wait", "--timeout", "50ms", "--until", until, "--owner", owner, "--store"]);
+    for (until, owner, out) in
+        [("failed", "7", "0 of 1 worker"), ("any", "9", "There are no workers.")]
+    {
+        let mut command = swarmletfs([
+            "wait",
+            "--timeout",
+            "50ms",
+            "--until",
+            until,
+            "--owner",
+            owner,
+            "--store",
+        ]);
         store.worker("a", json!({"owner_id": 7, "status": "completed"}));
         command.arg(store.path());
         let done = run(command);
@@ -219,7 +255,8 @@ fn wait_starts_on_a_view_without_workers() {
     add(&store, "mine", json!({"owner_id": 7, "status": "completed"}));
     let done = waiting.end();
     assert!(
-        done.assert_success().out.starts_with("Of 1 worker: 1 completed\n") && !done.out.contains("other"),
+        done.assert_success().out.starts_with("Of 1 worker: 1 completed\n")
+            && !done.out.contains("other"),
         "{done:#?}"
     );
 }
@@ -248,7 +285,8 @@ fn wait_continues_on_a_replaced_store() {
     fs::rename(other.path(), store.path()).unwrap();
     let done = waiting.end();
     assert!(
-        done.assert_success().out.starts_with("Of 1 worker: 1 completed\n") && done.out.contains(" x: "),
+        done.assert_success().out.starts_with("Of 1 worker: 1 completed\n")
+            && done.out.contains(" x: "),
         "{done:#?}"
     );
 }

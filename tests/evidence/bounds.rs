@@ -82,7 +82,8 @@ fn store_of((calls, error, job): &Record, backwards: bool) -> TestStore {
         numbered.reverse();
     }
     for (number, (tool, output)) in numbered {
-        let name = [format!("workers/w/tool_calls/{:03}_", number + 1).as_bytes(), tool, b".txt"].concat();
+        let name =
+            [format!("workers/w/tool_calls/{:03}_", number + 1).as_bytes(), tool, b".txt"].concat();
         store.write(name, output);
     }
     store
@@ -90,7 +91,13 @@ fn store_of((calls, error, job): &Record, backwards: bool) -> TestStore {
 
 /// Budgets that matter: none, those around the size of a frame, ordinary ones, and more than all.
 fn budgets() -> impl Strategy<Value = Vec<usize>> {
-    let budget = prop_oneof![0_usize..300, 300_usize..1_500, 1_500_usize..40_000, Just(16_000_usize), Just(1 << 20)];
+    let budget = prop_oneof![
+        0_usize..300,
+        300_usize..1_500,
+        1_500_usize..40_000,
+        Just(16_000_usize),
+        Just(1 << 20)
+    ];
     proptest::collection::vec(budget, 12)
 }
 
@@ -142,7 +149,11 @@ fn small_budgets_are_bounds_and_keep_the_frame() {
         ("an error alone", vec![], json!({"status": "failed", "error": "x"})),
         ("one call", vec![b"Error: no".to_vec()], json!({})),
         ("one call and a short error", vec![b"Error: no".to_vec()], json!({"error": "x"})),
-        ("hostile", hostile.clone(), json!({"status": "failed", "error": "漢".repeat(200), "job_id": "é".repeat(50)})),
+        (
+            "hostile",
+            hostile.clone(),
+            json!({"status": "failed", "error": "漢".repeat(200), "job_id": "é".repeat(50)}),
+        ),
         ("many", vec![b"Error: one line\nand another\n".to_vec(); 120], json!({"error": "short"})),
     ] {
         let store = worker_with(outputs);
@@ -156,7 +167,10 @@ fn small_budgets_are_bounds_and_keep_the_frame() {
             for budget in (0..=300).chain((301..4_000).step_by(97)) {
                 let text = evidence(&tree, folder, budget);
                 hold(&text, budget);
-                assert!(has_frame(&text) || !framed, "{name} in {folder:?}: {budget} lost the frame: {text}");
+                assert!(
+                    has_frame(&text) || !framed,
+                    "{name} in {folder:?}: {budget} lost the frame: {text}"
+                );
                 framed |= has_frame(&text);
                 assert!(budget < 40 || !text.is_empty(), "{name} at {budget} is empty");
             }
@@ -181,7 +195,10 @@ fn default_budgets_are_16000_and_28000_bytes() {
     let tree = store.tree();
     for (path, budget) in [("workers/w/", 16_000), ("runs/r/", 28_000), ("", 28_000)] {
         let text = see(&tree, format!("{path}evidence.txt")).unwrap().text().to_owned();
-        assert!(text.len() <= budget && text.contains(&format!("\nBudget: {budget} B | ")), "{text}");
+        assert!(
+            text.len() <= budget && text.contains(&format!("\nBudget: {budget} B | ")),
+            "{text}"
+        );
         assert_eq!(text, evidence(&tree, path, budget));
     }
 }

@@ -5,7 +5,11 @@ use super::*;
 /// Returns the lines of cause in the swarm's evidence, without their marker.
 fn causes(store: &TestStore) -> Vec<String> {
     let report = hold(&evidence(&store.tree(), "", 28_000), 28_000).unwrap();
-    report.lines.iter().filter_map(|line| Some(line.strip_prefix("[FAILED] ")?.to_owned())).collect()
+    report
+        .lines
+        .iter()
+        .filter_map(|line| Some(line.strip_prefix("[FAILED] ")?.to_owned()))
+        .collect()
 }
 
 /// Returns the cause of the only worker `w`, which must be equal in every file that shows it.
@@ -53,16 +57,24 @@ fn causes_are_grouped_only_if_equal_but_for_times() {
                  answer within 10.5s";
     assert_eq!(lines[0], timed);
     for number in 0..42 {
-        let line = format!("answer-{number:02}: no error message found; last output: FINAL ANSWER: {number}");
+        let line = format!(
+            "answer-{number:02}: no error message found; last output: FINAL ANSWER: {number}"
+        );
         assert!(lines.contains(&line), "{number}: {lines:#?}");
     }
     // Without room for all last outputs, the workers share a line without them.
     let report = hold(&evidence(&store.tree(), "", 2_000), 2_000).unwrap();
     assert_eq!(report.lines.len(), 2, "{report:#?}");
-    assert!(report.lines[1].starts_with("[FAILED] 42 workers (answer-00, answer-01, "), "{report:#?}");
+    assert!(
+        report.lines[1].starts_with("[FAILED] 42 workers (answer-00, answer-01, "),
+        "{report:#?}"
+    );
     assert!(report.lines[1].ends_with("): no error message found"), "{report:#?}");
     let summary = see(&store.tree(), "summary").unwrap().text().to_owned();
-    assert!(summary.contains("\n  and 31 more workers with 31 more causes, in evidence.txt\n"), "{summary}");
+    assert!(
+        summary.contains("\n  and 31 more workers with 31 more causes, in evidence.txt\n"),
+        "{summary}"
+    );
 }
 
 /// Promise: A line of a call that did not fail is never reported as the cause of a failure.
@@ -106,17 +118,29 @@ fn cause_of_a_worker_without_calls_comes_from_its_logs() {
 fn causes_show_text_not_json_escapes() {
     let text = "could not extend file \"base/24576\": No space left on device";
     let stderr = format!("pg_restore: error: {text}\nHINT: \"free\" some space\n");
-    let json = json!({"ok": true, "data": {"exit_code": 1, "stdout": "a \"b\"\n", "stderr": stderr}});
+    let json =
+        json!({"ok": true, "data": {"exit_code": 1, "stdout": "a \"b\"\n", "stderr": stderr}});
     // Too large to decode as a whole, and truncated.
-    let large = json!({"exit_code": 1, "stdout": "a \"b\"\n".repeat(60_000), "stderr": stderr}).to_string();
+    let large =
+        json!({"exit_code": 1, "stdout": "a \"b\"\n".repeat(60_000), "stderr": stderr}).to_string();
     let torn = json.to_string().trim_end_matches('}').to_owned();
-    let python = format!("{{'ok': False, 'data': {{'exit_code': 1}}, 'stderr': 'pg_restore: error: {}\\nHINT'}}", text);
-    let line = format!("<tool-error>\n{}\n", json!({"level": "error", "message": format!("error: {text}")}));
-    for output in [json.to_string(), serde_json::to_string_pretty(&json).unwrap(), large, torn, python, line] {
+    let python = format!(
+        "{{'ok': False, 'data': {{'exit_code': 1}}, 'stderr': 'pg_restore: error: {}\\nHINT'}}",
+        text
+    );
+    let line = format!(
+        "<tool-error>\n{}\n",
+        json!({"level": "error", "message": format!("error: {text}")})
+    );
+    for output in
+        [json.to_string(), serde_json::to_string_pretty(&json).unwrap(), large, torn, python, line]
+    {
         let store = failed_worker(json!({}));
         store.call("w", 1, "x", &output);
-        store
-            .write("workers/w/metrics.jsonl", json!({"event": "tool_call", "tool": "x", "success": false}).to_string());
+        store.write(
+            "workers/w/metrics.jsonl",
+            json!({"event": "tool_call", "tool": "x", "success": false}).to_string(),
+        );
         let cause = cause(&store);
         assert!(cause.contains(text) && !cause.contains('\\'), "{cause} of {output:.200}");
     }
@@ -124,7 +148,9 @@ fn causes_show_text_not_json_escapes() {
 
 #[test]
 fn error_under_its_own_key_is_a_cause() {
-    for output in [r#"{"ok": false, "error": "SERVFAIL \"x\""}"#, r#"{'ok': False, 'error': 'SERVFAIL "x"'}"#] {
+    for output in
+        [r#"{"ok": false, "error": "SERVFAIL \"x\""}"#, r#"{'ok': False, 'error': 'SERVFAIL "x"'}"#]
+    {
         let store = failed_worker(json!({}));
         store.call("w", 1, "x", output);
         assert_eq!(cause(&store), "error: SERVFAIL \"x\"", "{output}");
@@ -141,9 +167,18 @@ fn lines_with_a_reason_come_before_lines_without() {
                The command \"make all\" exited with code 2.\n";
     let store = failed_worker(json!({}));
     store.call("w", 1, "x", log);
-    assert!(cause(&store).starts_with("src/lib.x:3: error: no such field `size` | "), "{}", cause(&store));
+    assert!(
+        cause(&store).starts_with("src/lib.x:3: error: no such field `size` | "),
+        "{}",
+        cause(&store)
+    );
     let store = failed_worker(json!({}));
-    store.call("w", 1, "x", "<tool-error>\ngoing on\nThe command \"make all\" exited with code 2.\n");
+    store.call(
+        "w",
+        1,
+        "x",
+        "<tool-error>\ngoing on\nThe command \"make all\" exited with code 2.\n",
+    );
     assert_eq!(cause(&store), "The command \"make all\" exited with code 2.");
 }
 

@@ -31,10 +31,16 @@ fn output(number: usize, (ended, size, line, shape): Call) -> String {
     let line = format!("Error: {} {}", failure_word(number), "detail ".repeat(line / 7));
     match (ended, shape) {
         (Ended::Failed, 0) => format!("<tool-error>\n{noise}{line}\n{noise}"),
-        (Ended::Failed, 1) => format!("Error: {}\n{noise}{noise}", line.trim_start_matches("Error: ")),
+        (Ended::Failed, 1) => {
+            format!("Error: {}\n{noise}{noise}", line.trim_start_matches("Error: "))
+        }
         (Ended::Failed, 2) => format!("<tool-error>\n{noise}{noise}\x1b[31m{line}\x1b[0m"),
-        (Ended::Failed, _) => json!({"ok": false, "stdout": noise, "stderr": format!("{noise}{line}\n")}).to_string(),
-        (Ended::Ok, _) => json!({"ok": true, "stdout": format!("{FINE} ").repeat(1 + size / 9)}).to_string(),
+        (Ended::Failed, _) => {
+            json!({"ok": false, "stdout": noise, "stderr": format!("{noise}{line}\n")}).to_string()
+        }
+        (Ended::Ok, _) => {
+            json!({"ok": true, "stdout": format!("{FINE} ").repeat(1 + size / 9)}).to_string()
+        }
         (Ended::Unknown, _) => format!("{FINE} and more\n").repeat(1 + size / 18),
     }
 }
@@ -49,7 +55,8 @@ fn store_of(calls: &[Call], inputs: bool) -> TestStore {
     let store = worker_with(calls.iter().enumerate().map(|(at, call)| output(at + 1, *call)));
     if inputs {
         let call = json!({"name": "x", "args": {"command": "a long command ".repeat(20)}});
-        let line = json!({"role": "assistant", "content": "", "tool_calls": vec![call; calls.len()]});
+        let line =
+            json!({"role": "assistant", "content": "", "tool_calls": vec![call; calls.len()]});
         store.write("workers/w/thread.jsonl", format!("{line}\n"));
     }
     store
@@ -57,11 +64,16 @@ fn store_of(calls: &[Call], inputs: bool) -> TestStore {
 
 /// Checks an excerpt of `calls`.
 fn check(text: &str, calls: &[Call], budget: usize) {
-    let of = |wanted| (1..).zip(calls).filter(move |(_, call)| call.0 == wanted).map(|(number, _)| number);
+    let of = |wanted| {
+        (1..).zip(calls).filter(move |(_, call)| call.0 == wanted).map(|(number, _)| number)
+    };
     let Some(latest) = of(Ended::Failed).last() else { return };
     let fine = text.find(FINE);
     let tells = text.find(&failure_word(latest));
-    assert!(fine.is_none_or(|fine| tells.is_some_and(|tells| tells < fine)), "{budget}: {calls:?}: {text}");
+    assert!(
+        fine.is_none_or(|fine| tells.is_some_and(|tells| tells < fine)),
+        "{budget}: {calls:?}: {text}"
+    );
     // With room for the counts and one line, the line must be shown.
     assert!(budget < 200 || tells.is_some(), "{budget}: {calls:?}: {text}");
     for other in of(Ended::Failed) {
@@ -103,7 +115,8 @@ proptest! {
 #[test]
 fn every_budget_with_room_for_one_line_shows_the_failed_call() {
     // The sizes of the demo: a failed call in JSON after a successful one.
-    let calls = [(Ended::Ok, 200, 0, 0), (Ended::Unknown, 28_000, 0, 0), (Ended::Failed, 200, 70, 3)];
+    let calls =
+        [(Ended::Ok, 200, 0, 0), (Ended::Unknown, 28_000, 0, 0), (Ended::Failed, 200, 70, 3)];
     for inputs in [false, true] {
         let store = store_of(&calls, inputs);
         let tree = store.tree();
@@ -141,7 +154,11 @@ fn no_call_is_shown_if_the_failed_one_does_not_fit() {
     store.call("w", 2, "x", output(2, (Ended::Ok, 30, 0, 0)));
     let tree = store.tree();
     for budget in (0..3_000).step_by(23) {
-        check(&evidence(&tree, "workers/w/", budget), &[(Ended::Failed, 0, 0, 0), (Ended::Ok, 0, 0, 0)], budget);
+        check(
+            &evidence(&tree, "workers/w/", budget),
+            &[(Ended::Failed, 0, 0, 0), (Ended::Ok, 0, 0, 0)],
+            budget,
+        );
     }
 }
 
@@ -149,14 +166,19 @@ fn no_call_is_shown_if_the_failed_one_does_not_fit() {
 fn a_long_error_of_the_worker_leaves_room_for_the_failed_call() {
     let calls = [(Ended::Ok, 40, 0, 0), (Ended::Failed, 500, 20, 0)];
     let store = store_of(&calls, true);
-    store.worker("w", json!({"status": "failed", "error": "the worker ended without a result ".repeat(8)}));
+    store.worker(
+        "w",
+        json!({"status": "failed", "error": "the worker ended without a result ".repeat(8)}),
+    );
     let tree = store.tree();
     for budget in (0..2_000).step_by(13) {
         let text = evidence(&tree, "workers/w/", budget);
         hold(&text, budget);
         check(&text, &calls, budget);
     }
-    assert!(evidence(&tree, "workers/w/", 900).contains("\nError: the worker ended without a result"));
+    assert!(
+        evidence(&tree, "workers/w/", 900).contains("\nError: the worker ended without a result")
+    );
 }
 
 /// Promise: In the evidence of many workers, failures come before any text of successful calls.
@@ -176,7 +198,10 @@ fn failures_come_first_in_evidence_of_many_workers() {
             let fine = text.find(FINE);
             for number in [2, 4] {
                 let tells = text.find(&failure_word(number));
-                assert!(fine.is_none_or(|fine| tells.is_some_and(|tells| tells < fine)), "{budget}: {text}");
+                assert!(
+                    fine.is_none_or(|fine| tells.is_some_and(|tells| tells < fine)),
+                    "{budget}: {text}"
+                );
             }
             assert!(budget < 500 || text.contains("telling-"), "{budget}: {text}");
         }

@@ -52,7 +52,8 @@ fn kept(file: &[u8]) -> Vec<bool> {
 }
 
 static COLOUR: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\x1b\[[0-9;]*m").unwrap());
-static MARKER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?i)\[(EVIDENCE:|TOOL_OUTPUT:)").unwrap());
+static MARKER: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)\[(EVIDENCE:|TOOL_OUTPUT:)").unwrap());
 
 /// Checks a section against the bytes of its file on disk.
 fn hold_against(section: &Section, file: &[u8]) {
@@ -62,7 +63,8 @@ fn hold_against(section: &Section, file: &[u8]) {
         assert_eq!(section.body, shown(file, (0, section.bytes)), "shown whole");
         return;
     }
-    let mut parts: Vec<((u64, u64), bool)> = section.shown().into_iter().map(|range| (range, true)).collect();
+    let mut parts: Vec<((u64, u64), bool)> =
+        section.shown().into_iter().map(|range| (range, true)).collect();
     parts.extend(omissions.iter().map(|range| (*range, false)));
     parts.sort_unstable();
     let mut expected = String::new();
@@ -70,7 +72,11 @@ fn hold_against(section: &Section, file: &[u8]) {
         if is_shown {
             expected.push_str(&shown(file, (start, end)));
         } else {
-            expected.push_str(&format!("[... {} B omitted: bytes {start}-{} ...]\n", end - start, end - 1));
+            expected.push_str(&format!(
+                "[... {} B omitted: bytes {start}-{} ...]\n",
+                end - start,
+                end - 1
+            ));
         }
     }
     assert_eq!(every_time(&section.body), expected, "{omissions:?}");
@@ -81,7 +87,8 @@ fn every_time(body: &str) -> String {
     let mut text = String::new();
     let mut last = "";
     for line in body.split_inclusive('\n') {
-        let more = line.strip_prefix(REPEATS).and_then(|rest| rest.strip_suffix(" times more ...]\n"));
+        let more =
+            line.strip_prefix(REPEATS).and_then(|rest| rest.strip_suffix(" times more ...]\n"));
         match more.and_then(|more| more.parse().ok()) {
             Some(more) => text.push_str(&last.repeat(more)),
             None => {
@@ -96,7 +103,10 @@ fn every_time(body: &str) -> String {
 fn hold_store_against(store: &TestStore, tree: &Tree, budget: usize) -> Option<Report> {
     let report = hold(&evidence(tree, "workers/w/", budget), budget)?;
     for section in &report.sections {
-        hold_against(section, &std::fs::read(store.at(format!("workers/w/{}", section.path))).unwrap());
+        hold_against(
+            section,
+            &std::fs::read(store.at(format!("workers/w/{}", section.path))).unwrap(),
+        );
     }
     Some(report)
 }
@@ -142,13 +152,18 @@ fn large_output_is_cut_at_the_right_offsets() {
         ("long lines", format!("{}\n", "é漢".repeat(3_000))),
     ] {
         let half = 3_000_000 / line.len();
-        let output = format!("{}\nError: it broke in the middle\n{}", line.repeat(half), line.repeat(half));
+        let output =
+            format!("{}\nError: it broke in the middle\n{}", line.repeat(half), line.repeat(half));
         let store = worker_with([output.as_str(), "small"]);
         let tree = store.tree();
         for budget in [2_000, 16_000] {
             let report = hold_store_against(&store, &tree, budget).unwrap();
             let large = report.section("tool_calls/001_x.txt");
-            assert!(large.body.contains("Error: it broke in the middle"), "{name} at {budget}: {}", large.notes);
+            assert!(
+                large.body.contains("Error: it broke in the middle"),
+                "{name} at {budget}: {}",
+                large.notes
+            );
             assert!(!large.body.contains('\u{fffd}'), "{name} at {budget}");
             assert!(
                 large.shown().len() >= 2,
@@ -172,10 +187,15 @@ fn an_output_of_30_mb_is_searched_and_its_error_found() {
     // On a slow machine the render may time out before the middle, which the section must state.
     match section.notes.split_once("searched to byte ") {
         Some((_, end)) => {
-            let end: usize = end.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
+            let end: usize =
+                end.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
             assert!(end <= half.len() || section.body.contains("the needle"), "{}", section.notes);
         }
-        None => assert!(section.body.contains("ERROR: the needle in the middle"), "{:?}", section.shown()),
+        None => assert!(
+            section.body.contains("ERROR: the needle in the middle"),
+            "{:?}",
+            section.shown()
+        ),
     }
     assert!(section.own_text().ends_with(line), "the tail is shown");
 }
@@ -187,7 +207,10 @@ fn binary_data_is_described_not_printed() {
     let store = worker_with([output.as_slice(), b"plain\n"]);
     let report = hold(&evidence(&store.tree(), "workers/w/", 16_000), 16_000).unwrap();
     let binary = report.section("tool_calls/001_x.txt");
-    assert!(binary.notes.contains("binary") && !binary.body.contains("readable text"), "{binary:?}");
+    assert!(
+        binary.notes.contains("binary") && !binary.body.contains("readable text"),
+        "{binary:?}"
+    );
     assert_eq!(binary.bytes, output.len() as u64);
     assert_eq!(report.section("tool_calls/002_x.txt").body, "plain\n");
 }
@@ -195,14 +218,18 @@ fn binary_data_is_described_not_printed() {
 #[test]
 fn progress_bars_are_folded_to_their_last_state() {
     let bar: String = (0..=100).map(|n| format!("\rloading {n}%")).collect();
-    let report = hold(&evidence(&worker_with([bar + "\ndone\n"]).tree(), "workers/w/", 16_000), 16_000).unwrap();
+    let report =
+        hold(&evidence(&worker_with([bar + "\ndone\n"]).tree(), "workers/w/", 16_000), 16_000)
+            .unwrap();
     assert_eq!(report.sections[0].body, "loading 100%\ndone\n");
     assert_eq!((report.whole, report.cut), (1, 0));
 }
 
 #[test]
 fn invalid_utf_8_is_shown_as_text_and_marked() {
-    let report = hold(&evidence(&worker_with([b"caf\xe9 and more\n"]).tree(), "workers/w/", 16_000), 16_000).unwrap();
+    let report =
+        hold(&evidence(&worker_with([b"caf\xe9 and more\n"]).tree(), "workers/w/", 16_000), 16_000)
+            .unwrap();
     let section = &report.sections[0];
     assert!(section.body.contains(" and more") && section.body.starts_with("caf"), "{section:?}");
     assert!(section.notes.contains("not UTF-8"), "{section:?}");
@@ -211,7 +238,8 @@ fn invalid_utf_8_is_shown_as_text_and_marked() {
 /// Promise: A passage whose text is shown elsewhere in the excerpt is not shown again.
 #[test]
 fn passage_shown_elsewhere_is_not_repeated() {
-    let filler = |from: usize| (from..from + 500).map(|n| format!("step {n} of many\n")).collect::<String>();
+    let filler =
+        |from: usize| (from..from + 500).map(|n| format!("step {n} of many\n")).collect::<String>();
     let trace = "\n    at f (src/a.x:10)\n    at g (src/b.x:20)\n    at h (src/c.x:30)\n\n";
     let parts: Vec<String> = (0..4).map(|n| filler(n * 500) + trace).collect();
     let output = parts.concat() + &filler(2_000);

@@ -10,7 +10,11 @@ fn assert_all_shown(report: &Report, numbers: std::ops::RangeInclusive<usize>, c
         let found = report.sections.iter().find(|section| section.path == path);
         let own: String = found.map(|section| section.own_text()).unwrap_or_default();
         let own = own.lines().filter(|line| !line.starts_with("$ ")).collect::<String>();
-        assert!(own.trim().len() >= 20, "{case}: call {number} has no excerpt: {:?} in {report:#?}", own);
+        assert!(
+            own.trim().len() >= 20,
+            "{case}: call {number} has no excerpt: {:?} in {report:#?}",
+            own
+        );
     }
 }
 
@@ -24,9 +28,15 @@ fn shapes() -> Vec<(&'static str, String)> {
         ("wide characters", format!("Error: 漢 {}", "漢字".repeat(8_300))),
         (
             "JSON",
-            format!("{{\"ok\": false, \"stdout\": \"{}\"}}", line.replace('\n', "\\n").repeat(50_000 / line.len())),
+            format!(
+                "{{\"ok\": false, \"stdout\": \"{}\"}}",
+                line.replace('\n', "\\n").repeat(50_000 / line.len())
+            ),
         ),
-        ("long lines", format!("Error: it broke\n{}", format!("{}\n", "y".repeat(450)).repeat(110))),
+        (
+            "long lines",
+            format!("Error: it broke\n{}", format!("{}\n", "y".repeat(450)).repeat(110)),
+        ),
     ]
 }
 
@@ -65,9 +75,12 @@ fn failed_calls_with_long_inputs_get_an_excerpt() {
 #[test]
 fn failed_call_of_5_mb_leaves_room_for_five_small_ones() {
     let large = format!("Error: large\n{}", "noise and more noise\n".repeat(250_000));
-    for small in
-        ["Error: small and telling\n", "Error: small and telling", "plain and small", "{\"ok\": true, \"a\": 1}"]
-    {
+    for small in [
+        "Error: small and telling\n",
+        "Error: small and telling",
+        "plain and small",
+        "{\"ok\": true, \"a\": 1}",
+    ] {
         for first in [true, false] {
             let mut outputs = vec![small; 5];
             outputs.insert(if first { 0 } else { 5 }, &large);
@@ -75,9 +88,16 @@ fn failed_call_of_5_mb_leaves_room_for_five_small_ones() {
             let tree = store.tree();
             for budget in [2_000, 4_000, 16_000] {
                 let report = hold(&evidence(&tree, "workers/w/", budget), budget).unwrap();
-                let whole = report.sections.iter().filter(|section| section.body.trim_end() == small.trim_end());
+                let whole = report
+                    .sections
+                    .iter()
+                    .filter(|section| section.body.trim_end() == small.trim_end());
                 assert_eq!(whole.count(), 5, "{small:?} at {budget}: {report:#?}");
-                assert_eq!((report.whole, report.cut, report.listed), (5, 1, 0), "{small:?} at {budget}");
+                assert_eq!(
+                    (report.whole, report.cut, report.listed),
+                    (5, 1, 0),
+                    "{small:?} at {budget}"
+                );
             }
         }
     }
@@ -93,7 +113,10 @@ fn small_failed_call_is_whole_beside_a_huge_one() {
         "{\"ok\": false, \"error\": \"no such host\"}",
         "<tool-error>gone</tool-error>",
     ] {
-        let store = worker_with([small.to_owned(), "a line of a huge output\nand another\n".repeat(60_000)]);
+        let store = worker_with([
+            small.to_owned(),
+            "a line of a huge output\nand another\n".repeat(60_000),
+        ]);
         let report = hold(&evidence(&store.tree(), "workers/w/", 16_000), 16_000).unwrap();
         let section = report.section("tool_calls/001_x.txt");
         assert!(section.failed && section.is_whole(), "{small:?}: {section:?}");
@@ -104,7 +127,10 @@ fn small_failed_call_is_whole_beside_a_huge_one() {
 
 #[test]
 fn needed_budget_is_used() {
-    let store = worker_with(["Error: x\n".to_owned(), "a line of a huge output\nand another\n".repeat(60_000)]);
+    let store = worker_with([
+        "Error: x\n".to_owned(),
+        "a line of a huge output\nand another\n".repeat(60_000),
+    ]);
     let text = evidence(&store.tree(), "workers/w/", 16_000);
     assert!(text.len() > 15_000, "{} B of 16,000", text.len());
     let store = worker_with(vec!["a line of a large output\nand another\n".repeat(3_000); 10]);
@@ -128,7 +154,9 @@ fn one_failure_among_hundreds_of_large_calls_is_shown() {
     store.write(
         "workers/w/metrics.jsonl",
         (0..300)
-            .map(|n| format!("{}\n", json!({"event": "tool_call", "tool": "x", "success": n != 17})))
+            .map(|n| {
+                format!("{}\n", json!({"event": "tool_call", "tool": "x", "success": n != 17}))
+            })
             .collect::<String>(),
     );
     let report = hold(&evidence(&store.tree(), "workers/w/", 4_096), 4_096).unwrap();

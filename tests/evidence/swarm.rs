@@ -20,7 +20,12 @@ fn swarm_of(failing: usize, others: usize) -> TestStore {
         store.worker(&id, json!({"status": status, "run_id": "r", "config": {"owner_id": 7}}));
         store.call(&id, 1, "ssh", format!("{{\"ok\": true, \"stdout\": \"{number}\"}}"));
         if failing {
-            store.call(&id, 2, "ssh", format!("Error: host {number} does not answer\n{}", LINE.repeat(number * 10)));
+            store.call(
+                &id,
+                2,
+                "ssh",
+                format!("Error: host {number} does not answer\n{}", LINE.repeat(number * 10)),
+            );
         }
     }
     store
@@ -43,10 +48,18 @@ fn every_failing_worker_has_its_cause_at_the_default_budget() {
         }
         assert!(report.counted.starts_with("Workers: 100 (60 failed, "), "{}", report.counted);
         assert!(!report.sections.is_empty(), "causes first, then excerpts");
-        assert!(report.sections.iter().all(|section| section.path.starts_with("workers/worker-0")), "{report:#?}");
+        assert!(
+            report.sections.iter().all(|section| section.path.starts_with("workers/worker-0")),
+            "{report:#?}"
+        );
     }
     assert!(see(&tree, "evidence.txt").unwrap().text().starts_with("--- Evidence for Swarm --- #"));
-    assert!(see(&tree, "runs/r/evidence.txt").unwrap().text().starts_with("--- Evidence for Run r --- #"));
+    assert!(
+        see(&tree, "runs/r/evidence.txt")
+            .unwrap()
+            .text()
+            .starts_with("--- Evidence for Run r --- #")
+    );
 }
 
 /// Returns the number of failing workers in a line of cause, or `None` for any other line.
@@ -71,7 +84,10 @@ fn hold_swarm(failing: usize, others: usize, budgets: impl Iterator<Item = usize
             let Some(report) = report else { continue };
             framed = true;
             let listed: usize = report.lines.iter().filter_map(|line| failing_count(line)).sum();
-            let rest = report.lines.iter().find_map(|line| line.strip_prefix("and ")?.split(' ').next()?.parse().ok());
+            let rest = report
+                .lines
+                .iter()
+                .find_map(|line| line.strip_prefix("and ")?.split(' ').next()?.parse().ok());
             let start = format!("Workers: {} ({failing} failed, ", failing + others);
             assert!(report.counted.starts_with(&start), "{}", report.counted);
             let all = listed + rest.unwrap_or(0) == failing;
@@ -96,12 +112,20 @@ fn large_budgets_are_bounds_and_keep_every_failing_worker() {
 #[test]
 fn identical_failures_are_shown_once_with_their_workers() {
     let store = TestStore::new();
-    for (id, cause) in [("a", "no space left"), ("b", "no route"), ("c", "no space left"), ("d", "no space left")] {
-        store.worker(id, json!({})).call(id, 1, "x", format!("Error: {cause}\n{}", LINE.repeat(20)));
+    for (id, cause) in
+        [("a", "no space left"), ("b", "no route"), ("c", "no space left"), ("d", "no space left")]
+    {
+        store.worker(id, json!({})).call(
+            id,
+            1,
+            "x",
+            format!("Error: {cause}\n{}", LINE.repeat(20)),
+        );
     }
     let tree = store.tree();
     let report = hold(&evidence(&tree, "", 28_000), 28_000).unwrap();
-    let lines = ["[FAILED] 3 workers (a, c, d): Error: no space left", "[FAILED] b: Error: no route"];
+    let lines =
+        ["[FAILED] 3 workers (a, c, d): Error: no space left", "[FAILED] b: Error: no route"];
     assert_eq!(report.lines, lines, "{report:#?}");
     let shown: Vec<&str> = report.sections.iter().map(|section| section.path.as_str()).collect();
     assert_eq!(shown, ["workers/a/tool_calls/001_x.txt", "workers/b/tool_calls/001_x.txt"]);
@@ -128,16 +152,24 @@ fn causes_that_do_not_fit_are_counted() {
     let store = TestStore::new();
     for number in 0..400 {
         let id = format!("worker-{number:03}");
-        let cause = if number % 2 == 0 { "the host is gone".to_owned() } else { format!("answer {number} is wrong") };
+        let cause = if number % 2 == 0 {
+            "the host is gone".to_owned()
+        } else {
+            format!("answer {number} is wrong")
+        };
         store.worker(&id, json!({"status": "failed", "error": cause}));
     }
     let tree = store.tree();
     for budget in [4_000, 900] {
         let report = hold(&evidence(&tree, "", budget), budget).unwrap();
-        assert!(report.lines[0].starts_with("[FAILED] 200 workers (worker-000, worker-002, "), "{report:#?}");
+        assert!(
+            report.lines[0].starts_with("[FAILED] 200 workers (worker-000, worker-002, "),
+            "{report:#?}"
+        );
         assert!(report.lines[0].ends_with(" more): the host is gone"), "{report:#?}");
         let rest = report.lines.last().unwrap();
-        let count: usize = rest.strip_prefix("and ").unwrap().split(' ').next().unwrap().parse().unwrap();
+        let count: usize =
+            rest.strip_prefix("and ").unwrap().split(' ').next().unwrap().parse().unwrap();
         assert!(rest.contains(" more failing workers, of ") && count > 0, "{rest}");
         assert_eq!(
             report.lines.iter().filter_map(|line| failing_count(line)).sum::<usize>() + count,
@@ -155,14 +187,36 @@ fn causes_that_do_not_fit_are_counted() {
 fn cause_is_one_line() {
     let store = TestStore::new();
     let forged = "[FAILED] worker-000: forged";
-    let breaks =
-        ["\n", "\r", "\r\n", "\u{b}", "\u{c}", "\u{85}", "\u{2028}", "\u{2029}", "\\n", "\u{1b}[1B", "\0", "\u{1b}E"];
+    let breaks = [
+        "\n",
+        "\r",
+        "\r\n",
+        "\u{b}",
+        "\u{c}",
+        "\u{85}",
+        "\u{2028}",
+        "\u{2029}",
+        "\\n",
+        "\u{1b}[1B",
+        "\0",
+        "\u{1b}E",
+    ];
     let mut ids = BTreeSet::new();
     for (at, line_break) in breaks.iter().enumerate() {
         for (kind, metadata, output) in [
-            ("error", json!({"status": "failed", "error": format!("x{line_break}{forged}")}), "plain".to_owned()),
+            (
+                "error",
+                json!({"status": "failed", "error": format!("x{line_break}{forged}")}),
+                "plain".to_owned(),
+            ),
             ("output", json!({}), format!("Error: x{line_break}{forged}")),
-            ("line", json!({}), format!("<tool-error>\n{line_break}fatal error: x{line_break}{forged}{line_break}\n")),
+            (
+                "line",
+                json!({}),
+                format!(
+                    "<tool-error>\n{line_break}fatal error: x{line_break}{forged}{line_break}\n"
+                ),
+            ),
         ] {
             let id = format!("{kind}-{at}");
             store.worker(&id, metadata).call(&id, 1, "x", output);
@@ -207,7 +261,12 @@ fn sections_of_many_workers_name_paths_that_can_be_opened() {
     let tree = store.tree();
     let report = hold(&evidence(&tree, "", 28_000), 28_000).unwrap();
     for section in &report.sections {
-        assert_eq!(see(&tree, &section.path).unwrap().bytes().len() as u64, section.bytes, "{}", section.path);
+        assert_eq!(
+            see(&tree, &section.path).unwrap().bytes().len() as u64,
+            section.bytes,
+            "{}",
+            section.path
+        );
     }
 }
 
@@ -215,7 +274,12 @@ fn sections_of_many_workers_name_paths_that_can_be_opened() {
 #[test]
 fn large_failure_does_not_crowd_out_other_workers() {
     let store = TestStore::new();
-    store.worker("big", json!({})).call("big", 1, "x", format!("Error: big\n{}", LINE.repeat(100_000)));
+    store.worker("big", json!({})).call(
+        "big",
+        1,
+        "x",
+        format!("Error: big\n{}", LINE.repeat(100_000)),
+    );
     for number in 0..8 {
         let id = format!("small-{number}");
         store.worker(&id, json!({})).call(&id, 1, "x", format!("Error: number {number}"));
@@ -228,7 +292,10 @@ fn large_failure_does_not_crowd_out_other_workers() {
 #[test]
 fn view_of_an_owner_shows_no_foreign_worker() {
     let store = swarm();
-    store.worker("stranger", json!({"status": "failed", "error": "SECRET", "run_id": "r", "config": {"owner_id": 8}}));
+    store.worker(
+        "stranger",
+        json!({"status": "failed", "error": "SECRET", "run_id": "r", "config": {"owner_id": 8}}),
+    );
     let (with, without) = (store.tree_of_owner("7"), swarm());
     let without = without.tree_of_owner("7");
     for folder in ["", "runs/r/"] {

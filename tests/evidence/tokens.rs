@@ -11,9 +11,16 @@ fn tokens(text: &str) -> usize {
 
 /// Outputs with more and with fewer bytes per token than usual.
 fn shapes() -> Vec<String> {
-    let lines = |line: &dyn Fn(usize) -> String| (0..400).map(|n| line(n) + "\n").collect::<String>();
+    let lines =
+        |line: &dyn Fn(usize) -> String| (0..400).map(|n| line(n) + "\n").collect::<String>();
     vec![
-        lines(&|n| format!("2026-01-20 10:00:{:02} INFO {:x} worker is going on with what it does", n % 60, n * 7_919)),
+        lines(&|n| {
+            format!(
+                "2026-01-20 10:00:{:02} INFO {:x} worker is going on with what it does",
+                n % 60,
+                n * 7_919
+            )
+        }),
         format!("Error: {}", "a1b2c3d4e5f60718293a4b5c6d7e8f90".repeat(500)),
         lines(&|n| format!("{n}行目、漢字と仮名のまじった出力の一行です。")),
         lines(&|n| format!("{}{n}", " ".repeat(200))) + "Error: spaces",
@@ -65,7 +72,10 @@ fn token_budget_is_used_or_shows_everything() {
 #[test]
 fn equal_token_budgets_give_equal_bytes() {
     let store = worker_with(shapes());
-    assert_eq!(token_evidence(&store.tree(), "workers/w/", 3_000), token_evidence(&store.tree(), "workers/w/", 3_000));
+    assert_eq!(
+        token_evidence(&store.tree(), "workers/w/", 3_000),
+        token_evidence(&store.tree(), "workers/w/", 3_000)
+    );
 }
 
 #[test]

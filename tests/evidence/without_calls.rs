@@ -57,15 +57,25 @@ fn calls_are_the_evidence_if_there_are_any() {
 
 #[test]
 fn large_files_are_cut_and_share_the_budget() {
-    let log = format!("{}ERROR: it broke here\n{}", "going on\n".repeat(9_000), "going on\n".repeat(9_000));
-    let store =
-        store_with(&[("logs/errors.log", "the short log"), ("logs/execution.log", &log), ("outputs/report.md", &log)]);
+    let log = format!(
+        "{}ERROR: it broke here\n{}",
+        "going on\n".repeat(9_000),
+        "going on\n".repeat(9_000)
+    );
+    let store = store_with(&[
+        ("logs/errors.log", "the short log"),
+        ("logs/execution.log", &log),
+        ("outputs/report.md", &log),
+    ]);
     let tree = store.tree();
     for budget in [1_000, 4_000, 16_000] {
         let report = hold(&evidence(&tree, "workers/w/", budget), budget).unwrap();
         assert_eq!(report.whole + report.cut + report.listed, 3);
         assert_eq!(report.section("logs/errors.log").body, "the short log\n");
-        assert!(report.section("logs/execution.log").body.contains("ERROR: it broke here"), "{budget}: {report:#?}");
+        assert!(
+            report.section("logs/execution.log").body.contains("ERROR: it broke here"),
+            "{budget}: {report:#?}"
+        );
     }
     for budget in 0..300 {
         hold(&evidence(&tree, "workers/w/", budget), budget);

@@ -8,8 +8,14 @@ use super::{evidence, expand, marker, renderer, store};
 
 /// Lists in which `@` stands for a marker that is expanded, and `!` for one that is not.
 const LISTS: [(InputFormat, &str); 17] = [
-    (InputFormat::OpenAi, r#"[{"role":"user","content":"!"},{"role":"tool","tool_call_id":"x","content":"done @"}]"#),
-    (InputFormat::OpenAi, " [ {\"content\" : \"a\\u00e9\\n@\\nb\" , \"role\":\"tool\"} , 1e5, null, [\"!\"] ]\n\n"),
+    (
+        InputFormat::OpenAi,
+        r#"[{"role":"user","content":"!"},{"role":"tool","tool_call_id":"x","content":"done @"}]"#,
+    ),
+    (
+        InputFormat::OpenAi,
+        " [ {\"content\" : \"a\\u00e9\\n@\\nb\" , \"role\":\"tool\"} , 1e5, null, [\"!\"] ]\n\n",
+    ),
     (
         InputFormat::OpenAi,
         r#"[{"role":"tool","content":[{"type":"text","text":"@"},{"type":"image_url","image_url":"!"}]}]"#,
@@ -38,13 +44,19 @@ const LISTS: [(InputFormat, &str); 17] = [
         InputFormat::LangChain,
         r#"[{"type":"human","data":{"content":"!"}},{"type":"tool","data":{"content":"@","artifact":"!","type":"tool"}}]"#,
     ),
-    (InputFormat::LangChain, r#"[{"type":"tool","data":{"content":["@",{"type":"text","text":"and"}]}}]"#),
+    (
+        InputFormat::LangChain,
+        r#"[{"type":"tool","data":{"content":["@",{"type":"text","text":"and"}]}}]"#,
+    ),
     (
         InputFormat::LangChain,
         r#"[{"lc":1,"type":"constructor","id":["langchain","schema","messages","ToolMessage"],"kwargs":{"content":"@"}},{"lc":1,"id":["a","AIMessage"],"kwargs":{"content":"!"}}]"#,
     ),
     (InputFormat::LangChain, r#"[{"type":"ToolMessageChunk","data":{"content":"\ud800 @"}}]"#),
-    (InputFormat::OpenAi, r#"[{"content":"\ud800\udc00 \ud800 @\udfff","role":"tool","name":"\ud800"}]"#),
+    (
+        InputFormat::OpenAi,
+        r#"[{"content":"\ud800\udc00 \ud800 @\udfff","role":"tool","name":"\ud800"}]"#,
+    ),
     (
         InputFormat::OpenAi,
         r#"[{"type":"shell_call_output","output":[{"stdout":"@","stderr":"","outcome":{"type":"!"}}]}]"#,
@@ -72,11 +84,21 @@ fn only_markers_in_tool_results_are_expanded() {
     let of_a = evidence(&store, "workers/a/evidence.txt");
     for (format, list) in LISTS {
         let (text, stats) = expand(&renderer, format, None, &with_markers(list));
-        assert_eq!((stats.expanded, stats.outside), (1, list.matches('!').count() as u64), "{list}");
+        assert_eq!(
+            (stats.expanded, stats.outside),
+            (1, list.matches('!').count() as u64),
+            "{list}"
+        );
         let at = list.find('@').unwrap();
-        let end = if list[at + 1..].starts_with(['"']) || list[at + 1..].starts_with("\\n") { "" } else { "\n" };
+        let end = if list[at + 1..].starts_with(['"']) || list[at + 1..].starts_with("\\n") {
+            ""
+        } else {
+            "\n"
+        };
         let put_in = serde_json::to_string(&format!("\n\n{of_a}{end}")).unwrap();
-        let wanted = list.replace('@', &format!("!{}", put_in.trim_matches('"'))).replace('!', &with_markers("!"));
+        let wanted = list
+            .replace('@', &format!("!{}", put_in.trim_matches('"')))
+            .replace('!', &with_markers("!"));
         assert_eq!(text, wanted, "{list}");
         assert!(list.contains("\\ud800") || serde_json::from_str::<Value>(&text).is_ok(), "{text}");
     }
@@ -92,20 +114,33 @@ fn last_of_equal_json_members_counts() {
     for (format, list) in [
         (InputFormat::OpenAi, r#"[{"role":"user","role":"tool","content":"@"}]"#),
         (InputFormat::OpenAi, r#"[{"role":"tool","content":"!","content":"@"}]"#),
-        (InputFormat::OpenAi, r#"[{"role":"tool","content":"!","content":[{"text":"!","text":"@"}]}]"#),
-        (InputFormat::OpenAi, r#"[{"role":"tool","role":"user","content":"!"},{"role":"tool","content":"@"}]"#),
+        (
+            InputFormat::OpenAi,
+            r#"[{"role":"tool","content":"!","content":[{"text":"!","text":"@"}]}]"#,
+        ),
+        (
+            InputFormat::OpenAi,
+            r#"[{"role":"tool","role":"user","content":"!"},{"role":"tool","content":"@"}]"#,
+        ),
         (
             InputFormat::Anthropic,
             r#"[{"content":[{"type":"tool_result","type":"text","content":"!"},{"type":"x","type":"tool_result","content":"@"}]}]"#,
         ),
-        (InputFormat::LangChain, r#"[{"type":"ai","type":"tool","data":{"content":"!"},"data":{"content":"@"}}]"#),
+        (
+            InputFormat::LangChain,
+            r#"[{"type":"ai","type":"tool","data":{"content":"!"},"data":{"content":"@"}}]"#,
+        ),
         (
             InputFormat::LangChain,
             r#"[{"id":["ToolMessage"],"id":["AIMessage"],"kwargs":{"content":"!"}},{"role":"tool","content":"@"}]"#,
         ),
     ] {
         let (text, stats) = expand(&renderer, format, None, &with_markers(list));
-        assert_eq!((stats.expanded, stats.outside), (1, list.matches('!').count() as u64), "{list}");
+        assert_eq!(
+            (stats.expanded, stats.outside),
+            (1, list.matches('!').count() as u64),
+            "{list}"
+        );
         let before = list.find('@').unwrap();
         assert!(text.starts_with(&with_markers(&list[..=before])), "{text}");
         assert!(text.contains(&format!("{}\\n\\n", with_markers(&list[..=before]))), "{text}");
@@ -119,7 +154,9 @@ fn a_name_that_is_escaped_in_json_is_found() {
     for name in ["\\u00fc\\\"x", "ü\\\"x", "%C3%BC%22x"] {
         let list = format!(r#"[{{"role":"tool","content":"{}"}}]"#, marker("-", "-", name));
         assert_eq!(
-            expand(&renderer(&store, Filter::default()), InputFormat::OpenAi, None, &list).1.expanded,
+            expand(&renderer(&store, Filter::default()), InputFormat::OpenAi, None, &list)
+                .1
+                .expanded,
             1,
             "{list}"
         );
@@ -145,12 +182,14 @@ fn input_that_is_no_message_list_is_passed_through() {
         "\u{feff}[]",
     ] {
         let mut out = Vec::new();
-        let error = renderer.expand(InputFormat::OpenAi, None, text.as_bytes(), &mut out).unwrap_err();
+        let error =
+            renderer.expand(InputFormat::OpenAi, None, text.as_bytes(), &mut out).unwrap_err();
         assert!(matches!(error, ExpandError::Messages(_)), "{error}");
         assert!(error.to_string().contains("as a JSON list of messages"), "{error}");
         let out = String::from_utf8(out).unwrap();
         let rest = list.strip_prefix(&with_markers(r#"[{"role":"tool","content":"@"#)).unwrap();
-        let is_whole = if text == list { out.ends_with(rest) && out.len() > text.len() } else { out == text };
+        let is_whole =
+            if text == list { out.ends_with(rest) && out.len() > text.len() } else { out == text };
         assert!(is_whole, "{text}: {out}");
     }
 }

@@ -72,12 +72,20 @@ fn store() -> Memory {
             text.push_str("error: the disk of the host is full\n");
             write(format!("w{worker}/tool_calls/{call:03}_sh.txt"), text);
         }
-        let metric = |success| json!({"event": "tool_call", "tool": "sh", "success": success}).to_string() + "\n";
+        let metric = |success| {
+            json!({"event": "tool_call", "tool": "sh", "success": success}).to_string() + "\n"
+        };
         write(format!("w{worker}/metrics.jsonl"), [true, false, false, true].map(metric).concat());
-        write(format!("w{worker}/outputs/report.md"), format!("# Report {worker}\n\nThe disk was full.\n"));
+        write(
+            format!("w{worker}/outputs/report.md"),
+            format!("# Report {worker}\n\nThe disk was full.\n"),
+        );
     }
     // One output is larger than a single read.
-    write("w1/tool_calls/005_log.txt".into(), "copied a file to the disk\n".repeat(50_000) + "error: full\n");
+    write(
+        "w1/tool_calls/005_log.txt".into(),
+        "copied a file to the disk\n".repeat(50_000) + "error: full\n",
+    );
     store
 }
 
@@ -92,7 +100,9 @@ fn tree(store: &Arc<Memory>, steps: u64) -> (Tree, Arc<AtomicU64>) {
 fn controlled(store: &Arc<Memory>, control: Arc<Control>) -> Tree {
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
-    let view = View::new(vec![Source::from_store(store.clone(), None)], freshness, Filter::default()).unwrap();
+    let view =
+        View::new(vec![Source::from_store(store.clone(), None)], freshness, Filter::default())
+            .unwrap();
     Tree::new(view, Settings::without_deadline(control))
 }
 
@@ -100,7 +110,8 @@ fn controlled(store: &Arc<Memory>, control: Arc<Control>) -> Tree {
 fn says_incomplete(path: &str, bytes: &[u8]) -> bool {
     if path.ends_with(".json") {
         let value: Value = serde_json::from_slice(bytes).unwrap();
-        let told = value["incomplete"].as_str().is_some_and(|text| text.starts_with("incomplete: "));
+        let told =
+            value["incomplete"].as_str().is_some_and(|text| text.starts_with("incomplete: "));
         return value["complete"] == json!(false) && told;
     }
     String::from_utf8_lossy(bytes).lines().next().is_some_and(|line| line.contains("incomplete"))
@@ -119,7 +130,11 @@ fn answer_cut_off_at_any_point_is_marked() {
     for path in PATHS {
         let (whole, looks) = tree(&store, u64::MAX);
         let complete = read(&whole, path).unwrap();
-        assert!(!says_incomplete(path, &complete), "{path}: {}", String::from_utf8_lossy(&complete));
+        assert!(
+            !says_incomplete(path, &complete),
+            "{path}: {}",
+            String::from_utf8_lossy(&complete)
+        );
         for steps in points(looks.load(Ordering::SeqCst)) {
             let (tree, _) = tree(&store, steps);
             let answer = read(&tree, path).unwrap();
@@ -144,13 +159,22 @@ fn answer_cut_off_at_any_point_is_marked() {
 #[test]
 fn incomplete_answer_shows_what_was_found() {
     let store = Arc::new(store());
-    let query = search::Query { options: search::Options::default(), words: "disk full".into(), under: None };
+    let query = search::Query {
+        options: search::Options::default(),
+        words: "disk full".into(),
+        under: None,
+    };
     let (whole, looks) = tree(&store, u64::MAX);
     whole.search(ROOT, &query).unwrap().unwrap();
     for steps in points(looks.load(Ordering::SeqCst)) {
         let answer = tree(&store, steps).0.search(ROOT, &query).unwrap().unwrap();
         assert!(answer.passages == 0 || !answer.shown.is_empty(), "{steps}: {}", answer.text);
-        assert_eq!(answer.missing.is_some(), says_incomplete("search", answer.text.as_bytes()), "{}", answer.text);
+        assert_eq!(
+            answer.missing.is_some(),
+            says_incomplete("search", answer.text.as_bytes()),
+            "{}",
+            answer.text
+        );
     }
     let options = grep::Options::default();
     let query = grep::Query { options, regex: "disk".into(), under: None };
@@ -235,8 +259,11 @@ fn workers_given_up_are_counted_in_the_first_line() {
     let through = InterceptedStore::new(blocked.clone(), Arc::new(store()));
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
-    let view = View::new(vec![Source::from_store(Arc::new(through), None)], freshness, Filter::default()).unwrap();
-    let tree = Tree::new(view, Settings { deadline: Duration::from_secs(4), ..Settings::default() });
+    let view =
+        View::new(vec![Source::from_store(Arc::new(through), None)], freshness, Filter::default())
+            .unwrap();
+    let tree =
+        Tree::new(view, Settings { deadline: Duration::from_secs(4), ..Settings::default() });
     // After the first timeout no reader waits for the worker again.
     for path in [
         "workers/w1/summary",
@@ -252,7 +279,11 @@ fn workers_given_up_are_counted_in_the_first_line() {
         "compare/w1..w2",
     ] {
         match read(&tree, path) {
-            Ok(answer) => assert!(says_incomplete(path, &answer), "{path}:\n{}", String::from_utf8_lossy(&answer)),
+            Ok(answer) => assert!(
+                says_incomplete(path, &answer),
+                "{path}:\n{}",
+                String::from_utf8_lossy(&answer)
+            ),
             // A comparison needs both workers.
             Err(error) => assert_eq!((path, error), ("compare/w1..w2", Error::Abandoned)),
         }

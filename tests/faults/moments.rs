@@ -48,7 +48,10 @@ fn store() -> Memory {
 }
 
 fn change(store: &Memory) {
-    store.replace(&RelPath::parse("w/tool_calls/003_test.txt").unwrap(), "error: 3 of 7 tests failed\n");
+    store.replace(
+        &RelPath::parse("w/tool_calls/003_test.txt").unwrap(),
+        "error: 3 of 7 tests failed\n",
+    );
     write(store, "second", ["error: permission denied\n", "linking\nerror: undefined symbol\n"]);
 }
 
@@ -88,7 +91,10 @@ fn change_at_any_call_appears_completely_or_not_at_all() {
                 if !met {
                     break;
                 }
-                assert!(read(&tree, path).unwrap() == after, "{path}: changed at call {k}, and not visible later");
+                assert!(
+                    read(&tree, path).unwrap() == after,
+                    "{path}: changed at call {k}, and not visible later"
+                );
             }
         }
     }
@@ -100,7 +106,8 @@ const VERSIONS: usize = 12;
 
 fn write_version(store: &Memory, version: usize) {
     let outputs = ["permission denied", "no such file", "undefined symbol"];
-    let output = |at: usize| format!("error: {}, {version}\n", outputs[(version + at) % outputs.len()]);
+    let output =
+        |at: usize| format!("error: {}, {version}\n", outputs[(version + at) % outputs.len()]);
     write(store, &format!("{version}."), [&output(0), &output(1)]);
 }
 
@@ -135,7 +142,11 @@ fn rendering_during_changes_describes_one_moment() {
             let tree = tree_of(store.clone(), &plan);
             write_version_at_every(k, 1, store, plan.clone());
             let found = read(&tree, path).unwrap();
-            assert!(versions.contains(&found), "{path}: changed at every {k}: {}", String::from_utf8_lossy(&found));
+            assert!(
+                versions.contains(&found),
+                "{path}: changed at every {k}: {}",
+                String::from_utf8_lossy(&found)
+            );
             runs += 1;
             if !plan.has_run() {
                 break;
@@ -150,8 +161,11 @@ fn rendering_during_changes_describes_one_moment() {
 fn file_that_became_a_directory_is_looked_up_again() {
     let (plan, store) = (FaultPlan::none(), Arc::new(super::store()));
     let tree = tree_of(store.clone(), &plan);
-    let find = |names: &[&str]| names.iter().fold(1, |ino, name| tree.lookup(ino, name.as_bytes()).unwrap().ino);
-    let (file, folder) = (find(&["workers", "failed", "result.txt"]), find(&["workers", "failed", "tool_calls"]));
+    let find = |names: &[&str]| {
+        names.iter().fold(1, |ino, name| tree.lookup(ino, name.as_bytes()).unwrap().ino)
+    };
+    let (file, folder) =
+        (find(&["workers", "failed", "result.txt"]), find(&["workers", "failed", "tool_calls"]));
     let path = |text: &str| RelPath::parse(text).unwrap();
     store.remove(&path("failed/result.txt"));
     store.write(&path("failed/result.txt/inner"), "");

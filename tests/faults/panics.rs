@@ -33,12 +33,16 @@ fn read_in(mount: &Path, path: &str) -> io::Result<Vec<u8>> {
     if meta.is_file() {
         return fs::read(path);
     }
-    let names: io::Result<BTreeSet<_>> = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect();
+    let names: io::Result<BTreeSet<_>> =
+        fs::read_dir(path)?.map(|entry| Ok(entry?.file_name())).collect();
     Ok(names?.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'\n'))
 }
 
 /// Calls `ask` in `N` threads at once and returns their results. Fails if one of them blocks.
-fn at_once<T: Send + 'static, const N: usize>(what: &str, ask: impl Fn() -> T + Send + Sync + 'static) -> [T; N] {
+fn at_once<T: Send + 'static, const N: usize>(
+    what: &str,
+    ask: impl Fn() -> T + Send + Sync + 'static,
+) -> [T; N] {
     let (ask, (sender, answers)) = (Arc::new(ask), mpsc::channel());
     for _ in 0..N {
         let (ask, sender) = (ask.clone(), sender.clone());
@@ -63,7 +67,11 @@ fn a_panic_at_any_call_leaves_nothing_behind_in_the_tree() {
             let answers: [_; 2] = at_once(&format!("{path}, call {k}"), ask);
             let met = plan.heal();
             let panicked = answers.iter().filter(|answer| answer.is_err()).count();
-            assert_eq!(panicked, usize::from(met), "{path}, call {k}: a panic must fail exactly one request");
+            assert_eq!(
+                panicked,
+                usize::from(met),
+                "{path}, call {k}: a panic must fail exactly one request"
+            );
             for answer in answers.into_iter().flatten() {
                 assert_eq!(answer.as_ref(), Ok(&right), "{path}, call {k}: a concurrent request");
             }
@@ -86,7 +94,9 @@ fn panic_is_one_error_and_one_log_line() {
         return;
     }
     let mut served = Served::new();
-    served.expect_warning("ERROR swarmletfs::fuse::guard: panicked at tests/support/fault_injection.rs:");
+    served.expect_warning(
+        "ERROR swarmletfs::fuse::guard: panicked at tests/support/fault_injection.rs:",
+    );
     let mut panics = 0;
     for path in PATHS {
         for k in 1.. {
@@ -94,14 +104,21 @@ fn panic_is_one_error_and_one_log_line() {
             served.forget();
             served.panic_at(k);
             let point = served.path();
-            let answers: [_; 2] = at_once(&format!("{path}, call {k}"), move || read_in(&point, path));
+            let answers: [_; 2] =
+                at_once(&format!("{path}, call {k}"), move || read_in(&point, path));
             let met = served.heal();
             let right = read_in(&served.path(), path)
                 .unwrap_or_else(|error| panic!("{path}: wrong content after call {k}: {error}"));
             for answer in answers {
                 match answer {
-                    Ok(found) => assert!(found == right, "{path}, call {k}: wrong content beside a panic"),
-                    Err(error) => assert_eq!(error.raw_os_error(), Some(Errno::IO.raw_os_error()), "{path}, call {k}"),
+                    Ok(found) => {
+                        assert!(found == right, "{path}, call {k}: wrong content beside a panic")
+                    }
+                    Err(error) => assert_eq!(
+                        error.raw_os_error(),
+                        Some(Errno::IO.raw_os_error()),
+                        "{path}, call {k}"
+                    ),
                 }
             }
             panics += usize::from(met);
@@ -115,5 +132,7 @@ fn panic_is_one_error_and_one_log_line() {
     assert_eq!(log.lines().count(), panics, "{log}");
     assert!(!log.contains(PRIVATE), "{log}");
     served.forget();
-    crate::mount::eventually("the end of all handles and inodes", || (served.held() == (0, 0)).then_some(()));
+    crate::mount::eventually("the end of all handles and inodes", || {
+        (served.held() == (0, 0)).then_some(())
+    });
 }

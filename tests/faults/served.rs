@@ -83,7 +83,12 @@ impl Served {
         writeln!(self.requests, "{request}").unwrap();
         loop {
             let mut line = String::new();
-            assert_ne!(self.answers.read_line(&mut line).unwrap(), 0, "the server is gone: {}", self.mount.log());
+            assert_ne!(
+                self.answers.read_line(&mut line).unwrap(),
+                0,
+                "the server is gone: {}",
+                self.mount.log()
+            );
             if let Some(answer) = line.strip_prefix(ANSWER) {
                 return answer.trim_end().to_owned();
             }
@@ -114,7 +119,11 @@ fn serves_other_tests() {
 }
 
 fn serve(point: PathBuf) {
-    tracing_subscriber::fmt().with_env_filter("warn,fuser::reply=off").with_ansi(false).with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter("warn,fuser::reply=off")
+        .with_ansi(false)
+        .with_writer(io::stderr)
+        .init();
     log_panics();
     let plan = FaultPlan::none();
     let store = Arc::new(store());

@@ -66,7 +66,10 @@ fn change(store: &Memory, dice: &mut Dice) {
         2 | 3 => store.replace(&file, uniform_bytes(dice)),
         4 => store.remove(&file),
         5 => store.put(&file, if dice.once_in(2) { Kind::Folder } else { Kind::Special }),
-        6 => store.write(&path(&format!("{id}/metadata.json")), metadata(&id, ["success", "running"][dice.below(2)])),
+        6 => store.write(
+            &path(&format!("{id}/metadata.json")),
+            metadata(&id, ["success", "running"][dice.below(2)]),
+        ),
         7 => store.remove(&path(&id)),
         8 => store.rename(&path(&id), &path(&other)),
         _ => put_worker(store, &id, dice),
@@ -133,7 +136,13 @@ struct Client<'a> {
 fn allow_change<T>(what: &str, result: Result<T>) -> Option<T> {
     match result {
         Ok(found) => Some(found),
-        Err(Error::NotFound | Error::Stale | Error::NotADirectory | Error::IsADirectory | Error::Special) => None,
+        Err(
+            Error::NotFound
+            | Error::Stale
+            | Error::NotADirectory
+            | Error::IsADirectory
+            | Error::Special,
+        ) => None,
         Err(error) => panic!("{what}: {error}"),
     }
 }
@@ -141,8 +150,12 @@ fn allow_change<T>(what: &str, result: Result<T>) -> Option<T> {
 impl Client<'_> {
     /// Returns a random known folder, sometimes the root.
     fn folder(&mut self) -> Ino {
-        let folders: Vec<Ino> =
-            self.known.iter().filter(|known| known.kind == NodeKind::Folder).map(|known| known.ino).collect();
+        let folders: Vec<Ino> = self
+            .known
+            .iter()
+            .filter(|known| known.kind == NodeKind::Folder)
+            .map(|known| known.ino)
+            .collect();
         if folders.is_empty() || self.dice.once_in(8) { ROOT } else { *self.dice.pick(&folders) }
     }
 
@@ -207,17 +220,22 @@ impl Client<'_> {
 
     fn use_open(&mut self) {
         let at = self.dice.below(self.open.len());
-        let whence = if self.dice.once_in(2) { DirPosition::Start } else { DirPosition::Version(0) };
+        let whence =
+            if self.dice.once_in(2) { DirPosition::Start } else { DirPosition::Version(0) };
         let OpenHandle { fh, ino, kind, bytes } = &self.open[at];
         if *kind == NodeKind::Folder {
             // The inode may be unknown by now, so the listing may fail.
-            let Some(items) = allow_change("a listing", self.tree.entries(*ino, *fh, whence)) else { return };
+            let Some(items) = allow_change("a listing", self.tree.entries(*ino, *fh, whence))
+            else {
+                return;
+            };
             let items = items.items;
             let names: BTreeSet<&[u8]> = items.iter().map(|item| item.name.as_bytes()).collect();
             assert_eq!(names.len(), items.len(), "a name is listed twice");
             return;
         }
-        let found = self.tree.read(*fh, 0, 1 << 20, <[u8]>::to_vec).expect("an open file must be readable");
+        let found =
+            self.tree.read(*fh, 0, 1 << 20, <[u8]>::to_vec).expect("an open file must be readable");
         self.reads.fetch_add(1, Ordering::Relaxed);
         match bytes {
             Some(bytes) => {
@@ -261,7 +279,8 @@ impl Drop for Client<'_> {
 
 fn tree_over(store: &Arc<Memory>, fresh: Duration) -> Tree {
     let fresh = Freshness { unfinished: fresh, finished: fresh };
-    let view = View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
+    let view =
+        View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default()).unwrap();
     Tree::new(view, Settings::default())
 }
 
@@ -278,7 +297,8 @@ fn concurrent_use_leaks_nothing_and_open_files_keep_their_content() {
             for _ in 0..THREADS {
                 let dice = Dice::new(dice.next());
                 let (known, open) = (Vec::new(), Vec::new());
-                let mut client = Client { tree: &tree, dice, known, open, calls: &calls, reads: &reads };
+                let mut client =
+                    Client { tree: &tree, dice, known, open, calls: &calls, reads: &reads };
                 let ended = &ended;
                 scope.spawn(move || {
                     let _ended = CountOnDrop(ended);
@@ -298,11 +318,22 @@ fn concurrent_use_leaks_nothing_and_open_files_keep_their_content() {
         assert_eq!(tree.open_counts(), (0, 0), "tree {number}: leaked inodes and handles");
         // A new tree must show the same.
         let fresh_tree = tree_over(&store, Duration::ZERO);
-        for at in ["workers", "workers/stays/outputs", "index.json", "summary", "evidence.txt", "by/status/running"] {
-            let look = |tree: &Tree| super::read(tree, at).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        for at in [
+            "workers",
+            "workers/stays/outputs",
+            "index.json",
+            "summary",
+            "evidence.txt",
+            "by/status/running",
+        ] {
+            let look = |tree: &Tree| {
+                super::read(tree, at).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            };
             let right = look(&fresh_tree);
             // The old tree may serve cached data for a moment.
-            eventually(&format!("in tree {number} {at} is {right:?}"), || (look(&tree) == right).then_some(()));
+            eventually(&format!("in tree {number} {at} is {right:?}"), || {
+                (look(&tree) == right).then_some(())
+            });
         }
         assert!(seen::names(&tree, "workers").unwrap().contains(&b"stays".to_vec()));
     }

@@ -29,7 +29,11 @@ fn unsupported_system_call_fails_one_request() {
                 break;
             }
             let error = found.map_err(|error| error.raw_os_error());
-            assert!(matches!(error, Ok(_) | Err(Some(5))), "{path}, call {k}: {error:?} is not {}", Errno::IO);
+            assert!(
+                matches!(error, Ok(_) | Err(Some(5))),
+                "{path}, call {k}: {error:?} is not {}",
+                Errno::IO
+            );
             assert_eq!(served.read(path), right, "{path}: wrong content after call {k}");
         }
     }

@@ -6,9 +6,15 @@ use super::*;
 fn a_file_name_gives_number_and_tool_even_with_underscores() {
     let store = TestStore::new();
     store.worker("w", json!({}));
-    for name in
-        ["001_ssh_exec", "002_run", "003_a_b_c", "004__private", "999_last_but_one", "1000_ssh_exec", "1001_x.y"]
-    {
+    for name in [
+        "001_ssh_exec",
+        "002_run",
+        "003_a_b_c",
+        "004__private",
+        "999_last_but_one",
+        "1000_ssh_exec",
+        "1001_x.y",
+    ] {
         store.write(format!("workers/w/tool_calls/{name}.txt"), "out");
     }
     let index = index(&store.tree(), "w");
@@ -53,11 +59,21 @@ fn inputs_are_read_from_both_forms_of_threads() {
     let index = index(&tree, "w");
     assert_eq!(call(&index, 1)["input"], "df -h");
     assert_eq!(call(&index, 2)["input"], "/etc/hosts");
-    assert_eq!(call(&index, 3)["input"], "uptime", "the second call of the tool has the tool's second input");
-    assert!(call(&index, 4).get("input").is_none(), "what the thread does not have is not invented");
+    assert_eq!(
+        call(&index, 3)["input"],
+        "uptime",
+        "the second call of the tool has the tool's second input"
+    );
+    assert!(
+        call(&index, 4).get("input").is_none(),
+        "what the thread does not have is not invented"
+    );
     assert!(!checks(&index).contains(&"bad_lines"), "a torn last line is no flaw: {index:#}");
     let evidence = text(&tree, "w", "evidence.txt");
-    assert!(evidence.contains("\n$ df -h\n") && evidence.contains("\n$ /etc/hosts\n"), "{evidence}");
+    assert!(
+        evidence.contains("\n$ df -h\n") && evidence.contains("\n$ /etc/hosts\n"),
+        "{evidence}"
+    );
 }
 
 #[test]
@@ -65,7 +81,10 @@ fn unparsable_thread_lines_are_counted() {
     let store = TestStore::new();
     store.worker("w", json!({})).call("w", 1, "x", "out");
     let call = json!({"role": "assistant", "content": "", "tool_calls": [{"name": "x", "args": {"command": "ls"}}]});
-    store.write("workers/w/thread.jsonl", format!("not json\n4\n{{\"role\": \"new-kind\"}}\n{call}\n"));
+    store.write(
+        "workers/w/thread.jsonl",
+        format!("not json\n4\n{{\"role\": \"new-kind\"}}\n{call}\n"),
+    );
     let index = index(&store.tree(), "w");
     assert_eq!(super::call(&index, 1)["input"], "ls");
     assert!(checks(&index).contains(&"bad_lines"), "{index:#}");
@@ -83,7 +102,9 @@ fn a_call_without_an_output_file_is_reported() {
 
 #[test]
 fn placeholder_results_are_empty() {
-    for empty in ["(No result generated)", "(Critical error)", "(No output)", "(No output)\n", "", " \n\t"] {
+    for empty in
+        ["(No result generated)", "(Critical error)", "(No output)", "(No output)\n", "", " \n\t"]
+    {
         let store = TestStore::new();
         store.worker("w", json!({})).call("w", 1, "x", "out");
         store.write("workers/w/result.txt", empty);
@@ -111,8 +132,13 @@ fn without_a_result_the_last_message_of_a_finished_worker_is_final() {
     for (status, words) in [("success", json!("Done.")), ("running", Value::Null)] {
         let store = TestStore::new();
         store.worker("w", json!({"status": status}));
-        let line = |words: &str| json!({"role": "assistant", "content": words, "timestamp": null}).to_string();
-        store.write("workers/w/thread.jsonl", format!("{}\n{}\n", line("Beginning."), line("Done.")));
+        let line = |words: &str| {
+            json!({"role": "assistant", "content": words, "timestamp": null}).to_string()
+        };
+        store.write(
+            "workers/w/thread.jsonl",
+            format!("{}\n{}\n", line("Beginning."), line("Done.")),
+        );
         assert_eq!(index(&store.tree(), "w")["final_words"], words, "{status}");
     }
 }
@@ -127,7 +153,11 @@ fn long_final_messages_are_truncated_at_a_character() {
             let tree = store.tree();
             let index = index(&tree, "w");
             let words = index["final_words"].as_str().unwrap();
-            assert!(words.chars().all(|c| letter.contains(c)), "{before} {letter}: {:?}", words.chars().last());
+            assert!(
+                words.chars().all(|c| letter.contains(c)),
+                "{before} {letter}: {:?}",
+                words.chars().last()
+            );
             assert!(!text(&tree, "w", "summary").contains('\u{fffd}'));
         }
     }
@@ -162,7 +192,8 @@ fn the_nth_metric_of_a_tool_belongs_to_its_nth_file() {
     };
     let lines = [
         line("ssh_exec", 100.0, true),
-        json!({"event": "llm_call", "tool": "ssh_exec", "duration_ms": 9999, "input_tokens": 5}).to_string(),
+        json!({"event": "llm_call", "tool": "ssh_exec", "duration_ms": 9999, "input_tokens": 5})
+            .to_string(),
         line("ssh_exec", 200.5, false),
         "junk".into(),
         line("read", 7.0, true),
@@ -174,7 +205,11 @@ fn the_nth_metric_of_a_tool_belongs_to_its_nth_file() {
         [(1, "ok", Some(100)), (2, "ok", Some(7)), (3, "failed", Some(200)), (4, "unknown", None)]
     {
         let call = call(&index, seq);
-        assert_eq!((call["outcome"].as_str(), call["duration_ms"].as_u64()), (Some(outcome), duration), "{call}");
+        assert_eq!(
+            (call["outcome"].as_str(), call["duration_ms"].as_u64()),
+            (Some(outcome), duration),
+            "{call}"
+        );
     }
     assert!(checks(&index).contains(&"bad_lines"), "one line was junk");
 }
@@ -187,7 +222,10 @@ fn a_worker_without_tool_calls_names_the_tools_it_used() {
         store.write("workers/w/tools_used.json", used.to_string());
         let index = index(&store.tree(), "w");
         assert_eq!(index["tools_used"], json!(["ssh", "read"]), "{used}");
-        assert!(!checks(&index).contains(&"no_tool_call"), "the layout does not record calls: {index:#}");
+        assert!(
+            !checks(&index).contains(&"no_tool_call"),
+            "the layout does not record calls: {index:#}"
+        );
     }
 }
 
@@ -195,14 +233,23 @@ fn a_worker_without_tool_calls_names_the_tools_it_used() {
 fn other_files_of_the_worker_are_listed_and_served() {
     let store = TestStore::new();
     store.worker("w", json!({}));
-    let files = ["diff.patch", "monitoring/check_0001s.json", "outputs/artifacts/a..b.txt", "context/research.md"];
+    let files = [
+        "diff.patch",
+        "monitoring/check_0001s.json",
+        "outputs/artifacts/a..b.txt",
+        "context/research.md",
+    ];
     for file in files {
         store.write(format!("workers/w/{file}"), file);
     }
     let tree = store.tree();
     let index = index(&tree, "w");
-    let known: Vec<&str> =
-        index["files"].as_array().unwrap().iter().map(|file| file["path"].as_str().unwrap()).collect();
+    let known: Vec<&str> = index["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| file["path"].as_str().unwrap())
+        .collect();
     for file in files {
         assert!(known.contains(&file), "{file} in {known:?}");
         assert_eq!(text(&tree, "w", file), file);

@@ -39,10 +39,15 @@ fn found(store: &TestStore, name: &str) -> bool {
     let tree = store.tree();
     assert!(checks(&index(&tree, "fine")).is_empty(), "{:#}", index(&tree, "fine"));
     let says = checks(&index(&tree, "w")).contains(&name);
-    assert_eq!(text(&tree, "w", "summary").contains(&format!("  ! {name}: ")), says, "summary of the worker");
+    assert_eq!(
+        text(&tree, "w", "summary").contains(&format!("  ! {name}: ")),
+        says,
+        "summary of the worker"
+    );
     for path in ["index.json", "runs/r/index.json"] {
         let all = json_at(&tree, path);
-        let row = all["workers"].as_array().unwrap().iter().find(|row| row["id"] == "w").unwrap().clone();
+        let row =
+            all["workers"].as_array().unwrap().iter().find(|row| row["id"] == "w").unwrap().clone();
         let names = row.get("check_names").and_then(Value::as_array).cloned().unwrap_or_default();
         assert_eq!(names.contains(&json!(name)), says, "{path}: {row:#}");
     }
@@ -107,7 +112,10 @@ fn a_repeated_failing_call_unless_it_succeeds_in_the_end() {
 fn a_missing_file_named_in_the_final_message() {
     let name = "claimed_file_missing";
     let elsewhere = done("See src/main.rs and reports/final.md.", &[("sh", OK)]);
-    assert!(!found(&elsewhere, name), "a folder that no worker has is in another place, such as a repository");
+    assert!(
+        !found(&elsewhere, name),
+        "a folder that no worker has is in another place, such as a repository"
+    );
     let store = done("See `outputs/report.md`, outputs/data.json and src/main.rs.", &[("sh", OK)]);
     assert!(found(&store, name), "what was never written has no folder either");
     store.write("workers/w/outputs/data.json", "{}");
@@ -115,11 +123,19 @@ fn a_missing_file_named_in_the_final_message() {
     let index = index(&store.tree(), "w");
     let missing: Vec<&Value> =
         index["checks"].as_array().unwrap().iter().filter(|check| check["name"] == name).collect();
-    assert_eq!(missing.iter().map(|check| &check["file"]).collect::<Vec<_>>(), ["outputs/report.md"], "{index:#}");
+    assert_eq!(
+        missing.iter().map(|check| &check["file"]).collect::<Vec<_>>(),
+        ["outputs/report.md"],
+        "{index:#}"
+    );
     store.write("workers/w/outputs/report.md", "# it");
     assert!(!found(&store, name));
     // A failed worker makes no claim.
-    let failed = store_with(json!({"run_id": "r", "status": "failed"}), "See outputs/report.md", &[("sh", BAD)]);
+    let failed = store_with(
+        json!({"run_id": "r", "status": "failed"}),
+        "See outputs/report.md",
+        &[("sh", BAD)],
+    );
     failed.write("workers/w/outputs/data.json", "{}");
     assert!(!found(&failed, name));
 }
@@ -127,31 +143,49 @@ fn a_missing_file_named_in_the_final_message() {
 #[test]
 fn an_index_with_another_status() {
     let store = done("done", &[("sh", OK)]);
-    store.write("workers/index.json", json!({"workers": [{"id": "w", "status": "failed"}]}).to_string());
+    store.write(
+        "workers/index.json",
+        json!({"workers": [{"id": "w", "status": "failed"}]}).to_string(),
+    );
     assert!(found(&store, "index_disagrees"));
-    store.write("workers/index.json", json!({"workers": [{"id": "w", "status": "success"}]}).to_string());
+    store.write(
+        "workers/index.json",
+        json!({"workers": [{"id": "w", "status": "success"}]}).to_string(),
+    );
     assert!(!found(&store, "index_disagrees"));
 }
 
 #[test]
 fn silent_worker_while_others_write() {
     let store = store_with(json!({"run_id": "r", "status": "running"}), "", &[("sh", OK)]);
-    let at = |minutes: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_768_900_000 + minutes * 60);
+    let at =
+        |minutes: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_768_900_000 + minutes * 60);
     let touch = |id: &str, minutes| {
         let folder = store.at(format!("workers/{id}"));
         let tools = folder.join("tool_calls");
-        let files = ["metadata.json", "result.txt", "tool_calls/001_sh.txt"].map(|file| folder.join(file));
+        let files =
+            ["metadata.json", "result.txt", "tool_calls/001_sh.txt"].map(|file| folder.join(file));
         for path in files.iter().chain([&tools, &folder]) {
-            File::open(path).unwrap().set_times(FileTimes::new().set_modified(at(minutes))).unwrap();
+            File::open(path)
+                .unwrap()
+                .set_times(FileTimes::new().set_modified(at(minutes)))
+                .unwrap();
         }
     };
     let tells = |silent: Option<&str>| {
         let tree = store.tree();
         for folder in ["", "runs/r/"] {
             let summary = see(&tree, format!("{folder}summary")).unwrap().text().to_owned();
-            let row = json_at(&tree, format!("{folder}index.json"))["workers"].as_array().unwrap().clone();
+            let row = json_at(&tree, format!("{folder}index.json"))["workers"]
+                .as_array()
+                .unwrap()
+                .clone();
             let row = row.into_iter().find(|row| row["id"] == "w").unwrap();
-            assert_eq!(row.get("check_names"), silent.map(|_| json!(["silent"])).as_ref(), "{row:#}");
+            assert_eq!(
+                row.get("check_names"),
+                silent.map(|_| json!(["silent"])).as_ref(),
+                "{row:#}"
+            );
             assert_eq!(summary.contains("silent for"), silent.is_some(), "{summary}");
             assert!(silent.is_none_or(|since| summary.contains(since)), "{summary}");
         }

@@ -13,7 +13,15 @@ fn generated_files_stay_within_the_budget() {
         (vec![10; 100], vec![0, 1, 50, 1_000, 4_096]),
         (vec![0, 1, 300_000], vec![300, 30_000]),
     ] {
-        for letter in ["x", "line of output\n", "漢", "\r50%", "[EVIDENCE:", "\u{1b}[31m\n", "{'ok': False}\n"] {
+        for letter in [
+            "x",
+            "line of output\n",
+            "漢",
+            "\r50%",
+            "[EVIDENCE:",
+            "\u{1b}[31m\n",
+            "{'ok': False}\n",
+        ] {
             let store = TestStore::new();
             store.worker("w", json!({}));
             for (at, size) in sizes.iter().enumerate() {
@@ -44,7 +52,9 @@ fn malformed_file_hides_nothing_else() {
         ("NUL", |store, path| drop(store.write(path, [0; 5_000]))),
         ("empty", |store, path| drop(store.write(path, ""))),
         ("a folder", |store, path| fs::create_dir(store.at(path)).unwrap()),
-        ("a folder with a file", |store, path| drop(store.write(format!("{path}/001_y.txt"), "inner"))),
+        ("a folder with a file", |store, path| {
+            drop(store.write(format!("{path}/001_y.txt"), "inner"))
+        }),
         ("a dangling link", |store, path| symlink("nowhere", store.at(path)).unwrap()),
         ("a link to itself", |store, path| symlink(store.at(path), store.at(path)).unwrap()),
         ("a link out", |store, path| symlink("/etc/passwd", store.at(path)).unwrap()),
@@ -54,7 +64,12 @@ fn malformed_file_hides_nothing_else() {
         for name in ["002_d.txt", "x.txt", "002_.txt", "notes"] {
             let store = TestStore::new();
             store.worker("w", json!({}));
-            store.call("w", 1, "a", "the first output").call("w", 3, "c", "Error: the third output");
+            store.call("w", 1, "a", "the first output").call(
+                "w",
+                3,
+                "c",
+                "Error: the third output",
+            );
             make(&store, &format!("workers/w/tool_calls/{name}"));
             let tree = store.tree();
             let evidence = text(&tree, "w", "evidence.txt");
@@ -67,7 +82,10 @@ fn malformed_file_hides_nothing_else() {
             assert!(text(&tree, "w", "summary").contains("003_c.txt"), "{kind} as {name}");
             assert_eq!(rows(&tree)["w"]["outcome"], "failed", "{kind} as {name}");
             if name == "002_d.txt" {
-                assert!(evidence.contains("tool_calls/002_d.txt"), "{kind} is not mentioned: {evidence}");
+                assert!(
+                    evidence.contains("tool_calls/002_d.txt"),
+                    "{kind} is not mentioned: {evidence}"
+                );
                 assert_eq!(call(&index, 2)["outcome"], "unknown", "{kind}");
             }
         }
@@ -86,7 +104,10 @@ fn an_unreadable_output_is_reported_with_its_reason() {
     let index = index(&tree, "w");
     for (seq, reason) in [(2, "folder"), (3, "link"), (4, "special")] {
         assert!(call(&index, seq)["unreadable"].as_str().unwrap().contains(reason), "{index:#}");
-        assert!(evidence.lines().any(|line| line.starts_with('(') && line.contains(reason)), "{reason}: {evidence}");
+        assert!(
+            evidence.lines().any(|line| line.starts_with('(') && line.contains(reason)),
+            "{reason}: {evidence}"
+        );
     }
     assert_eq!(checks(&index).iter().filter(|name| **name == "unreadable_output").count(), 3);
 }
@@ -95,7 +116,8 @@ fn an_unreadable_output_is_reported_with_its_reason() {
 fn many_odd_files_at_once_hide_no_other_file() {
     let store = TestStore::new();
     store.worker("w", json!({}));
-    for (number, output) in [&b"4"[..], b"[]", b"\xff\xfe", b"\0\0", b"", b"{'"].iter().enumerate() {
+    for (number, output) in [&b"4"[..], b"[]", b"\xff\xfe", b"\0\0", b"", b"{'"].iter().enumerate()
+    {
         store.call("w", number as u32 + 2, "odd", output);
     }
     fs::create_dir(store.at("workers/w/tool_calls/010_d.txt")).unwrap();
@@ -103,7 +125,9 @@ fn many_odd_files_at_once_hide_no_other_file() {
     fifo(&store.at("workers/w/tool_calls/012_f.txt"));
     store.write(b"workers/w/tool_calls/013_\xff\n.txt", "an odd name");
     store.call("w", 1, "a", "the good output");
-    for layout in ["outputs/report.md", "logs/errors.log", "thread.jsonl", "metrics.jsonl", "result.txt"] {
+    for layout in
+        ["outputs/report.md", "logs/errors.log", "thread.jsonl", "metrics.jsonl", "result.txt"]
+    {
         fs::create_dir_all(store.at(format!("workers/w/{layout}"))).unwrap();
     }
     let tree = store.tree();
@@ -123,13 +147,18 @@ fn calls_that_do_not_fit_are_mentioned() {
     for budget in [700, 2_000, 16_000, 100_000] {
         let evidence = text(&store.tree(), "w", &format!("evidence.{budget}.txt"));
         let number_behind = |before: &str| -> usize {
-            let after = evidence.split(before).nth(1).unwrap_or_else(|| panic!("{before} in {evidence}"));
+            let after =
+                evidence.split(before).nth(1).unwrap_or_else(|| panic!("{before} in {evidence}"));
             let end = after.find(|c: char| !c.is_ascii_digit()).unwrap();
             after[..end].parse().unwrap()
         };
-        let sum: usize = ["| Whole: ", "| Cut: ", "| Listed: "].into_iter().map(number_behind).sum();
+        let sum: usize =
+            ["| Whole: ", "| Cut: ", "| Listed: "].into_iter().map(number_behind).sum();
         assert_eq!(sum, 400, "{evidence}");
-        let named = evidence.lines().filter(|line| line.starts_with("tool_calls/") && line.ends_with(" B)")).count();
+        let named = evidence
+            .lines()
+            .filter(|line| line.starts_with("tool_calls/") && line.ends_with(" B)"))
+            .count();
         let more = if evidence.contains("\nand ") { number_behind("\nand ") } else { 0 };
         assert_eq!(named + more, number_behind("| Listed: "), "at {budget}: {evidence}");
     }
@@ -140,7 +169,12 @@ fn calls_that_do_not_fit_are_mentioned() {
 fn large_failure_does_not_crowd_out_other_calls() {
     let store = TestStore::new();
     store.worker("w", json!({}));
-    store.call("w", 1, "big", format!("Error: large\n{}", "noise and more noise\n".repeat(100_000)));
+    store.call(
+        "w",
+        1,
+        "big",
+        format!("Error: large\n{}", "noise and more noise\n".repeat(100_000)),
+    );
     for number in 2..=8 {
         store.call("w", number, "small", format!("result number {number}"));
     }

@@ -60,7 +60,10 @@ fn workers_lie_directly_in_the_store() {
     assert_eq!(listed(&tree), sorted(IDS));
     for id in IDS {
         assert_eq!(index(&tree, id)["status"], "completed");
-        assert_eq!(see(&tree, format!("workers/{id}/tool_calls/001_x.txt")).unwrap().bytes(), b"out");
+        assert_eq!(
+            see(&tree, format!("workers/{id}/tool_calls/001_x.txt")).unwrap().bytes(),
+            b"out"
+        );
     }
 }
 
@@ -155,9 +158,15 @@ fn an_index_in_a_plain_list_supplies_missing_metadata() {
     assert_eq!(listed(&tree), ["a", "b"], "what has no folder is no worker");
     let a = index(&tree, "a");
     assert_eq!((&a["task"], &a["summary"]), (&json!("indexed"), &json!("all went well")));
-    assert_eq!((&a["task_type"], &a["created_at"]), (&json!("ops"), &json!("2026-01-20T10:00:00Z")));
+    assert_eq!(
+        (&a["task_type"], &a["created_at"]),
+        (&json!("ops"), &json!("2026-01-20T10:00:00Z"))
+    );
     assert_eq!(index(&tree, "b")["task"], "own", "a worker's own metadata wins");
-    assert_eq!(see(&tree, "workers/index.json.own").unwrap().bytes(), fs::read(store.at("index.json")).unwrap());
+    assert_eq!(
+        see(&tree, "workers/index.json.own").unwrap().bytes(),
+        fs::read(store.at("index.json")).unwrap()
+    );
 }
 
 #[test]
@@ -183,7 +192,10 @@ fn an_index_in_an_object_supplies_missing_metadata() {
 #[test]
 fn the_index_of_the_swarm_has_the_well_known_shape() {
     let store = TestStore::new();
-    store.worker("a", json!({"status": "running"})).worker("b", json!({})).worker("c", json!({"status": "created"}));
+    store
+        .worker("a", json!({"status": "running"}))
+        .worker("b", json!({}))
+        .worker("c", json!({"status": "created"}));
     let index = json_at(&store.tree(), "workers/index.json");
     assert_eq!((&index["total_workers"], &index["active_workers"]), (&json!(3), &json!(2)));
     assert!(index["last_updated"].is_string());
@@ -199,8 +211,10 @@ fn the_index_of_the_swarm_has_the_well_known_shape() {
 fn index_file_cannot_assign_an_owner() {
     let store = TestStore::new();
     store.worker("a", json!({}));
-    store
-        .write("workers/index.json", json!([{"worker_id": "a", "owner_id": 7, "config": {"owner_id": 7}}]).to_string());
+    store.write(
+        "workers/index.json",
+        json!([{"worker_id": "a", "owner_id": 7, "config": {"owner_id": 7}}]).to_string(),
+    );
     assert!(listed(&store.tree_of_owner("7")).is_empty());
 }
 
@@ -208,8 +222,10 @@ fn index_file_cannot_assign_an_owner() {
 fn an_index_adds_no_worker_to_a_run() {
     let store = TestStore::new();
     store.worker("a", json!({}));
-    store
-        .write("workers/index.json", json!([{"worker_id": "a", "run_id": "r", "config": {"run_id": "r"}}]).to_string());
+    store.write(
+        "workers/index.json",
+        json!([{"worker_id": "a", "run_id": "r", "config": {"run_id": "r"}}]).to_string(),
+    );
     let tree = store.tree_of(Filter { owner: None, run: Some("r".into()) });
     assert!(listed(&tree).is_empty());
 }
@@ -235,7 +251,10 @@ fn a_torn_index_keeps_its_last_contents() {
     for length in 0..whole.len() {
         store.write("index.json", &whole[..length]);
         // A change of the worker itself makes the catalog scan everything again.
-        store.write("a/metadata.json", format!("{{\"status\": \"running\"{}}}", " ".repeat(length + 1)));
+        store.write(
+            "a/metadata.json",
+            format!("{{\"status\": \"running\"{}}}", " ".repeat(length + 1)),
+        );
         assert_eq!(index(&tree, "a")["tags"], json!(["disk"]), "torn at {length}");
     }
 }

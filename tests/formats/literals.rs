@@ -17,13 +17,20 @@ fn python_literals_give_the_outcome_that_cpython_reads() {
     let Some(python) = any_python() else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/literals.py");
     let seed = fastrand::Rng::with_seed(24).u32(..).to_string();
-    let made =
-        Command::new(python).arg(script).args([seed, crate::support::scale(TEXTS).to_string()]).output().unwrap();
+    let made = Command::new(python)
+        .arg(script)
+        .args([seed, crate::support::scale(TEXTS).to_string()])
+        .output()
+        .unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let lines = std::str::from_utf8(&made.stdout).unwrap().lines();
     let cases: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
     let accepted = cases.iter().filter(|case| case["accepted"] == true).count();
-    assert!(accepted > TEXTS / 4 && cases.len() - accepted > TEXTS / 4, "{accepted} of {}", cases.len());
+    assert!(
+        accepted > TEXTS / 4 && cases.len() - accepted > TEXTS / 4,
+        "{accepted} of {}",
+        cases.len()
+    );
     for part in cases.chunks(CALLS) {
         let found = outcomes(part.iter().map(|case| case["text"].as_str().unwrap()));
         for (case, found) in part.iter().zip(found) {

@@ -26,7 +26,10 @@ fn the_owner_is_a_number_or_a_string_inside_config_or_at_the_top() {
         assert_eq!(listed(&store.tree_of_owner("7")), ["w"], "{metadata}");
         assert_eq!(index(&store.tree_of_owner("7"), "w")["owner_id"], "7", "{metadata}");
         for other in ["8", "07", "7 ", "", "77"] {
-            assert!(listed(&store.tree_of_owner(other)).is_empty(), "{metadata} is shown to {other:?}");
+            assert!(
+                listed(&store.tree_of_owner(other)).is_empty(),
+                "{metadata} is shown to {other:?}"
+            );
         }
     }
 }
@@ -48,7 +51,10 @@ fn a_worker_without_an_owner_belongs_to_nobody() {
         assert_eq!(listed(&store.tree()), ["w"], "{metadata}");
         assert!(index(&store.tree(), "w").get("owner_id").is_none(), "{metadata}");
         for owner in ["7", "", "null", "None", "true", "-", "0"] {
-            assert!(listed(&store.tree_of_owner(owner)).is_empty(), "{metadata} is shown to {owner:?}");
+            assert!(
+                listed(&store.tree_of_owner(owner)).is_empty(),
+                "{metadata} is shown to {owner:?}"
+            );
         }
     }
 }
@@ -79,8 +85,14 @@ fn worker_with_a_repeated_owner_key_belongs_to_none() {
     .iter()
     .enumerate()
     {
-        store.write(format!("workers/w{at}/metadata.json"), format!("{{\"status\": \"success\", {owners}}}"));
-        assert!(checks(&index(&store.tree(), &format!("w{at}"))).contains(&"two_owners"), "{owners}");
+        store.write(
+            format!("workers/w{at}/metadata.json"),
+            format!("{{\"status\": \"success\", {owners}}}"),
+        );
+        assert!(
+            checks(&index(&store.tree(), &format!("w{at}"))).contains(&"two_owners"),
+            "{owners}"
+        );
     }
     for owner in ["7", "8"] {
         assert!(listed(&store.tree_of_owner(owner)).is_empty(), "{owner}");
@@ -92,9 +104,12 @@ fn worker_with_a_repeated_owner_key_belongs_to_none() {
 /// Promise: A number as an id is shown digit for digit, whatever its length.
 #[test]
 fn numeric_id_is_shown_digit_for_digit() {
-    for id in ["18446744073709551616", "-9223372036854775809", "340282366920938463463374607431768211456"] {
+    for id in
+        ["18446744073709551616", "-9223372036854775809", "340282366920938463463374607431768211456"]
+    {
         let store = TestStore::new();
-        let ids = ["owner_id", "run_id", "job_id", "parent_id"].map(|name| format!("\"{name}\": {id}"));
+        let ids =
+            ["owner_id", "run_id", "job_id", "parent_id"].map(|name| format!("\"{name}\": {id}"));
         store.write("workers/w/metadata.json", format!("{{{}}}", ids.join(", ")));
         let index = index(&store.tree_of_owner(id), "w");
         for name in ["owner_id", "run_id", "job_id", "parent_id"] {
@@ -115,9 +130,16 @@ fn run_and_job_are_read_from_the_top_level_or_config() {
         store.worker("w", metadata.clone());
         let tree = store.tree();
         let index = index(&tree, "w");
-        assert_eq!((&index["run_id"], &index["job_id"]), (&json!("48"), &json!("123")), "{metadata}");
+        assert_eq!(
+            (&index["run_id"], &index["job_id"]),
+            (&json!("48"), &json!("123")),
+            "{metadata}"
+        );
         assert_eq!(index["marker"], "[EVIDENCE:run_id=48,job_id=123,worker_id=w]");
-        assert!(text(&tree, "w", "summary").ends_with("\n[EVIDENCE:run_id=48,job_id=123,worker_id=w]\n"));
+        assert!(
+            text(&tree, "w", "summary")
+                .ends_with("\n[EVIDENCE:run_id=48,job_id=123,worker_id=w]\n")
+        );
         assert_eq!(json_at(&tree, "runs/48/index.json")["total_workers"], 1);
     }
     let without = index_of(json!({}));
@@ -136,7 +158,8 @@ fn all_forms_of_time_are_parsed() {
         ("2026-01-20T10:00:00.123456", "2026-01-20T10:00:00.123456Z"),
         ("2026-01-20T10:00:00", "2026-01-20T10:00:00Z"),
     ] {
-        let index = index_of(json!({"created_at": written, "started_at": written, "finished_at": written}));
+        let index =
+            index_of(json!({"created_at": written, "started_at": written, "finished_at": written}));
         for key in ["created_at", "started_at", "finished_at"] {
             assert_eq!(index[key], shown, "{key} {written}");
         }
@@ -145,7 +168,9 @@ fn all_forms_of_time_are_parsed() {
 
 #[test]
 fn an_unparsable_time_is_shown_as_written() {
-    let index = index_of(json!({"created_at": "yesterday \u{1b}[31mat noon", "started_at": null, "finished_at": []}));
+    let index = index_of(
+        json!({"created_at": "yesterday \u{1b}[31mat noon", "started_at": null, "finished_at": []}),
+    );
     assert_eq!(index["created_at"], "yesterday at noon");
     assert!(index.get("started_at").is_none() && index.get("finished_at").is_none());
 }
@@ -300,7 +325,10 @@ fn a_new_folder_under_an_old_name_inherits_nothing() {
     assert_eq!(index(&tree, "w")["status"], "running");
     fs::rename(store.at("workers/w"), store.path().parent().unwrap().join("away")).unwrap();
     store.write("workers/w/metadata.json", "{");
-    assert!(see(&tree, "workers/w/index.json").is_err(), "a torn record of somebody else is not owner 7's");
+    assert!(
+        see(&tree, "workers/w/index.json").is_err(),
+        "a torn record of somebody else is not owner 7's"
+    );
 }
 
 #[test]
@@ -336,7 +364,11 @@ fn workers_with_nothing_in_them_are_shown_as_they_are() {
         ("dead", "failed", "failed"),
         ("liar", "completed", "unknown"),
     ] {
-        assert_eq!((&rows[id]["status"], &rows[id]["outcome"]), (&json!(status), &json!(outcome)), "{id}");
+        assert_eq!(
+            (&rows[id]["status"], &rows[id]["outcome"]),
+            (&json!(status), &json!(outcome)),
+            "{id}"
+        );
         let index = index(&tree, id);
         assert_eq!(index["tool_calls"], json!([]), "{id}");
         assert!(index.get("final_words").is_none(), "{id}");

@@ -11,7 +11,11 @@ fn assert_all(table: &[(&str, &str, Option<i64>)]) {
 }
 
 /// Returns the outcome of a worker's only call, with this output and these records.
-fn recorded(output: &str, metrics: Option<Value>, metadata: Option<Value>) -> (String, Option<i64>) {
+fn recorded(
+    output: &str,
+    metrics: Option<Value>,
+    metadata: Option<Value>,
+) -> (String, Option<i64>) {
     let store = TestStore::new();
     store.worker("w", metadata.map_or(json!({}), |call| json!({"tool_calls": [call]})));
     store.call("w", 1, "x", output);
@@ -43,16 +47,26 @@ fn rule_0_recorded_outcome_overrides_the_text() {
         let mut metrics = record.clone();
         metrics["event"] = json!("tool_call");
         metrics["tool"] = json!("x");
-        assert_eq!(recorded(output, Some(metrics), None).0, outcome, "metrics {record} over {output}");
+        assert_eq!(
+            recorded(output, Some(metrics), None).0,
+            outcome,
+            "metrics {record} over {output}"
+        );
         let mut metadata = record.clone();
         metadata["name"] = json!("x");
-        assert_eq!(recorded(output, None, Some(metadata)).0, outcome, "metadata {record} over {output}");
+        assert_eq!(
+            recorded(output, None, Some(metadata)).0,
+            outcome,
+            "metadata {record} over {output}"
+        );
     }
 }
 
 #[test]
 fn rule_0_does_not_apply_without_a_record() {
-    for record in [json!({}), json!({"success": null}), json!({"success": "yes"}), json!({"duration_ms": 5})] {
+    for record in
+        [json!({}), json!({"success": null}), json!({"success": "yes"}), json!({"duration_ms": 5})]
+    {
         let mut metrics = record.clone();
         metrics["event"] = json!("tool_call");
         metrics["tool"] = json!("x");
@@ -60,7 +74,11 @@ fn rule_0_does_not_apply_without_a_record() {
         assert_eq!(recorded("plain", Some(metrics), None).0, "unknown", "{record}");
     }
     let of_another = json!({"event": "tool_call", "tool": "y", "success": true});
-    assert_eq!(recorded("Error: x", Some(of_another), None).0, "failed", "a record of another tool");
+    assert_eq!(
+        recorded("Error: x", Some(of_another), None).0,
+        "failed",
+        "a record of another tool"
+    );
 }
 
 #[test]
@@ -107,7 +125,11 @@ fn rule_2_python_literals_are_judged_like_json() {
         ("{'ok': False, 'error': None, 'data': None}", "failed", None),
         ("{'ok': True, 'data': {'exit_code': 1, 'stdout': \"it's\"}}", "failed", Some(1)),
         ("{'ok': True, 'data': {'exit_code': -1}}", "failed", Some(-1)),
-        ("{'ok': True, 'data': {'exit_code': 0, 'stdout': 'a\\nb', 'items': [1, 2.5, (3,), None]}}", "ok", Some(0)),
+        (
+            "{'ok': True, 'data': {'exit_code': 0, 'stdout': 'a\\nb', 'items': [1, 2.5, (3,), None]}}",
+            "ok",
+            Some(0),
+        ),
         ("{'ok': True}", "ok", None),
         ("{'status_code': 404}", "failed", None),
         ("{'ok': False", "unknown", None),
@@ -162,8 +184,20 @@ fn rule_6_unrecognized_output_is_not_ok() {
 
 #[test]
 fn json_other_than_objects_is_plain_text() {
-    let texts = ["4", "0", "-1", "[]", "[{\"ok\": false}]", "null", "true", "false", "\"x\"", "\"Error: x\""];
-    let table: Vec<(&str, &str, Option<i64>)> = texts.iter().map(|text| (*text, "unknown", None)).collect();
+    let texts = [
+        "4",
+        "0",
+        "-1",
+        "[]",
+        "[{\"ok\": false}]",
+        "null",
+        "true",
+        "false",
+        "\"x\"",
+        "\"Error: x\"",
+    ];
+    let table: Vec<(&str, &str, Option<i64>)> =
+        texts.iter().map(|text| (*text, "unknown", None)).collect();
     assert_all(&table);
     let store = TestStore::new();
     store.worker("w", json!({}));

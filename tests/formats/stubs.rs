@@ -64,7 +64,11 @@ fn an_out_of_band_output_is_judged_like_any_other() {
         let store = store_with(&stub());
         put(beside(&store), "7", json!(7), body);
         let call = call(&index(&store.tree(), "w"), 1);
-        assert_eq!((call["outcome"].as_str(), call["exit_code"].as_i64()), (Some(outcome), exit_code), "{body}");
+        assert_eq!(
+            (call["outcome"].as_str(), call["exit_code"].as_i64()),
+            (Some(outcome), exit_code),
+            "{body}"
+        );
     }
 }
 
@@ -112,7 +116,10 @@ fn an_output_without_a_matching_owner_or_description_is_never_shown() {
         assert!(!index.to_string().contains(BODY.trim()), "{case}");
         all.push((evidence, call(&index, 1).to_string()));
     }
-    assert!(all.iter().all(|one| *one == all[0]), "a missing and a foreign output must give equal answers: {all:#?}");
+    assert!(
+        all.iter().all(|one| *one == all[0]),
+        "a missing and a foreign output must give equal answers: {all:#?}"
+    );
 }
 
 #[test]
@@ -123,7 +130,10 @@ fn a_worker_without_an_owner_has_no_out_of_band_outputs() {
         put(beside(&store), owner, json!(owner), BODY);
     }
     let evidence = text(&store.tree(), "w", "evidence.txt");
-    assert!(evidence.contains("stored out of band") && !evidence.contains(BODY.trim()), "{evidence}");
+    assert!(
+        evidence.contains("stored out of band") && !evidence.contains(BODY.trim()),
+        "{evidence}"
+    );
 }
 
 #[test]
@@ -174,7 +184,10 @@ fn omissions_in_an_out_of_band_output_name_no_wrong_file() {
     let (_, section) = evidence.split_once("\ntool_calls/001_ssh_exec.txt (").unwrap();
     let (line, section) = section.split_once('\n').unwrap();
     let (notes, _) = line.split_once("): #").unwrap();
-    assert!(notes.ends_with(&format!(", offsets in the store's tool_outputs/7/{ID}.txt")), "{line}");
+    assert!(
+        notes.ends_with(&format!(", offsets in the store's tool_outputs/7/{ID}.txt")),
+        "{line}"
+    );
     let (section, _) = section.split_once("\n--- End Evidence").unwrap();
     let mut again = String::new();
     for line in section.split_inclusive('\n') {
@@ -184,7 +197,11 @@ fn omissions_in_an_out_of_band_output_name_no_wrong_file() {
         };
         let (first, last) = range.strip_suffix(" ...]\n").unwrap().split_once('-').unwrap();
         let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
-        assert_eq!(again.len(), first, "what is shown before it ends where the omission begins: {line}");
+        assert_eq!(
+            again.len(),
+            first,
+            "what is shown before it ends where the omission begins: {line}"
+        );
         again.push_str(&body[first..=last]);
     }
     assert!(section.contains(" B omitted: bytes ") && again == body, "{evidence}");

@@ -41,7 +41,10 @@ fn store() -> (Arc<Memory>, Vec<u8>) {
 
 /// Opens the tree of everything, or of one owner, and logs opened files to `log`.
 fn tree_of(store: &Arc<Memory>, log: &Arc<OpenLog>, owner: Option<&str>) -> Tree {
-    let source = Source::from_store(Arc::new(InterceptedStore::new(OpenCounter(log.clone()), store.clone())), None);
+    let source = Source::from_store(
+        Arc::new(InterceptedStore::new(OpenCounter(log.clone()), store.clone())),
+        None,
+    );
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let filter = Filter { owner: owner.map(str::to_owned), run: None };
     Tree::new(View::new(vec![source], fresh, filter).unwrap(), Settings::default())
@@ -54,7 +57,8 @@ fn watched(store: &Arc<Memory>) -> (Arc<OpenLog>, Tree) {
     (log, tree)
 }
 
-const KEPT: [&str; 8] = ["id", "status", "task", "owner_id", "run_id", "job_id", "created_at", "marker"];
+const KEPT: [&str; 8] =
+    ["id", "status", "task", "owner_id", "run_id", "job_id", "created_at", "marker"];
 
 /// Returns the values kept for a worker with torn metadata, from its own index and from the
 /// swarm's.
@@ -81,7 +85,10 @@ fn damage(ways: impl Fn(&[u8]) -> Vec<(String, Vec<u8>)>) -> usize {
                 changed += 1;
                 assert_eq!(listed(&trees[0]), ["other", "w"], "{what}");
                 let index = index(&trees[0], "w");
-                assert!(!checks(&index).contains(&"bad_metadata"), "{what}: it is whole, and says something else");
+                assert!(
+                    !checks(&index).contains(&"bad_metadata"),
+                    "{what}: it is whole, and says something else"
+                );
                 let word = object.get("status").and_then(Value::as_str).unwrap_or("unknown");
                 let source = index.get("status_source").unwrap_or(&index["status"]);
                 assert_eq!(*source, *word, "{what}: as it says itself");
@@ -90,9 +97,15 @@ fn damage(ways: impl Fn(&[u8]) -> Vec<(String, Vec<u8>)>) -> usize {
                 for (tree, (good, _)) in trees.iter().zip(&good) {
                     assert_eq!(listed(tree), ["other", "w"], "{what}");
                     assert_eq!(kept(tree), *good, "{what}");
-                    assert!(checks(&index(tree, "w")).contains(&"bad_metadata"), "{what}: not told");
+                    assert!(
+                        checks(&index(tree, "w")).contains(&"bad_metadata"),
+                        "{what}: not told"
+                    );
                     let row = rows(tree).remove("w").unwrap();
-                    assert!(row["check_names"].to_string().contains("bad_metadata"), "{what}: not told to all");
+                    assert!(
+                        row["check_names"].to_string().contains("bad_metadata"),
+                        "{what}: not told to all"
+                    );
                     assert!(text(tree, "w", "summary").contains("! bad_metadata: "), "{what}");
                 }
             }
@@ -103,7 +116,10 @@ fn damage(ways: impl Fn(&[u8]) -> Vec<(String, Vec<u8>)>) -> usize {
         store.write(&path(METADATA), whole.clone());
         for (tree, (good, _)) in trees.iter().zip(&good) {
             assert_eq!(kept(tree), *good, "{what}, and whole again");
-            assert!(!checks(&index(tree, "w")).contains(&"bad_metadata"), "{what}, and whole again");
+            assert!(
+                !checks(&index(tree, "w")).contains(&"bad_metadata"),
+                "{what}, and whole again"
+            );
         }
     }
     changed
@@ -113,7 +129,9 @@ fn damage(ways: impl Fn(&[u8]) -> Vec<(String, Vec<u8>)>) -> usize {
 /// worker.
 #[test]
 fn metadata_cut_at_any_byte_keeps_the_record() {
-    let cut = |whole: &[u8]| (0..whole.len()).map(|n| (format!("cut at {n}"), whole[..n].to_vec())).collect();
+    let cut = |whole: &[u8]| {
+        (0..whole.len()).map(|n| (format!("cut at {n}"), whole[..n].to_vec())).collect()
+    };
     assert_eq!(damage(cut), 0, "a part of an object is none");
 }
 
@@ -152,7 +170,11 @@ fn torn_metadata_is_read_only_once() {
         look_often(&tree);
         let before = log.opened("metadata.json");
         look_often(&tree);
-        assert_eq!(log.opened("metadata.json"), before, "{torn:?} is read again though it did not change");
+        assert_eq!(
+            log.opened("metadata.json"),
+            before,
+            "{torn:?} is read again though it did not change"
+        );
     }
     store.write(&path(METADATA), whole);
     assert!(!checks(&index(&tree, "w")).contains(&"bad_metadata"), "a change is seen all the same");
@@ -207,6 +229,10 @@ fn failed_reads_are_retried_without_a_change() {
         log.heal();
         let row = &rows(&tree)["w"];
         let told = (&row["run_id"], &row["task"], &row["tags"]);
-        assert_eq!(told, (&json!("48"), &json!("count them all"), &json!(["a"])), "{name} is not read again");
+        assert_eq!(
+            told,
+            (&json!("48"), &json!("count them all"), &json!(["a"])),
+            "{name} is not read again"
+        );
     }
 }

@@ -44,7 +44,9 @@ impl Reading {
     fn tree(&self, store: &TestStore, caches: Option<&Path>) -> Tree {
         let mut source = Source::open(&store.path()).unwrap();
         if let Some(folder) = caches {
-            let cache = |name: &str| Arc::new(DiskCache::open(&folder.join(name), 1 << 30).unwrap().eager());
+            let cache = |name: &str| {
+                Arc::new(DiskCache::open(&folder.join(name), 1 << 30).unwrap().eager())
+            };
             source = source.with_cache(cache("cache")).with_index_cache(cache("index"));
         }
         if self.admits_hard_links {
@@ -56,7 +58,11 @@ impl Reading {
         Tree::new(View::new(vec![source], fresh, self.filter.clone()).unwrap(), settings)
     }
 
-    fn everything(&self, store: &TestStore, caches: Option<&Path>) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
+    fn everything(
+        &self,
+        store: &TestStore,
+        caches: Option<&Path>,
+    ) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
         everything(&self.tree(store, caches))
     }
 }
@@ -98,18 +104,26 @@ fn compare(seed: usize, store: &TestStore, filters: &[Filter]) -> bool {
             }
         }
     }
-    ["cache", "index"].iter().all(|name| fs::read_dir(caches.path().join(name)).unwrap().next().is_some())
+    ["cache", "index"]
+        .iter()
+        .all(|name| fs::read_dir(caches.path().join(name)).unwrap().next().is_some())
 }
 
 fn compare_all(seeds: impl Iterator<Item = usize>) {
     let seeds: Vec<usize> = seeds.collect();
     for batch in seeds.chunks(BATCH) {
-        let stores: Vec<_> = batch.iter().map(|seed| (*seed, random_linked_store(*seed as u64))).collect();
+        let stores: Vec<_> =
+            batch.iter().map(|seed| (*seed, random_linked_store(*seed as u64))).collect();
         stores.last().unwrap().1.0.rest();
         // Control: views without a worker leave nothing in the cache, and few stores have only such
         // views.
-        let cached = stores.iter().filter(|(seed, (store, filters))| compare(*seed, store, filters)).count();
-        assert!(2 * cached > stores.len(), "only {cached} of {} stores left anything in the cache", stores.len());
+        let cached =
+            stores.iter().filter(|(seed, (store, filters))| compare(*seed, store, filters)).count();
+        assert!(
+            2 * cached > stores.len(),
+            "only {cached} of {} stores left anything in the cache",
+            stores.len()
+        );
     }
 }
 
@@ -132,14 +146,19 @@ fn view_is_independent_of_its_cache_odd_seeds() {
 fn cache_filled_by_a_full_view_discloses_nothing_to_an_owner() {
     let store = TestStore::new();
     store.worker("thief", json!({"owner_id": "A"}));
-    let secret = store.worker("victim", json!({"owner_id": "A", "task": CANARY})).at("workers/victim/metadata.json");
+    let secret = store
+        .worker("victim", json!({"owner_id": "A", "task": CANARY}))
+        .at("workers/victim/metadata.json");
     fs::create_dir(store.at("workers/stolen")).unwrap();
     fs::hard_link(secret, store.at("workers/stolen/metadata.json")).unwrap();
     store.rest();
     let caches = tempfile::tempdir().unwrap();
     let whole = Reading { filter: Filter::default(), admits_hard_links: false };
     let seen = whole.everything(&store, Some(caches.path()));
-    assert!(holds_canary(seen[&b"workers/stolen/index.json"[..]].as_ref().unwrap().bytes()), "the control");
+    assert!(
+        holds_canary(seen[&b"workers/stolen/index.json"[..]].as_ref().unwrap().bytes()),
+        "the control"
+    );
     let owner = Reading { filter: Filter { owner: Some("A".into()), run: None }, ..whole };
     let tree = owner.tree(&store, Some(caches.path()));
     assert_eq!(names(&tree, "workers").unwrap(), [&b"index.json"[..], b"thief"]);

@@ -19,7 +19,8 @@ fn workers(tree: &Tree) -> Vec<String> {
 
 fn checks(tree: &Tree, worker: &str) -> Vec<String> {
     let index: Value =
-        serde_json::from_slice(see(tree, format!("workers/{worker}/index.json")).unwrap().bytes()).unwrap();
+        serde_json::from_slice(see(tree, format!("workers/{worker}/index.json")).unwrap().bytes())
+            .unwrap();
     let name = |check: &Value| check["name"].as_str().unwrap().to_owned();
     index["checks"].as_array().unwrap().iter().map(name).collect()
 }
@@ -51,7 +52,9 @@ fn worker_with_two_owners_belongs_to_none() {
 fn worker_claiming_a_foreign_id_shows_its_own_files() {
     let store = TestStore::new();
     store.worker("victim", json!({"owner_id": "B"})).call("victim", 1, "sh", CANARY);
-    store.worker("thief", json!({"owner_id": "A", "worker_id": "victim"})).call("thief", 1, "sh", "mine");
+    store
+        .worker("thief", json!({"owner_id": "A", "worker_id": "victim"}))
+        .call("thief", 1, "sh", "mine");
     let tree = store.tree_of_owner("A");
     assert_eq!(workers(&tree), ["thief"]);
     assert!(!shows_canary(&tree));
@@ -82,7 +85,9 @@ fn owners_are_equal_only_if_spelled_alike() {
     for (number, owner) in odd.iter().enumerate() {
         store.worker(&format!("odd-{number}"), json!({"owner_id": owner}));
     }
-    store.worker("number", json!({"owner_id": 7})).worker("text", json!({"config": {"owner_id": "7"}}));
+    store
+        .worker("number", json!({"owner_id": 7}))
+        .worker("text", json!({"config": {"owner_id": "7"}}));
     assert_eq!(workers(&store.tree_of_owner("7")), ["number", "text"]);
     for nobody in ["", "null", "true", "[7]", "7 ", "%37", "../A"] {
         assert!(workers(&store.tree_of_owner(nobody)).is_empty(), "{nobody:?}");
@@ -127,10 +132,17 @@ fn same_id_in_two_stores_is_two_workers() {
 fn an_index_entry_of_another_owner_with_an_equal_id_is_ignored() {
     for path in ["index.json", "workers/index.json"] {
         let store = TestStore::new();
-        store.write("workers/x/metadata.json", json!({"worker_id": "x", "owner_id": "A"}).to_string());
-        store.write("x/metadata.json", json!({"worker_id": "x", "config": {"owner_id": "B"}}).to_string());
-        let said_of =
-            |owner: &str| json!([{"worker_id": "x", "config": {"owner_id": owner}, "task": CANARY}]).to_string();
+        store.write(
+            "workers/x/metadata.json",
+            json!({"worker_id": "x", "owner_id": "A"}).to_string(),
+        );
+        store.write(
+            "x/metadata.json",
+            json!({"worker_id": "x", "config": {"owner_id": "B"}}).to_string(),
+        );
+        let said_of = |owner: &str| {
+            json!([{"worker_id": "x", "config": {"owner_id": owner}, "task": CANARY}]).to_string()
+        };
         store.write(path, said_of("B"));
         assert!(!shows_canary(&store.tree_of_owner("A")), "{path}");
         // Control: an entry for the owner's own worker does fill the gap.
@@ -161,9 +173,13 @@ fn an_owner_named_like_a_path_reads_only_its_own_outputs() {
 #[test]
 fn stored_output_that_names_another_owner_is_hidden() {
     let artifact = "0123456789abcdef0123456789abcdef";
-    for description in
-        [json!({"owner_id": "B"}), json!({}), json!([]), json!({"owner_id": ["A"]}), json!({"owner_id": null})]
-    {
+    for description in [
+        json!({"owner_id": "B"}),
+        json!({}),
+        json!([]),
+        json!({"owner_id": ["A"]}),
+        json!({"owner_id": null}),
+    ] {
         let store = TestStore::new();
         let stub = format!("[TOOL_OUTPUT:artifact_id={artifact},tool=sh,bytes=9]");
         store.worker("w1", json!({"owner_id": "A"})).call("w1", 1, "sh", stub);

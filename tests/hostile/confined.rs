@@ -41,7 +41,9 @@ impl Intruder {
         let thread = thread::current().name().unwrap_or("unnamed").to_owned();
         let inside = |name: &str| self.folder.join("data/workers/w1").join(name);
         let note = |what, result: io::Result<()>| {
-            self.attempts.lock().insert((thread.clone(), what), result.err().map(|error| error.kind()));
+            self.attempts
+                .lock()
+                .insert((thread.clone(), what), result.err().map(|error| error.kind()));
         };
         note("read in the store", fs::read(inside("task.txt")).map(drop));
         note("list in the store", fs::read_dir(inside("")).map(drop));
@@ -49,7 +51,10 @@ impl Intruder {
         note("list beside the store", fs::read_dir(&self.folder).map(drop));
         note("read a file of the system", fs::read("/etc/passwd").map(drop));
         note("write", fs::OpenOptions::new().write(true).open(inside("task.txt")).map(drop));
-        note("truncate", fs::OpenOptions::new().write(true).truncate(true).open(inside("victim")).map(drop));
+        note(
+            "truncate",
+            fs::OpenOptions::new().write(true).truncate(true).open(inside("victim")).map(drop),
+        );
         note("create", fs::File::create(inside("new")).map(drop));
         note("make a folder", fs::create_dir(inside("folder")));
         note("make a link", std::os::unix::fs::symlink("/", inside("link")));
@@ -98,9 +103,11 @@ fn serving_threads_can_only_read_the_stores() {
         assert_eq!(came_to, expected, "unconfined: {what}");
     }
 
-    let disk = InterceptedStore::new(intruder.clone(), Arc::new(Disk::open(&store.path()).unwrap()));
+    let disk =
+        InterceptedStore::new(intruder.clone(), Arc::new(Disk::open(&store.path()).unwrap()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::new(vec![Source::from_store(Arc::new(disk), None)], fresh, Filter::default()).unwrap();
+    let view = View::new(vec![Source::from_store(Arc::new(disk), None)], fresh, Filter::default())
+        .unwrap();
     let tree = Tree::new(view, Settings::default());
     // Nothing is confined yet.
     refill();
@@ -112,13 +119,19 @@ fn serving_threads_can_only_read_the_stores() {
     let own = fs::read(point.path().join("workers/w1/task.txt"));
     let generated = fs::read(point.path().join("workers/w1/index.json"));
     rustix::mount::unmount(point.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
-    assert!(session.has_ended(Duration::from_secs(30)), "the session goes on after the mount is gone");
+    assert!(
+        session.has_ended(Duration::from_secs(30)),
+        "the session goes on after the mount is gone"
+    );
 
     assert_eq!(own.unwrap(), b"the task\n");
     assert!(!generated.unwrap().is_empty());
     let attempts = intruder.attempts.lock();
     for kind in ["fuser-", "render-"] {
-        assert!(attempts.keys().any(|(thread, _)| thread.starts_with(kind)), "no thread {kind} was tried");
+        assert!(
+            attempts.keys().any(|(thread, _)| thread.starts_with(kind)),
+            "no thread {kind} was tried"
+        );
     }
     for ((thread, what), came_to) in &*attempts {
         let expected = (!what.ends_with("in the store")).then_some(io::ErrorKind::PermissionDenied);

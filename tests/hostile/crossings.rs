@@ -65,10 +65,16 @@ impl CrossingStore {
         for id in ["workers/thief", "workers/loose", "bare"] {
             store.write(format!("{id}/metadata.json"), &of_a);
         }
-        store.call("thief", 1, "sh", format!("[TOOL_OUTPUT:artifact_id={ARTIFACT},tool=sh,bytes=23]"));
+        store.call(
+            "thief",
+            1,
+            "sh",
+            format!("[TOOL_OUTPUT:artifact_id={ARTIFACT},tool=sh,bytes=23]"),
+        );
         store.worker("victim", json!({"owner_id": "B"}));
         let line = json!({"role": "assistant", "content": CANARY}).to_string();
-        let entry = |id: &str| json!({"worker_id": id, "task": CANARY, "config": {"owner_id": "A"}});
+        let entry =
+            |id: &str| json!({"worker_id": id, "task": CANARY, "config": {"owner_id": "A"}});
         for (name, text) in [
             ("secret.txt", CANARY.to_owned()),
             ("thread.jsonl", line + "\n"),
@@ -111,7 +117,10 @@ impl CrossingStore {
     fn tree_with_hard_links(&self) -> Tree {
         let source = Source::open(&self.store.path()).unwrap().allowing_hard_links();
         let filter = Filter { owner: Some("A".into()), run: None };
-        Tree::new(View::new(vec![source], Freshness::default(), filter).unwrap(), Settings::default())
+        Tree::new(
+            View::new(vec![source], Freshness::default(), filter).unwrap(),
+            Settings::default(),
+        )
     }
 }
 
@@ -130,10 +139,13 @@ fn shows_canary(tree: &Tree) -> bool {
             inside.push(b"evidence.4k.txt".to_vec());
         }
         for name in inside.iter().filter(|name| *name != b"victim") {
-            let path = if folder.is_empty() { name.clone() } else { [&folder, &b"/"[..], name].concat() };
+            let path =
+                if folder.is_empty() { name.clone() } else { [&folder, &b"/"[..], name].concat() };
             match see(tree, &path) {
                 Ok(Seen::Folder { .. }) => open.push(path),
-                Ok(Seen::File { bytes, .. } | Seen::Link(bytes)) if holds_canary(&bytes) => return true,
+                Ok(Seen::File { bytes, .. } | Seen::Link(bytes)) if holds_canary(&bytes) => {
+                    return true;
+                }
                 // A mounted file is listed by its name but cannot be opened.
                 Ok(_) | Err(_) => {}
             }
@@ -180,15 +192,23 @@ fn planted_links_and_bind_mounts_reach_no_foreign_file_through_a_mount() {
     needs_fuse!();
     for way in [HardLink, SymbolicLink, BindMount] {
         let mut fixture = CrossingStore::new();
-        for (place, loot, _) in PLACES.iter().filter(|(place, ..)| !place.ends_with(&format!("{ARTIFACT}.json"))) {
+        for (place, loot, _) in
+            PLACES.iter().filter(|(place, ..)| !place.ends_with(&format!("{ARTIFACT}.json")))
+        {
             if !fixture.plant(way, place, loot) {
                 return;
             }
         }
         let mut mount = Mount::with(&fixture.store.path(), &["--owner", "A"]);
         mount.expect_warning("lookup: a link or a path out of the store");
-        let out = mount.shell(r#"cd "$M" && ls -R . && find . -type f -exec cat {} +; cat workers/*/evidence.4k.txt"#);
-        assert!(out.stdout.len() > 1_000 && !holds_canary(&out.stdout), "{way:?}: {}", out.stdout.escape_ascii());
+        let out = mount.shell(
+            r#"cd "$M" && ls -R . && find . -type f -exec cat {} +; cat workers/*/evidence.4k.txt"#,
+        );
+        assert!(
+            out.stdout.len() > 1_000 && !holds_canary(&out.stdout),
+            "{way:?}: {}",
+            out.stdout.escape_ascii()
+        );
         for (place, _, name) in PLACES {
             let Some(path) = name.map(|name| mount_path(place, name)) else { continue };
             let error = fs::symlink_metadata(mount.at(&path)).unwrap_err();
@@ -198,7 +218,12 @@ fn planted_links_and_bind_mounts_reach_no_foreign_file_through_a_mount() {
             assert!(!mount.at(absent).exists(), "{way:?}: {absent}");
         }
         let index: Value = serde_json::from_slice(&mount.read("workers/thief/index.json")).unwrap();
-        let check = index["checks"].as_array().unwrap().iter().find(|check| check["name"] == "not_shown").unwrap();
+        let check = index["checks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|check| check["name"] == "not_shown")
+            .unwrap();
         let counted = if way == BindMount { "0 links, 7 special" } else { "7 links, 0 special" };
         assert!(check["says"].as_str().unwrap().contains(counted), "{way:?}: {check}");
     }
@@ -213,16 +238,27 @@ fn a_bind_mount_of_another_owners_folder_is_not_entered() {
         let fixture = CrossingStore::new();
         fs::write(fixture.store.at("workers/victim/001_sh.txt"), CANARY).unwrap();
         // The folder claims to be A's, but its location decides.
-        fs::write(fixture.store.at("workers/victim/metadata.json"), json!({"owner_id": "A"}).to_string()).unwrap();
+        fs::write(
+            fixture.store.at("workers/victim/metadata.json"),
+            json!({"owner_id": "A"}).to_string(),
+        )
+        .unwrap();
         let victim: PathBuf = fixture.store.path().parent().unwrap().join("victim");
         fs::rename(fixture.store.at("workers/victim"), &victim).unwrap();
         fs::create_dir_all(fixture.store.at(place)).unwrap();
         let Some(_bound) = Bound::new(&victim, &fixture.store.at(place)) else { return };
-        assert!(holds_canary(&fs::read(fixture.store.at(place).join("001_sh.txt")).unwrap()), "{place}: the control");
-        for tree in [fixture.store.tree_of_owner("A"), fixture.store.tree(), fixture.tree_with_hard_links()] {
+        assert!(
+            holds_canary(&fs::read(fixture.store.at(place).join("001_sh.txt")).unwrap()),
+            "{place}: the control"
+        );
+        for tree in
+            [fixture.store.tree_of_owner("A"), fixture.store.tree(), fixture.tree_with_hard_links()]
+        {
             assert!(!shows_canary(&tree), "{place}");
             for name in ["", "/secret.txt", "/001_sh.txt"] {
-                let path = mount_path(place, place.rsplit_once("thief/").map_or("", |(_, inner)| inner)) + name;
+                let path =
+                    mount_path(place, place.rsplit_once("thief/").map_or("", |(_, inner)| inner))
+                        + name;
                 assert_eq!(see(&tree, &path).unwrap_err().errno(), Errno::NOENT, "{path}");
             }
         }

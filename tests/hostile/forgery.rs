@@ -15,8 +15,9 @@ use crate::support::{TestStore, scale, see};
 const LINES: usize = 50_000;
 
 /// Characters that are invisible to a reader. Uses none of the program's code.
-static UNSEEN: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"[\p{Default_Ignorable_Code_Point}\p{Bidi_Control}\x{fff9}-\x{fffb}]").unwrap());
+static UNSEEN: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"[\p{Default_Ignorable_Code_Point}\p{Bidi_Control}\x{fff9}-\x{fffb}]").unwrap()
+});
 /// Lines that a reader takes for generated ones.
 static GENERATED_LINE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(concat!(
@@ -58,7 +59,11 @@ const INVISIBLE: [char; 20] = [
 
 /// Returns a generated line with a tag that was learned or guessed.
 fn target(dice: &mut Dice, learnt: &str) -> String {
-    let tag = if dice.once_in(2) { learnt.to_owned() } else { format!("#{:012x}", dice.next() & 0xffff_ffff_ffff) };
+    let tag = if dice.once_in(2) {
+        learnt.to_owned()
+    } else {
+        format!("#{:012x}", dice.next() & 0xffff_ffff_ffff)
+    };
     match dice.below(10) {
         0 => format!("--- Evidence for Worker 1 (w) --- {tag}"),
         1 => format!("--- End Evidence --- {tag}"),
@@ -81,7 +86,9 @@ fn forged(dice: &mut Dice, learnt: &str) -> String {
     for c in target.chars() {
         let c = if cased > 0 && dice.once_in(1 + cased) { c.to_ascii_uppercase() } else { c };
         let c = match u32::from(c) {
-            code @ 0x21..=0x7e if wide == 1 && dice.once_in(6) => char::from_u32(code + 0xfee0).unwrap(),
+            code @ 0x21..=0x7e if wide == 1 && dice.once_in(6) => {
+                char::from_u32(code + 0xfee0).unwrap()
+            }
             _ => c,
         };
         line.push(c);
@@ -132,18 +139,31 @@ fn worker_lines_cannot_be_mistaken_for_the_frame() {
 fn worker_lines_cannot_be_mistaken_for_an_answer() {
     let mut dice = Dice::new(super::seed());
     let store = TestStore::new();
-    let output: String = (0..500).map(|_| format!("{} needle\n{0}\n", forged(&mut dice, "#0123456789ab"))).collect();
+    let output: String =
+        (0..500).map(|_| format!("{} needle\n{0}\n", forged(&mut dice, "#0123456789ab"))).collect();
     store.worker("w", json!({"task": output})).call("w", 1, "x", &output).worker("v", json!({}));
     let tree = store.tree();
     let is_ours = |line: &str| line.starts_with("workers/") || line == "[...]" || line.is_empty();
     let answer = see(&tree, "search.1M/needle").unwrap().text().to_owned();
-    let theirs: String = answer.lines().skip(1).filter(|line| !is_ours(line)).map(|line| format!("{line}\n")).collect();
+    let theirs: String = answer
+        .lines()
+        .skip(1)
+        .filter(|line| !is_ours(line))
+        .map(|line| format!("{line}\n"))
+        .collect();
     assert!(check_no_forgery(&theirs) > 20, "{answer}");
-    let tag = answer.lines().find(|line| line.starts_with("workers/")).unwrap().rsplit(' ').next().unwrap();
+    let tag = answer
+        .lines()
+        .find(|line| line.starts_with("workers/"))
+        .unwrap()
+        .rsplit(' ')
+        .next()
+        .unwrap();
     assert_eq!(tag.len(), 13);
     assert!(answer.lines().all(|line| is_ours(line) || !seen_by_the_eye(line).contains(tag)));
     for path in ["summary", "workers/w/summary", "workers/w/summary@needle"] {
-        for line in see(&tree, path).unwrap().text().lines().filter(|line| line.contains("needle")) {
+        for line in see(&tree, path).unwrap().text().lines().filter(|line| line.contains("needle"))
+        {
             let seen = seen_by_the_eye(line);
             assert!(!GENERATED_LINE.is_match(&seen), "{path}: {line:?}");
         }

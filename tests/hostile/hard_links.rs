@@ -31,7 +31,8 @@ fn outside(store: &TestStore) -> std::path::PathBuf {
 
 fn check(mount: &Mount, name: &str) -> Option<String> {
     let index: Value = serde_json::from_slice(&mount.read("workers/w/index.json")).unwrap();
-    let found = index["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).cloned();
+    let found =
+        index["checks"].as_array().unwrap().iter().find(|check| check["name"] == name).cloned();
     found.map(|check| check["says"].as_str().unwrap().to_owned())
 }
 
@@ -76,7 +77,10 @@ fn a_hard_linked_output_is_named_but_not_quoted() {
         Some(mount.text("workers/w/evidence.txt")).filter(|text| !text.contains("second output"))
     });
     let section = "tool_calls/002_sh.txt (0 B, outcome unknown, not read)";
-    assert!(evidence.contains(section) && evidence.contains("(a link, which is not read)"), "{evidence}");
+    assert!(
+        evidence.contains(section) && evidence.contains("(a link, which is not read)"),
+        "{evidence}"
+    );
     assert!(evidence.contains("first output"), "{evidence}");
     assert_eq!(check(&mount, "unreadable_output").as_deref(), Some("a link, which is not read"));
     fs::remove_file(outside(&store)).unwrap();
@@ -118,7 +122,10 @@ fn file_shared_by_two_owners_is_hidden_from_both() {
         let mount = Mount::with(&store.path(), &["--owner", owner]);
         assert!(!walk(&mount.path()).values().any(|bytes| holds_canary(bytes)), "{owner}");
         let summary = mount.text(&format!("workers/{worker}/summary"));
-        assert!(summary.contains("in its folder but not shown: 1 links, 0 special"), "{owner}: {summary}");
+        assert!(
+            summary.contains("in its folder but not shown: 1 links, 0 special"),
+            "{owner}: {summary}"
+        );
     }
     let whole = Mount::new(&store.path());
     assert_eq!(whole.text("workers/v/secret.txt"), CANARY);
@@ -151,7 +158,9 @@ fn a_surviving_hard_link_keeps_the_permissions_of_its_file() {
         let path = mount.at(&format!("workers/w/{name}"));
         as_user(uid, move || fs::read(path).map_err(|error| error.kind()))
     };
-    for name in ["tool_calls/003_sh.txt", "evidence.txt", "summary", "index.json", "evidence.4k.txt"] {
+    for name in
+        ["tool_calls/003_sh.txt", "evidence.txt", "summary", "index.json", "evidence.4k.txt"]
+    {
         assert_eq!(read(THIEF, name), Err(std::io::ErrorKind::PermissionDenied), "{name}");
     }
     // Control: the thief can read his own files, and generated files contain the canary.
@@ -169,12 +178,20 @@ fn hard_links_are_shown_if_an_option_allows_them() {
         hard_link(store.at(format!("workers/w/{path}")), other).unwrap();
     }
     let sandbox = MountSandbox::new();
-    for more in [&["--owner", "A", "--hard-links"][..], &["-o", "owner=A,hard_links"], &["--hard-links"], &[]] {
+    for more in [
+        &["--owner", "A", "--hard-links"][..],
+        &["-o", "owner=A,hard_links"],
+        &["--hard-links"],
+        &[],
+    ] {
         let point = sandbox.folder("mnt");
         mount(&store.path(), &point, more).assert_success();
         assert_eq!(fs::read(point.join("workers/w/notes.txt")).unwrap(), b"notes\n", "{more:?}");
         let evidence = fs::read_to_string(point.join("workers/w/evidence.txt")).unwrap();
-        assert!(evidence.contains("first output") && evidence.contains("second output"), "{more:?}: {evidence}");
+        assert!(
+            evidence.contains("first output") && evidence.contains("second output"),
+            "{more:?}: {evidence}"
+        );
         umount(&point, &[]).assert_success();
     }
     let point = sandbox.folder("mnt");
@@ -192,7 +209,14 @@ fn link_counts_are_not_disclosed() {
     hard_link(store.at("workers/w/notes.txt"), outside(&store)).unwrap();
     for more in [&[][..], &["--owner", "A", "--hard-links"]] {
         let mount = Mount::with(&store.path(), more);
-        for path in ["", "workers", "workers/w", "workers/w/notes.txt", "workers/w/tool_calls", "index.json"] {
+        for path in [
+            "",
+            "workers",
+            "workers/w",
+            "workers/w/notes.txt",
+            "workers/w/tool_calls",
+            "index.json",
+        ] {
             assert_eq!(fs::metadata(mount.at(path)).unwrap().nlink(), 1, "{path}");
         }
     }
@@ -212,13 +236,15 @@ fn a_hard_link_is_never_opened() {
     let opened = |arguments: &[&str]| {
         let watch = inotify::init(CreateFlags::NONBLOCK).unwrap();
         for path in ["w/notes.txt", "w/tool_calls/001_sh.txt", "w/metadata.json", "x/linked"] {
-            inotify::add_watch(&watch, store.at(format!("workers/{path}")), WatchFlags::OPEN).unwrap();
+            inotify::add_watch(&watch, store.at(format!("workers/{path}")), WatchFlags::OPEN)
+                .unwrap();
         }
         let mut mount = Mount::with(&store.path(), arguments);
         mount.expect_warning(REFUSED);
         let paths = ["w/notes.txt", "w/metadata.json", "x/linked", "x/tool_calls/001_sh.txt"];
         let _ = paths.map(|path| fs::read(mount.at(&format!("workers/{path}"))));
-        let out = mount.shell(r#"find "$M" -type f -exec cat {} + >/dev/null && ls -lR "$M" >/dev/null"#);
+        let out =
+            mount.shell(r#"find "$M" -type f -exec cat {} + >/dev/null && ls -lR "$M" >/dev/null"#);
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         let mut buffer = [std::mem::MaybeUninit::uninit(); 4_096];
         inotify::Reader::new(&watch, &mut buffer).next().is_ok()

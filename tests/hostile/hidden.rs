@@ -18,12 +18,14 @@ const BATCH: usize = 80;
 
 /// Characters that may not be shown: those with certain Unicode properties, and some others that
 /// hide as well.
-static UNSEEN: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"[\p{Default_Ignorable_Code_Point}\p{Bidi_Control}\x{fff9}-\x{fffb}]").unwrap());
+static UNSEEN: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"[\p{Default_Ignorable_Code_Point}\p{Bidi_Control}\x{fff9}-\x{fffb}]").unwrap()
+});
 
 /// Returns every character that may not be shown.
 fn unseen() -> Vec<char> {
-    let all: Vec<char> = ('\0'..=char::MAX).filter(|c| UNSEEN.is_match(c.encode_utf8(&mut [0; 4]))).collect();
+    let all: Vec<char> =
+        ('\0'..=char::MAX).filter(|c| UNSEEN.is_match(c.encode_utf8(&mut [0; 4]))).collect();
     assert!(all.len() > 4_000, "{}", all.len());
     all
 }
@@ -38,7 +40,8 @@ fn hiding(word: &str, hidden: &[char]) -> String {
 #[track_caller]
 fn check(path: &str, text: &str) {
     if let Some(found) = UNSEEN.find(text) {
-        let around = &text[text.floor_char_boundary(found.start().saturating_sub(80))..found.start()];
+        let around =
+            &text[text.floor_char_boundary(found.start().saturating_sub(80))..found.start()];
         panic!("{path}: {:?} behind {around:?}", found.as_str());
     }
 }
@@ -97,11 +100,22 @@ fn store(all: &[char]) -> (TestStore, usize) {
         store.write(format!("workers/{id}/thread.jsonl"), format!("{calls}\n"));
         store.write(format!("workers/{id}/result.txt"), word("final words name outputs/report.md"));
         store.call(&id, 1, "sh", format!("{}\n", word("Error: needle gone")));
-        store.write(format!("workers/{id}/logs/errors.log"), format!("{}\n", word("needle in a log")));
-        store.write(format!("workers/{id}/outputs/data.json"), json!({"key": word("needle")}).to_string());
+        store.write(
+            format!("workers/{id}/logs/errors.log"),
+            format!("{}\n", word("needle in a log")),
+        );
+        store.write(
+            format!("workers/{id}/outputs/data.json"),
+            json!({"key": word("needle")}).to_string(),
+        );
         // A name holds at most 255 bytes.
-        for (number, name) in part.chunks(28).map(|part| part.iter().collect::<String>()).enumerate() {
-            store.write(format!("workers/{id}/tool_calls/{:03}_x{name}.txt", number + 2), "Error: needle\n");
+        for (number, name) in
+            part.chunks(28).map(|part| part.iter().collect::<String>()).enumerate()
+        {
+            store.write(
+                format!("workers/{id}/tool_calls/{:03}_x{name}.txt", number + 2),
+                "Error: needle\n",
+            );
             store.write(format!("workers/{id}/outputs/{name}{number}.md"), "needle\n");
             store.worker(
                 &format!("n{at:03}{number}{name}"),
@@ -115,12 +129,21 @@ fn store(all: &[char]) -> (TestStore, usize) {
 
 /// Returns the paths of every generated file of the swarm, of a run and of some workers.
 fn generated(tree: &Tree, workers: &[String]) -> Vec<String> {
-    let first =
-        ["summary", "evidence.txt", "evidence.1M.txt", "evidence.2000.txt", "evidence.500tok.txt", "index.json"];
+    let first = [
+        "summary",
+        "evidence.txt",
+        "evidence.1M.txt",
+        "evidence.2000.txt",
+        "evidence.500tok.txt",
+        "index.json",
+    ];
     let asked = ["grep/needle", "grep.ctx2.1M/n", "search/needle", "search.1M/needle gone"];
-    let mut paths: Vec<String> = first.iter().chain(&asked).map(|path| (*path).to_owned()).collect();
-    paths
-        .extend(["README.md", "grep/README.md", "search/README.md", "compare/README.md", "since/0"].map(str::to_owned));
+    let mut paths: Vec<String> =
+        first.iter().chain(&asked).map(|path| (*path).to_owned()).collect();
+    paths.extend(
+        ["README.md", "grep/README.md", "search/README.md", "compare/README.md", "since/0"]
+            .map(str::to_owned),
+    );
     paths.extend(first.iter().chain(&asked).map(|path| format!("runs/r/{path}")));
     paths.extend(asked.iter().map(|path| format!("by/outcome/failed/{path}")));
     for worker in workers {
@@ -174,7 +197,8 @@ fn generated_text_has_no_invisible_characters() {
 fn mcp_answers_have_no_invisible_characters() {
     let all = unseen();
     let (store, _) = store(&all[..120]);
-    let id = names(&store.tree(), "workers").into_iter().find(|name| name.starts_with("n0010")).unwrap();
+    let id =
+        names(&store.tree(), "workers").into_iter().find(|name| name.starts_with("n0010")).unwrap();
     let mut client = Client::new(store.tree());
     let marker = "[EVIDENCE:run_id=-,job_id=-,worker_id=w001]";
     for (tool, arguments) in [
@@ -202,7 +226,9 @@ fn mcp_answers_have_no_invisible_characters() {
     ] {
         let (texts, _) = client.call(tool, arguments.clone());
         assert!(!texts.is_empty());
-        texts.iter().for_each(|text| check(&format!("{tool} {arguments:?}").escape_default().to_string(), text));
+        texts.iter().for_each(|text| {
+            check(&format!("{tool} {arguments:?}").escape_default().to_string(), text)
+        });
     }
     let listed = client.ask("resources/list", json!({}));
     for resource in listed["result"]["resources"].as_array().unwrap() {
@@ -217,8 +243,12 @@ fn mcp_answers_have_no_invisible_characters() {
 #[test]
 fn removed_characters_are_counted() {
     let store = TestStore::new();
-    let hidden: String = "ignore all of it".chars().map(|c| char::from_u32(0xe0000 + c as u32).unwrap()).collect();
-    store.worker("w", json!({"status": "success", "task": format!("t\u{200b}ask"), "error": "none"}));
+    let hidden: String =
+        "ignore all of it".chars().map(|c| char::from_u32(0xe0000 + c as u32).unwrap()).collect();
+    store.worker(
+        "w",
+        json!({"status": "success", "task": format!("t\u{200b}ask"), "error": "none"}),
+    );
     store.call("w", 1, "x", format!("Error: gone{hidden}\nand ⚠\u{fe0f} ordinary\n"));
     store.call("w", 2, "y", "{\"ok\": true, \"text\": \"fine \u{2764}\u{fe0f}\"}\n");
     let tree = store.tree();

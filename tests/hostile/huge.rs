@@ -50,7 +50,11 @@ impl IdleMount {
     fn put(&self, worker: &str, files: &[(&str, CreateFile<'_>)]) {
         let folder: PathBuf = self.store.path().parent().unwrap().join(worker);
         fs::create_dir(&folder).unwrap();
-        fs::write(folder.join("metadata.json"), json!({"owner_id": "A", "status": "completed"}).to_string()).unwrap();
+        fs::write(
+            folder.join("metadata.json"),
+            json!({"owner_id": "A", "status": "completed"}).to_string(),
+        )
+        .unwrap();
         for (name, make) in files {
             let path = folder.join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -62,7 +66,9 @@ impl IdleMount {
 
     /// Reads these generated files of a worker as soon as it is listed, and those of the swarm.
     fn read(&self, worker: &str, names: &[&str]) {
-        eventually("the worker in the list", || self.mount.list("workers").contains(&worker.into()).then_some(()));
+        eventually("the worker in the list", || {
+            self.mount.list("workers").contains(&worker.into()).then_some(())
+        });
         for name in names {
             assert!(!self.mount.read(&format!("workers/{worker}/{name}")).is_empty());
         }
@@ -78,7 +84,8 @@ impl IdleMount {
         eprintln!("{} MiB over the {} MiB of idleness", over >> 20, self.idle >> 20);
         assert!(self.mount.text("workers/plain/evidence.txt").contains("Error: not fine"));
         let index: Value = serde_json::from_slice(&self.mount.read("index.json")).unwrap();
-        let plain = index["workers"].as_array().unwrap().iter().find(|row| row["id"] == "plain").unwrap();
+        let plain =
+            index["workers"].as_array().unwrap().iter().find(|row| row["id"] == "plain").unwrap();
         assert_eq!(plain["outcome"], "failed");
     }
 
@@ -126,7 +133,8 @@ fn offsets_around_every_power_of_two_are_exact() {
     let idle = IdleMount::new();
     let text: Vec<u8> = (0..=255).collect();
     let middles = [1_u64 << 31, 1 << 32, TIB / 2, TIB];
-    let islands: Vec<(u64, &[u8])> = middles.iter().map(|middle| (middle - 128, &text[..])).collect();
+    let islands: Vec<(u64, &[u8])> =
+        middles.iter().map(|middle| (middle - 128, &text[..])).collect();
     idle.put("huge", &[("data.bin", &|path| sparse(path, TIB + 1_000, &islands))]);
     idle.read("huge", &ALL);
     let at_source = File::open(idle.store.at("workers/huge/data.bin")).unwrap();
@@ -134,10 +142,20 @@ fn offsets_around_every_power_of_two_are_exact() {
     assert_eq!(mounted.metadata().unwrap().len(), TIB + 1_000);
     let (mut wanted, mut found) = ([0; 300], [1; 300]);
     for middle in middles {
-        for at in
-            [middle - 300, middle - 129, middle - 1, middle, middle + 1, middle + 700, middle + 999, middle + 1_000]
-        {
-            let read = (at_source.read_at(&mut wanted, at).unwrap(), mounted.read_at(&mut found, at).unwrap());
+        for at in [
+            middle - 300,
+            middle - 129,
+            middle - 1,
+            middle,
+            middle + 1,
+            middle + 700,
+            middle + 999,
+            middle + 1_000,
+        ] {
+            let read = (
+                at_source.read_at(&mut wanted, at).unwrap(),
+                mounted.read_at(&mut found, at).unwrap(),
+            );
             assert_eq!(read.0, read.1, "at {at}");
             assert_eq!(wanted[..read.0], found[..read.0], "at {at}");
         }
@@ -154,14 +172,20 @@ fn endless_logs_are_searched_until_the_deadline() {
     idle.put(
         "huge",
         &[
-            ("tool_calls/001_line.txt", &|path| sparse(path, TIB, &[(0, &line), (TIB - 20, b"\nError: at the end\n")])),
+            ("tool_calls/001_line.txt", &|path| {
+                sparse(path, TIB, &[(0, &line), (TIB - 20, b"\nError: at the end\n")])
+            }),
             ("tool_calls/002_zeros.txt", &|path| sparse(path, TIB, &[])),
             ("tool_calls/003_sh.txt", &|path| fs::write(path, "Error: the other call\n").unwrap()),
         ],
     );
     idle.read("huge", &["evidence.txt"]);
     let evidence = idle.mount.text("workers/huge/evidence.txt");
-    assert!(evidence.contains("tool_calls/001_line.txt (1099511627776 B, outcome unknown, searched to byte "));
+    assert!(
+        evidence.contains(
+            "tool_calls/001_line.txt (1099511627776 B, outcome unknown, searched to byte "
+        )
+    );
     for shown in ["\nError: at the end\n", "(binary, not shown)", "\nError: the other call\n"] {
         assert!(evidence.contains(shown), "{shown:?} is not in {evidence}");
     }
@@ -175,10 +199,26 @@ fn oversized_metadata_is_unreadable_and_its_worker_listed() {
     let idle = IdleMount::new();
     let hostile: [(&str, CreateFile<'_>, &str); 5] = [
         ("zeros", &|path| sparse(path, 200_000_000, &[]), "larger than 2097152 bytes"),
-        ("text", &|path| repeated(path, "{\"task\": \"", "a task\\n", 25_000_000, "\"}"), "larger than 2097152 bytes"),
-        ("lists", &|path| repeated(path, "{\"tags\":[", "[0],", MIB / 2 - 10, "0]}"), "larger than 20000 values"),
-        ("objects", &|path| repeated(path, "{\"tags\":[", "{\"id\":0},", MIB / 5, "0]}"), "larger than 20000 values"),
-        ("deep", &|path| repeated(path, "{\"config\":", "[", 100_000, ""), "not JSON: recursion limit exceeded"),
+        (
+            "text",
+            &|path| repeated(path, "{\"task\": \"", "a task\\n", 25_000_000, "\"}"),
+            "larger than 2097152 bytes",
+        ),
+        (
+            "lists",
+            &|path| repeated(path, "{\"tags\":[", "[0],", MIB / 2 - 10, "0]}"),
+            "larger than 20000 values",
+        ),
+        (
+            "objects",
+            &|path| repeated(path, "{\"tags\":[", "{\"id\":0},", MIB / 5, "0]}"),
+            "larger than 20000 values",
+        ),
+        (
+            "deep",
+            &|path| repeated(path, "{\"config\":", "[", 100_000, ""),
+            "not JSON: recursion limit exceeded",
+        ),
     ];
     for (worker, make, _) in hostile {
         idle.put(worker, &[("metadata.json", make)]);
@@ -198,7 +238,13 @@ fn unread_metadata_fields_cost_no_memory() {
     let parts = ["[0],", "{\"a\":{}},", "\"\",", "0,"];
     for (number, part) in parts.iter().enumerate() {
         let make = |path: &Path| {
-            repeated(path, "{\"history\":[", part, MIB / part.len(), "0],\"status\":\"completed\"}");
+            repeated(
+                path,
+                "{\"history\":[",
+                part,
+                MIB / part.len(),
+                "0],\"status\":\"completed\"}",
+            );
         };
         idle.put(&format!("padded-{number}"), &[("metadata.json", &make)]);
     }
@@ -235,14 +281,24 @@ fn a_huge_thread_is_read_until_time_runs_out_and_the_extent_reported() {
     );
     idle.read("huge", &["index.json"]);
     let index = idle.index("huge");
-    assert_eq!(index["tool_calls"][0]["outcome"], "failed", "what decides is read before the thread");
+    assert_eq!(
+        index["tool_calls"][0]["outcome"], "failed",
+        "what decides is read before the thread"
+    );
     assert_eq!(index["tool_calls"][0]["input"], "ls -l");
     match idle.check_message("huge", "not_read_in_time", "thread.jsonl") {
         Some(says) => {
-            assert!(says.starts_with("only its first ") && says.ends_with(" bytes were read in time"), "{says}")
+            assert!(
+                says.starts_with("only its first ") && says.ends_with(" bytes were read in time"),
+                "{says}"
+            )
         }
         None => {
-            assert!(idle.check_message("huge", "call_without_result", "thread.jsonl").unwrap().contains("sh (999999)"))
+            assert!(
+                idle.check_message("huge", "call_without_result", "thread.jsonl")
+                    .unwrap()
+                    .contains("sh (999999)")
+            )
         }
     }
     idle.check();
@@ -274,13 +330,24 @@ fn excessive_json_lines_are_counted_and_others_read() {
     let last = "{\"role\":\"assistant\",\"content\":\"the last words\"}\n";
     let lines: [(&str, &str, &str, usize); 4] = [
         ("values", "{\"role\":\"assistant\",\"content\":[", "[0],", MIB),
-        ("arguments", "{\"role\":\"assistant\",\"tool_calls\":[{\"name\":\"sh\",\"args\":[", "{\"a\":0},", MIB / 2),
+        (
+            "arguments",
+            "{\"role\":\"assistant\",\"tool_calls\":[{\"name\":\"sh\",\"args\":[",
+            "{\"a\":0},",
+            MIB / 2,
+        ),
         ("deep", "{\"role\":\"assistant\",\"content\":", "[", 100_000),
         ("long", "{\"role\":\"assistant\",\"content\":\"", "content\\n", 2 * MIB),
     ];
     for (worker, head, part, times) in lines {
-        idle.put(worker, &[("thread.jsonl", &|path| repeated(path, head, part, times, &format!("\n{last}")))]);
-        idle.put(&format!("m-{worker}"), &[("metrics.jsonl", &|path| repeated(path, head, part, times, "\n"))]);
+        idle.put(
+            worker,
+            &[("thread.jsonl", &|path| repeated(path, head, part, times, &format!("\n{last}")))],
+        );
+        idle.put(
+            &format!("m-{worker}"),
+            &[("metrics.jsonl", &|path| repeated(path, head, part, times, "\n"))],
+        );
     }
     for (worker, ..) in lines {
         idle.read(worker, &["index.json"]);
@@ -291,7 +358,10 @@ fn excessive_json_lines_are_counted_and_others_read() {
         );
         assert_eq!(idle.index(worker)["final_words"], "the last words", "{worker}");
         idle.read(&format!("m-{worker}"), &["index.json"]);
-        assert!(idle.check_message(&format!("m-{worker}"), "bad_lines", "metrics.jsonl").is_some(), "{worker}");
+        assert!(
+            idle.check_message(&format!("m-{worker}"), "bad_lines", "metrics.jsonl").is_some(),
+            "{worker}"
+        );
     }
     idle.check();
 }
@@ -313,12 +383,18 @@ fn outputs_of_any_json_shape_are_judged_within_limits() {
         ("python-text", "{'ok': False, 'a': '", "it is, or [seems]: {so}\\n", MIB / 30, "'}"),
     ];
     for (worker, head, part, times, tail) in shapes {
-        idle.put(worker, &[("tool_calls/001_sh.txt", &|path| repeated(path, head, part, times, tail))]);
+        idle.put(
+            worker,
+            &[("tool_calls/001_sh.txt", &|path| repeated(path, head, part, times, tail))],
+        );
     }
     for (worker, ..) in shapes {
         idle.read(worker, &ALL);
-        let outcome =
-            if matches!(worker, "json" | "python" | "python-lists" | "python-text") { "failed" } else { "unknown" };
+        let outcome = if matches!(worker, "json" | "python" | "python-lists" | "python-text") {
+            "failed"
+        } else {
+            "unknown"
+        };
         assert_eq!(idle.index(worker)["tool_calls"][0]["outcome"], outcome, "{worker}");
     }
     idle.check();
@@ -333,10 +409,21 @@ fn other_files_of_any_shape_are_read_within_the_memory_limit() {
     let zeros = |path: &Path| sparse(path, TIB, &[]);
     idle.put("deep", &[("tools_used.json", &deep)]);
     idle.put("many", &[("tools_used.json", &many)]);
-    let loose =
-        ["result.txt", "task.txt", "logs/errors.log", "logs/other.log", "outputs/report.md", "outputs/data.json"];
-    let mut all: Vec<(&str, CreateFile<'_>)> = loose.iter().map(|name| (*name, &zeros as CreateFile<'_>)).collect();
-    all.extend([("tools_used.json", &zeros as CreateFile<'_>), ("thread.jsonl", &zeros), ("metrics.jsonl", &zeros)]);
+    let loose = [
+        "result.txt",
+        "task.txt",
+        "logs/errors.log",
+        "logs/other.log",
+        "outputs/report.md",
+        "outputs/data.json",
+    ];
+    let mut all: Vec<(&str, CreateFile<'_>)> =
+        loose.iter().map(|name| (*name, &zeros as CreateFile<'_>)).collect();
+    all.extend([
+        ("tools_used.json", &zeros as CreateFile<'_>),
+        ("thread.jsonl", &zeros),
+        ("metrics.jsonl", &zeros),
+    ]);
     idle.put("zeros", &all);
     for worker in ["deep", "many", "zeros"] {
         idle.read(worker, &["index.json", "evidence.txt"]);
@@ -369,11 +456,18 @@ fn index_of_any_shape_hides_no_worker() {
         idle.put("huge", &[]);
         write(&"[".repeat(100_000));
         idle.read(worker, &ALL);
-        let mut many: String = (0..150_000).map(|number| format!("{{\"id\":\"{number}\"}},")).collect();
-        many = format!("[{many}{}{{\"id\":\"{worker}\",\"task\":\"from the index\"}}]", "[[0]],".repeat(100_000));
+        let mut many: String =
+            (0..150_000).map(|number| format!("{{\"id\":\"{number}\"}},")).collect();
+        many = format!(
+            "[{many}{}{{\"id\":\"{worker}\",\"task\":\"from the index\"}}]",
+            "[[0]],".repeat(100_000)
+        );
         write(&many);
         eventually("what the index says", || {
-            idle.mount.text(&format!("workers/{worker}/summary")).contains("from the index").then_some(())
+            idle.mount
+                .text(&format!("workers/{worker}/summary"))
+                .contains("from the index")
+                .then_some(())
         });
         idle.check();
     }

@@ -48,10 +48,19 @@ fn outside(store: &TestStore) -> PathBuf {
         write(&format!("{worker}/result.txt"), CANARY.into());
         write(&format!("{worker}/tool_calls/001_sh.txt"), CANARY.into());
     }
-    write("lines.jsonl", json!({"role": "assistant", "content": CANARY, "tool": CANARY}).to_string());
+    write(
+        "lines.jsonl",
+        json!({"role": "assistant", "content": CANARY, "tool": CANARY}).to_string(),
+    );
     write("tools.json", json!([CANARY]).to_string());
-    write("index.json", json!([{"worker_id": "w1", "summary": CANARY, "tags": [CANARY]}]).to_string());
-    write(&format!("outputs/A/{ARTIFACT}.json"), json!({"artifact_id": ARTIFACT, "owner_id": "A"}).to_string());
+    write(
+        "index.json",
+        json!([{"worker_id": "w1", "summary": CANARY, "tags": [CANARY]}]).to_string(),
+    );
+    write(
+        &format!("outputs/A/{ARTIFACT}.json"),
+        json!({"artifact_id": ARTIFACT, "owner_id": "A"}).to_string(),
+    );
     write(&format!("outputs/A/{ARTIFACT}.txt"), CANARY.into());
     make_fifo(&folder.join("pipe"));
     folder
@@ -77,15 +86,33 @@ fn planted() -> Planted {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         symlink(target, &path).unwrap();
         planted.links.push(link.to_owned());
-        planted.reached.extend(then.map(|then| if then.is_empty() { path.clone() } else { path.join(then) }));
+        planted
+            .reached
+            .extend(then.map(|then| if then.is_empty() { path.clone() } else { path.join(then) }));
     };
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     plant("workers/w1/absolute", &canary, Some(""));
     plant("workers/w1/relative", Path::new("../../../outside/canary.txt"), Some(""));
-    plant("workers/w1/dots", Path::new("./../w1/../../workers/../../outside/./canary.txt"), Some(""));
-    plant("workers/w1/proc-root", Path::new(&format!("/proc/self/root{}", text(&canary))), Some(""));
-    plant("workers/w1/proc-cwd", Path::new(&format!("/proc/self/cwd{}", "/..".repeat(30) + &text(&canary))), Some(""));
-    plant("workers/w1/proc-fd", Path::new(&format!("/proc/self/fd/{}", planted._open.as_raw_fd())), Some(""));
+    plant(
+        "workers/w1/dots",
+        Path::new("./../w1/../../workers/../../outside/./canary.txt"),
+        Some(""),
+    );
+    plant(
+        "workers/w1/proc-root",
+        Path::new(&format!("/proc/self/root{}", text(&canary))),
+        Some(""),
+    );
+    plant(
+        "workers/w1/proc-cwd",
+        Path::new(&format!("/proc/self/cwd{}", "/..".repeat(30) + &text(&canary))),
+        Some(""),
+    );
+    plant(
+        "workers/w1/proc-fd",
+        Path::new(&format!("/proc/self/fd/{}", planted._open.as_raw_fd())),
+        Some(""),
+    );
     for fd in 3..12 {
         plant(&format!("workers/w1/proc-fd-{fd}"), Path::new(&format!("/proc/self/fd/{fd}")), None);
     }
@@ -156,14 +183,20 @@ fn planted_symlinks_are_hidden_and_counted() {
         let all = see_folder(&tree, "").unwrap();
         for link in planted.links.iter().filter(|link| !is_generated(link)) {
             assert!(!all.contains_key(link.as_bytes()), "{link} is listed");
-            for path in [link.clone(), format!("{link}/canary.txt"), format!("{link}/tool_calls/001_sh.txt")] {
+            for path in [
+                link.clone(),
+                format!("{link}/canary.txt"),
+                format!("{link}/tool_calls/001_sh.txt"),
+            ] {
                 let error = see(&tree, &path).unwrap_err();
                 assert_eq!(error.errno(), Errno::NOENT, "{path}: {error:?}");
             }
         }
     }
     let tree = planted.store.tree();
-    let in_folder = |id: &str| planted.links.iter().filter(|link| link.starts_with(&format!("workers/{id}/"))).count();
+    let in_folder = |id: &str| {
+        planted.links.iter().filter(|link| link.starts_with(&format!("workers/{id}/"))).count()
+    };
     for id in ["w1", "w2", "w3"] {
         let says = not_shown(&json_of(&tree, &format!("workers/{id}/index.json")));
         assert!(says.contains(&format!(": {} links, 0 special", in_folder(id))), "{id}: {says}");
@@ -182,7 +215,11 @@ fn no_planted_link_is_followed_or_shown_through_a_mount() {
     mount.expect_warning("lookup: a link or a path out of the store");
     let all = walk(&mount.path());
     for (path, bytes) in all.iter().filter(|(path, _)| path.as_slice() != SECRET.as_bytes()) {
-        assert!(!holds_canary(path) && !holds_canary(bytes), "{} holds the canary", path.escape_ascii());
+        assert!(
+            !holds_canary(path) && !holds_canary(bytes),
+            "{} holds the canary",
+            path.escape_ascii()
+        );
     }
     for link in planted.links.iter().filter(|link| !is_generated(link)) {
         assert!(!all.contains_key(link.as_bytes()), "{link} is listed");
@@ -212,7 +249,10 @@ fn symlink_in_place_of_a_worker_directory_is_no_worker() {
     let store = TestStore::new();
     let outside = outside(&store);
     symlink(outside.join("workers"), store.at("workers")).unwrap();
-    assert!(holds_canary(&fs::read(store.at("workers/inner/metadata.json")).unwrap()), "the control");
+    assert!(
+        holds_canary(&fs::read(store.at("workers/inner/metadata.json")).unwrap()),
+        "the control"
+    );
     // With nothing else in it, the folder is not a store.
     let Err(SourceError::NoWorkers { skipped: passed, .. }) = Source::open(&store.path()) else {
         panic!("it is a store")
@@ -239,7 +279,10 @@ fn foreign_mount_in_the_store_is_skipped_and_counted() {
         // The mounted folder is a worker, contains a worker, and holds the canary.
         fs::rename(outside.join("workers/inner"), outside.join("worker/inner")).unwrap();
         let Some(_bound) = Bound::new(&outside.join("worker"), &store.at(inside)) else { return };
-        assert!(holds_canary(&fs::read(store.at(format!("{inside}/result.txt"))).unwrap()), "the control");
+        assert!(
+            holds_canary(&fs::read(store.at(format!("{inside}/result.txt"))).unwrap()),
+            "the control"
+        );
         for tree in [store.tree(), store.tree_of_owner("A")] {
             for path in ["", "/result.txt", "/inner", "/inner/result.txt"] {
                 let error = see(&tree, format!("workers/w1/outputs{path}")).unwrap_err();
@@ -305,7 +348,8 @@ fn symlink_in_place_of_stored_outputs_is_not_followed() {
 fn control_out_of_band_outputs_in_a_real_folder_are_shown() {
     for beside in [false, true] {
         let (store, outputs) = store_with_out_of_band_output();
-        let folder = if beside { store.path().parent().unwrap().to_path_buf() } else { store.path() };
+        let folder =
+            if beside { store.path().parent().unwrap().to_path_buf() } else { store.path() };
         fs::rename(outputs, folder.join("tool_outputs")).unwrap();
         let tree = store.tree_of_owner("A");
         assert!(holds_canary(see(&tree, "workers/w1/evidence.txt").unwrap().bytes()));

@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::cli::program::{
-    LIMIT, MountSandbox, bind, mount, mount_count_at, mount_in_foreground, run, servers, small_store, swarmletfs,
-    tmpfs, umount, wait_timeout, wait_until, with_log,
+    LIMIT, MountSandbox, bind, mount, mount_count_at, mount_in_foreground, run, servers,
+    small_store, swarmletfs, tmpfs, umount, wait_timeout, wait_until, with_log,
 };
 use crate::needs_fuse;
 use crate::support::TestStore;
@@ -31,7 +31,8 @@ fn mountpoint_inside_the_store_is_refused() {
     for inside in ["mnt", "workers/mnt", "workers/w1/mnt", "workers/w1/outputs/a/b"] {
         let point = store.at(inside);
         fs::create_dir_all(&point).unwrap();
-        mount(&store.path(), &point, &[]).assert_failure(1, &[shown(&point), "inside the store", shown(&store.path())]);
+        mount(&store.path(), &point, &[])
+            .assert_failure(1, &[shown(&point), "inside the store", shown(&store.path())]);
         check_nothing_serves(&point);
         fs::remove_dir(point).unwrap();
     }
@@ -45,7 +46,9 @@ fn swarmletfs_mount_is_refused_as_a_store() {
     let (first, second) = (sandbox.folder("mnt"), sandbox.folder("second"));
     mount(&store.path(), &first, &[]).assert_success();
     let refusal = "a swarmletfs mount; give the store behind it";
-    for folder in [first.clone(), first.join("workers"), first.join("workers/w1"), first.join("grep")] {
+    for folder in
+        [first.clone(), first.join("workers"), first.join("workers/w1"), first.join("grep")]
+    {
         let refusal = format!("cannot use {} as a store: it is {refusal}", shown(&folder));
         mount(&folder, &second, &[]).assert_failure(1, &[&refusal]);
         check_nothing_serves(&second);
@@ -58,7 +61,10 @@ fn swarmletfs_mount_is_refused_as_a_store() {
     command.current_dir(first.join("workers"));
     let done = run(command);
     assert!(!done.err.contains(&format!("the store is {}", shown(&first))), "{done:#?}");
-    assert!(done.err.contains(&format!("{} was skipped: it is a swarmletfs mount", shown(&first))), "{done:#?}");
+    assert!(
+        done.err.contains(&format!("{} was skipped: it is a swarmletfs mount", shown(&first))),
+        "{done:#?}"
+    );
     umount(&first, &[]).assert_success();
     // Control.
     mount(&store.path(), &second, &[]).assert_success();
@@ -69,9 +75,11 @@ fn swarmletfs_mount_is_refused_as_a_store() {
 fn the_store_itself_is_refused_as_a_mountpoint() {
     needs_fuse!();
     let store = small_store();
-    mount(&store.path(), &store.path(), &[]).assert_failure(1, &[shown(&store.path()), "the store itself"]);
+    mount(&store.path(), &store.path(), &[])
+        .assert_failure(1, &[shown(&store.path()), "the store itself"]);
     let empty = TestStore::new();
-    mount(&empty.path(), &empty.path(), &[]).assert_failure(1, &[shown(&empty.path()), "the store itself"]);
+    mount(&empty.path(), &empty.path(), &[])
+        .assert_failure(1, &[shown(&empty.path()), "the store itself"]);
     check_nothing_serves(&store.path());
     check_nothing_serves(&empty.path());
 }
@@ -81,7 +89,8 @@ fn a_mountpoint_that_holds_the_store_is_refused() {
     needs_fuse!();
     let store = small_store();
     let above = store.path().parent().unwrap().to_path_buf();
-    mount(&store.path(), &above, &[]).assert_failure(1, &[shown(&above), shown(&store.path()), "hidden"]);
+    mount(&store.path(), &above, &[])
+        .assert_failure(1, &[shown(&above), shown(&store.path()), "hidden"]);
     mount(&store.path(), Path::new("/"), &[]).assert_failure(1, &["hidden"]);
     check_nothing_serves(&above);
 }
@@ -92,7 +101,8 @@ fn the_root_directory_is_refused_as_a_store() {
     let sandbox = MountSandbox::new();
     let point = sandbox.folder("mnt");
     mount(Path::new("/"), &point, &[]).assert_failure(1, &[shown(&point), "inside the store /"]);
-    mount(Path::new("/proc/self/root"), &point, &[]).assert_failure(1, &[shown(&point), "inside the store"]);
+    mount(Path::new("/proc/self/root"), &point, &[])
+        .assert_failure(1, &[shown(&point), "inside the store"]);
     check_nothing_serves(&point);
 }
 
@@ -176,7 +186,8 @@ fn mountpoints_with_odd_names_are_served_and_unmounted_by_name() {
         let command = done.err.split('`').nth(1).filter(|_| !name.contains(&b'`'));
         if let Some(arguments) = command.and_then(|command| command.strip_prefix("swarmletfs ")) {
             let program = crate::support::mount::PROGRAM;
-            run(crate::cli::program::program("bash", ["-c", &format!("{program} {arguments}")])).assert_success();
+            run(crate::cli::program::program("bash", ["-c", &format!("{program} {arguments}")]))
+                .assert_success();
         } else {
             umount(&point, &[]).assert_success();
         }
@@ -221,11 +232,16 @@ fn one_of_two_concurrent_mounts_on_one_mountpoint_wins() {
     let point = sandbox.folder("mnt");
     let start = |name: &str| {
         let mut command = with_log(swarmletfs(["mount"]), &point);
-        command.arg("--store").arg(store.path()).arg(&point).stderr(fs::File::create(sandbox.at(name)).unwrap());
+        command
+            .arg("--store")
+            .arg(store.path())
+            .arg(&point)
+            .stderr(fs::File::create(sandbox.at(name)).unwrap());
         command.spawn().unwrap()
     };
     let mut both = [start("a.err"), start("b.err")];
-    let mut codes = both.each_mut().map(|child| wait_timeout(child, LIMIT).expect("no hang").code());
+    let mut codes =
+        both.each_mut().map(|child| wait_timeout(child, LIMIT).expect("no hang").code());
     codes.sort_unstable();
     assert_eq!(codes, [Some(0), Some(1)]);
     assert_eq!(mount_count_at(&point), 1);
@@ -256,7 +272,8 @@ fn a_missing_nonempty_or_non_folder_mountpoint_is_refused_by_name() {
     needs_fuse!();
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let missing = sandbox.at("missing/one");
-    mount(&store.path(), &missing, &[]).assert_failure(1, &[shown(&missing), "does not exist", "mkdir -p"]);
+    mount(&store.path(), &missing, &[])
+        .assert_failure(1, &[shown(&missing), "does not exist", "mkdir -p"]);
     let full = sandbox.folder("full");
     fs::write(full.join("occupant"), "").unwrap();
     mount(&store.path(), &full, &[]).assert_failure(1, &[shown(&full), "not empty", "occupant"]);
@@ -287,7 +304,9 @@ fn an_empty_mount_of_another_kind_is_mounted_over_and_survives() {
     }
     mount(&store.path(), &point, &[]).assert_success();
     umount(&point, &[]).assert_success();
-    assert!(crate::cli::program::mounted().iter().any(|(at, kind)| *at == point && kind == "tmpfs"));
+    assert!(
+        crate::cli::program::mounted().iter().any(|(at, kind)| *at == point && kind == "tmpfs")
+    );
     umount(&point, &[]).assert_failure(1, &[shown(&point), "not swarmletfs", "tmpfs"]);
 }
 
@@ -320,9 +339,17 @@ fn a_hanging_store_is_refused_even_while_the_kernel_caches_it() {
     let (hung, point) = (sandbox.folder("hung"), sandbox.folder("mnt"));
     let mut child = mount_in_foreground(&store.path(), &hung, &sandbox.at("log"));
     assert!(fs::metadata(hung.join("workers")).is_ok());
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::STOP).unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::STOP,
+    )
+    .unwrap();
     let done = mount(&hung, &point, &[]);
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::CONT).unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::CONT,
+    )
+    .unwrap();
     done.assert_failure(1, &[shown(&hung), "did not answer within 5 seconds"]);
     check_nothing_serves(&point);
     umount(&hung, &[]).assert_success();

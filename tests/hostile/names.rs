@@ -63,7 +63,13 @@ const BYTES: [&[u8]; 9] = [
 fn corpus() -> BTreeSet<Vec<u8>> {
     let single = (1..=255_u8).filter(|byte| !b"./".contains(byte)).map(|byte| vec![byte]);
     let twin = [&[b'l'; 254][..], b"m"].concat();
-    let long = [vec![b'l'; 255], twin, "\u{6f22}".repeat(85).into_bytes(), vec![0xff; 255], vec![b'\n'; 255]];
+    let long = [
+        vec![b'l'; 255],
+        twin,
+        "\u{6f22}".repeat(85).into_bytes(),
+        vec![0xff; 255],
+        vec![b'\n'; 255],
+    ];
     let text = TEXT.iter().map(|text| text.as_bytes().to_vec());
     single.chain(text).chain(BYTES.map(<[u8]>::to_vec)).chain(long).collect()
 }
@@ -83,7 +89,11 @@ const GENERATED: [&str; 9] = [
 
 /// Returns the name under which a file is shown in a worker's folder.
 fn shown(name: &[u8]) -> Vec<u8> {
-    if GENERATED.iter().any(|ours| ours.as_bytes() == name) { [name, b".own"].concat() } else { name.to_vec() }
+    if GENERATED.iter().any(|ours| ours.as_bytes() == name) {
+        [name, b".own"].concat()
+    } else {
+        name.to_vec()
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -91,7 +101,10 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect()
 }
 
 /// Returns the name in a JSON object, from its bytes if the text cannot hold it.
@@ -107,7 +120,10 @@ fn at(mount: &Mount, path: impl AsRef<[u8]>) -> PathBuf {
 }
 
 fn listed(folder: &Path) -> BTreeSet<Vec<u8>> {
-    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().as_bytes().to_vec()).collect()
+    fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().as_bytes().to_vec())
+        .collect()
 }
 
 /// Reads a generated file. Asserts that it is UTF-8 and that no name in it moves a cursor.
@@ -121,7 +137,9 @@ fn printable(mount: &Mount, path: impl AsRef<[u8]>) -> String {
 /// Asserts that both sets are equal, and reports the first differences.
 #[track_caller]
 fn assert_same(found: &BTreeSet<Vec<u8>>, wanted: &BTreeSet<Vec<u8>>) {
-    let first = |a: &BTreeSet<Vec<u8>>, b| a.difference(b).next().map(|name| name.escape_ascii().to_string());
+    let first = |a: &BTreeSet<Vec<u8>>, b| {
+        a.difference(b).next().map(|name| name.escape_ascii().to_string())
+    };
     let (absent, odd) = (first(wanted, found), first(found, wanted));
     assert!(absent.is_none() && odd.is_none(), "absent: {absent:?}; and there instead: {odd:?}");
 }
@@ -137,11 +155,14 @@ fn workers_of_any_name_are_listed_and_found() {
     let corpus = corpus();
     assert!(corpus.len() >= 300, "{}", corpus.len());
     let store = TestStore::new();
-    let mut all: BTreeMap<Vec<u8>, Vec<u8>> = corpus.iter().map(|name| (name.clone(), name.clone())).collect();
+    let mut all: BTreeMap<Vec<u8>, Vec<u8>> =
+        corpus.iter().map(|name| (name.clone(), name.clone())).collect();
     all.insert(b"index.json".to_vec(), b"index.json.own".to_vec());
     for name in all.keys() {
         let folder = [b"workers/", name.as_slice()].concat();
-        let metadata = json!({"owner_id": "A", "run_id": "r", "status": "failed", "error": "broken"}).to_string();
+        let metadata =
+            json!({"owner_id": "A", "run_id": "r", "status": "failed", "error": "broken"})
+                .to_string();
         store.write([&folder, &b"/metadata.json"[..]].concat(), metadata);
         store.write([&folder, &b"/result.txt"[..]].concat(), hex(name));
         store.write([&folder, &b"/tool_calls/001_sh.txt"[..]].concat(), "Error: broken\n");
@@ -154,7 +175,12 @@ fn workers_of_any_name_are_listed_and_found() {
     for (name, shown) in &all {
         for folder in [&b"workers/"[..], b"runs/r/workers/"] {
             let path = [folder, shown, b"/result.txt"].concat();
-            assert_eq!(fs::read_to_string(at(&mount, &path)).unwrap(), hex(name), "{}", path.escape_ascii());
+            assert_eq!(
+                fs::read_to_string(at(&mount, &path)).unwrap(),
+                hex(name),
+                "{}",
+                path.escape_ascii()
+            );
         }
         for file in ["summary", "evidence.txt", "index.json"] {
             printable(&mount, [b"workers/", shown.as_slice(), b"/", file.as_bytes()].concat());
@@ -166,12 +192,21 @@ fn workers_of_any_name_are_listed_and_found() {
     for index in ["index.json", "workers/index.json", "runs/r/index.json"] {
         let index = parsed(&mount, index);
         let rows = index["workers"].as_array().unwrap();
-        let pairs = rows.iter().map(|row| [&name_in_json(row, "id"), &b"\0"[..], &name_in_json(row, "path")].concat());
+        let pairs = rows
+            .iter()
+            .map(|row| [&name_in_json(row, "id"), &b"\0"[..], &name_in_json(row, "path")].concat());
         let wanted = all.iter().map(|(name, shown)| [name, &b"\0workers/"[..], shown].concat());
         assert_same(&pairs.collect(), &wanted.collect());
         assert_eq!(rows.len(), all.len());
     }
-    for file in ["summary", "evidence.txt", "evidence.1M.txt", "README.md", "runs/r/summary", "runs/r/evidence.txt"] {
+    for file in [
+        "summary",
+        "evidence.txt",
+        "evidence.1M.txt",
+        "README.md",
+        "runs/r/summary",
+        "runs/r/evidence.txt",
+    ] {
         printable(&mount, file);
     }
     check_printable(&mount.log());
@@ -189,7 +224,9 @@ fn files_of_any_name_are_listed_and_found() {
         store.write([b"workers/w/", path.as_slice()].concat(), hex(&path));
         contents.insert([folder.as_bytes(), shown].concat(), hex(&path).into_bytes());
     };
-    for name in corpus().iter().map(Vec::as_slice).chain(GENERATED.iter().map(|name| name.as_bytes())) {
+    for name in
+        corpus().iter().map(Vec::as_slice).chain(GENERATED.iter().map(|name| name.as_bytes()))
+    {
         add("", name, &shown(name));
         add("outputs/deep/", name, name);
         // Together fewer files than the limit of an index.
@@ -225,11 +262,23 @@ fn files_of_any_name_are_listed_and_found() {
         index["files"].as_array().unwrap().iter().map(|file| name_in_json(file, "path")).collect();
     assert!(files.remove(&b"metadata.json"[..]));
     assert_same(&files, &contents.keys().cloned().collect());
-    let calls: BTreeSet<Vec<u8>> =
-        index["tool_calls"].as_array().unwrap().iter().map(|call| name_in_json(call, "file")).collect();
-    assert_same(&calls, &contents.keys().filter(|path| path.starts_with(b"tool_calls/")).cloned().collect());
-    for file in ["summary", "evidence.txt", "workers/w/summary", "workers/w/evidence.txt", "workers/w/evidence.1M.txt"]
-    {
+    let calls: BTreeSet<Vec<u8>> = index["tool_calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| name_in_json(call, "file"))
+        .collect();
+    assert_same(
+        &calls,
+        &contents.keys().filter(|path| path.starts_with(b"tool_calls/")).cloned().collect(),
+    );
+    for file in [
+        "summary",
+        "evidence.txt",
+        "workers/w/summary",
+        "workers/w/evidence.txt",
+        "workers/w/evidence.1M.txt",
+    ] {
         printable(&mount, file);
     }
     check_printable(&mount.log());
@@ -243,8 +292,11 @@ fn any_name() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn random_names_are_listed_and_found() {
-    let mut runner =
-        TestRunner::new(Config { cases: scale(48) as u32, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config {
+        cases: scale(48) as u32,
+        failure_persistence: None,
+        ..Config::default()
+    });
     let up_to = |most: usize| proptest::collection::btree_set(any_name(), 1..=most);
     let checked = runner.run(&(up_to(6), up_to(16)), |(workers, files)| {
         let store = TestStore::new();
@@ -255,15 +307,23 @@ fn random_names_are_listed_and_found() {
             }
         }
         let tree = Tree::new(store.view(NEVER, Filter::default()), Settings::default());
-        let index: Value = serde_json::from_slice(see(&tree, "index.json").unwrap().bytes()).unwrap();
-        let rows: BTreeSet<Vec<u8>> =
-            index["workers"].as_array().unwrap().iter().map(|row| name_in_json(row, "id")).collect();
+        let index: Value =
+            serde_json::from_slice(see(&tree, "index.json").unwrap().bytes()).unwrap();
+        let rows: BTreeSet<Vec<u8>> = index["workers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| name_in_json(row, "id"))
+            .collect();
         prop_assert_eq!(&rows, &workers);
         let listed: BTreeSet<Vec<u8>> = names(&tree, "workers").unwrap().into_iter().collect();
         prop_assert!(listed.is_superset(&workers));
         for worker in &workers {
             let folder = [b"workers/", worker.as_slice(), b"/tool_calls"].concat();
-            prop_assert_eq!(&names(&tree, &folder).unwrap().into_iter().collect::<BTreeSet<_>>(), &files);
+            prop_assert_eq!(
+                &names(&tree, &folder).unwrap().into_iter().collect::<BTreeSet<_>>(),
+                &files
+            );
             for file in &files {
                 let seen = see(&tree, [folder.as_slice(), b"/", file].concat()).unwrap();
                 prop_assert_eq!(seen.bytes(), [worker.as_slice(), b"/", file].concat());

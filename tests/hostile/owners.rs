@@ -60,11 +60,16 @@ fn id(owner: usize, number: usize) -> String {
 
 fn store() -> TestStore {
     let store = TestStore::new();
-    for (owner, number) in (0..OWNERS).flat_map(|owner| (0..WORKERS).map(move |number| (owner, number))) {
+    for (owner, number) in
+        (0..OWNERS).flat_map(|owner| (0..WORKERS).map(move |number| (owner, number)))
+    {
         let (id, token) = (id(owner, number), token(owner));
         let status = *["success", "running", "failed"].get(number % 3).unwrap();
         let error = format!("the error of {token}");
-        store.worker(&id, json!({"status": status, "run_id": "r", "config": {"owner_id": token}, "error": error}));
+        store.worker(
+            &id,
+            json!({"status": status, "run_id": "r", "config": {"owner_id": token}, "error": error}),
+        );
         store.call(&id, 1, "sh", format!("output of {token}\n"));
         store.call(&id, 2, "sh", format!("Error: no such file: /home/{token}\n"));
         store.write(format!("workers/{id}/outputs/{token}.txt"), format!("small of {token}\n"));
@@ -126,8 +131,17 @@ enum Op {
     ReadLink,
 }
 
-const OPS_OF_ALL: [Op; 9] =
-    [Op::Lookup, Op::Stat, Op::Open, Op::Read, Op::Map, Op::List, Op::ListXattr, Op::GetXattr, Op::ReadLink];
+const OPS_OF_ALL: [Op; 9] = [
+    Op::Lookup,
+    Op::Stat,
+    Op::Open,
+    Op::Read,
+    Op::Map,
+    Op::List,
+    Op::ListXattr,
+    Op::GetXattr,
+    Op::ReadLink,
+];
 
 /// The state of one client.
 struct Client {
@@ -155,7 +169,9 @@ impl Client {
         let system = |error: io::Error| Errno::from_raw_os_error(error.raw_os_error().unwrap());
         match op {
             Op::Lookup => open(OFlags::PATH).map(|_| Vec::new()),
-            Op::Stat => rustix::fs::lstat(path).map(|stat| format!("{} bytes", stat.st_size).into_bytes()),
+            Op::Stat => {
+                rustix::fs::lstat(path).map(|stat| format!("{} bytes", stat.st_size).into_bytes())
+            }
             Op::Open => {
                 self.held.push_back(open(OFlags::RDONLY)?.into());
                 if self.held.len() > OPEN_MAX {
@@ -198,7 +214,9 @@ impl Client {
                 value.truncate(read);
                 Ok(value)
             }
-            Op::ReadLink => rustix::fs::readlink(path, Vec::new()).map(|target| target.into_bytes()),
+            Op::ReadLink => {
+                rustix::fs::readlink(path, Vec::new()).map(|target| target.into_bytes())
+            }
         }
     }
 
@@ -233,7 +251,8 @@ fn foreign_owners(answer: &[u8], tokens: &[String], mine: usize) -> Vec<usize> {
 /// Lets a client of each mount use own and foreign paths. Returns what was revealed of others, by
 /// operation and path; it should be nothing.
 fn run_clients(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> Vec<(Op, String)> {
-    let mut clients: Vec<Client> = (0..mounts.len()).map(|owner| Client::new(seed * 100 + owner, tokens)).collect();
+    let mut clients: Vec<Client> =
+        (0..mounts.len()).map(|owner| Client::new(seed * 100 + owner, tokens)).collect();
     let mut dice = Dice::new(seed as u64);
     let mut leaks = Vec::new();
     for number in 0..ops / 3 {
@@ -247,10 +266,16 @@ fn run_clients(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> 
             let found = clients[owner].call(op, &mounts[owner].at(&path));
             let is_his = owner == theirs;
             match &found {
-                Ok(answer) if !foreign_owners(answer, tokens, owner).is_empty() => leaks.push((op, path.clone())),
+                Ok(answer) if !foreign_owners(answer, tokens, owner).is_empty() => {
+                    leaks.push((op, path.clone()))
+                }
                 Err(errno) if is_his => {
-                    let other_kind = [Errno::NOTDIR, Errno::ISDIR, Errno::INVAL, Errno::NOTSUP, Errno::NODATA];
-                    assert!(other_kind.contains(errno) || *errno == Errno::NODEV, "{op:?} of his own {path}: {errno}");
+                    let other_kind =
+                        [Errno::NOTDIR, Errno::ISDIR, Errno::INVAL, Errno::NOTSUP, Errno::NODATA];
+                    assert!(
+                        other_kind.contains(errno) || *errno == Errno::NODEV,
+                        "{op:?} of his own {path}: {errno}"
+                    );
                 }
                 _ => {}
             }
@@ -259,14 +284,20 @@ fn run_clients(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> 
                 let absent = path.replace(&worker, &id(theirs, WORKERS));
                 let never = clients[owner].call(op, &mounts[owner].at(&absent));
                 if found.as_ref().err() != never.as_ref().err() {
-                    leaks.push((op, format!("{path}: {:?}, of what never was: {:?}", found.err(), never.err())));
+                    leaks.push((
+                        op,
+                        format!("{path}: {:?}, of what never was: {:?}", found.err(), never.err()),
+                    ));
                 }
             }
         }
         let shared = *dice.pick(&SHARED);
         let op = *dice.pick(&[Op::Read, Op::Read, Op::List, Op::Map, Op::Open, Op::Stat]);
         let client = &mut clients[mine];
-        let answers = [client.call(op, &mounts[mine].at(shared)).unwrap_or_default(), client.read_open_handle()];
+        let answers = [
+            client.call(op, &mounts[mine].at(shared)).unwrap_or_default(),
+            client.read_open_handle(),
+        ];
         if answers.iter().any(|answer| !foreign_owners(answer, tokens, mine).is_empty()) {
             leaks.push((op, shared.to_owned()));
         }
@@ -312,9 +343,17 @@ fn control_clients_find_foreign_data_in_unrestricted_mounts() {
     let mounts: Vec<Mount> = iter::repeat_with(|| Mount::new(&store.path())).take(OWNERS).collect();
     let leaks = run_clients(&mounts, &tokens, 1, 3_000);
     for op in [Op::Lookup, Op::Stat, Op::Open, Op::Read, Op::Map, Op::List] {
-        assert!(leaks.iter().any(|(by, _)| *by == op), "nothing leaked by {op:?}, of {} leaks", leaks.len());
+        assert!(
+            leaks.iter().any(|(by, _)| *by == op),
+            "nothing leaked by {op:?}, of {} leaks",
+            leaks.len()
+        );
     }
     for path in ["index.json", "evidence.txt", "workers"] {
-        assert!(leaks.iter().any(|(_, of)| of == path), "nothing leaked of {path}, of {} leaks", leaks.len());
+        assert!(
+            leaks.iter().any(|(_, of)| of == path),
+            "nothing leaked of {path}, of {} leaks",
+            leaks.len()
+        );
     }
 }

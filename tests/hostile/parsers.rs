@@ -68,7 +68,10 @@ const PYTHON: &[(&str, &str)] = &[
 const LINES: &[(&str, &str)] = &[
     ("{\"role\":\"assistant\",\"content\":\"", "\"}\n"),
     ("{\"role\":\"assistant\",\"tool_calls\":[{\"name\":\"sh\",\"args\":", "}]}\n"),
-    ("{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"sh\",\"arguments\":\"{", "}\"}}]}\n"),
+    (
+        "{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"sh\",\"arguments\":\"{",
+        "}\"}}]}\n",
+    ),
     ("{\"event\":\"tool_call\",\"tool\":\"sh\",\"exit_code\":", "}\n"),
     ("{\"event\":", "}\n"),
     ("[", "]"),
@@ -83,8 +86,14 @@ const TRANSCRIPT: &[(&str, &str)] = &[
     ("{\"type\":\"user\",\"message\":{\"content\":[", "]}}\n"),
     ("{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":[", "]},"),
     ("{\"type\":\"text\",\"text\":\"", "\"},"),
-    ("{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"tool_use\",\"id\":\"a\",\"input\":", "}]}}\n"),
-    ("{\"type\":\"progress\",\"data\":{\"type\":\"agent_progress\",\"agentId\":\"x\",\"message\":", "}}\n"),
+    (
+        "{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"tool_use\",\"id\":\"a\",\"input\":",
+        "}]}}\n",
+    ),
+    (
+        "{\"type\":\"progress\",\"data\":{\"type\":\"agent_progress\",\"agentId\":\"x\",\"message\":",
+        "}}\n",
+    ),
     ("{\"type\":\"user\",\"isSidechain\":true,\"uuid\":\"", "\",\"message\":{}}\n"),
     ("{\"type\":\"user\",\"timestamp\":\"2026-", "\",\"message\":{}}\n"),
     ("{\"command\":", "}"),
@@ -200,7 +209,11 @@ fn check(way: Way, content: &[u8]) {
     for (page, took) in read(way, content) {
         let most = if cfg!(debug_assertions) { PAGE } else { allowed(content.len()) };
         let begin = String::from_utf8_lossy(&content[..content.len().min(200)]);
-        assert!(took <= most, "{page} took {took:?} for {} bytes as {way:?}: {begin}", content.len());
+        assert!(
+            took <= most,
+            "{page} took {took:?} for {} bytes as {way:?}: {begin}",
+            content.len()
+        );
     }
 }
 
@@ -278,7 +291,9 @@ fn outcome(output: &str) -> Value {
     check(Way::Output, output.as_bytes());
     let store = TestStore::new();
     store.worker("w", json!({})).call("w", 1, "sh", output);
-    let index: Value = serde_json::from_slice(see(&store.tree(), "workers/w/index.json").unwrap().bytes()).unwrap();
+    let index: Value =
+        serde_json::from_slice(see(&store.tree(), "workers/w/index.json").unwrap().bytes())
+            .unwrap();
     index["tool_calls"][0]["outcome"].clone()
 }
 

@@ -38,7 +38,12 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let store = TestStore::new();
-        store.worker("w1", json!({"owner_id": "A", "run_id": "r1"})).call("w1", 1, "sh", "{\"ok\": true}");
+        store.worker("w1", json!({"owner_id": "A", "run_id": "r1"})).call(
+            "w1",
+            1,
+            "sh",
+            "{\"ok\": true}",
+        );
         store.write("workers/w1/result.txt", "fine");
         store.write("workers/w1/outputs/deep/report.md", "all is well");
         for id in SIBLINGS {
@@ -47,7 +52,8 @@ impl Scene {
         }
         store.write("canary.txt", format!("{CANARY} beside"));
         store.write("supervisor/canary.txt", format!("{CANARY} beside"));
-        fs::write(store.path().parent().unwrap().join("canary.txt"), format!("{CANARY} outside")).unwrap();
+        fs::write(store.path().parent().unwrap().join("canary.txt"), format!("{CANARY} outside"))
+            .unwrap();
         Scene { store }
     }
 
@@ -129,9 +135,19 @@ fn distort(dice: &mut Dice, path: Vec<u8>) -> Vec<u8> {
     let join = |parts: &[&[u8]]| parts.concat();
     let at = dice.below(path.len() + 1);
     match dice.below(16) {
-        0 => join(&[dice.pick(&["outputs/../", "./", "outputs/deep/../../", "../w1/"]).as_bytes(), &path]),
-        1 => replaced(&path, b'/', dice.pick::<&[u8]>(&[b"/./", b"//", b"///", b"\\", b"/../w1/../"])),
-        2 => join(&[&path, dice.pick(&["/", "/.", "/..", "//", "/../..", "\0", "\0.txt"]).as_bytes()]),
+        0 => join(&[
+            dice.pick(&["outputs/../", "./", "outputs/deep/../../", "../w1/"]).as_bytes(),
+            &path,
+        ]),
+        1 => replaced(
+            &path,
+            b'/',
+            dice.pick::<&[u8]>(&[b"/./", b"//", b"///", b"\\", b"/../w1/../"]),
+        ),
+        2 => join(&[
+            &path,
+            dice.pick(&["/", "/.", "/..", "//", "/../..", "\0", "\0.txt"]).as_bytes(),
+        ]),
         3 => percent(&path, dice.once_in(2)),
         4 => percent(&percent(&path, false), true),
         5 => replaced(&replaced(&path, b'.', b"\xc0\xae"), b'/', b"\xc0\xaf"),
@@ -139,7 +155,9 @@ fn distort(dice: &mut Dice, path: Vec<u8>) -> Vec<u8> {
         7 => path.iter().map(|b| if dice.once_in(3) { b ^ (b & 0x40) >> 1 } else { *b }).collect(),
         8 => join(&[&path[..at], b"\0", &path[at..]]),
         9 => join(&[&path[..at], b"\xff\xfe", &path[at..]]),
-        10 => join(&[&b"a".repeat(*dice.pick(&[255, 256, NAME_MAX, NAME_MAX + 1])), b"/../", &path]),
+        10 => {
+            join(&[&b"a".repeat(*dice.pick(&[255, 256, NAME_MAX, NAME_MAX + 1])), b"/../", &path])
+        }
         11 => join(&[&path, b"/", &b"b".repeat(*dice.pick(&[255, 256, NAME_MAX, NAME_MAX + 1]))]),
         12 => {
             let length = *dice.pick(&[4_095, 4_096]);
@@ -152,7 +170,11 @@ fn distort(dice: &mut Dice, path: Vec<u8>) -> Vec<u8> {
             long
         }
         13 => join(&[b"/", &path]),
-        14 => replaced(&path, b'/', dice.pick::<&[u8]>(&[b"..;/", b"....//", b"../ /", b".../", b"..%00/"])),
+        14 => replaced(
+            &path,
+            b'/',
+            dice.pick::<&[u8]>(&[b"..;/", b"....//", b"../ /", b".../", b"..%00/"]),
+        ),
         _ => join(&["../".repeat(dice.below(20)).as_bytes(), &path]),
     }
 }
@@ -170,7 +192,9 @@ fn unpercent(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = path;
     while let Some((byte, after)) = rest.split_first() {
-        let code = after.get(..2).and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        let code = after
+            .get(..2)
+            .and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
         match (byte, code) {
             (b'%', Some(code)) => {
                 out.push(code);
@@ -226,9 +250,16 @@ fn no_hostile_path_is_a_valid_name_or_leaves_the_disk_store() {
             match Name::new(part) {
                 Ok(name) => {
                     assert!(name.as_bytes() == part && !part.is_empty() && part.len() <= NAME_MAX);
-                    assert!(part != b"." && part != b".." && !part.contains(&b'/') && !part.contains(&0));
+                    assert!(
+                        part != b"."
+                            && part != b".."
+                            && !part.contains(&b'/')
+                            && !part.contains(&0)
+                    );
                 }
-                Err(error) => assert!(matches!(error, Error::InvalidName | Error::NameTooLong), "{error:?}"),
+                Err(error) => {
+                    assert!(matches!(error, Error::InvalidName | Error::NameTooLong), "{error:?}")
+                }
             }
         }
         let relative = match RelPath::parse(&path) {
@@ -247,14 +278,19 @@ fn no_hostile_path_is_a_valid_name_or_leaves_the_disk_store() {
             let names = entries.iter().map(|entry| entry.name.as_bytes().to_vec());
             names.collect::<Vec<_>>().join(&b'/')
         });
-        assert!(!names.as_ref().is_ok_and(|names| memchr::memmem::find(names, b"canary").is_some()));
+        assert!(
+            !names.as_ref().is_ok_and(|names| memchr::memmem::find(names, b"canary").is_some())
+        );
         check_reply(names, &path);
         match disk.stat(&relative) {
             Ok(meta) => assert!(matches!(meta.kind, Kind::File | Kind::Folder)),
             Err(error) => check_named(&error, &path),
         }
     }
-    assert!(parsed > 1_000 && read > 100, "the paths are not all refused for their form: {parsed} {read}");
+    assert!(
+        parsed > 1_000 && read > 100,
+        "the paths are not all refused for their form: {parsed} {read}"
+    );
 }
 
 /// Reads `path` with one lookup per part, as a careless kernel would.
@@ -286,7 +322,11 @@ fn ask(tree: &Tree, from: Ino, path: &[u8]) -> Result<Vec<u8>> {
             let fh = tree.open_folder(last.0)?.fh;
             let items = tree.entries(last.0, fh, DirPosition::Start)?.items;
             tree.release(fh);
-            Ok(items.iter().map(|item| item.name.as_bytes().to_vec()).collect::<Vec<_>>().join(&b'/'))
+            Ok(items
+                .iter()
+                .map(|item| item.name.as_bytes().to_vec())
+                .collect::<Vec<_>>()
+                .join(&b'/'))
         }
     });
     held.into_iter().for_each(|ino| tree.forget(ino, 1));
@@ -327,11 +367,13 @@ fn control_common_resolvers_reach_the_canary() {
     let own = scene.own();
     let prefix = own.to_string_lossy().into_owned();
     let mut dice = Dice::new(1);
-    let (mut joined, mut decoded, mut checked) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let (mut joined, mut decoded, mut checked) =
+        (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let place = |bytes: &[u8]| String::from_utf8_lossy(bytes).split(' ').nth(1).map(str::to_owned);
     for _ in 0..PATHS {
         let path = scene.path(&mut dice);
-        let (plain, clear) = (own.join(OsStr::from_bytes(&path)), own.join(OsStr::from_bytes(&unpercent(&path))));
+        let (plain, clear) =
+            (own.join(OsStr::from_bytes(&path)), own.join(OsStr::from_bytes(&unpercent(&path))));
         let reach = |path: &Path| fs::read(path).ok().filter(|bytes| holds_canary(bytes));
         joined.extend(reach(&plain).as_deref().and_then(place));
         if clear != plain {
@@ -347,7 +389,11 @@ fn control_common_resolvers_reach_the_canary() {
     let all: BTreeSet<String> = ["beside", "outside", "sibling"].map(str::to_owned).into();
     assert_eq!(joined, all, "join and open");
     assert_eq!(decoded, all, "decode, join and open");
-    assert_eq!(checked, BTreeSet::from(["sibling".to_owned()]), "resolve, compare prefixes and open");
+    assert_eq!(
+        checked,
+        BTreeSet::from(["sibling".to_owned()]),
+        "resolve, compare prefixes and open"
+    );
 }
 
 /// Promise: No hostile path leads out of the mount.
@@ -360,7 +406,9 @@ fn hostile_paths_stay_in_the_mount() {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let roots: Vec<_> = ["", "workers/w1"]
         .iter()
-        .map(|path| rustix::fs::open(mount.at(path), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap())
+        .map(|path| {
+            rustix::fs::open(mount.at(path), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap()
+        })
         .collect();
     let mut dice = Dice::new(3);
     let mut read = 0;
@@ -371,21 +419,30 @@ fn hostile_paths_stay_in_the_mount() {
         // inside.
         let climbs = path.starts_with(b"/") || path.split(|b| *b == b'/').any(|part| part == b"..");
         let resolve = if climbs { ResolveFlags::BENEATH } else { ResolveFlags::empty() };
-        let opened = rustix::fs::openat2(root, OsStr::from_bytes(&path), flags, Mode::empty(), resolve);
+        let opened =
+            rustix::fs::openat2(root, OsStr::from_bytes(&path), flags, Mode::empty(), resolve);
         let errno = match opened {
             Ok(fd) => {
                 let stat = rustix::fs::fstat(&fd).unwrap();
-                if rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory {
+                if rustix::fs::FileType::from_raw_mode(stat.st_mode)
+                    == rustix::fs::FileType::Directory
+                {
                     let names = rustix::fs::Dir::read_from(&fd).unwrap();
                     for entry in names {
                         let entry = entry.unwrap();
-                        assert!(memchr::memmem::find(entry.file_name().to_bytes(), b"canary").is_none());
+                        assert!(
+                            memchr::memmem::find(entry.file_name().to_bytes(), b"canary").is_none()
+                        );
                     }
                     continue;
                 }
                 let mut bytes = vec![0; 1 << 16];
                 let n = rustix::io::pread(&fd, &mut bytes, 0).unwrap();
-                assert!(!holds_canary(&bytes[..n]), "the canary was reached by {}", path.escape_ascii());
+                assert!(
+                    !holds_canary(&bytes[..n]),
+                    "the canary was reached by {}",
+                    path.escape_ascii()
+                );
                 read += 1;
                 continue;
             }
@@ -393,7 +450,11 @@ fn hostile_paths_stay_in_the_mount() {
         };
         let allowed = [Errno::NOENT, Errno::NOTDIR, Errno::NAMETOOLONG, Errno::XDEV, Errno::INVAL];
         assert!(allowed.contains(&errno), "{errno:?} for {}", path.escape_ascii());
-        assert!(errno != Errno::INVAL || path.contains(&0), "{errno:?} for {}", path.escape_ascii());
+        assert!(
+            errno != Errno::INVAL || path.contains(&0),
+            "{errno:?} for {}",
+            path.escape_ascii()
+        );
     }
     assert!(read > 10, "the paths are not all refused for their form: {read}");
 }

@@ -54,7 +54,9 @@ impl RaceStore {
     /// Exchanges these pairs of paths in the store's `workers`.
     fn exchanging(pairs: &[(&str, &str)]) -> RaceStore {
         let store = TestStore::new();
-        for (worker, owner, text) in [("steady", "A", "own"), ("ours", "A", "own"), ("theirs", "B", CANARY)] {
+        for (worker, owner, text) in
+            [("steady", "A", "own"), ("ours", "A", "own"), ("theirs", "B", CANARY)]
+        {
             store.worker(worker, json!({"owner_id": owner}));
             store.write(format!("workers/{worker}/result.txt"), text);
             store.call(worker, 1, "sh", text);
@@ -109,7 +111,9 @@ fn watched<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
             result
         }
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("a reader hangs"),
-        Err(mpsc::RecvTimeoutError::Disconnected) => std::panic::resume_unwind(worker.join().unwrap_err()),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(worker.join().unwrap_err())
+        }
     }
 }
 
@@ -123,7 +127,10 @@ struct ReadCounts {
 /// Runs `opens` reads on concurrent threads. `read` returns the correct bytes, or `None` for a
 /// refusal.
 #[track_caller]
-fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + Sync + 'static) -> ReadCounts {
+fn read_at_once(
+    opens: usize,
+    read: impl Fn(usize) -> Option<Vec<u8>> + Send + Sync + 'static,
+) -> ReadCounts {
     let met = watched(move || {
         thread::scope(|scope| {
             let reader = |number: usize| {
@@ -133,7 +140,10 @@ fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + S
                     for turn in (number..opens).step_by(READERS) {
                         match read(turn) {
                             Some(bytes) => {
-                                assert!(!holds_canary(&bytes), "turn {turn}: the canary was reached");
+                                assert!(
+                                    !holds_canary(&bytes),
+                                    "turn {turn}: the canary was reached"
+                                );
                                 met.right += 1;
                             }
                             None => met.refused += 1,
@@ -143,9 +153,13 @@ fn read_at_once(opens: usize, read: impl Fn(usize) -> Option<Vec<u8>> + Send + S
                 })
             };
             let readers: Vec<_> = (0..READERS).map(reader).collect();
-            readers.into_iter().map(|reader| reader.join().unwrap()).fold(ReadCounts::default(), |all, met| {
-                ReadCounts { right: all.right + met.right, refused: all.refused + met.refused }
-            })
+            readers.into_iter().map(|reader| reader.join().unwrap()).fold(
+                ReadCounts::default(),
+                |all, met| ReadCounts {
+                    right: all.right + met.right,
+                    refused: all.refused + met.refused,
+                },
+            )
         })
     });
     assert_eq!(met.right + met.refused, opens);
@@ -164,10 +178,14 @@ fn swapping_directories_and_files_during_reads_never_escapes() {
         if turn % 64 == 0 {
             match disk.list(&RelPath::parse("workers/steady/sub").unwrap()) {
                 Ok(entries) => assert_eq!(entries.len(), 1),
-                Err(error) => assert!(matches!(error, Error::Escape | Error::NotADirectory), "{error:?}"),
+                Err(error) => {
+                    assert!(matches!(error, Error::Escape | Error::NotADirectory), "{error:?}")
+                }
             }
         }
-        let path = RelPath::parse(["workers/steady/sub/f", "workers/steady/file"][turn / READERS % 2]).unwrap();
+        let path =
+            RelPath::parse(["workers/steady/sub/f", "workers/steady/file"][turn / READERS % 2])
+                .unwrap();
         match disk.open(&path).and_then(|file| read_range(&*file, 0, 4_096)) {
             Ok(bytes) => {
                 assert!(bytes == b"own" || holds_canary(&bytes), "{path:?}");
@@ -184,7 +202,8 @@ fn swapping_directories_and_files_during_reads_never_escapes() {
 #[test]
 fn swapping_a_worker_for_a_foreign_one_never_shows_it() {
     let never = Duration::ZERO;
-    for (opens, fresh) in [(TREE_OPENS, Freshness::default().unfinished), (FRESH_TREE_OPENS, never)] {
+    for (opens, fresh) in [(TREE_OPENS, Freshness::default().unfinished), (FRESH_TREE_OPENS, never)]
+    {
         let race = RaceStore::exchanging(&[WORKER]);
         let filter = Filter { owner: Some("A".into()), run: None };
         // If the first look met the other owner's folder under both names, the view shows nobody
@@ -192,7 +211,8 @@ fn swapping_a_worker_for_a_foreign_one_never_shows_it() {
         let tree = eventually("a view that shows the worker", || {
             let tree = Tree::new(race.store.view(fresh, filter.clone()), Settings::default());
             let names = [&b"ours"[..], b"theirs"];
-            let shown = |name| read_at(&tree, [&b"workers"[..], name, b"result.txt"].into_iter()).is_ok();
+            let shown =
+                |name| read_at(&tree, [&b"workers"[..], name, b"result.txt"].into_iter()).is_ok();
             names.into_iter().any(shown).then_some(tree)
         });
         const FILES: [&[&[u8]]; 4] =
@@ -200,7 +220,11 @@ fn swapping_a_worker_for_a_foreign_one_never_shows_it() {
         read_at_once(scale(opens), move |turn| {
             let worker: &[u8] = [&b"ours"[..], b"theirs"][turn / READERS % 2];
             // Generated files take longer, so they are read less often.
-            let file = FILES[if turn / READERS % 64 < 60 { turn / READERS / 2 % 2 } else { 2 + turn / READERS % 2 }];
+            let file = FILES[if turn / READERS % 64 < 60 {
+                turn / READERS / 2 % 2
+            } else {
+                2 + turn / READERS % 2
+            }];
             let path = [&b"workers"[..], worker].into_iter().chain(file.iter().copied());
             read_at(&tree, path).ok()
         });
@@ -244,13 +268,19 @@ fn no_exchange_leads_out_through_a_mount() {
     let workers = mount.at("workers");
     read_at_once(scale(MOUNT_OPENS), move |turn| {
         let turn = turn / READERS;
-        let path =
-            if turn % 100 < 98 { PATHS[turn % PATHS.len()] } else { ["ours/evidence.txt", "theirs/summary"][turn % 2] };
+        let path = if turn % 100 < 98 {
+            PATHS[turn % PATHS.len()]
+        } else {
+            ["ours/evidence.txt", "theirs/summary"][turn % 2]
+        };
         match fs::read(workers.join(path)) {
             Ok(bytes) => Some(bytes),
             Err(error) => {
                 let errno = Errno::from_io_error(&error).unwrap();
-                assert!(matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::STALE), "{path}: {error}");
+                assert!(
+                    matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::STALE),
+                    "{path}: {error}"
+                );
                 None
             }
         }
@@ -270,14 +300,16 @@ fn resolve_check_open(root: &Path, path: &Path) -> Option<Vec<u8>> {
 
 #[track_caller]
 fn assert_loses_race(mut read: impl FnMut() -> Option<Vec<u8>> + Send + 'static) {
-    let escaped = watched(move || (0..TRIES).any(|_| read().is_some_and(|bytes| holds_canary(&bytes))));
+    let escaped =
+        watched(move || (0..TRIES).any(|_| read().is_some_and(|bytes| holds_canary(&bytes))));
     assert!(escaped, "not one escape in {TRIES} tries: the exchange does not race");
 }
 
 #[test]
 fn control_resolve_check_open_loses_the_race() {
     let race = RaceStore::exchanging(&[SUB]);
-    let (root, path) = (race.store.path().canonicalize().unwrap(), race.store.at("workers/steady/sub/f"));
+    let (root, path) =
+        (race.store.path().canonicalize().unwrap(), race.store.at("workers/steady/sub/f"));
     assert_loses_race(move || resolve_check_open(&root, &path));
 }
 
@@ -286,7 +318,8 @@ fn control_reading_owner_then_files_by_name_loses_the_race() {
     let race = RaceStore::exchanging(&[WORKER]);
     let worker = race.store.at("workers/ours");
     assert_loses_race(move || {
-        let metadata: Value = serde_json::from_slice(&fs::read(worker.join("metadata.json")).ok()?).ok()?;
+        let metadata: Value =
+            serde_json::from_slice(&fs::read(worker.join("metadata.json")).ok()?).ok()?;
         if metadata["owner_id"] == "A" { fs::read(worker.join("result.txt")).ok() } else { None }
     });
 }

@@ -19,7 +19,8 @@ use crate::support::{Mount, TestStore};
 /// of A's files.
 fn store() -> TestStore {
     let store = TestStore::new();
-    for (worker, owner, text) in [("one", "A", "one"), ("two", "A", "two"), ("theirs", "B", CANARY)] {
+    for (worker, owner, text) in [("one", "A", "one"), ("two", "A", "two"), ("theirs", "B", CANARY)]
+    {
         store.worker(worker, json!({"owner_id": owner, "status": "running", "task": text}));
         store.call(worker, 1, "sh", text);
         store.write(format!("workers/{worker}/result.txt"), text);
@@ -46,10 +47,16 @@ fn exchange(a: &Path, b: &Path) {
 fn read_until(mount: &Mount, wanted: &[&str]) {
     eventually("the new list of workers", || {
         for worker in ["one", "two", "theirs", "new"] {
-            for file in
-                ["result.txt", "tool_calls/001_sh.txt", "metadata.json", "summary", "evidence.txt", "index.json"]
-            {
-                let bytes = fs::read(mount.at(&format!("workers/{worker}/{file}"))).unwrap_or_default();
+            for file in [
+                "result.txt",
+                "tool_calls/001_sh.txt",
+                "metadata.json",
+                "summary",
+                "evidence.txt",
+                "index.json",
+            ] {
+                let bytes =
+                    fs::read(mount.at(&format!("workers/{worker}/{file}"))).unwrap_or_default();
                 assert!(!holds_canary(&bytes), "{worker}/{file}: {}", bytes.escape_ascii());
             }
         }
@@ -71,7 +78,8 @@ impl OpenHandles {
         OpenHandles {
             file: File::open(at("result.txt")).unwrap(),
             generated: File::open(at("evidence.txt")).unwrap(),
-            folder: rustix::fs::open(at(""), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap(),
+            folder: rustix::fs::open(at(""), OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
+                .unwrap(),
         }
     }
 
@@ -83,12 +91,18 @@ impl OpenHandles {
             let mut bytes = vec![0; 4_096];
             let length = file.read_at(&mut bytes, 0).unwrap();
             let seen = String::from_utf8_lossy(&bytes[..length]);
-            assert!(if whole { seen == text } else { seen.contains(&format!("\n{text}\n")) }, "{seen}");
+            assert!(
+                if whole { seen == text } else { seen.contains(&format!("\n{text}\n")) },
+                "{seen}"
+            );
         }
         for name in ["result.txt", "tool_calls/001_sh.txt", "summary", "evidence.txt"] {
             let opened = rustix::fs::openat(&self.folder, name, OFlags::RDONLY, Mode::empty());
-            match opened.map_err(io::Error::from).and_then(|fd| io::read_to_string(File::from(fd))) {
-                Ok(seen) => assert!(seen.contains(text) && !holds_canary(seen.as_bytes()), "{name}: {seen}"),
+            match opened.map_err(io::Error::from).and_then(|fd| io::read_to_string(File::from(fd)))
+            {
+                Ok(seen) => {
+                    assert!(seen.contains(text) && !holds_canary(seen.as_bytes()), "{name}: {seen}")
+                }
                 Err(error) => {
                     let errno = Errno::from_io_error(&error);
                     assert!(matches!(errno, Some(Errno::NOENT | Errno::STALE)), "{name}: {error}");
@@ -120,7 +134,11 @@ fn exchanged_folders_of_two_owners_stay_with_their_owners() {
     read_until(&mount, &["index.json", "theirs", "two"]);
     held.check("one");
     assert_eq!(mount.text("workers/theirs/result.txt"), "one");
-    assert!(mount.text("workers/theirs/summary").contains("other_id: metadata.json has another id: one"));
+    assert!(
+        mount
+            .text("workers/theirs/summary")
+            .contains("other_id: metadata.json has another id: one")
+    );
 }
 
 #[test]
@@ -130,7 +148,9 @@ fn exchanged_folders_of_one_owner_are_not_mixed_up() {
     let mount = mount_of_a(&store);
     let held = OpenHandles::of(&mount, "one");
     exchange(&store.at("workers/one"), &store.at("workers/two"));
-    eventually("the other worker", || (mount.text("workers/one/evidence.txt").contains("\ntwo\n")).then_some(()));
+    eventually("the other worker", || {
+        (mount.text("workers/one/evidence.txt").contains("\ntwo\n")).then_some(())
+    });
     assert_eq!(mount.text("workers/one/result.txt"), "two");
     let mut bytes = [0; 8];
     let length = held.file.read_at(&mut bytes, 0).unwrap();

@@ -22,7 +22,8 @@ use crate::support::TestStore;
 use crate::support::intercept::{InterceptedStore, Interceptor};
 
 fn view(store: &TestStore) -> View {
-    View::new(vec![Source::open(&store.path()).unwrap()], Freshness::default(), Filter::default()).unwrap()
+    View::new(vec![Source::open(&store.path()).unwrap()], Freshness::default(), Filter::default())
+        .unwrap()
 }
 
 fn stamp(view: &View) -> Arc<Fingerprint> {
@@ -115,7 +116,10 @@ impl Interceptor for MovingStore {
         }
         let entries = store.list(path)?;
         if moves {
-            assert!(entries.iter().any(|entry| entry.name.as_bytes() == b"secret.txt"), "the control");
+            assert!(
+                entries.iter().any(|entry| entry.name.as_bytes() == b"secret.txt"),
+                "the control"
+            );
             self.moved.store(true, Ordering::Relaxed);
         }
         Ok(entries)
@@ -137,7 +141,9 @@ fn directory_moved_into_another_worker_discloses_nothing() {
     let moving = MovingStore { workers: store.at("workers"), in_a: false, moved: moved.clone() };
     let moving = InterceptedStore::new(moving, Arc::new(Disk::open(&store.path()).unwrap()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::new(vec![Source::from_store(Arc::new(moving), None)], fresh, Filter::default()).unwrap();
+    let view =
+        View::new(vec![Source::from_store(Arc::new(moving), None)], fresh, Filter::default())
+            .unwrap();
     let member = view.worker(&Name::new("w").unwrap()).unwrap();
     let (files, stamp) = view.files(&member, 100).unwrap();
     assert!(moved.load(Ordering::Relaxed));
@@ -153,9 +159,12 @@ fn a_single_name_is_resolved_like_a_path() {
     std::os::unix::fs::symlink("/", store.at("folder/out")).unwrap();
     let disk = Disk::open(&store.path()).unwrap();
     let folder = disk.enter(&at("folder")).unwrap();
-    for (name, kind) in
-        [("file", Some(Kind::File)), ("link", Some(Kind::Link)), ("out", Some(Kind::Link)), ("no", None)]
-    {
+    for (name, kind) in [
+        ("file", Some(Kind::File)),
+        ("link", Some(Kind::Link)),
+        ("out", Some(Kind::Link)),
+        ("no", None),
+    ] {
         let seen = [
             folder.stat_without_acl(&at(name)),
             folder.stat(&at(name)),

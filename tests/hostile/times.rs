@@ -25,10 +25,14 @@ fn latest(tree: &Tree) -> String {
 /// Creates a run whose file is dated to the year 2255, and then an honest run.
 fn store() -> (TestStore, SystemTime) {
     let store = TestStore::new();
-    store.worker("liar", json!({"run_id": "old", "status": "running"})).call("liar", 1, "sh", "x\n");
+    store
+        .worker("liar", json!({"run_id": "old", "status": "running"}))
+        .call("liar", 1, "sh", "x\n");
     let to_come = SystemTime::UNIX_EPOCH + Duration::from_secs(9_000_000_000);
     set_mtime(&store, "workers/liar/tool_calls/001_sh.txt", to_come);
-    store.worker("honest", json!({"run_id": "new", "status": "running"})).call("honest", 1, "sh", "x\n");
+    store
+        .worker("honest", json!({"run_id": "new", "status": "running"}))
+        .call("honest", 1, "sh", "x\n");
     // Otherwise the system's clock could give both runs equal times.
     store.rest();
     store.call("honest", 2, "sh", "y\n");

@@ -66,7 +66,8 @@ fn artifact(number: usize) -> String {
 fn random_spec(seed: u64) -> StoreSpec {
     let mut dice = Dice::new(seed);
     let object = dice.once_in(2);
-    let index = (!dice.once_in(3)).then(|| (*dice.pick(&["index.json", "workers/index.json"]), object));
+    let index =
+        (!dice.once_in(3)).then(|| (*dice.pick(&["index.json", "workers/index.json"]), object));
     let mut workers: Vec<WorkerSpec> = Vec::new();
     let count = 2 + dice.below(5);
     for number in 0..count {
@@ -79,7 +80,12 @@ fn random_spec(seed: u64) -> StoreSpec {
         .map(|number| {
             let owner = *dice.pick(&OWNERS[..3]);
             let claimed = if dice.once_in(4) { *dice.pick(&OWNERS) } else { owner };
-            (owner, number, format!("output {number} of {owner}\n").repeat(1 + dice.below(30)), claimed)
+            (
+                owner,
+                number,
+                format!("output {number} of {owner}\n").repeat(1 + dice.below(30)),
+                claimed,
+            )
         })
         .collect();
     StoreSpec {
@@ -95,12 +101,18 @@ fn random_spec(seed: u64) -> StoreSpec {
 fn foreign_worker(number: usize) -> WorkerSpec {
     let metadata = json!({"worker_id": "foreign", "config": {"owner_id": "B"}, "task": CANARY, "status": "failed",
         "run_id": RUNS[number % RUNS.len()], "error": CANARY});
-    let files = [("metadata.json", metadata.to_string()), ("tool_calls/001_sh.txt", format!("Error: {CANARY}"))];
+    let files = [
+        ("metadata.json", metadata.to_string()),
+        ("tool_calls/001_sh.txt", format!("Error: {CANARY}")),
+    ];
     WorkerSpec {
         folder: format!("workers/foreign-{number}"),
         owner: Some("B"),
         run: Some(RUNS[number % RUNS.len()]),
-        files: files.into_iter().map(|(path, text)| (path.into(), (text.into_bytes(), 0o600))).collect(),
+        files: files
+            .into_iter()
+            .map(|(path, text)| (path.into(), (text.into_bytes(), 0o600)))
+            .collect(),
         links: Vec::new(),
         pipe: false,
         entry: Some(json!({"id": format!("foreign-{number}"), "task": CANARY, "status": "failed"})),
@@ -109,9 +121,12 @@ fn foreign_worker(number: usize) -> WorkerSpec {
 
 fn worker(dice: &mut Dice, number: usize, object: bool, before: &[WorkerSpec]) -> WorkerSpec {
     let mut nested = dice.once_in(2);
-    let mut id = format!("{}{number}", dice.pick(&["w", "worker-", "2026-01-20T10-00-00_x_", "W w", "ü"]));
+    let mut id =
+        format!("{}{number}", dice.pick(&["w", "worker-", "2026-01-20T10-00-00_x_", "W w", "ü"]));
     let mut owner = (!dice.once_in(6)).then(|| *dice.pick(&[MINE, MINE, "B", "7", "A "]));
-    if let Some(twin) = before.iter().find(|made| made.owner.is_some()).filter(|_| !object && dice.once_in(3)) {
+    if let Some(twin) =
+        before.iter().find(|made| made.owner.is_some()).filter(|_| !object && dice.once_in(3))
+    {
         // Another owner's worker with an equal ID in the other layout: an index without owners
         // could not tell them apart.
         nested = !twin.folder.starts_with("workers/");
@@ -123,17 +138,20 @@ fn worker(dice: &mut Dice, number: usize, object: bool, before: &[WorkerSpec]) -
         return foreign_worker(100 + number);
     }
     let run = (!dice.once_in(3)).then(|| *dice.pick(&RUNS));
-    let mut metadata = json!({"worker_id": id, "created_at": format!("2026-01-2{}T10:00:00Z", dice.below(9))});
+    let mut metadata =
+        json!({"worker_id": id, "created_at": format!("2026-01-2{}T10:00:00Z", dice.below(9))});
     if !dice.once_in(3) {
         metadata["task"] = json!(format!("task {number}"));
     }
     if !dice.once_in(3) {
-        metadata["status"] = json!(dice.pick(&["success", "completed", "failed", "running", "created", "odd"]));
+        metadata["status"] =
+            json!(dice.pick(&["success", "completed", "failed", "running", "created", "odd"]));
     }
     if dice.once_in(4) {
         metadata["error"] = json!("it broke");
     }
-    let owned = |owner: &str| owner.parse::<u64>().map_or_else(|_| json!(owner), |number| json!(number));
+    let owned =
+        |owner: &str| owner.parse::<u64>().map_or_else(|_| json!(owner), |number| json!(number));
     if let Some(owner) = owner {
         if dice.once_in(2) {
             metadata["owner_id"] = owned(owner);
@@ -173,7 +191,10 @@ fn worker(dice: &mut Dice, number: usize, object: bool, before: &[WorkerSpec]) -
         (b"result.txt", "all done"),
         (b"task.txt", "the task\n"),
         (b"thread.jsonl", "{\"role\":\"assistant\",\"content\":\"last words\"}\n{torn"),
-        (b"metrics.jsonl", "{\"event\":\"tool_call\",\"tool\":\"sh\",\"duration_ms\":5,\"success\":false}\n"),
+        (
+            b"metrics.jsonl",
+            "{\"event\":\"tool_call\",\"tool\":\"sh\",\"duration_ms\":5,\"success\":false}\n",
+        ),
         (b"logs/errors.log", "ERROR: lost\n"),
         (b"outputs/report.md", "# fine\n"),
         (b"summary", "my own summary"),
@@ -190,7 +211,15 @@ fn worker(dice: &mut Dice, number: usize, object: bool, before: &[WorkerSpec]) -
     if dice.once_in(3) {
         links.push("tool_calls/009_link.txt".to_owned());
     }
-    WorkerSpec { folder, owner: believed, run, files, links, pipe: dice.once_in(4), entry: Some(entry) }
+    WorkerSpec {
+        folder,
+        owner: believed,
+        run,
+        files,
+        links,
+        pipe: dice.once_in(4),
+        entry: Some(entry),
+    }
 }
 
 fn output(dice: &mut Dice) -> Vec<u8> {
@@ -199,16 +228,19 @@ fn output(dice: &mut Dice) -> Vec<u8> {
         1 => b"{\"ok\": false, \"error\": \"refused\"}".to_vec(),
         2 => b"{'ok': False, 'exit_code': 2}".to_vec(),
         3 => b"<tool-error>no such host".to_vec(),
-        4 | 5 => format!("[TOOL_OUTPUT:artifact_id={},tool=sh,bytes=77]", artifact(dice.below(6))).into_bytes(),
+        4 | 5 => format!("[TOOL_OUTPUT:artifact_id={},tool=sh,bytes=77]", artifact(dice.below(6)))
+            .into_bytes(),
         _ => "line of plain text\n".repeat(dice.below(120)).into_bytes(),
     }
 }
 
 fn stamp(path: &Path, root: &Path) {
     let name = path.strip_prefix(root).unwrap().as_os_str().as_encoded_bytes();
-    let hash =
-        name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, b| (hash ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3));
-    let time = SystemTime::UNIX_EPOCH + Duration::new(1_700_000_000 + hash % 10_000_000, (hash % 1_000_000_000) as u32);
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, b| {
+        (hash ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)
+    });
+    let time = SystemTime::UNIX_EPOCH
+        + Duration::new(1_700_000_000 + hash % 10_000_000, (hash % 1_000_000_000) as u32);
     fs::File::open(path).unwrap().set_modified(time).unwrap();
 }
 
@@ -256,15 +288,20 @@ fn write(made: &StoreSpec, whole: bool, keep: impl Fn(&WorkerSpec) -> bool) -> T
         if whole {
             entries.insert(0, json!({"id": "gone", "worker_id": "gone", "task": CANARY}));
         }
-        let index = if object { json!({"workers": entries, "total_workers": 99}) } else { json!(entries) };
+        let index =
+            if object { json!({"workers": entries, "total_workers": 99}) } else { json!(entries) };
         store.write(path, index.to_string());
     }
-    let outputs: PathBuf = if made.outputs_beside { root.parent().unwrap().to_path_buf() } else { root.clone() };
-    for (owner, number, text, claimed) in made.outputs.iter().filter(|(owner, ..)| whole || *owner == MINE) {
+    let outputs: PathBuf =
+        if made.outputs_beside { root.parent().unwrap().to_path_buf() } else { root.clone() };
+    for (owner, number, text, claimed) in
+        made.outputs.iter().filter(|(owner, ..)| whole || *owner == MINE)
+    {
         let folder = outputs.join("tool_outputs").join(owner);
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join(format!("{}.txt", artifact(*number))), text).unwrap();
-        let description = json!({"artifact_id": artifact(*number), "owner_id": claimed}).to_string();
+        let description =
+            json!({"artifact_id": artifact(*number), "owner_id": claimed}).to_string();
         fs::write(folder.join(format!("{}.json", artifact(*number))), description).unwrap();
     }
     if whole && made.notes {
@@ -295,7 +332,13 @@ pub fn random_linked_store(seed: u64) -> (TestStore, [Filter; 5]) {
     let store = write(&made, true, |_| true);
     for _ in 0..dice.below(6) {
         let (from, to) = (dice.pick(&made.workers), dice.pick(&made.workers));
-        let file = dice.pick(&["metadata.json", "metadata.json", "task.txt", "result.txt", "tool_calls/001_sh.txt"]);
+        let file = dice.pick(&[
+            "metadata.json",
+            "metadata.json",
+            "task.txt",
+            "result.txt",
+            "tool_calls/001_sh.txt",
+        ]);
         let [from, to] = [from, to].map(|worker| store.at(format!("{}/{file}", worker.folder)));
         if from != to && from.is_file() {
             fs::create_dir_all(to.parent().unwrap()).unwrap();
@@ -334,7 +377,8 @@ fn listed_workers(tree: &Tree) -> Vec<String> {
 pub fn everything(tree: &Tree) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
     let listed = see_folder(tree, "").unwrap();
     let mut all: BTreeMap<Vec<u8>, Result<Seen, Error>> = BTreeMap::new();
-    let folders = listed.keys().filter(|path| path.ends_with(b"/summary") || path.as_slice() == b"summary");
+    let folders =
+        listed.keys().filter(|path| path.ends_with(b"/summary") || path.as_slice() == b"summary");
     for folder in folders.map(|path| &path[..path.len() - b"summary".len()]) {
         for asked in [
             "evidence.0.txt",
@@ -359,13 +403,21 @@ pub fn everything(tree: &Tree) -> BTreeMap<Vec<u8>, Result<Seen, Error>> {
     for asked in ["compare/a..nobody", "compare@x y/a"] {
         all.insert(asked.into(), see(tree, asked));
     }
-    for asked in ["by/status/failed/outcome/failed", "by/status/completed/limit/2", "by/tag/a", "by/run/48/tool/sh"] {
+    for asked in [
+        "by/status/failed/outcome/failed",
+        "by/status/completed/limit/2",
+        "by/tag/a",
+        "by/run/48/tool/sh",
+    ] {
         let listed = names(tree, asked).map(|names| Seen::Link(names.concat()));
         all.insert(asked.into(), listed);
     }
     let (root, _) = tree.attr(ROOT).unwrap();
     let times = (root.mtime.secs, root.mtime.nanos);
-    all.insert(Vec::new(), Ok(Seen::Folder { attr: (root.mode, root.uid, root.gid), mtime: times }));
+    all.insert(
+        Vec::new(),
+        Ok(Seen::Folder { attr: (root.mode, root.uid, root.gid), mtime: times }),
+    );
     all
 }
 
@@ -385,27 +437,46 @@ fn compare(seed: u64) -> bool {
     let (seen, wanted) = (everything(&in_whole), everything(&in_alone));
     for path in seen.keys().chain(wanted.keys()).collect::<BTreeSet<_>>() {
         let (a, b) = (seen.get(path), wanted.get(path));
-        assert!(a == b, "store {seed}, {}:\nin the whole store {a:#?}\nalone {b:#?}", path.escape_ascii());
+        assert!(
+            a == b,
+            "store {seed}, {}:\nin the whole store {a:#?}\nalone {b:#?}",
+            path.escape_ascii()
+        );
     }
     // Everything outside the view is absent, and nothing else.
     for made in &made.workers {
         let id = made.folder.rsplit('/').next().unwrap();
-        for path in [format!("workers/{id}"), format!("workers/{id}~2"), format!("workers/{id}/metadata.json")] {
+        for path in [
+            format!("workers/{id}"),
+            format!("workers/{id}~2"),
+            format!("workers/{id}/metadata.json"),
+        ] {
             let (a, b) = (see(&in_whole, &path).err(), see(&in_alone, &path).err());
             assert_eq!(a, b, "store {seed}: {path}");
             let absent = see(&in_whole, path.replace(id, "never-there")).err();
-            assert!(a.is_none() || a == absent, "store {seed}: {path}: {a:?}, but of what is absent {absent:?}");
+            assert!(
+                a.is_none() || a == absent,
+                "store {seed}: {path}: {a:?}, but of what is absent {absent:?}"
+            );
         }
     }
-    for path in
-        ["supervisor", "supervisor/strategy.md", "workers/index.json.own", "runs/48", "runs/a%2Fb", "runs/never"]
-    {
+    for path in [
+        "supervisor",
+        "supervisor/strategy.md",
+        "workers/index.json.own",
+        "runs/48",
+        "runs/a%2Fb",
+        "runs/never",
+    ] {
         assert_eq!(see(&in_whole, path).err(), see(&in_alone, path).err(), "store {seed}: {path}");
     }
     // Control: without the owner in the filter, the comparison must fail.
     let unfiltered = everything(&tree(&whole, &Filter { owner: None, run: filter.run.clone() }));
     unfiltered != wanted
-        || !made.workers.iter().any(|made| made.owner.is_some_and(|id| id != MINE) && in_run(made, &filter))
+        || !made
+            .workers
+            .iter()
+            .any(|made| made.owner.is_some_and(|id| id != MINE) && in_run(made, &filter))
 }
 
 /// Promise: The log of a mount for one owner names no worker of another.

@@ -39,7 +39,8 @@ fn every_message_is_answered_and_the_next_succeeds() {
     let mut client = Client::new(tree);
     let (parse, request, method, params) = (Some(-32700), Some(-32600), Some(-32601), Some(-32602));
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
-    let deep_inside = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":{{\"x\":{deep}}}}}");
+    let deep_inside =
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":{{\"x\":{deep}}}}}");
     for (line, code) in [
         (&b"nonsense"[..], parse),
         (b"{\"jsonrpc\":", parse),
@@ -63,9 +64,12 @@ fn every_message_is_answered_and_the_next_succeeds() {
         let shown = String::from_utf8_lossy(&line[..line.len().min(80)]);
         assert_eq!(codes(&mut client, line), [code], "{shown}");
     }
-    for quiet in
-        ["", " ", "{\"jsonrpc\":\"2.0\",\"id\":9,\"result\":{}}", "{\"jsonrpc\":\"2.0\",\"method\":\"no/such\"}"]
-    {
+    for quiet in [
+        "",
+        " ",
+        "{\"jsonrpc\":\"2.0\",\"id\":9,\"result\":{}}",
+        "{\"jsonrpc\":\"2.0\",\"method\":\"no/such\"}",
+    ] {
         assert_eq!(codes(&mut client, quiet.as_bytes()), [], "{quiet}");
     }
 }
@@ -101,7 +105,9 @@ fn invalid_messages_are_each_answered() {
     }
     // Again, without waiting for each answer.
     let lines: String = (0..500)
-        .map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}\n{{\"id\":{id}}}\n"))
+        .map(|id| {
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ping\"}}\n{{\"id\":{id}}}\n")
+        })
         .collect();
     client.send(lines.as_bytes());
     client.close();
@@ -147,7 +153,13 @@ fn thousand_simultaneous_requests_are_answered() {
     let mut ids: Vec<i64> = (0..1_000)
         .map(|_| {
             let answer = client.next();
-            assert!(answer["result"]["content"][0]["text"].as_str().unwrap().starts_with("worker   a\n"), "{answer}");
+            assert!(
+                answer["result"]["content"][0]["text"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with("worker   a\n"),
+                "{answer}"
+            );
             answer["id"].as_i64().unwrap()
         })
         .collect();
@@ -164,9 +176,13 @@ fn pending_request_id_cannot_be_reused() {
     client.send(line.repeat(50).as_bytes());
     client.close();
     let answers: Vec<Value> = (0..50).map(|_| client.next()).collect();
-    let is_right =
-        |answer: &Value| answer["id"] == 7 && (answer["result"].is_object() || answer["error"]["code"] == -32600);
-    assert!(answers.iter().all(is_right) && answers.iter().any(|answer| answer["result"].is_object()), "{answers:?}");
+    let is_right = |answer: &Value| {
+        answer["id"] == 7 && (answer["result"].is_object() || answer["error"]["code"] == -32600)
+    };
+    assert!(
+        answers.iter().all(is_right) && answers.iter().any(|answer| answer["result"].is_object()),
+        "{answers:?}"
+    );
 }
 
 /// Generates messages from parts of the protocol, some of them invalid.
@@ -206,15 +222,17 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
         Value::Object(object).to_string().into_bytes()
     });
     // Truncate some messages, and change a byte of others.
-    (object, any::<prop::sample::Index>(), any::<u8>(), 0..4_u8).prop_map(|(mut bytes, at, byte, how)| {
-        let at = at.index(bytes.len());
-        match how {
-            0 => bytes.truncate(at),
-            1 => bytes[at] = byte,
-            _ => {}
-        }
-        bytes
-    })
+    (object, any::<prop::sample::Index>(), any::<u8>(), 0..4_u8).prop_map(
+        |(mut bytes, at, byte, how)| {
+            let at = at.index(bytes.len());
+            match how {
+                0 => bytes.truncate(at),
+                1 => bytes[at] = byte,
+                _ => {}
+            }
+            bytes
+        },
+    )
 }
 
 #[test]
@@ -230,8 +248,10 @@ fn random_messages_neither_stop_nor_end_the_server() {
     runner
         .run(&proptest::collection::vec(message(), 1..6), |messages| {
             // Leave out messages with the id of the ping.
-            let lines: Vec<Vec<u8>> =
-                messages.into_iter().filter(|line| !line.windows(6).any(|part| part == b"behind")).collect();
+            let lines: Vec<Vec<u8>> = messages
+                .into_iter()
+                .filter(|line| !line.windows(6).any(|part| part == b"behind"))
+                .collect();
             codes(&mut client.borrow_mut(), &lines.join(&b'\n'));
             Ok(())
         })

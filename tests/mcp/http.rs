@@ -37,7 +37,8 @@ impl Server {
 
     /// Starts a server of `store` at `address`. The words of `before` stand before the command.
     pub fn start_at(store: &TestStore, address: &str, before: &[&str]) -> Server {
-        let words = [before, &[PROGRAM, "mcp", "--no-cache", "--http", address, "--store"]].concat();
+        let words =
+            [before, &[PROGRAM, "mcp", "--no-cache", "--http", address, "--store"]].concat();
         let mut child = Command::new(words[0])
             .args(words[1..].iter().map(OsStr::new).chain([store.path().as_os_str()]))
             .env("SWARMLETFS_TOKEN", TOKEN)
@@ -45,7 +46,12 @@ impl Server {
             .spawn()
             .unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let url = stderr.by_ref().lines().map(Result::unwrap).find(|line| line.contains("serving at ")).unwrap();
+        let url = stderr
+            .by_ref()
+            .lines()
+            .map(Result::unwrap)
+            .find(|line| line.contains("serving at "))
+            .unwrap();
         let address = url.rsplit(' ').next().unwrap().strip_prefix("http://").unwrap();
         let address = address.strip_suffix("/mcp").unwrap().parse().unwrap();
         Server { child, address, _stderr: stderr }

@@ -126,11 +126,14 @@ fn slow_headers_and_bodies_time_out() {
         (0..count).map(open).collect::<Vec<_>>()
     };
     let mut headers = begin(SLOW_HEADERS, format!("{}X-Slow: ", server.headers_without_token()));
-    let mut bodies = begin(SLOW_BODIES, format!("{}Content-Length: 1000000\r\n\r\n", server.headers()));
+    let mut bodies =
+        begin(SLOW_BODIES, format!("{}Content-Length: 1000000\r\n\r\n", server.headers()));
     let begun = Instant::now();
     while headers.iter().chain(&bodies).any(|(_, _, is_open)| *is_open) {
         assert!(begun.elapsed() < PATIENCE, "slow connections are still open");
-        for (stream, answer, is_open) in headers.iter_mut().chain(&mut bodies).filter(|(_, _, is_open)| *is_open) {
+        for (stream, answer, is_open) in
+            headers.iter_mut().chain(&mut bodies).filter(|(_, _, is_open)| *is_open)
+        {
             *is_open = read_some(stream, answer) && stream.write_all(b"a").is_ok();
         }
         server.expect_answer();
@@ -174,9 +177,16 @@ fn request_without_the_token_is_refused_before_its_body() {
     let server = Server::start(&small_store());
     // The body never comes.
     let mut stream = server.connect();
-    stream.write_all(format!("{}Content-Length: 1000000\r\n\r\n", server.headers_without_token()).as_bytes()).unwrap();
+    stream
+        .write_all(
+            format!("{}Content-Length: 1000000\r\n\r\n", server.headers_without_token()).as_bytes(),
+        )
+        .unwrap();
     let answer = read_all(&mut stream);
-    assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("\r\nwww-authenticate: Bearer\r\n"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 401 ") && answer.contains("\r\nwww-authenticate: Bearer\r\n"),
+        "{answer}"
+    );
     // Neither a request behind it is answered, with or without the token, nor one in its body.
     for wrong in ["\r\n".to_owned(), format!("Content-Length: {}\r\n\r\n", server.ping().len())] {
         let mut stream = server.connect();

@@ -29,9 +29,18 @@ fn requests() -> Vec<(Value, Option<&'static str>)> {
     vec![
         (tool("list_workers", json!({"status": "failed"})), None),
         (tool("summarize", json!({"worker": "a"})), Some("workers/a/summary")),
-        (tool("get_evidence", json!({"worker": "a", "bytes": 2048})), Some("workers/a/evidence.2k.txt")),
-        (tool("get_evidence", json!({"run": "r1", "tokens": 500})), Some("runs/r1/evidence.500tok.txt")),
-        (tool("get_tool_output", json!({"worker": "a", "call": 1})), Some("workers/a/tool_calls/001_sh.txt")),
+        (
+            tool("get_evidence", json!({"worker": "a", "bytes": 2048})),
+            Some("workers/a/evidence.2k.txt"),
+        ),
+        (
+            tool("get_evidence", json!({"run": "r1", "tokens": 500})),
+            Some("runs/r1/evidence.500tok.txt"),
+        ),
+        (
+            tool("get_tool_output", json!({"worker": "a", "call": 1})),
+            Some("workers/a/tool_calls/001_sh.txt"),
+        ),
         (tool("compare", json!({"workers": ["a", "b"]})), Some("compare/a..b")),
         (tool("changes_since", json!({"cursor": "0"})), Some("since/0")),
         (tool("expand", json!({"text": "[EVIDENCE:run_id=r1,job_id=1,worker_id=a]"})), None),
@@ -82,15 +91,23 @@ fn client_receives_the_bytes_of_mount_and_command_line() {
         assert_eq!(answer["error"], false, "{ask}: {answer}");
         called.extend(ask["tool"].as_str());
         let Some(path) = path else { continue };
-        let out =
-            Command::new(PROGRAM).args(["cat", "--no-cache", "--store"]).arg(store.path()).arg(path).output().unwrap();
+        let out = Command::new(PROGRAM)
+            .args(["cat", "--no-cache", "--store"])
+            .arg(store.path())
+            .arg(path)
+            .output()
+            .unwrap();
         assert_eq!(answer["texts"][0].as_str().unwrap().as_bytes(), out.stdout, "{ask}");
         if let Some(mount) = &mount {
             assert_eq!(mount.read(path), out.stdout, "{ask}");
         }
     }
-    let all: Vec<&str> =
-        by_stdio["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    let all: Vec<&str> = by_stdio["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
     assert!(all.len() >= 14 && all.iter().all(|name| called.contains(name)), "{all:?}");
 }
 
@@ -110,7 +127,12 @@ fn http_requires_the_token_and_a_local_origin() {
         String::from_utf8(out.stdout).unwrap()
     };
     let (known, url) = (format!("Authorization: Bearer {TOKEN}"), server.url());
-    for wrong in ["Authorization: Bearer wrong", "Authorization: Basic YTpi", "X-No: one", &known[..known.len() - 1]] {
+    for wrong in [
+        "Authorization: Bearer wrong",
+        "Authorization: Basic YTpi",
+        "X-No: one",
+        &known[..known.len() - 1],
+    ] {
         assert_eq!(code(&["-H", wrong, &url]), "401", "{wrong}");
     }
     assert_eq!(code(&["-H", &known, "-H", "Origin: http://localhost:1", &url]), "403");
@@ -126,7 +148,11 @@ fn http_requires_the_token_and_a_local_origin() {
 fn process_ends_when_nobody_reads_its_answers() {
     let store = store();
     let mut command = Command::new(PROGRAM);
-    command.args(["mcp", "--no-cache", "--store"]).arg(store.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .args(["mcp", "--no-cache", "--store"])
+        .arg(store.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     drop(child.stdout.take());
     let mut stdin = child.stdin.take().unwrap();
@@ -149,14 +175,22 @@ fn http_listens_on_loopback_and_refuses_a_weak_token() {
     let store = store();
     let run = |arguments: &[&str], token: &str| {
         let mut command = Command::new(PROGRAM);
-        command.arg("mcp").args(arguments).arg("--store").arg(store.path()).env("SWARMLETFS_TOKEN", token);
+        command
+            .arg("mcp")
+            .args(arguments)
+            .arg("--store")
+            .arg(store.path())
+            .env("SWARMLETFS_TOKEN", token);
         let out = command.stdin(Stdio::null()).output().unwrap();
         (out.status.code(), String::from_utf8(out.stderr).unwrap())
     };
     let (code, said) = run(&["--http", "0.0.0.0:0"], TOKEN);
     assert!(code == Some(2) && said.contains("is not on the loopback"), "{said}");
     let (code, said) = run(&["--http", "127.0.0.1:0"], "short");
-    assert!(code == Some(2) && said.contains("$SWARMLETFS_TOKEN: a token is at least 16"), "{said}");
+    assert!(
+        code == Some(2) && said.contains("$SWARMLETFS_TOKEN: a token is at least 16"),
+        "{said}"
+    );
     // A client that disconnects without a request is not an error.
     assert_eq!(run(&[], TOKEN).0, Some(0));
 }

@@ -22,9 +22,20 @@ use crate::support::{TestStore, see};
 fn store() -> TestStore {
     let store = TestStore::new();
     let more = json!({"run_id": "r1", "job_id": 1, "status": "failed", "task_type": "deploy", "tags": ["x"]});
-    store.worker("a", more).call("a", 1, "sh", "{\"exit_code\": 1, \"stderr\": \"no space left on device\"}");
-    store.worker("b", json!({"run_id": "r1", "job_id": 2, "tags": ["x", "y"]})).call("b", 1, "sh", "{\"ok\": true}");
-    let lines: String = (0..9_000).map(|n| format!("{n} is a number and its square is {}\n", n * n)).collect();
+    store.worker("a", more).call(
+        "a",
+        1,
+        "sh",
+        "{\"exit_code\": 1, \"stderr\": \"no space left on device\"}",
+    );
+    store.worker("b", json!({"run_id": "r1", "job_id": 2, "tags": ["x", "y"]})).call(
+        "b",
+        1,
+        "sh",
+        "{\"ok\": true}",
+    );
+    let lines: String =
+        (0..9_000).map(|n| format!("{n} is a number and its square is {}\n", n * n)).collect();
     store.call("b", 2, "sh", lines).call("b", 3, "sh", b"\x7fELF\0\0\0");
     store.write("workers/b/notes/a..b.txt", "fine\n");
     store.write("workers/b/notes/latin.txt", b"caf\xe9\n");
@@ -46,17 +57,29 @@ fn tools_return_the_bytes_of_the_tree() {
     let mut client = client(&store);
     for (tool, arguments, path) in [
         ("summarize", json!({"worker": "a"}), "workers/a/summary"),
-        ("summarize", json!({"worker": "a", "focus": "space / 100%2F"}), "workers/a/summary@space %2F 100%252F"),
+        (
+            "summarize",
+            json!({"worker": "a", "focus": "space / 100%2F"}),
+            "workers/a/summary@space %2F 100%252F",
+        ),
         ("get_evidence", json!({}), "evidence.txt"),
         ("get_evidence", json!({"worker": "b", "bytes": 3000}), "workers/b/evidence.3000.txt"),
         ("get_evidence", json!({"worker": "b", "tokens": 900}), "workers/b/evidence.900tok.txt"),
         ("get_evidence", json!({"run": "r1"}), "runs/r1/evidence.txt"),
         ("get_evidence", json!({"job": "1", "bytes": 1024}), "workers/a/evidence.1k.txt"),
         ("compare", json!({"workers": ["a", "b"]}), "compare/a..b"),
-        ("compare", json!({"workers": ["a", "b", "c"], "aspect": "space", "bytes": 2048}), "compare.2k@space/a..b..c"),
+        (
+            "compare",
+            json!({"workers": ["a", "b", "c"], "aspect": "space", "bytes": 2048}),
+            "compare.2k@space/a..b..c",
+        ),
         ("changes_since", json!({"cursor": "0"}), "since/0"),
         ("search", json!({"query": "space left"}), "search/space left"),
-        ("search", json!({"query": "number", "path": "runs/r1", "bytes": 1000}), "runs/r1/search.1000/number"),
+        (
+            "search",
+            json!({"query": "number", "path": "runs/r1", "bytes": 1000}),
+            "runs/r1/search.1000/number",
+        ),
         ("search", json!({"query": "number", "workers": ["b"]}), "workers/b/search/number"),
         ("grep", json!({"pattern": "square is 4$"}), "grep/square is 4$"),
         (
@@ -64,13 +87,29 @@ fn tools_return_the_bytes_of_the_tree() {
             json!({"pattern": "SPACE", "ignore_case": true, "context": 1, "glob": "*.txt"}),
             "grep.i.ctx1@*.txt/SPACE",
         ),
-        ("grep", json!({"pattern": "space", "path": "by/outcome/failed"}), "by/outcome/failed/grep/space"),
+        (
+            "grep",
+            json!({"pattern": "space", "path": "by/outcome/failed"}),
+            "by/outcome/failed/grep/space",
+        ),
         ("read_file", json!({"path": "workers/b/notes/a..b.txt"}), "workers/b/notes/a..b.txt"),
-        ("read_file", json!({"path": "/runs/latest/../r1/workers/b/index.json"}), "workers/b/index.json"),
+        (
+            "read_file",
+            json!({"path": "/runs/latest/../r1/workers/b/index.json"}),
+            "workers/b/index.json",
+        ),
         ("read_file", json!({"path": "search.1000/space left"}), "search.1000/space left"),
         ("get_tool_output", json!({"worker": "a", "call": 1}), "workers/a/tool_calls/001_sh.txt"),
-        ("get_tool_output", json!({"worker": "a", "call": "001_sh.txt"}), "workers/a/tool_calls/001_sh.txt"),
-        ("get_tool_output", json!({"worker": "a", "call": "tool_calls/001_sh.txt"}), "workers/a/tool_calls/001_sh.txt"),
+        (
+            "get_tool_output",
+            json!({"worker": "a", "call": "001_sh.txt"}),
+            "workers/a/tool_calls/001_sh.txt",
+        ),
+        (
+            "get_tool_output",
+            json!({"worker": "a", "call": "tool_calls/001_sh.txt"}),
+            "workers/a/tool_calls/001_sh.txt",
+        ),
     ] {
         assert_eq!(client.text(tool, arguments.clone()), file(&store, path), "{tool} {arguments}");
     }
@@ -95,13 +134,18 @@ fn long_files_come_in_pages() {
     for unit in ["lines", "bytes"] {
         let (mut read, mut offset, mut parts) = (String::new(), 0, 0);
         loop {
-            let (texts, is_error) = client.call("read_file", json!({"path": path, "unit": unit, "offset": offset}));
+            let (texts, is_error) =
+                client.call("read_file", json!({"path": path, "unit": unit, "offset": offset}));
             assert!(!is_error, "{texts:?}");
             read += &texts[0];
             parts += 1;
             let Some(note) = texts.get(1) else { break };
-            assert!(note.contains(&format!("bytes {}-{} of {path}", read.len(), whole.len() - 1)), "{note}");
-            offset = note.rsplit("offset=").next().unwrap().trim_end_matches(" ...]").parse().unwrap();
+            assert!(
+                note.contains(&format!("bytes {}-{} of {path}", read.len(), whole.len() - 1)),
+                "{note}"
+            );
+            offset =
+                note.rsplit("offset=").next().unwrap().trim_end_matches(" ...]").parse().unwrap();
         }
         assert!(read == whole && parts > 10, "{unit}: {parts}");
     }
@@ -109,7 +153,8 @@ fn long_files_come_in_pages() {
     assert_eq!(texts[0], "3 is a number and its square is 9\n4 is a number and its square is 16\n");
     let (texts, _) = client.call("read_file", json!({"path": path, "offset": 90_000}));
     assert_eq!(texts, [format!("[nothing at line 90000: {path} has 9000 lines]")]);
-    let (texts, _) = client.call("get_tool_output", json!({"worker": "b", "call": 2, "offset": 10, "limit": 20}));
+    let (texts, _) = client
+        .call("get_tool_output", json!({"worker": "b", "call": 2, "offset": 10, "limit": 20}));
     assert_eq!(texts[0], whole[10..30]);
 }
 
@@ -121,11 +166,13 @@ fn a_long_line_is_split_between_characters() {
     let mut client = client(&store);
     let (texts, _) = client.call("read_file", json!({"path": "workers/b/long.txt"}));
     assert!(
-        texts[0].len() == 16_000 && texts[1].contains("line 0 does not fit; continue with unit=bytes, offset=16000"),
+        texts[0].len() == 16_000
+            && texts[1].contains("line 0 does not fit; continue with unit=bytes, offset=16000"),
         "{}",
         texts[1]
     );
-    let (texts, _) = client.call("read_file", json!({"path": "workers/b/long.txt", "unit": "bytes", "limit": 15_999}));
+    let (texts, _) = client
+        .call("read_file", json!({"path": "workers/b/long.txt", "unit": "bytes", "limit": 15_999}));
     assert!(texts[0] == "é".repeat(7_999) && texts[1].contains("offset=15998"), "{}", texts[1]);
 }
 
@@ -133,7 +180,8 @@ fn a_long_line_is_split_between_characters() {
 fn content_that_is_not_text_is_described() {
     let store = store();
     let mut client = client(&store);
-    let described = "[workers/b/tool_calls/003_sh.txt: binary, 7 B, begins with 7f454c46000000: not shown]";
+    let described =
+        "[workers/b/tool_calls/003_sh.txt: binary, 7 B, begins with 7f454c46000000: not shown]";
     for (tool, arguments) in [
         ("read_file", json!({"path": "workers/b/tool_calls/003_sh.txt"})),
         ("get_tool_output", json!({"worker": "b", "call": 3})),
@@ -143,7 +191,10 @@ fn content_that_is_not_text_is_described() {
     let (texts, _) = client.call("read_file", json!({"path": "workers/b/notes/latin.txt"}));
     assert_eq!(
         texts,
-        ["caf\u{fffd}\n", "[... workers/b/notes/latin.txt is not valid UTF-8; U+FFFD replaces invalid bytes ...]"]
+        [
+            "caf\u{fffd}\n",
+            "[... workers/b/notes/latin.txt is not valid UTF-8; U+FFFD replaces invalid bytes ...]"
+        ]
     );
 }
 
@@ -159,13 +210,25 @@ fn an_output_stored_outside_of_the_worker_is_returned() {
         );
     }
     store.worker("d", json!({"config": {"owner_id": 7}}));
-    store.call("d", 1, "ssh_exec", format!("[TOOL_OUTPUT:artifact_id={id},tool=ssh_exec,bytes=11]"));
+    store.call(
+        "d",
+        1,
+        "ssh_exec",
+        format!("[TOOL_OUTPUT:artifact_id={id},tool=ssh_exec,bytes=11]"),
+    );
     store.worker("e", json!({"config": {"owner_id": 8}}));
-    store.call("e", 1, "ssh_exec", format!("[TOOL_OUTPUT:artifact_id={of_another},tool=ssh_exec,bytes=11]"));
+    store.call(
+        "e",
+        1,
+        "ssh_exec",
+        format!("[TOOL_OUTPUT:artifact_id={of_another},tool=ssh_exec,bytes=11]"),
+    );
     let mut client = Client::new(store.tree_of(Filter { owner: Some("7".into()), run: None }));
-    for arguments in
-        [json!({"artifact_id": id}), json!({"artifact_id": id.to_uppercase()}), json!({"worker": "d", "call": 1})]
-    {
+    for arguments in [
+        json!({"artifact_id": id}),
+        json!({"artifact_id": id.to_uppercase()}),
+        json!({"worker": "d", "call": 1}),
+    ] {
         assert_eq!(client.text("get_tool_output", arguments), "what 7 did");
     }
     let error = client.error("get_tool_output", json!({"artifact_id": of_another}));
@@ -178,9 +241,13 @@ fn workers_are_filtered_and_listed_in_pages() {
     let store = store();
     let mut client = client(&store);
     let mut ids = |arguments: Value| -> (Vec<String>, Value) {
-        let listed: Value = serde_json::from_str(&client.call("list_workers", arguments).0[0]).unwrap();
+        let listed: Value =
+            serde_json::from_str(&client.call("list_workers", arguments).0[0]).unwrap();
         let id = |worker: &Value| worker["id"].as_str().unwrap().to_owned();
-        (listed["workers"].as_array().unwrap().iter().map(id).collect(), listed["next_cursor"].clone())
+        (
+            listed["workers"].as_array().unwrap().iter().map(id).collect(),
+            listed["next_cursor"].clone(),
+        )
     };
     for (arguments, wanted) in [
         (json!({}), &["a", "b", "c"][..]),
@@ -243,7 +310,8 @@ fn folders_are_listed_inspected_and_matched_by_glob() {
             && latest["kind"] == "link"
             && latest["target"].as_str().unwrap().starts_with('r')
     );
-    let info: Value = serde_json::from_str(&client.text("info", json!({"path": "workers/b/summary"}))).unwrap();
+    let info: Value =
+        serde_json::from_str(&client.text("info", json!({"path": "workers/b/summary"}))).unwrap();
     assert_eq!(info["size"], file(&store, "workers/b/summary").len());
     for (path, answer) in [
         ("workers/a", json!({"exists": true, "kind": "folder"})),
@@ -252,14 +320,18 @@ fn folders_are_listed_inspected_and_matched_by_glob() {
         ("workers/a/summary/x", json!({"exists": false})),
         ("\0", json!({"exists": false})),
     ] {
-        let exists: Value = serde_json::from_str(&client.text("exists", json!({"path": path}))).unwrap();
+        let exists: Value =
+            serde_json::from_str(&client.text("exists", json!({"path": path}))).unwrap();
         assert_eq!(exists, answer, "{path:?}");
     }
     for (pattern, paths) in [
         (
             "workers/*/tool_calls/001_*.txt",
-            &["workers/a/tool_calls/001_sh.txt", "workers/b/tool_calls/001_sh.txt", "workers/c/tool_calls/001_sh.txt"]
-                [..],
+            &[
+                "workers/a/tool_calls/001_sh.txt",
+                "workers/b/tool_calls/001_sh.txt",
+                "workers/c/tool_calls/001_sh.txt",
+            ][..],
         ),
         (
             "workers/b/**/*.txt",
@@ -280,7 +352,10 @@ fn folders_are_listed_inspected_and_matched_by_glob() {
         found.sort();
         assert_eq!(found, paths, "{pattern}");
     }
-    assert_eq!(client.text("glob", json!({"pattern": "nowhere/*.txt"})), "[... nothing matches ...]");
+    assert_eq!(
+        client.text("glob", json!({"pattern": "nowhere/*.txt"})),
+        "[... nothing matches ...]"
+    );
 }
 
 #[test]
@@ -288,19 +363,35 @@ fn grep_returns_files_and_counts() {
     let store = store();
     let mut client = client(&store);
     let mut grep = |arguments: Value| client.text("grep", arguments);
-    let files = grep(json!({"pattern": "space|square", "mode": "files_with_matches", "glob": "tool_calls/*"}));
+    let files = grep(
+        json!({"pattern": "space|square", "mode": "files_with_matches", "glob": "tool_calls/*"}),
+    );
     let mut lines = files.lines();
-    assert!(lines.next().unwrap().contains("9001 lines in 2 files of 2 workers; searched 4 files"), "{files}");
-    assert_eq!(lines.collect::<Vec<_>>(), ["workers/a/tool_calls/001_sh.txt", "workers/b/tool_calls/002_sh.txt"]);
+    assert!(
+        lines.next().unwrap().contains("9001 lines in 2 files of 2 workers; searched 4 files"),
+        "{files}"
+    );
+    assert_eq!(
+        lines.collect::<Vec<_>>(),
+        ["workers/a/tool_calls/001_sh.txt", "workers/b/tool_calls/002_sh.txt"]
+    );
     let counts = grep(json!({"pattern": "square", "mode": "count"}));
     assert!(counts.ends_with("]\nworkers/b/tool_calls/002_sh.txt:9000\n"), "{counts}");
     let small = grep(json!({"pattern": ".", "mode": "count", "bytes": 300}));
     assert!(small.len() <= 300 && small.ends_with(" more files ...]\n"), "{small}");
     let both = grep(json!({"pattern": "true", "workers": ["b", "workers/c", "b"], "bytes": 2000}));
     assert!(both.starts_with("[grep.2000/true: 2 lines in 2 files of 2 workers;"), "{both}");
-    let found = client.text("search", json!({"query": "number", "workers": ["a", "b"], "bytes": 2000}));
-    assert!(found.lines().next().unwrap().contains("of 1 worker") && found.contains("workers/b/"), "{found}");
-    assert!(client.error("search", json!({"query": "x", "workers": ["a", "nobody"]})).contains("list_workers"));
+    let found =
+        client.text("search", json!({"query": "number", "workers": ["a", "b"], "bytes": 2000}));
+    assert!(
+        found.lines().next().unwrap().contains("of 1 worker") && found.contains("workers/b/"),
+        "{found}"
+    );
+    assert!(
+        client
+            .error("search", json!({"query": "x", "workers": ["a", "nobody"]}))
+            .contains("list_workers")
+    );
 }
 
 /// Promise: Empty arguments count as absent, and nearly right ones are understood.
@@ -312,10 +403,18 @@ fn empty_arguments_are_absent_and_near_misses_understood() {
     assert_eq!(client.text("summarize", json!({"worker": "workers/a", "focus": ""})), summary);
     for (tool, empty, without) in [
         ("list_dir", json!({"path": "", "cursor": ""}), json!({})),
-        ("grep", json!({"pattern": "space", "path": "", "glob": "", "workers": []}), json!({"pattern": "space"})),
+        (
+            "grep",
+            json!({"pattern": "space", "path": "", "glob": "", "workers": []}),
+            json!({"pattern": "space"}),
+        ),
         ("get_evidence", json!({"worker": "", "job": "", "run": ""}), json!({})),
         ("compare", json!({"workers": ["a", "b"], "aspect": ""}), json!({"workers": ["a", "b"]})),
-        ("list_workers", json!({"status": "", "tag": "", "outcome": "FAILED"}), json!({"outcome": "failed"})),
+        (
+            "list_workers",
+            json!({"status": "", "tag": "", "outcome": "FAILED"}),
+            json!({"outcome": "failed"}),
+        ),
         ("get_tool_output", json!({"worker": "a", "call": "1"}), json!({"worker": "a", "call": 1})),
     ] {
         assert_eq!(client.text(tool, empty), client.text(tool, without), "{tool}");
@@ -323,7 +422,10 @@ fn empty_arguments_are_absent_and_near_misses_understood() {
     let (texts, _) = client.call("list_workers", json!({"outcome": "faild"}));
     assert!(texts[1].contains("outcomes: failed, ok"), "{texts:?}");
     let deep = client.text("glob", json!({"pattern": "runs/*/workers/*/summary"}));
-    assert!(deep.contains("runs/r1/workers/a/summary\n") && deep.contains("runs/latest/workers/"), "{deep}");
+    assert!(
+        deep.contains("runs/r1/workers/a/summary\n") && deep.contains("runs/latest/workers/"),
+        "{deep}"
+    );
     let inner = client.text("glob", json!({"pattern": "*.txt", "path": "workers/b/notes"}));
     assert_eq!(inner, "workers/b/notes/a..b.txt\nworkers/b/notes/latin.txt\n");
 }
@@ -343,10 +445,16 @@ fn pages_begin_at_character_boundaries() {
     assert_eq!(texts, ["é", "[... begins with the next whole character, at byte 6 ...]"]);
     assert_eq!(
         one,
-        ["😀", "[... 2 B omitted: bytes 6-7 of workers/b/wide.txt; continue with unit=bytes, offset=6 ...]"]
+        [
+            "😀",
+            "[... 2 B omitted: bytes 6-7 of workers/b/wide.txt; continue with unit=bytes, offset=6 ...]"
+        ]
     );
     store.write("workers/b/empty.txt", "");
-    assert_eq!(client.text("read_file", json!({"path": "workers/b/empty.txt", "unit": "bytes"})), "");
+    assert_eq!(
+        client.text("read_file", json!({"path": "workers/b/empty.txt", "unit": "bytes"})),
+        ""
+    );
 }
 
 /// Promise: The answer to a bad request explains how to fix it.
@@ -363,10 +471,26 @@ fn bad_request_is_explained() {
             "unknown field `lines`, expected one of `path`, `offset`, `limit`, `unit`",
         ),
         ("read_file", json!({"path": "workers"}), "try list_dir"),
-        ("read_file", json!({"path": "workers/../../etc/passwd"}), "no such file or folder in this view"),
-        ("read_file", json!({"path": "nowhere\u{1b}[31m"}), "nowhere\\u{1b}[31m: no such file or folder"),
-        ("list_dir", json!({"path": "nowhere"}), "paths begin at the root of the tree; try list_dir"),
-        ("get_evidence", json!({"worker": "a", "run": "r1"}), "name only one of worker, job and run"),
+        (
+            "read_file",
+            json!({"path": "workers/../../etc/passwd"}),
+            "no such file or folder in this view",
+        ),
+        (
+            "read_file",
+            json!({"path": "nowhere\u{1b}[31m"}),
+            "nowhere\\u{1b}[31m: no such file or folder",
+        ),
+        (
+            "list_dir",
+            json!({"path": "nowhere"}),
+            "paths begin at the root of the tree; try list_dir",
+        ),
+        (
+            "get_evidence",
+            json!({"worker": "a", "run": "r1"}),
+            "name only one of worker, job and run",
+        ),
         ("get_evidence", json!({"worker": "a", "bytes": 1, "tokens": 1}), "either bytes or tokens"),
         ("get_evidence", json!({"worker": ".."}), "try list_workers"),
         ("get_evidence", json!({"worker": "../workers/a"}), "try list_workers"),
@@ -380,7 +504,11 @@ fn bad_request_is_explained() {
         ("compare", json!({"workers": ["a", "nobody"]}), "nobody is not a worker here"),
         ("changes_since", json!({"cursor": "yesterday"}), "cursor"),
         ("grep", json!({"pattern": "("}), "unclosed group"),
-        ("grep", json!({"pattern": "x", "mode": "lines"}), "expected one of `content`, `files_with_matches`, `count`"),
+        (
+            "grep",
+            json!({"pattern": "x", "mode": "lines"}),
+            "expected one of `content`, `files_with_matches`, `count`",
+        ),
         ("grep", json!({"pattern": "x", "path": "by/status"}), "cannot search by/status"),
         ("search", json!({"query": "tool:sh"}), "search"),
         ("glob", json!({"pattern": "["}), "unclosed character class"),
@@ -396,10 +524,20 @@ fn resources_are_the_files_of_the_tree() {
     let store = store();
     let mut client = client(&store);
     let listed = client.ask("resources/list", json!({}));
-    let uris: Vec<&str> =
-        listed["result"]["resources"].as_array().unwrap().iter().map(|one| one["uri"].as_str().unwrap()).collect();
-    assert!(uris.contains(&"swarm:///summary") && uris.contains(&"swarm:///workers/b/summary"), "{uris:?}");
-    for uri in uris.into_iter().chain(["swarm:///workers/b/notes/a..b.txt", "swarm:///grep/square%20is%204$"]) {
+    let uris: Vec<&str> = listed["result"]["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["uri"].as_str().unwrap())
+        .collect();
+    assert!(
+        uris.contains(&"swarm:///summary") && uris.contains(&"swarm:///workers/b/summary"),
+        "{uris:?}"
+    );
+    for uri in uris
+        .into_iter()
+        .chain(["swarm:///workers/b/notes/a..b.txt", "swarm:///grep/square%20is%204$"])
+    {
         let read = client.ask("resources/read", json!({"uri": uri}));
         let path = uri.strip_prefix("swarm:///").unwrap().replace("%20", " ");
         assert_eq!(read["result"]["contents"][0]["text"], file(&store, &path), "{uri}");
@@ -422,7 +560,8 @@ fn tools_are_described_with_typed_arguments() {
             (&tool["inputSchema"]["type"], &tool["annotations"]["readOnlyHint"]),
             (&json!("object"), &json!(true))
         );
-        for (name, property) in tool["inputSchema"]["properties"].as_object().into_iter().flatten() {
+        for (name, property) in tool["inputSchema"]["properties"].as_object().into_iter().flatten()
+        {
             let is_told = property["description"].is_string();
             assert!(is_told, "{name} of {tool}");
         }
@@ -435,24 +574,41 @@ fn panic_is_an_error_of_one_request() {
     let plan = FaultPlan::none();
     let memory = Arc::new(Memory::new());
     for n in 0..3 {
-        memory.write(&RelPath::parse(format!("workers/w{n}/metadata.json")).unwrap(), "{\"status\": \"success\"}");
-        memory.write(&RelPath::parse(format!("workers/w{n}/tool_calls/001_sh.txt")).unwrap(), "{\"ok\": true}");
+        memory.write(
+            &RelPath::parse(format!("workers/w{n}/metadata.json")).unwrap(),
+            "{\"status\": \"success\"}",
+        );
+        memory.write(
+            &RelPath::parse(format!("workers/w{n}/tool_calls/001_sh.txt")).unwrap(),
+            "{\"ok\": true}",
+        );
     }
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let source = Source::from_store(Arc::new(InterceptedStore::new(FaultInjector(plan.clone()), memory)), None);
-    let tree = Tree::new(View::new(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
+    let source = Source::from_store(
+        Arc::new(InterceptedStore::new(FaultInjector(plan.clone()), memory)),
+        None,
+    );
+    let tree = Tree::new(
+        View::new(vec![source], freshness, Filter::default()).unwrap(),
+        Settings::default(),
+    );
     let mut client = Client::new(tree);
     let good = client.text("summarize", json!({"worker": "w1"}));
     let mut refused = 0;
     for k in 1..40 {
         plan.fail(k, Fault::Panic, false);
-        let answer = client.ask("tools/call", json!({"name": "summarize", "arguments": {"worker": "w1"}}));
+        let answer =
+            client.ask("tools/call", json!({"name": "summarize", "arguments": {"worker": "w1"}}));
         let is_met = plan.heal();
         let text = answer["result"]["content"][0]["text"].as_str();
         let is_refused = answer["error"]["code"] == -32603;
         assert!(text.is_some() || is_refused, "{answer}");
         refused += usize::from(is_refused);
-        assert_eq!(client.text("summarize", json!({"worker": "w1"})), good, "after a panic at call {k}");
+        assert_eq!(
+            client.text("summarize", json!({"worker": "w1"})),
+            good,
+            "after a panic at call {k}"
+        );
         if !is_met {
             assert!(k > 3 && refused > 0, "{refused} of {k} calls");
             return;
@@ -467,15 +623,22 @@ fn replaced_store_is_served() {
     let path = store.path();
     let at = path.clone();
     let tree = move || {
-        let view = View::new(vec![Source::open(&at).ok()?], Freshness::default(), Filter::default()).ok()?;
+        let view =
+            View::new(vec![Source::open(&at).ok()?], Freshness::default(), Filter::default())
+                .ok()?;
         Some(Tree::new(view, Settings::default()))
     };
     let mut client = Client::with_served_tree(ServedTree::new(tree().unwrap(), tree));
-    assert_eq!(client.text("exists", json!({"path": "workers/a"})), "{\"exists\":true,\"kind\":\"folder\"}");
+    assert_eq!(
+        client.text("exists", json!({"path": "workers/a"})),
+        "{\"exists\":true,\"kind\":\"folder\"}"
+    );
     fs::rename(&path, path.with_extension("old")).unwrap();
     fs::create_dir_all(path.join("workers/other/tool_calls")).unwrap();
     let begun = Instant::now();
-    while client.text("exists", json!({"path": "workers/other"})) != "{\"exists\":true,\"kind\":\"folder\"}" {
+    while client.text("exists", json!({"path": "workers/other"}))
+        != "{\"exists\":true,\"kind\":\"folder\"}"
+    {
         assert!(begun.elapsed() < PATIENCE, "the new store is not served");
     }
     assert_eq!(client.text("exists", json!({"path": "workers/a"})), "{\"exists\":false}");

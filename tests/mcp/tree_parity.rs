@@ -17,7 +17,9 @@ const STORES: usize = 64;
 fn client_reads_what_the_tree_holds() {
     for seed in 0..scale(STORES) as u64 {
         let (store, filter, ids) = random_store(seed);
-        let view = || Tree::new(store.view(Duration::from_secs(3_600), filter.clone()), Settings::default());
+        let view = || {
+            Tree::new(store.view(Duration::from_secs(3_600), filter.clone()), Settings::default())
+        };
         let tree = view();
         let mut client = Client::new(view());
         let seen = see_folder(&tree, "").unwrap();
@@ -25,14 +27,19 @@ fn client_reads_what_the_tree_holds() {
             let Ok(path) = std::str::from_utf8(path) else { continue };
             match one {
                 Seen::File { bytes, .. } => {
-                    let (texts, is_error) =
-                        client.call("read_file", json!({"path": path, "unit": "bytes", "limit": 1 << 20}));
+                    let (texts, is_error) = client.call(
+                        "read_file",
+                        json!({"path": path, "unit": "bytes", "limit": 1 << 20}),
+                    );
                     assert!(!is_error, "{seed}: {path}: {texts:?}");
                     match std::str::from_utf8(bytes) {
                         Ok(text) if !text.contains('\0') && !text.is_empty() => {
                             assert_eq!(texts, [text], "{seed}: {path}")
                         }
-                        _ => assert!(texts.last().unwrap().starts_with('['), "{seed}: {path}: {texts:?}"),
+                        _ => assert!(
+                            texts.last().unwrap().starts_with('['),
+                            "{seed}: {path}: {texts:?}"
+                        ),
                     }
                 }
                 Seen::Folder { .. } => {

@@ -66,12 +66,27 @@ fn timestamps_are_exact_in_every_year() {
     for (number, (secs, nanos, expected)) in TIMES.into_iter().enumerate() {
         let path = format!("tool_calls/{number:03}_x.txt");
         let shown = mount.at(&format!("workers/w/{path}"));
-        assert_eq!(times(&shown), times(&sandbox.at(format!("store/workers/w/{path}"))), "{secs}.{nanos:09}");
-        let file = index["files"].as_array().unwrap().iter().find(|file| file["path"] == path.as_str()).unwrap();
+        assert_eq!(
+            times(&shown),
+            times(&sandbox.at(format!("store/workers/w/{path}"))),
+            "{secs}.{nanos:09}"
+        );
+        let file = index["files"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|file| file["path"] == path.as_str())
+            .unwrap();
         assert_eq!(file["mtime"], expected, "{secs}.{nanos:09}");
     }
     // Files generated from all of them are as new as the newest.
-    for path in ["workers/w/summary", "workers/w/index.json", "workers/w/evidence.txt", "summary", "workers/w"] {
+    for path in [
+        "workers/w/summary",
+        "workers/w/index.json",
+        "workers/w/evidence.txt",
+        "summary",
+        "workers/w",
+    ] {
         assert_eq!(times(&mount.at(path))[..2], [i64::MAX, 0], "{path}");
     }
 }
@@ -103,7 +118,8 @@ fn owners_are_unchanged_and_modes_lose_special_bits() {
     }
     let mount = Mount::with(&store.path(), &EVERYONE);
     for path in paths {
-        let (source, shown) = (fs::metadata(store.at(&path)).unwrap(), fs::metadata(mount.at(&path)).unwrap());
+        let (source, shown) =
+            (fs::metadata(store.at(&path)).unwrap(), fs::metadata(mount.at(&path)).unwrap());
         assert_eq!((shown.uid(), shown.gid()), (source.uid(), source.gid()), "{path}");
         assert_eq!(shown.mode() & 0o7777, source.mode() & 0o555, "{path}");
     }
@@ -125,8 +141,10 @@ fn setuid_program_of_a_worker_grants_no_rights() {
     fs::set_permissions(store.path().parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
     let mount = Mount::with(&store.path(), &EVERYONE);
     let whose = |path: &Path| {
-        let mut command =
-            crate::cli::program::program("setpriv", ["--reuid=54321", "--regid=54321", "--clear-groups", "--"]);
+        let mut command = crate::cli::program::program(
+            "setpriv",
+            ["--reuid=54321", "--regid=54321", "--clear-groups", "--"],
+        );
         run_text(command.arg(path).arg("-u"))
     };
     // At the source the program runs with its owner's rights.
@@ -148,8 +166,12 @@ fn no_extended_attribute_is_passed_on() {
     let path = store.write("workers/w/file", "x");
     // One attribute that gives a program a capability, and one of each other kind.
     let right = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    let attributes: [(&str, &[u8]); 4] =
-        [("user.note", b"1"), ("trusted.note", b"1"), ("security.note", b"1"), ("security.capability", &right)];
+    let attributes: [(&str, &[u8]); 4] = [
+        ("user.note", b"1"),
+        ("trusted.note", b"1"),
+        ("security.note", b"1"),
+        ("security.capability", &right),
+    ];
     for (name, value) in attributes {
         rustix::fs::setxattr(&path, name, value, XattrFlags::empty()).unwrap();
     }
@@ -157,7 +179,11 @@ fn no_extended_attribute_is_passed_on() {
     let mount = Mount::new(&store.path());
     let shown = mount.at("workers/w/file");
     let mut buffer = [0; 256];
-    for name in attributes.map(|(name, _)| name).into_iter().chain(["system.posix_acl_access", "user.absent"]) {
+    for name in attributes
+        .map(|(name, _)| name)
+        .into_iter()
+        .chain(["system.posix_acl_access", "user.absent"])
+    {
         let found = rustix::fs::getxattr(&shown, name, &mut buffer);
         assert!(matches!(found, Err(Errno::OPNOTSUPP | Errno::NODATA)), "{name}: {found:?}");
     }
@@ -175,8 +201,11 @@ enum Tag {
 /// by the bits of the owning group, the mask and others.
 fn encode_acl(named: &[(Tag, u16, u32)], group: u16, mask: u16, other: u16) -> Vec<u8> {
     let nobody = u32::MAX;
-    let of = |wanted: u16| named.iter().filter(move |entry| entry.0 as u16 == wanted).map(|e| (e.0 as u16, e.1, e.2));
-    let entries = [(1, 6, nobody)].into_iter().chain(of(2)).chain([(4, group, nobody)]).chain(of(8));
+    let of = |wanted: u16| {
+        named.iter().filter(move |entry| entry.0 as u16 == wanted).map(|e| (e.0 as u16, e.1, e.2))
+    };
+    let entries =
+        [(1, 6, nobody)].into_iter().chain(of(2)).chain([(4, group, nobody)]).chain(of(8));
     let entries = entries.chain([(16, mask, nobody), (32, other, nobody)]);
     let bytes = |(tag, rights, id): (u16, u16, u32)| {
         [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
@@ -217,7 +246,10 @@ fn user_denied_by_an_acl_is_denied_in_the_mount() {
         let path = store.write(format!("workers/w/{bits}"), "x");
         chown(&path, Some(OWNER), Some(OWNER)).unwrap();
         let named = [(Tag::User, may(0), NAMED), (Tag::Group, may(1), NAMED + 1)];
-        set_acl(&path, &encode_acl(if may(5) == 0 { &named } else { &named[..1] }, may(2), may(3), may(4)));
+        set_acl(
+            &path,
+            &encode_acl(if may(5) == 0 { &named } else { &named[..1] }, may(2), may(3), may(4)),
+        );
         names.push(bits.to_string());
     }
     let plain = store.write("workers/w/plain", "x");
@@ -267,11 +299,15 @@ fn mount_in_a_user_namespace_maps_unknown_ids_to_nobody() {
     chown(other, Some(5_001), Some(5_001)).unwrap();
     let (point, log) = (sandbox.folder("mnt"), sandbox.at("log"));
     check_log_later(&point, &log);
-    let mut command = program("unshare", ["-Urm", "bash", "-euc", MOUNT_IN_USER_NAMESPACE, "bash", PROGRAM]);
+    let mut command =
+        program("unshare", ["-Urm", "bash", "-euc", MOUNT_IN_USER_NAMESPACE, "bash", PROGRAM]);
     command.arg(store.path()).arg(&point).arg(&log);
     let done = run(command);
     assert_eq!(done.code, Some(0), "{done:#?}");
-    assert!(done.out.starts_with("0 444\n65534 444\nmine\n") && done.out.contains("look around"), "{done:#?}");
+    assert!(
+        done.out.starts_with("0 444\n65534 444\nmine\n") && done.out.contains("look around"),
+        "{done:#?}"
+    );
 }
 
 #[test]
@@ -287,18 +323,26 @@ fn server_clock_is_in_no_generated_file() {
     let look = |mount: &Mount| {
         let folders = ["", "workers/alpha", "workers/gamma", "runs/r1"];
         let names = ["index.json", "summary", "evidence.txt"];
-        let paths = folders.iter().flat_map(|folder| names.map(|name| Path::new(folder).join(name)));
-        paths.map(|path| (times(&mount.path().join(&path)), fs::read(mount.path().join(path)).unwrap())).collect()
+        let paths =
+            folders.iter().flat_map(|folder| names.map(|name| Path::new(folder).join(name)));
+        paths
+            .map(|path| {
+                (times(&mount.path().join(&path)), fs::read(mount.path().join(path)).unwrap())
+            })
+            .collect()
     };
     for (shift, century) in [("+3650d", "203"), ("-3650d", "201")] {
         let log = logs.path().join(shift);
         let preload = format!("LD_PRELOAD={}", preload.trim());
-        let before = ["env", &preload, &format!("FAKETIME={shift}"), "FAKETIME_DONT_FAKE_MONOTONIC=1"];
+        let before =
+            ["env", &preload, &format!("FAKETIME={shift}"), "FAKETIME_DONT_FAKE_MONOTONIC=1"];
         let mount = Mount::by(&before, &store.path(), &["--log", log.to_str().unwrap()]);
         let (there, here): (Vec<_>, Vec<_>) = (look(&mount), look(&Mount::new(&store.path())));
         assert!(there == here, "a clock shift of {shift} changed the content");
         let added = store.call("gamma", 2, "sql", "4\n").at("workers/gamma/tool_calls/002_sql.txt");
-        eventually("a new file", || mount.text("workers/gamma/summary").contains("002_sql").then_some(()));
+        eventually("a new file", || {
+            mount.text("workers/gamma/summary").contains("002_sql").then_some(())
+        });
         fs::remove_file(added).unwrap();
         // This server ran with another clock.
         let text = fs::read_to_string(&log).unwrap();

@@ -41,11 +41,13 @@ fn store() -> TestStore {
     let mut dice = Dice::new(12);
     store.worker("w", json!({"status": "failed", "error": "the build failed"}));
     for number in 1..40 {
-        let lines: String = (0..dice.below(300)).map(|line| format!("{line}: {:x}\n", dice.next())).collect();
+        let lines: String =
+            (0..dice.below(300)).map(|line| format!("{line}: {:x}\n", dice.next())).collect();
         store.call("w", number, "build", format!("{lines}Error: step {number} failed\n"));
     }
     for length in LENGTHS {
-        let bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| dice.next().to_le_bytes()).take(length).collect();
+        let bytes: Vec<u8> =
+            (0..length.div_ceil(8)).flat_map(|_| dice.next().to_le_bytes()).take(length).collect();
         store.write(format!("workers/w/data/{length}"), bytes);
     }
     let sparse = File::create(store.at("workers/w/data/sparse")).unwrap();
@@ -61,7 +63,13 @@ fn subjects(store: &TestStore, mount: &Mount, copies: &tempfile::TempDir) -> Vec
     let own = LENGTHS.iter().map(usize::to_string).chain(["sparse".to_owned()]);
     let own = own.map(|name| format!("workers/w/data/{name}"));
     let mut pairs: Vec<_> = own.map(|path| (mount.at(&path), store.at(&path))).collect();
-    let generated = ["README.md", "index.json", "workers/w/summary", "workers/w/evidence.txt", "evidence.200k.txt"];
+    let generated = [
+        "README.md",
+        "index.json",
+        "workers/w/summary",
+        "workers/w/evidence.txt",
+        "evidence.200k.txt",
+    ];
     for (number, path) in generated.iter().enumerate() {
         let copy = copies.path().join(number.to_string());
         fs::write(&copy, mount.read(path)).unwrap();
@@ -114,7 +122,10 @@ fn read_all(mut copy: File) -> Vec<u8> {
 }
 
 /// Repeats `call` until `length` bytes have arrived or no more do.
-fn call_until_complete(length: usize, mut call: impl FnMut(usize) -> Result<usize, Errno>) -> Result<(), Errno> {
+fn call_until_complete(
+    length: usize,
+    mut call: impl FnMut(usize) -> Result<usize, Errno>,
+) -> Result<(), Errno> {
     let mut came = 0;
     while came < length {
         match call(length - came)? {
@@ -161,13 +172,22 @@ const CALLS: [(&str, Call); 10] = [
     }),
     ("sendfile", |_, _, fd, mut offset, length| {
         let copy = memory();
-        call_until_complete(length, |rest| rustix::fs::sendfile(&copy, fd, Some(&mut offset), rest))?;
+        call_until_complete(length, |rest| {
+            rustix::fs::sendfile(&copy, fd, Some(&mut offset), rest)
+        })?;
         Ok(read_all(copy))
     }),
     ("splice", |_, _, fd, mut offset, length| {
         let ((end, start), mut bytes) = (rustix::pipe::pipe()?, Vec::new());
         call_until_complete(length, |rest| {
-            let came = rustix::pipe::splice(fd, Some(&mut offset), &start, None, rest, SpliceFlags::empty())?;
+            let came = rustix::pipe::splice(
+                fd,
+                Some(&mut offset),
+                &start,
+                None,
+                rest,
+                SpliceFlags::empty(),
+            )?;
             let from = bytes.len();
             bytes.resize(from + came, 0);
             let mut filled = from;
@@ -180,20 +200,31 @@ const CALLS: [(&str, Call); 10] = [
     }),
     ("copy_file_range, or what cp does where it is refused", |_, _, fd, mut offset, length| {
         let copy = memory();
-        match call_until_complete(length, |rest| rustix::fs::copy_file_range(fd, Some(&mut offset), &copy, None, rest))
-        {
+        match call_until_complete(length, |rest| {
+            rustix::fs::copy_file_range(fd, Some(&mut offset), &copy, None, rest)
+        }) {
             Err(Errno::XDEV) => pread(fd, offset, length),
             other => other.map(|()| read_all(copy)),
         }
     }),
-    ("O_DIRECT", |_, subject, fd, offset, length| match pread(&open(subject, OFlags::DIRECT), offset, length) {
-        // Direct reads by the kernel follow the alignment rules of the disk.
-        Err(Errno::INVAL) => pread(fd, offset, length),
-        read => read,
+    ("O_DIRECT", |_, subject, fd, offset, length| {
+        match pread(&open(subject, OFlags::DIRECT), offset, length) {
+            // Direct reads by the kernel follow the alignment rules of the disk.
+            Err(Errno::INVAL) => pread(fd, offset, length),
+            read => read,
+        }
     }),
-    ("a fresh descriptor", |_, subject, _, offset, length| pread(&open(subject, OFlags::empty()), offset, length)),
+    ("a fresh descriptor", |_, subject, _, offset, length| {
+        pread(&open(subject, OFlags::empty()), offset, length)
+    }),
     ("fadvise", |dice, _, fd, offset, length| {
-        let advice = [Advice::DontNeed, Advice::WillNeed, Advice::Random, Advice::Sequential, Advice::Normal];
+        let advice = [
+            Advice::DontNeed,
+            Advice::WillNeed,
+            Advice::Random,
+            Advice::Sequential,
+            Advice::Normal,
+        ];
         // Reads the whole file, or from an offset to its end.
         let from = if dice.once_in(2) { 0 } else { offset };
         rustix::fs::fadvise(fd, from, None, *dice.pick(&advice))?;
@@ -211,29 +242,49 @@ fn pread(fd: &OwnedFd, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
 /// Makes `reads` random calls. The same `seed` makes the same calls.
 fn exercise(subjects: &[Subject], seed: u64, reads: usize) {
     let mut dice = Dice::new(seed);
-    let shown: Vec<OwnedFd> = subjects.iter().map(|subject| open(subject, OFlags::empty())).collect();
-    let right: Vec<File> = subjects.iter().map(|subject| File::open(&subject.right).unwrap()).collect();
+    let shown: Vec<OwnedFd> =
+        subjects.iter().map(|subject| open(subject, OFlags::empty())).collect();
+    let right: Vec<File> =
+        subjects.iter().map(|subject| File::open(&subject.right).unwrap()).collect();
     for number in 0..reads {
         let at = dice.below(subjects.len());
         let (subject, (name, call)) = (&subjects[at], dice.pick(&CALLS));
         let (offset, length) = (offset(&mut dice, subject.length), length(&mut dice));
-        let what = || format!("seed {seed}, call {number}: {name} of {length} at {offset} of {:?}", subject.shown);
-        let found = call(&mut dice, subject, &shown[at], offset, length).unwrap_or_else(|e| panic!("{}: {e}", what()));
+        let what = || {
+            format!(
+                "seed {seed}, call {number}: {name} of {length} at {offset} of {:?}",
+                subject.shown
+            )
+        };
+        let found = call(&mut dice, subject, &shown[at], offset, length)
+            .unwrap_or_else(|e| panic!("{}: {e}", what()));
         let mut wanted = vec![0; length];
         let there = right[at].read_at(&mut wanted, offset).unwrap();
         wanted.truncate(there);
         if found != wanted {
             let first = found.iter().zip(&wanted).position(|(found, wanted)| found != wanted);
-            panic!("{}: read {} bytes of {}; first wrong byte: {first:?}", what(), found.len(), wanted.len());
+            panic!(
+                "{}: read {} bytes of {}; first wrong byte: {first:?}",
+                what(),
+                found.len(),
+                wanted.len()
+            );
         }
         if dice.once_in(50) {
             let size = rustix::fs::fstat(&shown[at]).unwrap().st_size;
             assert_eq!(size as u64, subject.length, "{}", what());
-            let ends = [SeekFrom::End(0), SeekFrom::Hole(0)].map(|to| rustix::fs::seek(&shown[at], to));
+            let ends =
+                [SeekFrom::End(0), SeekFrom::Hole(0)].map(|to| rustix::fs::seek(&shown[at], to));
             let data = rustix::fs::seek(&shown[at], SeekFrom::Data(0));
             // All of a file is reported as data, even if it is sparse.
-            let [wanted_end, wanted_data] = if size == 0 { [Err(Errno::NXIO); 2] } else { [Ok(size as u64), Ok(0)] };
-            assert_eq!((ends[0], ends[1], data), (Ok(size as u64), wanted_end, wanted_data), "{}", what());
+            let [wanted_end, wanted_data] =
+                if size == 0 { [Err(Errno::NXIO); 2] } else { [Ok(size as u64), Ok(0)] };
+            assert_eq!(
+                (ends[0], ends[1], data),
+                (Ok(size as u64), wanted_end, wanted_data),
+                "{}",
+                what()
+            );
         }
     }
 }
@@ -290,7 +341,10 @@ fn memory_mappings_hold_the_right_bytes() {
     let (store, copies) = (store(), tempfile::tempdir().unwrap());
     let mount = Mount::new(&store.path());
     let mut python = Command::new("python3");
-    python.args(["-c", MAPPER, "7", &scale(MAPS).to_string()]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    python
+        .args(["-c", MAPPER, "7", &scale(MAPS).to_string()])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut python = python.spawn().expect("python3");
     let mut pairs = python.stdin.take().unwrap();
     for subject in subjects(&store, &mount, &copies) {

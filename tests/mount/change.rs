@@ -44,10 +44,16 @@ fn with_checksum(version: u64) -> String {
 
 /// Parses the version in `text` and verifies its checksum.
 fn parse_version(text: &str) -> Result<u64, String> {
-    let (version, sum) =
-        text.strip_prefix('v').and_then(|rest| rest.split_once('-')).ok_or(format!("no version: {text}"))?;
+    let (version, sum) = text
+        .strip_prefix('v')
+        .and_then(|rest| rest.split_once('-'))
+        .ok_or(format!("no version: {text}"))?;
     let version: u64 = version.parse().map_err(|_| format!("no version: {text}"))?;
-    if format!("{:016x}", checksum(version)) == sum { Ok(version) } else { Err(format!("torn: {text}")) }
+    if format!("{:016x}", checksum(version)) == sum {
+        Ok(version)
+    } else {
+        Err(format!("torn: {text}"))
+    }
 }
 
 fn metadata(id: &str, version: u64) -> Vec<u8> {
@@ -62,7 +68,9 @@ fn metadata(id: &str, version: u64) -> Vec<u8> {
 /// Returns the output of a failed call, up to 8 KB. Every other line is its version.
 fn output(version: u64) -> Vec<u8> {
     let lines = 20 + version * 7 % 400;
-    let body = (0..lines / 2).map(|n| format!("line {n} of it\n{}\n", with_checksum(version))).collect::<String>();
+    let body = (0..lines / 2)
+        .map(|n| format!("line {n} of it\n{}\n", with_checksum(version)))
+        .collect::<String>();
     ("Error: it failed\n".to_owned() + &body).into_bytes()
 }
 
@@ -112,16 +120,20 @@ fn change(store: &TestStore, n: u64) {
 
 /// Checks one version of an index.json, of all workers or of one.
 fn check_index(bytes: &[u8]) -> Result<(), String> {
-    let index: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
+    let index: Value =
+        serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
     match index["workers"].as_array() {
         Some(rows) => {
             if rows.len() != WORKERS.len() {
                 return Err(format!("{} workers", rows.len()));
             }
-            rows.iter().try_for_each(|row| parse_version(row["task"].as_str().unwrap_or_default()).map(drop))
+            rows.iter().try_for_each(|row| {
+                parse_version(row["task"].as_str().unwrap_or_default()).map(drop)
+            })
         }
         None => {
-            let marks = ["task", "summary", "error"].map(|key| index[key].as_str().unwrap_or_default());
+            let marks =
+                ["task", "summary", "error"].map(|key| index[key].as_str().unwrap_or_default());
             marks.into_iter().try_for_each(|mark| parse_version(mark).map(drop))
         }
     }
@@ -133,7 +145,8 @@ fn check_evidence(bytes: &[u8]) -> Result<(), String> {
     let text = check_frame(bytes)?;
     // Sections begin after an empty line.
     for section in text.split("\n\n").filter(|section| section.contains("001_renamed.txt (")) {
-        let versions: BTreeSet<&str> = section.lines().filter(|line| parse_version(line).is_ok()).collect();
+        let versions: BTreeSet<&str> =
+            section.lines().filter(|line| parse_version(line).is_ok()).collect();
         if versions.len() > 1 {
             return Err(format!("two versions of one output: {versions:?}"));
         }
@@ -155,10 +168,12 @@ fn check(path: &str, bytes: &[u8]) -> Result<(), String> {
 }
 
 fn paths() -> Vec<String> {
-    let mut paths: Vec<String> = ["index.json", "summary", "evidence.txt"].map(str::to_owned).to_vec();
+    let mut paths: Vec<String> =
+        ["index.json", "summary", "evidence.txt"].map(str::to_owned).to_vec();
     for id in WORKERS {
         paths.extend(
-            ["index.json", "summary", "evidence.txt", "evidence.9000.txt"].map(|name| format!("workers/{id}/{name}")),
+            ["index.json", "summary", "evidence.txt", "evidence.9000.txt"]
+                .map(|name| format!("workers/{id}/{name}")),
         );
     }
     paths
@@ -175,7 +190,8 @@ fn readers_during_changes_see_no_mixed_version() {
     let mount = Mount::new(&store.path());
     let paths = paths();
     let seen_versions: SeenVersions = Mutex::new(vec![BTreeMap::new(); paths.len()]);
-    let (done, changes, wanted) = (AtomicBool::new(false), AtomicU64::new(0), scale(CHANGES) as u64);
+    let (done, changes, wanted) =
+        (AtomicBool::new(false), AtomicU64::new(0), scale(CHANGES) as u64);
     let wrong: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let enough = || seen_versions.lock().unwrap().iter().all(|versions| versions.len() >= VERSIONS);
     thread::scope(|scope| {
@@ -186,14 +202,17 @@ fn readers_during_changes_see_no_mixed_version() {
                 change(&store, n);
                 changes.store(n, Ordering::Relaxed);
                 n += 1;
-                if begun.elapsed() > Duration::from_secs(60) * factor() as u32 || !wrong.lock().unwrap().is_empty() {
+                if begun.elapsed() > Duration::from_secs(60) * factor() as u32
+                    || !wrong.lock().unwrap().is_empty()
+                {
                     break;
                 }
             }
             done.store(true, Ordering::Relaxed);
         });
         for reader in 0..READERS {
-            let (mount, paths, seen_versions, done, wrong) = (&mount, &paths, &seen_versions, &done, &wrong);
+            let (mount, paths, seen_versions, done, wrong) =
+                (&mount, &paths, &seen_versions, &done, &wrong);
             scope.spawn(move || {
                 for turn in (reader * 3).. {
                     if done.load(Ordering::Relaxed) {
@@ -201,17 +220,23 @@ fn readers_during_changes_see_no_mixed_version() {
                     }
                     let at = turn % paths.len();
                     let path = mount.at(&paths[at]);
-                    let report = |what: String| wrong.lock().unwrap().push(format!("{}: {what}", paths[at]));
+                    let report =
+                        |what: String| wrong.lock().unwrap().push(format!("{}: {what}", paths[at]));
                     match Snapshot::open(&path) {
                         Ok(Snapshot { size, number, bytes }) => {
                             if size != bytes.len() as u64 {
-                                report(format!("fstat reports {size} bytes, but {} were read", bytes.len()));
+                                report(format!(
+                                    "fstat reports {size} bytes, but {} were read",
+                                    bytes.len()
+                                ));
                             }
                             if let Err(what) = check(&paths[at], &bytes) {
                                 report(what);
                             }
                             let hash = blake3::hash(&bytes);
-                            if *seen_versions.lock().unwrap()[at].entry(number).or_insert(hash) != hash {
+                            if *seen_versions.lock().unwrap()[at].entry(number).or_insert(hash)
+                                != hash
+                            {
                                 report(format!("inode {number} has two contents"));
                             }
                         }
@@ -231,7 +256,11 @@ fn readers_during_changes_see_no_mixed_version() {
         &wrong[..wrong.len().min(8)]
     );
     assert!(changes.into_inner() >= wanted);
-    assert!(enough(), "{:?}", seen_versions.lock().unwrap().iter().map(BTreeMap::len).collect::<Vec<_>>());
+    assert!(
+        enough(),
+        "{:?}",
+        seen_versions.lock().unwrap().iter().map(BTreeMap::len).collect::<Vec<_>>()
+    );
     settle(&store, &mount);
 }
 
@@ -244,11 +273,15 @@ fn read_worker_file(mount: &Mount, id: &str, report: &dyn Fn(String)) {
             let version = text.lines().next_back().map_or(Err("empty".into()), parse_version);
             match version {
                 Ok(version) if bytes == output(version) => {}
-                Ok(version) => report(format!("own file of {id}: not the whole of version {version}")),
+                Ok(version) => {
+                    report(format!("own file of {id}: not the whole of version {version}"))
+                }
                 Err(what) => report(format!("own file of {id}: {what}")),
             }
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => report(format!("own file of {id} is gone")),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            report(format!("own file of {id} is gone"))
+        }
         Err(error) => report(format!("own file of {id}: {error}")),
     }
 }
@@ -261,8 +294,10 @@ fn settle(store: &TestStore, mount: &Mount) {
             let expected = fs::read(store.at(&path)).unwrap();
             super::eventually(&path, || (mount.read(&path) == expected).then_some(()));
         }
-        let record: Value =
-            serde_json::from_slice(&fs::read(store.at(format!("workers/{id}/metadata.json"))).unwrap()).unwrap();
+        let record: Value = serde_json::from_slice(
+            &fs::read(store.at(format!("workers/{id}/metadata.json"))).unwrap(),
+        )
+        .unwrap();
         let path = format!("workers/{id}/index.json");
         super::eventually(&path, || {
             let index: Value = serde_json::from_slice(&mount.read(&path)).unwrap();
@@ -290,7 +325,9 @@ fn library_reads_during_changes_see_no_mixed_version() {
             scope.spawn(move || {
                 let paths = paths();
                 for turn in (reader * 5).. {
-                    if done.load(Ordering::Relaxed) && turn > 200 || !wrong.lock().unwrap().is_empty() {
+                    if done.load(Ordering::Relaxed) && turn > 200
+                        || !wrong.lock().unwrap().is_empty()
+                    {
                         break;
                     }
                     let path = &paths[turn % paths.len()];
@@ -331,7 +368,10 @@ fn inode_number_always_leads_to_the_same_bytes() {
         match seen.iter().find(|(known, _)| *known == number) {
             Some((_, known)) => assert!(*known == bytes, "inode {number} has two contents"),
             None => {
-                assert!(seen.iter().all(|(_, known)| *known != bytes), "the same bytes have two inode numbers");
+                assert!(
+                    seen.iter().all(|(_, known)| *known != bytes),
+                    "the same bytes have two inode numbers"
+                );
                 seen.push((number, bytes));
             }
         }
@@ -351,8 +391,12 @@ fn index_describes_one_version_of_each_record() {
     let store = store();
     let tree = slow_tree(&store);
     by_rename(&store.at("workers/w0/metadata.json"), &metadata("w0", 7));
-    let index: Value = serde_json::from_slice(see(&tree, "workers/w0/index.json").unwrap().bytes()).unwrap();
-    assert_eq!(index["task"], index["summary"], "the task and the summary belong to different versions");
+    let index: Value =
+        serde_json::from_slice(see(&tree, "workers/w0/index.json").unwrap().bytes()).unwrap();
+    assert_eq!(
+        index["task"], index["summary"],
+        "the task and the summary belong to different versions"
+    );
 }
 
 #[test]
@@ -366,5 +410,9 @@ fn evidence_states_the_size_of_the_shown_bytes() {
     let stated = section.split(' ').next().unwrap();
     let shown = section.lines().find(|line| parse_version(line).is_ok()).unwrap();
     let of_that_version = output(parse_version(shown).unwrap()).len();
-    assert_eq!(stated, of_that_version.to_string(), "the size and the bytes belong to different versions");
+    assert_eq!(
+        stated,
+        of_that_version.to_string(),
+        "the size and the bytes belong to different versions"
+    );
 }

@@ -57,7 +57,8 @@ impl Interceptor for WholeSeconds {
 /// Returns the tree of a store with timestamps in whole seconds.
 fn tree_in_seconds(store: &TestStore, fresh: Freshness) -> Tree {
     let disk = Disk::open(&store.path()).unwrap();
-    let source = Source::from_store(Arc::new(InterceptedStore::new(WholeSeconds, Arc::new(disk))), None);
+    let source =
+        Source::from_store(Arc::new(InterceptedStore::new(WholeSeconds, Arc::new(disk))), None);
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
 
@@ -91,14 +92,17 @@ fn write_within_the_tick_of_a_read_is_read() {
         return;
     }
     for_each_worker(|store, mount, outputs| {
-        let (path, at) = (store.at(format!("{outputs}/file")), mount.at(&format!("{outputs}/file")));
+        let (path, at) =
+            (store.at(format!("{outputs}/file")), mount.at(&format!("{outputs}/file")));
         for turn in 0..scale(60) {
             let (old, new) = (format!("old {turn:06}\n"), format!("new {turn:06}\n"));
             let file = File::options().write(true).open(&path).unwrap();
             file.write_all_at(old.as_bytes(), 0).unwrap();
             let _ = fs::read(&at).unwrap();
             file.write_all_at(new.as_bytes(), 0).unwrap();
-            eventually("the last write", || (fs::read(&at).unwrap() == new.as_bytes()).then_some(()));
+            eventually("the last write", || {
+                (fs::read(&at).unwrap() == new.as_bytes()).then_some(())
+            });
         }
     });
 }
@@ -134,11 +138,18 @@ fn generated_file_includes_changes_within_a_clock_tick() {
     let tree = tree_in_seconds(&store, ALWAYS);
     let made = || {
         let [index, summary, evidence, found] =
-            ["index.json", "workers/w/summary", "workers/w/evidence.txt", "search/error"].map(|file| text(&tree, file));
+            ["index.json", "workers/w/summary", "workers/w/evidence.txt", "search/error"]
+                .map(|file| text(&tree, file));
         let status = serde_json::from_str::<Value>(&index).unwrap()["workers"][0]["status"].clone();
         assert_eq!(names(&tree, "by/status"), [status.as_str().unwrap()]);
-        let word_in = |text: String| ["old", "new", "odd"].into_iter().find(|word| text.contains(word));
-        (status.as_str().unwrap().to_owned(), summary.contains("success"), word_in(evidence), word_in(found))
+        let word_in =
+            |text: String| ["old", "new", "odd"].into_iter().find(|word| text.contains(word));
+        (
+            status.as_str().unwrap().to_owned(),
+            summary.contains("success"),
+            word_in(evidence),
+            word_in(found),
+        )
     };
     within_a_second(|| {
         write("running", "error: old");
@@ -160,8 +171,18 @@ fn generated_permissions_include_changes_within_a_clock_tick() {
     let tree = tree_in_seconds(&store, ALWAYS);
     let allow = |mode| fs::set_permissions(&secret, Permissions::from_mode(mode)).unwrap();
     let modes = || {
-        ["index.json", "workers/w/summary", "workers/w/evidence.txt", "grep/x", "search/x", "since/0"]
-            .map(|file| tree.with_path(file.as_bytes(), Symlinks::Follow, |place| Ok(place.leaf().attr.mode)).unwrap())
+        [
+            "index.json",
+            "workers/w/summary",
+            "workers/w/evidence.txt",
+            "grep/x",
+            "search/x",
+            "since/0",
+        ]
+        .map(|file| {
+            tree.with_path(file.as_bytes(), Symlinks::Follow, |place| Ok(place.leaf().attr.mode))
+                .unwrap()
+        })
     };
     within_a_second(|| {
         allow(0o644);
@@ -184,5 +205,7 @@ fn listing_soon_includes_changes_within_a_clock_tick() {
         write("new");
         tree
     });
-    eventually("the type that was written last", || (names(&tree, "by/type") == ["new"]).then_some(()));
+    eventually("the type that was written last", || {
+        (names(&tree, "by/type") == ["new"]).then_some(())
+    });
 }

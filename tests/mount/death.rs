@@ -17,8 +17,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{PATIENCE, eventually, swarm};
 use crate::cli::program::{
-    LIMIT, MountSandbox, is_root, mount, mount_count_at, mount_in_foreground, mounted, servers, swarmletfs, umount,
-    wait_timeout, with_log,
+    LIMIT, MountSandbox, is_root, mount, mount_count_at, mount_in_foreground, mounted, servers,
+    swarmletfs, umount, wait_timeout, with_log,
 };
 use crate::hostile::Dice;
 use crate::needs_fuse;
@@ -49,7 +49,8 @@ fn send_request(point: &Path, held: &mut Vec<File>, dice: &mut Dice) -> io::Resu
     match dice.below(5) {
         0 => fs::read(point.join(dice.pick(&files))).map(drop),
         1 => fs::metadata(point.join(dice.pick(&files))).map(drop),
-        2 => fs::read_dir(point.join(dice.pick(&["", "workers", "workers/alpha"])))?.try_for_each(|e| e.map(drop)),
+        2 => fs::read_dir(point.join(dice.pick(&["", "workers", "workers/alpha"])))?
+            .try_for_each(|e| e.map(drop)),
         3 => {
             held.push(File::open(point.join(dice.pick(&files)))?);
             Ok(())
@@ -68,9 +69,11 @@ impl Load {
     fn on(point: &Path, seed: usize) -> Load {
         let (request_count, (sender, ends)) = (Arc::new(AtomicU64::new(0)), mpsc::channel());
         for client in 0..CLIENTS {
-            let (point, request_count, sender) = (point.to_path_buf(), request_count.clone(), sender.clone());
+            let (point, request_count, sender) =
+                (point.to_path_buf(), request_count.clone(), sender.clone());
             thread::spawn(move || {
-                let (mut dice, mut held) = (Dice::new((seed * CLIENTS + client) as u64), Vec::new());
+                let (mut dice, mut held) =
+                    (Dice::new((seed * CLIENTS + client) as u64), Vec::new());
                 let end = loop {
                     match send_request(&point, &mut held, &mut dice) {
                         Ok(()) => request_count.fetch_add(1, Ordering::Relaxed),
@@ -85,15 +88,19 @@ impl Load {
 
     /// Waits until the clients have sent `request_count` requests.
     fn wait_for_requests(self, request_count: u64) -> Load {
-        eventually("the load", || (self.request_count.load(Ordering::Relaxed) >= request_count).then_some(()));
+        eventually("the load", || {
+            (self.request_count.load(Ordering::Relaxed) >= request_count).then_some(())
+        });
         self
     }
 
     /// Waits until every client has ended, each with one of the errors in `wanted`.
     fn expect_end_with(self, wanted: &[Errno]) {
         for _ in 0..CLIENTS {
-            let end = self.ends.recv_timeout(PATIENCE).expect("a client waits for a server that is gone");
-            let is_wanted = wanted.iter().any(|errno| end.raw_os_error() == Some(errno.raw_os_error()));
+            let end =
+                self.ends.recv_timeout(PATIENCE).expect("a client waits for a server that is gone");
+            let is_wanted =
+                wanted.iter().any(|errno| end.raw_os_error() == Some(errno.raw_os_error()));
             assert!(is_wanted, "a client ended by: {end}");
         }
     }
@@ -109,7 +116,19 @@ fn state(store: &TestStore) -> BTreeMap<PathBuf, [i64; 8]> {
         }
         let [ino, size] = [meta.ino(), meta.size()].map(|number| number as i64);
         let times = [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()];
-        all.insert(path, [ino, size, meta.mode().into(), times[0], times[1], times[2], times[3], meta.nlink() as i64]);
+        all.insert(
+            path,
+            [
+                ino,
+                size,
+                meta.mode().into(),
+                times[0],
+                times[1],
+                times[2],
+                times[3],
+                meta.nlink() as i64,
+            ],
+        );
     }
     all
 }
@@ -126,7 +145,8 @@ fn is_served(point: &Path) -> bool {
 
 /// Returns true if something is mounted but its server is gone.
 fn is_dead(point: &Path) -> bool {
-    File::open(point.join(WORKER_FILE)).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
+    File::open(point.join(WORKER_FILE))
+        .is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
 }
 
 /// Returns the kernel's control files of a connection; see [`MountSandbox`] for their removal.
@@ -142,11 +162,13 @@ fn control(sandbox: &MountSandbox, point: &Path) -> PathBuf {
 fn assert_clean(sandbox: &MountSandbox, point: &Path) {
     assert_eq!(mount_count_at(point), 0);
     assert!(servers(|at| at == point).is_empty());
-    let left =
-        |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let left = |folder: &Path| {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>()
+    };
     assert_eq!(left(point), [""; 0]);
-    let own =
-        left(&sandbox.path()).into_iter().filter(|name| !["mnt", "log", "control"].contains(&name.to_str().unwrap()));
+    let own = left(&sandbox.path())
+        .into_iter()
+        .filter(|name| !["mnt", "log", "control"].contains(&name.to_str().unwrap()));
     assert_eq!(own.count(), 0);
 }
 
@@ -189,7 +211,11 @@ fn server_killed_during_startup_leaves_no_unreported_mount() {
     let mut dice = Dice::new(24);
     for number in 0..scale(KILLS_AT_START) {
         let mut command = with_log(swarmletfs(["mount"]), &point);
-        command.arg("--store").arg(store.path()).arg(&point).stderr(File::create(sandbox.at("log")).unwrap());
+        command
+            .arg("--store")
+            .arg(store.path())
+            .arg(&point)
+            .stderr(File::create(sandbox.at("log")).unwrap());
         let mut first = command.spawn().unwrap();
         let server = eventually("the server", || servers(|at| at == point).first().copied());
         // The kill hits anywhere between the first and the last step, which takes a few hundred
@@ -198,7 +224,8 @@ fn server_killed_during_startup_leaves_no_unreported_mount() {
             let _ = mounted();
         }
         let kill_first = number % 3 == 0;
-        let _ = kill_process(if kill_first { Pid::from_child(&first) } else { server }, Signal::KILL);
+        let _ =
+            kill_process(if kill_first { Pid::from_child(&first) } else { server }, Signal::KILL);
         let code = wait_timeout(&mut first, LIMIT).expect("no hang").code();
         if kill_first {
             // The server has no clients, or has already reported and left its terminal.
@@ -211,7 +238,12 @@ fn server_killed_during_startup_leaves_no_unreported_mount() {
         } else if code == Some(0) {
             eventually("its death", || is_dead(&point).then_some(()));
         } else {
-            assert_eq!(mount_count_at(&point), 0, "{}", fs::read_to_string(sandbox.at("log")).unwrap());
+            assert_eq!(
+                mount_count_at(&point),
+                0,
+                "{}",
+                fs::read_to_string(sandbox.at("log")).unwrap()
+            );
         }
         if !is_served(&point) {
             mount(&store.path(), &point, &[]).assert_success();
@@ -272,10 +304,15 @@ impl Stopped {
         kill_process(pid, Signal::STOP).unwrap();
         // Threads that are running just then continue for a moment and may answer.
         let tasks = format!("/proc/{}/task", child.id());
-        let is_stopped = |stat: &str| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'));
+        let is_stopped = |stat: &str| {
+            stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+        };
         eventually("all threads are stopped", || {
-            let mut stats = fs::read_dir(&tasks).unwrap().map(|task| task.unwrap().path().join("stat"));
-            stats.all(|stat| fs::read_to_string(stat).is_ok_and(|stat| is_stopped(&stat))).then_some(())
+            let mut stats =
+                fs::read_dir(&tasks).unwrap().map(|task| task.unwrap().path().join("stat"));
+            stats
+                .all(|stat| fs::read_to_string(stat).is_ok_and(|stat| is_stopped(&stat)))
+                .then_some(())
         });
         Stopped(pid)
     }
@@ -315,7 +352,9 @@ fn readers_of_a_stopped_server_are_served_when_it_continues() {
         let (path, sender) = (point.join(WORKER_FILE), sender.clone());
         thread::spawn(move || sender.send(fs::read(path).map_err(|error| error.kind())));
     }
-    eventually("somebody waits", || (fs::read_to_string(&waiting).unwrap().trim() != "0").then_some(()));
+    eventually("somebody waits", || {
+        (fs::read_to_string(&waiting).unwrap().trim() != "0").then_some(())
+    });
     assert!(answers.try_recv().is_err(), "nobody is there to answer");
     drop(stopped);
     for _ in 0..CLIENTS {

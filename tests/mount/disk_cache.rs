@@ -32,7 +32,8 @@ fn mount(store: &TestStore, caches: &Path, arguments: &[&str]) -> Mount {
 
 /// Returns everything generated about the sessions, and how many bytes the server has read for it.
 fn read_generated(mount: &Mount) -> (String, u64) {
-    let files = ["workers/s/index.json", "workers/a1/index.json", "workers/s/thread.jsonl", "summary"];
+    let files =
+        ["workers/s/index.json", "workers/a1/index.json", "workers/s/thread.jsonl", "summary"];
     (files.map(|file| mount.text(file)).concat(), bytes_read(mount))
 }
 
@@ -45,9 +46,12 @@ fn bytes_read(mount: &Mount) -> u64 {
 /// Returns all cache files, those of the search index included.
 fn cache_files(caches: &Path) -> Vec<PathBuf> {
     let folder = caches.join("swarmletfs");
-    let files =
-        [folder.join("index"), folder].into_iter().flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
-    let whole = |path: &PathBuf| path.is_file() && !path.file_name().unwrap().to_str().unwrap().starts_with('.');
+    let files = [folder.join("index"), folder]
+        .into_iter()
+        .flat_map(|folder| fs::read_dir(folder).into_iter().flatten());
+    let whole = |path: &PathBuf| {
+        path.is_file() && !path.file_name().unwrap().to_str().unwrap().starts_with('.')
+    };
     files.map(|file| file.unwrap().path()).filter(whole).collect()
 }
 
@@ -68,7 +72,10 @@ fn parsed_transcript_is_cached_across_restarts() {
     let (again, read) = read_generated(&second);
     assert_eq!(again, all);
     // The conversation needs the transcript's bytes in any case.
-    assert!(read + (1 << 20) < whole, "{read} bytes were read, {whole} without a cache; the thread has {thread}");
+    assert!(
+        read + (1 << 20) < whole,
+        "{read} bytes were read, {whole} without a cache; the thread has {thread}"
+    );
     drop(second);
     // Lines that arrived meanwhile are read from there on.
     let mut more = Transcript::new("s");
@@ -144,7 +151,12 @@ fn many_workers() -> TestStore {
     for number in 0..80 {
         let id = format!("w{number:02}");
         store.worker(&id, json!({"run_id": "r"}));
-        store.call(&id, 1, "sh", format!("Error: reason {number}\n{}", "and nothing more\n".repeat(4_000)));
+        store.call(
+            &id,
+            1,
+            "sh",
+            format!("Error: reason {number}\n{}", "and nothing more\n".repeat(4_000)),
+        );
     }
     store.rest();
     store
@@ -152,7 +164,10 @@ fn many_workers() -> TestStore {
 
 /// Returns the index of all workers, and how many bytes the server has read for it.
 fn read_index(mount: &Mount) -> (String, u64) {
-    (["summary", "index.json", "runs/r/summary"].map(|file| mount.text(file)).concat(), bytes_read(mount))
+    (
+        ["summary", "index.json", "runs/r/summary"].map(|file| mount.text(file)).concat(),
+        bytes_read(mount),
+    )
 }
 
 /// Promise: The outcomes of workers are not computed again after a restart.
@@ -171,11 +186,17 @@ fn outcomes_are_cached_across_restarts() {
     assert!(read * 4 < whole, "{read} against {whole} at first");
     // Neither another owner's view nor a view after a change uses the cache.
     let (others, read) = read_index(&mount(&store, caches.path(), &["--run", "r"]));
-    assert!(others.contains("\"cause\":\"Error: reason 79\"") && read * 2 > whole, "{read} against {whole}");
+    assert!(
+        others.contains("\"cause\":\"Error: reason 79\"") && read * 2 > whole,
+        "{read} against {whole}"
+    );
     store.call("w79", 1, "sh", "Error: another reason\n");
     store.write("workers/w78/tool_calls/002_sh.txt", "{\"ok\": true}");
     let (changed, read) = read_index(&mount(&store, caches.path(), &[]));
-    assert!(changed.contains("\"cause\":\"Error: another reason\"") && !changed.contains("reason 79"), "{changed}");
+    assert!(
+        changed.contains("\"cause\":\"Error: another reason\"") && !changed.contains("reason 79"),
+        "{changed}"
+    );
     assert!(!changed.contains("Error: reason 78") && read * 4 < whole, "{read} against {whole}");
     // A damaged cache file counts as missing.
     for file in cache_files(caches.path()) {
@@ -214,12 +235,16 @@ fn metadata_is_cached_across_restarts() {
     let store = TestStore::new();
     let worker = |number: usize, task: &str| {
         let notes = "not needed ".repeat(1_000);
-        store.worker(&format!("w{number:03}"), json!({"run_id": "r", "task": task, "task_type": "x", "notes": notes}));
+        store.worker(
+            &format!("w{number:03}"),
+            json!({"run_id": "r", "task": task, "task_type": "x", "notes": notes}),
+        );
     };
     (0..300).for_each(|number| worker(number, "look around"));
     store.rest();
     let list_workers = |mount: &Mount| {
-        let listed = mount.shell("cd $M && ls runs/r/workers by/type/x && stat -c %Y workers/w299").stdout;
+        let listed =
+            mount.shell("cd $M && ls runs/r/workers by/type/x && stat -c %Y workers/w299").stdout;
         (listed, bytes_read(mount))
     };
     let first = mount(&store, caches.path(), &[]);

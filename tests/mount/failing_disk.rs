@@ -70,19 +70,26 @@ impl Disk {
     }
 
     fn mount(&self) -> Result<(), String> {
-        run_command(Command::new("mount").args(["-o", self.options]).arg(&self.image).arg(self.store.path()))
+        run_command(
+            Command::new("mount")
+                .args(["-o", self.options])
+                .arg(&self.image)
+                .arg(self.store.path()),
+        )
     }
 
     /// Makes every access to the disk fail from now on.
     fn shut_down(&self) {
-        run_command(Command::new("python3").args(["-c", SHUT_DOWN]).arg(self.store.path())).unwrap();
+        run_command(Command::new("python3").args(["-c", SHUT_DOWN]).arg(self.store.path()))
+            .unwrap();
         assert!(fs::read(self.store.at(SMALL)).is_err(), "the disk still works");
     }
 
     /// Replaces the disk by a copy, which holds the written files once it is mounted.
     fn replace(&mut self) {
         rustix::mount::unmount(self.store.path(), UnmountFlags::DETACH).unwrap();
-        let next = self.images.path().join(format!("{}-then", self.image.file_name().unwrap().display()));
+        let next =
+            self.images.path().join(format!("{}-then", self.image.file_name().unwrap().display()));
         run_command(Command::new("cp").arg("--sparse=always").arg(&self.image).arg(&next)).unwrap();
         self.image = next;
     }
@@ -116,9 +123,15 @@ const FOLDERS: [&str; 4] = ["", "workers", "workers/finished/outputs", "by/statu
 fn fill(store: &TestStore) {
     for (id, status) in [("finished", "success"), ("running", "running")] {
         store.worker(id, json!({"status": status, "run_id": "r"}));
-        store.call(id, 1, "sh", "fine\n").call(id, 2, "sh", "Error: the disk of the other machine is full\n");
+        store.call(id, 1, "sh", "fine\n").call(
+            id,
+            2,
+            "sh",
+            "Error: the disk of the other machine is full\n",
+        );
         store.write(format!("workers/{id}/outputs/small"), format!("small of {id}\n"));
-        let large: Vec<u8> = (0..LARGE).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+        let large: Vec<u8> =
+            (0..LARGE).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
         store.write(format!("workers/{id}/outputs/large"), large);
     }
 }
@@ -129,7 +142,9 @@ const FAILED: u8 = 1;
 const REPLACING: u8 = 2;
 
 fn errno(error: &io::Error) -> Errno {
-    Errno::from_raw_os_error(error.raw_os_error().unwrap_or_else(|| panic!("no error of the system: {error}")))
+    Errno::from_raw_os_error(
+        error.raw_os_error().unwrap_or_else(|| panic!("no error of the system: {error}")),
+    )
 }
 
 /// Reads something. The result must be correct or a disk error, unless `weather` changed meanwhile.
@@ -149,13 +164,20 @@ fn read_one(mount: &Mount, right: &BTreeMap<String, Vec<u8>>, weather: &AtomicU8
             let found = fs::read(mount.at(path));
             if let Ok(found) = &found {
                 assert!(!found.is_empty(), "{path}: nothing");
-                assert!(!path.ends_with(".json") || serde_json::from_slice::<Value>(found).is_ok(), "{path}: no JSON");
+                assert!(
+                    !path.ends_with(".json") || serde_json::from_slice::<Value>(found).is_ok(),
+                    "{path}: no JSON"
+                );
             }
             (path, found.map(drop))
         }
         7 => {
             let path = *dice.pick(&FOLDERS);
-            (path, fs::read_dir(mount.at(path)).and_then(|mut entries| entries.try_for_each(|entry| entry.map(drop))))
+            (
+                path,
+                fs::read_dir(mount.at(path))
+                    .and_then(|mut entries| entries.try_for_each(|entry| entry.map(drop))),
+            )
         }
         8 => {
             let path = *dice.pick(&WORKER_FILES);
@@ -182,8 +204,11 @@ fn fails_and_recovers(system: &str, options: &'static str) {
     rustix::fs::syncfs(File::open(disk.store.path()).unwrap()).unwrap();
     let mut mount = Mount::new(&disk.store.path());
     mount.expect_warning("input/output error");
-    let right: BTreeMap<String, Vec<u8>> =
-        WORKER_FILES.iter().chain(&GENERATED_FILES).map(|path| ((*path).to_owned(), mount.read(path))).collect();
+    let right: BTreeMap<String, Vec<u8>> = WORKER_FILES
+        .iter()
+        .chain(&GENERATED_FILES)
+        .map(|path| ((*path).to_owned(), mount.read(path)))
+        .collect();
     let (weather, reads, stop) = (AtomicU8::new(WORKING), AtomicUsize::new(0), AtomicU8::new(0));
     thread::scope(|scope| {
         for reader in 0..READERS {
@@ -200,7 +225,9 @@ fn fails_and_recovers(system: &str, options: &'static str) {
         let stopping = StopOnDrop(&stop);
         let some_reads = |what: &str| {
             let before = reads.load(Ordering::SeqCst);
-            eventually(what, || (reads.load(Ordering::SeqCst) > before + 40 * READERS).then_some(()));
+            eventually(what, || {
+                (reads.load(Ordering::SeqCst) > before + 40 * READERS).then_some(())
+            });
         };
         for _ in 0..scale(ROUNDS) {
             some_reads("reads while the disk works");
@@ -218,10 +245,14 @@ fn fails_and_recovers(system: &str, options: &'static str) {
             drop(held);
             disk.mount().unwrap();
             for (path, bytes) in &right {
-                eventually(&format!("{path} as it was"), || (fs::read(mount.at(path)).ok()? == *bytes).then_some(()));
+                eventually(&format!("{path} as it was"), || {
+                    (fs::read(mount.at(path)).ok()? == *bytes).then_some(())
+                });
             }
             for folder in FOLDERS {
-                eventually(&format!("the folder {folder:?}"), || fs::read_dir(mount.at(folder)).ok().map(drop));
+                eventually(&format!("the folder {folder:?}"), || {
+                    fs::read_dir(mount.at(folder)).ok().map(drop)
+                });
             }
             weather.store(WORKING, Ordering::SeqCst);
         }

@@ -50,7 +50,9 @@ fn changes_of_an_own_file_appear() {
         store.write(&path, "first\n");
         let mount = Mount::new(&store.path());
         let exactly = |text: &str| {
-            eventually(&format!("{text:?} in {path}"), || (mount.read(&path) == text.as_bytes()).then_some(()));
+            eventually(&format!("{text:?} in {path}"), || {
+                (mount.read(&path) == text.as_bytes()).then_some(())
+            });
             assert_eq!(fs::metadata(mount.at(&path)).unwrap().len(), text.len() as u64);
         };
         exactly("first\n");
@@ -94,7 +96,12 @@ fn new_call_appears_in_every_generated_file() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
-    for path in ["evidence.txt", "runs/r2/evidence.txt", "workers/gamma/evidence.txt", "workers/gamma/index.json"] {
+    for path in [
+        "evidence.txt",
+        "runs/r2/evidence.txt",
+        "workers/gamma/evidence.txt",
+        "workers/gamma/index.json",
+    ] {
         assert!(!mount.text(path).contains("wholly_new"), "{path}");
     }
     store.call("gamma", 2, "wholly_new", "Error: wholly_new trouble\n");
@@ -122,14 +129,20 @@ fn change_of_status_appears() {
     let mount = Mount::new(&store.path());
     let status = |path: &str| {
         let index: Value = serde_json::from_slice(&mount.read(path)).unwrap();
-        let row = index["workers"].as_array().map(|rows| rows.iter().find(|row| row["id"] == "gamma").unwrap());
+        let row = index["workers"]
+            .as_array()
+            .map(|rows| rows.iter().find(|row| row["id"] == "gamma").unwrap());
         row.unwrap_or(&index)["status"].as_str().unwrap().to_owned()
     };
-    let all = ["index.json", "workers/index.json", "runs/r2/index.json", "workers/gamma/index.json"];
+    let all =
+        ["index.json", "workers/index.json", "runs/r2/index.json", "workers/gamma/index.json"];
     for path in all {
         assert_eq!(status(path), "running", "{path}");
     }
-    store.worker("gamma", json!({"run_id": "r2", "status": "failed", "error": "killed by a signal"}));
+    store.worker(
+        "gamma",
+        json!({"run_id": "r2", "status": "failed", "error": "killed by a signal"}),
+    );
     for path in all {
         eventually(path, || (status(path) == "failed").then_some(()));
     }
@@ -163,26 +176,43 @@ fn workers_come_and_go() {
         index["total_workers"].as_u64().unwrap()
     };
     assert!(fs::metadata(mount.at("workers/new")).is_err());
-    store.worker("new", json!({"run_id": "r3", "status": "running"})).call("new", 1, "echo", "hello\n");
+    store
+        .worker("new", json!({"run_id": "r3", "status": "running"}))
+        .call("new", 1, "echo", "hello\n");
     await_text(&mount, "workers/new/evidence.txt", "hello");
-    eventually("the new worker is listed", || mount.list("workers").contains(&"new".into()).then_some(()));
+    eventually("the new worker is listed", || {
+        mount.list("workers").contains(&"new".into()).then_some(())
+    });
     eventually("the new run is listed", || mount.list("runs").contains(&"r3".into()).then_some(()));
     eventually("the new worker is counted", || (total() == 4).then_some(()));
     assert_eq!(mount.list("runs/r3/workers"), ["new"]);
     fs::remove_dir_all(store.at("workers/new")).unwrap();
-    eventually("the worker is gone", || fs::metadata(mount.at("workers/new/summary")).is_err().then_some(()));
-    eventually("the worker's folder is gone", || fs::metadata(mount.at("workers/new")).is_err().then_some(()));
-    eventually("the worker is not listed", || (!mount.list("workers").contains(&"new".into())).then_some(()));
-    eventually("the run is not listed", || (!mount.list("runs").contains(&"r3".into())).then_some(()));
+    eventually("the worker is gone", || {
+        fs::metadata(mount.at("workers/new/summary")).is_err().then_some(())
+    });
+    eventually("the worker's folder is gone", || {
+        fs::metadata(mount.at("workers/new")).is_err().then_some(())
+    });
+    eventually("the worker is not listed", || {
+        (!mount.list("workers").contains(&"new".into())).then_some(())
+    });
+    eventually("the run is not listed", || {
+        (!mount.list("runs").contains(&"r3".into())).then_some(())
+    });
     eventually("the worker is not counted", || (total() == 3).then_some(()));
     // A new worker under the same name is another worker.
-    store.worker("new", json!({"run_id": "r4", "status": "running", "task": "the second of its name"}));
+    store.worker(
+        "new",
+        json!({"run_id": "r4", "status": "running", "task": "the second of its name"}),
+    );
     await_text(&mount, "workers/new/index.json", "the second of its name");
     assert!(!mount.text("workers/new/evidence.txt").contains("hello"));
     // A renamed worker keeps its bytes under its new name.
     fs::rename(store.at("workers/new"), store.at("workers/renamed")).unwrap();
     await_text(&mount, "workers/renamed/metadata.json", "the second of its name");
-    eventually("the old name is gone", || fs::metadata(mount.at("workers/new")).is_err().then_some(()));
+    eventually("the old name is gone", || {
+        fs::metadata(mount.at("workers/new")).is_err().then_some(())
+    });
 }
 
 /// Delays each look at a worker, and counts them.
@@ -204,11 +234,15 @@ impl Interceptor for SlowStore {
 fn added_and_removed_workers_are_seen_before_the_next_full_scan() {
     let (memory, looks) = (Arc::new(Memory::new()), SlowStore::default());
     let path = |path: String| RelPath::parse(&path).unwrap();
-    let add = |id: &str| memory.write(&path(format!("workers/{id}/metadata.json")), r#"{"status": "running"}"#);
+    let add = |id: &str| {
+        memory.write(&path(format!("workers/{id}/metadata.json")), r#"{"status": "running"}"#)
+    };
     let running: Vec<String> = (0..20).map(|number| format!("w{number:02}")).collect();
     running.iter().for_each(|id| add(id));
-    let source = Source::from_store(Arc::new(InterceptedStore::new(looks.clone(), memory.clone())), None);
-    let freshness = Freshness { unfinished: Duration::from_millis(1), finished: Duration::from_millis(1) };
+    let source =
+        Source::from_store(Arc::new(InterceptedStore::new(looks.clone(), memory.clone())), None);
+    let freshness =
+        Freshness { unfinished: Duration::from_millis(1), finished: Duration::from_millis(1) };
     let view = View::new(vec![source], freshness, Filter::default()).unwrap();
     let there = |id: &str| view.visible().get(&Name::new(id).unwrap()).is_some();
     assert_eq!(looks.0.load(Ordering::SeqCst), 20);
@@ -228,11 +262,15 @@ fn empty_store_is_mounted_and_filled_later() {
     let mount = Mount::new(&store.path());
     assert_eq!(mount.list("workers"), ["index.json"]);
     store.worker("first", json!({"status": "running"}));
-    eventually("the first worker", || mount.list("workers").contains(&"first".into()).then_some(()));
+    eventually("the first worker", || {
+        mount.list("workers").contains(&"first".into()).then_some(())
+    });
     await_text(&mount, "index.json", "\"first\"");
     store.write("supervisor/strategy.md", "a plan\n");
     await_text(&mount, "supervisor/strategy.md", "a plan\n");
-    eventually("the notes are listed", || mount.list("").contains(&"supervisor".into()).then_some(()));
+    eventually("the notes are listed", || {
+        mount.list("").contains(&"supervisor".into()).then_some(())
+    });
 }
 
 /// A running `tail` and its output lines. Dropping this ends it.
@@ -245,7 +283,8 @@ impl Tail {
     /// Starts `tail` with `flag` on files of the mount.
     pub fn follow(mount: &Mount, flag: &str, paths: &[&str]) -> Tail {
         let mut tail = Command::new("tail");
-        tail.args(["-n", "+1", "-q", "-s", "0.05", flag]).args(paths.iter().map(|path| mount.at(path)));
+        tail.args(["-n", "+1", "-q", "-s", "0.05", flag])
+            .args(paths.iter().map(|path| mount.at(path)));
         let mut child = tail.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let output = child.stdout.take().unwrap();
         let (sender, lines) = mpsc::channel();
@@ -302,17 +341,30 @@ fn tail_follows_a_generated_file_only_by_name() {
     let mount = Mount::new(&store.path());
     let generated = "workers/gamma/evidence.txt";
     let paths = [generated, "workers/gamma/logs/run.log"];
-    let (by_handle, by_name) = (Tail::follow(&mount, "-f", &paths), Tail::follow(&mount, "-F", &paths));
-    let first: Vec<String> = mount.text(generated).lines().chain(["begin"]).map(str::to_owned).collect();
-    assert_eq!((by_handle.lines_until("begin"), by_name.lines_until("begin")), (first.clone(), first));
+    let (by_handle, by_name) =
+        (Tail::follow(&mount, "-f", &paths), Tail::follow(&mount, "-F", &paths));
+    let first: Vec<String> =
+        mount.text(generated).lines().chain(["begin"]).map(str::to_owned).collect();
+    assert_eq!(
+        (by_handle.lines_until("begin"), by_name.lines_until("begin")),
+        (first.clone(), first)
+    );
     store.call("gamma", 2, "sql", "Error: quite new\n");
     await_text(&mount, generated, "Error: quite new");
     let second: Vec<String> = mount.text(generated).lines().map(str::to_owned).collect();
-    assert_eq!(by_name.lines_until(second.last().unwrap()), second, "the new version from its start");
+    assert_eq!(
+        by_name.lines_until(second.last().unwrap()),
+        second,
+        "the new version from its start"
+    );
     // Each change is shown in a later round than the one before, and tail checks all its files in
     // each round.
     for n in 0..3 {
         append(&log, &format!("line {n}\n"));
-        assert_eq!(by_handle.next(), format!("line {n}"), "the open handle reads a mix of versions");
+        assert_eq!(
+            by_handle.next(),
+            format!("line {n}"),
+            "the open handle reads a mix of versions"
+        );
     }
 }

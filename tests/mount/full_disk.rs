@@ -42,7 +42,8 @@ impl SmallDisk {
         let error = (0..).find_map(|_| filler.write_all(&[1; 4_096]).err()).unwrap();
         assert_eq!(error.kind(), ErrorKind::StorageFull);
         // If the number of files is limited too, use up all of them.
-        let _ = (0..100).try_for_each(|number| File::create(self.at(&format!("file-{number}"))).map(drop));
+        let _ = (0..100)
+            .try_for_each(|number| File::create(self.at(&format!("file-{number}"))).map(drop));
     }
 
     fn make_room(&self) {
@@ -62,7 +63,12 @@ fn store() -> TestStore {
     for number in 0..80 {
         let id = format!("w{number:02}");
         store.worker(&id, json!({"run_id": "r", "status": "failed"}));
-        store.call(&id, 1, "sh", format!("Error: reason {number}\n{}", "and nothing more\n".repeat(2_000)));
+        store.call(
+            &id,
+            1,
+            "sh",
+            format!("Error: reason {number}\n{}", "and nothing more\n".repeat(2_000)),
+        );
     }
     store
 }
@@ -96,7 +102,11 @@ fn check(mount: &Mount, right: &BTreeMap<&str, Vec<u8>>) {
     for _ in 0..3 {
         let found = read_all(mount);
         for (path, bytes) in right {
-            assert!(found[path] == *bytes, "{path} is another: {}", String::from_utf8_lossy(&found[path]));
+            assert!(
+                found[path] == *bytes,
+                "{path} is another: {}",
+                String::from_utf8_lossy(&found[path])
+            );
         }
     }
 }
@@ -179,6 +189,9 @@ fn full_inode_table_allows_reads_and_refuses_named_files() {
         command.arg(store.path()).arg(option).arg(disk.at(name)).arg(point.path());
         let done = run(command);
         assert!(done.code.is_some_and(|code| code > 0), "{option}: {done:?}");
-        assert!(done.err.starts_with("swarmletfs: ") && done.err.contains("No space left"), "{option}: {done:?}");
+        assert!(
+            done.err.starts_with("swarmletfs: ") && done.err.contains("No space left"),
+            "{option}: {done:?}"
+        );
     }
 }

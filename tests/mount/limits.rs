@@ -49,7 +49,9 @@ impl Holder {
     /// Starts opening files; [`Holder::wait_until_ready`] waits until all are open.
     fn start(mount: &Mount, number: usize, paths: &[&str]) -> Holder {
         let mut command = Command::new("python3");
-        command.args(["-c", HOLDER, &number.to_string()]).args(paths.iter().map(|path| mount.at(path)));
+        command
+            .args(["-c", HOLDER, &number.to_string()])
+            .args(paths.iter().map(|path| mount.at(path)));
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3");
         Holder { child, held: 0, refused: Vec::new() }
     }
@@ -73,7 +75,8 @@ impl Drop for Holder {
 
 /// Opens [`HANDLES`] handles.
 fn hold_many(mount: &Mount, paths: &[&str]) -> Vec<Holder> {
-    let started: Vec<Holder> = (0..HANDLES / HANDLES_EACH).map(|_| Holder::start(mount, HANDLES_EACH, paths)).collect();
+    let started: Vec<Holder> =
+        (0..HANDLES / HANDLES_EACH).map(|_| Holder::start(mount, HANDLES_EACH, paths)).collect();
     let holders: Vec<Holder> = started.into_iter().map(Holder::wait_until_ready).collect();
     for holder in &holders {
         assert_eq!((holder.held, &holder.refused[..]), (HANDLES_EACH, &[][..]));
@@ -103,8 +106,10 @@ fn ten_thousand_handles_open_at_once_and_are_released() {
     let mount = Mount::by(&["prlimit", "--nofile=1024:"], &store.path(), &[]);
     assert_eq!(mount.text(WORKER_FILE), WORKER_TEXT);
     let before = idle_descriptors(&mount, &store);
-    let holders =
-        hold_many(&mount, &[WORKER_FILE, "workers/beta/metadata.json", "workers/alpha/evidence.txt", "workers"]);
+    let holders = hold_many(
+        &mount,
+        &[WORKER_FILE, "workers/beta/metadata.json", "workers/alpha/evidence.txt", "workers"],
+    );
     assert!(mount.descriptors().len() > HANDLES / 3, "every own file is one descriptor");
     assert_eq!(mount.text(WORKER_FILE), WORKER_TEXT);
     assert!(mount.list("workers").contains(&"alpha".to_owned()));
@@ -125,10 +130,19 @@ fn requests_fail_with_emfile_without_descriptors() {
     assert!((20..64).contains(&holder.held), "{} of 200 are held", holder.held);
     let exhausted = [Errno::MFILE.raw_os_error()];
     assert_eq!(holder.refused, exhausted);
-    for path in ["workers", "workers/alpha/summary", "workers/alpha/evidence.txt", "workers/beta/metadata.json", ""] {
+    for path in [
+        "workers",
+        "workers/alpha/summary",
+        "workers/alpha/evidence.txt",
+        "workers/beta/metadata.json",
+        "",
+    ] {
         // Requests that need no descriptor succeed, and all others report the cause.
         let found = fs::metadata(mount.at(path)).and_then(|_| File::open(mount.at(path)));
-        assert!(found.is_ok() || found.is_err_and(|e| exhausted.contains(&e.raw_os_error().unwrap())), "{path}");
+        assert!(
+            found.is_ok() || found.is_err_and(|e| exhausted.contains(&e.raw_os_error().unwrap())),
+            "{path}"
+        );
     }
     drop(holder);
     assert!(idle_descriptors(&mount, &store) <= before);
@@ -145,7 +159,14 @@ fn every_lookup_is_released() {
         return;
     }
     let mut served = Served::new();
-    let names = ["", "workers", "workers/failed/summary", "runs/latest", "supervisor/strategy.md", "absent"];
+    let names = [
+        "",
+        "workers",
+        "workers/failed/summary",
+        "runs/latest",
+        "supervisor/strategy.md",
+        "absent",
+    ];
     let lookups = scale(40_000);
     thread::scope(|scope| {
         for at in 0..4 {
@@ -154,7 +175,8 @@ fn every_lookup_is_released() {
                 for number in 0..lookups / 4 {
                     // The kernel looks up a generated name at every access; some names are looked
                     // up only once.
-                    let budget = format!("workers/plain/evidence.{}.txt", 1_000 + 4 * (number / 64) + at);
+                    let budget =
+                        format!("workers/plain/evidence.{}.txt", 1_000 + 4 * (number / 64) + at);
                     let path = if number % 64 == 0 { &budget } else { names[number % names.len()] };
                     let found = fs::symlink_metadata(served.at(path));
                     assert!(found.is_ok_and(|meta| meta.ino() > 0) || path == "absent", "{path}");
@@ -162,9 +184,13 @@ fn every_lookup_is_released() {
             });
         }
     });
-    let holders = hold_many(&served, &["workers/failed/task.txt", "workers/failed/summary", "runs"]);
+    let holders =
+        hold_many(&served, &["workers/failed/task.txt", "workers/failed/summary", "runs"]);
     let (inodes, handles) = served.held();
-    assert!(inodes > lookups / 100 && handles >= HANDLES, "{inodes} inodes and {handles} handles were held");
+    assert!(
+        inodes > lookups / 100 && handles >= HANDLES,
+        "{inodes} inodes and {handles} handles were held"
+    );
     drop(holders);
     eventually("the release of all inodes except the root", || {
         served.forget();
@@ -192,17 +218,30 @@ fn little_address_space_is_enough_to_start() {
 fn everything_is_served_in_half_a_gibibyte_of_address_space() {
     needs_fuse!();
     let store = TestStore::new();
-    store.worker("w", json!({"status": "running"})).call("w", 1, "sh", "fine\n").call("w", 3, "sh", "Error: last\n");
+    store.worker("w", json!({"status": "running"})).call("w", 1, "sh", "fine\n").call(
+        "w",
+        3,
+        "sh",
+        "Error: last\n",
+    );
     store.call("w", 2, "log", "one line ".repeat(32 * MIB / 9));
     store.write("workers/w/thread.jsonl", "x".repeat(24 * MIB));
-    store.write("workers/long/metadata.json", json!({"worker_id": "long", "task": "y".repeat(40 * MIB)}).to_string());
+    store.write(
+        "workers/long/metadata.json",
+        json!({"worker_id": "long", "task": "y".repeat(40 * MIB)}).to_string(),
+    );
     File::create(store.at("workers/w/huge")).unwrap().set_len(1 << 40).unwrap();
     let mount = Mount::by(&["prlimit", &format!("--as={}", 512 * MIB)], &store.path(), &[]);
     let pid = mount.pid();
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                for path in ["summary", "workers/long/summary", "workers/w/index.json", "workers/w/evidence.txt"] {
+                for path in [
+                    "summary",
+                    "workers/long/summary",
+                    "workers/w/index.json",
+                    "workers/w/evidence.txt",
+                ] {
                     assert!(!mount.read(path).is_empty(), "{path}");
                 }
                 assert!(mount.text("workers/w/evidence.8M.txt").contains("Error: last"));
@@ -214,7 +253,11 @@ fn everything_is_served_in_half_a_gibibyte_of_address_space() {
         }
     });
     let line = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
-    assert!(line.lines().any(|line| line.starts_with("Max address space") && line.contains("536870912")), "{line}");
+    assert!(
+        line.lines()
+            .any(|line| line.starts_with("Max address space") && line.contains("536870912")),
+        "{line}"
+    );
     assert_eq!(mount.text("workers/w/tool_calls/001_sh.txt"), "fine\n");
 }
 

@@ -38,7 +38,8 @@ struct Reader {
 impl Reader {
     fn open(path: &Path, round: usize) -> Reader {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(path, flags, Mode::empty()).unwrap_or_else(|errno| panic!("{path:?}: {errno}"));
+        let folder = rustix::fs::open(path, flags, Mode::empty())
+            .unwrap_or_else(|errno| panic!("{path:?}: {errno}"));
         Reader { folder, listed: Vec::new(), ended: false, began: round }
     }
 
@@ -49,7 +50,8 @@ impl Reader {
         self.ended = true;
         while let Some(entry) = entries.next() {
             let entry = entry.unwrap();
-            let (name, behind) = (entry.file_name().to_string_lossy().into_owned(), entry.next_entry_cookie());
+            let (name, behind) =
+                (entry.file_name().to_string_lossy().into_owned(), entry.next_entry_cookie());
             self.ended = false;
             self.listed.push((name, behind));
             if entries.is_buffer_empty() {
@@ -98,7 +100,8 @@ impl Reader {
             })
             .collect();
         let few: Vec<&String> = bad.iter().take(3).collect();
-        (!bad.is_empty()).then(|| format!("of {} names {} are wrong: {few:?}", counts.len(), bad.len()))
+        (!bad.is_empty())
+            .then(|| format!("of {} names {} are wrong: {few:?}", counts.len(), bad.len()))
     }
 }
 
@@ -127,7 +130,8 @@ fn ten_thousand_workers_are_listed_once() {
     let store = TestStore::new();
     let workers: BTreeSet<String> = (0..scale(10_000)).map(name).collect();
     let mount = {
-        let metadata = json!({"status": "success", "run_id": "r", "task": "one of many"}).to_string();
+        let metadata =
+            json!({"status": "success", "run_id": "r", "task": "one of many"}).to_string();
         for worker in &workers {
             store.write(format!("workers/{worker}/metadata.json"), &metadata);
         }
@@ -213,7 +217,12 @@ fn hundred_thousand_files_are_listed_once_during_changes() {
     let more = memory(&mount) - idle;
     // Every open handle may hold its own listing.
     let most = (readers.len() + 1) * all * 512;
-    assert!(more < most as u64, "{} MiB over idle for {all} files and {} handles", more / MIB, readers.len() + 1);
+    assert!(
+        more < most as u64,
+        "{} MiB over idle for {all} files and {} handles",
+        more / MIB,
+        readers.len() + 1
+    );
 }
 
 fn typed(name: std::ffi::OsString) -> String {
@@ -292,11 +301,16 @@ impl Folder {
             let counts = reader.counts();
             let others = counts.keys().filter(|name| !self.there.contains(**name)).count();
             wrong = wrong.or_else(|| reader.find_error(self.there.iter()));
-            wrong = wrong.or_else(|| (others > 0).then(|| format!("{others} are listed that are gone")));
+            wrong = wrong
+                .or_else(|| (others > 0).then(|| format!("{others} are listed that are gone")));
         }
         let last = self.steps.len().saturating_sub(40);
         wrong.map_or(Ok(()), |wrong| {
-            Err(format!("round {round}, who began in {}: {wrong}; steps: {:?}", reader.began, &self.steps[last..]))
+            Err(format!(
+                "round {round}, who began in {}: {wrong}; steps: {:?}",
+                reader.began,
+                &self.steps[last..]
+            ))
         })
     }
 }
@@ -319,7 +333,14 @@ fn listings_cached_by_the_kernel_are_complete_and_current() {
             let path = format!("workers/w{number}/outputs");
             let there = (0..NAMES).filter(|file| file % 4 != 1).map(name).collect();
             let (store, shown) = (store.at(&path), mount.at(&path));
-            Folder { store, shown, there, readers: Vec::new(), dice: Dice::new(number as u64), steps: Vec::new() }
+            Folder {
+                store,
+                shown,
+                there,
+                readers: Vec::new(),
+                dice: Dice::new(number as u64),
+                steps: Vec::new(),
+            }
         })
         .collect();
     let mut wrong = Vec::new();
@@ -336,7 +357,12 @@ fn listings_cached_by_the_kernel_are_complete_and_current() {
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of {FOLDERS} folders in {rounds} rounds: {}", wrong.len(), wrong[0]);
+    assert!(
+        wrong.is_empty(),
+        "{} of {FOLDERS} folders in {rounds} rounds: {}",
+        wrong.len(),
+        wrong[0]
+    );
 }
 
 /// Four readers of one folder, the first of which began before a change. The rest of its listing
@@ -364,10 +390,22 @@ fn listing_is_not_continued_with_an_outdated_rest() {
     let mut after = open();
     after.read_part(4_096);
     before.read_rest(4_096);
-    assert_eq!(before.find_error(stay.iter()), None, "a listing that began before the change is wrong");
+    assert_eq!(
+        before.find_error(stay.iter()),
+        None,
+        "a listing that began before the change is wrong"
+    );
     let mut then = open();
     then.read_rest(4_096);
-    assert_eq!(then.find_error(stay.iter()), None, "a listing opened after the first one ended is wrong");
+    assert_eq!(
+        then.find_error(stay.iter()),
+        None,
+        "a listing opened after the first one ended is wrong"
+    );
     after.read_rest(4_096);
-    assert_eq!(after.find_error(stay.iter()), None, "a listing that began after the change is wrong");
+    assert_eq!(
+        after.find_error(stay.iter()),
+        None,
+        "a listing that began after the change is wrong"
+    );
 }

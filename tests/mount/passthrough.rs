@@ -74,8 +74,14 @@ fn passthrough_reads_update_no_access_time() {
     };
     // Old enough that the first read renews it, unless the disk keeps no atimes.
     let old = SystemTime::now() - Duration::from_secs(400_000);
-    let set_old =
-        || File::options().write(true).open(&path).unwrap().set_times(FileTimes::new().set_accessed(old)).unwrap();
+    let set_old = || {
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_times(FileTimes::new().set_accessed(old))
+            .unwrap()
+    };
     set_old();
     let then = accessed();
     let mount = Mount::new(&store.path());
@@ -147,7 +153,8 @@ fn many_readers_open_a_file_that_grows_past_each_threshold() {
         got.len()
     };
     thread::scope(|scope| {
-        let readers: Vec<_> = (0..8).map(|_| scope.spawn(|| while read(&mount.at(PATH)) < whole.len() {})).collect();
+        let readers: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| while read(&mount.at(PATH)) < whole.len() {})).collect();
         let mut file = File::options().append(true).open(&path).unwrap();
         for piece in whole.chunks(17_001) {
             let before = reads.load(Ordering::Relaxed);

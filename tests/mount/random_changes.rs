@@ -60,15 +60,28 @@ impl OpenFile {
 
     fn check(&self, done: &[String]) {
         let mut now = vec![0; self.bytes.len() + 1];
-        let read = self.file.read_at(&mut now, 0).unwrap_or_else(|error| panic!("{} held: {error}", self.path));
-        assert!(now[..read] == self.bytes, "an open handle of {} reads other bytes, after {done:?}", self.path);
-        assert_eq!(self.file.metadata().unwrap().size(), self.bytes.len() as u64, "{}: its size", self.path);
+        let read = self
+            .file
+            .read_at(&mut now, 0)
+            .unwrap_or_else(|error| panic!("{} held: {error}", self.path));
+        assert!(
+            now[..read] == self.bytes,
+            "an open handle of {} reads other bytes, after {done:?}",
+            self.path
+        );
+        assert_eq!(
+            self.file.metadata().unwrap().size(),
+            self.bytes.len() as u64,
+            "{}: its size",
+            self.path
+        );
     }
 }
 
 /// Returns the word that a file begins with.
 fn first_word(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes.split(|byte| *byte == b'\n').next().unwrap_or_default()).into_owned()
+    String::from_utf8_lossy(bytes.split(|byte| *byte == b'\n').next().unwrap_or_default())
+        .into_owned()
 }
 
 impl Writer<'_> {
@@ -80,13 +93,17 @@ impl Writer<'_> {
     fn bytes(&mut self, length: usize) -> Vec<u8> {
         self.words += 1;
         let word = format!("word-{:03}-{:05}\n", self.number, self.words);
-        let filler =
-            (0..length.saturating_sub(word.len())).map(|at| if at % 60 == 59 { b'\n' } else { b'a' + (at % 23) as u8 });
+        let filler = (0..length.saturating_sub(word.len()))
+            .map(|at| if at % 60 == 59 { b'\n' } else { b'a' + (at % 23) as u8 });
         word.bytes().chain(filler).collect()
     }
 
     fn length(&mut self) -> usize {
-        if self.dice.once_in(4) { LARGE + self.dice.below(1_000) } else { 15 + self.dice.below(9_000) }
+        if self.dice.once_in(4) {
+            LARGE + self.dice.below(1_000)
+        } else {
+            15 + self.dice.below(9_000)
+        }
     }
 
     fn put_metadata(&self, worker: &Worker) {
@@ -124,7 +141,12 @@ impl Writer<'_> {
         let what = match kind {
             0 | 1 => {
                 let more = format!("and word-{:03}-{:05}-more\n", self.number, self.words);
-                File::options().append(true).open(path).unwrap().write_all(more.as_bytes()).unwrap();
+                File::options()
+                    .append(true)
+                    .open(path)
+                    .unwrap()
+                    .write_all(more.as_bytes())
+                    .unwrap();
                 self.workers[at].files.insert(name.clone(), [old, more.into_bytes()].concat());
                 "append"
             }
@@ -200,12 +222,17 @@ impl Writer<'_> {
     /// Waits until the whole state of a worker is visible in every way.
     fn await_seen(&mut self, at: usize) {
         let worker = &self.workers[at];
-        let (outputs, describe) = (Self::outputs(&worker.id), |what: &str| format!("{what} after {:?}", self.done));
+        let (outputs, describe) =
+            (Self::outputs(&worker.id), |what: &str| format!("{what} after {:?}", self.done));
         for (name, bytes) in &worker.files {
             let path = self.mount.at(&format!("{outputs}/{name}"));
             let size = || fs::metadata(&path).ok().map(|meta| meta.len());
-            eventually(&describe(&format!("the size of {name}")), || (size()? == bytes.len() as u64).then_some(()));
-            eventually(&describe(&format!("the bytes of {name}")), || (fs::read(&path).ok()? == *bytes).then_some(()));
+            eventually(&describe(&format!("the size of {name}")), || {
+                (size()? == bytes.len() as u64).then_some(())
+            });
+            eventually(&describe(&format!("the bytes of {name}")), || {
+                (fs::read(&path).ok()? == *bytes).then_some(())
+            });
             assert_eq!(
                 size(),
                 Some(bytes.len() as u64),
@@ -225,8 +252,12 @@ impl Writer<'_> {
         eventually(&describe("its status"), || {
             fs::metadata(self.mount.at(&format!("by/status/{status}/{}", worker.id))).ok().map(drop)
         });
-        let found = |word: &str| fs::read_to_string(self.mount.at(&format!("grep/{word}$"))).unwrap_or_default();
-        if let Some((name, bytes)) = worker.files.iter().nth(self.dice.below(worker.files.len().max(1))) {
+        let found = |word: &str| {
+            fs::read_to_string(self.mount.at(&format!("grep/{word}$"))).unwrap_or_default()
+        };
+        if let Some((name, bytes)) =
+            worker.files.iter().nth(self.dice.below(worker.files.len().max(1)))
+        {
             let line = format!("\n{outputs}/{name}:1:{}\n", first_word(bytes));
             eventually(&describe(&format!("grep finds {line:?}")), || {
                 found(&first_word(bytes)).contains(&line).then_some(())

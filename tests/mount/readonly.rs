@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Gid, IFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid,
-    XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType, Gid, IFlags, Mode, OFlags, RenameFlags, Timespec,
+    Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 
@@ -69,7 +69,11 @@ type Call = (&'static str, fn(&Target) -> Result<(), Errno>);
 
 /// Opens the node itself without following symlinks.
 fn open(target: &Target, flags: OFlags) -> Result<rustix::fd::OwnedFd, Errno> {
-    rustix::fs::open(&target.node, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))
+    rustix::fs::open(
+        &target.node,
+        flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::from_raw_mode(0o644),
+    )
 }
 
 fn read_only(target: &Target) -> Result<rustix::fd::OwnedFd, Errno> {
@@ -81,9 +85,12 @@ fn renamed(target: &Target, to: &Path, flags: RenameFlags) -> Result<(), Errno> 
 }
 
 fn truncate(target: &Target) -> Result<(), Errno> {
-    const SCRIPT: &str =
-        "import os,sys\ntry: os.truncate(sys.argv[1], 1)\nexcept OSError as e: print(e.errno)\nelse: print(0)";
-    let out = Command::new("/usr/bin/python3").args(["-c", SCRIPT]).arg(&target.node).output().expect("python3");
+    const SCRIPT: &str = "import os,sys\ntry: os.truncate(sys.argv[1], 1)\nexcept OSError as e: print(e.errno)\nelse: print(0)";
+    let out = Command::new("/usr/bin/python3")
+        .args(["-c", SCRIPT])
+        .arg(&target.node)
+        .output()
+        .expect("python3");
     match String::from_utf8(out.stdout).unwrap().trim().parse().expect("an error number") {
         0 => Ok(()),
         number => Err(Errno::from_raw_os_error(number)),
@@ -96,17 +103,23 @@ const CALLS: [Call; 30] = [
     ("open O_TRUNC", |t| open(t, OFlags::RDONLY | OFlags::TRUNC).map(drop)),
     ("open O_APPEND", |t| open(t, OFlags::WRONLY | OFlags::APPEND).map(drop)),
     ("open O_CREAT", |t| open(t, OFlags::WRONLY | OFlags::CREATE).map(drop)),
-    ("open O_CREAT new", |t| rustix::fs::open(&t.absent, OFlags::WRONLY | OFlags::CREATE, Mode::RUSR).map(drop)),
+    ("open O_CREAT new", |t| {
+        rustix::fs::open(&t.absent, OFlags::WRONLY | OFlags::CREATE, Mode::RUSR).map(drop)
+    }),
     ("open O_CREAT|O_EXCL new", |t| {
-        rustix::fs::open(&t.absent, OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL, Mode::RUSR).map(drop)
+        rustix::fs::open(&t.absent, OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL, Mode::RUSR)
+            .map(drop)
     }),
     ("open O_TMPFILE", |t| {
-        rustix::fs::open(t.absent.parent().unwrap(), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR).map(drop)
+        rustix::fs::open(t.absent.parent().unwrap(), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR)
+            .map(drop)
     }),
     ("write", |t| read_only(t).and_then(|fd| rustix::io::write(fd, b"x").map(drop))),
     ("truncate", truncate),
     ("ftruncate", |t| read_only(t).and_then(|fd| rustix::fs::ftruncate(fd, 0))),
-    ("fallocate", |t| read_only(t).and_then(|fd| rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, 1))),
+    ("fallocate", |t| {
+        read_only(t).and_then(|fd| rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, 1))
+    }),
     ("mkdir", |t| rustix::fs::mkdir(&t.absent, Mode::RWXU)),
     ("mknod file", |t| rustix::fs::mknodat(CWD, &t.absent, FileType::RegularFile, Mode::RUSR, 0)),
     ("mknod FIFO", |t| rustix::fs::mknodat(CWD, &t.absent, FileType::Fifo, Mode::RUSR, 0)),
@@ -131,7 +144,9 @@ const CALLS: [Call; 30] = [
     }),
     ("setxattr", |t| rustix::fs::lsetxattr(&t.node, "user.x", b"x", XattrFlags::empty())),
     ("removexattr", |t| rustix::fs::lremovexattr(&t.node, "user.x")),
-    ("ioctl FS_IOC_SETFLAGS", |t| read_only(t).and_then(|fd| rustix::fs::ioctl_setflags(fd, IFlags::NOATIME))),
+    ("ioctl FS_IOC_SETFLAGS", |t| {
+        read_only(t).and_then(|fd| rustix::fs::ioctl_setflags(fd, IFlags::NOATIME))
+    }),
 ];
 
 /// Calls copy_file_range into the node, which needs a source file.
@@ -154,7 +169,8 @@ struct Elsewhere {
 }
 
 /// Calls that open the node for writing.
-const OPENS: [&str; 5] = ["open O_WRONLY", "open O_RDWR", "open O_TRUNC", "open O_APPEND", "open O_CREAT"];
+const OPENS: [&str; 5] =
+    ["open O_WRONLY", "open O_RDWR", "open O_TRUNC", "open O_APPEND", "open O_CREAT"];
 /// Calls that create a name.
 const MAKES: [&str; 8] = [
     "open O_CREAT new",
@@ -188,13 +204,62 @@ const fn row(
 static ELSEWHERE: [Elsewhere; 28] = [
     row(&OPENS, &FOLDERS, &EITHER, &ANYBODY, &[Errno::ISDIR], "no folder is opened for writing"),
     row(&OPENS, &[Link], &EITHER, &ANYBODY, &[Errno::LOOP], "a link itself cannot be opened"),
-    row(&OPENS, &FILES, &[Rw], &[Someone], &[Errno::ACCESS], "nobody has the right to write: default_permissions"),
-    row(&MAKES, &KINDS, &[Rw], &[Someone], &[Errno::ACCESS], "nobody has the right to write into the folder"),
-    row(&["open O_TMPFILE"], &KINDS, &[Rw], &[Superuser], &[Errno::OPNOTSUPP], "what a file system without it answers"),
-    row(&["write", "fallocate"], &NOT_LINK, &EITHER, &ANYBODY, &[Errno::BADF], "the descriptor is only for reading"),
-    row(&["copy_file_range"], &FILES, &EITHER, &ANYBODY, &[Errno::BADF], "the descriptor is only for reading"),
-    row(&["ftruncate"], &NOT_LINK, &EITHER, &ANYBODY, &[Errno::INVAL], "the descriptor is only for reading"),
-    row(&["copy_file_range"], &FOLDERS, &EITHER, &ANYBODY, &[Errno::ISDIR], "a folder has no bytes"),
+    row(
+        &OPENS,
+        &FILES,
+        &[Rw],
+        &[Someone],
+        &[Errno::ACCESS],
+        "nobody has the right to write: default_permissions",
+    ),
+    row(
+        &MAKES,
+        &KINDS,
+        &[Rw],
+        &[Someone],
+        &[Errno::ACCESS],
+        "nobody has the right to write into the folder",
+    ),
+    row(
+        &["open O_TMPFILE"],
+        &KINDS,
+        &[Rw],
+        &[Superuser],
+        &[Errno::OPNOTSUPP],
+        "what a file system without it answers",
+    ),
+    row(
+        &["write", "fallocate"],
+        &NOT_LINK,
+        &EITHER,
+        &ANYBODY,
+        &[Errno::BADF],
+        "the descriptor is only for reading",
+    ),
+    row(
+        &["copy_file_range"],
+        &FILES,
+        &EITHER,
+        &ANYBODY,
+        &[Errno::BADF],
+        "the descriptor is only for reading",
+    ),
+    row(
+        &["ftruncate"],
+        &NOT_LINK,
+        &EITHER,
+        &ANYBODY,
+        &[Errno::INVAL],
+        "the descriptor is only for reading",
+    ),
+    row(
+        &["copy_file_range"],
+        &FOLDERS,
+        &EITHER,
+        &ANYBODY,
+        &[Errno::ISDIR],
+        "a folder has no bytes",
+    ),
     row(
         &["write", "fallocate", "ftruncate", "copy_file_range", "ioctl FS_IOC_SETFLAGS"],
         &[Link],
@@ -203,14 +268,56 @@ static ELSEWHERE: [Elsewhere; 28] = [
         &[Errno::LOOP],
         "a link itself cannot be opened, so there is no descriptor",
     ),
-    row(&["ioctl FS_IOC_SETFLAGS"], &NOT_LINK, &[Rw], &[Superuser], &[Errno::NOTTY], "it asks for the flags first"),
-    row(&["ioctl FS_IOC_SETFLAGS"], &NOT_LINK, &[Rw], &[Someone], &[Errno::PERM], "only the owner may"),
+    row(
+        &["ioctl FS_IOC_SETFLAGS"],
+        &NOT_LINK,
+        &[Rw],
+        &[Superuser],
+        &[Errno::NOTTY],
+        "it asks for the flags first",
+    ),
+    row(
+        &["ioctl FS_IOC_SETFLAGS"],
+        &NOT_LINK,
+        &[Rw],
+        &[Someone],
+        &[Errno::PERM],
+        "only the owner may",
+    ),
     row(&["truncate"], &FOLDERS, &EITHER, &ANYBODY, &[Errno::ISDIR], "a folder has no bytes"),
     row(&["truncate"], &[Link], &EITHER, &ANYBODY, &[Errno::ISDIR], "it leads to a folder"),
-    row(&["truncate"], &FILES, &[Rw], &[Someone], &[Errno::ACCESS], "nobody has the right to write"),
-    row(&["chmod", "chown", "utimensat"], &KINDS, &[Rw], &[Someone], &[Errno::PERM], "only the owner may"),
-    row(&["setxattr", "removexattr"], &[Link], &[Rw], &ANYBODY, &[Errno::PERM], "links have no user attributes"),
-    row(&["setxattr", "removexattr"], &NOT_LINK, &[Rw], &[Someone], &[Errno::ACCESS], "nobody has the right to write"),
+    row(
+        &["truncate"],
+        &FILES,
+        &[Rw],
+        &[Someone],
+        &[Errno::ACCESS],
+        "nobody has the right to write",
+    ),
+    row(
+        &["chmod", "chown", "utimensat"],
+        &KINDS,
+        &[Rw],
+        &[Someone],
+        &[Errno::PERM],
+        "only the owner may",
+    ),
+    row(
+        &["setxattr", "removexattr"],
+        &[Link],
+        &[Rw],
+        &ANYBODY,
+        &[Errno::PERM],
+        "links have no user attributes",
+    ),
+    row(
+        &["setxattr", "removexattr"],
+        &NOT_LINK,
+        &[Rw],
+        &[Someone],
+        &[Errno::ACCESS],
+        "nobody has the right to write",
+    ),
     row(&["link"], &FOLDERS, &[Rw], &ANYBODY, &[Errno::PERM], "folders have one name"),
     row(
         &["link"],
@@ -220,14 +327,49 @@ static ELSEWHERE: [Elsewhere; 28] = [
         &[Errno::PERM, Errno::ACCESS],
         "fs.protected_hardlinks, or else the folder's rights",
     ),
-    row(&RENAMES, &[Root], &EITHER, &ANYBODY, &[Errno::XDEV], "the mountpoint's name is in another file system"),
-    row(&RENAMES, &NOT_ROOT, &[Rw], &[Someone], &[Errno::ACCESS], "nobody has the right to write into the folder"),
-    row(&["unlink", "rmdir"], &[Root], &EITHER, &[Someone], &[Errno::ACCESS], "the folder it is in is somebody else's"),
+    row(
+        &RENAMES,
+        &[Root],
+        &EITHER,
+        &ANYBODY,
+        &[Errno::XDEV],
+        "the mountpoint's name is in another file system",
+    ),
+    row(
+        &RENAMES,
+        &NOT_ROOT,
+        &[Rw],
+        &[Someone],
+        &[Errno::ACCESS],
+        "nobody has the right to write into the folder",
+    ),
+    row(
+        &["unlink", "rmdir"],
+        &[Root],
+        &EITHER,
+        &[Someone],
+        &[Errno::ACCESS],
+        "the folder it is in is somebody else's",
+    ),
     row(&["rmdir"], &[Root], &EITHER, &[Superuser], &[Errno::BUSY], "a mountpoint"),
     row(&["unlink"], &FOLDERS, &[Rw], &[Superuser], &[Errno::ISDIR], "a folder"),
     row(&["rmdir"], &NOT_FOLDERS, &[Rw], &[Superuser], &[Errno::NOTDIR], "not a folder"),
-    row(&["unlink"], &[Root], &[Ro], &[Superuser], &[Errno::ISDIR], "a folder, whose name is in another file system"),
-    row(&["unlink", "rmdir"], &NOT_ROOT, &[Rw], &[Someone], &[Errno::ACCESS], "nobody has the right to write"),
+    row(
+        &["unlink"],
+        &[Root],
+        &[Ro],
+        &[Superuser],
+        &[Errno::ISDIR],
+        "a folder, whose name is in another file system",
+    ),
+    row(
+        &["unlink", "rmdir"],
+        &NOT_ROOT,
+        &[Rw],
+        &[Someone],
+        &[Errno::ACCESS],
+        "nobody has the right to write",
+    ),
 ];
 
 fn expected(call: &str, kind: Kind, mounted: Mounted, who: Who) -> &'static [Errno] {
@@ -269,7 +411,13 @@ fn targets(mount: &Mount) -> Vec<Target> {
             "workers/alpha/moved",
             "workers/alpha/result.txt",
         ),
-        target(Link, "runs/r1/workers/alpha", "runs/r1/workers/new", "runs/r1/workers/moved", "index.json"),
+        target(
+            Link,
+            "runs/r1/workers/alpha",
+            "runs/r1/workers/new",
+            "runs/r1/workers/moved",
+            "index.json",
+        ),
     ]
 }
 
@@ -280,7 +428,8 @@ fn attempt(
     who: Who,
     seen: &mut BTreeMap<(&'static str, Kind, Mounted, Who), Result<(), Errno>>,
 ) {
-    let calls: Vec<Call> = CALLS.into_iter().chain([("copy_file_range", copy_into as fn(&Target) -> _)]).collect();
+    let calls: Vec<Call> =
+        CALLS.into_iter().chain([("copy_file_range", copy_into as fn(&Target) -> _)]).collect();
     let all = || {
         let mut all = Vec::new();
         for target in targets {
@@ -321,7 +470,9 @@ impl State {
             let mut bytes = Vec::new();
             if fs::symlink_metadata(path).unwrap().is_file() {
                 let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::CLOEXEC;
-                File::from(rustix::fs::open(path, flags, Mode::empty()).unwrap()).read_to_end(&mut bytes).unwrap();
+                File::from(rustix::fs::open(path, flags, Mode::empty()).unwrap())
+                    .read_to_end(&mut bytes)
+                    .unwrap();
             }
             bytes
         });
@@ -332,7 +483,8 @@ impl State {
     pub fn differences(&self, after: &State) -> Vec<String> {
         let changed = |(path, before): (&PathBuf, &(Vec<i128>, Vec<u8>))| {
             let now = &after.0[path];
-            (now != before).then(|| format!("{}: {:?} became {:?}", path.display(), before.0, now.0))
+            (now != before)
+                .then(|| format!("{}: {:?} became {:?}", path.display(), before.0, now.0))
         };
         self.0.iter().filter_map(changed).collect()
     }
@@ -357,8 +509,13 @@ pub fn settled(store: &TestStore) -> Vec<PathBuf> {
     for path in &paths {
         let last_access = Timespec { tv_sec: 1_000, tv_nsec: 0 };
         let last_modification = Timespec { tv_sec: 1_700_000_000, tv_nsec: 123_456_789 };
-        rustix::fs::utimensat(CWD, path, &Timestamps { last_access, last_modification }, AtFlags::SYMLINK_NOFOLLOW)
-            .unwrap();
+        rustix::fs::utimensat(
+            CWD,
+            path,
+            &Timestamps { last_access, last_modification },
+            AtFlags::SYMLINK_NOFOLLOW,
+        )
+        .unwrap();
     }
     paths
 }
@@ -380,12 +537,16 @@ fn nothing_can_be_changed_through_any_node() {
         for who in [Superuser, Someone] {
             attempt(&targets, mounted, who, &mut seen);
         }
-        let out = mount.shell(r#"find "$M" -type f -exec cat {} + >/dev/null && ls -laR "$M" >/dev/null"#);
+        let out = mount
+            .shell(r#"find "$M" -type f -exec cat {} + >/dev/null && ls -laR "$M" >/dev/null"#);
         assert!(out.status.success(), "{out:?}");
     }
     assert_eq!(seen.len(), (CALLS.len() + 1) * KINDS.len() * 4);
     for call in ELSEWHERE.iter().flat_map(|row| row.calls) {
-        assert!(seen.contains_key(&(*call, Own, Rw, Superuser)), "{call} is in the list but was never made");
+        assert!(
+            seen.contains_key(&(*call, Own, Rw, Superuser)),
+            "{call} is in the list but was never made"
+        );
     }
     let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for ((call, kind, mounted, who), answer) in &seen {
@@ -400,7 +561,11 @@ fn nothing_can_be_changed_through_any_node() {
     assert!(differences.is_empty(), "the store was changed: {differences:#?}");
     let mut after = Vec::new();
     everything_in(&store.path(), &mut after);
-    assert_eq!(paths.iter().collect::<BTreeSet<_>>(), after.iter().collect(), "the files of the store changed");
+    assert_eq!(
+        paths.iter().collect::<BTreeSet<_>>(),
+        after.iter().collect(),
+        "the files of the store changed"
+    );
 }
 
 #[test]
@@ -426,12 +591,16 @@ fn mount_is_flagged_read_only() {
     let table = fs::read("/proc/self/mountinfo").unwrap();
     let table = String::from_utf8_lossy(&table);
     let point = fs::canonicalize(mount.path().parent().unwrap()).unwrap().join("mnt");
-    let line = table.lines().find(|line| line.split(' ').nth(4).map(Path::new) == Some(&point)).unwrap();
+    let line =
+        table.lines().find(|line| line.split(' ').nth(4).map(Path::new) == Some(&point)).unwrap();
     let options: Vec<&str> = line.split(' ').nth(5).unwrap().split(',').collect();
     for option in ["ro", "nosuid", "nodev", "noatime"] {
         assert!(options.contains(&option), "{line} lacks {option}");
     }
-    assert!(line.ends_with(",default_permissions") || line.contains(",default_permissions,"), "{line}");
+    assert!(
+        line.ends_with(",default_permissions") || line.contains(",default_permissions,"),
+        "{line}"
+    );
     let error = File::create(mount.at("new")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
 }
@@ -442,10 +611,14 @@ fn server_holds_no_writable_descriptor_of_the_store() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
-    let _held: Vec<File> =
-        ["workers/alpha/result.txt", "workers/alpha/evidence.txt", "workers/alpha", "supervisor/strategy.md"]
-            .map(|path| File::open(mount.at(path)).unwrap())
-            .into();
+    let _held: Vec<File> = [
+        "workers/alpha/result.txt",
+        "workers/alpha/evidence.txt",
+        "workers/alpha",
+        "supervisor/strategy.md",
+    ]
+    .map(|path| File::open(mount.at(path)).unwrap())
+    .into();
     let root = fs::canonicalize(store.path()).unwrap();
     let mut of_the_store = Vec::new();
     for entry in fs::read_dir(format!("/proc/{}/fd", mount.pid())).unwrap() {

@@ -29,7 +29,8 @@ fn await_word(mount: &Mount, word: &str) {
         text.starts_with(word).then_some(())
     });
     eventually(&format!("{word} in the index"), || {
-        let index: Value = serde_json::from_slice(&fs::read(mount.at("workers/w1/index.json")).ok()?).unwrap();
+        let index: Value =
+            serde_json::from_slice(&fs::read(mount.at("workers/w1/index.json")).ok()?).unwrap();
         (index["owner_id"] == word).then_some(())
     });
 }
@@ -37,7 +38,10 @@ fn await_word(mount: &Mount, word: &str) {
 fn await_no_workers(mount: &Mount) {
     eventually("a tree without workers", || {
         // Between two mounts the empty folder beneath is visible.
-        let names: Vec<_> = fs::read_dir(mount.at("workers")).ok()?.map(|entry| entry.unwrap().file_name()).collect();
+        let names: Vec<_> = fs::read_dir(mount.at("workers"))
+            .ok()?
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         names.iter().all(|name| name != "w1").then_some(())
     });
     eventually("an index without the worker", || {
@@ -52,16 +56,23 @@ fn under_readers(mount: &Mount, change: impl FnOnce()) {
     let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     let check = |path: &str, result: io::Result<Vec<u8>>| match result {
         Ok(bytes) if path.ends_with(".json") => {
-            serde_json::from_slice::<Value>(&bytes).unwrap_or_else(|error| panic!("{path}: {error}"));
+            serde_json::from_slice::<Value>(&bytes)
+                .unwrap_or_else(|error| panic!("{path}: {error}"));
         }
         Ok(bytes) if path.ends_with("001_sql.txt") => {
-            assert!([b"one ".as_slice(), b"two "].iter().any(|word| bytes.starts_with(word)), "{path}: foreign bytes");
+            assert!(
+                [b"one ".as_slice(), b"two "].iter().any(|word| bytes.starts_with(word)),
+                "{path}: foreign bytes"
+            );
             assert_eq!(bytes.len(), 5_005, "{path}: cut");
         }
         Ok(_) => {}
         Err(error) => {
             let known = [Errno::NOENT, Errno::STALE, Errno::IO, Errno::NOTCONN];
-            assert!(known.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())), "{path}: {error}");
+            assert!(
+                known.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())),
+                "{path}: {error}"
+            );
         }
     };
     thread::scope(|scope| {
@@ -86,7 +97,9 @@ fn under_readers(mount: &Mount, change: impl FnOnce()) {
             });
         }
         let stopping = scopeguard(&stop);
-        eventually("progress of the readers", || (reads.load(Ordering::Relaxed) > 100).then_some(()));
+        eventually("progress of the readers", || {
+            (reads.load(Ordering::Relaxed) > 100).then_some(())
+        });
         change();
         drop(stopping);
     });
@@ -133,7 +146,10 @@ fn removed_store_is_empty_and_a_recreated_one_appears() {
             fs::remove_dir_all(store.path()).unwrap();
             await_no_workers(&mount);
             eventually("why", || {
-                mount.text("summary").contains("warning: the folder of a store was removed").then_some(())
+                mount
+                    .text("summary")
+                    .contains("warning: the folder of a store was removed")
+                    .then_some(())
             });
             fs::create_dir(store.path()).unwrap();
             fill(&store, word);
@@ -216,19 +232,26 @@ fn directory_that_is_no_store_is_reported_and_not_served() {
     fs::rename(store.path(), store.path().with_extension("away")).unwrap();
     fs::create_dir(store.path()).unwrap();
     fs::write(store.at("notes.txt"), "no worker").unwrap();
-    eventually("the word in the log", || mount.log().contains("cannot serve the store").then_some(()));
+    eventually("the word in the log", || {
+        mount.log().contains("cannot serve the store").then_some(())
+    });
     await_word(&mount, "one");
     fs::remove_file(store.at("notes.txt")).unwrap();
     fill(&store, "two");
     await_word(&mount, "two");
-    assert_eq!(mount.log().matches("cannot serve the store").count(), 1, "the warning must be logged once");
+    assert_eq!(
+        mount.log().matches("cannot serve the store").count(),
+        1,
+        "the warning must be logged once"
+    );
 }
 
 #[test]
 fn store_that_is_unmounted_and_mounted_again_comes_back() {
     needs_fuse!();
     let store = TestStore::new();
-    let tmpfs = || rustix::mount::mount("tmpfs", store.path(), "tmpfs", MountFlags::empty(), None).unwrap();
+    let tmpfs =
+        || rustix::mount::mount("tmpfs", store.path(), "tmpfs", MountFlags::empty(), None).unwrap();
     tmpfs();
     fill(&store, "one");
     let mount = Mount::new(&store.path());
@@ -277,6 +300,9 @@ fn stored_outputs_that_appear_after_mounting_are_found() {
     let about = json!({"artifact_id": id, "owner_id": 7, "tool_name": "sql", "size_bytes": 11});
     fs::write(outputs.join(format!("{id}.json")), about.to_string()).unwrap();
     eventually("the output", || {
-        fs::read_to_string(mount.at("workers/w1/evidence.txt")).ok()?.contains("the output").then_some(())
+        fs::read_to_string(mount.at("workers/w1/evidence.txt"))
+            .ok()?
+            .contains("the output")
+            .then_some(())
     });
 }

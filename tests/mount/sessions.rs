@@ -44,7 +44,9 @@ fn session_is_read_through_the_kernel_like_any_worker() {
     needs_fuse!();
     let mut transcript = new_transcript();
     transcript.progress("a1", "user", json!({"content": "search"}));
-    transcript.call("big", "Bash", json!({"command": "big"})).result("big", json!({"content": "<persisted-output>"}));
+    transcript
+        .call("big", "Bash", json!({"command": "big"}))
+        .result("big", json!({"content": "<persisted-output>"}));
     transcript.says("done");
     let (store, path) = session(&transcript);
     let large = "all of it\n".repeat(50_000);
@@ -102,7 +104,11 @@ fn readers_of_a_growing_session_see_no_mix() {
     let mut transcript = new_transcript();
     let lines = scale(LINES);
     for n in 1..=lines {
-        transcript.bash(&format!("t{n}"), &format!("echo {n}"), &format!("output {n}\n").repeat(1 + n % 50));
+        transcript.bash(
+            &format!("t{n}"),
+            &format!("echo {n}"),
+            &format!("output {n}\n").repeat(1 + n % 50),
+        );
     }
     transcript.says("All is said.");
     let all = transcript.bytes();
@@ -115,7 +121,10 @@ fn readers_of_a_growing_session_see_no_mix() {
                     match reader {
                         0 => {
                             let bytes = mount.read("workers/s/source.jsonl");
-                            assert!(all.starts_with(&bytes), "source.jsonl has bytes that were never written");
+                            assert!(
+                                all.starts_with(&bytes),
+                                "source.jsonl has bytes that were never written"
+                            );
                         }
                         1 => {
                             // The kernel reads up to the size that it last received, so the last
@@ -123,14 +132,20 @@ fn readers_of_a_growing_session_see_no_mix() {
                             let text = mount.text("workers/s/thread.jsonl");
                             let whole = text.rfind('\n').map_or("", |end| &text[..end]);
                             for (at, line) in whole.lines().enumerate() {
-                                let line: Value =
-                                    serde_json::from_str(line).unwrap_or_else(|error| panic!("line {at}: {error}"));
+                                let line: Value = serde_json::from_str(line)
+                                    .unwrap_or_else(|error| panic!("line {at}: {error}"));
                                 let role = ["assistant", "tool"][(at + 1) % 2];
-                                assert_eq!(line["role"], if at == 0 { "user" } else { role }, "line {at}: {line}");
+                                assert_eq!(
+                                    line["role"],
+                                    if at == 0 { "user" } else { role },
+                                    "line {at}: {line}"
+                                );
                             }
                         }
                         2 => {
-                            let index: Value = serde_json::from_slice(&mount.read("workers/s/index.json")).unwrap();
+                            let index: Value =
+                                serde_json::from_slice(&mount.read("workers/s/index.json"))
+                                    .unwrap();
                             let calls = index["tool_calls"].as_array().unwrap();
                             for (at, call) in calls.iter().enumerate() {
                                 let output = if at == 0 {
@@ -139,7 +154,11 @@ fn readers_of_a_growing_session_see_no_mix() {
                                     format!("output {at}\n").repeat(1 + at % 50)
                                 };
                                 let done = call["outcome"] == "ok";
-                                assert_eq!(call["bytes"], if done { output.len() } else { 0 }, "{call}");
+                                assert_eq!(
+                                    call["bytes"],
+                                    if done { output.len() } else { 0 },
+                                    "{call}"
+                                );
                             }
                             seen.fetch_max(calls.len(), Ordering::Relaxed);
                         }
@@ -147,8 +166,12 @@ fn readers_of_a_growing_session_see_no_mix() {
                             let mut bytes = vec![0; 4_096];
                             let size = held.metadata().unwrap().len();
                             let at = size.saturating_sub(4_096);
-                            let n = std::os::unix::fs::FileExt::read_at(&held, &mut bytes, at).unwrap();
-                            assert!(all[at as usize..].starts_with(&bytes[..n]), "the open handle reads other bytes");
+                            let n =
+                                std::os::unix::fs::FileExt::read_at(&held, &mut bytes, at).unwrap();
+                            assert!(
+                                all[at as usize..].starts_with(&bytes[..n]),
+                                "the open handle reads other bytes"
+                            );
                         }
                     }
                 }
@@ -183,14 +206,18 @@ fn overwritten_replaced_and_removed_transcripts_are_current() {
     let text = |file: &str| fs::read_to_string(mount.at(&format!("workers/s/{file}"))).ok();
     assert_eq!(text("tool_calls/001_Bash.txt").unwrap(), "a file\n");
     let await_output = |output: &str| {
-        let what =
-            format!("{output:?} in place of {:?}", fs::read_to_string(mount.at("workers/s/tool_calls/001_Bash.txt")));
+        let what = format!(
+            "{output:?} in place of {:?}",
+            fs::read_to_string(mount.at("workers/s/tool_calls/001_Bash.txt"))
+        );
         eventually(&what, || (text("tool_calls/001_Bash.txt")? == output).then_some(()));
         eventually("its size in the index", || {
             text("index.json")?.contains(&format!("\"bytes\": {}", output.len())).then_some(())
         });
         let file = fs::read(&path).unwrap();
-        eventually("the source", || (fs::read(mount.at("workers/s/source.jsonl")).ok()? == file).then_some(()));
+        eventually("the source", || {
+            (fs::read(mount.at("workers/s/source.jsonl")).ok()? == file).then_some(())
+        });
     };
     let with = |output: &str| {
         let mut transcript = Transcript::new("s");
@@ -206,8 +233,12 @@ fn overwritten_replaced_and_removed_transcripts_are_current() {
     fs::rename(&fresh, &path).unwrap();
     await_output("replaced\n");
     fs::remove_file(&path).unwrap();
-    eventually("the removal of the worker", || (!mount.list("workers").contains(&"s".into())).then_some(()));
-    eventually("the removal of the worker", || fs::metadata(mount.at("workers/s/summary")).is_err().then_some(()));
+    eventually("the removal of the worker", || {
+        (!mount.list("workers").contains(&"s".into())).then_some(())
+    });
+    eventually("the removal of the worker", || {
+        fs::metadata(mount.at("workers/s/summary")).is_err().then_some(())
+    });
     fs::write(&path, with("and back\n")).unwrap();
     await_output("and back\n");
 }

@@ -60,7 +60,11 @@ fn open_handle_keeps_its_version() {
     store.call("gamma", 2, "sql", "Error: gone\n".repeat(700));
     for (path, mut file, mut read, number, whole) in held {
         let new = eventually(path, || Some(mount.read(path)).filter(|new| *new != whole));
-        assert_eq!(file.metadata().unwrap().len(), whole.len() as u64, "{path}: the size of the held version");
+        assert_eq!(
+            file.metadata().unwrap().len(),
+            whole.len() as u64,
+            "{path}: the size of the held version"
+        );
         assert_eq!(file.metadata().unwrap().ino(), number, "{path}");
         file.read_to_end(&mut read).unwrap();
         assert_eq!(read, whole, "{path}: the held version");
@@ -71,7 +75,11 @@ fn open_handle_keeps_its_version() {
         file.read_to_end(&mut again).unwrap();
         assert_eq!(again, whole, "{path}: the held version, read again");
         let reopened = File::open(mount.at(path)).unwrap();
-        assert_ne!(reopened.metadata().unwrap().ino(), number, "{path}: new content is a new inode");
+        assert_ne!(
+            reopened.metadata().unwrap().ino(),
+            number,
+            "{path}: new content is a new inode"
+        );
         assert_eq!(reopened.metadata().unwrap().len(), new.len() as u64, "{path}");
     }
 }
@@ -83,13 +91,22 @@ fn unchanged_content_keeps_its_inode_number() {
     let store = swarm();
     let mount = Mount::new(&store.path());
     let number = |path: &str| fs::metadata(mount.at(path)).unwrap().ino();
-    let alpha = ["summary", "index.json", "evidence.txt"].map(|name| format!("workers/alpha/{name}"));
+    let alpha =
+        ["summary", "index.json", "evidence.txt"].map(|name| format!("workers/alpha/{name}"));
     let before: Vec<u64> = alpha.iter().map(|path| number(path)).collect();
     let (swarm_before, evidence) = (number("index.json"), number("workers/gamma/evidence.txt"));
     store.call("gamma", 2, "sql", "4\n");
-    eventually("gamma's second call", || (number("workers/gamma/evidence.txt") != evidence).then_some(()));
-    eventually("gamma's second call in the swarm's index", || (number("index.json") != swarm_before).then_some(()));
-    assert_eq!(alpha.iter().map(|path| number(path)).collect::<Vec<_>>(), before, "another worker's files");
+    eventually("gamma's second call", || {
+        (number("workers/gamma/evidence.txt") != evidence).then_some(())
+    });
+    eventually("gamma's second call in the swarm's index", || {
+        (number("index.json") != swarm_before).then_some(())
+    });
+    assert_eq!(
+        alpha.iter().map(|path| number(path)).collect::<Vec<_>>(),
+        before,
+        "another worker's files"
+    );
 }
 
 #[test]
@@ -147,9 +164,9 @@ fn an_evicted_version_is_read_again_through_its_path() {
 }
 
 fn find(tree: &Tree, path: [&str; 3]) -> swarmletfs::tree::Lookup {
-    path[1..]
-        .iter()
-        .fold(tree.lookup(ROOT, path[0].as_bytes()).unwrap(), |at, name| tree.lookup(at.ino, name.as_bytes()).unwrap())
+    path[1..].iter().fold(tree.lookup(ROOT, path[0].as_bytes()).unwrap(), |at, name| {
+        tree.lookup(at.ino, name.as_bytes()).unwrap()
+    })
 }
 
 /// Reads other versions, twice each so that the cache keeps them, until the bytes of `ino` are
@@ -186,7 +203,11 @@ fn an_evicted_version_whose_source_changed_is_stale() {
     store.call("w", 2, "late", "Error: a new call\n");
     assert_eq!(read_until_stale(&tree, found.ino), Error::Stale);
     assert_eq!(read(opened.fh), first, "the version of an open handle changed");
-    assert_eq!(tree.attr(found.ino).unwrap().0.size, first.len() as u64, "the reported size changed");
+    assert_eq!(
+        tree.attr(found.ino).unwrap().0.size,
+        first.len() as u64,
+        "the reported size changed"
+    );
     let new = find(&tree, ["workers", "w", "evidence.5000.txt"]);
     assert_ne!(new.ino, found.ino);
     let opened = tree.open(new.ino).unwrap();
@@ -204,7 +225,9 @@ fn file_replaced_between_lookup_and_open_can_be_opened() {
     let first = look();
     replace("the second");
     assert_eq!(tree.open(first.ino).err(), Some(Error::Stale), "a stale inode was opened");
-    for (now, later) in [("the second", "3"), ("3", "the fourth one"), ("the fourth one", "the last")] {
+    for (now, later) in
+        [("the second", "3"), ("3", "the fourth one"), ("the fourth one", "the last")]
+    {
         let found = look();
         replace(later);
         for _ in 0..3 {
@@ -215,7 +238,11 @@ fn file_replaced_between_lookup_and_open_can_be_opened() {
             tree.release(opened.fh);
         }
         tree.forget(found.ino, 1);
-        assert_eq!(tree.open(found.ino).err(), Some(Error::Stale), "a forgotten inode is still held");
+        assert_eq!(
+            tree.open(found.ino).err(),
+            Some(Error::Stale),
+            "a forgotten inode is still held"
+        );
     }
     let opened = tree.open(look().ino).unwrap();
     assert_eq!(tree.read(opened.fh, 0, 100, <[u8]>::to_vec).unwrap(), b"the last");
@@ -276,7 +303,10 @@ assert mapped()[:] == new and new != first
     }
     let out = std::process::Command::new("python3")
         .args(["-c", script])
-        .args([mount.at("workers/gamma/evidence.txt"), store.at("workers/gamma/tool_calls/009_late.txt")])
+        .args([
+            mount.at("workers/gamma/evidence.txt"),
+            store.at("workers/gamma/tool_calls/009_late.txt"),
+        ])
         .output()
         .unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -285,7 +315,9 @@ assert mapped()[:] == new and new != first
 /// Waits until the kernel's cached attributes have expired.
 fn wait_for_cached_attributes_to_expire() {
     let begun = std::time::Instant::now();
-    eventually("a second and a half", || (begun.elapsed() > Duration::from_millis(1_500)).then_some(()));
+    eventually("a second and a half", || {
+        (begun.elapsed() > Duration::from_millis(1_500)).then_some(())
+    });
 }
 
 /// Promise: A worker's own file that was replaced is still readable through its open handle.
@@ -300,7 +332,9 @@ fn replaced_own_file_is_readable_through_its_handle() {
     let number = held.metadata().unwrap().ino();
     let fresh = store.write("workers/gamma/logs/run.log.new", "new");
     fs::rename(fresh, store.at("workers/gamma/logs/run.log")).unwrap();
-    eventually("the new file", || (mount.read("workers/gamma/logs/run.log") == b"new").then_some(()));
+    eventually("the new file", || {
+        (mount.read("workers/gamma/logs/run.log") == b"new").then_some(())
+    });
     assert_ne!(fs::metadata(mount.at("workers/gamma/logs/run.log")).unwrap().ino(), number);
     wait_for_cached_attributes_to_expire();
     let mut bytes = vec![0; old.len()];
@@ -318,7 +352,9 @@ fn deleted_own_file_is_readable_through_its_handle() {
     let mount = Mount::new(&store.path());
     let mut held = File::open(mount.at("workers/gamma/logs/run.log")).unwrap();
     fs::remove_file(store.at("workers/gamma/logs/run.log")).unwrap();
-    eventually("the deletion", || fs::metadata(mount.at("workers/gamma/logs/run.log")).is_err().then_some(()));
+    eventually("the deletion", || {
+        fs::metadata(mount.at("workers/gamma/logs/run.log")).is_err().then_some(())
+    });
     wait_for_cached_attributes_to_expire();
     let mut text = String::new();
     held.read_to_string(&mut text).unwrap();

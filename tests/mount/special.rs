@@ -41,7 +41,8 @@ fn store() -> TestStore {
     device(&store.at("workers/odd/tool_calls/004_zero.txt"), FileType::CharacterDevice, 1, 5);
     device(&store.at("workers/odd/tool_calls/005_block.txt"), FileType::BlockDevice, 7, 200);
     fs::create_dir(store.at("workers/odd/tool_calls/006_folder.txt")).unwrap();
-    std::os::unix::fs::symlink("/dev/zero", store.at("workers/odd/tool_calls/007_link.txt")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", store.at("workers/odd/tool_calls/007_link.txt"))
+        .unwrap();
     for name in ["result.txt", "thread.jsonl", "metrics.jsonl", "task.txt", "summary"] {
         fifo(&store.at(format!("workers/odd/{name}")));
     }
@@ -92,13 +93,24 @@ fn special_files_are_hidden_and_never_waited_for() {
     }
     read_all(&mount);
     assert_eq!(mount.list("workers/odd/tool_calls"), ["001_echo.txt", "006_folder.txt"]);
-    assert_eq!(mount.list("workers/odd"), ["evidence.txt", "index.json", "metadata.json", "summary", "tool_calls"]);
+    assert_eq!(
+        mount.list("workers/odd"),
+        ["evidence.txt", "index.json", "metadata.json", "summary", "tool_calls"]
+    );
     let workers = ["fifo-calls", "fifo-metadata", "folder-metadata", "index.json", "odd"];
     assert_eq!(mount.list("workers"), workers);
     assert!(!mount.list("").contains(&"supervisor".to_owned()));
     for path in SPECIAL {
-        assert_eq!(fs::symlink_metadata(mount.at(path)).unwrap_err().kind(), ErrorKind::NotFound, "{path}");
-        assert_eq!(fs::File::open(mount.at(path)).unwrap_err().kind(), ErrorKind::NotFound, "{path}");
+        assert_eq!(
+            fs::symlink_metadata(mount.at(path)).unwrap_err().kind(),
+            ErrorKind::NotFound,
+            "{path}"
+        );
+        assert_eq!(
+            fs::File::open(mount.at(path)).unwrap_err().kind(),
+            ErrorKind::NotFound,
+            "{path}"
+        );
     }
 }
 
@@ -115,18 +127,28 @@ fn generated_files_name_special_files() {
         ("006_folder.txt", "a folder, not a file"),
         ("007_link.txt", "a link, which is not read"),
     ] {
-        let at =
-            evidence.find(&format!("tool_calls/{name} (")).unwrap_or_else(|| panic!("{name} is not in {evidence}"));
+        let at = evidence
+            .find(&format!("tool_calls/{name} ("))
+            .unwrap_or_else(|| panic!("{name} is not in {evidence}"));
         let section: Vec<&str> = evidence[at..].lines().take(2).collect();
-        assert!(section[0].contains("outcome unknown, not read") && section[1].contains(says), "{section:?}");
+        assert!(
+            section[0].contains("outcome unknown, not read") && section[1].contains(says),
+            "{section:?}"
+        );
     }
     let index: Value = serde_json::from_slice(&mount.read("workers/odd/index.json")).unwrap();
     let checks = index["checks"].to_string();
     assert!(checks.contains("special files") && checks.contains("unreadable_output"), "{checks}");
     for worker in ["fifo-metadata", "folder-metadata"] {
         let summary = mount.text(&format!("workers/{worker}/summary"));
-        assert!(summary.contains("metadata.json"), "the summary of {worker} names no problem: {summary}");
-        assert!(mount.text(&format!("workers/{worker}/evidence.txt")).contains("seen all the same"), "{worker}");
+        assert!(
+            summary.contains("metadata.json"),
+            "the summary of {worker} names no problem: {summary}"
+        );
+        assert!(
+            mount.text(&format!("workers/{worker}/evidence.txt")).contains("seen all the same"),
+            "{worker}"
+        );
     }
     let swarm: Value = serde_json::from_slice(&mount.read("index.json")).unwrap();
     assert_eq!(swarm["total_workers"], 4);
@@ -137,9 +159,14 @@ fn special_files_are_never_opened() {
     needs_fuse!();
     let store = store();
     let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
-    for folder in
-        ["", "workers", "workers/odd", "workers/odd/tool_calls", "workers/fifo-metadata", "workers/fifo-calls"]
-    {
+    for folder in [
+        "",
+        "workers",
+        "workers/odd",
+        "workers/odd/tool_calls",
+        "workers/fifo-metadata",
+        "workers/fifo-calls",
+    ] {
         inotify::add_watch(&watch, store.at(folder), WatchFlags::OPEN).unwrap();
     }
     let mut mount = Mount::new(&store.path());
@@ -159,11 +186,27 @@ fn special_files_are_never_opened() {
     }
     // The watch works: it saw regular files being opened beside them.
     for regular in ["001_echo.txt", "metadata.json"] {
-        assert!(opened.iter().any(|name| name == regular), "the control file {regular} was not opened: {opened:?}");
+        assert!(
+            opened.iter().any(|name| name == regular),
+            "the control file {regular} was not opened: {opened:?}"
+        );
     }
-    let in_calls = ["002_", "003_", "004_", "005_", "007_", "result.txt", "thread.jsonl", "metrics.jsonl", "task.txt"];
+    let in_calls = [
+        "002_",
+        "003_",
+        "004_",
+        "005_",
+        "007_",
+        "result.txt",
+        "thread.jsonl",
+        "metrics.jsonl",
+        "task.txt",
+    ];
     for name in in_calls.iter().chain(&["summary", "supervisor", "loose-fifo", "index.json"]) {
-        assert!(!opened.iter().any(|opened| opened.starts_with(name)), "{name} was opened: {opened:?}");
+        assert!(
+            !opened.iter().any(|opened| opened.starts_with(name)),
+            "{name} was opened: {opened:?}"
+        );
     }
 }
 
@@ -182,7 +225,9 @@ fn regular_file_may_become_special_and_back() {
         eventually("the FIFO hides", || fs::read(&shown).is_err().then_some(()));
         fs::remove_file(&path).unwrap();
         fs::write(&path, "again\n").unwrap();
-        eventually("the file is back", || fs::read(&shown).ok().filter(|bytes| bytes == b"again\n"));
+        eventually("the file is back", || {
+            fs::read(&shown).ok().filter(|bytes| bytes == b"again\n")
+        });
     }
 }
 
@@ -201,11 +246,15 @@ fn unreadable_and_sparse_files_do_no_harm() {
     fs::File::create(store.at("workers/w/huge")).unwrap().set_len(1 << 40).unwrap();
     let mount = Mount::new(&store.path());
     for name in ["index.json", "summary", "evidence.txt"] {
-        let Snapshot { size, bytes, .. } = Snapshot::open(&mount.at(&format!("workers/w/{name}"))).unwrap();
+        let Snapshot { size, bytes, .. } =
+            Snapshot::open(&mount.at(&format!("workers/w/{name}"))).unwrap();
         assert_eq!(size, bytes.len() as u64, "{name}");
     }
     let evidence = mount.text("workers/w/evidence.txt");
-    assert!(evidence.contains("fine\n") && evidence.contains("003_sparse.txt (8388608 B"), "{evidence}");
+    assert!(
+        evidence.contains("fine\n") && evidence.contains("003_sparse.txt (8388608 B"),
+        "{evidence}"
+    );
     assert!(!evidence.contains('\0'));
     let huge = fs::File::open(mount.at("workers/w/huge")).unwrap();
     assert_eq!(huge.metadata().unwrap().len(), 1 << 40);

@@ -49,7 +49,8 @@ fn mount_with_stalled_output(store: &TestStore) -> Option<Mount> {
         return None;
     }
     let stalls = store.path().canonicalize().unwrap().join(STALLS);
-    let tracer = ["strace", "-f", "--seccomp-bpf", "-o", "/dev/null", "-P", stalls.to_str().unwrap()];
+    let tracer =
+        ["strace", "-f", "--seccomp-bpf", "-o", "/dev/null", "-P", stalls.to_str().unwrap()];
     let hold = ["-e", "trace=pread64", "-e", "inject=pread64:delay_enter=3600000000"];
     let mut mount = Mount::by(&[&tracer[..], &hold].concat(), &store.path(), &[]);
     mount.expect_warning("reading the files of worker bad does not end; the thread was abandoned");
@@ -59,14 +60,16 @@ fn mount_with_stalled_output(store: &TestStore) -> Option<Mount> {
 /// Returns the serving process, which the tracer started.
 fn server(mount: &Mount) -> Pid {
     let children = format!("/proc/{0}/task/{0}/children", mount.pid());
-    let pid = fs::read_to_string(children).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    let pid =
+        fs::read_to_string(children).unwrap().split_whitespace().next().unwrap().parse().unwrap();
     Pid::from_raw(pid).unwrap()
 }
 
 /// Reads `path`. Fails if that takes too long.
 fn read(mount: &Path, path: &str, longest: &Mutex<Duration>) -> String {
     let begun = Instant::now();
-    let text = fs::read_to_string(mount.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let text =
+        fs::read_to_string(mount.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
     let took = begun.elapsed();
     let mut longest = longest.lock().unwrap();
     *longest = took.max(*longest);
@@ -98,19 +101,28 @@ fn blocked_worker_delays_no_other_answer() {
             scope.spawn(move || {
                 for round in 0..scale(ROUNDS) {
                     let worker = (number + round) % 10;
-                    let text = read(point, &format!("workers/w{worker}/evidence.{}.txt", 500 + number), longest);
+                    let text = read(
+                        point,
+                        &format!("workers/w{worker}/evidence.{}.txt", 500 + number),
+                        longest,
+                    );
                     assert!(text.contains(&format!("Error: number {worker}")), "{text}");
                     let text = read(point, "summary", longest);
                     assert!(text.contains("11 failed"), "{text}");
                     let text = read(point, &format!("evidence.{}.txt", 4_000 + round), longest);
                     assert!(text.contains("Error: number"), "{text}");
-                    let text = read(point, &format!("workers/w{worker}/search/number {worker}"), longest);
+                    let text =
+                        read(point, &format!("workers/w{worker}/search/number {worker}"), longest);
                     assert!(text.contains(&format!("Error: number {worker}")), "{text}");
                 }
             });
         }
     });
-    println!("longest answer {:?}, of the worker that stalls {:?}", longest.lock().unwrap(), of_bad.lock().unwrap());
+    println!(
+        "longest answer {:?}, of the worker that stalls {:?}",
+        longest.lock().unwrap(),
+        of_bad.lock().unwrap()
+    );
     eventually("a summary that says so", || {
         let summary = mount.text("summary");
         (summary.contains("bad") && summary.contains(ABANDONED)).then_some(())
@@ -125,11 +137,19 @@ fn while_it_is_read(mount: &Mount, then: impl FnOnce(Pid)) {
     let server = server(mount);
     let is_reading = || {
         let tasks = fs::read_dir(format!("/proc/{}/task", server.as_raw_pid())).unwrap();
-        let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        let names =
+            tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
         names.filter(|name| name.trim_end() == "record").count() > 0
     };
     thread::scope(|scope| {
-        for page in ["summary", "index.json", "evidence.txt", "evidence.2k.txt", "../../summary", "../../index.json"] {
+        for page in [
+            "summary",
+            "index.json",
+            "evidence.txt",
+            "evidence.2k.txt",
+            "../../summary",
+            "../../index.json",
+        ] {
             let path = mount.at("workers/bad").join(page);
             // The result does not matter here.
             scope.spawn(move || drop(fs::read(&path)));

@@ -46,10 +46,19 @@ type Row = (&'static str, &'static str, Gives);
 
 /// Describes the first difference between two outputs.
 fn difference(found: &[u8], expected: &[u8]) -> String {
-    let at = found.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(found.len().min(expected.len()));
-    let from = |bytes: &[u8]| String::from_utf8_lossy(&bytes[at..bytes.len().min(at + 80)]).into_owned();
+    let at = found
+        .iter()
+        .zip(expected)
+        .position(|(a, b)| a != b)
+        .unwrap_or(found.len().min(expected.len()));
+    let from =
+        |bytes: &[u8]| String::from_utf8_lossy(&bytes[at..bytes.len().min(at + 80)]).into_owned();
     let (now, then) = (from(found), from(expected));
-    format!("{} bytes, not {}, and from byte {at} {now:?}, not {then:?}", found.len(), expected.len())
+    format!(
+        "{} bytes, not {}, and from byte {at} {now:?}, not {then:?}",
+        found.len(),
+        expected.len()
+    )
 }
 
 #[test]
@@ -73,7 +82,10 @@ for path in sys.argv[1:]:
     }
     let out = Command::new("python3")
         .args(["-c", script])
-        .args(["index.json", "workers/alpha/summary", "workers/alpha/result.txt"].map(|path| mount.at(path)))
+        .args(
+            ["index.json", "workers/alpha/summary", "workers/alpha/result.txt"]
+                .map(|path| mount.at(path)),
+        )
         .output()
         .unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -17,7 +17,9 @@ fn row(mount: &Mount, id: &str) -> Option<Value> {
 
 /// Returns all generated files of a worker.
 fn generated(mount: &Mount, id: &str) -> Vec<Vec<u8>> {
-    ["index.json", "summary", "evidence.txt"].map(|name| mount.read(&format!("workers/{id}/{name}"))).to_vec()
+    ["index.json", "summary", "evidence.txt"]
+        .map(|name| mount.read(&format!("workers/{id}/{name}")))
+        .to_vec()
 }
 
 fn is_torn(row: &Value) -> bool {
@@ -41,7 +43,8 @@ fn worker_with_torn_metadata_is_unchanged_and_marked() {
     let mut number = 0;
     for torn in [&whole[..0], &whole[..whole.len() / 2], &whole[..whole.len() - 1], &damaged] {
         fs::write(&path, torn).unwrap();
-        let torn_row = |mount: &Mount| row(mount, "w").is_some_and(|row| is_torn(&row)).then_some(());
+        let torn_row =
+            |mount: &Mount| row(mount, "w").is_some_and(|row| is_torn(&row)).then_some(());
         mounts.iter().for_each(|mount| eventually("the mark of torn metadata", || torn_row(mount)));
         // Each new worker that becomes visible proves another scan of the whole store.
         for _ in 0..3 {
@@ -63,7 +66,9 @@ fn worker_with_torn_metadata_is_unchanged_and_marked() {
         fs::write(&path, &whole).unwrap();
         for mount in &mounts {
             eventually("the whole record", || row(mount, "w").filter(|row| !is_torn(row)));
-            eventually("its bytes", || (mount.read("workers/w/metadata.json") == whole).then_some(()));
+            eventually("its bytes", || {
+                (mount.read("workers/w/metadata.json") == whole).then_some(())
+            });
         }
     }
 }

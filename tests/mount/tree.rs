@@ -40,9 +40,13 @@ fn root_lists_the_files_of_the_swarm() {
     assert_eq!(mount.list("runs/r1"), ["evidence.txt", "index.json", "summary", "workers"]);
     assert_eq!(mount.list("runs/r1/workers"), ["alpha", "beta"]);
     assert_eq!(mount.list("supervisor"), ["strategy.md"]);
-    let alpha = ["evidence.txt", "index.json", "metadata.json", "result.txt", "summary", "tool_calls"];
+    let alpha =
+        ["evidence.txt", "index.json", "metadata.json", "result.txt", "summary", "tool_calls"];
     assert_eq!(mount.list("workers/alpha"), alpha);
-    assert_eq!(mount.list("workers/alpha/tool_calls"), ["001_ssh_exec.txt", "002_ssh_exec.txt", "003_grep_logs.txt"]);
+    assert_eq!(
+        mount.list("workers/alpha/tool_calls"),
+        ["001_ssh_exec.txt", "002_ssh_exec.txt", "003_grep_logs.txt"]
+    );
     assert_eq!(mount.text("supervisor/strategy.md"), "# Strategy\n");
 }
 
@@ -54,11 +58,25 @@ fn a_store_without_notes_has_no_supervisor() {
     let mount = Mount::new(&store.path());
     assert_eq!(
         mount.list(""),
-        ["README.md", "by", "compare", "evidence.txt", "grep", "index.json", "runs", "search", "summary", "workers"]
+        [
+            "README.md",
+            "by",
+            "compare",
+            "evidence.txt",
+            "grep",
+            "index.json",
+            "runs",
+            "search",
+            "summary",
+            "workers"
+        ]
     );
     assert_eq!(mount.list("runs"), [""; 0]);
     assert_eq!(fs::metadata(mount.at("supervisor")).unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(fs::symlink_metadata(mount.at("runs/latest")).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        fs::symlink_metadata(mount.at("runs/latest")).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
 }
 
 /// Promise: The root, every worker and every run have `index.json`, `evidence.txt` and `summary`.
@@ -67,10 +85,16 @@ fn root_workers_and_runs_have_the_generated_files() {
     needs_fuse!();
     let store = swarm();
     let mount = Mount::new(&store.path());
-    for place in ["", "workers/alpha/", "workers/beta/", "workers/gamma/", "runs/r1/", "runs/latest/"] {
-        let index: Value = serde_json::from_slice(&mount.read(&format!("{place}index.json"))).unwrap();
+    for place in
+        ["", "workers/alpha/", "workers/beta/", "workers/gamma/", "runs/r1/", "runs/latest/"]
+    {
+        let index: Value =
+            serde_json::from_slice(&mount.read(&format!("{place}index.json"))).unwrap();
         assert!(index.is_object());
-        assert!(mount.text(&format!("{place}evidence.txt")).starts_with("--- Evidence for "), "{place}");
+        assert!(
+            mount.text(&format!("{place}evidence.txt")).starts_with("--- Evidence for "),
+            "{place}"
+        );
         assert!(mount.text(&format!("{place}summary")).ends_with('\n'), "{place}");
     }
     assert_eq!(mount.read("workers/index.json"), mount.read("index.json"));
@@ -84,14 +108,19 @@ fn root_workers_and_runs_have_the_generated_files() {
 fn children_are_links_in_the_parent_directory() {
     needs_fuse!();
     let store = TestStore::new();
-    for (id, owner, parent) in [("p", "1", "-"), ("mine", "1", "p"), ("other", "2", "p"), ("alone", "1", "gone")] {
+    for (id, owner, parent) in
+        [("p", "1", "-"), ("mine", "1", "p"), ("other", "2", "p"), ("alone", "1", "gone")]
+    {
         store.worker(id, json!({"owner_id": owner, "parent_id": parent, "status": "running"}));
     }
     store.write("workers/alone/children/own.txt", "its own");
     let all = Mount::new(&store.path());
     assert_eq!(all.list("workers/p/children"), ["mine", "other"]);
     assert_eq!(fs::read_link(all.at("workers/p/children/mine")).unwrap().as_os_str(), "../../mine");
-    assert_eq!(all.read("workers/p/children/mine/metadata.json"), all.read("workers/mine/metadata.json"));
+    assert_eq!(
+        all.read("workers/p/children/mine/metadata.json"),
+        all.read("workers/mine/metadata.json")
+    );
     assert!(all.list("workers/p").contains(&"children".to_owned()));
     // There is no empty folder, and a worker's own folder of that name gets another name.
     for childless in ["mine", "alone"] {
@@ -104,7 +133,9 @@ fn children_are_links_in_the_parent_directory() {
     assert_eq!(mine.list("workers/p/children"), ["mine"]);
     assert!(fs::read_link(mine.at("workers/p/children/other")).is_err());
     store.worker("late", json!({"owner_id": "1", "parent_id": "p", "status": "running"}));
-    eventually("a child that came later", || (mine.list("workers/p/children") == ["late", "mine"]).then_some(()));
+    eventually("a child that came later", || {
+        (mine.list("workers/p/children") == ["late", "mine"]).then_some(())
+    });
 }
 
 /// Promise: Links lead to workers and to the latest run.
@@ -178,7 +209,8 @@ fn names_with_options_open_but_are_not_listed() {
     assert!(before.iter().all(|path| !path.contains("evidence.4k")), "{before:?}");
     let out =
         mount.shell(r#"cd / && grep -rlE '' "$M" | sed "s|^$M/||"; rg -uuu --files "$M" >/dev/null 2>&1 || true"#);
-    let grepped: BTreeSet<String> = String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect();
+    let grepped: BTreeSet<String> =
+        String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect();
     assert_eq!(grepped, before, "grep -r and find visit different files");
 }
 
@@ -187,7 +219,9 @@ fn names_with_options_open_but_are_not_listed() {
 fn own_file_with_a_reserved_name_gets_the_own_suffix() {
     needs_fuse!();
     let store = swarm();
-    for name in ["summary", "index.json", "evidence.txt", "evidence.4k.txt", "summary.own", "README.md"] {
+    for name in
+        ["summary", "index.json", "evidence.txt", "evidence.4k.txt", "summary.own", "README.md"]
+    {
         store.write(format!("workers/alpha/{name}"), format!("mine: {name}"));
     }
     let mount = Mount::new(&store.path());
@@ -242,7 +276,11 @@ fn own_files_are_shown_byte_for_byte() {
                     }
                 }
                 let end = (at + length).min(size);
-                assert_eq!(&buffer[..read], expected.get(at..end).unwrap_or_default(), "{size}: {length} at {at}");
+                assert_eq!(
+                    &buffer[..read],
+                    expected.get(at..end).unwrap_or_default(),
+                    "{size}: {length} at {at}"
+                );
             }
         }
     }
@@ -261,7 +299,8 @@ fn large_directory_is_listed_completely() {
     needs_fuse!();
     let store = TestStore::new();
     store.worker("w", json!({}));
-    let names: Vec<String> = (0..3_000).map(|n| format!("artifact-{n:05}-{}", "x".repeat(n % 150))).collect();
+    let names: Vec<String> =
+        (0..3_000).map(|n| format!("artifact-{n:05}-{}", "x".repeat(n % 150))).collect();
     for name in &names {
         store.write(format!("workers/w/outputs/{name}"), name);
     }
@@ -291,7 +330,10 @@ fn links_in_a_worker_are_not_shown() {
         let error = fs::symlink_metadata(mount.at(&format!("workers/alpha/{name}"))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{name}");
     }
-    assert_eq!(fs::symlink_metadata(mount.at("workers/linked")).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        fs::symlink_metadata(mount.at("workers/linked")).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
     assert!(mount.text("workers/alpha/index.json").contains("5 links"), "links are not counted");
 }
 
@@ -305,7 +347,11 @@ fn modes_are_those_of_the_source_without_write() {
         let path = store.write(format!("workers/w/outputs/{mode:o}"), "x");
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         fs::create_dir(store.at(format!("workers/w/folder-{mode:o}"))).unwrap();
-        fs::set_permissions(store.at(format!("workers/w/folder-{mode:o}")), fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(
+            store.at(format!("workers/w/folder-{mode:o}")),
+            fs::Permissions::from_mode(mode),
+        )
+        .unwrap();
     }
     std::os::unix::fs::chown(store.at("workers/w/outputs/644"), Some(4_242), Some(4_343)).unwrap();
     let mount = Mount::new(&store.path());
@@ -332,7 +378,8 @@ fn there_are_no_extended_attributes() {
     needs_fuse!();
     let store = swarm();
     let path = store.at("workers/alpha/result.txt");
-    let set = rustix::fs::setxattr(&path, "user.secret", b"canary", rustix::fs::XattrFlags::empty());
+    let set =
+        rustix::fs::setxattr(&path, "user.secret", b"canary", rustix::fs::XattrFlags::empty());
     let mount = Mount::new(&store.path());
     let mut buffer = [0_u8; 256];
     for path in ["workers/alpha/result.txt", "workers/alpha", "", "index.json", "runs/latest"] {
@@ -360,7 +407,10 @@ fn mtime_of_a_worker_is_its_newest_change() {
     fs::File::open(&path).unwrap().set_modified(newest).unwrap();
     let mount = Mount::new(&store.path());
     assert_eq!(fs::metadata(mount.at("workers/alpha")).unwrap().modified().unwrap(), newest);
-    assert_eq!(fs::metadata(mount.at("workers/alpha/outputs/deep/er/file")).unwrap().modified().unwrap(), newest);
+    assert_eq!(
+        fs::metadata(mount.at("workers/alpha/outputs/deep/er/file")).unwrap().modified().unwrap(),
+        newest
+    );
     for file in ["workers/alpha/summary", "runs/r1/index.json", "index.json", "evidence.txt"] {
         assert_eq!(fs::metadata(mount.at(file)).unwrap().modified().unwrap(), newest, "{file}");
     }
@@ -401,7 +451,11 @@ fn inode_numbers_of_unchanged_files_are_stable() {
         meta.ino()
     };
     let numbers: Vec<u64> = paths.iter().map(|path| number(path)).collect();
-    assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), paths.len(), "two files share an inode number");
+    assert_eq!(
+        numbers.iter().collect::<BTreeSet<_>>().len(),
+        paths.len(),
+        "two files share an inode number"
+    );
     // Longer than any cache time: the kernel requests all of them again.
     let asked_again = eventually("a second and a half", {
         let begun = std::time::Instant::now();

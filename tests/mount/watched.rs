@@ -64,7 +64,9 @@ fn watch_reports_late_changes_of_a_finished_worker() {
     // After a change the worker is polled each second for a while instead of watched.
     store.call("done", 1, "sh", "Error: broken\n");
     eventually("its size once more", || (size(&call(1)) == Some(14)).then_some(()));
-    eventually("the excerpt", || mount.text("workers/done/evidence.txt").contains("Error: broken").then_some(()));
+    eventually("the excerpt", || {
+        mount.text("workers/done/evidence.txt").contains("Error: broken").then_some(())
+    });
     eventually("the failure in the evidence of the swarm", || {
         mount.text("evidence.txt").contains("failure_never_made_good").then_some(())
     });
@@ -94,14 +96,24 @@ fn watch_reports_every_kind_of_late_change() {
         (
             "mode",
             |store| {
-                fs::set_permissions(store.at(format!("{CALLS}/004_sh.txt")), Permissions::from_mode(0o600)).unwrap()
+                fs::set_permissions(
+                    store.at(format!("{CALLS}/004_sh.txt")),
+                    Permissions::from_mode(0o600),
+                )
+                .unwrap()
             },
-            |mount| fs::metadata(mount.at(&format!("{CALLS}/004_sh.txt"))).unwrap().mode() & 0o777 == 0o400,
+            |mount| {
+                fs::metadata(mount.at(&format!("{CALLS}/004_sh.txt"))).unwrap().mode() & 0o777
+                    == 0o400
+            },
         ),
         (
             "time",
             |store| {
-                let file = File::options().write(true).open(store.at(format!("{CALLS}/005_sh.txt"))).unwrap();
+                let file = File::options()
+                    .write(true)
+                    .open(store.at(format!("{CALLS}/005_sh.txt")))
+                    .unwrap();
                 file.set_modified(std::time::UNIX_EPOCH).unwrap();
             },
             |mount| fs::metadata(mount.at(&format!("{CALLS}/005_sh.txt"))).unwrap().mtime() == 0,
@@ -109,7 +121,9 @@ fn watch_reports_every_kind_of_late_change() {
         (
             "deep",
             |store| append(&store.at(format!("{CALLS}/inner/deep/file")), "deeper\n"),
-            |mount| fs::metadata(mount.at(&format!("{CALLS}/inner/deep/file"))).unwrap().len() == 12,
+            |mount| {
+                fs::metadata(mount.at(&format!("{CALLS}/inner/deep/file"))).unwrap().len() == 12
+            },
         ),
         (
             "a folder with a file in it",
@@ -171,7 +185,15 @@ fn file_that_grew_is_read_to_its_end_without_watches() {
         return;
     }
     let store = store();
-    let inject = ["strace", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "inject=inotify_init1:error=EMFILE"];
+    let inject = [
+        "strace",
+        "-f",
+        "--seccomp-bpf",
+        "-o",
+        "/dev/null",
+        "-e",
+        "inject=inotify_init1:error=EMFILE",
+    ];
     let mount = Mount::by(&inject, &store.path(), &HOUR);
     walk(&mount);
     let path = format!("{CALLS}/001_sh.txt");
@@ -204,8 +226,11 @@ fn resumed_worker_appears_before_the_next_full_scan() {
     view.watch().unwrap();
     let (end, _open) = rustix::pipe::pipe().unwrap();
     let mut changed = HashSet::new();
-    let mut changes =
-        || changed.extend(view.wait_for_changes(end.as_fd(), Some(Duration::from_millis(10))).unwrap().unwrap());
+    let mut changes = || {
+        changed.extend(
+            view.wait_for_changes(end.as_fd(), Some(Duration::from_millis(10))).unwrap().unwrap(),
+        )
+    };
     // Between the time it was seen and the first report.
     says("a", "success");
     changes();

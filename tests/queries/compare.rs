@@ -27,7 +27,10 @@ fn attempts() -> TestStore {
         store.call(id, 1, "read", "{\"ok\": true}\n");
     }
     store.call("b", 2, "sql", "Error: no such table: ledger\n");
-    store.write("workers/a/outputs/findings.md", "Only a says this.\n\nPlain   words.\n\nAnd this, too.\n");
+    store.write(
+        "workers/a/outputs/findings.md",
+        "Only a says this.\n\nPlain   words.\n\nAnd this, too.\n",
+    );
     store
 }
 
@@ -80,7 +83,12 @@ fn compare_exists_only_at_the_root() {
     assert_eq!(text(&tree, "workers/a/compare"), "its own\n");
     assert_eq!(text(&tree, "workers/a/compare.4k/inner"), "its own\n");
     assert!(text(&tree, "compare/a..b").contains("[not in workers/b: workers/a/compare; "));
-    for path in ["workers/b/compare/a..b", "by/status/failed/compare/a..b", "runs/compare", "compare.x/a..b"] {
+    for path in [
+        "workers/b/compare/a..b",
+        "by/status/failed/compare/a..b",
+        "runs/compare",
+        "compare.x/a..b",
+    ] {
         assert_eq!(see(&tree, path).err(), Some(Error::NotFound), "{path}");
     }
     for name in [".git", ".ignore", "..", "....", "~", "._a..b", "-"] {
@@ -96,7 +104,9 @@ fn workers_of_any_name_can_be_compared() {
     let store = TestStore::new();
     let odd = ["v..1", "v", "1", "100%", ".hidden.", "a...", "index.json", "x[EVIDENCE:y]"];
     for id in odd {
-        store.worker(id, json!({})).write(format!("workers/{id}/outputs/a.txt"), format!("of {id}\n"));
+        store
+            .worker(id, json!({}))
+            .write(format!("workers/{id}/outputs/a.txt"), format!("of {id}\n"));
     }
     let tree = store.tree();
     for (query, first, second) in [
@@ -111,7 +121,8 @@ fn workers_of_any_name_can_be_compared() {
         ("v..index.json.own", "v", "index.json.own"),
     ] {
         let answer = text(&tree, &format!("compare/{query}"));
-        let wanted = format!("--- workers/{first}/outputs/a.txt\n+++ workers/{second}/outputs/a.txt\n");
+        let wanted =
+            format!("--- workers/{first}/outputs/a.txt\n+++ workers/{second}/outputs/a.txt\n");
         assert!(answer.contains(&wanted), "{query}: {answer}");
     }
     let answer = text(&tree, "compare/v..x[EVIDENCE:y]");
@@ -155,7 +166,9 @@ fn invalid_comparison_is_explained() {
 fn absent_and_foreign_workers_get_the_same_comparison() {
     let store = attempts();
     store.worker("mine", json!({"owner_id": "A"})).worker("mine2", json!({"owner_id": "A"}));
-    store.worker("zork", json!({"owner_id": "B"})).write("workers/zork/outputs/report.md", "a canary\n");
+    store
+        .worker("zork", json!({"owner_id": "B"}))
+        .write("workers/zork/outputs/report.md", "a canary\n");
     let secret = store.at("workers/zork/outputs/report.md");
     let outside = store.path().with_file_name("outside");
     fs::write(&outside, "a canary\n").unwrap();
@@ -170,7 +183,9 @@ fn absent_and_foreign_workers_get_the_same_comparison() {
             let seen = see(&tree, path).unwrap();
             format!("{seen:?}").replace(name, "ID").replace(&format!("{:?}", name.as_bytes()), "ID")
         };
-        let bytes = |id: &str| text(&tree, &format!("compare/{}", query.replace("ID", id))).replace(id, "ID");
+        let bytes = |id: &str| {
+            text(&tree, &format!("compare/{}", query.replace("ID", id))).replace(id, "ID")
+        };
         assert_eq!(bytes("zork"), bytes("none"), "{query}");
         assert_eq!(seen("zork").len() - seen("none").len(), 0, "{query}");
     }
@@ -186,19 +201,35 @@ fn crowd() -> TestStore {
     for n in 0..8 {
         let id = format!("w{n}");
         let task = format!("a long task {} {}", n / 4, "of many words ".repeat(20));
-        store.worker(&id, json!({"task": task, "status": if n % 3 == 0 { "failed" } else { "success" }}));
-        let line =
-            |at: usize| format!("line {at} of the report{}\n", if at % 40 == n { " in another way" } else { "" });
-        store.write(format!("workers/{id}/outputs/report.md"), (0..800).map(line).collect::<String>());
+        store.worker(
+            &id,
+            json!({"task": task, "status": if n % 3 == 0 { "failed" } else { "success" }}),
+        );
+        let line = |at: usize| {
+            format!(
+                "line {at} of the report{}\n",
+                if at % 40 == n { " in another way" } else { "" }
+            )
+        };
+        store.write(
+            format!("workers/{id}/outputs/report.md"),
+            (0..800).map(line).collect::<String>(),
+        );
         store.write(
             format!("workers/{id}/outputs/long.json"),
             format!("{{\"a\": \"{}{n}{}\"}}", "x".repeat(5_000), "y".repeat(n)),
         );
         store.write(
             format!("workers/{id}/outputs/only-{n}.md"),
-            format!("# Part {n}\n\n{}", (0..50).map(|at| format!("passage {at} of {n}\n\n")).collect::<String>()),
+            format!(
+                "# Part {n}\n\n{}",
+                (0..50).map(|at| format!("passage {at} of {n}\n\n")).collect::<String>()
+            ),
         );
-        store.write(format!("workers/{id}/logs/run.log"), format!("begun\nworker {n}\n").repeat(300));
+        store.write(
+            format!("workers/{id}/logs/run.log"),
+            format!("begun\nworker {n}\n").repeat(300),
+        );
         store.write(format!("workers/{id}/result.txt"), format!("done, {n}\n"));
         for call in 1..12 {
             let output = if call % 4 == n as u32 % 4 {
@@ -252,15 +283,22 @@ fn omissions_of_a_comparison_are_located() {
     for budget in [4_000, 8_000, 12_000] {
         let answer = text(&tree, &format!("compare.{budget}/w0..w1"));
         let mut ranges = 0;
-        for omission in answer.lines().filter(|line| line.starts_with("[... ") && line.contains("omitted: bytes ")) {
+        for omission in answer
+            .lines()
+            .filter(|line| line.starts_with("[... ") && line.contains("omitted: bytes "))
+        {
             let ranges_of = omission.split_once("omitted: ").unwrap().1.trim_end_matches(" ...]");
             for range in ranges_of.split(", ") {
-                let (numbers, path) = range.strip_prefix("bytes ").unwrap().split_once(" of ").unwrap();
+                let (numbers, path) =
+                    range.strip_prefix("bytes ").unwrap().split_once(" of ").unwrap();
                 let (from, to) = numbers.split_once('-').unwrap();
                 let (from, to): (usize, usize) = (from.parse().unwrap(), to.parse().unwrap());
                 let bytes = fs::read(store.at(path)).unwrap();
                 assert!(from <= to && to < bytes.len(), "{omission}");
-                assert!(from == 0 || bytes[from - 1] == b'\n', "the range does not begin at a line: {omission}");
+                assert!(
+                    from == 0 || bytes[from - 1] == b'\n',
+                    "the range does not begin at a line: {omission}"
+                );
                 ranges += 1;
             }
         }
@@ -274,19 +312,25 @@ fn omissions_of_a_comparison_are_located() {
 fn three_or_more_workers_are_compared_with_the_first() {
     let store = TestStore::new();
     for (id, body) in [("a", "one\n"), ("b", "two\n"), ("c", "two\n"), ("d", "one\n")] {
-        store.worker(id, json!({"task": "the same"})).write(format!("workers/{id}/outputs/x.md"), body);
+        store
+            .worker(id, json!({"task": "the same"}))
+            .write(format!("workers/{id}/outputs/x.md"), body);
     }
     store.write("workers/b/outputs/y.md", "new in b\n");
     store.write("workers/c/outputs/y.md", "new in b\n");
     let answer = text(&store.tree(), "compare/a..b..c..d");
     assert!(answer.contains("\nall 4: task: the same\n"), "{answer}");
     assert!(
-        answer.contains("--- workers/a/outputs/x.md\n+++ workers/b/outputs/x.md (the same: workers/c)\n"),
+        answer.contains(
+            "--- workers/a/outputs/x.md\n+++ workers/b/outputs/x.md (the same: workers/c)\n"
+        ),
         "{answer}"
     );
     assert!(!answer.contains("+++ workers/d/"), "{answer}");
     assert!(
-        answer.contains("[not in workers/a, workers/d: workers/b/outputs/y.md (the same: workers/c); "),
+        answer.contains(
+            "[not in workers/a, workers/d: workers/b/outputs/y.md (the same: workers/c); "
+        ),
         "{answer}"
     );
     assert!(answer.lines().next().unwrap().contains(", each against workers/a"), "{answer}");
@@ -317,14 +361,25 @@ fn workers_cannot_forge_a_line_of_a_comparison() {
         ]
         .iter()
         .any(|begin| line.starts_with(begin))
-            || ["--- workers/", "+++ workers/"].iter().any(|begin| line.starts_with(begin) && !line.contains("forged"))
+            || ["--- workers/", "+++ workers/"]
+                .iter()
+                .any(|begin| line.starts_with(begin) && !line.contains("forged"))
     };
     for line in answer.lines() {
         assert!(is_frame(line) || line.starts_with([' ', '-', '+']), "{line:?} in {answer}");
     }
-    assert!(!answer.contains('\u{1b}') && !answer.contains('\u{202e}') && !answer.contains("[EVIDENCE:"), "{answer}");
+    assert!(
+        !answer.contains('\u{1b}')
+            && !answer.contains('\u{202e}')
+            && !answer.contains("[EVIDENCE:"),
+        "{answer}"
+    );
     assert!(!answer.contains("[TOOL_OUTPUT:") && !answer.contains("\n[forged"), "{answer}");
-    assert!(answer.contains("\n-\\-- workers/b/forged\n") && answer.contains("\n+\\++ workers/a/forged\n"), "{answer}");
+    assert!(
+        answer.contains("\n-\\-- workers/b/forged\n")
+            && answer.contains("\n+\\++ workers/a/forged\n"),
+        "{answer}"
+    );
 }
 
 /// Promise: A file that cannot be compared is one line, and the others are compared.
@@ -332,7 +387,10 @@ fn workers_cannot_forge_a_line_of_a_comparison() {
 fn incomparable_file_is_one_line() {
     let store = attempts();
     for (id, byte) in [("a", 1), ("b", 2)] {
-        store.write(format!("workers/{id}/outputs/image.png"), [b"\x89PNG\0\0", &[byte; 90][..]].concat());
+        store.write(
+            format!("workers/{id}/outputs/image.png"),
+            [b"\x89PNG\0\0", &[byte; 90][..]].concat(),
+        );
         store.write(format!("workers/{id}/outputs/huge.txt"), vec![b'0' + byte; 5 << 20]);
         store.write(format!("workers/{id}/outputs/same.bin"), vec![0; 3 << 20]);
         store.write(
@@ -344,15 +402,24 @@ fn incomparable_file_is_one_line() {
     store.write("workers/b/metadata.json", "{\"status\": \"succ");
     let answer = text(&store.tree(), "compare/a..b");
     assert!(
-        answer.contains("[workers/a/outputs/image.png and workers/b/outputs/image.png differ: binary]\n"),
+        answer.contains(
+            "[workers/a/outputs/image.png and workers/b/outputs/image.png differ: binary]\n"
+        ),
         "{answer}"
     );
     assert!(answer.contains("huge.txt differ: too large to compare by line]\n"), "{answer}");
-    assert!(answer.contains("\n+The queue has no limit.\n") && answer.contains("outputs/same.bin"), "{answer}");
+    assert!(
+        answer.contains("\n+The queue has no limit.\n") && answer.contains("outputs/same.bin"),
+        "{answer}"
+    );
     assert!(answer.contains("-1\n+2\n") && !answer.contains("pipe"), "{answer}");
     assert!(answer.contains("; checks bad_metadata"), "{answer}");
     if !rustix::process::geteuid().is_root() {
-        fs::set_permissions(store.at("workers/a/outputs/report.md"), fs::Permissions::from_mode(0o0)).unwrap();
+        fs::set_permissions(
+            store.at("workers/a/outputs/report.md"),
+            fs::Permissions::from_mode(0o0),
+        )
+        .unwrap();
         assert!(text(&store.tree(), "compare/a..b").contains("not compared: "));
     }
 }
@@ -389,7 +456,8 @@ fn calls_are_matched_by_tool_and_input() {
         for (at, input) in inputs.iter().enumerate() {
             let arguments = json!({"command": input}).to_string();
             let call = json!({"id": format!("c{at}"), "function": {"name": "bash", "arguments": arguments}});
-            thread += &format!("{}\n", json!({"role": "assistant", "content": "", "tool_calls": [call]}));
+            thread +=
+                &format!("{}\n", json!({"role": "assistant", "content": "", "tool_calls": [call]}));
             store.call(
                 id,
                 at as u32 + 1,
@@ -402,11 +470,14 @@ fn calls_are_matched_by_tool_and_input() {
     let answer = text(&store.tree(), "compare/a..b");
     assert!(answer.contains("outputs of calls that correspond: 1 equal, 1 differ"), "{answer}");
     assert!(
-        answer.contains("--- workers/a/tool_calls/003_bash.txt\n+++ workers/b/tool_calls/002_bash.txt\n"),
+        answer.contains(
+            "--- workers/a/tool_calls/003_bash.txt\n+++ workers/b/tool_calls/002_bash.txt\n"
+        ),
         "{answer}"
     );
     assert!(
-        answer.contains("\n-002_bash.txt unknown, 5 B $ make\n 003_bash.txt") || answer.contains("$ make\n"),
+        answer.contains("\n-002_bash.txt unknown, 5 B $ make\n 003_bash.txt")
+            || answer.contains("$ make\n"),
         "{answer}"
     );
     assert!(answer.contains("\n+003_bash.txt unknown, 5 B $ rm x\n"), "{answer}");
@@ -418,22 +489,36 @@ fn aspect_narrows_a_comparison() {
     let store = attempts();
     let tree = store.tree();
     let narrow = text(&tree, "compare@Section 3 RISK/a..b");
-    assert!(narrow.contains("\n+The queue has no limit.\n") && !narrow.contains("Only a says this"), "{narrow}");
+    assert!(
+        narrow.contains("\n+The queue has no limit.\n") && !narrow.contains("Only a says this"),
+        "{narrow}"
+    );
     assert!(narrow.contains("; shown: 1 of 4 differences]\n"), "{narrow}");
     assert!(narrow.contains("[... 3 without a match for the words: "), "{narrow}");
     let ledger = text(&tree, "compare.4k@ledgers ledger/a..b");
-    assert!(ledger.contains("\n+Error: no such table: ledger\n") && !ledger.contains("+The queue"), "{ledger}");
+    assert!(
+        ledger.contains("\n+Error: no such table: ledger\n") && !ledger.contains("+The queue"),
+        "{ledger}"
+    );
     // A long hunk is reduced to the lines around the words.
     let prose = |word: &str| {
-        (0..90).map(|n| format!("{word} {n}{}\n", if n == 50 { " needle" } else { "" })).collect::<String>()
+        (0..90)
+            .map(|n| format!("{word} {n}{}\n", if n == 50 { " needle" } else { "" }))
+            .collect::<String>()
     };
     store.write("workers/a/outputs/long.md", prose("one"));
     store.write("workers/b/outputs/long.md", prose("two"));
     let needle = text(&tree, "compare@needle/a..b");
-    assert!(needle.contains("\n-one 50 needle\n") && needle.contains("\n+two 50 needle\n"), "{needle}");
+    assert!(
+        needle.contains("\n-one 50 needle\n") && needle.contains("\n+two 50 needle\n"),
+        "{needle}"
+    );
     assert!(!needle.contains("one 40\n") && needle.contains(" hunk omitted: bytes "), "{needle}");
     let unmatched = text(&tree, "compare@unheard/a..b");
-    assert!(unmatched.lines().next().unwrap().ends_with("; nothing matches the words]"), "{unmatched}");
+    assert!(
+        unmatched.lines().next().unwrap().ends_with("; nothing matches the words]"),
+        "{unmatched}"
+    );
     assert!(unmatched.contains("\nboth: ") && !unmatched.contains("\n+++ "), "{unmatched}");
 }
 
@@ -454,9 +539,14 @@ fn standard_tools_show_differences_between_reports() {
         ("worker-v1", "Write the report", "There are risks."),
         ("worker-v2", "Expand section 3 of previous report", new),
     ] {
-        store.worker(id, json!({"task": task})).write(format!("workers/{id}/outputs/report.md"), report(third));
+        store
+            .worker(id, json!({"task": task}))
+            .write(format!("workers/{id}/outputs/report.md"), report(third));
     }
-    store.write("workers/worker-v2/outputs/report.md", report(new).replace("The method.", "The methods."));
+    store.write(
+        "workers/worker-v2/outputs/report.md",
+        report(new).replace("The method.", "The methods."),
+    );
     store.write("workers/worker-v2/context/previous_output.md", report("There are risks."));
     let mount = Mount::new(&store.path());
     let run = |command: &str| {
@@ -476,13 +566,16 @@ fn standard_tools_show_differences_between_reports() {
     // diff finds the same differences.
     let lines = |command: &str| {
         let text = run(command);
-        let is_change =
-            |line: &&str| line.starts_with(['-', '+']) && !line.starts_with("---") && !line.starts_with("+++");
+        let is_change = |line: &&str| {
+            line.starts_with(['-', '+']) && !line.starts_with("---") && !line.starts_with("+++")
+        };
         text.lines().filter(is_change).map(str::to_owned).collect::<Vec<String>>()
     };
     assert_eq!(
         lines("sed '/^\\[not in/,$d' compare/worker-v1..worker-v2"),
-        lines("diff -u workers/worker-v1/outputs/report.md workers/worker-v2/outputs/report.md || true")
+        lines(
+            "diff -u workers/worker-v1/outputs/report.md workers/worker-v2/outputs/report.md || true"
+        )
     );
     // The reported size equals the number of bytes read.
     run("test $(stat -c %s compare/worker-v1..worker-v2) = $(wc -c <compare/worker-v1..worker-v2)");

@@ -28,7 +28,8 @@ fn store() -> TestStore {
     let store = TestStore::new();
     let more = json!({"status": "failed", "task_type": "research", "tags": ["x", "y"], "job_id": 7, "run_id": 48});
     store.worker("a", more).call("a", 1, "sql", "{\"exit_code\": 1}");
-    let more = json!({"task_type": "research", "tags": ["y"], "created_at": "2026-01-21T23:30:00-02:00"});
+    let more =
+        json!({"task_type": "research", "tags": ["y"], "created_at": "2026-01-21T23:30:00-02:00"});
     store.worker("b", more).call("b", 1, "sql", "{\"ok\": true}").call("b", 2, "sh", "fine");
     store.worker("c", json!({"status": "running", "task_type": "code", "run_id": 48}));
     store.write("workers/d/metadata.json", "{}");
@@ -39,9 +40,20 @@ fn store() -> TestStore {
 fn workers_are_listed_by_shared_values() {
     let store = store();
     let tree = store.tree();
-    assert_eq!(names(&tree, "by"), ["day", "job", "outcome", "run", "status", "tag", "tool", "type"]);
+    assert_eq!(
+        names(&tree, "by"),
+        ["day", "job", "outcome", "run", "status", "tag", "tool", "type"]
+    );
     for (facet, values) in [
-        ("status", &[("completed", &["b"][..]), ("failed", &["a"]), ("running", &["c"]), ("unknown", &["d"])][..]),
+        (
+            "status",
+            &[
+                ("completed", &["b"][..]),
+                ("failed", &["a"]),
+                ("running", &["c"]),
+                ("unknown", &["d"]),
+            ][..],
+        ),
         ("outcome", &[("failed", &["a"]), ("ok", &["b"]), ("unknown", &["c", "d"])]),
         ("type", &[("code", &["c"]), ("research", &["a", "b"])]),
         ("tag", &[("x", &["a"]), ("y", &["a", "b"])]),
@@ -87,19 +99,36 @@ fn limit_lists_the_workers_created_last() {
         store.worker(id, json!({"created_at": format!("{at}T00:00:00Z")}));
     }
     let tree = store.tree();
-    for (most, workers) in
-        [("0", &[][..]), ("1", &["new"]), ("2", &["middle", "new"]), ("9", &["middle", "new", "old"])]
-    {
+    for (most, workers) in [
+        ("0", &[][..]),
+        ("1", &["new"]),
+        ("2", &["middle", "new"]),
+        ("9", &["middle", "new", "old"]),
+    ] {
         let folder = format!("by/status/completed/limit/{most}");
         assert_eq!(names(&tree, &folder), workers);
         for id in ["old", "middle", "new"] {
-            assert_eq!(see(&tree, format!("{folder}/{id}")).is_ok(), workers.contains(&id), "{most} {id}");
+            assert_eq!(
+                see(&tree, format!("{folder}/{id}")).is_ok(),
+                workers.contains(&id),
+                "{most} {id}"
+            );
         }
     }
-    for bad in
-        ["limit/01", "limit/+1", "limit/-1", "limit/x", "limit/1/limit/1", "limit/1/tag", "limit/99999999999999999999"]
-    {
-        assert_eq!(see(&tree, format!("by/status/completed/{bad}")).err(), Some(Error::NotFound), "{bad}");
+    for bad in [
+        "limit/01",
+        "limit/+1",
+        "limit/-1",
+        "limit/x",
+        "limit/1/limit/1",
+        "limit/1/tag",
+        "limit/99999999999999999999",
+    ] {
+        assert_eq!(
+            see(&tree, format!("by/status/completed/{bad}")).err(),
+            Some(Error::NotFound),
+            "{bad}"
+        );
     }
 }
 
@@ -108,7 +137,9 @@ fn limit_lists_the_workers_created_last() {
 fn links_lead_to_workers_from_any_depth() {
     needs_fuse!();
     let store = store();
-    store.worker("status", json!({"task_type": "odd"})).worker("index.json", json!({"task_type": "odd"}));
+    store
+        .worker("status", json!({"task_type": "odd"}))
+        .worker("index.json", json!({"task_type": "odd"}));
     let mount = Mount::new(&store.path());
     for (link, worker) in [
         ("by/status/failed/a", "a"),
@@ -129,7 +160,8 @@ fn links_lead_to_workers_from_any_depth() {
 #[test]
 fn unusual_values_have_names() {
     let long = "long ".repeat(100);
-    let odd = ["a/b", "100%", ".", "..", "", "new\nline", "\u{1b}[31m", "\u{202e}x", "é", &long, "%2F"];
+    let odd =
+        ["a/b", "100%", ".", "..", "", "new\nline", "\u{1b}[31m", "\u{202e}x", "é", &long, "%2F"];
     let store = TestStore::new();
     for (number, value) in odd.iter().enumerate() {
         store.worker(&format!("w{number}"), json!({"task_type": value, "tags": [value]}));
@@ -137,16 +169,21 @@ fn unusual_values_have_names() {
     let tree = store.tree();
     for facet in ["type", "tag"] {
         let values = seen::names(&tree, format!("by/{facet}")).unwrap();
-        let workers = |value: &[u8]| seen::names(&tree, [b"by/", facet.as_bytes(), b"/", value].concat()).unwrap();
+        let workers = |value: &[u8]| {
+            seen::names(&tree, [b"by/", facet.as_bytes(), b"/", value].concat()).unwrap()
+        };
         let mut listed: Vec<Vec<u8>> = values.iter().flat_map(|value| workers(value)).collect();
         listed.sort();
         listed.dedup();
         // An empty string is no value.
         let given = odd.iter().enumerate().filter(|(_, value)| !value.is_empty());
-        let mut all: Vec<Vec<u8>> = given.map(|(number, _)| format!("w{number}").into_bytes()).collect();
+        let mut all: Vec<Vec<u8>> =
+            given.map(|(number, _)| format!("w{number}").into_bytes()).collect();
         all.sort();
         assert!(all.iter().all(|name| listed.contains(name)), "{facet}: {values:?}");
-        assert!(values.iter().all(|name| name.len() <= 200 && !name.iter().any(u8::is_ascii_control)));
+        assert!(
+            values.iter().all(|name| name.len() <= 200 && !name.iter().any(u8::is_ascii_control))
+        );
     }
     for (name, worker) in [
         ("a%2Fb", "w0"),
@@ -177,7 +214,8 @@ fn values_never_share_a_name() {
     store.call("w0", 1, "", "fine").call("w1", 1, "%", "fine").call("w2", 1, "%25", "fine");
     let tree = store.tree();
     for folder in ["by/run", "by/job", "by/type", "by/tool", "runs"] {
-        let values: Vec<String> = names(&tree, folder).into_iter().filter(|name| name != "latest").collect();
+        let values: Vec<String> =
+            names(&tree, folder).into_iter().filter(|name| name != "latest").collect();
         assert_eq!(values.len(), 3, "{folder}: {values:?}");
         let inside = if folder == "runs" { "/workers" } else { "" };
         let workers = |value: &String| names(&tree, &format!("{folder}/{value}{inside}"));
@@ -208,13 +246,24 @@ fn own_word_for_a_status_is_accepted() {
 fn listing_catalog_values_opens_no_output() {
     let store = store();
     let log = Arc::new(OpenLog::default());
-    let disk = InterceptedStore::new(OpenCounter(log.clone()), Arc::new(Disk::open(&store.path()).unwrap()));
+    let disk = InterceptedStore::new(
+        OpenCounter(log.clone()),
+        Arc::new(Disk::open(&store.path()).unwrap()),
+    );
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::new(vec![Source::from_store(Arc::new(disk), None)], freshness, Filter::default()).unwrap();
+    let view =
+        View::new(vec![Source::from_store(Arc::new(disk), None)], freshness, Filter::default())
+            .unwrap();
     let tree = Tree::new(view, Settings::default());
-    for path in
-        ["by", "by/status/failed", "by/type/research", "by/tag/y", "by/job/7", "by/run/48/limit/1", "by/day/2026-01-20"]
-    {
+    for path in [
+        "by",
+        "by/status/failed",
+        "by/type/research",
+        "by/tag/y",
+        "by/job/7",
+        "by/run/48/limit/1",
+        "by/day/2026-01-20",
+    ] {
         assert!(!seen::names(&tree, path).unwrap().is_empty(), "{path}");
     }
     assert!(
@@ -251,7 +300,10 @@ impl Slow {
     fn view(open: bool, enter: bool) -> View {
         let memory = Slow::store();
         let [open, enter] = [open, enter].map(|slow| Arc::new(AtomicBool::new(slow)));
-        let source = Source::from_store(Arc::new(InterceptedStore::new(Slow { open, enter }, Arc::new(memory))), None);
+        let source = Source::from_store(
+            Arc::new(InterceptedStore::new(Slow { open, enter }, Arc::new(memory))),
+            None,
+        );
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
         View::new(vec![source], freshness, Filter::default()).unwrap()
     }
@@ -295,7 +347,8 @@ fn workers_not_read_in_time_are_listed_as_unread() {
 fn workers_not_visited_in_time_are_unread_until_the_backfill() {
     let tree = || Tree::new(Slow::view(false, true), Settings::default());
     let mode_of = |tree: &Tree, path: &str| {
-        tree.with_path(path.as_bytes(), Symlinks::Follow, |place| Ok(place.leaf().attr.mode)).unwrap()
+        tree.with_path(path.as_bytes(), Symlinks::Follow, |place| Ok(place.leaf().attr.mode))
+            .unwrap()
     };
     let mode = |tree: &Tree| mode_of(tree, "index.json");
     let read = |tree: &Tree| {
@@ -361,10 +414,15 @@ fn mtime_of_many_workers_is_reported_within_the_deadline() {
     }
     let source = Source::from_store(Arc::new(InterceptedStore::new(late.clone(), memory)), None);
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let tree = Tree::new(View::new(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
+    let tree = Tree::new(
+        View::new(vec![source], freshness, Filter::default()).unwrap(),
+        Settings::default(),
+    );
     assert!(matches!(see(&tree, "by/status/completed"), Ok(Seen::Folder { .. })));
     assert_eq!(late.0.load(Ordering::SeqCst), 0, "the listing visited calls");
-    assert!(matches!(see(&tree, "runs/latest"), Ok(Seen::Link(target)) if target.as_slice() == b"r"));
+    assert!(
+        matches!(see(&tree, "runs/latest"), Ok(Seen::Link(target)) if target.as_slice() == b"r")
+    );
     assert!(late.0.load(Ordering::SeqCst) < 1_001, "every worker was visited");
 }
 
@@ -372,9 +430,12 @@ fn mtime_of_many_workers_is_reported_within_the_deadline() {
 #[test]
 fn unknown_workers_are_read_before_known_ones() {
     let next = Arc::new(AtomicBool::new(false));
-    let store = InterceptedStore::new(Stuck { inside: false, next: next.clone() }, Arc::new(Slow::store()));
+    let store =
+        InterceptedStore::new(Stuck { inside: false, next: next.clone() }, Arc::new(Slow::store()));
     let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::new(vec![Source::from_store(Arc::new(store), None)], freshness, Filter::default()).unwrap();
+    let view =
+        View::new(vec![Source::from_store(Arc::new(store), None)], freshness, Filter::default())
+            .unwrap();
     let tree = Tree::new(view, Settings::default());
     text(&tree, "workers/w0/index.json");
     next.store(true, Ordering::SeqCst);
@@ -396,9 +457,13 @@ fn incomplete_file_is_not_rendered_again_at_once() {
             true => Slow { enter: slow.clone(), open: Arc::default() },
             false => Slow { open: slow.clone(), enter: Arc::default() },
         };
-        let source = Source::from_store(Arc::new(InterceptedStore::new(interceptor, memory.clone())), None);
+        let source =
+            Source::from_store(Arc::new(InterceptedStore::new(interceptor, memory.clone())), None);
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let tree = Tree::new(View::new(vec![source], freshness, Filter::default()).unwrap(), Settings::default());
+        let tree = Tree::new(
+            View::new(vec![source], freshness, Filter::default()).unwrap(),
+            Settings::default(),
+        );
         let path = RelPath::parse("workers/w3/tool_calls/002_sh.txt").unwrap();
         // A busy machine may need several attempts.
         let is_reused = (0..5).any(|number| {
@@ -425,7 +490,12 @@ fn worker_removed_during_a_read_is_gone_and_not_unread() {
         let plan = FaultPlan::none();
         let store = InterceptedStore::new(FaultInjector(plan.clone()), memory.clone());
         let freshness = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-        let view = View::new(vec![Source::from_store(Arc::new(store), None)], freshness, Filter::default()).unwrap();
+        let view = View::new(
+            vec![Source::from_store(Arc::new(store), None)],
+            freshness,
+            Filter::default(),
+        )
+        .unwrap();
         let tree = Tree::new(view, Settings::default());
         plan.run_before(k, move || memory.rename(&path("workers/b".into()), &path("b".into())));
         for (facet, value) in [("outcome", "ok"), ("tool", "sh")] {

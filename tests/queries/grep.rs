@@ -14,9 +14,19 @@ use crate::support::{TestStore, see};
 /// `needle`.
 fn store() -> TestStore {
     let store = TestStore::new();
-    store.worker("a-fine", json!({"run_id": "r1"})).call("a-fine", 1, "sh", "{\"ok\": true,\n \"x\": \"needle\"}\n");
+    store.worker("a-fine", json!({"run_id": "r1"})).call(
+        "a-fine",
+        1,
+        "sh",
+        "{\"ok\": true,\n \"x\": \"needle\"}\n",
+    );
     store.worker("b-failed", json!({"status": "failed", "run_id": "r1"}));
-    store.call("b-failed", 1, "sh", "a needle\nand a Needle\n").call("b-failed", 2, "sh", "Error: needle\n");
+    store.call("b-failed", 1, "sh", "a needle\nand a Needle\n").call(
+        "b-failed",
+        2,
+        "sh",
+        "Error: needle\n",
+    );
     store.write("workers/b-failed/outputs/report.md", "# needle\n");
     store.write("workers/c-unknown/outputs/report.md", "one\ntwo needles\nthree\n");
     store.worker("c-unknown", json!({"status": "running", "run_id": "r2"}));
@@ -58,7 +68,9 @@ fn options_are_part_of_the_directory_name() {
     assert_eq!(lines("by/run/r1/outcome/ok/grep.i@*.txt/NEEDLE"), 1);
     assert_eq!(lines("by/run/r1/limit/9/grep/needle"), 4);
     assert_eq!(lines("grep@!*.md/needle"), 3);
-    assert!(text(&tree, "grep@*.none/needle").contains(": no file matches the glob; searched 0 files"));
+    assert!(
+        text(&tree, "grep@*.none/needle").contains(": no file matches the glob; searched 0 files")
+    );
     assert_eq!(
         text(&tree, "grep.ctx1@*.md/two"),
         "[grep.ctx1@*.md/two: 1 line in 1 file of 1 worker; searched 2 files of 3 workers, 31 B]\n\
@@ -74,7 +86,11 @@ fn options_are_part_of_the_directory_name() {
         ("runs/r1/", "grep.0x"),
         ("workers/a-fine/", "grep.i.i"),
     ] {
-        assert_eq!(see(&tree, format!("{folder}{wrong}/needle")).err(), Some(Error::NotFound), "{wrong}");
+        assert_eq!(
+            see(&tree, format!("{folder}{wrong}/needle")).err(),
+            Some(Error::NotFound),
+            "{wrong}"
+        );
     }
 }
 
@@ -98,7 +114,10 @@ fn own_file_named_like_a_query_stays_readable() {
     let tree = store.tree();
     assert_eq!(text(&tree, "workers/a-fine/grep.own"), "own needle\n");
     assert_eq!(text(&tree, "workers/a-fine/grep.4k.own/inner"), "own\n");
-    assert!(text(&tree, "workers/a-fine/grep/needle").contains("\nworkers/a-fine/grep.own:1:own needle\n"));
+    assert!(
+        text(&tree, "workers/a-fine/grep/needle")
+            .contains("\nworkers/a-fine/grep.own:1:own needle\n")
+    );
 }
 
 /// Promise: A slash and any byte can be written in a query name.
@@ -128,7 +147,10 @@ fn invalid_regex_is_explained() {
         ("workers/a-fine/grep/(?P<", "error"),
     ] {
         let answer = text(&tree, query);
-        assert!(answer.contains("invalid query]\n") && answer.contains(explanation), "{query}: {answer}");
+        assert!(
+            answer.contains("invalid query]\n") && answer.contains(explanation),
+            "{query}: {answer}"
+        );
     }
     for budget in 0..400 {
         assert!(text(&tree, &format!("grep.{budget}/a(b")).len() <= budget);
@@ -142,7 +164,9 @@ fn crowded() -> TestStore {
         let id = format!("w{worker}");
         store.worker(&id, json!({"status": if worker == 3 { "failed" } else { "success" }}));
         for call in 1..4 {
-            let line = |number: usize| format!("needle {number} of worker {worker} in call {call}\nsomething else\n");
+            let line = |number: usize| {
+                format!("needle {number} of worker {worker} in call {call}\nsomething else\n")
+            };
             let lines: String = (0..if call == 2 { 400 } else { 3 }).map(line).collect();
             store.call(&id, call, "sh", lines);
         }
@@ -153,7 +177,9 @@ fn crowded() -> TestStore {
 /// Returns the total of matching lines in the first line of an answer, and the sum of its shown and
 /// omitted lines.
 fn line_counts(answer: &str) -> (u64, u64) {
-    let number = |text: &str| -> u64 { text.split(' ').next().unwrap().parse().unwrap_or_else(|_| panic!("{text}")) };
+    let number = |text: &str| -> u64 {
+        text.split(' ').next().unwrap().parse().unwrap_or_else(|_| panic!("{text}"))
+    };
     let head = answer.lines().next().unwrap();
     let all = number(head.split(": ").nth(1).unwrap());
     let left: u64 = answer.lines().filter_map(|line| line.strip_prefix("[... ")).map(number).sum();
@@ -165,19 +191,27 @@ fn line_counts(answer: &str) -> (u64, u64) {
 fn budget_is_a_bound_and_omissions_are_counted() {
     let store = crowded();
     let tree = store.tree();
-    for budget in (0..300).chain([500, 1_000, 2_000, 4_096, 5_000, 9_999, 28_000, 100_000, 1_000_000]) {
+    for budget in
+        (0..300).chain([500, 1_000, 2_000, 4_096, 5_000, 9_999, 28_000, 100_000, 1_000_000])
+    {
         let answer = text(&tree, &format!("grep.{budget}/needle"));
         assert!(answer.len() <= budget, "{} bytes exceed the budget of {budget}", answer.len());
-        if answer.contains("\n[... ") || answer.contains("searched 24") && !answer.contains(" shown;") {
+        if answer.contains("\n[... ")
+            || answer.contains("searched 24") && !answer.contains(" shown;")
+        {
             assert_eq!(line_counts(&answer), (6 * 406, 6 * 406), "{budget}: {answer}");
         } else if budget > 200 {
             let shown = format!(", {} shown; ", lines_of(&answer).len());
             assert!(answer.contains(&shown) && !lines_of(&answer).is_empty(), "{budget}: {answer}");
         }
     }
-    assert!(text(&tree, "grep.1M/needle").contains(": 2436 lines in 18 files of 6 workers; searched"));
+    assert!(
+        text(&tree, "grep.1M/needle").contains(": 2436 lines in 18 files of 6 workers; searched")
+    );
     let answer = text(&tree, "grep.500tok/needle");
-    assert!(bpe_openai::o200k_base().count(answer.as_str()) <= 500 && answer.contains("\nworkers/w3/"));
+    assert!(
+        bpe_openai::o200k_base().count(answer.as_str()) <= 500 && answer.contains("\nworkers/w3/")
+    );
 }
 
 /// Promise: A file with many matches leaves room for the others.
@@ -188,10 +222,14 @@ fn file_with_many_matches_leaves_room_for_others() {
     for worker in 0..6 {
         for call in 1..4 {
             let path = format!("workers/w{worker}/tool_calls/00{call}_sh.txt");
-            assert!(answer.contains(&format!("\n{path}:1:")), "no line of {path} is shown: {answer}");
+            assert!(
+                answer.contains(&format!("\n{path}:1:")),
+                "no line of {path} is shown: {answer}"
+            );
         }
     }
-    let count = |worker: &str| lines_of(&answer).iter().filter(|line| line.starts_with(worker)).count();
+    let count =
+        |worker: &str| lines_of(&answer).iter().filter(|line| line.starts_with(worker)).count();
     assert!(count("workers/w3/") > count("workers/w1/"), "the failed worker must have more lines");
     assert!(answer.lines().nth(1).unwrap().starts_with("workers/w3/"));
     assert!(answer.len() > 7_000, "only {} of 8192 bytes are used", answer.len());
@@ -210,7 +248,10 @@ fn workers_and_lines_are_counted_once() {
     }
     let tree = store.tree();
     let whole = text(&tree, "grep.1M/needle");
-    assert!(whole.starts_with("[grep.1M/needle: 69 lines in 9 files of 3 workers; searched"), "{whole}");
+    assert!(
+        whole.starts_with("[grep.1M/needle: 69 lines in 9 files of 3 workers; searched"),
+        "{whole}"
+    );
     assert_eq!((whole.lines().count(), line_counts(&whole)), (70, (69, 69)));
     for budget in [600, 1_000, 2_000, 3_000, 5_000, 8_000, 12_000, 20_000, 30_000] {
         let answer = text(&tree, &format!("grep.{budget}/needle"));
@@ -226,7 +267,9 @@ fn workers_and_lines_are_counted_once() {
 fn context_is_not_shown_without_its_match() {
     let store = TestStore::new();
     store.worker("w", json!({}));
-    let line = |n: usize| format!("{} {n} {}\n", if n.is_multiple_of(10) { "needle" } else { "hay" }, "x".repeat(50));
+    let line = |n: usize| {
+        format!("{} {n} {}\n", if n.is_multiple_of(10) { "needle" } else { "hay" }, "x".repeat(50))
+    };
     store.call("w", 1, "sh", (0..200).map(line).collect::<String>());
     let tree = store.tree();
     for budget in (300..6_000).step_by(37) {
@@ -245,13 +288,18 @@ fn context_leaves_room_for_matches() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     for call in 1..20 {
-        let line = |n: usize| if n == 50 { "needle\n".to_owned() } else { format!("{}\n", "long ".repeat(60 + n)) };
+        let line = |n: usize| {
+            if n == 50 { "needle\n".to_owned() } else { format!("{}\n", "long ".repeat(60 + n)) }
+        };
         store.call("w", call, "sh", (0..100).map(line).collect::<String>());
     }
     let tree = store.tree();
     for (context, budget) in [(2, 2_000), (1, 1_000), (5, 3_000), (20, 12_000), (100, 100_000)] {
         let answer = text(&tree, &format!("grep.ctx{context}.{budget}/needle"));
-        assert!(answer.len() <= budget && answer.contains(":51:needle\n"), "{context} in {budget}: {answer}");
+        assert!(
+            answer.len() <= budget && answer.contains(":51:needle\n"),
+            "{context} in {budget}: {answer}"
+        );
     }
 }
 
@@ -279,7 +327,10 @@ fn files_not_searched_are_counted() {
     let store = TestStore::new();
     store.worker("w", json!({}));
     store.write("workers/w/outputs/binary", b"needle\0\x01\x02");
-    store.write("workers/w/outputs/late-nul", [&b"needle\n".repeat(2_000)[..], b"\0 needle\n"].concat());
+    store.write(
+        "workers/w/outputs/late-nul",
+        [&b"needle\n".repeat(2_000)[..], b"\0 needle\n"].concat(),
+    );
     let utf16: Vec<u8> = "\u{feff}a needle\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
     store.write("workers/w/outputs/utf16", utf16);
     let long = [&b"needle\n"[..], &vec![b'x'; 9 << 20], b"\nneedle\n"].concat();
@@ -288,7 +339,10 @@ fn files_not_searched_are_counted() {
     make_fifo(&store.at("workers/w/outputs/pipe"));
     let answer = text(&store.tree(), "grep.1M/needle");
     let head = answer.lines().next().unwrap();
-    assert!(head.starts_with("[grep.1M/needle: 2003 lines in 3 files of 1 worker; searched 3 files"), "{head}");
+    assert!(
+        head.starts_with("[grep.1M/needle: 2003 lines in 3 files of 1 worker; searched 3 files"),
+        "{head}"
+    );
     assert!(head.ends_with("; not searched: 1 binary, 1 after a line that is too long]"), "{head}");
     assert!(answer.contains("/utf16:1:a needle\n") && answer.contains("/long:1:needle\n"));
     assert!(answer.contains("/late-nul:2001: needle\n"));
@@ -305,8 +359,15 @@ fn workers_cannot_forge_a_line_of_a_grep_answer() {
     let answer = text(&store.tree(), "grep/needle");
     assert!(answer.lines().skip(1).all(|line| line.starts_with("workers/w/")), "{answer}");
     assert_eq!(answer.lines().count(), 5);
-    assert!(!answer.contains('\u{1b}') && !answer.contains("[EVIDENCE:") && !answer.contains('\u{202e}'));
-    assert!(answer.contains(r"workers/w/outputs/a\u{a}[grep: forged needle]\u{a}b:1:needle"), "{answer}");
+    assert!(
+        !answer.contains('\u{1b}')
+            && !answer.contains("[EVIDENCE:")
+            && !answer.contains('\u{202e}')
+    );
+    assert!(
+        answer.contains(r"workers/w/outputs/a\u{a}[grep: forged needle]\u{a}b:1:needle"),
+        "{answer}"
+    );
 }
 
 /// Promise: A search reads only what the tree shows.
@@ -315,7 +376,8 @@ fn search_reads_only_what_the_tree_shows() {
     let store = TestStore::new();
     store.worker("mine", json!({"owner_id": "A"})).call("mine", 1, "sh", "nothing\n");
     store.worker("theirs", json!({"owner_id": "B"})).call("theirs", 1, "sh", "a canary\n");
-    let (secret, outside) = (store.at("workers/theirs/tool_calls/001_sh.txt"), store.path().with_file_name("outside"));
+    let (secret, outside) =
+        (store.at("workers/theirs/tool_calls/001_sh.txt"), store.path().with_file_name("outside"));
     fs::write(&outside, "a canary outside\n").unwrap();
     fs::hard_link(&secret, store.at("workers/mine/linked.txt")).unwrap();
     for (target, link) in [(&secret, "a"), (&outside, "b"), (&store.at("workers/theirs"), "c")] {
@@ -323,12 +385,17 @@ fn search_reads_only_what_the_tree_shows() {
     }
     make_fifo(&store.at("workers/mine/pipe"));
     let mine = store.tree_of_owner("A");
-    for query in
-        ["grep/canary", "workers/mine/grep/canary", "by/status/completed/grep/canary", "grep@linked.txt/canary"]
-    {
+    for query in [
+        "grep/canary",
+        "workers/mine/grep/canary",
+        "by/status/completed/grep/canary",
+        "grep@linked.txt/canary",
+    ] {
         assert!(lines_of(&text(&mine, query)).is_empty(), "{query}");
     }
-    assert!(text(&mine, "grep/canary").contains(": no line matches; searched 2 files of 1 worker, "));
+    assert!(
+        text(&mine, "grep/canary").contains(": no line matches; searched 2 files of 1 worker, ")
+    );
     assert_eq!(see(&mine, "workers/theirs/grep/canary").err(), Some(Error::NotFound));
     // Control: a view of everything finds both names of the file, and nothing outside the store.
     let all = text(&store.tree(), "grep/canary");
@@ -345,5 +412,7 @@ fn answers_are_current() {
     store.call("a-fine", 2, "sh", "haystack\n");
     assert_eq!(lines_of(&text(&tree, "grep/haystack")).len(), 1);
     fs::remove_dir_all(store.at("workers/a-fine")).unwrap();
-    assert!(text(&tree, "grep/haystack").contains("no line matches; searched 6 files of 2 workers"));
+    assert!(
+        text(&tree, "grep/haystack").contains("no line matches; searched 6 files of 2 workers")
+    );
 }

@@ -48,14 +48,19 @@ fn change(dice: &mut Dice, store: &TestStore) {
     let id = format!("w{}", dice.below(6));
     let body: String = (0..dice.below(60)).map(|_| sentence(dice)).collect();
     match dice.below(5) {
-        0 => drop(
-            store.worker(&id, json!({"task": sentence(dice), "status": dice.pick(&["failed", "success", "running"])})),
-        ),
+        0 => drop(store.worker(
+            &id,
+            json!({"task": sentence(dice), "status": dice.pick(&["failed", "success", "running"])}),
+        )),
         1 => drop(store.write(format!("workers/{id}/outputs/report.md"), body)),
         2 => {
-            let path = store.write(format!("workers/{id}/metadata.json"), json!({"worker_id": id}).to_string());
-            fs::write(path.with_file_name("thread.jsonl"), format!("{}\n", json!({"role": "user", "content": body})))
-                .unwrap();
+            let path = store
+                .write(format!("workers/{id}/metadata.json"), json!({"worker_id": id}).to_string());
+            fs::write(
+                path.with_file_name("thread.jsonl"),
+                format!("{}\n", json!({"role": "user", "content": body})),
+            )
+            .unwrap();
         }
         _ => {
             let tool = *dice.pick(&["sh", "sql"]);
@@ -67,9 +72,19 @@ fn change(dice: &mut Dice, store: &TestStore) {
 /// Returns a random search query.
 fn random_query(dice: &mut Dice) -> String {
     let words: Vec<&str> = (0..1 + dice.below(3)).map(|_| *dice.pick(&WORDS)).collect();
-    let filter = dice.pick(&["", "", " -retry", " \"disk full\"", " tool:sql", " status:failed", " path:*.md"]);
-    let (scope, size) =
-        (dice.pick(&["", "workers/w1/", "by/status/completed/"]), dice.pick(&["", ".900", ".4k", ".100k"]));
+    let filter = dice.pick(&[
+        "",
+        "",
+        " -retry",
+        " \"disk full\"",
+        " tool:sql",
+        " status:failed",
+        " path:*.md",
+    ]);
+    let (scope, size) = (
+        dice.pick(&["", "workers/w1/", "by/status/completed/"]),
+        dice.pick(&["", ".900", ".4k", ".100k"]),
+    );
     format!("{scope}search{size}/{}{filter}", words.join(" "))
 }
 
@@ -83,7 +98,8 @@ fn tree_with_index(store: &TestStore, folder: &Path) -> Tree {
 
 /// Returns the answer to a query, or the error if its scope does not exist.
 fn answer(tree: &Tree, query: &str) -> String {
-    crate::support::see(tree, query).map_or_else(|error| error.to_string(), |seen| seen.text().to_owned())
+    crate::support::see(tree, query)
+        .map_or_else(|error| error.to_string(), |seen| seen.text().to_owned())
 }
 
 /// Truncates, corrupts or removes some index files.
@@ -107,7 +123,8 @@ fn damage(dice: &mut Dice, folder: &Path) {
 #[test]
 fn answer_is_independent_of_the_index() {
     for seed in 0..scale(6) as u64 {
-        let (mut dice, store, folder) = (Dice::new(seed), TestStore::new(), tempfile::tempdir().unwrap());
+        let (mut dice, store, folder) =
+            (Dice::new(seed), TestStore::new(), tempfile::tempdir().unwrap());
         fs::create_dir(store.at("workers")).unwrap();
         let folder = folder.path().join("index");
         (0..20).for_each(|_| change(&mut dice, &store));
@@ -147,7 +164,8 @@ fn processes_can_share_an_index() {
             scope.spawn(|| {
                 for _ in 0..5 {
                     let indexed = tree_with_index(&store, &folder);
-                    let answers: Vec<String> = queries.iter().map(|query| answer(&indexed, query)).collect();
+                    let answers: Vec<String> =
+                        queries.iter().map(|query| answer(&indexed, query)).collect();
                     assert_eq!(answers, expected);
                 }
             });
@@ -188,7 +206,9 @@ fn growing_file_is_searched_to_its_end() {
         store.call("w", 1, "log", &log);
         // If the deadline passes, the next query continues the work.
         let answer = || Some(text(&tree, &format!("search/step{step}")));
-        let answer = eventually("a complete answer", || answer().filter(|answer| !answer.contains("for lack of time")));
+        let answer = eventually("a complete answer", || {
+            answer().filter(|answer| !answer.contains("for lack of time"))
+        });
         assert!(answer.contains(&format!("\nstep{step} was done\n")), "{step}: {answer}");
     }
 }

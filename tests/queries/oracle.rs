@@ -35,7 +35,8 @@ const PATTERNS: [&str; 22] = [
     "no such",
     "(.)",
 ];
-const WORDS: [&str; 12] = ["error", "Error", "a", "b", "abcd", "xxx", "é", "\t", " ", "{", "12", "no such file"];
+const WORDS: [&str; 12] =
+    ["error", "Error", "a", "b", "abcd", "xxx", "é", "\t", " ", "{", "12", "no such file"];
 
 fn line(dice: &mut Dice) -> String {
     (0..dice.below(8)).map(|_| *dice.pick(&WORDS)).collect()
@@ -51,10 +52,14 @@ fn grep_finds_the_lines_that_ripgrep_finds() {
         let mut dice = Dice::new(seed);
         let store = TestStore::new();
         for worker in 0..5 {
-            store.worker(&format!("w{worker}"), json!({"status": dice.pick(&["failed", "success"])}));
+            store.worker(
+                &format!("w{worker}"),
+                json!({"status": dice.pick(&["failed", "success"])}),
+            );
             for call in 1..4 {
                 let ends = ["\n", "\n", "\r\n", ""];
-                let lines: String = (0..dice.below(40)).map(|_| line(&mut dice) + *dice.pick(&ends)).collect();
+                let lines: String =
+                    (0..dice.below(40)).map(|_| line(&mut dice) + *dice.pick(&ends)).collect();
                 store.call(&format!("w{worker}"), call, "sh", lines);
             }
         }
@@ -62,7 +67,8 @@ fn grep_finds_the_lines_that_ripgrep_finds() {
         for pattern in PATTERNS {
             let query = pattern.replace('%', "%25").replace('/', "%2F");
             let answer = text(&tree, &format!("grep.4M@*.txt/{query}"));
-            let found: BTreeSet<&str> = answer.lines().filter(|line| !line.starts_with('[')).collect();
+            let found: BTreeSet<&str> =
+                answer.lines().filter(|line| !line.starts_with('[')).collect();
             let mut rg = Command::new("rg");
             rg.args([
                 "--no-config",
@@ -79,8 +85,11 @@ fn grep_finds_the_lines_that_ripgrep_finds() {
             let out = rg.current_dir(store.path()).output().unwrap();
             let printed = String::from_utf8(out.stdout).unwrap();
             // A carriage return at the end of a line is not shown.
-            let expected: BTreeSet<&str> =
-                printed.split('\n').map(|line| line.trim_end_matches('\r')).filter(|line| !line.is_empty()).collect();
+            let expected: BTreeSet<&str> = printed
+                .split('\n')
+                .map(|line| line.trim_end_matches('\r'))
+                .filter(|line| !line.is_empty())
+                .collect();
             assert_eq!(found, expected, "{pattern} in the store of seed {seed}");
         }
     }

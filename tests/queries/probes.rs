@@ -23,7 +23,10 @@ const PROBES: &[(&str, &str)] = &[
     ("git", "git rev-parse --show-toplevel"),
     ("git", "git grep --no-index needle"),
     ("git", "git diff --no-index README.md /dev/null"),
-    ("python3", "python3 -c 'import json, sys, os; sys.path.insert(0, \".\"); import random; os.listdir()'"),
+    (
+        "python3",
+        "python3 -c 'import json, sys, os; sys.path.insert(0, \".\"); import random; os.listdir()'",
+    ),
     ("python3", "python3 -m json.tool README.md"),
     ("ex", "ex -R -c 'visual' -c 'e README.md' -c q! README.md </dev/null"),
     ("less", "less README.md"),
@@ -78,9 +81,16 @@ fn probing_tools_start_no_search() {
         }
     }
     // Control: reading a query starts a search.
-    for (before, query) in ["grep/needle", "search/needle", "compare/alpha..beta"].into_iter().enumerate() {
+    for (before, query) in
+        ["grep/needle", "search/needle", "compare/alpha..beta"].into_iter().enumerate()
+    {
         mount.read(query);
-        assert_eq!(queries_run(), before + 1, "{query}: {}", last_lines(&fs::read_to_string(&log).unwrap()));
+        assert_eq!(
+            queries_run(),
+            before + 1,
+            "{query}: {}",
+            last_lines(&fs::read_to_string(&log).unwrap())
+        );
     }
 }
 

@@ -18,7 +18,10 @@ fn store() -> TestStore {
         ("worker-db", "the database layer"),
         ("worker-api", "the API endpoints"),
     ] {
-        store.worker(id, json!({"task": format!("Analyze {task}"), "task_type": "analysis", "run_id": 12}));
+        store.worker(
+            id,
+            json!({"task": format!("Analyze {task}"), "task_type": "analysis", "run_id": 12}),
+        );
         store.write(format!("workers/{id}/logs/run.log"), "security scan begun\n");
     }
     let files = [
@@ -30,7 +33,10 @@ fn store() -> TestStore {
             "worker-auth/outputs/recommendations.md",
             "# Recommendations\n\nRotate keys. A known exploit reads them from the log.\n",
         ),
-        ("worker-db/outputs/schema_analysis.json", "{\n  \"note\": \"no SECURITY review of the schema was made\"\n}\n"),
+        (
+            "worker-db/outputs/schema_analysis.json",
+            "{\n  \"note\": \"no SECURITY review of the schema was made\"\n}\n",
+        ),
         ("worker-db/outputs/query_performance.md", "# Performance\n\nAn index is missing.\n"),
         ("worker-api/outputs/endpoint_coverage.json", "{\n  \"covered\": 0.92\n}\n"),
         (
@@ -55,15 +61,17 @@ fn standard_tools_and_queries_find_all_findings() {
         assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     };
-    let by_tools =
-        run("grep -rniE 'vulnerability|security|exploit' workers/*/outputs --include='*.md' --include='*.json'");
+    let by_tools = run(
+        "grep -rniE 'vulnerability|security|exploit' workers/*/outputs --include='*.md' --include='*.json'",
+    );
     let by_tools: BTreeSet<String> = by_tools.lines().map(str::to_owned).collect();
     let answer = run("cat 'grep.i@*.{md,json}/vulnerability|security|exploit'");
     assert_eq!(by_tools.len(), 4);
     assert_eq!(lines_of(&answer), by_tools, "{answer}");
     // The workers with findings, and the location of a finding.
-    let workers =
-        run("cut -d: -f1 'grep.i@*.{md,json}/vulnerability|security|exploit' | grep ^workers | cut -d/ -f2 | sort -u");
+    let workers = run(
+        "cut -d: -f1 'grep.i@*.{md,json}/vulnerability|security|exploit' | grep ^workers | cut -d/ -f2 | sort -u",
+    );
     assert_eq!(workers, "worker-api\nworker-auth\nworker-db\n");
     assert_eq!(run("ls by/type/analysis/status/completed"), "worker-api\nworker-auth\nworker-db\n");
     assert_eq!(

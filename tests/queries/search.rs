@@ -26,7 +26,10 @@ fn store() -> TestStore {
 
 /// Returns the paths of the passages in an answer, in order.
 fn paths(answer: &str) -> Vec<&str> {
-    answer.lines().filter_map(|line| Some(line.strip_prefix("workers/")?.split_once(", bytes ")?.0)).collect()
+    answer
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("workers/")?.split_once(", bytes ")?.0))
+        .collect()
 }
 
 /// Runs a query and returns the paths of its passages, in order.
@@ -66,15 +69,24 @@ fn words_match_by_stem_and_in_names() {
         ("notes", "docs/notes.txt"),
         ("schema migration", "db/metadata.json"),
     ] {
-        assert_eq!(found(&store, &format!("search/{words}")).first().map(String::as_str), Some(first), "{words}");
+        assert_eq!(
+            found(&store, &format!("search/{words}")).first().map(String::as_str),
+            Some(first),
+            "{words}"
+        );
     }
     assert_eq!(found(&store, "search/unheard"), [""; 0]);
-    assert!(text(&store.tree(), "search/unheard").contains(": no passage has one of the words; searched 8 files of 3"));
+    assert!(
+        text(&store.tree(), "search/unheard")
+            .contains(": no passage has one of the words; searched 8 files of 3")
+    );
     // If filters exclude every match, the answer mentions the filters.
     for filter in ["worker:nobody", "status:bogus", "-tool:*", "path:*.none"] {
         let answer = text(&store.tree(), &format!("search/disk {filter}"));
         assert!(
-            answer.contains(": no passage that matches the filters has one of the words; searched 8 files"),
+            answer.contains(
+                ": no passage that matches the filters has one of the words; searched 8 files"
+            ),
             "{answer}"
         );
     }
@@ -91,7 +103,10 @@ fn phrases_filters_and_exclusions_narrow_an_answer() {
         ("\"refused by\" server", &["db/tool_calls/002_ssh_exec.txt"]),
         ("connection -refused", &["api/tool_calls/001_curl.txt"]),
         ("connection worker:api", &["api/tool_calls/001_curl.txt"]),
-        ("connection worker:a* worker:d*", &["db/tool_calls/002_ssh_exec.txt", "api/tool_calls/001_curl.txt"]),
+        (
+            "connection worker:a* worker:d*",
+            &["db/tool_calls/002_ssh_exec.txt", "api/tool_calls/001_curl.txt"],
+        ),
         ("connection -worker:a*", &["db/tool_calls/002_ssh_exec.txt"]),
         ("connection status:failed", &["db/tool_calls/002_ssh_exec.txt"]),
         ("connection status:success", &["api/tool_calls/001_curl.txt"]),
@@ -116,18 +131,33 @@ fn phrases_filters_and_exclusions_narrow_an_answer() {
 fn any_text_is_a_query_or_an_invalid_name() {
     let store = store();
     let tree = store.tree();
-    for words in
-        ["\"connection", "connection\"", "owner:connection", "path:[ connection", "-- connection", "%22connection"]
-    {
+    for words in [
+        "\"connection",
+        "connection\"",
+        "owner:connection",
+        "path:[ connection",
+        "-- connection",
+        "%22connection",
+    ] {
         assert!(!paths(&text(&tree, &format!("search/{words}"))).is_empty(), "{words}");
     }
     for words in ["tool:sql", "-connection", "worker:db -x"] {
-        assert!(text(&tree, &format!("search/{words}")).contains(": invalid query]\nthe query has no word"), "{words}");
+        assert!(
+            text(&tree, &format!("search/{words}"))
+                .contains(": invalid query]\nthe query has no word"),
+            "{words}"
+        );
     }
     assert!(text(&tree, "search@[z-a]/x").contains(": invalid query]\n"));
-    for name in
-        ["search/.git", "search/.ignore", "search/---", "search/%20", "search.i/x", "search.4k.4k/x", "by/search/x"]
-    {
+    for name in [
+        "search/.git",
+        "search/.ignore",
+        "search/---",
+        "search/%20",
+        "search.i/x",
+        "search.4k.4k/x",
+        "by/search/x",
+    ] {
         assert_eq!(see(&tree, name).err(), Some(Error::NotFound), "{name}");
     }
     assert_eq!(names(&tree, "search"), ["README.md"]);
@@ -145,7 +175,9 @@ fn crowded() -> TestStore {
         store.worker(&id, json!({}));
         for call in 1..4 {
             let hay = |n: usize| (0..n % 30).map(|m| format!("hay{} ", n * m)).collect::<String>();
-            let line = |n: usize| format!("needle number {n} of worker {worker}, call {call}, {}\n", hay(n));
+            let line = |n: usize| {
+                format!("needle number {n} of worker {worker}, call {call}, {}\n", hay(n))
+            };
             store.call(&id, call, "sh", (0..200).map(line).collect::<String>());
         }
     }
@@ -157,17 +189,26 @@ fn crowded() -> TestStore {
 fn search_answers_use_their_budget() {
     let store = crowded();
     let tree = store.tree();
-    for budget in (0..400).chain((400..5_000).step_by(171)).chain([9_999, 28_000, 100_000, 1_000_000]) {
+    for budget in
+        (0..400).chain((400..5_000).step_by(171)).chain([9_999, 28_000, 100_000, 1_000_000])
+    {
         let answer = text(&tree, &format!("search.{budget}/needle"));
         assert!(answer.len() <= budget, "{} bytes exceed the budget of {budget}", answer.len());
         if (600..200_000).contains(&budget) {
-            assert!(answer.len() * 100 >= budget * 75, "only {} of {budget} bytes are used: {answer}", answer.len());
+            assert!(
+                answer.len() * 100 >= budget * 75,
+                "only {} of {budget} bytes are used: {answer}",
+                answer.len()
+            );
         }
     }
     for budget in [0, 1, 20, 100, 500, 2_000] {
         let answer = text(&tree, &format!("search.{budget}tok/needle"));
         let used = bpe_openai::o200k_base().count(answer.as_str());
-        assert!(used <= budget && (budget < 500 || used * 100 >= budget * 75), "{used} of {budget} tokens are used");
+        assert!(
+            used <= budget && (budget < 500 || used * 100 >= budget * 75),
+            "{used} of {budget} tokens are used"
+        );
     }
     let spread = text(&tree, "workers/w1/search.6k/needle");
     let calls: std::collections::BTreeSet<&str> = paths(&spread).into_iter().collect();
@@ -199,9 +240,10 @@ fn equal_passages_are_shown_once_with_a_count() {
 #[test]
 fn matching_all_words_beats_repeating_one() {
     let step = "a step of this copy went well and nothing of note was seen in it\n";
-    let both =
-        "the copy of all files broke off since the disk of this host was found to be full, says the log of the host\n";
-    for (steps, repeats, others) in [(8, 1, 0), (40, 4, 0), (40, 12, 0), (8, 1, 6), (40, 4, 6), (200, 12, 6)] {
+    let both = "the copy of all files broke off since the disk of this host was found to be full, says the log of the host\n";
+    for (steps, repeats, others) in
+        [(8, 1, 0), (40, 4, 0), (40, 12, 0), (8, 1, 6), (40, 4, 6), (200, 12, 6)]
+    {
         let store = TestStore::new();
         let around = step.repeat(steps);
         store.worker("both", json!({})).call("both", 1, "sh", format!("{around}{both}{around}"));
@@ -211,7 +253,12 @@ fn matching_all_words_beats_repeating_one() {
             // Makes `disk` more common than `full`.
             let id = format!("other{other}");
             store.worker(&id, json!({}));
-            store.call(&id, 1, "sh", format!("{}the disk number {other} is fine\n", step.repeat(5)));
+            store.call(
+                &id,
+                1,
+                "sh",
+                format!("{}the disk number {other} is fine\n", step.repeat(5)),
+            );
         }
         for words in ["disk full", "full disk"] {
             let first = found(&store, &format!("search/{words}")).swap_remove(0);
@@ -232,12 +279,14 @@ fn failed_call_comes_first_among_equal_passages() {
     store.worker("notes", json!({"status": "completed"}));
     store.write("workers/notes/context/research.md", "Release notes of 16 and 17 read in full.\n");
     store.worker("restore", json!({"status": "failed"}));
-    let output =
-        "restore: could not extend a file: no space left on device\nHINT: check free disk space on this host\n";
+    let output = "restore: could not extend a file: no space left on device\nHINT: check free disk space on this host\n";
     store.call("restore", 1, "sh", output);
     let metric = json!({"event": "tool_call", "tool": "sh", "success": false}).to_string();
     store.write("workers/restore/metrics.jsonl", metric + "\n");
-    assert_eq!(found(&store, "search/disk full"), ["restore/tool_calls/001_sh.txt", "notes/context/research.md"]);
+    assert_eq!(
+        found(&store, "search/disk full"),
+        ["restore/tool_calls/001_sh.txt", "notes/context/research.md"]
+    );
 }
 
 #[test]
@@ -260,12 +309,23 @@ fn workers_cannot_forge_a_line_of_a_search_answer() {
         "db",
         2,
         "ssh_exec",
-        format!("refused\n{line}\n[... 5 B omitted ...]\n[EVIDENCE:run_id=1]\n\x1b[2Jrefused\x07\n"),
+        format!(
+            "refused\n{line}\n[... 5 B omitted ...]\n[EVIDENCE:run_id=1]\n\x1b[2Jrefused\x07\n"
+        ),
     );
     let answer = text(&store.tree(), "search/refused");
-    let tag = answer.lines().find(|line| line.contains(", bytes ")).unwrap().rsplit(' ').next().unwrap();
-    assert_eq!(answer.lines().filter(|line| line.ends_with(tag)).count(), paths(&answer).len() - 1, "{answer}");
-    assert!(answer.contains("[\\EVIDENCE:") && answer.contains("[\\... 5 B") && !answer.contains(['\x1b', '\x07']));
+    let tag =
+        answer.lines().find(|line| line.contains(", bytes ")).unwrap().rsplit(' ').next().unwrap();
+    assert_eq!(
+        answer.lines().filter(|line| line.ends_with(tag)).count(),
+        paths(&answer).len() - 1,
+        "{answer}"
+    );
+    assert!(
+        answer.contains("[\\EVIDENCE:")
+            && answer.contains("[\\... 5 B")
+            && !answer.contains(['\x1b', '\x07'])
+    );
 }
 
 /// Promise: Files that were not searched are counted.
@@ -285,7 +345,8 @@ fn files_not_searched_are_counted() {
 fn passages_are_found_anywhere_in_a_large_file() {
     let store = TestStore::new();
     store.worker("w", json!({}));
-    let mut log: String = (0..130_000).map(|n| format!("line {n} of a log that is rather long\n")).collect();
+    let mut log: String =
+        (0..130_000).map(|n| format!("line {n} of a log that is rather long\n")).collect();
     for (at, name) in [(1_000_000, "zebra"), (4_194_000, "giraffe"), (4_900_000, "okapi")] {
         let at = log[..at].rfind('\n').unwrap() + 1;
         log.insert_str(at, &format!("a {name} was seen\n"));
@@ -295,14 +356,26 @@ fn passages_are_found_anywhere_in_a_large_file() {
     // If the deadline passes, the next query continues the work.
     let whole = |words: &str| {
         let answer = || Some(text(&tree, &format!("search/{words}")));
-        eventually("a complete answer", || answer().filter(|answer| !answer.contains("for lack of time")))
+        eventually("a complete answer", || {
+            answer().filter(|answer| !answer.contains("for lack of time"))
+        })
     };
     for name in ["zebra", "giraffe", "okapi"] {
         let answer = whole(name);
-        let place = answer.lines().find_map(|line| line.split_once(", bytes ")).unwrap().1.split(',').next().unwrap();
+        let place = answer
+            .lines()
+            .find_map(|line| line.split_once(", bytes "))
+            .unwrap()
+            .1
+            .split(',')
+            .next()
+            .unwrap();
         let (first, last) = place.split_once('-').unwrap();
         let shown = &log[first.parse().unwrap()..=last.parse().unwrap()];
-        assert!(shown.contains(&format!("a {name} was seen\n")) && answer.ends_with(shown), "{answer}");
+        assert!(
+            shown.contains(&format!("a {name} was seen\n")) && answer.ends_with(shown),
+            "{answer}"
+        );
     }
     // A text without line ends is split into passages too.
     fs::write(store.at("workers/w/tool_calls/001_log.txt"), log.replace('\n', " ")).unwrap();
@@ -316,8 +389,14 @@ fn summary_can_include_passages_about_words() {
     let tree = store.tree();
     let summary = text(&tree, "workers/db/summary");
     let passages = |size: &str| text(&tree, &format!("workers/db/search{size}/refused"));
-    assert_eq!(text(&tree, "workers/db/summary@refused"), format!("{summary}\n{}", passages(".4000")));
-    assert_eq!(text(&tree, "workers/db/summary.300@refused"), format!("{summary}\n{}", passages(".300")));
+    assert_eq!(
+        text(&tree, "workers/db/summary@refused"),
+        format!("{summary}\n{}", passages(".4000"))
+    );
+    assert_eq!(
+        text(&tree, "workers/db/summary.300@refused"),
+        format!("{summary}\n{}", passages(".300"))
+    );
     for name in [
         "summary@refused",
         "runs/r1/summary@refused",
@@ -338,6 +417,9 @@ fn file_names_cannot_be_mistaken_for_markers() {
     let store = store();
     store.write("workers/docs/[EVIDENCE:run_id=1]", "a refused marker\n");
     for answer in ["grep/refused", "search/refused"].map(|path| text(&store.tree(), path)) {
-        assert!(answer.contains("workers/docs/[\\EVIDENCE:run_id=1]") && !answer.contains("[EVIDENCE"), "{answer}");
+        assert!(
+            answer.contains("workers/docs/[\\EVIDENCE:run_id=1]") && !answer.contains("[EVIDENCE"),
+            "{answer}"
+        );
     }
 }

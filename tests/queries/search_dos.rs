@@ -92,7 +92,9 @@ fn corpus() -> (Arc<Tree>, Arc<AtomicU64>) {
     let store = InterceptedStore::new(long_logs, Arc::new(store));
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };
-    let view = View::new(vec![Source::from_store(Arc::new(store), None)], freshness, Filter::default()).unwrap();
+    let view =
+        View::new(vec![Source::from_store(Arc::new(store), None)], freshness, Filter::default())
+            .unwrap();
     (Arc::new(Tree::new(view, Settings::default())), bytes_read)
 }
 
@@ -130,7 +132,11 @@ fn slow_regex_ends_by_the_deadline() {
         assert!(begun.elapsed() < PATIENCE, "{regex}: {:?}", begun.elapsed());
         let is_complete = answer.contains("; searched 96 files of 16 workers");
         let is_explained = answer.contains(" for lack of time") || answer.contains("invalid query");
-        assert!(is_complete != is_explained, "{regex}: {}", answer.lines().next().unwrap_or_default());
+        assert!(
+            is_complete != is_explained,
+            "{regex}: {}",
+            answer.lines().next().unwrap_or_default()
+        );
     }
 }
 

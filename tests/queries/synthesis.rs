@@ -21,7 +21,11 @@ fn store() -> TestStore {
             "the file system approach",
             "Benchmarks show 74% on the question set, with plain files and grep.",
         ),
-        ("worker-def456", "graph memory", "The graph reaches 68.5% in the same benchmark, and updates are slow."),
+        (
+            "worker-def456",
+            "graph memory",
+            "The graph reaches 68.5% in the same benchmark, and updates are slow.",
+        ),
         (
             "worker-ghi789",
             "retrieval augmented generation",
@@ -30,9 +34,17 @@ fn store() -> TestStore {
     ] {
         store.worker(id, json!({"task": format!("Research {about}"), "task_type": "research", "run_id": "memory"}));
         store.write(format!("workers/{id}/outputs/report.md"), report(about, body));
-        store.call(id, 1, "web_search", "{\"ok\": true, \"data\": \"pages that speak of benchmarks\"}\n");
+        store.call(
+            id,
+            1,
+            "web_search",
+            "{\"ok\": true, \"data\": \"pages that speak of benchmarks\"}\n",
+        );
     }
-    store.worker("worker-late", json!({"status": "running", "task_type": "research", "run_id": "memory"}));
+    store.worker(
+        "worker-late",
+        json!({"status": "running", "task_type": "research", "run_id": "memory"}),
+    );
     store.worker("worker-code", json!({"task_type": "analysis", "run_id": "code"}));
     store
 }
@@ -49,9 +61,15 @@ fn standard_tools_browse_read_compare_and_search_research() {
     };
     // "Show me completed research tasks."
     let done = run("ls by/status/completed/type/research");
-    assert_eq!(done.lines().collect::<Vec<_>>(), ["worker-abc123", "worker-def456", "worker-ghi789"]);
+    assert_eq!(
+        done.lines().collect::<Vec<_>>(),
+        ["worker-abc123", "worker-def456", "worker-ghi789"]
+    );
     // "Read the report."
-    assert!(run("cat workers/worker-abc123/outputs/report.md").starts_with("# the file system approach\n"));
+    assert!(
+        run("cat workers/worker-abc123/outputs/report.md")
+            .starts_with("# the file system approach\n")
+    );
     // "Compare all three": as a whole, and on one aspect.
     let names = done.lines().collect::<Vec<_>>().join("..");
     let compared = run(&format!("cat compare/{names}"));
@@ -59,16 +77,28 @@ fn standard_tools_browse_read_compare_and_search_research() {
         assert!(compared.contains(part), "{part}: {compared}");
     }
     let aspect = run(&format!("cat 'compare@performance benchmarks/{names}'"));
-    assert!(aspect.contains("74%") && aspect.contains("68.5%") && aspect.len() <= compared.len() + 40, "{aspect}");
+    assert!(
+        aspect.contains("74%") && aspect.contains("68.5%") && aspect.len() <= compared.len() + 40,
+        "{aspect}"
+    );
     // "What do they say about benchmarks?" The answer names every worker with a match.
     let found = run("cat 'runs/memory/search@*.md/performance benchmarks'");
     for worker in done.lines() {
-        assert!(found.contains(&format!("\nworkers/{worker}/outputs/report.md, bytes ")), "{worker}: {found}");
+        assert!(
+            found.contains(&format!("\nworkers/{worker}/outputs/report.md, bytes ")),
+            "{worker}: {found}"
+        );
     }
     let found = run("cat 'runs/memory/search@*.md/benchmark with slow updates'");
-    assert!(found.find("68.5%").unwrap() < found.find("74%").unwrap(), "the best passage is not first: {found}");
+    assert!(
+        found.find("68.5%").unwrap() < found.find("74%").unwrap(),
+        "the best passage is not first: {found}"
+    );
     // Focus on one of them, within a budget for each step.
     let focus = run("cat 'workers/worker-def456/summary.600@slow updates'");
-    assert!(focus.contains("updates are slow") && focus.contains("Research graph memory"), "{focus}");
+    assert!(
+        focus.contains("updates are slow") && focus.contains("Research graph memory"),
+        "{focus}"
+    );
     assert!(run("cat 'search.500/latency of a query'").len() <= 500);
 }

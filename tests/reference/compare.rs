@@ -14,12 +14,17 @@ use crate::support::Seen;
 pub type ObservedTree = BTreeMap<Vec<u8>, Seen>;
 
 /// Returns the first difference between the expected and the observed tree.
-pub fn compare(expected: &BTreeMap<Vec<u8>, ExpectedNode>, observed: &ObservedTree) -> Result<(), String> {
+pub fn compare(
+    expected: &BTreeMap<Vec<u8>, ExpectedNode>,
+    observed: &ObservedTree,
+) -> Result<(), String> {
     let paths: BTreeSet<&Vec<u8>> = expected.keys().chain(observed.keys()).collect();
     for path in paths {
         let shown = path.escape_ascii();
         match (expected.get(path), observed.get(path)) {
-            (Some(expected), Some(seen)) => one(expected, seen).map_err(|what| format!("{shown}: {what}"))?,
+            (Some(expected), Some(seen)) => {
+                one(expected, seen).map_err(|what| format!("{shown}: {what}"))?
+            }
             (Some(_), None) => return Err(format!("{shown}: not there")),
             (None, _) => return Err(format!("{shown}: must not exist")),
         }
@@ -31,7 +36,10 @@ fn one(expected: &ExpectedNode, seen: &Seen) -> Result<(), String> {
     match (expected, seen) {
         (ExpectedNode::Folder(time), Seen::Folder { mtime, .. }) => same_time(*time, *mtime),
         (ExpectedNode::Link(targets), Seen::Link(target)) if targets.contains(target) => Ok(()),
-        (ExpectedNode::Own { bytes, mode, mtime, .. }, Seen::File { bytes: seen, attr, mtime: told }) => {
+        (
+            ExpectedNode::Own { bytes, mode, mtime, .. },
+            Seen::File { bytes: seen, attr, mtime: told },
+        ) => {
             if bytes != seen {
                 return Err(format!("{:?} and not {:?}", brief(seen), brief(bytes)));
             }
@@ -72,10 +80,13 @@ fn made(says: &ExpectedContent, bytes: &[u8]) -> Result<(), String> {
         ExpectedContent::Text(most, expected) => all_in(bytes, text, *most, expected),
         ExpectedContent::Causes(most, expected, failing) => {
             all_in(bytes, text, *most, expected)?;
-            let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("[FAILED] ")).collect();
-            let lines: Vec<&str> = lines.into_iter().filter(|line| !line.starts_with("workers/")).collect();
-            let told =
-                |line: &&str| line.split_once(" workers (").and_then(|(count, _)| count.parse().ok()).unwrap_or(1);
+            let lines: Vec<&str> =
+                text.lines().filter_map(|line| line.strip_prefix("[FAILED] ")).collect();
+            let lines: Vec<&str> =
+                lines.into_iter().filter(|line| !line.starts_with("workers/")).collect();
+            let told = |line: &&str| {
+                line.split_once(" workers (").and_then(|(count, _)| count.parse().ok()).unwrap_or(1)
+            };
             let all: usize = lines.iter().map(told).sum();
             let names = |name: &String, line: &&str| {
                 let among = [("(", ", "), ("(", "): "), (", ", ", "), (", ", "): ")];
@@ -84,7 +95,9 @@ fn made(says: &ExpectedContent, bytes: &[u8]) -> Result<(), String> {
             };
             match failing.iter().find(|name| !lines.iter().any(|line| names(name, line))) {
                 Some(name) => Err(format!("why {name} failed is not in {text}")),
-                None if all != failing.len() => Err(format!("{all} failed and not {failing:?} in {text}")),
+                None if all != failing.len() => {
+                    Err(format!("{all} failed and not {failing:?} in {text}"))
+                }
                 None => Ok(()),
             }
         }
@@ -104,9 +117,12 @@ fn all_in(bytes: &[u8], text: &str, most: usize, expected: &[String]) -> Result<
 
 /// Checks that an excerpt states its own size.
 fn used(text: &str) -> Result<(), String> {
-    let told = text.lines().nth(1).and_then(|line| line.split("| Used: ").nth(1)?.split(' ').next());
+    let told =
+        text.lines().nth(1).and_then(|line| line.split("| Used: ").nth(1)?.split(' ').next());
     match told {
-        Some(told) if told != text.len().to_string() => Err(format!("{} bytes, and it says {told}", text.len())),
+        Some(told) if told != text.len().to_string() => {
+            Err(format!("{} bytes, and it says {told}", text.len()))
+        }
         _ => Ok(()),
     }
 }
@@ -130,14 +146,14 @@ fn in_order(value: &mut Value) {
 /// Checks that `value` contains all of `expected`.
 fn holds(expected: &Value, value: &Value, at: &str) -> Result<(), String> {
     match (expected, value) {
-        (Value::Object(expected), Value::Object(_)) => {
-            expected.iter().try_for_each(|(key, expected)| holds(expected, &value[key], &format!("{at}.{key}")))
-        }
-        (Value::Array(expected), Value::Array(all)) if expected.len() == all.len() => expected
+        (Value::Object(expected), Value::Object(_)) => expected
             .iter()
-            .zip(all)
-            .enumerate()
-            .try_for_each(|(n, (expected, value))| holds(expected, value, &format!("{at}[{n}]"))),
+            .try_for_each(|(key, expected)| holds(expected, &value[key], &format!("{at}.{key}"))),
+        (Value::Array(expected), Value::Array(all)) if expected.len() == all.len() => {
+            expected.iter().zip(all).enumerate().try_for_each(|(n, (expected, value))| {
+                holds(expected, value, &format!("{at}[{n}]"))
+            })
+        }
         _ if expected == value => Ok(()),
         _ => Err(format!("{at}: {value} and not {expected}")),
     }
@@ -159,12 +175,16 @@ pub fn keeps_apart(
     observed: &ObservedTree,
 ) -> Result<(), String> {
     let told = |shown: &ExpectedNode| match shown {
-        ExpectedNode::Made { says: ExpectedContent::Json(value), .. } => value.to_string().into_bytes(),
+        ExpectedNode::Made { says: ExpectedContent::Json(value), .. } => {
+            value.to_string().into_bytes()
+        }
         _ => Vec::new(),
     };
-    let inside: Vec<Vec<u8>> = folders.iter().flat_map(|folder| mine.below(folder)).filter_map(bytes_of).collect();
+    let inside: Vec<Vec<u8>> =
+        folders.iter().flat_map(|folder| mine.below(folder)).filter_map(bytes_of).collect();
     let told: Vec<Vec<u8>> = expected.values().map(told).collect();
-    let mine: BTreeSet<&[u8]> = inside.iter().chain(&told).flat_map(|bytes| tokens(bytes)).collect();
+    let mine: BTreeSet<&[u8]> =
+        inside.iter().chain(&told).flat_map(|bytes| tokens(bytes)).collect();
     let all: Vec<Vec<u8>> = raw.below(b"").filter_map(bytes_of).collect();
     let foreign: BTreeSet<&[u8]> =
         all.iter().flat_map(|bytes| tokens(bytes)).filter(|token| !mine.contains(token)).collect();
@@ -173,8 +193,13 @@ pub fn keeps_apart(
             Seen::File { bytes, .. } | Seen::Link(bytes) => bytes.as_slice(),
             Seen::Folder { .. } => b"",
         };
-        if let Some(token) = tokens(bytes).chain(tokens(path)).find(|token| foreign.contains(token)) {
-            return Err(format!("{}: holds {}, which is another's", path.escape_ascii(), token.escape_ascii()));
+        if let Some(token) = tokens(bytes).chain(tokens(path)).find(|token| foreign.contains(token))
+        {
+            return Err(format!(
+                "{}: holds {}, which is another's",
+                path.escape_ascii(),
+                token.escape_ascii()
+            ));
         }
     }
     Ok(())

@@ -40,8 +40,17 @@ impl<'a> Harness<'a> {
     pub fn new(store: &'a dyn MutableStore, observer: [&'a dyn Observer; 2]) -> Harness<'a> {
         let (models, expected) = Default::default();
         let (open, open_errors, mine) = Default::default();
-        let mut harness =
-            Harness { store, observer, models, raw: RawEntries::default(), expected, turn: 0, open, open_errors, mine };
+        let mut harness = Harness {
+            store,
+            observer,
+            models,
+            raw: RawEntries::default(),
+            expected,
+            turn: 0,
+            open,
+            open_errors,
+            mine,
+        };
         harness.update_model();
         harness
     }
@@ -69,14 +78,16 @@ impl<'a> Harness<'a> {
         self.expected[0] = view(&swarm, &self.raw, None);
         let swarm = self.models[1].read(&without_links);
         self.expected[1] = view(&swarm, &without_links, Some(MINE));
-        let mine = swarm.workers.iter().filter(|worker| worker.record.owner.as_deref() == Some(MINE));
+        let mine =
+            swarm.workers.iter().filter(|worker| worker.record.owner.as_deref() == Some(MINE));
         self.mine = mine.map(|worker| worker.path.clone()).collect();
     }
 
     /// Opens a file in both views, if it exists.
     fn open(&mut self, path: &str) {
         for (number, observer) in self.observer.into_iter().enumerate() {
-            match OpenFile::new(number, observer, path, self.expected[number].get(path.as_bytes())) {
+            match OpenFile::new(number, observer, path, self.expected[number].get(path.as_bytes()))
+            {
                 Ok(open) => self.open.extend(open),
                 Err(error) => self.open_errors.push(error),
             }
@@ -101,12 +112,14 @@ impl<'a> Harness<'a> {
             return Err(error.clone());
         }
         for ((owner, observer), expected) in VIEWS.iter().zip(self.observer).zip(&self.expected) {
-            let in_view = |what: String| format!("in the view of {}: {what}", owner.unwrap_or("all"));
+            let in_view =
+                |what: String| format!("in the view of {}: {what}", owner.unwrap_or("all"));
             let observed = observer.all().map_err(in_view)?;
             compare(expected, &observed).map_err(in_view)?;
             if owner.is_some() {
                 let mine: Vec<&[u8]> = self.mine.iter().map(Vec::as_slice).collect();
-                keeps_apart(&self.raw.without_hard_links(), &self.raw, &mine, expected, &observed).map_err(in_view)?;
+                keeps_apart(&self.raw.without_hard_links(), &self.raw, &mine, expected, &observed)
+                    .map_err(in_view)?;
             }
             check_budget(observer, expected, &observed, self.turn).map_err(in_view)?;
             self.check_absent(observer, expected).map_err(in_view)?;
@@ -132,7 +145,12 @@ impl<'a> Harness<'a> {
             };
             match observer.at(&path) {
                 Err(found) if found == errno => {}
-                other => return Err(format!("{}: {other:?}, expected no such path", path.escape_ascii())),
+                other => {
+                    return Err(format!(
+                        "{}: {other:?}, expected no such path",
+                        path.escape_ascii()
+                    ));
+                }
             }
         }
         Ok(())
@@ -140,7 +158,9 @@ impl<'a> Harness<'a> {
 
     /// Compares both views with those of new trees: bytes, times and modes must be equal.
     pub fn check_against(&self, fresh: [&dyn Observer; 2]) -> Result<(), String> {
-        if self.models[0].remembers(&self.raw) || self.models[1].remembers(&self.raw.without_hard_links()) {
+        if self.models[0].remembers(&self.raw)
+            || self.models[1].remembers(&self.raw.without_hard_links())
+        {
             // A new tree does not know the last good version of a torn file.
             return Ok(());
         }
@@ -149,7 +169,10 @@ impl<'a> Harness<'a> {
             let differs = held.iter().find(|(path, seen)| fresh.get(*path) != Some(seen));
             if let Some((path, seen)) = differs {
                 let path_shown = path.escape_ascii();
-                return Err(format!("{path_shown}: {seen:?}\nand in a new tree {:?}", fresh.get(path)));
+                return Err(format!(
+                    "{path_shown}: {seen:?}\nand in a new tree {:?}",
+                    fresh.get(path)
+                ));
             }
         }
         Ok(())
@@ -165,8 +188,13 @@ fn check_budget(
 ) -> Result<(), String> {
     let budget = BUDGETS[turn % BUDGETS.len()];
     let excerpts = expected.iter().filter(|(path, shown)| {
-        let text =
-            matches!(shown, ExpectedNode::Made { says: ExpectedContent::Text(..) | ExpectedContent::Causes(..), .. });
+        let text = matches!(
+            shown,
+            ExpectedNode::Made {
+                says: ExpectedContent::Text(..) | ExpectedContent::Causes(..),
+                ..
+            }
+        );
         text && path.ends_with(b"evidence.txt")
     });
     for (path, _) in excerpts.skip(turn % FOLDER_INTERVAL).step_by(FOLDER_INTERVAL) {

@@ -59,7 +59,11 @@ impl MountedView {
 #[test]
 fn serves_other_tests() {
     let (Some(point), Some(store)) = (env::var_os(POINT), env::var_os(STORE)) else { return };
-    tracing_subscriber::fmt().with_env_filter("warn,fuser::reply=off").with_ansi(false).with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter("warn,fuser::reply=off")
+        .with_ansi(false)
+        .with_writer(io::stderr)
+        .init();
     log_panics();
     let (point, owner) = (PathBuf::from(point), env::var(OWNER).ok());
     let tree = tree(Source::open(Path::new(&store)).unwrap(), owner.as_deref());
@@ -80,7 +84,8 @@ fn mounted(turns: &[Turn]) -> Result<(), String> {
     let mut harness = Harness::new(&store, [&observer[0], &observer[1]]);
     for (at, turn) in turns.iter().enumerate() {
         harness.turn(at, turn);
-        eventually(|| harness.check()).map_err(|what| format!("after turn {at}, {turn:?}: {what}"))?;
+        eventually(|| harness.check())
+            .map_err(|what| format!("after turn {at}, {turn:?}: {what}"))?;
     }
     harness.close_all();
     Ok(())

@@ -116,7 +116,9 @@ fn places(raw: &RawEntries, skipped: &mut [u64; 3]) -> Vec<(Vec<u8>, usize)> {
                 (RawKind::Special, _) => skipped[1] += 1,
                 (RawKind::Folder, b"supervisor") => skipped[2] += u64::from(number == 0),
                 (RawKind::Folder, b"workers") if number == 1 => {}
-                (RawKind::Folder, _) if number == 0 => found.push(([b"workers/", name].concat(), 0)),
+                (RawKind::Folder, _) if number == 0 => {
+                    found.push(([b"workers/", name].concat(), 0))
+                }
                 (RawKind::Folder, _) => found.push((name.to_vec(), 1)),
                 (RawKind::File(_), _) => {}
             }
@@ -129,7 +131,9 @@ fn places(raw: &RawEntries, skipped: &mut [u64; 3]) -> Vec<(Vec<u8>, usize)> {
 fn read_index(text: &[u8]) -> Option<Vec<Entry>> {
     let value: Value = serde_json::from_slice(text).ok()?;
     let items = match &value {
-        Value::Object(index) => index.get("workers").map_or(Some(&[][..]), |list| Some(list.as_array()?.as_slice()))?,
+        Value::Object(index) => {
+            index.get("workers").map_or(Some(&[][..]), |list| Some(list.as_array()?.as_slice()))?
+        }
         list => list.as_array()?,
     };
     let text = |item: &Value, key: &str| item[key].as_str().map(str::to_owned);

@@ -66,7 +66,10 @@ impl RawEntries {
     }
 
     /// Returns the direct children of a folder by name.
-    pub fn inside<'a>(&'a self, folder: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a RawEntry)> {
+    pub fn inside<'a>(
+        &'a self,
+        folder: &'a [u8],
+    ) -> impl Iterator<Item = (&'a [u8], &'a RawEntry)> {
         self.below(folder).filter(|(path, _)| !path.contains(&b'/'))
     }
 }
@@ -118,12 +121,17 @@ impl MutableStore for Memory {
             let meta = self.stat(&path).unwrap();
             let kind = match meta.kind {
                 Kind::Folder => {
-                    open.extend(self.list(&path).unwrap().iter().map(|entry| path.join(&entry.name)));
+                    open.extend(
+                        self.list(&path).unwrap().iter().map(|entry| path.join(&entry.name)),
+                    );
                     RawKind::Folder
                 }
                 Kind::File => {
                     let mut bytes = vec![0; meta.size as usize];
-                    assert_eq!(self.open(&path).unwrap().read_at(&mut bytes, 0).unwrap(), bytes.len());
+                    assert_eq!(
+                        self.open(&path).unwrap().read_at(&mut bytes, 0).unwrap(),
+                        bytes.len()
+                    );
                     RawKind::File(bytes)
                 }
                 Kind::Link => RawKind::Link,
@@ -185,7 +193,11 @@ impl MutableStore for TestStore {
             let kind = if kind.is_dir() {
                 for entry in fs::read_dir(&at).unwrap() {
                     let name = entry.unwrap().file_name().into_encoded_bytes();
-                    open.push(if path.is_empty() { name } else { [&path, &b"/"[..], &name].concat() });
+                    open.push(if path.is_empty() {
+                        name
+                    } else {
+                        [&path, &b"/"[..], &name].concat()
+                    });
                 }
                 RawKind::Folder
             } else if kind.is_file() {
@@ -196,7 +208,10 @@ impl MutableStore for TestStore {
                 assert!(kind.is_fifo());
                 RawKind::Special
             };
-            let born = meta.created().ok().and_then(|born| born.duration_since(std::time::UNIX_EPOCH).ok());
+            let born = meta
+                .created()
+                .ok()
+                .and_then(|born| born.duration_since(std::time::UNIX_EPOCH).ok());
             let born = born.map_or((0, 0), |born| (born.as_secs() as i64, born.subsec_nanos()));
             let mtime = (meta.mtime(), meta.mtime_nsec() as u32);
             let (mode, links, identity) = (meta.mode() & 0o7777, meta.nlink(), (meta.ino(), born));
@@ -219,7 +234,12 @@ impl MutableStore for TestStore {
 
     fn truncate(&self, path: &[u8], length: usize) {
         until_stat_changes(&self.at(path), || {
-            File::options().write(true).open(self.at(path)).unwrap().set_len(length as u64).unwrap();
+            File::options()
+                .write(true)
+                .open(self.at(path))
+                .unwrap()
+                .set_len(length as u64)
+                .unwrap();
         });
     }
 
@@ -274,10 +294,17 @@ impl TestStore {
 /// Repeats a change in place until stat shows it: within one tick of a coarse clock, no reader can
 /// detect a change.
 fn until_stat_changes(path: &Path, change: impl Fn()) {
-    let stat = || fs::symlink_metadata(path).ok().map(|meta| (meta.ino(), meta.ctime(), meta.ctime_nsec()));
+    let stat = || {
+        fs::symlink_metadata(path).ok().map(|meta| (meta.ino(), meta.ctime(), meta.ctime_nsec()))
+    };
     let before = stat();
     change();
     while before.is_some() && stat() == before {
-        File::options().append(true).open(path).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
+        File::options()
+            .append(true)
+            .open(path)
+            .unwrap()
+            .set_modified(std::time::SystemTime::now())
+            .unwrap();
     }
 }

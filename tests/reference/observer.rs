@@ -59,7 +59,8 @@ impl Observer for Tree {
 
     fn read(&self, held: &OpenHandle) -> Result<(Vec<u8>, u64), Errno> {
         let OpenHandle::Tree(ino, fh) = held else { unreachable!("a handle of another observer") };
-        let bytes = Tree::read(self, *fh, 0, READ_SIZE, <[u8]>::to_vec).map_err(|error| error.errno())?;
+        let bytes =
+            Tree::read(self, *fh, 0, READ_SIZE, <[u8]>::to_vec).map_err(|error| error.errno())?;
         let (attr, _) = self.attr(*ino).map_err(|error| error.errno())?;
         Ok((bytes, attr.size))
     }
@@ -92,8 +93,10 @@ impl Observer for Mounted {
             let said = |error: std::io::Error| format!("{}: {error}", folder.escape_ascii());
             for entry in fs::read_dir(self.path(&folder)).map_err(said)? {
                 let name = entry.map_err(said)?.file_name().into_encoded_bytes();
-                let path = if folder.is_empty() { name } else { [&folder, &b"/"[..], &name].concat() };
-                let seen = self.at(&path).map_err(|errno| format!("{}: {errno}", path.escape_ascii()))?;
+                let path =
+                    if folder.is_empty() { name } else { [&folder, &b"/"[..], &name].concat() };
+                let seen =
+                    self.at(&path).map_err(|errno| format!("{}: {errno}", path.escape_ascii()))?;
                 if matches!(seen, Seen::Folder { .. }) {
                     open.push(path.clone());
                 }

@@ -48,13 +48,21 @@ impl OpenFile {
     /// Reads the file again and compares.
     pub fn check(&self, observer: &dyn Observer) -> Result<(), String> {
         let path = &self.path;
-        let (bytes, size) = observer.read(&self.handle).map_err(|errno| format!("{path}, held open: {errno}"))?;
+        let (bytes, size) =
+            observer.read(&self.handle).map_err(|errno| format!("{path}, held open: {errno}"))?;
         if bytes != self.bytes {
             let shown = |bytes: &[u8]| bytes[..bytes.len().min(300)].escape_ascii().to_string();
-            return Err(format!("{path}, held open: {:?} and not {:?}", shown(&bytes), shown(&self.bytes)));
+            return Err(format!(
+                "{path}, held open: {:?} and not {:?}",
+                shown(&bytes),
+                shown(&self.bytes)
+            ));
         }
         if size != bytes.len() as u64 {
-            return Err(format!("{path}, held open: {} bytes, and stat reports {size}", bytes.len()));
+            return Err(format!(
+                "{path}, held open: {} bytes, and stat reports {size}",
+                bytes.len()
+            ));
         }
         Ok(())
     }

@@ -269,7 +269,9 @@ impl Meta {
 impl Body {
     fn bytes(self, token: &str) -> Vec<u8> {
         let line = |success: bool| {
-            json!({"event": "tool_call", "tool": "t", "success": success, "note": token}).to_string() + "\n"
+            json!({"event": "tool_call", "tool": "t", "success": success, "note": token})
+                .to_string()
+                + "\n"
         };
         match self {
             Empty => String::new(),
@@ -293,8 +295,11 @@ impl Op {
     pub fn apply(self, store: &dyn MutableStore, raw: &RawEntries, token: &str) {
         // All parents must be folders.
         let can = |path: &[u8]| {
-            let above = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| &path[..at]);
-            above.into_iter().all(|folder| raw.get(folder).is_none_or(|what| *what == RawKind::Folder))
+            let above =
+                path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| &path[..at]);
+            above
+                .into_iter()
+                .all(|folder| raw.get(folder).is_none_or(|what| *what == RawKind::Folder))
         };
         let write = |path: &[u8], bytes: &[u8]| match raw.get(path) {
             Some(RawKind::File(_)) | None if can(path) => store.write(path, bytes),
@@ -303,7 +308,9 @@ impl Op {
         };
         let file = |path: &[u8]| raw.file(path).filter(|_| can(path)).map(<[u8]>::to_vec);
         let rename = |from: &[u8], to: &[u8]| {
-            let within = |a: &[u8], b: &[u8]| a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with(b"/"));
+            let within = |a: &[u8], b: &[u8]| {
+                a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with(b"/"))
+            };
             if raw.get(from).is_some() && can(to) && !within(from, to) && !within(to, from) {
                 store.rename(from, to);
             }
@@ -329,7 +336,9 @@ impl Op {
                 }
             }
             Write(at, file, body) => write(&place(at, file), &body.bytes(token)),
-            Replace(at, file, body) if can(&place(at, file)) => store.replace(&place(at, file), &body.bytes(token)),
+            Replace(at, file, body) if can(&place(at, file)) => {
+                store.replace(&place(at, file), &body.bytes(token))
+            }
             Append(at, to, body) => match file(&place(at, to)) {
                 Some(_) => store.append(&place(at, to), &body.bytes(token)),
                 None => write(&place(at, to), &body.bytes(token)),
@@ -347,7 +356,9 @@ impl Op {
                 };
                 store.create_special(&place(at, file), kind);
             }
-            Remove(at, file) if raw.get(&place(at, file)).is_some() => store.remove(&place(at, file)),
+            Remove(at, file) if raw.get(&place(at, file)).is_some() => {
+                store.remove(&place(at, file))
+            }
             Rename(from, to) => rename(from.path(), to.path()),
             Move(at, from, to) => rename(&place(at, from), &place(at, to)),
             Share(from, of, to) => {
@@ -359,11 +370,14 @@ impl Op {
             Index(which, shape, of, status, whose) => {
                 let entry = json!({"id": of.id(), "status": status.word(), "task": token, "tags": [token],
                     "owner_id": match whose { Mine | MineInConfig => Some(MINE), Theirs => Some(THEIRS), _ => None }});
-                let index = if shape == List { json!([entry]) } else { json!({"workers": [entry]}) };
+                let index =
+                    if shape == List { json!([entry]) } else { json!({"workers": [entry]}) };
                 write(INDEXES[which].as_bytes(), index.to_string().as_bytes());
             }
             TornIndex(which) => write(INDEXES[which].as_bytes(), b"[{\"id\": "),
-            NoIndex(which) if raw.get(INDEXES[which].as_bytes()).is_some() => store.remove(INDEXES[which].as_bytes()),
+            NoIndex(which) if raw.get(INDEXES[which].as_bytes()).is_some() => {
+                store.remove(INDEXES[which].as_bytes())
+            }
             Replace(..) | Plant(..) | Remove(..) | NoIndex(_) | Open(_) | Close => {}
         }
     }
@@ -396,19 +410,25 @@ fn whose() -> impl Strategy<Value = Whose> {
 
 fn meta() -> impl Strategy<Value = Meta> {
     let run = select(&[Alone, Run7, Run7, CalledLatest, WithSlash][..]);
-    let (day, task) = (select(&[Undated, Monday, Tuesday][..]), select(&[WithTask, WithTask, NoTask][..]));
-    (status(), whose(), run, day, task).prop_map(|(status, whose, run, day, task)| Meta(status, whose, run, day, task))
+    let (day, task) =
+        (select(&[Undated, Monday, Tuesday][..]), select(&[WithTask, WithTask, NoTask][..]));
+    (status(), whose(), run, day, task)
+        .prop_map(|(status, whose, run, day, task)| Meta(status, whose, run, day, task))
 }
 
 fn file() -> impl Strategy<Value = File> {
     const MOSTLY: [File; 8] = [Call1, Call1, Call2, Call2, Call3, Metrics, ResultText, TaskText];
-    const MORE: [File; 11] =
-        [Metadata, Calls, NoCall, Summary, SummaryOwn, IndexJson, Asked, Evidence, Logs, Log, OddName];
+    const MORE: [File; 11] = [
+        Metadata, Calls, NoCall, Summary, SummaryOwn, IndexJson, Asked, Evidence, Logs, Log,
+        OddName,
+    ];
     prop_oneof![2 => select(&MOSTLY[..]), 1 => select(&MORE[..])]
 }
 
 fn body() -> impl Strategy<Value = Body> {
-    select(&[Plain, Fine, Fine, Refused, Exit3, ErrorText, WentWell, WentWrong, Long, Binary, Empty][..])
+    select(
+        &[Plain, Fine, Fine, Refused, Exit3, ErrorText, WentWell, WentWrong, Long, Binary, Empty][..],
+    )
 }
 
 /// Generates the operations between two comparisons: mostly one, sometimes several.

@@ -51,7 +51,11 @@ impl Member<'_> {
 }
 
 /// Returns the expected tree of `swarm` for `owner`, or of the whole swarm.
-pub fn view(swarm: &Swarm, raw: &RawEntries, owner: Option<&str>) -> BTreeMap<Vec<u8>, ExpectedNode> {
+pub fn view(
+    swarm: &Swarm,
+    raw: &RawEntries,
+    owner: Option<&str>,
+) -> BTreeMap<Vec<u8>, ExpectedNode> {
     let members = members(swarm, owner);
     let mut all = BTreeMap::new();
     let mut put = |path: &[&[u8]], shown: ExpectedNode| {
@@ -61,7 +65,10 @@ pub fn view(swarm: &Swarm, raw: &RawEntries, owner: Option<&str>) -> BTreeMap<Ve
     let whole = owner.is_none();
     let skipped = whole.then_some(swarm.skipped);
     let readme = include_str!("../../docs/AGENTS.md");
-    put(&[b"README.md"], ExpectedNode::Made { says: ExpectedContent::Exactly(readme), mtime: None });
+    put(
+        &[b"README.md"],
+        ExpectedNode::Made { says: ExpectedContent::Exactly(readme), mtime: None },
+    );
     put(&[b"workers"], ExpectedNode::Folder(None));
     put(&[b"runs"], ExpectedNode::Folder(None));
     let root = if whole { raw.0[&b""[..]].mtime } else { Default::default() };
@@ -74,13 +81,22 @@ pub fn view(swarm: &Swarm, raw: &RawEntries, owner: Option<&str>) -> BTreeMap<Ve
     by(&mut put, &members);
     let asked = include_str!("../../src/route/grep/README.md");
     put(&[b"grep"], ExpectedNode::Folder(None));
-    put(&[b"grep/README.md"], ExpectedNode::Made { says: ExpectedContent::Exactly(asked), mtime: None });
+    put(
+        &[b"grep/README.md"],
+        ExpectedNode::Made { says: ExpectedContent::Exactly(asked), mtime: None },
+    );
     let asked = include_str!("../../src/route/search/README.md");
     put(&[b"search"], ExpectedNode::Folder(None));
-    put(&[b"search/README.md"], ExpectedNode::Made { says: ExpectedContent::Exactly(asked), mtime: None });
+    put(
+        &[b"search/README.md"],
+        ExpectedNode::Made { says: ExpectedContent::Exactly(asked), mtime: None },
+    );
     let compared = include_str!("../../src/route/compare/README.md");
     put(&[b"compare"], ExpectedNode::Folder(None));
-    put(&[b"compare/README.md"], ExpectedNode::Made { says: ExpectedContent::Exactly(compared), mtime: None });
+    put(
+        &[b"compare/README.md"],
+        ExpectedNode::Made { says: ExpectedContent::Exactly(compared), mtime: None },
+    );
     if whole {
         shared(&mut put, raw, &members);
     }
@@ -90,7 +106,8 @@ pub fn view(swarm: &Swarm, raw: &RawEntries, owner: Option<&str>) -> BTreeMap<Ve
 /// Returns the workers of `owner`, sorted by time and name. A worker whose id is taken gets a
 /// numbered name.
 fn members<'a>(swarm: &'a Swarm, owner: Option<&str>) -> Vec<Member<'a>> {
-    let is_shown = |worker: &&Worker| owner.is_none_or(|owner| worker.record.owner.as_deref() == Some(owner));
+    let is_shown =
+        |worker: &&Worker| owner.is_none_or(|owner| worker.record.owner.as_deref() == Some(owner));
     let mut workers: Vec<&Worker> = swarm.workers.iter().filter(is_shown).collect();
     workers.sort_by_key(|worker| (worker.id(), worker.path.iter().filter(|b| **b == b'/').count()));
     let ids: BTreeSet<&[u8]> = workers.iter().map(|worker| worker.id()).collect();
@@ -124,7 +141,9 @@ fn text(bytes: &[u8]) -> String {
 
 /// Escapes a name for a line of text; these stores use only \xff.
 fn display(name: &[u8]) -> String {
-    name.iter().map(|b| if *b == 0xff { "\\xff".to_owned() } else { char::from(*b).to_string() }).collect()
+    name.iter()
+        .map(|b| if *b == 0xff { "\\xff".to_owned() } else { char::from(*b).to_string() })
+        .collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -176,7 +195,8 @@ fn row(member: &Member<'_>) -> Value {
 
 /// Adds the index, summary and evidence of the swarm or a run.
 fn many(put: &mut Put<'_>, folder: &[u8], members: &[&Member<'_>], about: Many<'_>) {
-    let count = |outcome: Outcome| members.iter().filter(|member| member.worker.outcome == outcome).count();
+    let count =
+        |outcome: Outcome| members.iter().filter(|member| member.worker.outcome == outcome).count();
     let (failed, unknown, ok) = (count("failed"), count("unknown"), count("ok"));
     let newest = members.iter().map(|member| member.worker.newest).max().unwrap_or(about.root);
     put(&[folder, b"index.json"], many_index(members, about.run, about.skipped, newest));
@@ -201,12 +221,22 @@ fn many(put: &mut Put<'_>, folder: &[u8], members: &[&Member<'_>], about: Many<'
         format!("| Workers: {} ({failed} failed, {unknown} unknown) |", members.len()),
     ];
     let failing = members.iter().filter(|member| member.worker.outcome == "failed");
-    let says = ExpectedContent::Causes(28_000, says, failing.map(|member| display(&member.name)).collect());
+    let says = ExpectedContent::Causes(
+        28_000,
+        says,
+        failing.map(|member| display(&member.name)).collect(),
+    );
     put(&[folder, b"evidence.txt"], ExpectedNode::Made { says, mtime: Some(newest) });
 }
 
-fn many_index(members: &[&Member<'_>], run: Option<&str>, skipped: Option<[u64; 3]>, newest: Time) -> ExpectedNode {
-    let active = |member: &&&Member<'_>| matches!(member.worker.record.status(), "created" | "running");
+fn many_index(
+    members: &[&Member<'_>],
+    run: Option<&str>,
+    skipped: Option<[u64; 3]>,
+    newest: Time,
+) -> ExpectedNode {
+    let active =
+        |member: &&&Member<'_>| matches!(member.worker.record.status(), "created" | "running");
     let says = json!({
         "complete": true,
         "workers": members.iter().map(|member| row(member)).collect::<Vec<_>>(),
@@ -277,7 +307,13 @@ fn index(member: &Member<'_>) -> Value {
 
 fn marker(member: &Member<'_>) -> String {
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"._:-".contains(b);
-    let run = member.worker.record.run.as_deref().filter(|run| run.bytes().all(|b| plain(&b))).unwrap_or("-");
+    let run = member
+        .worker
+        .record
+        .run
+        .as_deref()
+        .filter(|run| run.bytes().all(|b| plain(&b)))
+        .unwrap_or("-");
     let encoded = |b: &u8| if plain(b) { char::from(*b).to_string() } else { format!("%{b:02X}") };
     let id: String = member.name.iter().map(encoded).collect();
     format!("[EVIDENCE:run_id={run},job_id=-,worker_id={id}]")
@@ -291,8 +327,12 @@ fn summary(member: &Member<'_>) -> Vec<String> {
         format!("\n\n{}\n", marker(member)),
     ];
     if !worker.calls.is_empty() {
-        let (failed, unknown, ok) = (worker.count("failed"), worker.count("unknown"), worker.count("ok"));
-        says.push(format!("\ncalls    {}: {failed} failed, {unknown} unknown, {ok} ok\n", worker.calls.len()));
+        let (failed, unknown, ok) =
+            (worker.count("failed"), worker.count("unknown"), worker.count("ok"));
+        says.push(format!(
+            "\ncalls    {}: {failed} failed, {unknown} unknown, {ok} ok\n",
+            worker.calls.len()
+        ));
     }
     says.extend(worker.checks.iter().map(|name| format!("\n  ! {name}: ")));
     says
@@ -310,7 +350,8 @@ fn evidence(member: &Member<'_>) -> Vec<String> {
             worker.count("unknown")
         )
     };
-    let mut says = vec![format!("--- Evidence for Worker - ({}) --- #", display(&member.name)), counted];
+    let mut says =
+        vec![format!("--- Evidence for Worker - ({}) --- #", display(&member.name)), counted];
     // Every call is named, shown or only listed.
     says.extend(worker.calls.iter().map(|call| format!("{} (", call.file)));
     says
@@ -319,7 +360,8 @@ fn evidence(member: &Member<'_>) -> Vec<String> {
 /// Returns true if this is the name of a generated file.
 fn is_generated(name: &[u8]) -> bool {
     let size = name.strip_prefix(b"evidence.").and_then(|rest| rest.strip_suffix(b".txt"));
-    matches!(name, b"index.json" | b"summary" | b"evidence.txt" | b"children") || matches!(size, Some(b"4k"))
+    matches!(name, b"index.json" | b"summary" | b"evidence.txt" | b"children")
+        || matches!(size, Some(b"4k"))
 }
 
 /// Returns true if a worker's own file of this name is shown under another name: its name is that
@@ -362,7 +404,8 @@ fn runs(put: &mut Put<'_>, members: &[Member<'_>]) {
             runs.entry(run).or_default().push(member);
         }
     }
-    let newest = |members: &[&Member<'_>]| members.iter().map(|member| member.worker.newest).max().unwrap();
+    let newest =
+        |members: &[&Member<'_>]| members.iter().map(|member| member.worker.newest).max().unwrap();
     let latest = runs.values().map(|members| newest(members)).max();
     let mut targets = Vec::new();
     for (run, members) in &runs {
@@ -375,7 +418,10 @@ fn runs(put: &mut Put<'_>, members: &[Member<'_>]) {
         many(put, &[folder.as_bytes(), b"/"].concat(), members, about);
         for member in members {
             let target = [b"../../../workers/", member.folder()].concat();
-            put(&[folder.as_bytes(), b"/workers/", member.folder()], ExpectedNode::Link(vec![target]));
+            put(
+                &[folder.as_bytes(), b"/workers/", member.folder()],
+                ExpectedNode::Link(vec![target]),
+            );
         }
         if Some(time) == latest {
             targets.push(name.into_bytes());
@@ -400,7 +446,9 @@ fn shared(put: &mut Put<'_>, raw: &RawEntries, members: &[Member<'_>]) {
     }
     // A worker of that name takes precedence.
     let free = members.iter().all(|member| member.folder() != b"index.json.own");
-    let files = INDEXES.iter().filter_map(|path| Some((raw.0.get(path.as_bytes())?, raw.file(path.as_bytes())?)));
+    let files = INDEXES
+        .iter()
+        .filter_map(|path| Some((raw.0.get(path.as_bytes())?, raw.file(path.as_bytes())?)));
     if let Some((entry, bytes)) = files.take(usize::from(free)).next() {
         put(&[b"workers/index.json.own"], own_file(entry, bytes));
     }

@@ -90,7 +90,8 @@ impl Record {
             (a, b) => a.or(b),
         };
         // An entry with another owner describes another worker of that id.
-        let theirs = |entry: &&Entry| owner.is_some() && entry.owner.is_some() && entry.owner != owner;
+        let theirs =
+            |entry: &&Entry| owner.is_some() && entry.owner.is_some() && entry.owner != owner;
         let entry = index.iter().find(|entry| entry.id.as_bytes() == id && !theirs(entry));
         let indexed = entry.and_then(|entry| entry.word.clone());
         let said = either("status");
@@ -143,12 +144,27 @@ impl Worker {
         let records_calls = raw.is_folder(&at("tool_calls"));
         let final_words = raw.file(&at("result.txt")).and_then(final_words);
         let outcome = ended(&calls, record.status());
-        let hidden = raw.below(path).any(|(_, entry)| matches!(entry.kind, RawKind::Link | RawKind::Special));
-        let checks = record.flaws.iter().copied().chain(checks(&calls, &record, records_calls, final_words.is_some()));
+        let hidden = raw
+            .below(path)
+            .any(|(_, entry)| matches!(entry.kind, RawKind::Link | RawKind::Special));
+        let checks = record.flaws.iter().copied().chain(checks(
+            &calls,
+            &record,
+            records_calls,
+            final_words.is_some(),
+        ));
         let more = [("bad_lines", bad_lines), ("not_shown", hidden)];
-        let checks = checks.chain(more.into_iter().filter(|(_, found)| *found).map(|(name, _)| name)).collect();
-        let shown = raw.below(path).filter(|(_, entry)| matches!(entry.kind, RawKind::File(_) | RawKind::Folder));
-        let newest = shown.map(|(_, entry)| entry.mtime).chain(raw.0.get(path).map(|own| own.mtime)).max().unwrap();
+        let checks = checks
+            .chain(more.into_iter().filter(|(_, found)| *found).map(|(name, _)| name))
+            .collect();
+        let shown = raw
+            .below(path)
+            .filter(|(_, entry)| matches!(entry.kind, RawKind::File(_) | RawKind::Folder));
+        let newest = shown
+            .map(|(_, entry)| entry.mtime)
+            .chain(raw.0.get(path).map(|own| own.mtime))
+            .max()
+            .unwrap();
         let files: Vec<(Vec<u8>, usize, Time)> = raw
             .below(path)
             .filter_map(|(inner, entry)| match &entry.kind {
@@ -161,7 +177,17 @@ impl Worker {
                 || inner.strip_prefix(b"logs/").is_some_and(|name| !name.contains(&b'/'))
         };
         let loose = files.iter().filter(|(inner, size, _)| *size > 0 && is_loose(inner)).count();
-        Worker { path: path.to_vec(), record, calls, outcome, checks, final_words, loose, newest, files }
+        Worker {
+            path: path.to_vec(),
+            record,
+            calls,
+            outcome,
+            checks,
+            final_words,
+            loose,
+            newest,
+            files,
+        }
     }
 
     /// Returns the name of the folder.
@@ -198,10 +224,14 @@ fn calls(raw: &RawEntries, folder: &[u8], recorded: &[(String, Option<bool>)]) -
     let mut calls: Vec<Call> = Vec::new();
     for (name, entry) in raw.inside(folder).filter(|_| raw.is_folder(folder)) {
         let Ok(name) = str::from_utf8(name) else { continue };
-        let Some((seq, tool)) = name.strip_suffix(".txt").and_then(|stem| stem.split_once('_')) else { continue };
+        let Some((seq, tool)) = name.strip_suffix(".txt").and_then(|stem| stem.split_once('_'))
+        else {
+            continue;
+        };
         let Ok(seq) = seq.parse() else { continue };
         let nth = calls.iter().filter(|call| call.tool == tool).count();
-        let success = recorded.iter().filter(|(of, _)| of == tool).nth(nth).and_then(|(_, success)| *success);
+        let success =
+            recorded.iter().filter(|(of, _)| of == tool).nth(nth).and_then(|(_, success)| *success);
         let (judged, exit_code, bytes) = match &entry.kind {
             RawKind::File(bytes) => {
                 let (outcome, exit_code) = judge(bytes);
@@ -211,7 +241,15 @@ fn calls(raw: &RawEntries, folder: &[u8], recorded: &[(String, Option<bool>)]) -
         };
         let outcome = success.map_or(judged, |success| if success { "ok" } else { "failed" });
         let odd = !matches!(entry.kind, RawKind::File(_));
-        calls.push(Call { seq, tool: tool.into(), file: format!("tool_calls/{name}"), outcome, exit_code, bytes, odd });
+        calls.push(Call {
+            seq,
+            tool: tool.into(),
+            file: format!("tool_calls/{name}"),
+            outcome,
+            exit_code,
+            bytes,
+            odd,
+        });
     }
     calls
 }
@@ -240,14 +278,19 @@ fn judge(output: &[u8]) -> (Outcome, Option<i64>) {
 
 /// Returns true if a failed call has no later successful call of its tool.
 fn never_made_good(calls: &[Call]) -> bool {
-    let good_after = |at: usize| calls[at..].iter().any(|later| later.tool == calls[at].tool && later.outcome == "ok");
+    let good_after = |at: usize| {
+        calls[at..].iter().any(|later| later.tool == calls[at].tool && later.outcome == "ok")
+    };
     (0..calls.len()).any(|at| calls[at].outcome == "failed" && !good_after(at))
 }
 
 fn ended(calls: &[Call], status: &str) -> Outcome {
     if status == "failed" || calls.last().is_some_and(|call| call.outcome == "failed") {
         "failed"
-    } else if status == "completed" && calls.iter().any(|call| call.outcome == "ok") && !never_made_good(calls) {
+    } else if status == "completed"
+        && calls.iter().any(|call| call.outcome == "ok")
+        && !never_made_good(calls)
+    {
         "ok"
     } else {
         "unknown"
@@ -260,7 +303,10 @@ fn checks(calls: &[Call], record: &Record, records_calls: bool, words: bool) -> 
     let last_failed = calls.last().is_some_and(|call| call.outcome == "failed");
     let mut checks = Vec::new();
     let mut check = |name, found: bool| checks.extend(found.then_some(name));
-    check("no_tool_call", matches!(status, "completed" | "failed") && records_calls && calls.is_empty());
+    check(
+        "no_tool_call",
+        matches!(status, "completed" | "failed") && records_calls && calls.is_empty(),
+    );
     check("no_final_words", completed && !words);
     check("success_but_last_call_failed", completed && last_failed);
     check("failure_never_made_good", completed && !last_failed && never_made_good(calls));

@@ -14,7 +14,10 @@ use crate::support::seen::names;
 use crate::support::{Seen, TestStore, see};
 
 fn worker(store: &Memory, id: &str, status: &str) {
-    store.write(&path(&format!("workers/{id}/metadata.json")), format!("{{\"status\":\"{status}\"}}"));
+    store.write(
+        &path(&format!("workers/{id}/metadata.json")),
+        format!("{{\"status\":\"{status}\"}}"),
+    );
 }
 
 /// Promise: A changed worker is reported with its changed files, and an unchanged one is not.
@@ -30,7 +33,10 @@ fn changed_workers_are_reported_with_their_files() {
     assert_eq!(first.workers(), ["a", "b", "c"], "the oldest change first");
     assert_eq!(first.change_and_status("b"), Some(["new", "running"]));
     assert!(
-        first.line("b").unwrap().ends_with("2 files: tool_calls/001_sh.txt (4 B), metadata.json (20 B)"),
+        first
+            .line("b")
+            .unwrap()
+            .ends_with("2 files: tool_calls/001_sh.txt (4 B), metadata.json (20 B)"),
         "{first:#?}"
     );
     let quiet = since(&tree, &first.next);
@@ -54,12 +60,19 @@ fn changed_workers_are_reported_with_their_files() {
         store.write(&path(&format!("workers/a/outputs/{number}.txt")), "x");
     }
     let third = since(&tree, &second.next);
-    let names: Vec<String> = (4..9).rev().map(|number| format!("outputs/{number}.txt (1 B)")).collect();
-    assert!(third.line("a").unwrap().ends_with(&format!("; 9 files: {} and 4 more", names.join(", "))), "{third:#?}");
+    let names: Vec<String> =
+        (4..9).rev().map(|number| format!("outputs/{number}.txt (1 B)")).collect();
+    assert!(
+        third.line("a").unwrap().ends_with(&format!("; 9 files: {} and 4 more", names.join(", "))),
+        "{third:#?}"
+    );
 
     store.remove(&path("workers/a/outputs/3.txt"));
     let fourth = since(&tree, &third.next);
-    assert!(fourth.line("a").unwrap().ends_with("no file is newer; one may have been removed"), "{fourth:#?}");
+    assert!(
+        fourth.line("a").unwrap().ends_with("no file is newer; one may have been removed"),
+        "{fourth:#?}"
+    );
     // A file whose name collides with a generated one is listed by its name in the tree.
     store.write(&path("workers/a/summary"), "mine");
     assert!(since(&tree, &fourth.next).line("a").unwrap().contains("; 1 file: summary.own (4 B)"));
@@ -84,17 +97,24 @@ fn removed_workers_are_counted() {
     store.remove(&path("workers/c"));
     let third = since(&tree, &second.next);
     assert!(
-        third.text.contains("\ngone: 2 workers") && third.change_and_status("e") == Some(["new", "running"]),
+        third.text.contains("\ngone: 2 workers")
+            && third.change_and_status("e") == Some(["new", "running"]),
         "{third:#?}"
     );
     store.rename(&path("workers/d"), &path("workers/z"));
     let fourth = since(&tree, &third.next);
-    assert!(fourth.text.contains("\nworkers came or went: there were 2, there are 2"), "{fourth:#?}");
+    assert!(
+        fourth.text.contains("\nworkers came or went: there were 2, there are 2"),
+        "{fourth:#?}"
+    );
     for id in ["e", "z"] {
         store.remove(&path(&format!("workers/{id}")));
     }
     let last = since(&tree, &fourth.next);
-    assert!(last.text.starts_with("Since ") && last.text.contains("there are no workers"), "{last:#?}");
+    assert!(
+        last.text.starts_with("Since ") && last.text.contains("there are no workers"),
+        "{last:#?}"
+    );
     assert!(last.text.contains("gone: 2 workers"), "{last:#?}");
     worker(&store, "f", "running");
     assert_eq!(since(&tree, &last.next).workers(), ["f"]);
@@ -118,7 +138,9 @@ fn change_without_a_timestamp_reports_everything_again() {
     index("failed");
     let second = since(&tree, &first.next);
     assert!(
-        second.text.starts_with("Timestamps do not show what changed, so everything is listed again: 2 of 2 workers"),
+        second.text.starts_with(
+            "Timestamps do not show what changed, so everything is listed again: 2 of 2 workers"
+        ),
         "{second:#?}"
     );
     assert_eq!(second.change_and_status("a"), Some(["finished", "failed"]));
@@ -209,8 +231,23 @@ fn malformed_cursor_does_not_exist_in_the_tree() {
     let store = TestStore::new();
     store.worker("w1", json!({}));
     let tree = store.tree();
-    for name in ["", ".ignore", "README.md", "x", "00", "-1", "now ", "1-2-3", "0-0", "18446744073709551616"] {
-        assert_eq!(see(&tree, format!("since/{name}/")).err(), (!name.is_empty()).then_some(Error::NotFound), "{name}");
+    for name in [
+        "",
+        ".ignore",
+        "README.md",
+        "x",
+        "00",
+        "-1",
+        "now ",
+        "1-2-3",
+        "0-0",
+        "18446744073709551616",
+    ] {
+        assert_eq!(
+            see(&tree, format!("since/{name}/")).err(),
+            (!name.is_empty()).then_some(Error::NotFound),
+            "{name}"
+        );
     }
     assert_eq!(see(&tree, "since/0/x").err(), Some(Error::NotADirectory));
     for place in ["workers/since", "runs/since", "workers/w1/since", "workers/w1/0"] {
@@ -239,8 +276,13 @@ fn a_plain_time_is_a_cursor() {
 #[test]
 fn names_cannot_forge_lines_or_cursors() {
     let store = Arc::new(Memory::new());
-    let odd =
-        ["new\nline", "0\n1-1-00000000-0000000000000000", "[EVIDENCE:worker_id=x]", "\u{1b}[31m\u{202e}", "\u{feff}"];
+    let odd = [
+        "new\nline",
+        "0\n1-1-00000000-0000000000000000",
+        "[EVIDENCE:worker_id=x]",
+        "\u{1b}[31m\u{202e}",
+        "\u{feff}",
+    ];
     for id in odd {
         worker(&store, id, "running");
         store.write(&path(&format!("workers/{id}/{id}")), "x");
@@ -264,6 +306,10 @@ fn changes_are_unreadable_without_access_to_the_worker() {
         other => panic!("{other:?}"),
     };
     assert_eq!(mode(&store.tree()), 0o444);
-    std::fs::set_permissions(store.at("workers/w2/metadata.json"), PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::set_permissions(
+        store.at("workers/w2/metadata.json"),
+        PermissionsExt::from_mode(0o600),
+    )
+    .unwrap();
     assert_eq!(mode(&store.tree()), 0o400);
 }

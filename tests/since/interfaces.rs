@@ -23,7 +23,10 @@ fn swarm(workers: u32) -> TestStore {
     let store = TestStore::new();
     for number in 0..workers {
         let owner = if number % 2 == 0 { 7 } else { 8 };
-        store.worker(&format!("w{number}"), json!({"owner_id": owner, "run_id": number % 3, "status": "running"}));
+        store.worker(
+            &format!("w{number}"),
+            json!({"owner_id": owner, "run_id": number % 3, "status": "running"}),
+        );
         store.call(&format!("w{number}"), 1, "sh", "fine");
     }
     store
@@ -34,7 +37,8 @@ fn swarm(workers: u32) -> TestStore {
 fn mount_and_command_line_report_the_same_bytes() {
     needs_fuse!();
     let store = swarm(150);
-    for more in [&[][..], &["--owner", "7"], &["--owner", "7", "--run", "0"], &["--run", "nobody"]] {
+    for more in [&[][..], &["--owner", "7"], &["--owner", "7", "--run", "0"], &["--run", "nobody"]]
+    {
         let mount = Mount::with(&store.path(), more);
         let mut cursor = "0".to_owned();
         for _ in 0..20 {
@@ -88,7 +92,10 @@ fn mount_reports_changes_while_mounted() {
     // Every answer reads the store anew, however recent the previous one.
     let answer = Answer::parse(&mount.text(&format!("since/{cursor}")));
     assert_eq!(answer.change_and_status("w3"), Some(["finished", "failed"]), "{answer:#?}");
-    assert!(answer.text.lines().any(|line| line.starts_with("gone: ") && line.ends_with("1 worker")), "{answer:#?}");
+    assert!(
+        answer.text.lines().any(|line| line.starts_with("gone: ") && line.ends_with("1 worker")),
+        "{answer:#?}"
+    );
     assert!(Answer::parse(&mount.text(&format!("since/{}", answer.next))).has_no_changes());
     assert_eq!(mount.list("since"), ["0", "now"]);
     assert!(!mount.list("").contains(&"since".to_owned()));

@@ -29,12 +29,16 @@ impl Followed {
     fn record(&mut self, answer: &Answer) {
         for worker in answer.workers() {
             let line = answer.line(&worker).unwrap();
-            let size =
-                line.split("run.log (").nth(1).and_then(|rest| rest.split(' ').next()).map(|n| n.parse().unwrap());
+            let size = line
+                .split("run.log (")
+                .nth(1)
+                .and_then(|rest| rest.split(' ').next())
+                .map(|n| n.parse().unwrap());
             if let Some(size) = size {
                 self.sizes.insert(worker.clone(), size);
             }
-            self.statuses.insert(worker.clone(), answer.change_and_status(&worker).unwrap()[1].to_owned());
+            self.statuses
+                .insert(worker.clone(), answer.change_and_status(&worker).unwrap()[1].to_owned());
         }
     }
 
@@ -57,22 +61,31 @@ fn change_at_any_call_is_reported() {
     let ids = ["a", "b", "c"];
     // Workers that change at one moment, in the order of the workers and in reverse.
     let orders: [&[&str]; 3] = [&["a", "c"], &["c", "a"], &["b"]];
-    for (order, seconds) in orders.iter().flat_map(|order| [1, 8, 64].map(|seconds| (*order, seconds))) {
+    for (order, seconds) in
+        orders.iter().flat_map(|order| [1, 8, 64].map(|seconds| (*order, seconds)))
+    {
         for k in 1.. {
             let memory = Arc::new(Memory::new());
             for id in ids {
-                memory.write(&path(&format!("workers/{id}/metadata.json")), "{\"status\":\"running\"}");
+                memory.write(
+                    &path(&format!("workers/{id}/metadata.json")),
+                    "{\"status\":\"running\"}",
+                );
                 memory.write(&path(&format!("workers/{id}/run.log")), "1");
             }
             let plan = FaultPlan::none();
-            let store = Arc::new(InterceptedStore::new(FaultInjector(plan.clone()), memory.clone()));
+            let store =
+                Arc::new(InterceptedStore::new(FaultInjector(plan.clone()), memory.clone()));
             let tree = tree(Arc::new(InterceptedStore::new(Coarse(seconds), store)));
             let (mut followed, mut cursor) = (Followed::default(), since(&tree, "now").next);
             let inner = memory.clone();
             plan.run_before(k, move || {
                 for id in order {
                     inner.write(&path(&format!("workers/{id}/run.log")), "12");
-                    inner.write(&path(&format!("workers/{id}/metadata.json")), "{\"status\":\"failed\"}");
+                    inner.write(
+                        &path(&format!("workers/{id}/metadata.json")),
+                        "{\"status\":\"failed\"}",
+                    );
                 }
                 inner.write(&path("workers/new/metadata.json"), "{\"status\":\"running\"}");
                 inner.write(&path("workers/new/run.log"), "123");
@@ -95,7 +108,11 @@ fn change_at_any_call_is_reported() {
                     "{order:?} at call {k}, ticks of {seconds} s: the status of {id}"
                 );
             }
-            assert_eq!(followed.sizes.get("new"), Some(&3), "{order:?} at call {k}, ticks of {seconds} s");
+            assert_eq!(
+                followed.sizes.get("new"),
+                Some(&3),
+                "{order:?} at call {k}, ticks of {seconds} s"
+            );
         }
     }
 }
@@ -158,7 +175,8 @@ fn status_is_never_older_than_its_files() {
     let store = TestStore::new();
     store.worker("a", json!({})).worker("b", json!({}));
     // A finished worker stays cached for an hour.
-    let tree = Tree::new(store.view(Duration::from_secs(3_600), Filter::default()), Settings::default());
+    let tree =
+        Tree::new(store.view(Duration::from_secs(3_600), Filter::default()), Settings::default());
     let cursor = since(&tree, "now").next;
     store.worker("a", json!({"status": "failed"}));
     let answer = since(&tree, &cursor);

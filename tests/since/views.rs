@@ -13,13 +13,17 @@ use crate::support::{Seen, TestStore, see};
 fn shared() -> TestStore {
     let store = TestStore::new();
     for number in 0..120 {
-        let (id, owner) = (format!("w{}-{number}", number * 37 % 10), if number % 3 == 0 { 8 } else { 7 });
+        let (id, owner) =
+            (format!("w{}-{number}", number * 37 % 10), if number % 3 == 0 { 8 } else { 7 });
         store.worker(&id, json!({"owner_id": owner, "run_id": number % 2, "status": "running"}));
         store.call(&id, 1, "sh", "fine");
         store.write(format!("workers/{id}/outputs/{}", "long".repeat(20)), "x");
     }
     store.worker("nobodys", json!({}));
-    store.write("workers/index.json", json!({"workers": [{"id": "w0-0", "status": "failed"}]}).to_string());
+    store.write(
+        "workers/index.json",
+        json!({"workers": [{"id": "w0-0", "status": "failed"}]}).to_string(),
+    );
     store
 }
 
@@ -61,8 +65,13 @@ fn since_answers_disclose_no_foreign_workers() {
     assert!(before[0].len() > 2, "the answer has several pages");
     let now: Vec<String> = trees.iter().map(|tree| since(tree, "now").next).collect();
     // Changes of another owner's workers are invisible.
-    store.worker("w0-0", json!({"owner_id": 8, "status": "failed"})).worker("another", json!({"owner_id": 8}));
-    store.write("workers/index.json", json!({"workers": [{"id": "another", "status": "failed"}]}).to_string());
+    store
+        .worker("w0-0", json!({"owner_id": 8, "status": "failed"}))
+        .worker("another", json!({"owner_id": 8}));
+    store.write(
+        "workers/index.json",
+        json!({"workers": [{"id": "another", "status": "failed"}]}).to_string(),
+    );
     for (tree, now) in trees.iter().zip(&now) {
         let answer = since(tree, now);
         assert!(answer.next == *now && !answer.text.contains("gone:"), "{answer:#?}");

@@ -39,8 +39,16 @@ pub enum Way {
 }
 
 /// All ways.
-pub const WAYS: [Way; 8] =
-    [Way::Output, Way::Metadata, Way::Index, Way::Lines, Way::Transcript, Way::Words, Way::Result, Way::Text];
+pub const WAYS: [Way; 8] = [
+    Way::Output,
+    Way::Metadata,
+    Way::Index,
+    Way::Lines,
+    Way::Transcript,
+    Way::Words,
+    Way::Result,
+    Way::Text,
+];
 
 /// Time limit for the pages of a worker with empty content.
 const FIXED: Duration = Duration::from_millis(100);
@@ -73,14 +81,18 @@ pub fn read(way: Way, content: &[u8]) -> Vec<(&'static str, Duration)> {
         took.push((page, cpu_time() - begun));
     };
     if way == Way::Text {
-        for form in [InputFormat::Text, InputFormat::OpenAi, InputFormat::Anthropic, InputFormat::LangChain] {
+        for form in
+            [InputFormat::Text, InputFormat::OpenAi, InputFormat::Anthropic, InputFormat::LangChain]
+        {
             timed("expand", &|| expand(&renderer, form, content));
         }
         return took;
     }
     let worker = Name::new("w").unwrap();
     for (name, report) in Report::LISTED {
-        for document in [Document::Worker(worker.clone(), report), Document::Group(Group::Swarm, report)] {
+        for document in
+            [Document::Worker(worker.clone(), report), Document::Group(Group::Swarm, report)]
+        {
             timed(name, &|| {
                 let state = renderer.state(&document).unwrap();
                 assert!(!renderer.render(state).unwrap().bytes.is_empty(), "{name}");
@@ -88,7 +100,9 @@ pub fn read(way: Way, content: &[u8]) -> Vec<(&'static str, Duration)> {
         }
     }
     let query = Query { options: Options::default(), regex: "err(or)?".into(), under: None };
-    timed("grep", &|| drop(grep::answer(renderer.analyzer(), &Scope::Worker(worker.clone()), &query).unwrap()));
+    timed("grep", &|| {
+        drop(grep::answer(renderer.analyzer(), &Scope::Worker(worker.clone()), &query).unwrap())
+    });
     took
 }
 
@@ -99,7 +113,9 @@ fn renderer(way: Way, content: &[u8]) -> Renderer {
     if way == Way::Transcript {
         let line = "{\"type\":\"user\",\"uuid\":\"1\",\"message\":{\"content\":\"the task\"}}\n";
         write("projects/p/w.jsonl", &[line.as_bytes(), content, b"\n"].concat());
-        return over(Source::from_store(Arc::new(memory), None).with_format(Box::new(ClaudeCode::default())));
+        return over(
+            Source::from_store(Arc::new(memory), None).with_format(Box::new(ClaudeCode::default())),
+        );
     }
     let text = || serde_json::to_string(&String::from_utf8_lossy(content)).unwrap();
     let plain = "{\"status\":\"completed\",\"owner_id\":\"A\"}";
@@ -115,11 +131,24 @@ fn renderer(way: Way, content: &[u8]) -> Renderer {
             write("workers/w/metrics.jsonl", content);
         }
         Way::Words => {
-            let words = ["created_at", "started_at", "finished_at", "status", "task", "error", "run_id", "owner_id"];
-            let fields: Vec<String> = words.iter().map(|word| format!("\"{word}\":{}", text())).collect();
+            let words = [
+                "created_at",
+                "started_at",
+                "finished_at",
+                "status",
+                "task",
+                "error",
+                "run_id",
+                "owner_id",
+            ];
+            let fields: Vec<String> =
+                words.iter().map(|word| format!("\"{word}\":{}", text())).collect();
             write("workers/w/metadata.json", format!("{{{}}}", fields.join(",")).as_bytes());
             let call = format!("{{\"name\":\"sh\",\"args\":{}}}", text());
-            let line = format!("{{\"role\":\"assistant\",\"content\":{},\"tool_calls\":[{call}]}}\n", text());
+            let line = format!(
+                "{{\"role\":\"assistant\",\"content\":{},\"tool_calls\":[{call}]}}\n",
+                text()
+            );
             write("workers/w/thread.jsonl", line.as_bytes());
         }
         Way::Result => {
@@ -134,7 +163,10 @@ fn renderer(way: Way, content: &[u8]) -> Renderer {
 fn over(source: Source) -> Renderer {
     let never = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: never, finished: never };
-    Renderer::new(View::new(vec![source], freshness, Filter::default()).unwrap(), Settings::default())
+    Renderer::new(
+        View::new(vec![source], freshness, Filter::default()).unwrap(),
+        Settings::default(),
+    )
 }
 
 fn expand(renderer: &Renderer, form: InputFormat, text: &[u8]) {

@@ -10,7 +10,9 @@ pub(crate) fn check_frame(bytes: &[u8]) -> Result<&str, String> {
     if !first.starts_with("--- Evidence for ") || tag.len() != 13 || !tag.starts_with('#') {
         return Err(format!("first line: {first}"));
     }
-    if lines.next_back() != Some(format!("--- End Evidence --- {tag}").as_str()) || !text.ends_with('\n') {
+    if lines.next_back() != Some(format!("--- End Evidence --- {tag}").as_str())
+        || !text.ends_with('\n')
+    {
         return Err(format!("last line: {:?}", text.lines().last()));
     }
     let used = text.split("Used: ").nth(1).and_then(|rest| rest.split(' ').next());

@@ -1,8 +1,14 @@
 //! Detection of warnings, errors and crashes in a log that the test did not announce (R35).
 
 /// Marks of a problem in a line: log levels, and messages of the standard library.
-const TROUBLE: [&str; 6] =
-    [" WARN ", " ERROR ", "panicked", "memory allocation of", "overflowed its stack", "fatal runtime error"];
+const TROUBLE: [&str; 6] = [
+    " WARN ",
+    " ERROR ",
+    "panicked",
+    "memory allocation of",
+    "overflowed its stack",
+    "fatal runtime error",
+];
 
 /// Returns the lines that report a problem and contain none of the `announced` texts.
 pub fn unannounced<'a>(lines: impl Iterator<Item = &'a str>, announced: &[String]) -> Vec<String> {

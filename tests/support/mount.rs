@@ -56,7 +56,12 @@ impl Mount {
         Mount::of(|point| {
             let mut words = before.iter().map(OsStr::new).chain([OsStr::new(PROGRAM)]);
             let mut command = Command::new(words.next().unwrap());
-            command.args(words).args(["mount", "--foreground", "--store"]).arg(store).args(arguments).arg(point);
+            command
+                .args(words)
+                .args(["mount", "--foreground", "--store"])
+                .arg(store)
+                .args(arguments)
+                .arg(point);
             command.stdin(Stdio::null()).stdout(Stdio::null());
             command
         })
@@ -71,15 +76,21 @@ impl Mount {
         let point = dir.path().join("mnt");
         fs::create_dir(&point).unwrap();
         let log = fs::File::create(dir.path().join("stderr")).unwrap();
-        let child =
-            command(&point).env_remove("SWARMLETFS_LOG").env("XDG_CACHE_HOME", CACHES).stderr(log).spawn().unwrap();
+        let child = command(&point)
+            .env_remove("SWARMLETFS_LOG")
+            .env("XDG_CACHE_HOME", CACHES)
+            .stderr(log)
+            .spawn()
+            .unwrap();
         let (alive, dropped) = mpsc::channel();
         let mut mount = Mount { dir, child, connection: 0, expected: Vec::new(), _alive: alive };
         mount.connection = mount.wait_until_ready();
         await_start(&mut mount.child);
         let point = mount.path();
         thread::spawn(move || {
-            if dropped.recv_timeout(WATCHDOG * factor() as u32) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if dropped.recv_timeout(WATCHDOG * factor() as u32)
+                == Err(mpsc::RecvTimeoutError::Timeout)
+            {
                 eprintln!("watchdog: a mount test took too long");
                 end_by_force(&point);
             }
@@ -110,28 +121,38 @@ impl Mount {
     /// Returns the sorted names in a folder of the mount.
     pub fn list(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.at(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
 
     /// Runs a shell command with the mountpoint in `$M`.
     pub fn shell(&self, command: &str) -> Output {
-        Command::new("bash").args(["-c", command]).env("M", self.path()).stdin(Stdio::null()).output().unwrap()
+        Command::new("bash")
+            .args(["-c", command])
+            .env("M", self.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
     }
 
     /// Changes an option of the mount. Requires root.
     pub fn remount(&self, option: &str) {
         // -i: the helper mount.fuse does not support remount.
-        let out =
-            Command::new("mount").args(["-i", "-o", &format!("remount,{option}")]).arg(self.path()).output().unwrap();
+        let out = Command::new("mount")
+            .args(["-i", "-o", &format!("remount,{option}")])
+            .arg(self.path())
+            .output()
+            .unwrap();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
 
     /// Makes the kernel drop every unused dentry, inode and page, as under memory pressure.
     pub fn forget(&self) {
-        let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOATIME;
+        let flags =
+            MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOATIME;
         rustix::mount::mount_remount(self.path(), flags, "").unwrap();
     }
 
@@ -227,7 +248,8 @@ pub fn await_start(child: &mut Child) {
     let waits_for_signals = || {
         let tasks = fs::read_dir(process.join("task")).into_iter().flatten();
         // A thread may end meanwhile.
-        let mut names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        let mut names =
+            tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
         names.any(|name| name.trim_end() == "signals")
     };
     let begun = Instant::now();
@@ -255,7 +277,8 @@ pub fn connection_at(point: &Path) -> Option<u64> {
     // Lossy, because another mountpoint may have a name that is not UTF-8.
     let table = fs::read("/proc/self/mountinfo").unwrap();
     let table = String::from_utf8_lossy(&table);
-    let wanted = fs::canonicalize(point.parent().unwrap()).unwrap().join(point.file_name().unwrap());
+    let wanted =
+        fs::canonicalize(point.parent().unwrap()).unwrap().join(point.file_name().unwrap());
     let line = table.lines().find(|line| line.split(' ').nth(4).map(Path::new) == Some(&wanted))?;
     line.split(' ').nth(2)?.split_once(':')?.1.parse().ok()
 }

@@ -20,7 +20,9 @@ pub fn python() -> Option<PathBuf> {
 /// Returns the interpreter of [`python`], or else `python3`. Without one, reports a skip.
 pub fn any_python() -> Option<PathBuf> {
     let made = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("python/bin/python");
-    let found = [made, "python3".into()].into_iter().find(|python| Command::new(python).arg("-V").output().is_ok());
+    let found = [made, "python3".into()]
+        .into_iter()
+        .find(|python| Command::new(python).arg("-V").output().is_ok());
     if found.is_none() {
         skip("no python3");
     }

@@ -9,7 +9,9 @@ pub fn scale(n: usize) -> usize {
 /// timeouts by it.
 pub fn factor() -> usize {
     match std::env::var("SWARMLETFS_SCALE") {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("SWARMLETFS_SCALE is {text:?}, not a whole number")),
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("SWARMLETFS_SCALE is {text:?}, not a whole number")),
         Err(_) => 1,
     }
 }

@@ -11,7 +11,8 @@ static SWARM: LazyLock<Validator> = LazyLock::new(|| validator("swarm"));
 
 /// Returns the validator of one definition of the schema.
 fn validator(shape: &str) -> Validator {
-    let text = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/index.schema.json")).unwrap();
+    let text = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/index.schema.json"))
+        .unwrap();
     let schema: Value = serde_json::from_slice(&text).unwrap();
     let one = json!({"$schema": schema["$schema"], "$defs": schema["$defs"], "$ref": format!("#/$defs/{shape}")});
     jsonschema::validator_for(&one).unwrap()
@@ -20,7 +21,10 @@ fn validator(shape: &str) -> Validator {
 /// Returns the schema violations of the index.json of a worker, or of a run or the swarm.
 pub fn faults(of_worker: bool, index: &Value) -> Vec<String> {
     let validator = if of_worker { &*WORKER } else { &*SWARM };
-    validator.iter_errors(index).map(|error| format!("{}: {error}", error.instance_path())).collect()
+    validator
+        .iter_errors(index)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect()
 }
 
 /// Fails if `path` is a generated index.json and `bytes` violate the schema.

@@ -80,7 +80,11 @@ fn see_found(tree: &Tree, ino: Ino, attr: &Attr) -> Result<Seen> {
             };
             tree.release(opened.fh);
             last?;
-            assert_eq!(bytes.len() as u64, attr.size, "the size in the attributes differs from the size read");
+            assert_eq!(
+                bytes.len() as u64,
+                attr.size,
+                "the size in the attributes differs from the size read"
+            );
             Ok(Seen::File { attr: rights, mtime, bytes })
         }
     }
@@ -101,7 +105,8 @@ fn names_in(tree: &Tree, ino: Ino) -> Result<Vec<Vec<u8>>> {
     let fh = tree.open_folder(ino)?.fh;
     let items = tree.entries(ino, fh, DirPosition::Start);
     tree.release(fh);
-    let names: Vec<Vec<u8>> = items?.items.iter().map(|item| item.name.as_bytes().to_vec()).collect();
+    let names: Vec<Vec<u8>> =
+        items?.items.iter().map(|item| item.name.as_bytes().to_vec()).collect();
     assert!(names.is_sorted_by(|a, b| a < b), "not sorted, or a name twice: {names:?}");
     Ok(names)
 }
@@ -121,7 +126,12 @@ pub fn see_folder(tree: &Tree, path: impl AsRef<[u8]>) -> Result<BTreeMap<Vec<u8
     Ok(all)
 }
 
-fn see_into(tree: &Tree, folder: Ino, path: &[u8], all: &mut BTreeMap<Vec<u8>, Seen>) -> Result<()> {
+fn see_into(
+    tree: &Tree,
+    folder: Ino,
+    path: &[u8],
+    all: &mut BTreeMap<Vec<u8>, Seen>,
+) -> Result<()> {
     for name in names_in(tree, folder)? {
         let path = if path.is_empty() { name.clone() } else { [path, b"/", &name].concat() };
         let found = tree.lookup(folder, &name)?;
@@ -129,8 +139,11 @@ fn see_into(tree: &Tree, folder: Ino, path: &[u8], all: &mut BTreeMap<Vec<u8>, S
         if let Ok(Seen::File { bytes, .. }) = &seen {
             super::schema::check(&path, bytes);
         }
-        let inside =
-            if matches!(seen, Ok(Seen::Folder { .. })) { see_into(tree, found.ino, &path, all) } else { Ok(()) };
+        let inside = if matches!(seen, Ok(Seen::Folder { .. })) {
+            see_into(tree, found.ino, &path, all)
+        } else {
+            Ok(())
+        };
         tree.forget(found.ino, 1);
         inside?;
         all.insert(path, seen?);

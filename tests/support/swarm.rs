@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 /// Start of the swarm, 2026-01-20T00:00:00Z, in seconds since 1970.
 const BEGUN: u64 = 1_768_867_200;
 const TOOLS: [&str; 5] = ["ssh_exec", "run_command", "web_fetch", "sql_query", "grep_logs"];
-const PROGRAMS: [&str; 8] = ["api", "billing", "cron", "kernel", "ledger", "nginx", "queue", "sshd"];
+const PROGRAMS: [&str; 8] =
+    ["api", "billing", "cron", "kernel", "ledger", "nginx", "queue", "sshd"];
 const EVENTS: [&str; 8] = [
     "accepted connection from",
     "closed session of",
@@ -28,8 +29,12 @@ const EVENTS: [&str; 8] = [
     "started job for",
     "wrote checkpoint of",
 ];
-const TROUBLES: [&str; 4] =
-    ["ERROR: No space left on device", "WARN: slow query", "error: connection refused", "FATAL: timeout exceeded"];
+const TROUBLES: [&str; 4] = [
+    "ERROR: No space left on device",
+    "WARN: slow query",
+    "error: connection refused",
+    "FATAL: timeout exceeded",
+];
 /// One of this many workers is still running and may be rewritten; another one has failed.
 const RUNNING_EVERY: usize = 3;
 
@@ -108,7 +113,11 @@ impl Swarm {
                 (0..lines).map(|line| self.message(worker, line)).collect::<String>().into_bytes()
             }
             Part::Call(call) => {
-                let bytes = if version == 0 { self.bytes } else { self.bytes / 2 + rng.usize(..=self.bytes) };
+                let bytes = if version == 0 {
+                    self.bytes
+                } else {
+                    self.bytes / 2 + rng.usize(..=self.bytes)
+                };
                 output(worker, call, &format!("{mark}\n{}", log(&mut rng, bytes)))
             }
         }
@@ -127,9 +136,14 @@ impl Swarm {
                 }
             }
         }
-        let version = version_in(bytes).ok_or_else(|| format!("no version in its {} bytes", bytes.len()))?;
+        let version =
+            version_in(bytes).ok_or_else(|| format!("no version in its {} bytes", bytes.len()))?;
         let right = self.bytes(worker, part, version) == bytes;
-        if right { Ok(()) } else { Err(format!("{} bytes, not the whole of version {version}", bytes.len())) }
+        if right {
+            Ok(())
+        } else {
+            Err(format!("{} bytes, not the whole of version {version}", bytes.len()))
+        }
     }
 
     /// Returns the line to append to a thread.jsonl with the content `bytes`.
@@ -205,7 +219,9 @@ impl Swarm {
         let call = line.div_ceil(2) as usize;
         let message = match line {
             0 => json!({"role": "user", "content": task(worker)}),
-            _ if call > self.calls => json!({"role": "assistant", "content": format!("Step {line} is done.")}),
+            _ if call > self.calls => {
+                json!({"role": "assistant", "content": format!("Step {line} is done.")})
+            }
             _ if line % 2 == 1 => {
                 let args = json!({"host": format!("host-{}", worker % 50), "command": format!("check --part {call}")});
                 json!({"role": "assistant", "content": "",
@@ -226,7 +242,10 @@ pub(crate) fn version_in(bytes: &[u8]) -> Option<u64> {
 }
 
 fn task(worker: usize) -> String {
-    format!("Check host-{} and say what fills its disk, what failed overnight and what is to be done", worker % 50)
+    format!(
+        "Check host-{} and say what fills its disk, what failed overnight and what is to be done",
+        worker % 50
+    )
 }
 
 fn stamp(second: u64) -> Value {
@@ -239,10 +258,12 @@ fn stamp(second: u64) -> Value {
 fn output(worker: usize, call: usize, text: &str) -> Vec<u8> {
     let failed = (worker + call).is_multiple_of(9);
     if call % 3 == 1 {
-        return if failed { format!("Error: it failed\n{text}") } else { text.to_owned() }.into_bytes();
+        return if failed { format!("Error: it failed\n{text}") } else { text.to_owned() }
+            .into_bytes();
     }
     let (code, complaint) = if failed { (1, "error: it failed\n") } else { (0, "") };
-    let body = json!({"ok": true, "data": {"exit_code": code, "stdout": text, "stderr": complaint}});
+    let body =
+        json!({"ok": true, "data": {"exit_code": code, "stdout": text, "stderr": complaint}});
     body.to_string().into_bytes()
 }
 
@@ -253,10 +274,15 @@ fn log(rng: &mut Rng, bytes: usize) -> String {
     while text.len() < bytes {
         second += rng.u32(..3);
         let (hours, minutes, seconds) = (second / 3_600 % 24, second / 60 % 60, second % 60);
-        let (program, pid, host) = (rng.choice(PROGRAMS).unwrap_or_default(), rng.u16(..), rng.u8(..));
-        let event = if rng.u8(..200) == 0 { rng.choice(TROUBLES) } else { rng.choice(EVENTS) }.unwrap_or_default();
+        let (program, pid, host) =
+            (rng.choice(PROGRAMS).unwrap_or_default(), rng.u16(..), rng.u8(..));
+        let event = if rng.u8(..200) == 0 { rng.choice(TROUBLES) } else { rng.choice(EVENTS) }
+            .unwrap_or_default();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{hours:02}:{minutes:02}:{seconds:02} {program}[{pid}]: {event} 10.0.4.{host}");
+        let _ = writeln!(
+            text,
+            "{hours:02}:{minutes:02}:{seconds:02} {program}[{pid}]: {event} 10.0.4.{host}"
+        );
     }
     text
 }

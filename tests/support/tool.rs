@@ -19,7 +19,11 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// Returns true if `tool` can be run. Otherwise reports a skip, or fails if skips are forbidden.
 pub fn is_here(tool: &str) -> bool {
-    let there = Command::new("bash").args(["-c", "command -v -- \"$0\"", tool]).env("PATH", PATH).output().unwrap();
+    let there = Command::new("bash")
+        .args(["-c", "command -v -- \"$0\"", tool])
+        .env("PATH", PATH)
+        .output()
+        .unwrap();
     if !there.status.success() && !OPTIONAL.contains(&tool) {
         skip(&format!("{tool} is not installed"));
     }
@@ -30,8 +34,16 @@ pub fn is_here(tool: &str) -> bool {
 /// user's configuration.
 pub fn shell(command: &str, folder: &Path) -> Command {
     let mut shell = Command::new("bash");
-    shell.args(["-c", &format!("set -euo pipefail\n{command}")]).current_dir(folder).stdin(Stdio::null());
-    shell.env_clear().envs([("PATH", PATH), ("LC_ALL", "C.UTF-8"), ("TZ", "UTC"), ("HOME", "/nonexistent")]);
+    shell
+        .args(["-c", &format!("set -euo pipefail\n{command}")])
+        .current_dir(folder)
+        .stdin(Stdio::null());
+    shell.env_clear().envs([
+        ("PATH", PATH),
+        ("LC_ALL", "C.UTF-8"),
+        ("TZ", "UTC"),
+        ("HOME", "/nonexistent"),
+    ]);
     shell.env("GIT_CONFIG_NOSYSTEM", "1");
     shell
 }
@@ -50,7 +62,9 @@ pub fn lay_out(seen: &BTreeMap<Vec<u8>, Seen>, folder: &Path) {
     }
     for (path, seen) in seen.iter().rev() {
         let path = folder.join(OsStr::from_bytes(path));
-        let (Seen::File { attr, mtime, .. } | Seen::Folder { attr, mtime }) = seen else { continue };
+        let (Seen::File { attr, mtime, .. } | Seen::Folder { attr, mtime }) = seen else {
+            continue;
+        };
         let time = Timespec { tv_sec: mtime.0, tv_nsec: mtime.1.into() };
         chown(&path, Some(attr.1), Some(attr.2)).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(attr.0)).unwrap();

@@ -31,7 +31,13 @@ pub struct Transcript {
 impl Transcript {
     /// Starts the transcript of a session.
     pub fn new(session: &str) -> Transcript {
-        Transcript { session: session.into(), agent: None, seconds: 0, lean: false, bytes: Vec::new() }
+        Transcript {
+            session: session.into(),
+            agent: None,
+            seconds: 0,
+            lean: false,
+            bytes: Vec::new(),
+        }
     }
 
     /// Starts the transcript of a session with short lines, for tests that try every byte.
@@ -103,7 +109,11 @@ impl Transcript {
     pub fn call(&mut self, id: &str, tool: &str, input: Value) -> &mut Transcript {
         let usage = json!({"input_tokens": 2, "output_tokens": 7});
         let message = format!("msg_{}", self.seconds);
-        self.message(&message, json!([{"type": "tool_use", "id": id, "name": tool, "input": input}]), usage)
+        self.message(
+            &message,
+            json!([{"type": "tool_use", "id": id, "name": tool, "input": input}]),
+            usage,
+        )
     }
 
     /// Appends the result of a call; `fields` of its block are for example `content` and
@@ -147,7 +157,8 @@ pub fn store() -> Arc<Memory> {
 
 /// Opens the tree of all sessions in a store, without caching.
 pub fn tree(store: &Arc<impl Store>) -> Tree {
-    let source = Source::from_store(store.clone(), None).with_format(Box::new(ClaudeCode::default()));
+    let source =
+        Source::from_store(store.clone(), None).with_format(Box::new(ClaudeCode::default()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
@@ -159,7 +170,8 @@ impl Checked {
     /// Reads everything and checks the invariants. [`see_folder`] checks that listed entries exist
     /// with the stated size, and that every index.json is valid.
     pub fn of(tree: &Tree) -> Checked {
-        let checked = Checked(see_folder(tree, "").unwrap_or_else(|error| panic!("cannot see all: {error}")));
+        let checked =
+            Checked(see_folder(tree, "").unwrap_or_else(|error| panic!("cannot see all: {error}")));
         for worker in checked.workers() {
             checked.check_worker(&worker);
         }
@@ -177,7 +189,10 @@ impl Checked {
     /// Returns the bytes of a file of a worker.
     pub fn bytes(&self, worker: &str, file: &str) -> &[u8] {
         let path = format!("workers/{worker}/{file}");
-        self.0.get(path.as_bytes()).unwrap_or_else(|| panic!("no {path} in {:#?}", self.paths())).bytes()
+        self.0
+            .get(path.as_bytes())
+            .unwrap_or_else(|| panic!("no {path} in {:#?}", self.paths()))
+            .bytes()
     }
 
     /// Returns the text of a file of a worker.
@@ -199,7 +214,10 @@ impl Checked {
     pub fn row(&self, worker: &str) -> Value {
         let all: Value = serde_json::from_slice(self.0[&b"index.json"[..]].bytes()).unwrap();
         let rows = all["workers"].as_array().unwrap();
-        rows.iter().find(|row| row["id"] == worker).unwrap_or_else(|| panic!("no {worker} in {all:#}")).clone()
+        rows.iter()
+            .find(|row| row["id"] == worker)
+            .unwrap_or_else(|| panic!("no {worker} in {all:#}"))
+            .clone()
     }
 
     /// Returns the counts of skipped entries in the index of the swarm.
@@ -229,9 +247,14 @@ impl Checked {
     fn check_worker(&self, id: &str) {
         let index = self.index(id);
         let calls = index["tool_calls"].as_array().unwrap();
-        let files: BTreeSet<String> = self.calls(id).into_iter().map(|name| format!("tool_calls/{name}")).collect();
-        let named: BTreeSet<String> = calls.iter().map(|call| call["file"].as_str().unwrap().to_owned()).collect();
-        assert_eq!(files, named, "{id}: the calls in its index differ from the files in tool_calls");
+        let files: BTreeSet<String> =
+            self.calls(id).into_iter().map(|name| format!("tool_calls/{name}")).collect();
+        let named: BTreeSet<String> =
+            calls.iter().map(|call| call["file"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(
+            files, named,
+            "{id}: the calls in its index differ from the files in tool_calls"
+        );
         assert_eq!(files.len(), calls.len(), "{id}: two calls have one file");
         let mut bytes = 0;
         let mut failed = 0;
@@ -244,7 +267,11 @@ impl Checked {
         }
         let counts = &index["calls"];
         if !counts.is_null() {
-            assert_eq!((&counts["total"], &counts["failed"]), (&json!(calls.len()), &json!(failed)), "{id}");
+            assert_eq!(
+                (&counts["total"], &counts["failed"]),
+                (&json!(calls.len()), &json!(failed)),
+                "{id}"
+            );
             assert_eq!(counts["bytes"], bytes, "{id}");
         }
         let source = &index["source"];
@@ -259,14 +286,22 @@ impl Checked {
         let of_calls = |line: &Value| line["tool_calls"].as_array().cloned().unwrap_or_default();
         for named in thread.iter().flat_map(|line| [vec![line.clone()], of_calls(line)].concat()) {
             if let Some(file) = named["file"].as_str() {
-                assert!(files.contains(file), "{id}: its thread names {file}, which does not exist");
+                assert!(
+                    files.contains(file),
+                    "{id}: its thread names {file}, which does not exist"
+                );
             }
         }
         let own = ["source.jsonl", "source.meta.json", "thread.jsonl", "task.txt", "result.txt"];
-        let own: Vec<String> = own.iter().filter(|file| self.has(id, file)).map(|file| (*file).to_owned()).collect();
+        let own: Vec<String> =
+            own.iter().filter(|file| self.has(id, file)).map(|file| (*file).to_owned()).collect();
         let own: Vec<String> = own.into_iter().chain(files).collect();
         let sizes: usize = own.iter().map(|file| self.bytes(id, file).len()).sum();
-        assert_eq!((&index["total_files"], &index["total_bytes"]), (&json!(own.len()), &json!(sizes)), "{id}");
+        assert_eq!(
+            (&index["total_files"], &index["total_bytes"]),
+            (&json!(own.len()), &json!(sizes)),
+            "{id}"
+        );
         assert!(self.has(id, "source.jsonl") && self.has(id, "thread.jsonl"), "{id}");
     }
 }

@@ -42,11 +42,16 @@ mod tests {
     #[test]
     fn polling_notes_give_reason_and_remedy() {
         assert_eq!(finding(Ok(Some(200)), 99).level, Level::Ok);
-        for (watchable, why) in
-            [(Ok(Some(100)), "100 folders"), (Ok(None), "other machines"), (Err(Error::Io(Errno::MFILE)), "files")]
-        {
+        for (watchable, why) in [
+            (Ok(Some(100)), "100 folders"),
+            (Ok(None), "other machines"),
+            (Err(Error::Io(Errno::MFILE)), "files"),
+        ] {
             let found = finding(watchable, 100);
-            assert!(found.level == Level::Note && found.message.contains(why) && found.remedy.is_some(), "{found:?}");
+            assert!(
+                found.level == Level::Note && found.message.contains(why) && found.remedy.is_some(),
+                "{found:?}"
+            );
         }
     }
 }

@@ -46,8 +46,21 @@ pub(in crate::cli) struct Finding {
 }
 
 impl Finding {
-    fn new(level: Level, topic: &str, check: &str, message: impl Into<String>, remedy: Option<String>) -> Finding {
-        Finding { topic: topic.into(), check: check.into(), level, about: None, message: message.into(), remedy }
+    fn new(
+        level: Level,
+        topic: &str,
+        check: &str,
+        message: impl Into<String>,
+        remedy: Option<String>,
+    ) -> Finding {
+        Finding {
+            topic: topic.into(),
+            check: check.into(),
+            level,
+            about: None,
+            message: message.into(),
+            remedy,
+        }
     }
 
     pub(super) fn ok(topic: &str, check: &str, message: impl Into<String>) -> Finding {

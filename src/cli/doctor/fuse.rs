@@ -32,7 +32,8 @@ pub(super) fn inspect() -> (Fuse, Vec<Finding>) {
     let (root, fusermount) = (rustix::process::geteuid().is_root(), teardown::find_fusermount());
     let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
     let user_allow_other = has_user_allow_other(&conf);
-    let mut fuse = Fuse { device: true, root, fusermount, user_allow_other, mount: None, passthrough: None };
+    let mut fuse =
+        Fuse { device: true, root, fusermount, user_allow_other, mount: None, passthrough: None };
     let mut findings = Vec::new();
     if let Err(diagnosis) = check_fuse() {
         fuse.device = false;
@@ -47,8 +48,9 @@ pub(super) fn inspect() -> (Fuse, Vec<Finding>) {
         findings.push(if user_allow_other {
             Finding::ok("fuse", "allow_other", "/etc/fuse.conf permits --allow-other")
         } else {
-            Finding::note("fuse", "allow_other", "this user may not use --allow-other")
-                .with_remedy("add the line `user_allow_other` to /etc/fuse.conf as root, or mount as root")
+            Finding::note("fuse", "allow_other", "this user may not use --allow-other").with_remedy(
+                "add the line `user_allow_other` to /etc/fuse.conf as root, or mount as root",
+            )
         });
     }
     if fuse.mount == Some(true) {
@@ -74,28 +76,46 @@ fn mounting(trial: Result<(), Failure>, root: bool, fusermount: Option<&str>) ->
                 Some(program) if !root => format!(" through {program}"),
                 _ => String::new(),
             };
-            Finding::ok("fuse", "mount", format!("mounting works: an empty tree was mounted{by} and read"))
+            Finding::ok(
+                "fuse",
+                "mount",
+                format!("mounting works: an empty tree was mounted{by} and read"),
+            )
         }
         Err(Failure::Refused(diagnosis)) => Finding::problem("fuse", "mount", diagnosis),
         Err(Failure::Unreadable(error)) => {
             let why = match error.kind() {
-                io::ErrorKind::TimedOut => format!("did not answer within {} seconds", probe::MOUNT_TIMEOUT.as_secs()),
+                io::ErrorKind::TimedOut => {
+                    format!("did not answer within {} seconds", probe::MOUNT_TIMEOUT.as_secs())
+                }
                 _ => format!("could not be read: {error}"),
             };
             let remedy = "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` shows what happens";
-            Finding::problem("fuse", "mount", Diagnosis::new(format!("a trial mount {why}"), remedy))
+            Finding::problem(
+                "fuse",
+                "mount",
+                Diagnosis::new(format!("a trial mount {why}"), remedy),
+            )
         }
-        Err(Failure::Untried(why)) => Finding::note("fuse", "mount", format!("mounting was not tried: {why}"))
-            .with_remedy("choose a folder with `TMPDIR=FOLDER swarmletfs doctor`"),
+        Err(Failure::Untried(why)) => {
+            Finding::note("fuse", "mount", format!("mounting was not tried: {why}"))
+                .with_remedy("choose a folder with `TMPDIR=FOLDER swarmletfs doctor`")
+        }
     }
 }
 
 fn passthrough(trial: Result<(), Failure>) -> Finding {
-    let unavailable =
-        |why: String| Finding::note("fuse", "passthrough", format!("passthrough is not available: {why}"));
+    let unavailable = |why: String| {
+        Finding::note("fuse", "passthrough", format!("passthrough is not available: {why}"))
+    };
     match trial {
-        Ok(()) => Finding::ok("fuse", "passthrough", "passthrough is available: the kernel reads large files directly"),
-        Err(Failure::Unreadable(error)) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Ok(()) => Finding::ok(
+            "fuse",
+            "passthrough",
+            "passthrough is available: the kernel reads large files directly",
+        ),
+        Err(Failure::Unreadable(error)) => match error.raw_os_error().map(Errno::from_raw_os_error)
+        {
             Some(Errno::OPNOTSUPP) => unavailable("it needs Linux 6.9 or later".into()),
             Some(Errno::PERM) => unavailable("only root outside of containers may use it".into()),
             _ => unavailable(error.to_string()),
@@ -132,14 +152,25 @@ mod tests {
     fn failed_trial_gives_its_reason() {
         let diagnosis = Diagnosis::new("no", "yes");
         let not_mounted = mounting(Err(Failure::Refused(diagnosis)), true, None);
-        assert_eq!((not_mounted.level, not_mounted.remedy.as_deref()), (Level::Problem, Some("yes")));
+        assert_eq!(
+            (not_mounted.level, not_mounted.remedy.as_deref()),
+            (Level::Problem, Some("yes"))
+        );
         let hung = mounting(Err(Failure::Unreadable(io::ErrorKind::TimedOut.into())), true, None);
         assert!(hung.level == Level::Problem && hung.message.contains("10 seconds"), "{hung:?}");
         let untried = mounting(Err(Failure::Untried("no folder".into())), true, None);
-        assert!(untried.level == Level::Note && untried.message.contains("no folder"), "{untried:?}");
-        for (errno, why) in [(Errno::OPNOTSUPP, "6.9"), (Errno::PERM, "root"), (Errno::LOOP, "symbolic")] {
+        assert!(
+            untried.level == Level::Note && untried.message.contains("no folder"),
+            "{untried:?}"
+        );
+        for (errno, why) in
+            [(Errno::OPNOTSUPP, "6.9"), (Errno::PERM, "root"), (Errno::LOOP, "symbolic")]
+        {
             let unavailable = passthrough(Err(Failure::Unreadable(errno.into())));
-            assert!(unavailable.level == Level::Note && unavailable.message.contains(why), "{unavailable:?}");
+            assert!(
+                unavailable.level == Level::Note && unavailable.message.contains(why),
+                "{unavailable:?}"
+            );
         }
     }
 }

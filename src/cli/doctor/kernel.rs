@@ -30,9 +30,19 @@ pub(super) fn inspect() -> (Kernel, Vec<Finding>) {
             Err(error) => Finding::problem("kernel", "openat2", no_openat2(error)),
         },
         match &landlock {
-            Ok(version @ 1..) => Finding::ok("kernel", "landlock", format!("landlock is available, version {version}")),
-            Ok(_) => Finding::note("kernel", "landlock", "this kernel has no landlock, or it is disabled"),
-            Err(error) => Finding::note("kernel", "landlock", format!("cannot query landlock: {error}")),
+            Ok(version @ 1..) => Finding::ok(
+                "kernel",
+                "landlock",
+                format!("landlock is available, version {version}"),
+            ),
+            Ok(_) => Finding::note(
+                "kernel",
+                "landlock",
+                "this kernel has no landlock, or it is disabled",
+            ),
+            Err(error) => {
+                Finding::note("kernel", "landlock", format!("cannot query landlock: {error}"))
+            }
         },
     ];
     (Kernel { release, openat2: openat2.is_ok(), landlock_abi: landlock.ok() }, findings)

@@ -39,7 +39,8 @@ pub(super) fn inspect() -> (Limits, Vec<Finding>) {
 fn cache() -> Finding {
     let Some(place) = cache_args::default_dir() else {
         let message = "there is no cache folder: each start parses everything again";
-        return Finding::note("limits", "cache", message).with_remedy("set $HOME or $XDG_CACHE_HOME");
+        return Finding::note("limits", "cache", message)
+            .with_remedy("set $HOME or $XDG_CACHE_HOME");
     };
     let (path, most) = (display_path(&place), cache_args::CACHE_LIMIT >> 20);
     let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
@@ -59,22 +60,31 @@ fn cache() -> Finding {
             Finding::ok("limits", "cache", message)
         }
         Err(error) => {
-            let message = format!("the cache in {path} cannot be used: {error}; each start parses everything again");
+            let message = format!(
+                "the cache in {path} cannot be used: {error}; each start parses everything again"
+            );
             Finding::note("limits", "cache", message)
         }
     }
 }
 
 fn descriptors(soft: Option<u64>, hard: Option<u64>) -> Finding {
-    let Some(soft) = soft else { return Finding::ok("limits", "descriptors", "any number of files may be open") };
+    let Some(soft) = soft else {
+        return Finding::ok("limits", "descriptors", "any number of files may be open");
+    };
     let message = format!("{soft} files may be open at a time");
     if soft >= MIN_DESCRIPTORS {
         return Finding::ok("limits", "descriptors", message);
     }
-    let message = format!("{message}: a mount needs about 20, and one for each file open through it");
+    let message =
+        format!("{message}: a mount needs about 20, and one for each file open through it");
     let more = hard.unwrap_or(4_096).min(4_096);
     let note = Finding::note("limits", "descriptors", message);
-    if more > soft { note.with_remedy(format!("run `ulimit -n {more}` before mounting")) } else { note }
+    if more > soft {
+        note.with_remedy(format!("run `ulimit -n {more}` before mounting"))
+    } else {
+        note
+    }
 }
 
 #[cfg(test)]

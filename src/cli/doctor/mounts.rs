@@ -47,26 +47,36 @@ pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Fi
         Ok(table) => table,
         Err(error) => {
             let message = format!("cannot read the mount table: {error}");
-            return (Vec::new(), vec![Finding::problem("mounts", "table", Diagnosis::new(message, "mount /proc"))]);
+            return (
+                Vec::new(),
+                vec![Finding::problem("mounts", "table", Diagnosis::new(message, "mount /proc"))],
+            );
         }
     };
     let probes: Vec<(&Mount, io::Result<()>)> = thread::scope(|scope| {
         let probes: Vec<_> = table
             .ours()
             .map(|mount| {
-                (mount, is_seen(mount, &table).then(|| scope.spawn(|| probe::first_entry(&mount.point).map(drop))))
+                (
+                    mount,
+                    is_seen(mount, &table)
+                        .then(|| scope.spawn(|| probe::first_entry(&mount.point).map(drop))),
+                )
             })
             .collect();
-        let finished = probes.into_iter().map(|(mount, probe)| match probe.map(thread::ScopedJoinHandle::join) {
-            Some(Ok(result)) => (mount, result),
-            Some(Err(_)) => (mount, Err(io::Error::other("the inspection panicked"))),
-            None => (mount, Ok(())),
+        let finished = probes.into_iter().map(|(mount, probe)| {
+            match probe.map(thread::ScopedJoinHandle::join) {
+                Some(Ok(result)) => (mount, result),
+                Some(Err(_)) => (mount, Err(io::Error::other("the inspection panicked"))),
+                None => (mount, Ok(())),
+            }
         });
         finished.collect()
     });
     // A mount that was unmounted meanwhile is skipped.
     let now = MountTable::read().unwrap_or_default();
-    let still = probes.into_iter().filter(|(mount, _)| now.is_mounted_at(&mount.point, &mount.device));
+    let still =
+        probes.into_iter().filter(|(mount, _)| now.is_mounted_at(&mount.point, &mount.device));
     let (mounts, mut findings): (Vec<_>, Vec<_>) = still
         .map(|(mount, probe)| {
             let state = if is_seen(mount, &table) { state(&probe) } else { State::Covered };
@@ -112,16 +122,21 @@ fn finding(point: &Path, state: State, error: Option<io::Error>) -> Finding {
             )
         }
         State::Hung => {
-            let message = format!("the mount on {here} did not answer within {} seconds", probe::TIMEOUT.as_secs());
+            let message = format!(
+                "the mount on {here} did not answer within {} seconds",
+                probe::TIMEOUT.as_secs()
+            );
             Finding::problem("mounts", "hung", Diagnosis::new(message, lazy))
         }
         State::Private => {
             let message = format!("the mount on {here} can be read only by another user");
             Finding::note("mounts", "private", message)
         }
-        State::Covered => {
-            Finding::note("mounts", "covered", format!("the mount on {here} is covered by another mount"))
-        }
+        State::Covered => Finding::note(
+            "mounts",
+            "covered",
+            format!("the mount on {here} is covered by another mount"),
+        ),
         State::Broken => {
             let why = error.map(|error| format!(": {error}")).unwrap_or_default();
             let message = format!("the mount on {here} cannot be accessed{why}");

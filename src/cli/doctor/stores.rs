@@ -64,17 +64,23 @@ pub(super) struct ViewFacts {
 
 /// Inspects the stores in a subprocess.
 pub(super) fn inspect_in_subprocess(arguments: &DoctorArgs) -> Stores {
-    let answer =
-        std::env::current_exe().and_then(|program| probe::run_with_timeout(command(&program, arguments), TIMEOUT));
+    let answer = std::env::current_exe()
+        .and_then(|program| probe::run_with_timeout(command(&program, arguments), TIMEOUT));
     let read = answer.and_then(|answer| serde_json::from_slice(&answer).map_err(io::Error::from));
     read.unwrap_or_else(|error| {
         let message = match error.kind() {
             io::ErrorKind::TimedOut => {
-                format!("the stores could not be read within {} seconds; a disk may not answer", TIMEOUT.as_secs())
+                format!(
+                    "the stores could not be read within {} seconds; a disk may not answer",
+                    TIMEOUT.as_secs()
+                )
             }
             _ => format!("the process that inspects the stores failed: {error}"),
         };
-        Stores::with_problem(Diagnosis::new(message, "`swarmletfs doctor STORE` checks a single store"))
+        Stores::with_problem(Diagnosis::new(
+            message,
+            "`swarmletfs doctor STORE` checks a single store",
+        ))
     })
 }
 
@@ -100,20 +106,27 @@ pub(in crate::cli) fn answer(arguments: &DoctorArgs) -> ExitCode {
 
 impl Stores {
     fn with_problem(diagnosis: Diagnosis) -> Stores {
-        Stores { findings: vec![Finding::problem("store", "found", diagnosis)], ..Stores::default() }
+        Stores {
+            findings: vec![Finding::problem("store", "found", diagnosis)],
+            ..Stores::default()
+        }
     }
 }
 
 fn inspect(arguments: &DoctorArgs) -> Stores {
-    let (chosen, mounts) = match choose(arguments).and_then(|chosen| Ok((chosen, read_mount_table()?))) {
-        Ok(all) => all,
-        Err(diagnosis) => return Stores::with_problem(diagnosis),
-    };
-    let (mut identities, mut findings, mut stores, mut sources) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (chosen, mounts) =
+        match choose(arguments).and_then(|chosen| Ok((chosen, read_mount_table()?))) {
+            Ok(all) => all,
+            Err(diagnosis) => return Stores::with_problem(diagnosis),
+        };
+    let (mut identities, mut findings, mut stores, mut sources) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for path in chosen.stores {
         let shown_path = display_path(&path);
         let opened = match mountpoint::identify_store(path, &mut identities, &mounts) {
-            Ok(Some(path)) => Source::open(&path).map(|source| (path, source)).map_err(|error| diagnose_source(&error)),
+            Ok(Some(path)) => Source::open(&path)
+                .map(|source| (path, source))
+                .map_err(|error| diagnose_source(&error)),
             // A duplicate of a previous store.
             Ok(None) => continue,
             Err(diagnosis) => Err(diagnosis),
@@ -129,7 +142,13 @@ fn inspect(arguments: &DoctorArgs) -> Stores {
                 shown_path
             }
         };
-        stores.push(StoreFacts { path, why: chosen.why.clone(), format: None, workers: None, transcripts: None });
+        stores.push(StoreFacts {
+            path,
+            why: chosen.why.clone(),
+            format: None,
+            workers: None,
+            transcripts: None,
+        });
     }
     let mut result = Stores { stores, view: None, findings };
     if !sources.is_empty() {
@@ -139,13 +158,19 @@ fn inspect(arguments: &DoctorArgs) -> Stores {
 }
 
 fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
-    let current = std::env::current_dir()
-        .map_err(|_| Diagnosis::new("the current folder does not exist any more", "change to another one with `cd`"))?;
+    let current = std::env::current_dir().map_err(|_| {
+        Diagnosis::new(
+            "the current folder does not exist any more",
+            "change to another one with `cd`",
+        )
+    })?;
     // A folder that hangs cannot be used as a store.
     let is_store = |path: &Path| probe::check_alive(path).is_ok() && looks_like_store(path);
     let is_own_mount = |path: &Path| probe::check_alive(path).is_ok() && is_own_mount(path);
-    let environment =
-        discover::Environment { is_own_mount: &is_own_mount, ..discover::Environment::new(&current, &is_store) };
+    let environment = discover::Environment {
+        is_own_mount: &is_own_mount,
+        ..discover::Environment::new(&current, &is_store)
+    };
     if arguments.stores.is_empty() {
         return discover::choose(&[], &arguments.paths, &environment);
     }
@@ -162,7 +187,10 @@ fn diagnose_source(error: &SourceError) -> Diagnosis {
     let remedy = match error {
         SourceError::OneWorker(path) => {
             let parent = path.parent().unwrap_or(path);
-            format!("`swarmletfs doctor {}` checks the folder that contains it", shell_quote(parent))
+            format!(
+                "`swarmletfs doctor {}` checks the folder that contains it",
+                shell_quote(parent)
+            )
         }
         SourceError::OwnMount(_) => "`swarmletfs doctor STORE` checks the store behind it".into(),
         SourceError::Open { path, .. } => {
@@ -172,9 +200,15 @@ fn diagnose_source(error: &SourceError) -> Diagnosis {
             let first = |reason| passed.entries(reason).examples.into_keys().next();
             let inside = |path_inside: RelPath| shell_quote(&path.join(path_inside.as_os_str()));
             match (first(SkipReason::Link), first(SkipReason::ForeignMount)) {
-                (Some(link), _) => format!("`readlink -f {}` shows where it leads: use that folder", inside(link)),
-                (None, Some(mount)) => format!("`swarmletfs doctor {}` checks the other file system", inside(mount)),
-                (None, None) => format!("`find {} -maxdepth 3` shows what it contains", shell_quote(path)),
+                (Some(link), _) => {
+                    format!("`readlink -f {}` shows where it leads: use that folder", inside(link))
+                }
+                (None, Some(mount)) => {
+                    format!("`swarmletfs doctor {}` checks the other file system", inside(mount))
+                }
+                (None, None) => {
+                    format!("`find {} -maxdepth 3` shows what it contains", shell_quote(path))
+                }
             }
         }
     };
@@ -186,7 +220,8 @@ impl Stores {
     fn read(&mut self, sources: Vec<(usize, PathBuf, Source)>, arguments: &DoctorArgs) {
         let described = sources.into_iter().map(|(place, path, source)| {
             let format = source.format();
-            let description = (format.name(), format.worker_description(), format.has_virtual_folders());
+            let description =
+                (format.name(), format.worker_description(), format.has_virtual_folders());
             ((place, path, description, source.max_watches()), source)
         });
         let (places, sources): (Vec<_>, Vec<Source>) = described.unzip();
@@ -197,12 +232,18 @@ impl Stores {
             Ok(view) => view,
             Err(error) => {
                 let message = format!("cannot list a store: {error}");
-                self.findings.push(Finding::problem("store", "open", Diagnosis::without_remedy(message)));
+                self.findings.push(Finding::problem(
+                    "store",
+                    "open",
+                    Diagnosis::without_remedy(message),
+                ));
                 return;
             }
         };
         let visible = view.visible();
-        for (number, (place, path, (format, sign, made), watchable)) in places.into_iter().enumerate() {
+        for (number, (place, path, (format, sign, made), watchable)) in
+            places.into_iter().enumerate()
+        {
             let workers = Workers::new(&visible, number);
             let transcripts = made.then(|| Transcripts::new(&view, &visible, number));
             if let Some(facts) = self.stores.get_mut(place) {
@@ -210,23 +251,35 @@ impl Stores {
                 let found = workers.findings(&path, &described, sign, owner.as_deref());
                 self.findings.extend(found.into_iter().map(|finding| finding.about(&facts.path)));
                 // Generated folders are polled every second in any case.
-                let changes = (!made).then(|| change_detection::finding(watchable, workers.total()).about(&facts.path));
+                let changes = (!made).then(|| {
+                    change_detection::finding(watchable, workers.total()).about(&facts.path)
+                });
                 self.findings.extend(changes);
-                let found = transcripts.iter().map(|transcripts| transcripts.finding().about(&facts.path));
+                let found =
+                    transcripts.iter().map(|transcripts| transcripts.finding().about(&facts.path));
                 self.findings.extend(found);
-                (facts.format, facts.workers, facts.transcripts) = (Some(format.into()), Some(workers), transcripts);
+                (facts.format, facts.workers, facts.transcripts) =
+                    (Some(format.into()), Some(workers), transcripts);
             }
         }
         for message in &visible.list_errors {
-            self.findings.push(Finding::problem("store", "trouble", Diagnosis::without_remedy(message)));
+            self.findings.push(Finding::problem(
+                "store",
+                "trouble",
+                Diagnosis::without_remedy(message),
+            ));
         }
         if !visible.unread.is_empty() {
             let sessions = count(visible.unread.len(), "session");
-            let message = format!("{sessions} not yet searched for workers; a mount continues in the background");
+            let message = format!(
+                "{sessions} not yet searched for workers; a mount continues in the background"
+            );
             self.findings.push(Finding::note("store", "unread", message));
         }
         let members = visible.members.iter();
-        let shown = members.filter(|member| run.is_none_or(|run| member.entry.run.as_deref() == Some(run))).count();
+        let shown = members
+            .filter(|member| run.is_none_or(|run| member.entry.run.as_deref() == Some(run)))
+            .count();
         if let Some(run) = run.filter(|_| !visible.members.is_empty()) {
             self.findings.push(run_finding(run, shown, &visible));
         }
@@ -242,8 +295,13 @@ fn run_finding(run: &str, some: usize, all: &VisibleWorkers) -> Finding {
     if some > 0 {
         return Finding::ok("view", "run", format!("run {run}: {some} of {of} workers are shown"));
     }
-    let note = Finding::note("view", "run", format!("run {run}: none of {of} workers belongs to this run"));
-    let runs: Vec<String> = all.runs.values().take(MAX_NAMED_RUNS).map(|run| escape_controls(&run.id)).collect();
+    let note = Finding::note(
+        "view",
+        "run",
+        format!("run {run}: none of {of} workers belongs to this run"),
+    );
+    let runs: Vec<String> =
+        all.runs.values().take(MAX_NAMED_RUNS).map(|run| escape_controls(&run.id)).collect();
     match all.runs.len() {
         0 => note,
         more if more > MAX_NAMED_RUNS => {

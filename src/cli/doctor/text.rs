@@ -28,7 +28,9 @@ pub(super) fn render(report: &Report) -> String {
 fn summary(problems: usize, notes: usize) -> String {
     match (problems, notes) {
         (0, 0) => "nothing stands in the way of mounting and reading".into(),
-        (0, notes) => format!("nothing stands in the way of mounting and reading; {}", count(notes, "note")),
+        (0, notes) => {
+            format!("nothing stands in the way of mounting and reading; {}", count(notes, "note"))
+        }
         (problems, 0) => count(problems, "problem"),
         (problems, notes) => format!("{}, {}", count(problems, "problem"), count(notes, "note")),
     }

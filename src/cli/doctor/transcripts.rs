@@ -39,7 +39,9 @@ impl Transcripts {
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
             totals.workers += 1;
             let record = || view.record(member, &*view.fingerprint(member, false)?, &go_on);
-            let Some(record) = go_on().then(record).and_then(Result::ok).filter(|record| record.is_complete()) else {
+            let Some(record) =
+                go_on().then(record).and_then(Result::ok).filter(|record| record.is_complete())
+            else {
                 continue;
             };
             let trace = &record.trace;
@@ -60,7 +62,8 @@ impl Transcripts {
     /// Returns the finding on the transcripts.
     pub(super) fn finding(&self) -> Finding {
         let unknown: u64 = self.unknown_records.values().sum();
-        let kinds: Vec<&str> = self.unknown_records.keys().take(MAX_NAMED_TYPES).map(String::as_str).collect();
+        let kinds: Vec<&str> =
+            self.unknown_records.keys().take(MAX_NAMED_TYPES).map(String::as_str).collect();
         let counts: Vec<String> = [
             (self.unparsable_lines, "lines that cannot be parsed".to_owned()),
             (unknown, format!("lines of unknown types ({})", kinds.join(", "))),
@@ -74,10 +77,15 @@ impl Transcripts {
         .map(|(number, what)| format!("{what}: {number}"))
         .collect();
         let Transcripts { read, workers, lines, .. } = self;
-        let read = format!("read the transcripts of {read} of {workers} workers, {}", count(*lines, "line"));
+        let read = format!(
+            "read the transcripts of {read} of {workers} workers, {}",
+            count(*lines, "line")
+        );
         match counts.as_slice() {
             [] => Finding::ok("store", "transcripts", format!("{read}: everything is shown")),
-            counts => Finding::note("store", "transcripts", format!("{read}; {}", counts.join(", "))),
+            counts => {
+                Finding::note("store", "transcripts", format!("{read}; {}", counts.join(", ")))
+            }
         }
     }
 }

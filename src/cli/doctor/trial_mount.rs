@@ -75,7 +75,8 @@ enum TrialError {
 /// Fails if the trial cannot be started, mounting fails, or the mount cannot be read.
 pub(super) fn run_trial(kind: TrialKind) -> Result<(), Failure> {
     let untried = |error: io::Error| Failure::Untried(error.to_string());
-    let name = kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let name =
+        kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let mut child = Command::new(std::env::current_exe().map_err(untried)?)
         .args(["__trial", &name])
         .stdin(Stdio::piped())
@@ -136,7 +137,8 @@ pub(in crate::cli) fn serve(kind: TrialKind) -> ExitCode {
     let _ = rustix::process::setsid();
     match set_up(kind) {
         Ok(folder) => {
-            let reported = report(READY, folder.as_os_str().as_bytes()).and_then(|()| no_more_output());
+            let reported =
+                report(READY, folder.as_os_str().as_bytes()).and_then(|()| no_more_output());
             if reported.is_ok() {
                 let _ = io::stdin().read_to_end(&mut Vec::new());
             }
@@ -157,16 +159,24 @@ fn set_up(kind: TrialKind) -> Result<PathBuf, TrialError> {
         .canonicalize()
         .and_then(|temporary| {
             let private = std::fs::Permissions::from_mode(0o700);
-            tempfile::Builder::new().prefix("swarmletfs-doctor-").permissions(private).tempdir_in(temporary)
+            tempfile::Builder::new()
+                .prefix("swarmletfs-doctor-")
+                .permissions(private)
+                .tempdir_in(temporary)
         })
         .map_err(|error| {
             let why = escape_controls(&error.to_string());
-            TrialError::NoFolder(format!("cannot create a folder in {}: {why}", display_path(&temporary)))
+            TrialError::NoFolder(format!(
+                "cannot create a folder in {}: {why}",
+                display_path(&temporary)
+            ))
         })?;
     // From here on the folder is removed manually: `TempDir` would read the mount.
     let folder = folder.keep();
     let mounted = match kind {
-        TrialKind::Tree => empty_tree().and_then(|tree| fuse::mount(tree, &folder, MountAccess::Mounter).map(drop)),
+        TrialKind::Tree => {
+            empty_tree().and_then(|tree| fuse::mount(tree, &folder, MountAccess::Mounter).map(drop))
+        }
         TrialKind::Passthrough => fuse::mount_passthrough_probe(&folder),
     };
     match mounted {
@@ -180,7 +190,8 @@ fn set_up(kind: TrialKind) -> Result<PathBuf, TrialError> {
 
 fn empty_tree() -> io::Result<Tree> {
     let source = Source::from_store(Arc::new(Memory::new()), None);
-    let view = View::new(vec![source], Freshness::default(), Filter::default()).map_err(io::Error::other)?;
+    let view = View::new(vec![source], Freshness::default(), Filter::default())
+        .map_err(io::Error::other)?;
     Ok(Tree::new(view, Settings::default()))
 }
 

@@ -137,7 +137,11 @@ impl Workers {
             *workers.status.entry(worker.status.to_string()).or_default() += 1;
             runs.extend(worker.run.as_ref());
             owners.extend(worker.owner.as_ref());
-            *if worker.owner.is_some() { &mut workers.with_owner } else { &mut workers.without_owner } += 1;
+            *if worker.owner.is_some() {
+                &mut workers.with_owner
+            } else {
+                &mut workers.without_owner
+            } += 1;
             workers.note_flaws(member);
         }
         (workers.runs, workers.owners) = (runs.len(), owners.len());
@@ -161,14 +165,19 @@ impl Workers {
             match flaw {
                 Flaw::NoMetadata => add(RecordProblem::NoMetadata, None),
                 Flaw::BadMetadata { reason, .. } => {
-                    let problem =
-                        if worker.whole { RecordProblem::BadMetadata } else { RecordProblem::UnreadableMetadata };
+                    let problem = if worker.whole {
+                        RecordProblem::BadMetadata
+                    } else {
+                        RecordProblem::UnreadableMetadata
+                    };
                     add(problem, Some(escape_controls(reason)));
                 }
                 Flaw::IdMismatch(_) => add(RecordProblem::OtherId, None),
                 Flaw::ConflictingOwners => add(RecordProblem::TwoOwners, None),
                 Flaw::IndexDisagrees(_) => add(RecordProblem::IndexDisagrees, None),
-                Flaw::BadTranscript(reason) => add(RecordProblem::BadTranscript, Some(escape_controls(reason))),
+                Flaw::BadTranscript(reason) => {
+                    add(RecordProblem::BadTranscript, Some(escape_controls(reason)))
+                }
                 Flaw::NoMessages => add(RecordProblem::NoMessage, None),
             }
         }
@@ -179,7 +188,13 @@ impl Workers {
 
     /// Returns the findings on the workers. `described` names the store, `sign` is the mark of a
     /// worker folder, and `owner` is the owner that the view is limited to.
-    pub(super) fn findings(&self, store: &Path, described: &str, sign: &str, owner: Option<&str>) -> Vec<Finding> {
+    pub(super) fn findings(
+        &self,
+        store: &Path,
+        described: &str,
+        sign: &str,
+        owner: Option<&str>,
+    ) -> Vec<Finding> {
         let mut findings = vec![self.count_finding(described, owner)];
         for (reason, sample) in self.not_shown.iter().flatten() {
             findings.push(reason.finding(sample, store, sign));
@@ -191,15 +206,22 @@ impl Workers {
     }
 
     fn count_finding(&self, described: &str, owner: Option<&str>) -> Finding {
-        let owner_clause = owner.map(|owner| format!(" of owner {}", escape_controls(owner))).unwrap_or_default();
+        let owner_clause =
+            owner.map(|owner| format!(" of owner {}", escape_controls(owner))).unwrap_or_default();
         if self.total == 0 {
             return match owner {
-                Some(_) => Finding::note("store", "workers", format!("{described}, no worker{owner_clause}"))
-                    .with_remedy("leave out --owner to count all workers"),
+                Some(_) => Finding::note(
+                    "store",
+                    "workers",
+                    format!("{described}, no worker{owner_clause}"),
+                )
+                .with_remedy("leave out --owner to count all workers"),
                 None => Finding::note("store", "workers", format!("{described}, no worker yet")),
             };
         }
-        let place = |folder: &str| if folder == "." { "the folder itself".into() } else { format!("{folder}/") };
+        let place = |folder: &str| {
+            if folder == "." { "the folder itself".into() } else { format!("{folder}/") }
+        };
         // Largest first: with transcripts, each project is a folder.
         let mut folders: Vec<(&String, &u64)> = self.folders.iter().collect();
         folders.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -215,7 +237,8 @@ impl Workers {
         if more > 0 {
             places.push(format!("{more} more"));
         }
-        let status: Vec<String> = self.status.iter().map(|(status, count)| format!("{count} {status}")).collect();
+        let status: Vec<String> =
+            self.status.iter().map(|(status, count)| format!("{count} {status}")).collect();
         let runs = match self.runs {
             0 => String::new(),
             runs => format!("; {}", count(runs as u64, "run")),
@@ -224,10 +247,14 @@ impl Workers {
             (Some(_), _, _) => String::new(),
             (None, 0, _) => "; no owner".into(),
             (None, owners, 0) => format!("; {}", count(owners, "owner")),
-            (None, owners, without) => format!("; {}, {without} without one", count(owners, "owner")),
+            (None, owners, without) => {
+                format!("; {}, {without} without one", count(owners, "owner"))
+            }
         };
-        let (total, places, status) = (count(self.total, "worker"), places.join(", "), status.join(", "));
-        let message = format!("{described}, {total}{owner_clause} in {places}: {status}{runs}{owners}");
+        let (total, places, status) =
+            (count(self.total, "worker"), places.join(", "), status.join(", "));
+        let message =
+            format!("{described}, {total}{owner_clause} in {places}: {status}{runs}{owners}");
         Finding::ok("store", "workers", message)
     }
 }
@@ -263,8 +290,9 @@ impl HiddenReason {
             }
             HiddenReason::Links => {
                 let message = format!("{} {are} not followed: {names}", count("link"));
-                Finding::note("store", "links", message)
-                    .with_remedy(format!("`readlink -f {first}` shows where it leads: add that folder with --store"))
+                Finding::note("store", "links", message).with_remedy(format!(
+                    "`readlink -f {first}` shows where it leads: add that folder with --store"
+                ))
             }
             HiddenReason::ForeignMounts => {
                 let message = format!("{} {are} not entered: {names}", count("other file system"));
@@ -276,7 +304,10 @@ impl HiddenReason {
                 Finding::note("store", "special", message)
             }
             HiddenReason::NotWorkers => {
-                let message = format!("{} {are} not a worker (a worker contains {sign}): {names}", count("folder"));
+                let message = format!(
+                    "{} {are} not a worker (a worker contains {sign}): {names}",
+                    count("folder")
+                );
                 Finding::note("store", "not_workers", message)
             }
         }
@@ -286,28 +317,45 @@ impl HiddenReason {
 impl RecordProblem {
     fn finding(self, sample: &Sample, store: &Path) -> Finding {
         let (names, workers) = (sample.names(), count(sample.count, "worker"));
-        let note = |check, what: &str| Finding::note("store", check, format!("{workers} {what}: {names}"));
+        let note =
+            |check, what: &str| Finding::note("store", check, format!("{workers} {what}: {names}"));
         match self {
             RecordProblem::UnreadableMetadata => {
                 let message = format!("the metadata of {workers} cannot be read: {names}");
-                let remedy = format!("`ls -la {}` shows who may read it: mount as that user", sample.first(store));
+                let remedy = format!(
+                    "`ls -la {}` shows who may read it: mount as that user",
+                    sample.first(store)
+                );
                 Finding::problem("store", "unreadable_metadata", Diagnosis::new(message, remedy))
             }
-            RecordProblem::BadMetadata => note("bad_metadata", "with invalid metadata, shown without it"),
-            RecordProblem::NoMetadata => note("no_metadata", "without metadata, shown without owner and status"),
-            RecordProblem::OtherId => {
-                note("other_id", "with metadata that claims another id, shown under its folder's name")
+            RecordProblem::BadMetadata => {
+                note("bad_metadata", "with invalid metadata, shown without it")
             }
-            RecordProblem::TwoOwners => note("two_owners", "with two owners in its metadata, hidden from both"),
+            RecordProblem::NoMetadata => {
+                note("no_metadata", "without metadata, shown without owner and status")
+            }
+            RecordProblem::OtherId => note(
+                "other_id",
+                "with metadata that claims another id, shown under its folder's name",
+            ),
+            RecordProblem::TwoOwners => {
+                note("two_owners", "with two owners in its metadata, hidden from both")
+            }
             RecordProblem::BadTranscript => {
                 let message = format!("the transcript of {workers} cannot be read: {names}");
-                let remedy =
-                    format!("`ls -la {}` shows who may read it, and `head` what it contains", sample.first(store));
+                let remedy = format!(
+                    "`ls -la {}` shows who may read it, and `head` what it contains",
+                    sample.first(store)
+                );
                 Finding::problem("store", "bad_transcript", Diagnosis::new(message, remedy))
             }
             RecordProblem::NoMessage => note("no_message", "with a transcript without messages"),
-            RecordProblem::IndexDisagrees => note("index_disagrees", "with another status in the store's index"),
-            RecordProblem::SameId => note("same_id", "with the id of another worker, shown under a changed name"),
+            RecordProblem::IndexDisagrees => {
+                note("index_disagrees", "with another status in the store's index")
+            }
+            RecordProblem::SameId => {
+                note("same_id", "with the id of another worker, shown under a changed name")
+            }
         }
     }
 }

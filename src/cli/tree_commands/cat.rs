@@ -50,7 +50,8 @@ const READ_SIZE: usize = 1 << 20;
 pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     let mut out = reader.out();
-    let written = arguments.paths.iter().try_for_each(|path| file(&reader, &mut out, path.as_bytes()));
+    let written =
+        arguments.paths.iter().try_for_each(|path| file(&reader, &mut out, path.as_bytes()));
     reader.end(written.and_then(|()| out.flush()))
 }
 
@@ -79,8 +80,9 @@ fn file(reader: &TreeReader, out: &mut Output, path: &[u8]) -> io::Result<()> {
 fn copy(reader: &TreeReader, out: &mut Output, fh: Fh) -> io::Result<Result<()>> {
     let mut offset = 0;
     loop {
-        let written =
-            reader.tree.read(fh, offset, READ_SIZE, |bytes| out.stdout.write_all(bytes).map(|()| bytes.len()));
+        let written = reader
+            .tree
+            .read(fh, offset, READ_SIZE, |bytes| out.stdout.write_all(bytes).map(|()| bytes.len()));
         match written {
             Ok(written) => match written? {
                 0 => return Ok(Ok(())),

@@ -30,12 +30,20 @@ impl Entry {
     /// Returns the entry at a path that was typed.
     pub(super) fn from_path(place: &ResolvedPath<'_>, typed: &[u8]) -> Result<Entry> {
         let details = details(place.leaf())?;
-        Ok(Entry { path: place.path(), label: typed.to_vec(), kind: details.attr.kind, details: Some(details) })
+        Ok(Entry {
+            path: place.path(),
+            label: typed.to_vec(),
+            kind: details.attr.kind,
+            details: Some(details),
+        })
     }
 
     /// Returns the entry `name` of `folder` with its attributes.
     pub(super) fn from_node(held: &LookupGuard<'_>, folder: &[u8], name: &[u8]) -> Result<Entry> {
-        Ok(Entry { details: Some(details(held)?), ..Entry::without_details(folder, name, held.attr.kind) })
+        Ok(Entry {
+            details: Some(details(held)?),
+            ..Entry::without_details(folder, name, held.attr.kind)
+        })
     }
 
     /// Returns the entry `name` of `folder` without attributes.

@@ -100,13 +100,28 @@ pub(in crate::cli) struct GrepArgs {
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
     let GrepArgs { ignore_case, context, glob, budget, .. } = arguments;
-    let options =
-        Options { ignore_case: *ignore_case, context: (*context).into(), budget: *budget, glob: glob.clone() };
-    let regex = if arguments.fixed_strings { regex::escape(&arguments.regex) } else { arguments.regex.clone() };
+    let options = Options {
+        ignore_case: *ignore_case,
+        context: (*context).into(),
+        budget: *budget,
+        glob: glob.clone(),
+    };
+    let regex = if arguments.fixed_strings {
+        regex::escape(&arguments.regex)
+    } else {
+        arguments.regex.clone()
+    };
     let query = Query { options, regex, under: None };
     let ask = |tree: &Tree, ino| tree.grep(ino, &query);
     let object = |answer: &Answer| Object::new(&query, answer);
-    query::run((&arguments.view, &arguments.time), &arguments.paths, arguments.json, NOT_SEARCHABLE, ask, object)
+    query::run(
+        (&arguments.view, &arguments.time),
+        &arguments.paths,
+        arguments.json,
+        NOT_SEARCHABLE,
+        ask,
+        object,
+    )
 }
 
 impl QueryAnswer for Answer {

@@ -109,7 +109,11 @@ impl Formatter for LinePerElement {
         out.write_all(b"\n]")
     }
 
-    fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        out: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
         let mut rest = fragment;
         while let Some((at, bad)) = rest.char_indices().find(|(_, c)| is_unprintable(*c)) {
             out.write_all(rest.split_at(at).0.as_bytes())?;

@@ -131,7 +131,9 @@ impl<'a> Ls<'a> {
         let (mut folders, mut others) = (Vec::new(), Vec::new());
         for path in paths(&self.arguments.paths) {
             match self.operand(path) {
-                Ok(entry) if entry.kind == NodeKind::Folder && !self.arguments.directory => folders.push(entry),
+                Ok(entry) if entry.kind == NodeKind::Folder && !self.arguments.directory => {
+                    folders.push(entry)
+                }
                 Ok(entry) => others.push(entry),
                 Err(error) => self.reader.fail(path, &error),
             }
@@ -157,18 +159,28 @@ impl<'a> Ls<'a> {
     /// Returns the entry for a path that was typed. A link to a folder is followed unless the
     /// options show links themselves.
     fn operand(&self, path: &[u8]) -> Result<Entry> {
-        let entry = |links| self.reader.tree.with_path(path, links, |place| Entry::from_path(&place, path));
+        let entry =
+            |links| self.reader.tree.with_path(path, links, |place| Entry::from_path(&place, path));
         let found = entry(Symlinks::NoFollow)?;
-        let shows_links = self.arguments.long || self.arguments.directory || self.arguments.classify;
+        let shows_links =
+            self.arguments.long || self.arguments.directory || self.arguments.classify;
         if found.kind != NodeKind::Link || shows_links {
             return Ok(found);
         }
-        let target_folder = entry(Symlinks::Follow).ok().filter(|target_folder| target_folder.kind == NodeKind::Folder);
+        let target_folder = entry(Symlinks::Follow)
+            .ok()
+            .filter(|target_folder| target_folder.kind == NodeKind::Folder);
         Ok(target_folder.unwrap_or(found))
     }
 
     /// Writes the entries of a folder, and of its subfolders if `--recursive` is given.
-    fn folder(&self, to: &mut dyn EntrySink, ino: Ino, label: &[u8], entries: &[Entry]) -> io::Result<()> {
+    fn folder(
+        &self,
+        to: &mut dyn EntrySink,
+        ino: Ino,
+        label: &[u8],
+        entries: &[Entry],
+    ) -> io::Result<()> {
         to.folder(label)?;
         to.entries(entries)?;
         if !self.arguments.recursive {
@@ -200,7 +212,8 @@ impl<'a> Ls<'a> {
                 entries.push(Entry::without_details(path, name, item.kind));
                 continue;
             }
-            match self.reader.tree.with_entry(ino, name, |held| Entry::from_node(&held, path, name)) {
+            match self.reader.tree.with_entry(ino, name, |held| Entry::from_node(&held, path, name))
+            {
                 Ok(entry) => entries.push(entry),
                 Err(error) => self.reader.fail(&join_label(label, name), &error),
             }
@@ -264,7 +277,10 @@ impl EntrySink for TextSink<'_> {
 
     fn entries(&mut self, entries: &[Entry]) -> io::Result<()> {
         self.is_first = false;
-        let widths = entries.iter().filter_map(|entry| entry.details.as_ref()).map(|details| self.columns(details));
+        let widths = entries
+            .iter()
+            .filter_map(|entry| entry.details.as_ref())
+            .map(|details| self.columns(details));
         let widths = widths.fold([0; 3], |most, columns| {
             let [a, b, c] = columns.map(|column| column.len());
             let [x, y, z] = most;
@@ -278,7 +294,8 @@ impl TextSink<'_> {
     /// Returns the aligned columns: owner, group and size.
     fn columns(&self, details: &Details) -> [String; 3] {
         let size = details.attr.size;
-        let size = if self.arguments.human_readable { format::human_size(size) } else { size.to_string() };
+        let size =
+            if self.arguments.human_readable { format::human_size(size) } else { size.to_string() };
         [details.attr.uid.to_string(), details.attr.gid.to_string(), size]
     }
 
@@ -286,8 +303,10 @@ impl TextSink<'_> {
         let details = entry.details.as_ref().filter(|_| self.arguments.long);
         if let Some(details) = details {
             let ([uid, gid, size], [a, b, c]) = (self.columns(details), widths);
-            let (mode, time) =
-                (format::mode_string(entry.kind, details.attr.mode), format::utc_seconds(details.attr.mtime));
+            let (mode, time) = (
+                format::mode_string(entry.kind, details.attr.mode),
+                format::utc_seconds(details.attr.mtime),
+            );
             self.out.text(&format!("{mode} {uid:>a$} {gid:>b$} {size:>c$} {time} "))?;
         }
         self.out.name(&entry.label)?;

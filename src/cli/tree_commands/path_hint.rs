@@ -13,7 +13,8 @@ use crate::cli::terminal::shell_quote;
 use crate::tree::Symlinks;
 
 /// Folders in the root of the tree.
-const ROOT_FOLDERS: [&[u8]; 8] = [b"workers", b"runs", b"by", b"grep", b"search", b"compare", b"supervisor", b"since"];
+const ROOT_FOLDERS: [&[u8]; 8] =
+    [b"workers", b"runs", b"by", b"grep", b"search", b"compare", b"supervisor", b"since"];
 
 /// Returns a hint with the path in the tree, if `path` looks like one of the disk.
 pub(super) fn suggest(reader: &TreeReader, path: &[u8]) -> Option<String> {
@@ -38,7 +39,8 @@ fn path_in_mount(path: &[u8]) -> Option<Vec<u8>> {
 fn path_in_store(reader: &TreeReader, path: &[u8]) -> Option<Vec<u8>> {
     let inner = reader.stores.iter().find_map(|store| relative_to(path, store))?;
     let mut candidates = [inner.clone(), join(b"workers", &inner)].into_iter();
-    let found = candidates.find(|path| reader.tree.with_path(path, Symlinks::Follow, |_| Ok(())).is_ok());
+    let found =
+        candidates.find(|path| reader.tree.with_path(path, Symlinks::Follow, |_| Ok(())).is_ok());
     found.or_else(|| tree_suffix(&inner))
 }
 
@@ -51,6 +53,7 @@ fn tree_suffix(path: &[u8]) -> Option<Vec<u8>> {
 
 /// Returns `path` relative to `folder`; `.` for the folder itself.
 fn relative_to(path: &[u8], folder: &Path) -> Option<Vec<u8>> {
-    let inner = Path::new(OsStr::from_bytes(path)).strip_prefix(folder).ok()?.as_os_str().as_bytes();
+    let inner =
+        Path::new(OsStr::from_bytes(path)).strip_prefix(folder).ok()?.as_os_str().as_bytes();
     Some(if inner.is_empty() { b".".to_vec() } else { inner.to_vec() })
 }

@@ -1,7 +1,7 @@
 //! Shared parts of `grep`, `search` and `compare`, which query the files of workers.
 //!
-//! Exit codes of `grep` and `search` are those of grep: 0 if something was found, 1 if nothing was, 2 for trouble, and
-//! also 3 if the time ran out.
+//! Exit codes of `grep` and `search` are those of grep: 0 if something was found, 1 if nothing was,
+//! 2 for trouble, and also 3 if the time ran out.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -44,7 +44,11 @@ pub(super) struct AnswerHead {
 }
 
 impl AnswerHead {
-    pub(super) fn new(query: &impl Display, error: Option<&str>, missing: Option<&Missing>) -> AnswerHead {
+    pub(super) fn new(
+        query: &impl Display,
+        error: Option<&str>,
+        missing: Option<&Missing>,
+    ) -> AnswerHead {
         AnswerHead {
             query: query.to_string(),
             error: error.map(str::to_owned),
@@ -72,10 +76,16 @@ pub(super) fn run<A: QueryAnswer, O: Serialize>(
     let reader = TreeReader::open_view(view, time, None)?;
     let (mut found, mut trouble) = (false, false);
     let mut answers = paths(typed).into_iter().filter_map(|path| {
-        match reader.tree.with_path(path, Symlinks::Follow, |place| ask(&reader.tree, place.leaf().ino)) {
+        match reader
+            .tree
+            .with_path(path, Symlinks::Follow, |place| ask(&reader.tree, place.leaf().ino))
+        {
             Ok(Some(answer)) => {
                 if answer.text().is_empty() {
-                    print_message(&format!("{}: the budget is too small for an answer", printable(path)));
+                    print_message(&format!(
+                        "{}: the budget is too small for an answer",
+                        printable(path)
+                    ));
                 }
                 found |= answer.has_found();
                 trouble |= answer.is_trouble();

@@ -91,7 +91,14 @@ pub(in crate::cli) fn run(arguments: &SearchArgs) -> anyhow::Result<ExitCode> {
     let query = Query { options, words: arguments.words.clone(), under: None };
     let ask = |tree: &Tree, ino| tree.search(ino, &query);
     let object = |answer: &Answer| Object::new(&query, answer);
-    query::run((&arguments.view, &arguments.time), &arguments.paths, arguments.json, NOT_SEARCHABLE, ask, object)
+    query::run(
+        (&arguments.view, &arguments.time),
+        &arguments.paths,
+        arguments.json,
+        NOT_SEARCHABLE,
+        ask,
+        object,
+    )
 }
 
 impl QueryAnswer for Answer {
@@ -157,7 +164,8 @@ struct Excerpt {
 impl Object {
     fn new(query: &Query, answer: &Answer) -> Object {
         let Unread { binary, unreadable, late } = answer.searched.unread;
-        let (workers, files, bytes) = (answer.searched.workers, answer.searched.files, answer.searched.bytes);
+        let (workers, files, bytes) =
+            (answer.searched.workers, answer.searched.files, answer.searched.bytes);
         let file = |file: &FilePassages| File {
             worker: file.worker.to_text().into_owned(),
             path: file.path.clone(),
@@ -166,7 +174,11 @@ impl Object {
             text: file
                 .text
                 .iter()
-                .map(|(range, text)| Excerpt { first: range.start, end: range.end, text: text.to_string() })
+                .map(|(range, text)| Excerpt {
+                    first: range.start,
+                    end: range.end,
+                    text: text.to_string(),
+                })
                 .collect(),
         };
         Object {

@@ -66,7 +66,8 @@ pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
         found.inspect_err(|error| reader.fail(path, error)).ok()
     });
     let mut out = reader.out();
-    let written = if arguments.json { as_json(&mut out, entries) } else { as_text(&mut out, entries) };
+    let written =
+        if arguments.json { as_json(&mut out, entries) } else { as_text(&mut out, entries) };
     reader.end(written.and_then(|()| out.flush()))
 }
 
@@ -87,7 +88,11 @@ fn as_text(out: &mut Output, entries: impl Iterator<Item = Entry>) -> io::Result
         is_first = false;
         out.name(&entry.label)?;
         out.text(&format!("\nkind      {}\nsize      {}\n", attr.kind.as_str(), attr.size))?;
-        out.text(&format!("mode      {:04o} {}\n", attr.mode, format::mode_string(attr.kind, attr.mode)))?;
+        out.text(&format!(
+            "mode      {:04o} {}\n",
+            attr.mode,
+            format::mode_string(attr.kind, attr.mode)
+        ))?;
         out.text(&format!("uid       {}\ngid       {}\n", attr.uid, attr.gid))?;
         out.text(&format!(
             "modified  {}\nchanged   {}\n",

@@ -111,14 +111,22 @@ pub(in crate::cli) fn run(arguments: &TreeCommandArgs) -> anyhow::Result<ExitCod
 }
 
 fn draw(walk: &Walk<'_>, out: &mut Output) -> io::Result<()> {
-    let mut lines =
-        LineDrawer { out, arguments: walk.arguments, ancestors_last: Vec::new(), folders: 0, files: 0, unreadable: 0 };
+    let mut lines = LineDrawer {
+        out,
+        arguments: walk.arguments,
+        ancestors_last: Vec::new(),
+        folders: 0,
+        files: 0,
+        unreadable: 0,
+    };
     for path in paths(&walk.arguments.paths) {
         walk.root(path, &mut lines)?;
     }
     let LineDrawer { folders, files, unreadable, .. } = lines;
-    let files = if walk.arguments.folders { String::new() } else { format!(", {}", count(files, "file")) };
-    let unreadable = if unreadable == 0 { String::new() } else { format!(", {unreadable} not readable") };
+    let files =
+        if walk.arguments.folders { String::new() } else { format!(", {}", count(files, "file")) };
+    let unreadable =
+        if unreadable == 0 { String::new() } else { format!(", {unreadable} not readable") };
     out.text(&format!("\n{}{files}{unreadable}\n", count(folders, "folder")))
 }
 
@@ -139,12 +147,15 @@ enum Children {
 
 impl<'a> Walk<'a> {
     fn root(&self, path: &[u8], to: &mut dyn TreeVisitor) -> io::Result<()> {
-        let found = self.reader.tree.with_path(path, Symlinks::Follow, |place: ResolvedPath<'a>| {
-            let children = self.entries(place.leaf(), 0)?;
-            Ok((Entry::from_path(&place, path)?, children, place))
-        });
+        let found =
+            self.reader.tree.with_path(path, Symlinks::Follow, |place: ResolvedPath<'a>| {
+                let children = self.entries(place.leaf(), 0)?;
+                Ok((Entry::from_path(&place, path)?, children, place))
+            });
         match found {
-            Ok((entry, children, place)) => self.visit(to, (entry, children), true, place.leaf().ino, 1),
+            Ok((entry, children, place)) => {
+                self.visit(to, (entry, children), true, place.leaf().ino, 1)
+            }
             Err(error) => {
                 self.reader.fail(path, &error);
                 Ok(())
@@ -205,7 +216,8 @@ impl<'a> Walk<'a> {
         depth: u32,
     ) -> io::Result<()> {
         let arguments = self.arguments;
-        let needs_look = arguments.sizes || arguments.human_readable || arguments.dates || arguments.json;
+        let needs_look =
+            arguments.sizes || arguments.human_readable || arguments.dates || arguments.json;
         let shown = items.iter().filter(|item| item.kind == NodeKind::Folder || !arguments.folders);
         let mut items = shown.peekable();
         while let Some(item) = items.next() {
@@ -225,7 +237,9 @@ impl<'a> Walk<'a> {
                 Ok((Entry::from_node(&held, path, name)?, children, held))
             });
             match found {
-                Ok((entry, children, held)) => self.visit(to, (entry, children), is_last, held.ino, depth + 1)?,
+                Ok((entry, children, held)) => {
+                    self.visit(to, (entry, children), is_last, held.ino, depth + 1)?
+                }
                 Err(error) => {
                     let entry = Entry::without_details(path, name, item.kind);
                     self.visit(to, (entry, Children::Unreadable(error)), is_last, ino, depth)?;

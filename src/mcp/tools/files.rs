@@ -9,7 +9,9 @@ use globset::{GlobBuilder, GlobMatcher};
 use rmcp::schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LIST_MAX, ToolEntry, ToolError, ToolOutput, ToolResult, json, non_empty, path_or_root, tool};
+use super::{
+    LIST_MAX, ToolEntry, ToolError, ToolOutput, ToolResult, json, non_empty, path_or_root, tool,
+};
 use crate::analysis::settings::DEADLINE;
 use crate::error::Result;
 use crate::mcp::slice::{DEFAULT, LINES, OpenFile, SliceRequest};
@@ -115,23 +117,32 @@ struct WalkEntry {
     kind: NodeKind,
 }
 
-/// Walks the folder at `path` down to `depth`, folders before their contents. With `follow`, links to
-/// folders are entered, too. Returns false if the deadline cut the walk short.
-fn walk(tree: &Tree, path: &[u8], depth: usize, follow: bool, mut visit: impl FnMut(WalkEntry)) -> Result<bool> {
+/// Walks the folder at `path` down to `depth`, folders before their contents. With `follow`, links
+/// to folders are entered, too. Returns false if the deadline cut the walk short.
+fn walk(
+    tree: &Tree,
+    path: &[u8],
+    depth: usize,
+    follow: bool,
+    mut visit: impl FnMut(WalkEntry),
+) -> Result<bool> {
     let begun = Instant::now();
-    let mut rest: VecDeque<(Vec<u8>, Vec<u8>, usize)> = VecDeque::from([(path.to_vec(), path_prefix(path), 0)]);
+    let mut rest: VecDeque<(Vec<u8>, Vec<u8>, usize)> =
+        VecDeque::from([(path.to_vec(), path_prefix(path), 0)]);
     let mut is_all = true;
     while let Some((folder, shown, level)) = rest.pop_front() {
-        let items = match tree.with_path(&folder, Symlinks::Follow, |place| place.leaf().list_folder()) {
-            Ok(items) => items,
-            Err(error) if level == 0 => return Err(error),
-            // The folder was removed after it was listed, or is a link to a file.
-            Err(_) => continue,
-        };
+        let items =
+            match tree.with_path(&folder, Symlinks::Follow, |place| place.leaf().list_folder()) {
+                Ok(items) => items,
+                Err(error) if level == 0 => return Err(error),
+                // The folder was removed after it was listed, or is a link to a file.
+                Err(_) => continue,
+            };
         let mut inner = Vec::new();
         for item in items.iter() {
             let name = item.name.as_bytes();
-            let path = if shown.is_empty() { name.to_vec() } else { [shown.as_slice(), name].join(&b'/') };
+            let path =
+                if shown.is_empty() { name.to_vec() } else { [shown.as_slice(), name].join(&b'/') };
             let is_folder = item.kind == NodeKind::Folder || follow && item.kind == NodeKind::Link;
             if is_folder && level + 1 < depth {
                 inner.push(([folder.as_slice(), name].join(&b'/'), path.clone(), level + 1));
@@ -150,19 +161,28 @@ fn walk(tree: &Tree, path: &[u8], depth: usize, follow: bool, mut visit: impl Fn
 fn list_dir(tree: &Tree, args: ListDirArgs) -> ToolResult {
     let skip = match non_empty(args.cursor) {
         None => 0,
-        Some(cursor) => cursor.parse().map_err(|_| ToolError::new("invalid cursor; list again without it"))?,
+        Some(cursor) => {
+            cursor.parse().map_err(|_| ToolError::new("invalid cursor; list again without it"))?
+        }
     };
     let (path, depth) = (path_or_root(args.path), if args.recursive { DEPTH_MAX } else { 1 });
     let mut all = Vec::new();
-    let is_all = walk(tree, path.as_bytes(), depth, false, |entry| all.push(entry)).map_err(ToolError::at(&path))?;
+    let is_all = walk(tree, path.as_bytes(), depth, false, |entry| all.push(entry))
+        .map_err(ToolError::at(&path))?;
     let details = |entry: &WalkEntry| {
         tree.with_path(&entry.folder, Symlinks::Follow, |place| {
-            tree.with_entry(place.leaf().ino, &entry.name, |held| Ok(Details::new(&held.attr, held.link_target()?)))
+            tree.with_entry(place.leaf().ino, &entry.name, |held| {
+                Ok(Details::new(&held.attr, held.link_target()?))
+            })
         })
     };
     let entry = |entry: &WalkEntry| {
         let details = args.details.then(|| details(entry).ok()).flatten();
-        ListEntry { path: String::from_utf8_lossy(&entry.path).into_owned(), kind: entry.kind.as_str(), details }
+        ListEntry {
+            path: String::from_utf8_lossy(&entry.path).into_owned(),
+            kind: entry.kind.as_str(),
+            details,
+        }
     };
     let count = all.len().saturating_sub(skip);
     let text = super::list(
@@ -171,7 +191,8 @@ fn list_dir(tree: &Tree, args: ListDirArgs) -> ToolResult {
         |shown| count - shown,
         |shown| (skip + shown).to_string().into(),
     )?;
-    let note = (!is_all).then(|| "[... not all folders were read in time; list them one by one ...]".to_owned());
+    let note = (!is_all)
+        .then(|| "[... not all folders were read in time; list them one by one ...]".to_owned());
     Ok(ToolOutput { text, note })
 }
 
@@ -192,7 +213,8 @@ struct ReadFileArgs {
     /// Number of lines (or bytes) to skip [default: 0]
     #[serde(default)]
     offset: u64,
-    /// Number of lines (or bytes) to read [default: 2000 lines or 16000 bytes, whichever comes first; at most 1048576 bytes]
+    /// Number of lines (or bytes) to read [default: 2000 lines or 16000 bytes, whichever comes
+    /// first; at most 1048576 bytes]
     limit: Option<u64>,
     /// Unit of offset and limit [default: lines]
     unit: Option<Unit>,
@@ -232,7 +254,11 @@ fn info(tree: &Tree, args: PathArgs) -> ToolResult {
     let info = tree.with_path(args.path.as_bytes(), Symlinks::NoFollow, |place| {
         let held = place.leaf();
         let path = String::from_utf8_lossy(&place.path()).into_owned();
-        Ok(Info { path, kind: held.attr.kind.as_str(), details: Details::new(&held.attr, held.link_target()?) })
+        Ok(Info {
+            path,
+            kind: held.attr.kind.as_str(),
+            details: Details::new(&held.attr, held.link_target()?),
+        })
     });
     Ok(ToolOutput::new(json(&info.map_err(ToolError::at(&args.path))?)?))
 }
@@ -245,7 +271,9 @@ struct Exists {
 }
 
 fn exists(tree: &Tree, args: PathArgs) -> ToolResult {
-    match tree.with_path(args.path.as_bytes(), Symlinks::NoFollow, |place| Ok(place.leaf().attr.kind.as_str())) {
+    match tree.with_path(args.path.as_bytes(), Symlinks::NoFollow, |place| {
+        Ok(place.leaf().attr.kind.as_str())
+    }) {
         Ok(kind) => Ok(ToolOutput::new(json(&Exists { exists: true, kind: Some(kind) })?)),
         Err(error) if error.is_not_a_file() || error.is_miss() => {
             Ok(ToolOutput::new(json(&Exists { exists: false, kind: None })?))
@@ -270,16 +298,21 @@ fn glob(tree: &Tree, args: GlobArgs) -> ToolResult {
     let matcher = matcher.map_err(|error| ToolError::new(error.to_string()))?.compile_matcher();
     // Start the walk below the leading components without wildcards.
     let parts: Vec<&str> = pattern.split('/').collect();
-    let plain = parts.iter().take_while(|part| !part.contains(['*', '?', '[', ']', '{', '}', '\\'])).count();
+    let plain = parts
+        .iter()
+        .take_while(|part| !part.contains(['*', '?', '[', ']', '{', '}', '\\']))
+        .count();
     let plain = plain.min(parts.len().saturating_sub(1));
     let (before, after) = parts.split_at(plain);
     let is_deep = after.iter().any(|part| part.contains("**") || part.contains('{'));
     let depth = if is_deep { DEPTH_MAX } else { after.len() };
     let path = path_or_root(args.path);
     let base = path_prefix(path.as_bytes());
-    let begin = std::iter::once(path.as_str()).chain(before.iter().copied()).collect::<Vec<_>>().join("/");
+    let begin =
+        std::iter::once(path.as_str()).chain(before.iter().copied()).collect::<Vec<_>>().join("/");
     let mut found = GlobMatches { text: String::new(), more: 0 };
-    // Follow links only if the pattern fixes the depth: otherwise a walk could enter them repeatedly.
+    // Follow links only if the pattern fixes the depth: otherwise a walk could enter them
+    // repeatedly.
     let walked = walk(tree, begin.as_bytes(), depth, !is_deep, |entry| {
         let inner = entry.path.strip_prefix(base.as_slice()).unwrap_or(&entry.path);
         found.add(&matcher, inner.strip_prefix(b"/").unwrap_or(inner), &entry.path);
@@ -296,7 +329,9 @@ fn glob(tree: &Tree, args: GlobArgs) -> ToolResult {
         notes.push(format!("{} more paths match; narrow the pattern", found.more));
     }
     if !is_all {
-        notes.push("not all folders were read in time; begin the pattern with folder names".to_owned());
+        notes.push(
+            "not all folders were read in time; begin the pattern with folder names".to_owned(),
+        );
     }
     let note = (!notes.is_empty()).then(|| format!("[... {} ...]", notes.join("; ")));
     Ok(ToolOutput { text: found.text, note })

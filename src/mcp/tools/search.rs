@@ -7,7 +7,8 @@ use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, path_or_root, tool, worker_id,
+    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, path_or_root,
+    tool, worker_id,
 };
 use crate::error::{Error, Result};
 use crate::mcp::slice::echo;
@@ -56,9 +57,11 @@ struct GrepArgs {
     mode: Mode,
     /// Search only these workers, by their ids; at most 32
     workers: Option<Vec<String>>,
-    /// Where to search, instead of workers: a run, worker, folder or file, such as runs/latest or by/status/failed [default: all]
+    /// Where to search, instead of workers: a run, worker, folder or file, such as runs/latest or
+    /// by/status/failed [default: all]
     path: Option<String>,
-    /// Search only files whose name matches, or whose path matches if the glob has a /: *.md, tool_calls/*
+    /// Search only files whose name matches, or whose path matches if the glob has a /: *.md,
+    /// tool_calls/*
     glob: Option<String>,
     /// Ignore case
     #[serde(default)]
@@ -81,7 +84,9 @@ fn run_grep(tree: &Tree, args: GrepArgs) -> ToolResult {
     };
     let query = grep::Query { options, regex: args.pattern, under: None };
     let answer = match target(args.workers, args.path)? {
-        SearchTarget::Workers(workers) => tree.grep_workers(workers, &query).map_err(unknown_worker)?,
+        SearchTarget::Workers(workers) => {
+            tree.grep_workers(workers, &query).map_err(unknown_worker)?
+        }
         SearchTarget::Path(path) => query_at(tree, &path, |ino| tree.grep(ino, &query))?,
     };
     match (&answer.error, args.mode) {
@@ -99,9 +104,11 @@ struct SearchArgs {
     query: String,
     /// Search only these workers, by their ids; at most 32
     workers: Option<Vec<String>>,
-    /// Where to search, instead of workers: a run, worker, folder or file, such as runs/latest or by/status/failed [default: all]
+    /// Where to search, instead of workers: a run, worker, folder or file, such as runs/latest or
+    /// by/status/failed [default: all]
     path: Option<String>,
-    /// Search only files whose name matches, or whose path matches if the glob has a /: *.md, tool_calls/*
+    /// Search only files whose name matches, or whose path matches if the glob has a /: *.md,
+    /// tool_calls/*
     glob: Option<String>,
     /// Most bytes of output [default: 16000 for one worker, 28000 for several]
     bytes: Option<u32>,
@@ -110,13 +117,20 @@ struct SearchArgs {
 }
 
 fn run_search(tree: &Tree, args: SearchArgs) -> ToolResult {
-    let options = search::Options { budget: budget(args.bytes, args.tokens)?, glob: non_empty(args.glob) };
+    let options =
+        search::Options { budget: budget(args.bytes, args.tokens)?, glob: non_empty(args.glob) };
     let query = search::Query { options, words: args.query, under: None };
     let answer = match target(args.workers, args.path)? {
-        SearchTarget::Workers(workers) => tree.search_workers(workers, &query).map_err(unknown_worker)?,
+        SearchTarget::Workers(workers) => {
+            tree.search_workers(workers, &query).map_err(unknown_worker)?
+        }
         SearchTarget::Path(path) => query_at(tree, &path, |ino| tree.search(ino, &query))?,
     };
-    if answer.error.is_some() { Err(ToolError::new(answer.text)) } else { Ok(ToolOutput::new(answer.text)) }
+    if answer.error.is_some() {
+        Err(ToolError::new(answer.text))
+    } else {
+        Ok(ToolOutput::new(answer.text))
+    }
 }
 
 /// The part of the tree to search.
@@ -125,7 +139,10 @@ enum SearchTarget {
     Workers(Arc<[Name]>),
 }
 
-fn target(workers: Option<Vec<String>>, path: Option<String>) -> std::result::Result<SearchTarget, ToolError> {
+fn target(
+    workers: Option<Vec<String>>,
+    path: Option<String>,
+) -> std::result::Result<SearchTarget, ToolError> {
     match (workers.filter(|workers| !workers.is_empty()), non_empty(path)) {
         (Some(_), Some(_)) => Err(ToolError::new("name either workers or a path, not both")),
         (None, path) => Ok(SearchTarget::Path(path_or_root(path))),
@@ -141,7 +158,9 @@ fn target(workers: Option<Vec<String>>, path: Option<String>) -> std::result::Re
                 .map_err(unknown_worker)?;
             let names: Vec<Name> = names.into_iter().collect();
             match names.as_slice() {
-                [one] => Ok(SearchTarget::Path(format!("workers/{}", path_component(&one.to_text())))),
+                [one] => {
+                    Ok(SearchTarget::Path(format!("workers/{}", path_component(&one.to_text()))))
+                }
                 _ => Ok(SearchTarget::Workers(names.into())),
             }
         }
@@ -153,7 +172,11 @@ fn unknown_worker(error: Error) -> ToolError {
 }
 
 /// Runs `query` on the node at `path`. `None` from `query` means that the node cannot be searched.
-fn query_at<A>(tree: &Tree, path: &str, query: impl Fn(Ino) -> Result<Option<A>>) -> std::result::Result<A, ToolError> {
+fn query_at<A>(
+    tree: &Tree,
+    path: &str,
+    query: impl Fn(Ino) -> Result<Option<A>>,
+) -> std::result::Result<A, ToolError> {
     let answer = tree
         .with_path(path.as_bytes(), Symlinks::Follow, |place| query(place.leaf().ino))
         .map_err(ToolError::at(path))?;

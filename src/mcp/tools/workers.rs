@@ -4,7 +4,10 @@ use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
-use super::{ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, tool, worker_id};
+use super::{
+    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, tool,
+    worker_id,
+};
 use crate::mcp::slice::{OpenFile, SliceRequest, echo};
 use crate::mcp::tools::files::byte_limit;
 use crate::name::{Name, printable};
@@ -69,7 +72,8 @@ pub(super) fn tools() -> Vec<ToolEntry> {
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
 struct ListWorkersArgs {
-    /// Only workers with this status: created, running, completed, failed, unknown, or the word the worker's program wrote
+    /// Only workers with this status: created, running, completed, failed, unknown, or the word the
+    /// worker's program wrote
     status: Option<String>,
     /// Only workers with this outcome: ok, failed, unknown
     outcome: Option<String>,
@@ -94,16 +98,19 @@ fn list_workers(tree: &Tree, args: ListWorkersArgs) -> ToolResult {
         tag: non_empty(args.tag),
         after: non_empty(args.cursor),
     };
-    let folder = non_empty(args.run).map_or_else(String::new, |run| format!("runs/{}/", path_component(&run)));
+    let folder = non_empty(args.run)
+        .map_or_else(String::new, |run| format!("runs/{}/", path_component(&run)));
     let listed = tree.with_path(format!("{folder}.").as_bytes(), Symlinks::Follow, |place| {
         tree.list_workers(place.leaf().ino, &query)
     });
-    let answer = listed
-        .map_err(ToolError::at(&format!("{folder}index.json")))?
-        .ok_or_else(|| ToolError::new("cannot find the worker of this cursor; list again without it"))?;
+    let answer =
+        listed.map_err(ToolError::at(&format!("{folder}index.json")))?.ok_or_else(|| {
+            ToolError::new("cannot find the worker of this cursor; list again without it")
+        })?;
     let workers = &answer.workers;
     let shown = workers.iter().take(args.limit.unwrap_or(LIMIT).max(1));
-    let cursor = |shown: usize| workers.iter().take(shown).next_back().map(|last| last.id.as_str()).into();
+    let cursor =
+        |shown: usize| workers.iter().take(shown).next_back().map(|last| last.id.as_str()).into();
     let text = super::list("workers", shown, |shown| workers.len() - shown, cursor)?;
     // A filter without a match may be misspelled, so list the values that exist.
     let note = workers.is_empty().then(|| {
@@ -153,7 +160,8 @@ fn get_evidence(tree: &Tree, args: GetEvidenceArgs) -> ToolResult {
 /// worker's file.
 fn job_evidence(tree: &Tree, job: &str, budget: Option<Budget>) -> ToolResult {
     let path = format!("by/job/{}", path_component(job));
-    let listed = tree.with_path(path.as_bytes(), Symlinks::Follow, |place| place.leaf().list_folder());
+    let listed =
+        tree.with_path(path.as_bytes(), Symlinks::Follow, |place| place.leaf().list_folder());
     let listed = listed.map_err(ToolError::at(&path))?;
     if let [worker] = &*listed {
         return worker_file(tree, &worker.name.to_text(), &evidence_file(budget));
@@ -172,17 +180,21 @@ fn evidence_file(budget: Option<Budget>) -> String {
 /// Reads a generated file of a worker.
 fn worker_file(tree: &Tree, worker: &str, file: &str) -> ToolResult {
     let id = worker_id(worker);
-    tree.with_path(format!("workers/{}", path_component(id)).as_bytes(), Symlinks::Follow, |_| Ok(()))
-        .map_err(|error| ToolError::new(format!("{}: {error}; try list_workers", echo(id))))?;
+    tree.with_path(format!("workers/{}", path_component(id)).as_bytes(), Symlinks::Follow, |_| {
+        Ok(())
+    })
+    .map_err(|error| ToolError::new(format!("{}: {error}; try list_workers", echo(id))))?;
     generated_file(tree, &format!("workers/{}/{file}", path_component(id)))
 }
 
 /// Reads a whole generated file.
 fn generated_file(tree: &Tree, path: &str) -> ToolResult {
     let most = Budget::MAX.size();
-    let read =
-        OpenFile::at_path(tree, path.as_bytes()).and_then(|file| file.read_all(most)).map_err(ToolError::at(path))?;
-    read.map(|bytes| ToolOutput::from_bytes(&bytes)).ok_or_else(|| ToolError::new(format!("{path} is too large")))
+    let read = OpenFile::at_path(tree, path.as_bytes())
+        .and_then(|file| file.read_all(most))
+        .map_err(ToolError::at(path))?;
+    read.map(|bytes| ToolOutput::from_bytes(&bytes))
+        .ok_or_else(|| ToolError::new(format!("{path} is too large")))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -220,13 +232,22 @@ fn get_tool_output(tree: &Tree, args: GetToolOutputArgs) -> ToolResult {
     });
     let artifact = non_empty(args.artifact_id);
     let call = match (&worker, &args.call, &artifact) {
-        (Some(worker), Some(_), None) if let Some(number) = number => call_output::CallSelector::Number(worker, number),
-        (Some(worker), Some(CallArg::File(file)), None) => call_output::CallSelector::File(worker, file),
+        (Some(worker), Some(_), None) if let Some(number) = number => {
+            call_output::CallSelector::Number(worker, number)
+        }
+        (Some(worker), Some(CallArg::File(file)), None) => {
+            call_output::CallSelector::File(worker, file)
+        }
         (None, None, Some(id)) => call_output::CallSelector::Artifact(id),
-        _ => return Err(ToolError::new("get_tool_output: name a worker and a call, or an artifact_id")),
+        _ => {
+            return Err(ToolError::new(
+                "get_tool_output: name a worker and a call, or an artifact_id",
+            ));
+        }
     };
     let (place, fh) = tree.open_output(&call).map_err(|error| {
-        let hint = "try list_workers for workers, and tool_calls in workers/<id>/index.json for calls";
+        let hint =
+            "try list_workers for workers, and tool_calls in workers/<id>/index.json for calls";
         ToolError::new(format!("there is no such call: {error}; {hint}"))
     })?;
     let path = format!("workers/{}/{}", place.worker.display(), place.path.display());
@@ -251,7 +272,8 @@ struct SummarizeArgs {
 }
 
 fn summarize(tree: &Tree, args: SummarizeArgs) -> ToolResult {
-    let file = non_empty(args.focus).map_or("summary".to_owned(), |words| format!("summary@{}", escape(&words)));
+    let file = non_empty(args.focus)
+        .map_or("summary".to_owned(), |words| format!("summary@{}", escape(&words)));
     worker_file(tree, &args.worker, &file)
 }
 
@@ -275,13 +297,24 @@ struct CompareArgs {
 }
 
 fn compare(tree: &Tree, args: CompareArgs) -> ToolResult {
-    let options = compare::Options { budget: budget(args.bytes, args.tokens)?, aspect: non_empty(args.aspect) };
-    let query = compare::Query::new(options, args.workers.iter().map(|worker| worker_id(worker).as_bytes()));
+    let options = compare::Options {
+        budget: budget(args.bytes, args.tokens)?,
+        aspect: non_empty(args.aspect),
+    };
+    let query = compare::Query::new(
+        options,
+        args.workers.iter().map(|worker| worker_id(worker).as_bytes()),
+    );
     let answer = tree.compare(&query).map_err(|error| {
-        let named: Vec<String> = args.workers.iter().map(|worker| printable(worker.as_bytes())).collect();
+        let named: Vec<String> =
+            args.workers.iter().map(|worker| printable(worker.as_bytes())).collect();
         ToolError::new(format!("{}: {error}; try list_workers", named.join(", ")))
     })?;
-    if answer.error.is_some() { Err(ToolError::new(answer.text)) } else { Ok(ToolOutput::new(answer.text)) }
+    if answer.error.is_some() {
+        Err(ToolError::new(answer.text))
+    } else {
+        Ok(ToolOutput::new(answer.text))
+    }
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -311,7 +344,12 @@ struct ExpandArgs {
 
 fn expand(tree: &Tree, args: ExpandArgs) -> ToolResult {
     let mut text = Vec::new();
-    let done = tree.expand(InputFormat::Text, budget(args.bytes, args.tokens)?, args.text.as_bytes(), &mut text);
+    let done = tree.expand(
+        InputFormat::Text,
+        budget(args.bytes, args.tokens)?,
+        args.text.as_bytes(),
+        &mut text,
+    );
     let stats = done.map_err(|error| ToolError::new(error.to_string()))?;
     let note = stats.not_expanded().map(|text| format!("[... {text} ...]"));
     Ok(ToolOutput { note, ..ToolOutput::from_bytes(&text) })

@@ -76,7 +76,8 @@ impl FrameContent<'_> {
         };
         let mut candidates: Vec<(&OutputSection, AdmittedSection)> =
             self.sections.iter().zip(self.sections.iter().enumerate().map(with_size)).collect();
-        let all = candidates.iter().map(|(_, candidate)| size(candidate)).fold(0, usize::saturating_add);
+        let all =
+            candidates.iter().map(|(_, candidate)| size(candidate)).fold(0, usize::saturating_add);
         let listing = self.not_shown(&[], 0).len() + TAG_LEN;
         if all > room || only_failed {
             admitted.listing = (room * LISTING_PERCENT / 100).max(listing);
@@ -92,7 +93,9 @@ impl FrameContent<'_> {
             if size <= left {
                 left -= size;
                 admitted.sections.push(candidate);
-            } else if number == 0 && self.first_section_min(notes_hidden) <= room.saturating_sub(listing) {
+            } else if number == 0
+                && self.first_section_min(notes_hidden) <= room.saturating_sub(listing)
+            {
                 (admitted.listing, left) = (listing.min(room), 0);
                 if room < listing + candidate.overhead + candidate.need.min(MIN_EXCERPT / 2) {
                     candidate.overhead = self.overhead(section, false, notes_hidden);
@@ -111,10 +114,14 @@ impl FrameContent<'_> {
     /// Allocates `pool` bytes to `sections`, so that every failed one has room for its most
     /// relevant line.
     pub(crate) fn shares(&self, sections: &[AdmittedSection], pool: usize) -> Vec<usize> {
-        let demand = |section: &AdmittedSection| Demand { need: section.need, weight: self.weight(section.number) };
+        let demand = |section: &AdmittedSection| Demand {
+            need: section.need,
+            weight: self.weight(section.number),
+        };
         let demands: Vec<Demand> = sections.iter().map(demand).collect();
         let shares = allocate(&demands, pool);
-        let minima: Vec<usize> = sections.iter().map(|section| self.section_min(section.number)).collect();
+        let minima: Vec<usize> =
+            sections.iter().map(|section| self.section_min(section.number)).collect();
         if shares.iter().zip(&minima).all(|(share, min)| share >= min) {
             return shares;
         }

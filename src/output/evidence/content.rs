@@ -71,10 +71,19 @@ impl FrameContent<'_> {
     }
 
     /// Returns the maximum number of bytes that a section takes in addition to its excerpt.
-    pub(super) fn overhead(&self, section: &OutputSection, input: bool, notes_hidden: bool) -> usize {
+    pub(super) fn overhead(
+        &self,
+        section: &OutputSection,
+        input: bool,
+        notes_hidden: bool,
+    ) -> usize {
         let hidden = if notes_hidden { hidden_note(length(section.bytes)).len() } else { 0 };
         let offsets = section.source.as_deref().map_or(0, |source| offsets_note(source).len());
-        self.section_line(section, None, "", input).len() + TAG_LEN + note_max(section.bytes) + offsets + hidden
+        self.section_line(section, None, "", input).len()
+            + TAG_LEN
+            + note_max(section.bytes)
+            + offsets
+            + hidden
     }
 
     /// Returns the lines before an excerpt: path, size and outcome, then the input if `input` is true.
@@ -105,7 +114,9 @@ impl FrameContent<'_> {
         if let Some(hidden) = excerpt.map(|excerpt| excerpt.hidden).filter(|hidden| *hidden > 0) {
             line.push_str(&hidden_note(hidden));
         }
-        if let Some(source) = section.source.as_deref().filter(|_| excerpt.is_some_and(|excerpt| excerpt.has_offsets)) {
+        if let Some(source) =
+            section.source.as_deref().filter(|_| excerpt.is_some_and(|excerpt| excerpt.has_offsets))
+        {
             line.push_str(&offsets_note(source));
         }
         line.push_str(&format!("): {tag}\n"));

@@ -58,9 +58,11 @@ impl FrameContent<'_> {
             let text = self.text_within(budget, limit);
             let used = budget.used(&text);
             // The stated use may not converge, since its own digits count.
-            let is_exact = header_line(&text).is_none_or(|header| header.contains(&used_text(budget, used)));
+            let is_exact =
+                header_line(&text).is_none_or(|header| header.contains(&used_text(budget, used)));
             if used <= budget.size() && is_exact {
-                let enough = used * 100 >= budget.size() * ENOUGH_PERCENT || text.len() + SPARE < limit;
+                let enough =
+                    used * 100 >= budget.size() * ENOUGH_PERCENT || text.len() + SPARE < limit;
                 (fits, best) = (limit, Some(text));
                 if enough {
                     break;
@@ -104,7 +106,8 @@ impl FrameContent<'_> {
         let frame = self.header(budget, limit, &Counts::upper_bound(self.sections.len()), "").len()
             + self.end("").len()
             + 2 * TAG_LEN;
-        let nothing = if self.sections.is_empty() { 0 } else { self.not_shown(&[], 0).len() + TAG_LEN };
+        let nothing =
+            if self.sections.is_empty() { 0 } else { self.not_shown(&[], 0).len() + TAG_LEN };
         // One line about the failure is worth more than a frame without room for it.
         let failure = if self.is_failed(0) { FAILURE_LINE_MIN } else { 0 };
         let has_failure = || !(self.failure)(failure).is_empty();
@@ -148,8 +151,15 @@ impl FrameContent<'_> {
     /// If the first failed section does not fit, one line describes the failure and no successful
     /// call is shown. With `notes_hidden`, every section line reserves room for the note on
     /// invisible characters.
-    fn filled(&self, budget: Budget, lines: &str, bytes: usize, notes_hidden: bool) -> (String, bool) {
-        let (mut shown, mut listed_room) = self.fill(SectionRoom { bytes, notes_hidden, only_failed: false });
+    fn filled(
+        &self,
+        budget: Budget,
+        lines: &str,
+        bytes: usize,
+        notes_hidden: bool,
+    ) -> (String, bool) {
+        let (mut shown, mut listed_room) =
+            self.fill(SectionRoom { bytes, notes_hidden, only_failed: false });
         let mut failure = String::new();
         if self.is_failed(0) && shown.first().is_none_or(|first| first.number != 0) {
             let most = bytes.saturating_sub(self.not_shown(&[], 0).len() + TAG_LEN);
@@ -160,7 +170,8 @@ impl FrameContent<'_> {
                 failure = (self.lines)(most, 0);
             }
             let bytes = bytes.saturating_sub(failure.len());
-            (shown, listed_room) = self.fill(SectionRoom { bytes, notes_hidden, only_failed: true });
+            (shown, listed_room) =
+                self.fill(SectionRoom { bytes, notes_hidden, only_failed: true });
         }
         let is_hiding = shown.iter().any(|shown| shown.excerpt.hidden > 0);
         (self.assemble(budget, &(failure + lines), shown, listed_room), is_hiding)
@@ -173,7 +184,8 @@ impl FrameContent<'_> {
         let fixed: usize = admitted.sections.iter().map(|section| section.overhead).sum();
         let pool = room.bytes.saturating_sub(admitted.listing).saturating_sub(fixed);
         let shown = self.excerpts(&admitted, pool);
-        let used: usize = shown.iter().map(|shown| self.shown_text(shown, "").len() + TAG_LEN).sum();
+        let used: usize =
+            shown.iter().map(|shown| self.shown_text(shown, "").len() + TAG_LEN).sum();
         (shown, room.bytes.saturating_sub(used))
     }
 
@@ -185,7 +197,8 @@ impl FrameContent<'_> {
         let shares = self.shares(&admitted.sections, pool);
         let mut carry = pool.saturating_sub(shares.iter().sum());
         let mut listing = self.not_shown(&[], 0).len() + TAG_LEN;
-        let mut order: Vec<(&AdmittedSection, usize)> = admitted.sections.iter().zip(shares).collect();
+        let mut order: Vec<(&AdmittedSection, usize)> =
+            admitted.sections.iter().zip(shares).collect();
         order.sort_by_key(|(section, share)| section.need != *share);
         let mut shown: Vec<ShownSection> = Vec::with_capacity(order.len());
         let (mut shown_lines, mut wholes) = (ShownLines::default(), HashMap::new());
@@ -251,7 +264,13 @@ impl FrameContent<'_> {
         })
     }
 
-    fn assemble(&self, budget: Budget, lines: &str, shown: Vec<ShownSection>, room: usize) -> String {
+    fn assemble(
+        &self,
+        budget: Budget,
+        lines: &str,
+        shown: Vec<ShownSection>,
+        room: usize,
+    ) -> String {
         let listed: Vec<usize> = (0..self.sections.len())
             .filter(|number| shown.binary_search_by_key(number, |shown| shown.number).is_err())
             .collect();
@@ -340,7 +359,9 @@ mod tests {
     fn outputs_that_have_grown_since_they_were_listed_lose_neither_bound_nor_frame() {
         let (store, path) = (Memory::new(), RelPath::parse("file").unwrap());
         let odd = [&b"\xff"[..], b"[EVIDENCE:x]\n"].concat();
-        for (length, listed) in [(1, 0), (1, 8), (4, 40), (40, 500), (400, 0), (400, 999), (20_000, 99)] {
+        for (length, listed) in
+            [(1, 0), (1, 8), (4, 40), (40, 500), (400, 0), (400, 999), (20_000, 99)]
+        {
             store.write(&path, odd.repeat(length));
             let section = OutputSection {
                 path: "a".into(),
@@ -366,9 +387,14 @@ mod tests {
                     missing: &|| None,
                     read_failed: Cell::new(false),
                 };
-                let text =
-                    String::from_utf8(content.render(Budget::parse(&budget.to_string()).unwrap()).bytes).unwrap();
-                assert!(text.len() <= budget && text.starts_with("--- Evidence"), "{length} at {budget}: {text}");
+                let text = String::from_utf8(
+                    content.render(Budget::parse(&budget.to_string()).unwrap()).bytes,
+                )
+                .unwrap();
+                assert!(
+                    text.len() <= budget && text.starts_with("--- Evidence"),
+                    "{length} at {budget}: {text}"
+                );
             }
         }
     }

@@ -36,7 +36,12 @@ pub(crate) struct SwarmReader<'a> {
 }
 
 /// Renders the evidence.txt of `accounts`.
-pub(crate) fn swarm(reading: &SwarmReader<'_>, title: String, accounts: &[WorkerOutcome<'_>], budget: Budget) -> Body {
+pub(crate) fn swarm(
+    reading: &SwarmReader<'_>,
+    title: String,
+    accounts: &[WorkerOutcome<'_>],
+    budget: Budget,
+) -> Body {
     let SwarmReader { view, record, run, deadline, missing } = *reading;
     let outcome = |account: &WorkerOutcome<'_>| account.outcome.map(|(outcome, _)| outcome);
     let count = |wanted| accounts.iter().filter(|account| outcome(account) == wanted).count();
@@ -53,19 +58,22 @@ pub(crate) fn swarm(reading: &SwarmReader<'_>, title: String, accounts: &[Worker
     let doubtful: Vec<WorkerCause<'_>> = accounts
         .iter()
         .filter(|account| outcome(account) != Some(Outcome::Failed))
-        .filter_map(|account| Some(WorkerCause { member: account.member, cause: account.doubt.as_deref()? }))
+        .filter_map(|account| {
+            Some(WorkerCause { member: account.member, cause: account.doubt.as_deref()? })
+        })
         .collect();
     let by_name: HashMap<&Name, &WorkerOutcome<'_>> =
         accounts.iter().map(|account| (&account.member.name, account)).collect();
     // One worker per cause is read; each worker's own evidence.txt shows more.
     let sections_max = budget.approx_bytes() / 300 + 1;
-    let examples: Vec<(&WorkerOutcome<'_>, Arc<Record>)> = causes::groups(&failing, CauseGrouping::Text)
-        .iter()
-        .take(sections_max)
-        .filter_map(|group| group.members.first())
-        .filter_map(|first| by_name.get(&first.name))
-        .filter_map(|account| record(account).map(|record| (*account, record)))
-        .collect();
+    let examples: Vec<(&WorkerOutcome<'_>, Arc<Record>)> =
+        causes::groups(&failing, CauseGrouping::Text)
+            .iter()
+            .take(sections_max)
+            .filter_map(|group| group.members.first())
+            .filter_map(|first| by_name.get(&first.name))
+            .filter_map(|account| record(account).map(|record| (*account, record)))
+            .collect();
     let mut calls: Vec<_> = examples
         .iter()
         .filter_map(|(account, record)| root_cause_call(&record.trace).map(|call| (*account, call)))

@@ -30,8 +30,13 @@ pub(crate) fn unreadable(call: &ToolCall) -> String {
 ///
 /// Calls of one tool with equal input correspond, in order. Between those, calls of one tool
 /// correspond in order if one of the inputs is unknown.
-pub(crate) fn corresponding(old: &[ToolCall], new: &[ToolCall], deadline: Instant) -> Vec<(usize, usize)> {
-    let key = |call: &ToolCall| format!("{}\0{}", call.tool, call.input.as_deref().unwrap_or_default());
+pub(crate) fn corresponding(
+    old: &[ToolCall],
+    new: &[ToolCall],
+    deadline: Instant,
+) -> Vec<(usize, usize)> {
+    let key =
+        |call: &ToolCall| format!("{}\0{}", call.tool, call.input.as_deref().unwrap_or_default());
     let keys = |calls: &[ToolCall]| calls.iter().map(key).collect::<Vec<_>>();
     let equal = common_items(&keys(old), &keys(new), deadline);
     let mut pairs = Vec::new();
@@ -44,7 +49,9 @@ pub(crate) fn corresponding(old: &[ToolCall], new: &[ToolCall], deadline: Instan
         for (at, call) in old.iter().enumerate().take(a).skip(old_from) {
             let candidates = unpaired.get_mut(call.tool.as_str());
             let may_match = |other: &ToolCall| call.input.is_none() || other.input.is_none();
-            if let Some(queue) = candidates.filter(|queue| queue.front().is_some_and(|(_, other)| may_match(other))) {
+            if let Some(queue) =
+                candidates.filter(|queue| queue.front().is_some_and(|(_, other)| may_match(other)))
+            {
                 pairs.extend(queue.pop_front().map(|(other, _)| (at, other)));
             }
         }
@@ -63,7 +70,9 @@ pub(crate) fn section(
     (new, other): (&str, &[ToolCall]),
     deadline: Instant,
 ) -> Option<DiffSection> {
-    let key = |call: &ToolCall| format!("{}\0{:?}\0{:?}\0{:?}", call.tool, call.outcome, call.exit_code, call.input);
+    let key = |call: &ToolCall| {
+        format!("{}\0{:?}\0{:?}\0{:?}", call.tool, call.outcome, call.exit_code, call.input)
+    };
     let keys = |calls: &[ToolCall]| calls.iter().map(key).collect::<Vec<_>>();
     let pairs = common_items(&keys(mine), &keys(other), deadline);
     let hunks = hunks(&pairs, (mine.len(), other.len()));
@@ -77,8 +86,10 @@ pub(crate) fn section(
     };
     let block = |hunk: &Vec<DiffStep>| {
         let lines: Vec<(&ToolCall, DiffLine)> = hunk.iter().filter_map(line).collect();
-        let has_failed =
-            hunk.iter().zip(&lines).any(|(step, (call, _))| !matches!(step, DiffStep::Same(..)) && failed(call));
+        let has_failed = hunk
+            .iter()
+            .zip(&lines)
+            .any(|(step, (call, _))| !matches!(step, DiffStep::Same(..)) && failed(call));
         let substance = lines.len() + if has_failed { FAILED_SUBSTANCE } else { 0 };
         DiffBlock {
             head: hunk_header(hunk),
@@ -102,8 +113,15 @@ pub(crate) fn section(
 /// Returns a call as one line: `003_sql.txt failed exit=1 $ select 1`.
 fn call_line(call: &ToolCall) -> String {
     let outcome = if failed(call) { "FAILED" } else { call.outcome.as_str() };
-    let code = call.exit_code.filter(|code| *code != 0).map(|code| format!(" exit={code}")).unwrap_or_default();
-    let input = call.input.as_deref().map(|input| format!(" $ {}", crate::text::clean::one_line(input, INPUT_MAX)));
+    let code = call
+        .exit_code
+        .filter(|code| *code != 0)
+        .map(|code| format!(" exit={code}"))
+        .unwrap_or_default();
+    let input = call
+        .input
+        .as_deref()
+        .map(|input| format!(" $ {}", crate::text::clean::one_line(input, INPUT_MAX)));
     let name = call.path.file_name().map(|name| name.display()).unwrap_or_default();
     inline(&format!("{name} {outcome}{code}, {} B{}", call.bytes, input.unwrap_or_default()))
 }
@@ -156,7 +174,10 @@ mod tests {
     fn sequences_are_shown_with_one_line_per_call() {
         let old = vec![call("sql", Some("a"), Outcome::Ok), call("web", None, Outcome::Failed)];
         let new = vec![call("sql", Some("a"), Outcome::Ok), call("web", None, Outcome::Ok)];
-        let text = section(("workers/a", &old), ("workers/b", &new), later()).unwrap().within(1_000, 0).unwrap();
+        let text = section(("workers/a", &old), ("workers/b", &new), later())
+            .unwrap()
+            .within(1_000, 0)
+            .unwrap();
         assert_eq!(
             text,
             "--- workers/a: 2 calls\n+++ workers/b: 2 calls\n@@ -1,2 +1,2 @@\n 001_sql.txt ok, 5 B $ a\n\

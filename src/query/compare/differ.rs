@@ -8,7 +8,8 @@ use super::aspect::Aspect;
 use super::calls;
 use super::files::{ComparedItem, Comparison, DiffKind, ItemCopy, ItemRank, SkipReason};
 use super::lines::{
-    CONTEXT, DiffStep, Headings, common_items, drop_trivial_matches, hunk_header, hunks, line_bytes, lines,
+    CONTEXT, DiffStep, Headings, common_items, drop_trivial_matches, hunk_header, hunks,
+    line_bytes, lines,
 };
 use super::passages::{TextIndex, TextPassage, passages};
 use super::section::{DiffBlock, DiffLine, DiffSection};
@@ -41,7 +42,8 @@ struct DiffText {
 impl DiffText {
     fn new(raw: Vec<u8>, is_prose: bool) -> DiffText {
         let lines = lines(&raw);
-        let headings = Headings::parse(lines.iter().map(|line| line_bytes(&raw, line)).filter(|_| is_prose));
+        let headings =
+            Headings::parse(lines.iter().map(|line| line_bytes(&raw, line)).filter(|_| is_prose));
         DiffText { headings, lines, raw }
     }
 
@@ -71,10 +73,13 @@ impl<'a> Differ<'a> {
 
     /// Returns the differences of the sequences of calls from that of the first worker.
     pub(crate) fn calls(&self) -> Vec<DiffSection> {
-        let calls = |at: usize| self.comparison.workers.get(at).map(|worker| (worker.path.as_str(), worker.calls()));
+        let calls = |at: usize| {
+            self.comparison.workers.get(at).map(|worker| (worker.path.as_str(), worker.calls()))
+        };
         let first = calls(0);
         let section = |at: usize| calls::section(first?, calls(at)?, self.comparison.minimal_until);
-        let mut sections: Vec<DiffSection> = (1..self.comparison.workers.len()).filter_map(section).collect();
+        let mut sections: Vec<DiffSection> =
+            (1..self.comparison.workers.len()).filter_map(section).collect();
         for block in sections.iter_mut().flat_map(|section| &mut section.blocks) {
             self.measure(block, "");
         }
@@ -117,9 +122,15 @@ impl<'a> Differ<'a> {
             let also: Vec<&str> = item
                 .holders()
                 .filter(|other| *other > at && version(*other) == version(at))
-                .filter_map(|other| self.comparison.workers.get(other).map(|worker| worker.path.as_str()))
+                .filter_map(|other| {
+                    self.comparison.workers.get(other).map(|worker| worker.path.as_str())
+                })
                 .collect();
-            let also = if also.is_empty() { String::new() } else { format!(" (the same: {})", also.join(", ")) };
+            let also = if also.is_empty() {
+                String::new()
+            } else {
+                format!(" (the same: {})", also.join(", "))
+            };
             sections.extend(self.pair(item, first, at, &also));
         }
         sections
@@ -133,9 +144,16 @@ impl<'a> Differ<'a> {
         };
         let ((mine, from), (other, to)) = (text(old)?, text(new)?);
         let (from, to) = match (from, to) {
-            (Ok(from), Ok(to)) => (DiffText::new(from, is_prose(mine)), DiffText::new(to, is_prose(other))),
+            (Ok(from), Ok(to)) => {
+                (DiffText::new(from, is_prose(mine)), DiffText::new(to, is_prose(other)))
+            }
             (Err(skipped), _) | (_, Err(skipped)) => {
-                let head = format!("[{} and {}{also} differ: {}]\n", mine.path, other.path, reason(&skipped));
+                let head = format!(
+                    "[{} and {}{also} differ: {}]\n",
+                    mine.path,
+                    other.path,
+                    reason(&skipped)
+                );
                 return Some(DiffSection { head, ..DiffSection::default() });
             }
         };
@@ -144,7 +162,8 @@ impl<'a> Differ<'a> {
         // Each difference may take only a part of the remaining time, so that others are found as
         // well.
         let now = Instant::now();
-        let deadline = now + self.comparison.minimal_until.saturating_duration_since(now) / TIME_DIVISOR;
+        let deadline =
+            now + self.comparison.minimal_until.saturating_duration_since(now) / TIME_DIVISOR;
         let pairs = drop_trivial_matches(&common_items(&old, &new, deadline), &old, &new);
         if Instant::now() > deadline {
             self.comparison.is_complete.set(false);
@@ -156,7 +175,10 @@ impl<'a> Differ<'a> {
             .map(|hunk| self.hunk(hunk, &from, &to))
             .collect();
         if blocks.is_empty() {
-            let head = format!("[{} and {}{also} differ only in trailing white space]\n", mine.path, other.path);
+            let head = format!(
+                "[{} and {}{also} differ only in trailing white space]\n",
+                mine.path, other.path
+            );
             return Some(DiffSection { head, ..DiffSection::default() });
         }
         Some(DiffSection {
@@ -169,14 +191,22 @@ impl<'a> Differ<'a> {
     }
 
     /// Splits a long hunk into parts that match the aspect and parts that do not.
-    fn parts<'h>(&self, hunk: &'h [DiffStep], from: &DiffText, to: &DiffText) -> Vec<&'h [DiffStep]> {
+    fn parts<'h>(
+        &self,
+        hunk: &'h [DiffStep],
+        from: &DiffText,
+        to: &DiffText,
+    ) -> Vec<&'h [DiffStep]> {
         let Some(aspect) = self.aspect.filter(|_| hunk.len() > HUNK_MAX) else { return vec![hunk] };
         let is_match = |step: &DiffStep| {
             let (line, headings) = match step {
-                DiffStep::Same(at, _) | DiffStep::Old(at) => (from.line(*at), from.headings.path_at(*at)),
+                DiffStep::Same(at, _) | DiffStep::Old(at) => {
+                    (from.line(*at), from.headings.path_at(*at))
+                }
                 DiffStep::New(at) => (to.line(*at), to.headings.path_at(*at)),
             };
-            aspect.count_matches(&headings) + aspect.count_matches(&String::from_utf8_lossy(line)) > 0
+            aspect.count_matches(&headings) + aspect.count_matches(&String::from_utf8_lossy(line))
+                > 0
         };
         let matches: Vec<bool> = hunk.iter().map(is_match).collect();
         let is_near = |at: usize| {
@@ -195,9 +225,12 @@ impl<'a> Differ<'a> {
     /// Renders a hunk as a block.
     fn hunk(&self, hunk: &[DiffStep], from: &DiffText, to: &DiffText) -> DiffBlock {
         let mut block = DiffBlock::default();
-        for run in hunk.chunk_by(|a, b| matches!(a, DiffStep::Same(..)) == matches!(b, DiffStep::Same(..))) {
-            let lines_of =
-                |number: fn(&DiffStep) -> Option<usize>| run.iter().filter_map(number).collect::<Vec<usize>>();
+        for run in
+            hunk.chunk_by(|a, b| matches!(a, DiffStep::Same(..)) == matches!(b, DiffStep::Same(..)))
+        {
+            let lines_of = |number: fn(&DiffStep) -> Option<usize>| {
+                run.iter().filter_map(number).collect::<Vec<usize>>()
+            };
             let old = lines_of(|step| if let DiffStep::Old(at) = step { Some(*at) } else { None });
             let new = lines_of(|step| if let DiffStep::New(at) = step { Some(*at) } else { None });
             // Replaced lines are cut around the first difference to their replacement.
@@ -209,14 +242,26 @@ impl<'a> Differ<'a> {
             let (mut olds, mut news) = (0, 0);
             for step in run {
                 let line = match step {
-                    DiffStep::Same(at, _) => DiffLine::new(' ', from.line(*at), (0, from.start(*at)), 0),
+                    DiffStep::Same(at, _) => {
+                        DiffLine::new(' ', from.line(*at), (0, from.start(*at)), 0)
+                    }
                     DiffStep::Old(at) => {
                         olds += 1;
-                        DiffLine::new('-', from.line(*at), (0, from.start(*at)), about(Some(at), new.get(olds - 1)))
+                        DiffLine::new(
+                            '-',
+                            from.line(*at),
+                            (0, from.start(*at)),
+                            about(Some(at), new.get(olds - 1)),
+                        )
                     }
                     DiffStep::New(at) => {
                         news += 1;
-                        DiffLine::new('+', to.line(*at), (1, to.start(*at)), about(old.get(news - 1), Some(at)))
+                        DiffLine::new(
+                            '+',
+                            to.line(*at),
+                            (1, to.start(*at)),
+                            about(old.get(news - 1), Some(at)),
+                        )
                     }
                 };
                 block.lines.push(line);
@@ -236,14 +281,18 @@ impl<'a> Differ<'a> {
     /// Returns the passages of an item that no file of the workers without it contains.
     fn only_in(&self, item: &ComparedItem) -> Vec<DiffSection> {
         let Some(at) = item.holders().next() else { return Vec::new() };
-        let (Some(worker), Some(Some(copy))) = (self.comparison.workers.get(at), item.copies.get(at)) else {
+        let (Some(worker), Some(Some(copy))) =
+            (self.comparison.workers.get(at), item.copies.get(at))
+        else {
             return Vec::new();
         };
         let has = |other: usize| item.copies.get(other).is_some_and(Option::is_some);
-        let others: Vec<usize> = (0..self.comparison.workers.len()).filter(|other| !has(*other)).collect();
+        let others: Vec<usize> =
+            (0..self.comparison.workers.len()).filter(|other| !has(*other)).collect();
         let names = |numbers: &mut dyn Iterator<Item = usize>| {
-            let paths: Vec<&str> =
-                numbers.filter_map(|at| self.comparison.workers.get(at).map(|worker| worker.path.as_str())).collect();
+            let paths: Vec<&str> = numbers
+                .filter_map(|at| self.comparison.workers.get(at).map(|worker| worker.path.as_str()))
+                .collect();
             paths.join(", ")
         };
         let also: Vec<usize> = item.holders().skip(1).collect();
@@ -260,7 +309,8 @@ impl<'a> Differ<'a> {
             Ok(raw) => DiffText::new(raw, is_prose(copy)),
             Err(skipped) => return vec![note(reason(&skipped))],
         };
-        let indexed: Vec<&(TextIndex, bool)> = others.iter().filter_map(|other| self.index_of(*other)).collect();
+        let indexed: Vec<&(TextIndex, bool)> =
+            others.iter().filter_map(|other| self.index_of(*other)).collect();
         let indexes: Vec<&TextIndex> = indexed.iter().map(|(index, _)| index).collect();
         let (found, all) = passages(&text.raw, &indexes);
         if all == 0 {
@@ -270,7 +320,10 @@ impl<'a> Differ<'a> {
             return vec![note("all of its text is in other files there")];
         }
         let sign = if at == 0 { '-' } else { '+' };
-        let blocks = adjacent(&found, &text).into_iter().map(|part| self.passage(sign, &text, part)).collect();
+        let blocks = adjacent(&found, &text)
+            .into_iter()
+            .map(|part| self.passage(sign, &text, part))
+            .collect();
         let subject = match found.len() {
             some if some == all => "none of its text is".into(),
             some => format!("{some} of its {all} passages are"),
@@ -278,8 +331,15 @@ impl<'a> Differ<'a> {
         let is_complete = indexed.iter().all(|(_, is_complete)| *is_complete);
         let limit = if is_complete { "" } else { " that could be read" };
         let location = if found.len() == all { "in any file there" } else { "in no file there" };
-        let head = format!("[not in {lacking}: {}{also}; {subject} {location}{limit}]\n", copy.path);
-        vec![DiffSection { head, sources: vec![copy.path.clone()], unit: "passage", blocks, ..DiffSection::default() }]
+        let head =
+            format!("[not in {lacking}: {}{also}; {subject} {location}{limit}]\n", copy.path);
+        vec![DiffSection {
+            head,
+            sources: vec![copy.path.clone()],
+            unit: "passage",
+            blocks,
+            ..DiffSection::default()
+        }]
     }
 
     /// Renders adjacent passages, with the lines between them, as a block.
@@ -288,8 +348,11 @@ impl<'a> Differ<'a> {
         let from = lines().next().map_or(0, |range| range.start);
         let to = lines().next_back().map_or(0, |range| range.end);
         let first = text.lines.partition_point(|range| range.start < from);
-        let all = text.lines.iter().enumerate().skip(first).take_while(|(_, range)| range.end <= to);
-        let lines = all.map(|(at, range)| DiffLine::new(sign, text.line(at), (0, range.start), 0)).collect();
+        let all =
+            text.lines.iter().enumerate().skip(first).take_while(|(_, range)| range.end <= to);
+        let lines = all
+            .map(|(at, range)| DiffLine::new(sign, text.line(at), (0, range.start), 0))
+            .collect();
         let headings = text.headings.path_at(first);
         // A heading is not repeated in the title.
         let is_heading = headings.as_bytes().ends_with(text.line(first).trim_ascii());
@@ -338,11 +401,16 @@ fn titled(head: String, title: &str) -> String {
 /// starts a new group.
 fn adjacent<'a>(found: &'a [TextPassage], text: &DiffText) -> Vec<&'a [TextPassage]> {
     let ends = |passage: &TextPassage| {
-        (passage.lines.first().map(|range| range.start), passage.lines.last().map(|range| range.end))
+        (
+            passage.lines.first().map(|range| range.start),
+            passage.lines.last().map(|range| range.end),
+        )
     };
     let mut group_start = 0;
     let follows = |a: &TextPassage, b: &TextPassage| {
-        let ((Some(first), Some(end)), (Some(start), Some(last))) = (ends(a), ends(b)) else { return false };
+        let ((Some(first), Some(end)), (Some(start), Some(last))) = (ends(a), ends(b)) else {
+            return false;
+        };
         let Some(between) = text.raw.get(end..start) else { return false };
         group_start = if group_start == 0 { first + 1 } else { group_start };
         let follows = between.trim_ascii().is_empty()
@@ -377,7 +445,10 @@ fn is_prose(copy: &ItemCopy) -> bool {
 fn not_compared(item: &ComparedItem) -> DiffSection {
     let reason = item.skipped.as_ref().map(reason).unwrap_or_default();
     let paths: Vec<&str> = item.copies.iter().flatten().map(|copy| copy.path.as_str()).collect();
-    DiffSection { head: format!("[{}: not compared: {reason}]\n", paths.join(", ")), ..DiffSection::default() }
+    DiffSection {
+        head: format!("[{}: not compared: {reason}]\n", paths.join(", ")),
+        ..DiffSection::default()
+    }
 }
 
 /// Returns the reason as a part of a sentence.

@@ -59,7 +59,10 @@ impl WorkerFacts {
         };
         let written = |max: usize, is_included: &dyn Fn(&Fact) -> bool| {
             let mut out = lines_of(&all, &self.shared, max, is_included);
-            let each = paths.iter().zip(&self.per_worker).map(|(path, facts)| lines_of(path, facts, max, is_included));
+            let each = paths
+                .iter()
+                .zip(&self.per_worker)
+                .map(|(path, facts)| lines_of(path, facts, max, is_included));
             each.for_each(|lines| out.push_str(&lines));
             out
         };
@@ -81,11 +84,17 @@ fn is_long(fact: &Fact) -> bool {
 }
 
 /// Returns the included facts as lines, each cut to `max` bytes.
-fn lines_of(subject: &str, facts: &[Fact], max: usize, is_included: &dyn Fn(&Fact) -> bool) -> String {
+fn lines_of(
+    subject: &str,
+    facts: &[Fact],
+    max: usize,
+    is_included: &dyn Fn(&Fact) -> bool,
+) -> String {
     let facts = || facts.iter().filter(|fact| is_included(fact));
     let text = |fact: &Fact| format!("{} {}", fact.label, one_line(&fact.value, max));
     let short: Vec<String> = facts().filter(|fact| !is_long(fact)).map(text).collect();
-    let mut out = if short.is_empty() { String::new() } else { format!("{subject}: {}\n", short.join("; ")) };
+    let mut out =
+        if short.is_empty() { String::new() } else { format!("{subject}: {}\n", short.join("; ")) };
     for fact in facts().filter(|fact| is_long(fact)) {
         out.push_str(&format!("{subject}: {}: {}\n", fact.label, one_line(&fact.value, max)));
     }

@@ -176,7 +176,15 @@ impl<'a> Comparison<'a> {
         minimal_until: Instant,
     ) -> Comparison<'a> {
         let (is_complete, is_late) = (true.into(), false.into());
-        Comparison { view, workers, deadline, minimal_until, left: READ_MAX.into(), is_complete, is_late }
+        Comparison {
+            view,
+            workers,
+            deadline,
+            minimal_until,
+            left: READ_MAX.into(),
+            is_complete,
+            is_late,
+        }
     }
 
     /// Returns the items of all workers, in display order.
@@ -197,7 +205,8 @@ impl<'a> Comparison<'a> {
                     always.insert(path);
                     continue;
                 }
-                let copies = by_path.entry(path.clone()).or_insert_with(|| vec![None; self.workers.len()]);
+                let copies =
+                    by_path.entry(path.clone()).or_insert_with(|| vec![None; self.workers.len()]);
                 if let Some(copy) = copies.get_mut(at) {
                     *copy = Some(worker.file(path));
                 }
@@ -215,25 +224,38 @@ impl<'a> Comparison<'a> {
             self.tell_apart(item);
         }
         let first = |item: &ComparedItem| item.holders().next();
-        items.all.sort_by_key(|item| (item.rank, !item.is_failure, item.kind() == DiffKind::OnlyIn, first(item)));
+        items.all.sort_by_key(|item| {
+            (item.rank, !item.is_failure, item.kind() == DiffKind::OnlyIn, first(item))
+        });
         self.is_complete.set(self.is_complete.get() && items.unlisted == 0);
         items
     }
 
     /// Adds the final words, from result.txt or from a thread.
-    fn add_words(&self, by_path: &mut BTreeMap<RelPath, Vec<Option<ItemCopy>>>, all: &mut Vec<ComparedItem>) {
+    fn add_words(
+        &self,
+        by_path: &mut BTreeMap<RelPath, Vec<Option<ItemCopy>>>,
+        all: &mut Vec<ComparedItem>,
+    ) {
         let files = RelPath::parse(RESULT).ok().and_then(|path| by_path.remove(&path));
         let mut copies = files.unwrap_or_else(|| vec![None; self.workers.len()]);
         let has_file = copies.iter().any(Option::is_some);
-        for (worker, copy) in self.workers.iter().zip(&mut copies).filter(|(_, copy)| copy.is_none()) {
-            let words = worker.record.as_ref().ok().and_then(|record| record.trace.final_words.clone());
+        for (worker, copy) in
+            self.workers.iter().zip(&mut copies).filter(|(_, copy)| copy.is_none())
+        {
+            let words =
+                worker.record.as_ref().ok().and_then(|record| record.trace.final_words.clone());
             *copy = words.map(|words| ItemCopy {
                 source: CopySource::Words(words),
                 path: format!("{} ({FINAL_WORDS})", worker.path),
             });
         }
         if copies.iter().any(Option::is_some) {
-            all.push(ComparedItem::new(ItemRank::Words, if has_file { RESULT } else { FINAL_WORDS }.into(), copies));
+            all.push(ComparedItem::new(
+                ItemRank::Words,
+                if has_file { RESULT } else { FINAL_WORDS }.into(),
+                copies,
+            ));
         }
     }
 
@@ -246,7 +268,9 @@ impl<'a> Comparison<'a> {
         for (at, worker) in (1..).zip(others) {
             let pairs = calls::corresponding(first, worker.calls(), self.minimal_until);
             for (a, b) in &pairs {
-                let (Some(mine), Some(other)) = (first.get(*a), worker.calls().get(*b)) else { continue };
+                let (Some(mine), Some(other)) = (first.get(*a), worker.calls().get(*b)) else {
+                    continue;
+                };
                 let number = *item_of_call.entry(*a).or_insert(items.len());
                 if number == items.len() {
                     items.push(self.output(0, mine));
@@ -258,11 +282,19 @@ impl<'a> Comparison<'a> {
                 }
             }
             let paired: HashSet<usize> = pairs.iter().map(|(_, b)| *b).collect();
-            let unmatched =
-                worker.calls().iter().enumerate().filter(|(b, _)| !paired.contains(b)).map(|(_, call)| call);
+            let unmatched = worker
+                .calls()
+                .iter()
+                .enumerate()
+                .filter(|(b, _)| !paired.contains(b))
+                .map(|(_, call)| call);
             items.extend(unmatched.filter_map(|call| self.unmatched(at, call)));
         }
-        let unmatched = first.iter().enumerate().filter(|(a, _)| !item_of_call.contains_key(a)).map(|(_, call)| call);
+        let unmatched = first
+            .iter()
+            .enumerate()
+            .filter(|(a, _)| !item_of_call.contains_key(a))
+            .map(|(_, call)| call);
         items.extend(unmatched.filter_map(|call| self.unmatched(0, call)));
         items
     }
@@ -306,31 +338,43 @@ impl<'a> Comparison<'a> {
         for (at, (worker, copy)) in self.workers.iter().zip(&item.copies).enumerate() {
             let (Some(copy), Some(Some(size))) = (copy, sizes.get(at)) else { continue };
             let is_unique_size = sizes.iter().filter(|other| *other == &Some(*size)).count() == 1;
-            let digest = match is_unique_size.then_some(None).map_or_else(|| self.digest(worker, copy).map(Some), Ok) {
+            let digest = match is_unique_size
+                .then_some(None)
+                .map_or_else(|| self.digest(worker, copy).map(Some), Ok)
+            {
                 Ok(digest) => digest,
                 Err(reason) => {
                     item.skipped = Some(reason);
                     return;
                 }
             };
-            let version = known.iter().position(|known| *known == (*size, digest)).unwrap_or_else(|| {
-                known.push((*size, digest));
-                known.len() - 1
-            });
+            let version =
+                known.iter().position(|known| *known == (*size, digest)).unwrap_or_else(|| {
+                    known.push((*size, digest));
+                    known.len() - 1
+                });
             if let Some(slot) = item.versions.get_mut(at) {
                 *slot = Some(version);
             }
         }
     }
 
-    fn size(&self, worker: &ComparedWorker, copy: &ItemCopy) -> std::result::Result<u64, SkipReason> {
+    fn size(
+        &self,
+        worker: &ComparedWorker,
+        copy: &ItemCopy,
+    ) -> std::result::Result<u64, SkipReason> {
         if let CopySource::Words(words) = &copy.source {
             return Ok(words.len() as u64);
         }
         self.read(worker, copy, |file| Ok(file.stat_without_acl()?.size))
     }
 
-    fn digest(&self, worker: &ComparedWorker, copy: &ItemCopy) -> std::result::Result<[u8; 32], SkipReason> {
+    fn digest(
+        &self,
+        worker: &ComparedWorker,
+        copy: &ItemCopy,
+    ) -> std::result::Result<[u8; 32], SkipReason> {
         if let CopySource::Words(words) = &copy.source {
             return Ok(*blake3::hash(words.as_bytes()).as_bytes());
         }
@@ -355,7 +399,11 @@ impl<'a> Comparison<'a> {
     /// # Errors
     ///
     /// Returns the reason if the copy is not text that can be compared line by line.
-    pub(crate) fn text(&self, worker: &ComparedWorker, copy: &ItemCopy) -> std::result::Result<Vec<u8>, SkipReason> {
+    pub(crate) fn text(
+        &self,
+        worker: &ComparedWorker,
+        copy: &ItemCopy,
+    ) -> std::result::Result<Vec<u8>, SkipReason> {
         if let CopySource::Words(words) = &copy.source {
             return Ok(words.clone().into_bytes());
         }
@@ -367,7 +415,8 @@ impl<'a> Comparison<'a> {
         })?;
         let text = text.ok_or(SkipReason::TooLarge)?;
         self.left.set(left.saturating_sub(text.len() as u64));
-        let is_binary = text.get(..BINARY_PROBE.min(text.len())).is_some_and(|begin| begin.contains(&0));
+        let is_binary =
+            text.get(..BINARY_PROBE.min(text.len())).is_some_and(|begin| begin.contains(&0));
         let is_long = || memchr::memchr_iter(b'\n', &text).count() > LINES_MAX;
         match is_binary {
             true => Err(SkipReason::Binary),
@@ -414,7 +463,8 @@ impl ComparedWorker {
         member: Arc<Member>,
         record: std::result::Result<Arc<Record>, Error>,
     ) -> ComparedWorker {
-        let path = escape_markers(&format!("workers/{}", shown_name(&member.name, is_index).display()));
+        let path =
+            escape_markers(&format!("workers/{}", shown_name(&member.name, is_index).display()));
         let folder = view.folder(&member).ok();
         ComparedWorker { path, record, folder, member }
     }
@@ -428,14 +478,21 @@ impl ComparedWorker {
     }
 
     fn file(&self, path: RelPath) -> ItemCopy {
-        ItemCopy { path: format!("{}/{}", self.path, name_of(&path)), source: CopySource::File(path) }
+        ItemCopy {
+            path: format!("{}/{}", self.path, name_of(&path)),
+            source: CopySource::File(path),
+        }
     }
 
     fn call(&self, call: &ToolCall) -> ItemCopy {
         let path = match &call.output {
             // The call's own file holds only a stub.
             Output::OutOfBand(file) => {
-                format!("{} (the store's tool_outputs/{})", self.path, escape_markers(&file.display()))
+                format!(
+                    "{} (the store's tool_outputs/{})",
+                    self.path,
+                    escape_markers(&file.display())
+                )
             }
             _ => format!("{}/{}", self.path, name_of(&call.path)),
         };
@@ -463,5 +520,6 @@ fn rank(path: &RelPath) -> ItemRank {
 /// metrics.
 fn differs_always(path: &RelPath) -> bool {
     let name = path.as_bytes();
-    !name.contains(&b'/') && (name.ends_with(b".jsonl") || matches!(name, b"metadata.json" | b"index.json"))
+    !name.contains(&b'/')
+        && (name.ends_with(b".jsonl") || matches!(name, b"metadata.json" | b"index.json"))
 }

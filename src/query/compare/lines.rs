@@ -43,7 +43,11 @@ pub(crate) fn lines(text: &[u8]) -> Vec<Range<usize>> {
 /// Returns the items that two sequences have in common, in order, as pairs of indices.
 ///
 /// After `deadline` the result may not be the longest.
-pub(super) fn common_items<T: AsRef<[u8]>>(old: &[T], new: &[T], deadline: Instant) -> Vec<(usize, usize)> {
+pub(super) fn common_items<T: AsRef<[u8]>>(
+    old: &[T],
+    new: &[T],
+    deadline: Instant,
+) -> Vec<(usize, usize)> {
     // Items of only one sequence are removed first, so that texts with little in common compare
     // fast.
     let mut known: HashMap<&[u8], (u32, bool)> = HashMap::new();
@@ -67,11 +71,14 @@ pub(super) fn common_items<T: AsRef<[u8]>>(old: &[T], new: &[T], deadline: Insta
             known.get(item.as_ref()).filter(|(_, shared)| *shared).map(|(number, _)| (*number, at))
         })
         .collect();
-    let numbers = |items: &[(u32, usize)]| items.iter().map(|(number, _)| *number).collect::<Vec<u32>>();
+    let numbers =
+        |items: &[(u32, usize)]| items.iter().map(|(number, _)| *number).collect::<Vec<u32>>();
     let (from, to) = (numbers(&in_old), numbers(&in_new));
     let ops = capture_diff_slices_deadline(Algorithm::Myers, &from, &to, Some(deadline));
     let equal = ops.into_iter().filter_map(|op| match op {
-        DiffOp::Equal { old_index, new_index, len } => Some((old_index..old_index + len).zip(new_index..)),
+        DiffOp::Equal { old_index, new_index, len } => {
+            Some((old_index..old_index + len).zip(new_index..))
+        }
         _ => None,
     });
     equal.flatten().filter_map(|(a, b)| Some((in_old.get(a)?.1, in_new.get(b)?.1))).collect()
@@ -96,7 +103,9 @@ pub(super) fn drop_trivial_matches<T: AsRef<[u8]>>(
     }
     // Equal lines next to the kept ones stay as well.
     let mut all: Vec<(usize, usize)> = Vec::with_capacity(pairs.len());
-    let is_same = |a: usize, b: usize| old.get(a).zip(new.get(b)).is_some_and(|(a, b)| a.as_ref() == b.as_ref());
+    let is_same = |a: usize, b: usize| {
+        old.get(a).zip(new.get(b)).is_some_and(|(a, b)| a.as_ref() == b.as_ref())
+    };
     for (a, b) in kept.into_iter().chain([ends]) {
         let mut begin = all.last().map_or((0, 0), |(a, b)| (a + 1, b + 1));
         while begin.0 < a && begin.1 < b && is_same(begin.0, begin.1) {
@@ -200,7 +209,8 @@ impl Headings {
     /// Returns the headings above the line `at`, outermost first.
     pub(super) fn path_at(&self, at: usize) -> String {
         let heading = |at: usize| self.0.get(at);
-        let innermost = self.0.partition_point(|heading| heading.line <= at).checked_sub(1).and_then(heading);
+        let innermost =
+            self.0.partition_point(|heading| heading.line <= at).checked_sub(1).and_then(heading);
         let enclosing = std::iter::successors(innermost, |inner| inner.parent.and_then(heading));
         let mut texts: Vec<&str> = enclosing.map(|heading| heading.text.as_str()).collect();
         texts.reverse();
@@ -226,7 +236,10 @@ mod tests {
     }
 
     fn texts(text: &str) -> Vec<&str> {
-        lines(text.as_bytes()).into_iter().map(|range| text.get(range).unwrap().trim_end()).collect()
+        lines(text.as_bytes())
+            .into_iter()
+            .map(|range| text.get(range).unwrap().trim_end())
+            .collect()
     }
 
     fn diff(old: &str, new: &str) -> String {
@@ -257,12 +270,19 @@ mod tests {
             "@@ -3,7 +3,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n@@ -23,7 +23,6 @@\n 22\n 23\n 24\n-25\n 26\n 27\n 28\n"
         );
         let near = old.replace("\n5\n", "\nfive\n").replace("\n12\n", "\ntwelve\n");
-        assert_eq!(diff(&old, &near).matches("@@ -").count(), 1, "six lines between two changes keep them together");
+        assert_eq!(
+            diff(&old, &near).matches("@@ -").count(),
+            1,
+            "six lines between two changes keep them together"
+        );
     }
 
     #[test]
     fn common_empty_lines_do_not_split_a_rewritten_block() {
-        assert_eq!(diff("one\n\ntwo\n", "three\n\nfour\n"), "@@ -1,3 +1,3 @@\n-one\n-\n-two\n+three\n+\n+four\n");
+        assert_eq!(
+            diff("one\n\ntwo\n", "three\n\nfour\n"),
+            "@@ -1,3 +1,3 @@\n-one\n-\n-two\n+three\n+\n+four\n"
+        );
         assert_eq!(
             diff("a\nb\n\nc\nd\n", "a\nx\n\ny\n\nc\ne\n"),
             "@@ -1,5 +1,7 @@\n a\n-b\n+x\n+\n+y\n \n c\n-d\n+e\n"
@@ -283,7 +303,8 @@ mod tests {
     fn headings_are_found_by_binary_search() {
         let begun = std::time::Instant::now();
         let all = 200_000;
-        let headings = Headings::parse((0..all).map(|at| if at % 3 == 0 { &b"# A"[..] } else { b"## B" }));
+        let headings =
+            Headings::parse((0..all).map(|at| if at % 3 == 0 { &b"# A"[..] } else { b"## B" }));
         for at in 0..all {
             assert_eq!(headings.path_at(at), if at % 3 == 0 { "# A" } else { "# A > ## B" });
             // A scan of all headings for each line takes minutes; the limit only detects that.

@@ -151,9 +151,11 @@ impl Page<'_> {
             let text = if short.len() <= limit { short } else { String::new() };
             return RenderedPage { text, shown: none() };
         };
-        let included: Vec<bool> = self.sections.iter().map(|section| self.is_shown(section)).collect();
+        let included: Vec<bool> =
+            self.sections.iter().map(|section| self.is_shown(section)).collect();
         let is_any = included.contains(&true);
-        let facts = self.facts.text(&self.paths, if is_any { room / FACTS_DIVISOR } else { room / 2 });
+        let facts =
+            self.facts.text(&self.paths, if is_any { room / FACTS_DIVISOR } else { room / 2 });
         let room = room.saturating_sub(facts.len());
         let tail_max = self.tail(&none(), room / if is_any { NAMES_DIVISOR } else { 1 }).len();
         let room = room.saturating_sub(tail_max);
@@ -183,12 +185,17 @@ impl Page<'_> {
             left -= share;
             fits.then_some(share)
         };
-        let mut shares: Vec<Option<usize>> = self.sections.iter().zip(included).map(&mut admit).collect();
+        let mut shares: Vec<Option<usize>> =
+            self.sections.iter().zip(included).map(&mut admit).collect();
         // Sections of weight 0 share the bytes that the others leave.
         for is_light in [false, true] {
             let demand = |(section, share): (&DiffSection, &Option<usize>)| {
-                let need = share.map_or(0, |share| section.need(self.min_matches).saturating_sub(share));
-                Demand { need: if is_light == (section.weight == 0) { need } else { 0 }, weight: section.weight.max(1) }
+                let need =
+                    share.map_or(0, |share| section.need(self.min_matches).saturating_sub(share));
+                Demand {
+                    need: if is_light == (section.weight == 0) { need } else { 0 },
+                    weight: section.weight.max(1),
+                }
             };
             let demands: Vec<Demand> = self.sections.iter().zip(&shares).map(demand).collect();
             for (share, more) in shares.iter_mut().zip(allocate(&demands, left)) {
@@ -196,7 +203,9 @@ impl Page<'_> {
                 left -= more;
             }
         }
-        let write = |(section, share): (&DiffSection, &Option<usize>)| section.within((*share)?, self.min_matches);
+        let write = |(section, share): (&DiffSection, &Option<usize>)| {
+            section.within((*share)?, self.min_matches)
+        };
         let mut shown: Vec<Option<String>> = self.sections.iter().zip(&shares).map(write).collect();
         // Unused bytes go in order to sections that were cut or not admitted.
         let mut spare = room.saturating_sub(shown.iter().flatten().map(String::len).sum());
@@ -205,7 +214,8 @@ impl Page<'_> {
         {
             let size = shown.as_ref().map_or(0, String::len);
             if size < section.need(self.min_matches)
-                && let Some(more) = section.within(size + spare, self.min_matches).filter(|more| more.len() > size)
+                && let Some(more) =
+                    section.within(size + spare, self.min_matches).filter(|more| more.len() > size)
             {
                 spare = (size + spare).saturating_sub(more.len());
                 *shown = Some(more);
@@ -216,14 +226,21 @@ impl Page<'_> {
 
     /// Returns the first line.
     fn head(&self, shown: usize) -> String {
-        let mut head = format!("[{}: {}; {}", query_text(self.query), count(self.paths.len(), "worker"), self.counts());
+        let mut head = format!(
+            "[{}: {}; {}",
+            query_text(self.query),
+            count(self.paths.len(), "worker"),
+            self.counts()
+        );
         let all = self.sections.len() + self.omitted.len();
         if self.has_no_match {
             head.push_str("; nothing matches the words");
         } else if shown < all {
             let _ = write!(head, "; shown: {shown} of {}", count(all, "difference"));
         }
-        if let (true, Some(first)) = (self.paths.len() > 2 && !self.sections.is_empty(), self.paths.first()) {
+        if let (true, Some(first)) =
+            (self.paths.len() > 2 && !self.sections.is_empty(), self.paths.first())
+        {
             let _ = write!(head, ", each against {first} where possible");
         }
         if let Some(missing) = &self.missing {
@@ -239,7 +256,8 @@ impl Page<'_> {
         let is_output = |item: &ComparedItem| item.rank == ItemRank::Calls;
         let calls = self.counts_of(&|item| is_output(item) && item.kind() != DiffKind::OnlyIn);
         let unmatched = self.counts_of(&|item| is_output(item) && item.kind() == DiffKind::OnlyIn);
-        let mut parts = vec![if files.is_empty() { "no files".into() } else { format!("files: {files}") }];
+        let mut parts =
+            vec![if files.is_empty() { "no files".into() } else { format!("files: {files}") }];
         if !calls.is_empty() {
             parts.push(format!("outputs of calls that correspond: {calls}"));
         }
@@ -261,14 +279,20 @@ impl Page<'_> {
         let items = || self.items.all.iter().filter(|item| is_counted(item));
         let kind = |kind: DiffKind| items().filter(|item| item.kind() == kind).count();
         let mut parts: Vec<String> = Vec::new();
-        let mut add = |count: usize, label: &str| parts.extend((count > 0).then(|| format!("{count} {label}")));
+        let mut add = |count: usize, label: &str| {
+            parts.extend((count > 0).then(|| format!("{count} {label}")))
+        };
         add(kind(DiffKind::Equal), "equal");
         add(kind(DiffKind::Differs), "differ");
         for (at, path) in self.paths.iter().enumerate() {
-            let alone = items().filter(|item| item.kind() == DiffKind::OnlyIn && item.holders().eq([at])).count();
+            let alone = items()
+                .filter(|item| item.kind() == DiffKind::OnlyIn && item.holders().eq([at]))
+                .count();
             add(alone, &format!("in {path} alone"));
         }
-        let some = items().filter(|item| item.kind() == DiffKind::OnlyIn && item.holders().count() > 1).count();
+        let some = items()
+            .filter(|item| item.kind() == DiffKind::OnlyIn && item.holders().count() > 1)
+            .count();
         add(some, "only in some");
         add(kind(DiffKind::NotCompared), "not compared");
         parts.join(", ")
@@ -282,28 +306,38 @@ impl Page<'_> {
         let (matching, others): (Vec<&DiffSection>, Vec<&DiffSection>) =
             hidden.map(|(section, _)| section).partition(|section| self.is_shown(section));
         let names = |sections: Vec<&DiffSection>| -> Vec<String> {
-            let name = |section: &&DiffSection| section.file.as_ref().and_then(name).unwrap_or_else(|| "calls".into());
+            let name = |section: &&DiffSection| {
+                section.file.as_ref().and_then(name).unwrap_or_else(|| "calls".into())
+            };
             sections.iter().map(name).collect()
         };
         let mut not_shown = names(matching);
         not_shown.extend(self.omitted.iter().filter_map(name));
-        let is_equal = |item: &&ComparedItem| item.kind() == DiffKind::Equal && item.rank < ItemRank::Calls;
-        let equal: Vec<String> =
-            self.items.all.iter().filter(is_equal).map(|item| one_line(&item.name, QUERY_MAX)).collect();
+        let is_equal =
+            |item: &&ComparedItem| item.kind() == DiffKind::Equal && item.rank < ItemRank::Calls;
+        let equal: Vec<String> = self
+            .items
+            .all
+            .iter()
+            .filter(is_equal)
+            .map(|item| one_line(&item.name, QUERY_MAX))
+            .collect();
         let lists = [
             ("[... ", "not shown", not_shown, " ...]"),
             ("[... ", "without a match for the words", names(others), " ...]"),
             ("[", "equal", equal, "]"),
             ("[", "not compared, since they always differ", self.items.always.clone(), "]"),
         ];
-        let lists: Vec<_> = lists.into_iter().filter(|(_, _, names, _)| !names.is_empty()).collect();
+        let lists: Vec<_> =
+            lists.into_iter().filter(|(_, _, names, _)| !names.is_empty()).collect();
         let need = |(begin, label, names, end): &(&str, &str, Vec<String>, &str)| Demand {
             need: list(begin, label, names, end, usize::MAX).len(),
             weight: 1,
         };
         let demands: Vec<Demand> = lists.iter().map(need).collect();
         let each = lists.iter().zip(allocate(&demands, room));
-        each.map(|((begin, label, names, end), share)| list(begin, label, names, end, share)).collect()
+        each.map(|((begin, label, names, end), share)| list(begin, label, names, end, share))
+            .collect()
     }
 }
 

@@ -49,9 +49,12 @@ pub(crate) fn passages(text: &[u8], others: &[&TextIndex]) -> (Vec<TextPassage>,
     let (mut found, mut all) = (Vec::new(), 0);
     for block in blocks(text) {
         let is_long = block.len() > BLOCK_MAX;
-        let is_new = |line: &Range<usize>| !others.iter().any(|index| index.contains(text, std::slice::from_ref(line)));
+        let is_new = |line: &Range<usize>| {
+            !others.iter().any(|index| index.contains(text, std::slice::from_ref(line)))
+        };
         if is_long {
-            let parts: Vec<&[Range<usize>]> = block.chunk_by(|a, b| is_new(a) == is_new(b)).collect();
+            let parts: Vec<&[Range<usize>]> =
+                block.chunk_by(|a, b| is_new(a) == is_new(b)).collect();
             all += parts.len();
             let new = parts.into_iter().filter(|part| part.first().is_some_and(is_new));
             found.extend(new.map(|part| TextPassage::new(text, part)));
@@ -69,7 +72,8 @@ pub(crate) fn passages(text: &[u8], others: &[&TextIndex]) -> (Vec<TextPassage>,
 impl TextPassage {
     fn new(text: &[u8], lines: &[Range<usize>]) -> TextPassage {
         let bytes = lines.iter().flat_map(|line| line_bytes(text, line));
-        let substance = bytes.filter(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii()).count();
+        let substance =
+            bytes.filter(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii()).count();
         TextPassage { lines: lines.to_vec(), substance }
     }
 }

@@ -48,9 +48,15 @@ pub(super) struct DiffLine {
 impl DiffLine {
     /// Creates a line from `raw`, which starts at byte `from` of the source `side`. A long line is
     /// cut to the text around its byte `about`.
-    pub(crate) fn new(sign: char, raw: &[u8], (side, from): (usize, usize), about: usize) -> DiffLine {
+    pub(crate) fn new(
+        sign: char,
+        raw: &[u8],
+        (side, from): (usize, usize),
+        about: usize,
+    ) -> DiffLine {
         let range = (from as u64, (from + raw.len()) as u64);
-        let end = raw.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+        let end =
+            raw.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
         // Invisible characters may be the only difference.
         let (text, _) = clip(raw.split_at(end).0, about, LINE_MAX, InvisibleChars::Escape);
         DiffLine { sign, text: guarded(sign, text), side, range }
@@ -69,7 +75,8 @@ impl DiffLine {
     fn cut(&self, room: usize) -> Option<String> {
         let note = format!("[... {} B ...]", self.range.1 - self.range.0);
         let room = room.saturating_sub(note.len() + 2);
-        let part = self.text.get(..self.text.floor_char_boundary(room)).filter(|_| room >= PART_MIN)?;
+        let part =
+            self.text.get(..self.text.floor_char_boundary(room)).filter(|_| room >= PART_MIN)?;
         Some(format!("{}{part}{note}\n", self.sign))
     }
 }
@@ -117,7 +124,11 @@ impl DiffBlock {
         let size = |run: &[DiffLine]| run.iter().map(DiffLine::size).sum::<usize>();
         let demand = |run: &&[DiffLine]| Demand {
             need: size(run),
-            weight: if run.first().is_some_and(|line| line.sign == ' ') { 1 } else { CHANGED_WEIGHT },
+            weight: if run.first().is_some_and(|line| line.sign == ' ') {
+                1
+            } else {
+                CHANGED_WEIGHT
+            },
         };
         let demands: Vec<Demand> = runs.iter().map(demand).collect();
         let mut total = share.checked_sub(self.head.len() + 1)?;
@@ -146,7 +157,8 @@ impl DiffBlock {
             fits
         };
         let first = self.lines.iter().take_while(fits).count();
-        let (shown, left) = self.lines.split_at_checked(first).filter(|(shown, _)| !shown.is_empty())?;
+        let (shown, left) =
+            self.lines.split_at_checked(first).filter(|(shown, _)| !shown.is_empty())?;
         let mut out = format!("{}\n", self.head);
         shown.iter().for_each(|line| line.write(&mut out));
         write_omission(&mut out, (left.len(), "line"), left.iter(), sources);
@@ -248,7 +260,9 @@ impl DiffSection {
     /// Returns the minimum size that is worth showing, in bytes.
     pub(crate) fn min_size(&self) -> usize {
         let most = self.blocks.iter().map(DiffBlock::size).sum::<usize>();
-        self.head.len() + most.min(MIN_EXCERPT) + if most > MIN_EXCERPT { 2 * self.omission() } else { 0 }
+        self.head.len()
+            + most.min(MIN_EXCERPT)
+            + if most > MIN_EXCERPT { 2 * self.omission() } else { 0 }
     }
 
     /// Returns true if a block has at least `min_matches` words of the aspect.
@@ -272,24 +286,30 @@ impl DiffSection {
         let is_whole = order.len() == self.blocks.len() && self.need(0) <= share;
         let substance = |at: &usize| self.blocks.get(*at).map_or(0, |block| block.substance);
         order.sort_by_key(|at| (std::cmp::Reverse(substance(at)), *at));
-        let mut room = share.checked_sub(self.head.len() + if is_whole { 0 } else { self.omission() })?;
+        let mut room =
+            share.checked_sub(self.head.len() + if is_whole { 0 } else { self.omission() })?;
         let size = |at: &usize| self.blocks.get(*at).map_or(0, DiffBlock::size);
         let fits_min = |at: &&usize| {
-            let need = size(at).min(MIN_EXCERPT + self.omission()) + if is_whole { 0 } else { self.omission() };
+            let need = size(at).min(MIN_EXCERPT + self.omission())
+                + if is_whole { 0 } else { self.omission() };
             let fits = need <= room;
             room = if fits { room - need } else { 0 };
             fits
         };
-        let mut most = if is_whole { order.len() } else { order.iter().take_while(fits_min).count().max(1) };
+        let mut most =
+            if is_whole { order.len() } else { order.iter().take_while(fits_min).count().max(1) };
         while most > 0 {
             let mut chosen: Vec<usize> = order.iter().copied().take(most).collect();
             chosen.sort_unstable();
-            let demands: Vec<Demand> = chosen.iter().map(|at| Demand { need: size(at), weight: 1 }).collect();
+            let demands: Vec<Demand> =
+                chosen.iter().map(|at| Demand { need: size(at), weight: 1 }).collect();
             let omissions = if is_whole { 0 } else { self.gaps(&chosen) * self.omission() };
             let mut total = share.saturating_sub(self.head.len() + omissions);
             for _ in 0..TRIES {
                 let Some(text) = self.written(&chosen, &allocate(&demands, total)) else { break };
-                let Some(over) = text.len().checked_sub(share).filter(|over| *over > 0) else { return Some(text) };
+                let Some(over) = text.len().checked_sub(share).filter(|over| *over > 0) else {
+                    return Some(text);
+                };
                 total = total.saturating_sub(over);
             }
             most = if most > 8 { most * 3 / 4 } else { most - 1 };
@@ -316,7 +336,8 @@ impl DiffSection {
         let gap = |out: &mut String, from: usize, to: usize| {
             let (left, _) = self.blocks.split_at(to);
             let (_, left) = left.split_at(from);
-            let changed = left.iter().flat_map(|block| &block.lines).filter(|line| line.sign != ' ');
+            let changed =
+                left.iter().flat_map(|block| &block.lines).filter(|line| line.sign != ' ');
             write_omission(out, (left.len(), self.unit), changed, &self.sources);
         };
         for (at, share) in chosen.iter().zip(shares) {
@@ -351,7 +372,16 @@ mod tests {
         let block = |n: usize| DiffBlock {
             head: format!("@@ {n} @@"),
             lines: (0..lines)
-                .map(|i| line(if if lines == 77 { i % 2 == 0 } else { i < lines / 2 } { '-' } else { '+' }, i))
+                .map(|i| {
+                    line(
+                        if if lines == 77 { i % 2 == 0 } else { i < lines / 2 } {
+                            '-'
+                        } else {
+                            '+'
+                        },
+                        i,
+                    )
+                })
                 .collect(),
             substance: n % 3,
             matches: 0,
@@ -394,7 +424,10 @@ mod tests {
         for share in (600..section.need(0)).step_by(501) {
             let text = section.within(share, 0).unwrap();
             assert!(text.len() * 10 >= share * 6, "{} of {share}", text.len());
-            assert!(text.contains("\n-line") && text.contains("\n+line"), "{share}: both sides are shown: {text}");
+            assert!(
+                text.contains("\n-line") && text.contains("\n+line"),
+                "{share}: both sides are shown: {text}"
+            );
         }
     }
 

@@ -77,7 +77,9 @@ impl ShownLine {
         let start = match &line.kind {
             LineKind::Match(range) => range.start,
             LineKind::Context => 0,
-            LineKind::Break => return ShownLine { number: 0, matches: false, text: String::new(), hidden: 0 },
+            LineKind::Break => {
+                return ShownLine { number: 0, matches: false, text: String::new(), hidden: 0 };
+            }
         };
         let (text, hidden) = clip(line.bytes, start, max, InvisibleChars::Remove);
         ShownLine { number: line.number, matches: line.kind != LineKind::Context, text, hidden }
@@ -166,7 +168,19 @@ impl Answer {
         let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
         let (searched, found, shown, lines, files, workers, missing) = Default::default();
         let (error, is_complete) = (Some(error), true);
-        Answer { error, searched, lines, files, workers, found, shown, text, missing, is_complete, budget }
+        Answer {
+            error,
+            searched,
+            lines,
+            files,
+            workers,
+            found,
+            shown,
+            text,
+            missing,
+            is_complete,
+            budget,
+        }
     }
 
     /// Formats an answer. `files` yields worker, path and number of matching lines of each file,
@@ -201,7 +215,8 @@ impl Answer {
         let (mut most, mut text) = fit(OmissionDetail::Full);
         // With a small budget, lines are worth more than omission markers, whose counts are in the
         // first line anyway.
-        let brief = if budget.approx_bytes() < SMALL { fit(OmissionDetail::Brief) } else { (0, None) };
+        let brief =
+            if budget.approx_bytes() < SMALL { fit(OmissionDetail::Brief) } else { (0, None) };
         if text.is_none() || brief.0 > 2 * most {
             (most, text) = brief;
         }
@@ -211,7 +226,13 @@ impl Answer {
     }
 
     /// Returns the largest number of leading lines that fit the budget, and the text with them.
-    fn fit(&self, query: &Query, workers: &Workers, budget: Budget, detail: OmissionDetail) -> (usize, Option<String>) {
+    fn fit(
+        &self,
+        query: &Query,
+        workers: &Workers,
+        budget: Budget,
+        detail: OmissionDetail,
+    ) -> (usize, Option<String>) {
         let sizes: Vec<usize> = self
             .shown
             .iter()
@@ -255,7 +276,14 @@ impl Answer {
     }
 
     /// Formats the answer with the first `most` lines.
-    fn format(&self, query: &Query, workers: &Workers, most: usize, detail: OmissionDetail, budget: Budget) -> String {
+    fn format(
+        &self,
+        query: &Query,
+        workers: &Workers,
+        most: usize,
+        detail: OmissionDetail,
+        budget: Budget,
+    ) -> String {
         let mut body = String::new();
         let mut left = most;
         let (mut matches, mut files, mut hidden) = (0, 0, 0);
@@ -310,7 +338,8 @@ impl Answer {
     /// invisible characters.
     fn head(&self, query: &Query, shown: u64, hidden: usize) -> String {
         let mut head = format!("[{}: ", display(query));
-        let no_files = self.searched.files == 0 && self.searched.unsearched == Unsearched::default();
+        let no_files =
+            self.searched.files == 0 && self.searched.unsearched == Unsearched::default();
         if no_files && query.options.glob.is_some() {
             head.push_str("no file matches the glob");
         } else if self.lines == 0 {
@@ -332,7 +361,10 @@ impl Answer {
             (long_line, "after a line that is too long"),
             (late, "for lack of time"),
         ];
-        let reasons = reasons.into_iter().filter(|(some, _)| **some > 0).map(|(some, why)| format!("{some} {why}"));
+        let reasons = reasons
+            .into_iter()
+            .filter(|(some, _)| **some > 0)
+            .map(|(some, why)| format!("{some} {why}"));
         let reasons: Vec<String> = reasons.collect();
         if !reasons.is_empty() {
             let _ = write!(head, "; not searched: {}", reasons.join(", "));
@@ -401,15 +433,21 @@ impl Workers {
     /// Lists the workers with lines left, in at most about `room` bytes.
     fn names(&self, mut room: usize) -> String {
         let left: Vec<&(Name, u64)> = self.0.iter().filter(|(_, lines)| *lines > 0).collect();
-        let name = |(name, lines): &&(Name, u64)| format!("{} ({lines})", one_line(&name.display(), NAME_MAX));
+        let name = |(name, lines): &&(Name, u64)| {
+            format!("{} ({lines})", one_line(&name.display(), NAME_MAX))
+        };
         let has_room = |name: &String| {
             let has = name.len() <= room;
             room = room.saturating_sub(name.len());
             has
         };
-        let mut names: Vec<String> = left.iter().take(NAMES).map(name).take_while(has_room).collect();
+        let mut names: Vec<String> =
+            left.iter().take(NAMES).map(name).take_while(has_room).collect();
         if left.len() > names.len() {
-            names.push(count(left.len() - names.len(), if names.is_empty() { "worker" } else { "more worker" }));
+            names.push(count(
+                left.len() - names.len(),
+                if names.is_empty() { "worker" } else { "more worker" },
+            ));
         }
         format!(": {}", names.join(", "))
     }
@@ -419,7 +457,8 @@ impl Workers {
 fn without_dangling_context(lines: &[ShownLine], context: usize) -> &[ShownLine] {
     let matches = lines.iter().enumerate().rev().find(|(_, line)| line.matches);
     let Some((at, last)) = matches else { return &[] };
-    let is_after = |line: &&ShownLine| line.number > 0 && line.number <= last.number + context as u64;
+    let is_after =
+        |line: &&ShownLine| line.number > 0 && line.number <= last.number + context as u64;
     let after = lines.iter().skip(at + 1).take_while(is_after).count();
     lines.split_at(at + 1 + after).0
 }

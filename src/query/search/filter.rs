@@ -33,13 +33,15 @@ struct FilterGlobs {
 impl FilterGlobs {
     /// Compiles the values of a filter. The query parser accepts only valid globs as values.
     fn new(values: &FilterValues) -> FilterGlobs {
-        let globs = |texts: &[String]| texts.iter().filter_map(|text| Glob::new(text).ok()).collect();
+        let globs =
+            |texts: &[String]| texts.iter().filter_map(|text| Glob::new(text).ok()).collect();
         FilterGlobs { include: globs(&values.include), exclude: globs(&values.exclude) }
     }
 
     /// Returns true if `matches` accepts one of the included globs and none of the excluded.
     fn accepts(&self, matches: impl Fn(&Glob) -> bool) -> bool {
-        (self.include.is_empty() || self.include.iter().any(&matches)) && !self.exclude.iter().any(matches)
+        (self.include.is_empty() || self.include.iter().any(&matches))
+            && !self.exclude.iter().any(matches)
     }
 }
 
@@ -50,7 +52,8 @@ impl<'a> SearchFilter<'a> {
     /// A message, if the glob of the query's options is invalid.
     pub(crate) fn new(query: &'a Query, filters: &'a Filters) -> Result<SearchFilter<'a>, String> {
         let glob = query.options.glob.as_deref().map(Glob::new).transpose()?;
-        let [workers, tools, paths] = [&filters.workers, &filters.tools, &filters.paths].map(FilterGlobs::new);
+        let [workers, tools, paths] =
+            [&filters.workers, &filters.tools, &filters.paths].map(FilterGlobs::new);
         Ok(SearchFilter { under: query.under.as_ref(), glob, filters, workers, tools, paths })
     }
 
@@ -61,9 +64,11 @@ impl<'a> SearchFilter<'a> {
         let worker = member.entry.worker();
         let source = worker.status_source.as_deref();
         let has_status = |wanted: &str| {
-            status.eq_ignore_ascii_case(wanted) || source.is_some_and(|status| status.eq_ignore_ascii_case(wanted))
+            status.eq_ignore_ascii_case(wanted)
+                || source.is_some_and(|status| status.eq_ignore_ascii_case(wanted))
         };
-        self.workers.accepts(|glob| glob.matches_name(&name)) && self.filters.statuses.accepts(has_status)
+        self.workers.accepts(|glob| glob.matches_name(&name))
+            && self.filters.statuses.accepts(has_status)
     }
 
     /// Returns the weight of a worker's file in percent; 0 if the file is not searched.
@@ -80,7 +85,9 @@ impl<'a> SearchFilter<'a> {
         let shown = |path: &RelPath| worker_path(worker).join_path(&shown_path(path));
         self.under.is_none_or(|under| is_under(path, under))
             && self.glob.as_ref().is_none_or(|glob| glob.matches_path(&shown, path))
-            && self.tools.accepts(|glob| tool.as_deref().is_some_and(|tool| glob.matches_name(tool)))
+            && self
+                .tools
+                .accepts(|glob| tool.as_deref().is_some_and(|tool| glob.matches_name(tool)))
             && self.paths.accepts(|glob| glob.matches_path(&shown, path))
     }
 }

@@ -160,7 +160,8 @@ impl AnswerFormatter<'_> {
     pub(crate) fn format(&self, shown: Vec<FilePassages>, duplicates: u64) -> Answer {
         let mut body: Vec<(String, String)> = Vec::new();
         for file in &shown {
-            let ranges: Vec<String> = file.text.iter().map(|(range, _)| display_range(range)).collect();
+            let ranges: Vec<String> =
+                file.text.iter().map(|(range, _)| display_range(range)).collect();
             let outcome = file.outcome.map(|outcome| format!(", {outcome}")).unwrap_or_default();
             let (mut text, mut hidden) = (String::new(), 0);
             for (at, (_, passage)) in file.text.iter().enumerate() {
@@ -175,13 +176,18 @@ impl AnswerFormatter<'_> {
                     text.push('\n');
                 }
             }
-            let hidden = if hidden == 0 { String::new() } else { format!(", {}", removed_note(hidden)) };
-            body.push((format!("{}, bytes {}{outcome}{hidden}:", file.path, ranges.join(", ")), text));
+            let hidden =
+                if hidden == 0 { String::new() } else { format!(", {}", removed_note(hidden)) };
+            body.push((
+                format!("{}, bytes {}{outcome}{hidden}:", file.path, ranges.join(", ")),
+                text,
+            ));
         }
         let all: String = body.iter().map(|(line, text)| format!("{line}\n{text}")).collect();
         let tag = unused_tag(&all);
         let missing = (self.missing)();
-        let mut text = self.head(missing.as_ref(), shown.iter().map(|file| file.passages).sum(), duplicates);
+        let mut text =
+            self.head(missing.as_ref(), shown.iter().map(|file| file.passages).sum(), duplicates);
         body.iter().for_each(|(line, passages)| {
             let _ = write!(text, "\n{line} {tag}\n{passages}");
         });
@@ -221,7 +227,10 @@ impl AnswerFormatter<'_> {
         let _ = write!(head, "; searched {files} of {workers}, {bytes} B");
         let Unread { binary, unreadable, late } = unread;
         let reasons = [(binary, "binary"), (unreadable, "unreadable"), (late, "for lack of time")];
-        let reasons = reasons.into_iter().filter(|(some, _)| **some > 0).map(|(some, why)| format!("{some} {why}"));
+        let reasons = reasons
+            .into_iter()
+            .filter(|(some, _)| **some > 0)
+            .map(|(some, why)| format!("{some} {why}"));
         let reasons: Vec<String> = reasons.collect();
         if !reasons.is_empty() {
             let _ = write!(head, "; not searched: {}", reasons.join(", "));

@@ -37,7 +37,8 @@ impl<'a> PassageReader<'a> {
         analyzer: &'a Analyzer,
         workers: Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>,
     ) -> PassageReader<'a> {
-        let (folders, texts, outcomes) = (RefCell::default(), RefCell::default(), RefCell::default());
+        let (folders, texts, outcomes) =
+            (RefCell::default(), RefCell::default(), RefCell::default());
         PassageReader { analyzer, workers, folders, texts, outcomes, late: Cell::new(false) }
     }
 
@@ -47,7 +48,9 @@ impl<'a> PassageReader<'a> {
 
     /// Returns the path of a file from the root of the tree.
     pub(crate) fn shown_path(&self, worker: usize, path: &RelPath) -> String {
-        self.member(worker).map(|member| display_path(&worker_path(&member.name), path)).unwrap_or_default()
+        self.member(worker)
+            .map(|member| display_path(&worker_path(&member.name), path))
+            .unwrap_or_default()
     }
 
     /// Returns a byte range of a file as text, or `None` if it cannot be read.
@@ -64,7 +67,10 @@ impl<'a> PassageReader<'a> {
     fn read_uncached(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
         let member = self.member(worker)?;
         let mut folders = self.folders.borrow_mut();
-        let folder = folders.entry(worker).or_insert_with(|| self.analyzer.view.folder(member).ok()).as_ref()?;
+        let folder = folders
+            .entry(worker)
+            .or_insert_with(|| self.analyzer.view.folder(member).ok())
+            .as_ref()?;
         let file = folder.open(path).ok()?;
         let length = usize::try_from(range.end.saturating_sub(range.start)).ok()?;
         let bytes = read_range(&*file, range.start, length).ok()?;
@@ -72,13 +78,20 @@ impl<'a> PassageReader<'a> {
     }
 
     /// Returns the outcome of the call whose output a file is, or `None` for other files.
-    pub(crate) fn outcome(&self, worker: usize, path: &RelPath, deadline: Deadline<'_>) -> Option<Outcome> {
+    pub(crate) fn outcome(
+        &self,
+        worker: usize,
+        path: &RelPath,
+        deadline: Deadline<'_>,
+    ) -> Option<Outcome> {
         let (member, stamp) = self.workers.get(worker)?;
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
             let record = self.analyzer.record(member, stamp, PART_GRACE, deadline);
-            self.late
-                .set(self.late.get() || record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out()));
+            self.late.set(
+                self.late.get()
+                    || record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out()),
+            );
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
         });
         calls.get(path).copied()

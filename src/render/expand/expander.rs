@@ -187,7 +187,8 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
 
     /// Writes an insertion after a blank line. Adds a line end unless `following` begins with one.
     fn insert(&mut self, text: &str, following: &[u8]) -> Result<(), ExpandError> {
-        let ends = if self.in_json { [&b"\""[..], b"\\n", b"\\r"] } else { [&b"\n"[..], b"\r\n", b"\r"] };
+        let ends =
+            if self.in_json { [&b"\""[..], b"\\n", b"\\r"] } else { [&b"\n"[..], b"\r\n", b"\r"] };
         let is_line_end = following.is_empty() || ends.iter().any(|end| following.starts_with(end));
         let text = format!("\n\n{text}{}", if is_line_end { "" } else { "\n" });
         self.left = self.left.saturating_sub(self.fitter.each.used(&text));
@@ -216,12 +217,17 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
             return Replacement::Nothing;
         }
         let is_new = self.seen.insert(member.name.clone());
-        if is_new { Replacement::Evidence(member) } else { Replacement::Repeated(member.name.clone()) }
+        if is_new {
+            Replacement::Evidence(member)
+        } else {
+            Replacement::Repeated(member.name.clone())
+        }
     }
 
     /// Returns the texts to insert, which together take at most `room`.
     fn insertions(&mut self, replacements: Vec<Replacement>, room: usize) -> Vec<String> {
-        let mut insertions = Insertions { texts: replacements.iter().map(|_| String::new()).collect(), left: room };
+        let mut insertions =
+            Insertions { texts: replacements.iter().map(|_| String::new()).collect(), left: room };
         let (mut wanted, mut lines) = (Vec::new(), Vec::new());
         for (at, replacement) in replacements.into_iter().enumerate() {
             match replacement {
@@ -234,7 +240,8 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
         let requests = self.ranked_requests(wanted);
         // If there is evidence to insert, lines reserve at most a quarter of the room.
         let lines_cost: usize = lines.iter().map(|(.., line)| self.fitter.cost(line)).sum();
-        let reserved = if requests.is_empty() { lines_cost } else { lines_cost.min(insertions.left / 4) };
+        let reserved =
+            if requests.is_empty() { lines_cost } else { lines_cost.min(insertions.left / 4) };
         let reserved = reserved.min(insertions.left);
         let (admitted, omission_lines) = self.admit(&requests, insertions.left - reserved);
         self.stats.without_room += omission_lines.len() as u64;
@@ -264,29 +271,41 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
         let clock = renderer.analyzer.settings.clock(10);
         let stamped = renderer.analyzer.states(&members);
         let found = renderer.analyzer.digests(&stamped, false, clock.deadline());
-        let outcome = |found: DigestResult| found.digest().map_or(Outcome::Unknown, |fragment| fragment.outcome);
-        let requests = wanted.into_iter().zip(found).map(|((at, member), found)| (outcome(found), at, member));
+        let outcome = |found: DigestResult| {
+            found.digest().map_or(Outcome::Unknown, |fragment| fragment.outcome)
+        };
+        let requests =
+            wanted.into_iter().zip(found).map(|((at, member), found)| (outcome(found), at, member));
         let mut requests: Vec<EvidenceRequest> = requests.collect();
         requests.sort_by_key(|(outcome, at, _)| (*outcome, *at));
         requests
     }
 
     /// Renders the evidence of the admitted workers within the room that is left beside `reserved`.
-    fn insert_evidence(&mut self, admitted: &[EvidenceRequest], insertions: &mut Insertions, reserved: usize) {
+    fn insert_evidence(
+        &mut self,
+        admitted: &[EvidenceRequest],
+        insertions: &mut Insertions,
+        reserved: usize,
+    ) {
         // Render each at its largest size first, since its need is known only afterwards.
         let fitter = self.fitter;
-        let rendered = parallel_map(admitted, |(.., member)| fitter.fit(member, fitter.each.size() + fitter.cost("")));
+        let rendered = parallel_map(admitted, |(.., member)| {
+            fitter.fit(member, fitter.each.size() + fitter.cost(""))
+        });
         let demand = |((outcome, ..), text): (&EvidenceRequest, &Result<String>)| Demand {
             need: text.as_ref().map_or(self.fitter.evidence_min(), |text| self.fitter.cost(text)),
             weight: if *outcome == Outcome::Failed { 2 } else { 1 },
         };
         let demands: Vec<Demand> = admitted.iter().zip(&rendered).map(demand).collect();
         let shares = allocate(&demands, insertions.left.saturating_sub(reserved));
-        let with_shares: Vec<_> = admitted.iter().zip(&rendered).zip(demands.iter().zip(shares)).collect();
-        let fitted = parallel_map(&with_shares, |(((.., member), text), (demand, share))| match text {
-            Ok(_) if *share < demand.need => fitter.fit(member, *share),
-            text => (*text).clone(),
-        });
+        let with_shares: Vec<_> =
+            admitted.iter().zip(&rendered).zip(demands.iter().zip(shares)).collect();
+        let fitted =
+            parallel_map(&with_shares, |(((.., member), text), (demand, share))| match text {
+                Ok(_) if *share < demand.need => fitter.fit(member, *share),
+                text => (*text).clone(),
+            });
         for ((_, at, member), text) in admitted.iter().zip(fitted) {
             let (count, text) = match text {
                 Ok(text) if text.is_empty() => (&mut self.stats.without_room, text),
@@ -302,7 +321,11 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
     }
 
     /// Splits the requests into those with enough room for evidence, and lines for the others.
-    fn admit<'m>(&self, requests: &'m [EvidenceRequest], room: usize) -> (&'m [EvidenceRequest], Vec<(usize, String)>) {
+    fn admit<'m>(
+        &self,
+        requests: &'m [EvidenceRequest],
+        room: usize,
+    ) -> (&'m [EvidenceRequest], Vec<(usize, String)>) {
         let line = |(_, at, member): &EvidenceRequest| {
             let path = one_line(&member.name.display(), 200);
             (*at, format!("[Evidence left out for lack of room: workers/{path}/evidence.txt]"))

@@ -34,7 +34,9 @@ pub(super) fn expand_messages<W: Write>(
     let mut recorder = RecordingReader { input: BufReader::new(input), read: &read };
     let mut list = MessageList { format, read: &read, expander, failed: None, is_found: false };
     let mut json = serde_json::Deserializer::from_reader(&mut recorder);
-    let parsed = ListVisitor { list: &mut list, is_root: true }.deserialize(&mut json).and_then(|()| json.end());
+    let parsed = ListVisitor { list: &mut list, is_root: true }
+        .deserialize(&mut json)
+        .and_then(|()| json.end());
     let MessageList { expander, failed, is_found, .. } = list;
     drop(json);
     // The end of the list, or the text from a syntax error on, was read but not passed yet.
@@ -45,7 +47,9 @@ pub(super) fn expand_messages<W: Write>(
         (Some(error), _) => Err(error),
         (None, Err(error)) if error.is_io() => Err(ExpandError::Read(error.into())),
         (None, Err(error)) => Err(ExpandError::Messages(error.to_string())),
-        (None, Ok(())) if !is_found => Err(ExpandError::Messages("it contains no list of messages".into())),
+        (None, Ok(())) if !is_found => {
+            Err(ExpandError::Messages("it contains no list of messages".into()))
+        }
         (None, Ok(())) => Ok(()),
     }
 }
@@ -106,7 +110,9 @@ impl<'de, W: Write> Visitor<'de> for ListVisitor<'_, '_, '_, W> {
         self.list.is_found = true;
         while let Some(message) = messages.next_element::<Box<RawValue>>()? {
             let read = self.list.read.take();
-            if let Err(error) = expand_message(self.list.format, &read, &message, self.list.expander) {
+            if let Err(error) =
+                expand_message(self.list.format, &read, &message, self.list.expander)
+            {
                 self.list.failed = Some(error);
                 return Err(A::Error::custom("it cannot be expanded"));
             }
@@ -204,7 +210,10 @@ impl<'de> Deserialize<'de> for Members<'de> {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Members<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut members: A,
+            ) -> Result<Members<'de>, A::Error> {
                 let mut all = Vec::new();
                 while let Some((key, value)) = members.next_entry::<String, &'de RawValue>()? {
                     all.push((Cow::Owned(key), value));
@@ -219,34 +228,48 @@ impl<'de> Deserialize<'de> for Members<'de> {
 /// Returns the byte ranges of the strings in a message's tool results, without their quotes.
 fn results(format: InputFormat, message: &RawValue) -> Vec<Range<usize>> {
     let members = Members::parse(message);
-    let is = |name: &str, values: &[&str]| members.text(name).is_some_and(|text| values.contains(&&*text));
-    let tool_role_content = || is("role", &["tool", "function"]).then(|| members.get("content")).flatten();
+    let is = |name: &str, values: &[&str]| {
+        members.text(name).is_some_and(|text| values.contains(&&*text))
+    };
+    let tool_role_content =
+        || is("role", &["tool", "function"]).then(|| members.get("content")).flatten();
     let contents: Vec<&RawValue> = match format {
         InputFormat::Text => Vec::new(),
         InputFormat::OpenAi => {
             // In the Responses API every kind of call has its own kind of output.
-            let is_output =
-                members.text("type").is_some_and(|kind| kind.ends_with("_call_output") || kind == "mcp_call");
+            let is_output = members
+                .text("type")
+                .is_some_and(|kind| kind.ends_with("_call_output") || kind == "mcp_call");
             let output = members.get("output").filter(|_| is_output);
             tool_role_content().into_iter().chain(output).collect()
         }
         InputFormat::Anthropic => {
             let blocks = members.get("content").into_iter().flat_map(elements);
-            let is_result = |block: &Members<'_>| block.text("type").is_some_and(|kind| kind.ends_with("tool_result"));
-            blocks.map(Members::parse).filter(is_result).filter_map(|block| block.get("content")).collect()
+            let is_result = |block: &Members<'_>| {
+                block.text("type").is_some_and(|kind| kind.ends_with("tool_result"))
+            };
+            blocks
+                .map(Members::parse)
+                .filter(is_result)
+                .filter_map(|block| block.get("content"))
+                .collect()
         }
         InputFormat::LangChain => {
-            let is_tool = is("type", &["tool", "function", "ToolMessageChunk", "FunctionMessageChunk"]);
+            let is_tool =
+                is("type", &["tool", "function", "ToolMessageChunk", "FunctionMessageChunk"]);
             let is_tool_class = |id: &RawValue| {
                 let id: Vec<Cow<'_, str>> = serde_json::from_str(id.get()).unwrap_or_default();
-                id.last().is_some_and(|class| class.contains("ToolMessage") || class.contains("FunctionMessage"))
+                id.last().is_some_and(|class| {
+                    class.contains("ToolMessage") || class.contains("FunctionMessage")
+                })
             };
             let inner = match (is_tool, members.get("id").is_some_and(is_tool_class)) {
                 (true, _) => Some("data"),
                 (false, true) => Some("kwargs"),
                 (false, false) => None,
             };
-            let inner_content = inner.and_then(|name| Members::parse(members.get(name)?).get("content"));
+            let inner_content =
+                inner.and_then(|name| Members::parse(members.get(name)?).get("content"));
             let content = members.get("content").filter(|_| is_tool).or_else(tool_role_content);
             content.into_iter().chain(inner_content).collect()
         }
@@ -269,7 +292,8 @@ fn texts_within(content: &RawValue, depth: usize) -> Vec<&RawValue> {
     }
     let Some(depth) = depth.checked_sub(1) else { return Vec::new() };
     let members = Members::parse(content);
-    let inner = elements(content).into_iter().chain(TEXTS.iter().filter_map(|name| members.get(name)));
+    let inner =
+        elements(content).into_iter().chain(TEXTS.iter().filter_map(|name| members.get(name)));
     inner.flat_map(|inner| texts_within(inner, depth)).collect()
 }
 

@@ -159,7 +159,9 @@ impl Index {
         let SegmentList { files, bytes, unread, .. } = contents;
         // Cache only a complete index of the requested state.
         if unread.late == 0 && unread.unreadable == 0 && view.is_unchanged(member, stamp) {
-            if let (Some((disk, _)), Ok(head), true) = (&self.disk, postcard::to_stdvec(&contents), stamp.is_stable()) {
+            if let (Some((disk, _)), Ok(head), true) =
+                (&self.disk, postcard::to_stdvec(&contents), stamp.is_stable())
+            {
                 disk.put(key, head, Vec::new());
             }
             self.workers.insert(key, Arc::new(contents));
@@ -193,7 +195,9 @@ impl Index {
             // An error is reported when the worker is next searched. A large worker is retried as
             // long as each try gets further, since its finished segments are cached.
             match found {
-                Ok(found) if found.unread.late > 0 && found.bytes > bytes_before => bytes_before = found.bytes,
+                Ok(found) if found.unread.late > 0 && found.bytes > bytes_before => {
+                    bytes_before = found.bytes
+                }
                 _ => (at, bytes_before) = (at + 1, 0),
             }
         }
@@ -211,7 +215,11 @@ impl Index {
             self.workers.insert(key, contents.clone());
             Some(contents)
         })?;
-        let segments = contents.segments.iter().map(|segment| self.segment(*segment)).collect::<Option<Vec<_>>>()?;
+        let segments = contents
+            .segments
+            .iter()
+            .map(|segment| self.segment(*segment))
+            .collect::<Option<Vec<_>>>()?;
         let SegmentList { files, bytes, unread, .. } = *contents;
         Some(WorkerIndex { segments, files, bytes, unread })
     }
@@ -269,7 +277,9 @@ impl WorkerIndexer<'_> {
         let size = file.stat_without_acl()?.size;
         let mut start = 0;
         loop {
-            let length = usize::try_from(size.saturating_sub(start)).unwrap_or(usize::MAX).clamp(1, TEXT_MAX);
+            let length = usize::try_from(size.saturating_sub(start))
+                .unwrap_or(usize::MAX)
+                .clamp(1, TEXT_MAX);
             let mut bytes = read_range(file, start, length)?;
             if start == 0 && is_binary(&bytes) {
                 self.contents.unread.binary += 1;

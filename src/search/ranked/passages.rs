@@ -37,7 +37,8 @@ pub(super) fn passages(text: &str) -> Vec<&str> {
 /// Returns the byte offset at which to cut a long line.
 fn cut(line: &str) -> usize {
     let head = line.get(..line.floor_char_boundary(PASSAGE)).unwrap_or(line);
-    let after = |mark: &str| head.rfind(mark).map(|at| at + mark.len()).filter(|at| *at > PASSAGE / 2);
+    let after =
+        |mark: &str| head.rfind(mark).map(|at| at + mark.len()).filter(|at| *at > PASSAGE / 2);
     after(". ").or_else(|| after(" ")).unwrap_or(head.len())
 }
 

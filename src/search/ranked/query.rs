@@ -84,7 +84,8 @@ impl Query {
             };
             match values {
                 Some(values) if Glob::new(value).is_ok() && !value.is_empty() => {
-                    if negated { &mut values.exclude } else { &mut values.include }.push(value.to_owned());
+                    if negated { &mut values.exclude } else { &mut values.include }
+                        .push(value.to_owned());
                     continue;
                 }
                 _ => {}
@@ -118,7 +119,9 @@ impl Query {
         if !self.phrases.is_empty() {
             words(text, |word| text_words.push(word.to_owned()));
         }
-        self.phrases.iter().all(|phrase| text_words.windows(phrase.len().max(1)).any(|window| window == phrase))
+        self.phrases
+            .iter()
+            .all(|phrase| text_words.windows(phrase.len().max(1)).any(|window| window == phrase))
     }
 }
 
@@ -132,7 +135,9 @@ mod tests {
 
     #[test]
     fn words_phrases_and_filters_are_distinguished() {
-        let query = Query::parse(r#"Connections "exit code" -retry worker:a-* status:failed -path:*.json "path:x y""#);
+        let query = Query::parse(
+            r#"Connections "exit code" -retry worker:a-* status:failed -path:*.json "path:x y""#,
+        );
         assert_eq!(stems(&query), ["connect", "exit", "code", "path", "x", "y"]);
         assert_eq!(query.phrases, [vec!["exit", "code"], vec!["path", "x", "y"]]);
         assert_eq!(query.excluded, ["retri"]);
@@ -157,7 +162,10 @@ mod tests {
         ] {
             let query = Query::parse(text);
             assert!(query.phrases.is_empty() && query.filters == Filters::default(), "{text}");
-            let found: Vec<&str> = stems(&query).into_iter().chain(query.excluded.iter().map(String::as_str)).collect();
+            let found: Vec<&str> = stems(&query)
+                .into_iter()
+                .chain(query.excluded.iter().map(String::as_str))
+                .collect();
             assert_eq!(found, terms, "{text}");
         }
     }
@@ -165,7 +173,9 @@ mod tests {
     #[test]
     fn a_phrase_is_found_word_for_word() {
         let query = Query::parse("\"exit code\"");
-        assert!(query.contains_phrases("the Exit-code is 1") && query.contains_phrases("exit\n code"));
+        assert!(
+            query.contains_phrases("the Exit-code is 1") && query.contains_phrases("exit\n code")
+        );
         assert!(!query.contains_phrases("exit codes") && !query.contains_phrases("code exit"));
         assert!(!query.contains_phrases("exit the code"));
     }

@@ -98,11 +98,19 @@ impl WorkerMatches {
     ///
     /// `is_primary` returns true for files whose words count for document frequencies. Files
     /// that only repeat other files are not primary.
-    pub fn new(worker: &WorkerIndex, query: &Query, is_primary: &dyn Fn(&RelPath) -> bool) -> WorkerMatches {
+    pub fn new(
+        worker: &WorkerIndex,
+        query: &Query,
+        is_primary: &dyn Fn(&RelPath) -> bool,
+    ) -> WorkerMatches {
         let mut levels = [empty_levels(query), empty_levels(query)];
-        let matches = |segment: &Arc<Segment>| (segment.header().clone(), SegmentMatches::new(segment, query));
+        let matches = |segment: &Arc<Segment>| {
+            (segment.header().clone(), SegmentMatches::new(segment, query))
+        };
         let segments: Vec<_> = worker.segments.iter().map(matches).collect();
-        segments.iter().for_each(|(header, matches)| count(header, matches, is_primary, &mut levels));
+        segments
+            .iter()
+            .for_each(|(header, matches)| count(header, matches, is_primary, &mut levels));
         WorkerMatches { segments, levels }
     }
 }
@@ -118,7 +126,11 @@ pub struct RankedPassages {
 
 impl RankedPassages {
     pub(super) fn header(&self, id: PassageId) -> Option<&SegmentHeader> {
-        self.workers.get(id.worker as usize)?.segments.get(id.segment as usize).map(|(header, _)| &**header)
+        self.workers
+            .get(id.worker as usize)?
+            .segments
+            .get(id.segment as usize)
+            .map(|(header, _)| &**header)
     }
 }
 
@@ -133,7 +145,11 @@ pub fn rank(
 ) -> RankedPassages {
     let mut stats = [empty_levels(query), empty_levels(query)];
     for worker in &workers {
-        stats.iter_mut().flatten().zip(worker.levels.iter().flatten()).for_each(|(level, more)| level.add(more));
+        stats
+            .iter_mut()
+            .flatten()
+            .zip(worker.levels.iter().flatten())
+            .for_each(|(level, more)| level.add(more));
     }
     // Without primary files, the others provide the statistics.
     let [primary, others] = stats;
@@ -146,7 +162,9 @@ pub fn rank(
         for (segment, (header, matches)) in (0..).zip(&matches.segments) {
             let id = PassageId { worker: *worker, segment, chunk: 0, passage: 0 };
             score(header, matches, &levels, id, &|path| weigh(*worker as usize, path), &mut scored);
-            excluded.extend(matches.excluded.iter().map(|passage| PassageId { passage: *passage, ..id }));
+            excluded.extend(
+                matches.excluded.iter().map(|passage| PassageId { passage: *passage, ..id }),
+            );
         }
         scored.shrink_to_fit();
         (scored, excluded)
@@ -164,12 +182,20 @@ impl SegmentMatches {
     fn new(segment: &Segment, query: &Query) -> SegmentMatches {
         let mut all = Vec::new();
         for (term, text) in (0..).zip(&query.terms) {
-            all.extend(segment.postings(text).map(|(passage, term_freq)| TermMatch { passage, term, term_freq }));
+            all.extend(segment.postings(text).map(|(passage, term_freq)| TermMatch {
+                passage,
+                term,
+                term_freq,
+            }));
         }
         all.sort_unstable_by_key(|found: &TermMatch| (found.passage, found.term));
         all.shrink_to_fit();
-        let mut excluded: Vec<u32> =
-            query.excluded.iter().flat_map(|text| segment.postings(text)).map(|(passage, _)| passage).collect();
+        let mut excluded: Vec<u32> = query
+            .excluded
+            .iter()
+            .flat_map(|text| segment.postings(text))
+            .map(|(passage, _)| passage)
+            .collect();
         excluded.sort_unstable();
         excluded.dedup();
         SegmentMatches { all, excluded }
@@ -186,7 +212,10 @@ impl LevelStats {
     fn add(&mut self, more: &LevelStats) {
         self.texts += more.texts;
         self.words += more.words;
-        self.doc_freqs.iter_mut().zip(&more.doc_freqs).for_each(|(doc_freq, more)| *doc_freq += more);
+        self.doc_freqs
+            .iter_mut()
+            .zip(&more.doc_freqs)
+            .for_each(|(doc_freq, more)| *doc_freq += more);
     }
 
     /// Counts the words of one text.
@@ -258,14 +287,21 @@ fn each_passage(
         let to = (found.passage + far + 1).min(end);
         for passage in from..to {
             let mut words = [0; FILE];
-            for ((near, words), counts) in std::iter::once(0).chain(NEAR).zip(&mut words).zip(all_counts.iter_mut()) {
+            for ((near, words), counts) in
+                std::iter::once(0).chain(NEAR).zip(&mut words).zip(all_counts.iter_mut())
+            {
                 let near = near as u32;
-                let (from, to) = (passage.saturating_sub(near).max(first), (passage + near + 1).min(end));
-                let lengths = chunk.words.iter().skip((from - first) as usize).take((to - from) as usize);
+                let (from, to) =
+                    (passage.saturating_sub(near).max(first), (passage + near + 1).min(end));
+                let lengths =
+                    chunk.words.iter().skip((from - first) as usize).take((to - from) as usize);
                 *words = lengths.map(|length| u64::from(*length)).sum();
                 counts.clear();
-                let (_, near) = matches.split_at(matches.partition_point(|found| found.passage < from));
-                near.iter().take_while(|found| found.passage < to).for_each(|found| counts.add(found));
+                let (_, near) =
+                    matches.split_at(matches.partition_point(|found| found.passage < from));
+                near.iter()
+                    .take_while(|found| found.passage < to)
+                    .for_each(|found| counts.add(found));
             }
             take(&PassageCounts { passage, counts: all_counts, words });
         }
@@ -294,7 +330,10 @@ fn chunks(header: &SegmentHeader) -> impl Iterator<Item = ChunkPassages<'_>> {
 }
 
 fn empty_levels(query: &Query) -> Levels {
-    std::array::from_fn(|_| LevelStats { doc_freqs: vec![0; query.terms.len()], ..LevelStats::default() })
+    std::array::from_fn(|_| LevelStats {
+        doc_freqs: vec![0; query.terms.len()],
+        ..LevelStats::default()
+    })
 }
 
 /// Adds the statistics of a segment, separately for primary files and the others.
@@ -324,7 +363,10 @@ fn count(
         let [.., file_level] = levels;
         file_level.add_text(&file_counts);
         each_passage(&chunk, within, &mut neighborhoods, |passage| {
-            levels.iter_mut().zip(passage.counts).for_each(|(level, counts)| level.add_text(counts));
+            levels
+                .iter_mut()
+                .zip(passage.counts)
+                .for_each(|(level, counts)| level.add_text(counts));
         });
     }
 }
@@ -340,15 +382,21 @@ struct LevelScorer {
 impl LevelScorer {
     fn new(level: &LevelStats) -> LevelScorer {
         let texts = level.texts as f64;
-        let idf = |doc_freq: u64| (1.0 + (texts - doc_freq as f64 + 0.5).max(0.0) / (doc_freq as f64 + 0.5)).ln();
+        let idf = |doc_freq: u64| {
+            (1.0 + (texts - doc_freq as f64 + 0.5).max(0.0) / (doc_freq as f64 + 0.5)).ln()
+        };
         let average_words = (level.words as f64 / texts.max(1.0)).max(1.0);
-        LevelScorer { average_words, idfs: level.doc_freqs.iter().map(|doc_freq| idf(*doc_freq)).collect() }
+        LevelScorer {
+            average_words,
+            idfs: level.doc_freqs.iter().map(|doc_freq| idf(*doc_freq)).collect(),
+        }
     }
 
     fn score(&self, weight: f64, counts: &TermCounts, words: u64) -> f64 {
         let length_norm = K1 * (1.0 - B + B * words as f64 / self.average_words);
         // Sum in the order of the query, so that rounding does not depend on the text.
-        let present = self.idfs.iter().zip(&counts.term_freqs).filter(|(_, term_freq)| **term_freq > 0);
+        let present =
+            self.idfs.iter().zip(&counts.term_freqs).filter(|(_, term_freq)| **term_freq > 0);
         let scores = present.map(|(idf, term_freq)| {
             let term_freq = f64::from(*term_freq);
             idf * term_freq * (K1 + 1.0) / (term_freq + length_norm)
@@ -385,8 +433,11 @@ fn score(
         let begin = scored.len();
         each_passage(&chunk, within, &mut neighborhoods, |passage| {
             let near = levels.iter().zip(WEIGHTS).zip(passage.counts).zip(passage.words);
-            let near: f64 = near.map(|(((level, weight), counts), words)| level.score(weight, counts, words)).sum();
-            let score = ((near + file_score) * (1.0 + coverage_bonus(levels, passage)) * unit).round() as i64;
+            let near: f64 = near
+                .map(|(((level, weight), counts), words)| level.score(weight, counts, words))
+                .sum();
+            let score = ((near + file_score) * (1.0 + coverage_bonus(levels, passage)) * unit)
+                .round() as i64;
             let [own, ..] = passage.counts;
             let id = PassageId { chunk: number, passage: passage.passage, ..id };
             scored.push(ScoredPassage { id, score, has_word: !own.present.is_empty() });
@@ -409,7 +460,8 @@ fn coverage_bonus([scorer, ..]: &[LevelScorer; LEVELS], passage: &PassageCounts<
     }
     let all = scorer.idfs.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     // Sum in the order of the query, so that rounding does not depend on the text.
-    let present = scorer.idfs.iter().zip(&counts.term_freqs).filter(|(_, term_freq)| **term_freq > 0);
+    let present =
+        scorer.idfs.iter().zip(&counts.term_freqs).filter(|(_, term_freq)| **term_freq > 0);
     let present = present.map(|(idf, _)| idf).sum::<f64>();
     COVERAGE * (present / all).powi(COVERAGE_POWER)
 }
@@ -418,11 +470,13 @@ fn coverage_bonus([scorer, ..]: &[LevelScorer; LEVELS], passage: &PassageCounts<
 fn raise_neighbors(scored: &mut [ScoredPassage]) {
     let original: Vec<(u32, i64)> = scored.iter().map(|one| (one.id.passage, one.score)).collect();
     let share = |at: Option<usize>, passage: u32| {
-        let neighbor = at.and_then(|at| original.get(at)).filter(|(other, _)| other.abs_diff(passage) == 1);
+        let neighbor =
+            at.and_then(|at| original.get(at)).filter(|(other, _)| other.abs_diff(passage) == 1);
         neighbor.map_or(0, |(_, score)| (*score as f64 * NEIGHBOR_SHARE) as i64)
     };
     for (at, one) in scored.iter_mut().enumerate() {
         let passage = one.id.passage;
-        one.score = one.score.max(share(at.checked_sub(1), passage)).max(share(Some(at + 1), passage));
+        one.score =
+            one.score.max(share(at.checked_sub(1), passage)).max(share(Some(at + 1), passage));
     }
 }

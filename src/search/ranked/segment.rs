@@ -94,9 +94,16 @@ impl Segment {
 
     /// Returns the approximate memory use, in bytes.
     pub(super) fn size(&self) -> usize {
-        let names: usize =
-            self.header.chunks.iter().map(|chunk| chunk.path.as_bytes().len() + size_of::<FileChunk>()).sum();
-        names + 12 * self.header.lengths.len() + self.terms.as_fst().as_bytes().len() + self.postings.len()
+        let names: usize = self
+            .header
+            .chunks
+            .iter()
+            .map(|chunk| chunk.path.as_bytes().len() + size_of::<FileChunk>())
+            .sum();
+        names
+            + 12 * self.header.lengths.len()
+            + self.terms.as_fst().as_bytes().len()
+            + self.postings.len()
     }
 
     /// Serializes the segment. Returns `None` if serialization fails.
@@ -188,7 +195,8 @@ impl SegmentWriter {
         let (_, counts) = self.header.words.split_at(first);
         let sum = |counts: &[u16]| counts.iter().map(|count| u64::from(*count)).sum::<u64>();
         let near = NEAR.map(|near| {
-            let around = |at: usize| counts.get(at.saturating_sub(near)..(at + near + 1).min(counts.len()));
+            let around =
+                |at: usize| counts.get(at.saturating_sub(near)..(at + near + 1).min(counts.len()));
             (0..counts.len()).filter_map(around).map(sum).sum()
         });
         let passages = u32::try_from(counts.len()).unwrap_or(u32::MAX);
@@ -255,7 +263,8 @@ impl SegmentWriter {
             *next += 1;
         }
         let mut built = MapBuilder::memory();
-        let (mut postings, mut buffer) = (Vec::with_capacity(3 * sorted.len()), encode::u32_buffer());
+        let (mut postings, mut buffer) =
+            (Vec::with_capacity(3 * sorted.len()), encode::u32_buffer());
         for (name, term) in order {
             built.insert(name, postings.len() as u64).ok()?;
             let (from, to) = (*ends.get(term)?, *ends.get(term + 1)?);
@@ -289,7 +298,8 @@ fn searchable<'a>(path: &RelPath, text: &'a [u8]) -> Cow<'a, str> {
         return Cow::Borrowed(text);
     }
     let spaces = |found: &Captures<'_>| vec![b' '; found.get_match().len()];
-    let text = ESCAPE.as_ref().map_or(Cow::Borrowed(text), |escape| escape.replace_all(text, spaces));
+    let text =
+        ESCAPE.as_ref().map_or(Cow::Borrowed(text), |escape| escape.replace_all(text, spaces));
     let mut text = text.into_owned();
     if is_json {
         let mut rest = text.as_mut_slice();
@@ -325,7 +335,12 @@ mod tests {
         // Repeat to show that an earlier segment leaves nothing behind.
         for _ in 0..2 {
             writer.begin();
-            writer.add(&RelPath::parse("before").unwrap(), "before", 0, b"connections timeout of others");
+            writer.add(
+                &RelPath::parse("before").unwrap(),
+                "before",
+                0,
+                b"connections timeout of others",
+            );
             writer.begin();
             for (path, text) in files {
                 writer.add(&RelPath::parse(path).unwrap(), "the name", 0, text.as_bytes());
@@ -349,9 +364,18 @@ mod tests {
         assert_eq!(segment.header.lengths, [0, 249, 18, 249, 9, 0, 7]);
         assert_eq!(segment.header.words, [2, 124, 2, 124, 2, 2, 1]);
         // Each passage counts once in every neighborhood that contains it.
-        let near = [2 * 2 + 124 * 3 + 2 * 3 + 124 * 3 + 2 * 2, 2 * 3 + 124 * 4 + 2 * 5 + 124 * 4 + 2 * 3];
-        assert_eq!(segment.header.chunks.iter().map(|chunk| chunk.near).collect::<Vec<_>>(), [near, [6, 6]]);
-        let chunks: Vec<_> = segment.header.chunks.iter().map(|chunk| (chunk.path.display(), chunk.passages)).collect();
+        let near =
+            [2 * 2 + 124 * 3 + 2 * 3 + 124 * 3 + 2 * 2, 2 * 3 + 124 * 4 + 2 * 5 + 124 * 4 + 2 * 3];
+        assert_eq!(
+            segment.header.chunks.iter().map(|chunk| chunk.near).collect::<Vec<_>>(),
+            [near, [6, 6]]
+        );
+        let chunks: Vec<_> = segment
+            .header
+            .chunks
+            .iter()
+            .map(|chunk| (chunk.path.display(), chunk.passages))
+            .collect();
         assert_eq!(chunks, [("a.txt".into(), 5), ("b.txt".into(), 2)]);
     }
 

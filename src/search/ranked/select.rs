@@ -102,7 +102,12 @@ impl RankedPassages {
 
     /// Keeps the passages that contain the phrases of `query`, possibly running into the next
     /// passage. Returns false if there was not time to check all.
-    pub fn retain_phrases(&mut self, query: &Query, read: ReadRange<'_>, go_on: &dyn Fn() -> bool) -> bool {
+    pub fn retain_phrases(
+        &mut self,
+        query: &Query,
+        read: ReadRange<'_>,
+        go_on: &dyn Fn() -> bool,
+    ) -> bool {
         if query.phrases.is_empty() {
             return true;
         }
@@ -115,8 +120,10 @@ impl RankedPassages {
             }
             let id = one.id;
             let range = self.range(id, id.passage..id.passage + 1 + u32::from(self.has_next(id)));
-            let text =
-                self.path(chunk_id(id)).zip(range).and_then(|(path, range)| read(id.worker as usize, &path, range));
+            let text = self
+                .path(chunk_id(id))
+                .zip(range)
+                .and_then(|(path, range)| read(id.worker as usize, &path, range));
             text.is_some_and(|text| query.contains_phrases(&text))
         };
         self.passages = passages.into_iter().filter(has_phrases).collect();
@@ -129,7 +136,8 @@ impl RankedPassages {
     /// `is_failed` returns true if a worker's file is the output of a failed call. It is slow, so
     /// it is called for few workers only.
     pub fn favor_failures(&mut self, is_failed: &dyn Fn(usize, &RelPath) -> bool) {
-        let mut best: Vec<&ScoredPassage> = self.passages.iter().filter(|one| one.has_word).collect();
+        let mut best: Vec<&ScoredPassage> =
+            self.passages.iter().filter(|one| one.has_word).collect();
         best.sort_unstable_by_key(|one| (Reverse(one.score), one.id));
         let (mut workers, mut failed) = (BTreeSet::new(), BTreeMap::new());
         for one in best.into_iter().take(FAVORED_AMONG) {
@@ -138,9 +146,9 @@ impl RankedPassages {
             }
             workers.insert(one.id.worker);
             let chunk = chunk_id(one.id);
-            failed
-                .entry(chunk)
-                .or_insert_with(|| self.path(chunk).is_some_and(|path| is_failed(one.id.worker as usize, &path)));
+            failed.entry(chunk).or_insert_with(|| {
+                self.path(chunk).is_some_and(|path| is_failed(one.id.worker as usize, &path))
+            });
         }
         for one in &mut self.passages {
             if failed.get(&chunk_id(one.id)) == Some(&true) {
@@ -151,7 +159,12 @@ impl RankedPassages {
 
     /// Selects the best passages within `limits`, grouped by file. Near-duplicates of selected
     /// passages come last.
-    pub fn select(&self, limits: SelectionLimits<'_>, read: ReadRange<'_>, go_on: &dyn Fn() -> bool) -> Selection {
+    pub fn select(
+        &self,
+        limits: SelectionLimits<'_>,
+        read: ReadRange<'_>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Selection {
         let mut selector = Selector::new(self, limits, read);
         // Among equal scores the first passage wins: passages are in the order of paths.
         let mut heap: BinaryHeap<(i64, Reverse<usize>)> =
@@ -186,19 +199,28 @@ impl RankedPassages {
 
     /// Extends a passage by its better neighbors to about `enough` bytes. Leaves out neighbors that
     /// are in `shown`.
-    fn extended(&self, id: PassageId, shown: Option<&BTreeSet<u32>>, enough: usize) -> Option<Vec<u32>> {
+    fn extended(
+        &self,
+        id: PassageId,
+        shown: Option<&BTreeSet<u32>>,
+        enough: usize,
+    ) -> Option<Vec<u32>> {
         let is_shown = |passage: &u32| shown.is_some_and(|shown| shown.contains(passage));
         let mut extended = self.minimal(id)?;
         let (mut from, mut to) = (id.passage, extended.last().copied().unwrap_or(id.passage));
         let mut length = self.length(id, &extended)?;
         let (first, end) = self.bounds(id)?;
-        let may = |passage: u32| self.excluded.binary_search(&PassageId { passage, chunk: 0, ..id }).is_err();
+        let may = |passage: u32| {
+            self.excluded.binary_search(&PassageId { passage, chunk: 0, ..id }).is_err()
+        };
         while length < enough {
             // The first passage stands for the file's name and has no text.
             let before = from.checked_sub(1).filter(|passage| *passage > first && may(*passage));
             let after = Some(to + 1).filter(|passage| *passage < end && may(*passage));
             let score = |passage: Option<u32>| {
-                passage.map(|passage| self.scored(PassageId { passage, ..id }).map_or(0, |one| one.score))
+                passage.map(|passage| {
+                    self.scored(PassageId { passage, ..id }).map_or(0, |one| one.score)
+                })
             };
             let passage = match (before, after) {
                 (None, None) => break,
@@ -231,7 +253,10 @@ impl RankedPassages {
     }
 
     fn scored(&self, id: PassageId) -> Option<&ScoredPassage> {
-        self.passages.binary_search_by_key(&id, |one| one.id).ok().and_then(|at| self.passages.get(at))
+        self.passages
+            .binary_search_by_key(&id, |one| one.id)
+            .ok()
+            .and_then(|at| self.passages.get(at))
     }
 
     fn path(&self, (worker, segment, chunk): ChunkId) -> Option<RelPath> {
@@ -261,7 +286,10 @@ impl RankedPassages {
     /// Returns the total length of passages of a segment, in bytes.
     fn length(&self, id: PassageId, passages: &[u32]) -> Option<usize> {
         let lengths = &self.header(id)?.lengths;
-        passages.iter().map(|passage| lengths.get(*passage as usize).map(|length| usize::from(*length))).sum()
+        passages
+            .iter()
+            .map(|passage| lengths.get(*passage as usize).map(|length| usize::from(*length)))
+            .sum()
     }
 
     /// Returns the byte range of passages in their file. The range of a name is that of the first
@@ -324,9 +352,22 @@ struct Selector<'a> {
 }
 
 impl<'a> Selector<'a> {
-    fn new(ranked: &'a RankedPassages, limits: SelectionLimits<'a>, read: ReadRange<'a>) -> Selector<'a> {
+    fn new(
+        ranked: &'a RankedPassages,
+        limits: SelectionLimits<'a>,
+        read: ReadRange<'a>,
+    ) -> Selector<'a> {
         let (selected, word_hashes, shingles) = (BTreeMap::new(), HashSet::new(), HashSet::new());
-        Selector { ranked, limits, read, left: limits.bytes, selected, word_hashes, shingles, duplicates: 0 }
+        Selector {
+            ranked,
+            limits,
+            read,
+            left: limits.bytes,
+            selected,
+            word_hashes,
+            shingles,
+            duplicates: 0,
+        }
     }
 
     /// Returns the score of a passage, lowered by how much of its chunk is selected.
@@ -355,13 +396,15 @@ impl<'a> Selector<'a> {
         if !one.has_word && !is_adjacent {
             return Some(Offer::Refused);
         }
-        if one.has_word && ranked.word_hash(id).is_some_and(|hash| self.word_hashes.contains(&hash)) {
+        if one.has_word && ranked.word_hash(id).is_some_and(|hash| self.word_hashes.contains(&hash))
+        {
             self.duplicates += u64::from(!again);
             return Some(Offer::Refused);
         }
         let path = ranked.path(chunk)?;
         let (file_frame, excerpt_frame) = (self.limits.frame)(id.worker as usize, &path);
-        let frame = if selected.is_some() { 0 } else { file_frame } + if is_adjacent { 0 } else { excerpt_frame };
+        let frame = if selected.is_some() { 0 } else { file_frame }
+            + if is_adjacent { 0 } else { excerpt_frame };
         let minimal = ranked.minimal(id)?;
         if ranked.length(id, &minimal)? + frame > self.left {
             return Some(Offer::Refused);
@@ -372,16 +415,26 @@ impl<'a> Selector<'a> {
             self.duplicates += 1;
             return Some(Offer::Duplicate);
         }
-        let extended = ranked.extended(id, selected.map(|selected| &selected.passages), self.limits.excerpt)?;
-        let passages = if ranked.length(id, &extended)? + frame <= self.left { extended } else { minimal };
+        let extended = ranked.extended(
+            id,
+            selected.map(|selected| &selected.passages),
+            self.limits.excerpt,
+        )?;
+        let passages =
+            if ranked.length(id, &extended)? + frame <= self.left { extended } else { minimal };
         let length = ranked.length(id, &passages)?;
-        let hashes = passages.iter().filter_map(|passage| ranked.word_hash(PassageId { passage: *passage, ..id }));
+        let hashes = passages
+            .iter()
+            .filter_map(|passage| ranked.word_hash(PassageId { passage: *passage, ..id }));
         self.word_hashes.extend(hashes);
         self.shingles.extend(shingles);
         self.left -= length + frame;
         self.duplicates -= u64::from(again);
         let turn = self.selected.len();
-        let selected = self.selected.entry(chunk).or_insert(SelectedChunk { turn, ..SelectedChunk::default() });
+        let selected = self
+            .selected
+            .entry(chunk)
+            .or_insert(SelectedChunk { turn, ..SelectedChunk::default() });
         selected.bytes += length;
         selected.passages.extend(passages);
         Some(Offer::Selected)
@@ -389,7 +442,9 @@ impl<'a> Selector<'a> {
 
     /// Returns the selection, grouped by file.
     fn finish(self) -> Selection {
-        let hit = |(id, chunk): (ChunkId, SelectedChunk)| Some((chunk.turn, self.ranked.hit(id, &chunk)?));
+        let hit = |(id, chunk): (ChunkId, SelectedChunk)| {
+            Some((chunk.turn, self.ranked.hit(id, &chunk)?))
+        };
         let mut hits: Vec<(usize, FileHit)> = self.selected.into_iter().filter_map(hit).collect();
         hits.sort_by_key(|(turn, _)| *turn);
         let hits = hits.into_iter().map(|(_, hit)| hit).collect();
@@ -403,7 +458,8 @@ fn chunk_id(id: PassageId) -> ChunkId {
 
 /// Returns true if `passages` contains a neighbor of `passage`.
 fn touches(passages: &BTreeSet<u32>, passage: u32) -> bool {
-    passages.contains(&(passage + 1)) || passage.checked_sub(1).is_some_and(|before| passages.contains(&before))
+    passages.contains(&(passage + 1))
+        || passage.checked_sub(1).is_some_and(|before| passages.contains(&before))
 }
 
 /// Returns hashes of all runs of [`SHINGLE`] words in `text`; none if it is too short to compare.

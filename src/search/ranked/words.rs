@@ -20,10 +20,11 @@ const VOCABULARY_MAX: usize = 200_000;
 
 /// Stop words of queries: Lucene's English list, and the words that questions are phrased with.
 const STOP_WORDS: [&str; 60] = [
-    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of",
-    "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with",
-    "did", "do", "does", "had", "has", "have", "he", "her", "his", "how", "i", "its", "my", "she", "we", "were",
-    "what", "when", "where", "which", "who", "whom", "whose", "why", "would", "you", "your",
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it",
+    "no", "not", "of", "on", "or", "such", "that", "the", "their", "then", "there", "these",
+    "they", "this", "to", "was", "will", "with", "did", "do", "does", "had", "has", "have", "he",
+    "her", "his", "how", "i", "its", "my", "she", "we", "were", "what", "when", "where", "which",
+    "who", "whom", "whose", "why", "would", "you", "your",
 ];
 
 /// Calls `take` with each word of `text` in lower case. Skips words longer than [`WORD_MAX`].
@@ -39,11 +40,14 @@ pub(super) fn words(text: &str, mut take: impl FnMut(&str)) {
             }
         } else {
             // Invisible characters do not separate words: readers do not see them.
-            visible(run).unicode_words().flat_map(|word| word.split(|c: char| !c.is_alphanumeric())).for_each(|word| {
-                if !word.is_empty() && word.len() <= WORD_MAX {
-                    take(&word.to_lowercase());
-                }
-            });
+            visible(run)
+                .unicode_words()
+                .flat_map(|word| word.split(|c: char| !c.is_alphanumeric()))
+                .for_each(|word| {
+                    if !word.is_empty() && word.len() <= WORD_MAX {
+                        take(&word.to_lowercase());
+                    }
+                });
         }
     }
 }
@@ -149,6 +153,11 @@ mod tests {
 
     #[test]
     fn stop_words_are_recognized() {
-        assert!(is_stop_word("the") && is_stop_word("which") && !is_stop_word("timeout") && !is_stop_word("error"));
+        assert!(
+            is_stop_word("the")
+                && is_stop_word("which")
+                && !is_stop_word("timeout")
+                && !is_stop_word("error")
+        );
     }
 }

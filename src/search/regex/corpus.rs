@@ -131,5 +131,11 @@ pub fn lines(
     go_on: &dyn Fn() -> bool,
     take: impl FnMut(FoundLine<'_>) -> bool,
 ) -> Result<SearchEnd> {
-    search_file(&view.folder(member)?, path, &mut FileSearcher::with_context(pattern, context), go_on, take)
+    search_file(
+        &view.folder(member)?,
+        path,
+        &mut FileSearcher::with_context(pattern, context),
+        go_on,
+        take,
+    )
 }

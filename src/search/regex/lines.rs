@@ -4,7 +4,9 @@ use std::io::{self, Read};
 use std::ops::Range;
 
 use grep_matcher::Matcher;
-use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch};
+use grep_searcher::{
+    BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkContextKind, SinkMatch,
+};
 
 use super::pattern::Pattern;
 use crate::search::is_binary;
@@ -192,14 +194,22 @@ impl<T: FnMut(FoundLine<'_>) -> bool> Sink for LineSink<'_, T> {
 
     fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         let bytes = without_terminator(found.bytes());
-        let range = if self.with_positions { self.pattern.matcher.find(bytes).ok().flatten() } else { None };
+        let range = if self.with_positions {
+            self.pattern.matcher.find(bytes).ok().flatten()
+        } else {
+            None
+        };
         let range = range.map_or(0..bytes.len(), |range| range.start()..range.end());
         let number = found.line_number().unwrap_or(0);
         Ok((self.take)(FoundLine { kind: LineKind::Match(range), number, bytes }))
     }
 
     fn context(&mut self, _: &Searcher, found: &SinkContext<'_>) -> io::Result<bool> {
-        let kind = if *found.kind() == SinkContextKind::Other { LineKind::Break } else { LineKind::Context };
+        let kind = if *found.kind() == SinkContextKind::Other {
+            LineKind::Break
+        } else {
+            LineKind::Context
+        };
         let number = found.line_number().unwrap_or(0);
         Ok((self.take)(FoundLine { kind, number, bytes: without_terminator(found.bytes()) }))
     }

@@ -65,8 +65,9 @@ impl Pattern {
             .map_err(|error| error.to_string())?;
         let glob = glob.map(Glob::new).transpose()?;
         let speed = speed(&matcher, regex);
-        let within =
-            |time: Duration| usize::try_from(speed.saturating_mul(time.as_millis() as u64)).unwrap_or(usize::MAX);
+        let within = |time: Duration| {
+            usize::try_from(speed.saturating_mul(time.as_millis() as u64)).unwrap_or(usize::MAX)
+        };
         let chunk = within(CHUNK_TIME).clamp(CHUNK_MIN, CHUNK_MAX);
         Ok(Pattern {
             matcher,

@@ -138,7 +138,11 @@ impl TranscriptCache {
             return true;
         }
         let agents = self.disk.as_ref().and_then(|disk| disk.agents(path, now));
-        agents.map(|agents| self.set_agents(path, AgentList { version: Some(now), agents: agents.into() })).is_some()
+        agents
+            .map(|agents| {
+                self.set_agents(path, AgentList { version: Some(now), agents: agents.into() })
+            })
+            .is_some()
     }
 
     /// Returns the number of bytes of the transcript that are indexed already.

@@ -192,8 +192,12 @@ impl TranscriptIndex {
     /// Deserializes an index. Returns `None` if `bytes` are invalid.
     pub(super) fn decode(bytes: &[u8]) -> Option<TranscriptIndex> {
         let mut index: TranscriptIndex = postcard::from_bytes(bytes).ok()?;
-        index.agents_by_name =
-            index.agents.iter().enumerate().map(|(at, conversation)| (conversation.worker_name(), at)).collect();
+        index.agents_by_name = index
+            .agents
+            .iter()
+            .enumerate()
+            .map(|(at, conversation)| (conversation.worker_name(), at))
+            .collect();
         Some(index)
     }
 
@@ -207,7 +211,8 @@ impl TranscriptIndex {
 impl Conversation {
     /// Returns the approximate memory use, in bytes.
     fn weight(&self) -> usize {
-        let calls: usize = self.calls.iter().map(|call| 400 + call.input.as_ref().map_or(0, String::len)).sum();
+        let calls: usize =
+            self.calls.iter().map(|call| 400 + call.input.as_ref().map_or(0, String::len)).sum();
         1_000 + calls + self.lines.len() * size_of::<LineEntry>()
     }
 

@@ -30,7 +30,8 @@ const PROBED_TRANSCRIPTS_MAX: usize = 100;
 /// Number of bytes read from a probed transcript.
 const PROBED_BYTES: usize = 256 << 10;
 /// Line types by which a transcript is recognized.
-const KNOWN_LINE_TYPES: [&str; 6] = ["user", "assistant", "summary", "system", "file-history-snapshot", "progress"];
+const KNOWN_LINE_TYPES: [&str; 6] =
+    ["user", "assistant", "summary", "system", "file-history-snapshot", "progress"];
 
 /// The owner of a transcript file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +71,8 @@ impl WorkerLocation {
             _ => before.len(),
         };
         let (project, beneath) = before.split_at(below);
-        let join = |names: &[Name]| names.iter().fold(RelPath::root(), |path, name| path.join(name));
+        let join =
+            |names: &[Name]| names.iter().fold(RelPath::root(), |path, name| path.join(name));
         Some(WorkerLocation {
             project: join(project),
             transcript: join(beneath).join(file),
@@ -102,7 +104,8 @@ impl WorkerLocation {
 
     /// Returns the path of a subagent's metadata file, from the project's folder.
     pub(super) fn agent_metadata(&self) -> Option<RelPath> {
-        let stem = stem(&self.transcript.file_name()?).filter(|_| self.kind == TranscriptKind::Agent)?;
+        let stem =
+            stem(&self.transcript.file_name()?).filter(|_| self.kind == TranscriptKind::Agent)?;
         let file = Name::new([stem.as_bytes(), b".meta.json"].concat()).ok()?;
         Some(self.transcript.parent().join(&file))
     }
@@ -134,7 +137,12 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     Ok(found)
 }
 
-fn add_projects(store: &dyn Store, folder: &RelPath, entries: Vec<DirEntry>, found: &mut Candidates) -> Result<()> {
+fn add_projects(
+    store: &dyn Store,
+    folder: &RelPath,
+    entries: Vec<DirEntry>,
+    found: &mut Candidates,
+) -> Result<()> {
     for DirEntry { name, kind } in entries {
         let project = folder.join(&name);
         match kind {
@@ -150,7 +158,12 @@ fn add_projects(store: &dyn Store, folder: &RelPath, entries: Vec<DirEntry>, fou
     Ok(())
 }
 
-fn add_project(store: &dyn Store, project: &RelPath, entries: &[DirEntry], found: &mut Candidates) -> Result<()> {
+fn add_project(
+    store: &dyn Store,
+    project: &RelPath,
+    entries: &[DirEntry],
+    found: &mut Candidates,
+) -> Result<()> {
     add_transcripts(project, entries, found);
     for entry in entries.iter().filter(|entry| entry.kind == Kind::Folder) {
         // Few sessions have subagents; the others cost one stat.
@@ -189,7 +202,11 @@ fn add_transcripts(folder: &RelPath, entries: &[DirEntry], found: &mut Candidate
 }
 
 /// Lists a folder. Returns `None` if it is missing, or skipped because it is unreadable or a link.
-fn list_if_present(store: &dyn Store, folder: &RelPath, found: &mut Candidates) -> Result<Option<Vec<DirEntry>>> {
+fn list_if_present(
+    store: &dyn Store,
+    folder: &RelPath,
+    found: &mut Candidates,
+) -> Result<Option<Vec<DirEntry>>> {
     match store.list(folder) {
         Ok(entries) => Ok(Some(entries)),
         Err(Error::NotFound | Error::NotADirectory) => Ok(None),
@@ -213,12 +230,17 @@ fn list_if_present(store: &dyn Store, folder: &RelPath, found: &mut Candidates) 
 /// Fails if a folder cannot be listed.
 pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
     let found = find_workers(store)?;
-    if found.folders.iter().take(PROBED_TRANSCRIPTS_MAX).any(|path| looks_like_transcript(store, path).unwrap_or(false))
+    if found
+        .folders
+        .iter()
+        .take(PROBED_TRANSCRIPTS_MAX)
+        .any(|path| looks_like_transcript(store, path).unwrap_or(false))
     {
         return Ok(Detection::Workers);
     }
     let entries = store.list(&RelPath::root())?;
-    let is_empty = has_projects(&entries) && store.list(&path(PROJECTS)).is_ok_and(|projects| projects.is_empty());
+    let is_empty = has_projects(&entries)
+        && store.list(&path(PROJECTS)).is_ok_and(|projects| projects.is_empty());
     Ok(if is_empty { Detection::Empty } else { Detection::Other })
 }
 
@@ -231,9 +253,10 @@ fn looks_like_transcript(store: &dyn Store, path: &RelPath) -> Result<bool> {
     let (mut is_transcript_line, mut first) = (false, true);
     for line in head.split_inclusive(|byte| *byte == b'\n') {
         decode(line, |line| {
-            let named = [&line.uuid, &line.session_id, &line.agent_id].iter().any(|id| id.0.is_some());
-            is_transcript_line =
-                KNOWN_LINE_TYPES.contains(&line.kind.as_str()) && (named || first && line.kind.as_str() != "user");
+            let named =
+                [&line.uuid, &line.session_id, &line.agent_id].iter().any(|id| id.0.is_some());
+            is_transcript_line = KNOWN_LINE_TYPES.contains(&line.kind.as_str())
+                && (named || first && line.kind.as_str() != "user");
             first = false;
         });
         if is_transcript_line {

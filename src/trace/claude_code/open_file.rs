@@ -15,7 +15,11 @@ use crate::name::Name;
 use crate::store::{File, Meta, read_range};
 
 /// Parses the line at `span` and calls `on_turn` with its message.
-pub(super) fn with_turn_at<T>(file: &dyn File, span: Span, on_turn: impl FnOnce(&Turn<'_>) -> T) -> Result<T> {
+pub(super) fn with_turn_at<T>(
+    file: &dyn File,
+    span: Span,
+    on_turn: impl FnOnce(&Turn<'_>) -> T,
+) -> Result<T> {
     let bytes = read_range(file, span.offset, span.len)?;
     let mut result = None;
     decode(&bytes, |line| result = line.turn().map(|turn| on_turn(&turn)));
@@ -92,7 +96,10 @@ struct FileIndex {
 impl FileIndex {
     fn new(index: Arc<TranscriptIndex>, agent: Option<&Name>, kind: LineFile) -> FileIndex {
         let conversation = index.conversation(agent).filter(|_| kind == LineFile::Thread);
-        let calls = conversation.map(|conversation| conversation.calls.iter().enumerate()).into_iter().flatten();
+        let calls = conversation
+            .map(|conversation| conversation.calls.iter().enumerate())
+            .into_iter()
+            .flatten();
         let call_numbers = calls.map(|(at, call)| (call.id.clone(), at)).collect();
         FileIndex { index, call_numbers }
     }
@@ -120,9 +127,14 @@ impl GrowingFile {
             return Ok((held, transcript));
         }
         // Side chains depend on lines before them, so the file is read from its start.
-        let before = if held.index.has_side_chains { TranscriptIndex::default() } else { (*held.index).clone() };
+        let before = if held.index.has_side_chains {
+            TranscriptIndex::default()
+        } else {
+            (*held.index).clone()
+        };
         let (index, _) = read_on(&*self.file, self.location.kind, before, &|| true)?;
-        let current = Arc::new(FileIndex::new(Arc::new(index), self.location.agent.as_ref(), self.kind));
+        let current =
+            Arc::new(FileIndex::new(Arc::new(index), self.location.agent.as_ref(), self.kind));
         *self.index.lock() = current.clone();
         Ok((current, transcript))
     }
@@ -140,23 +152,34 @@ impl GrowingFile {
         transcript: &Meta,
     ) -> Result<Arc<[u8]>> {
         let held = self.line.lock().clone();
-        if let Some(held) = held.filter(|held| held.span == entry.span && held.transcript == *transcript) {
+        if let Some(held) =
+            held.filter(|held| held.span == entry.span && held.transcript == *transcript)
+        {
             return Ok(held.bytes);
         }
         let bytes: Arc<[u8]> = self.render_line(current, conversation, entry)?.into();
-        *self.line.lock() = Some(RenderedLine { span: entry.span, transcript: *transcript, bytes: bytes.clone() });
+        *self.line.lock() =
+            Some(RenderedLine { span: entry.span, transcript: *transcript, bytes: bytes.clone() });
         Ok(bytes)
     }
 
     /// Generates a line.
-    fn render_line(&self, current: &FileIndex, conversation: &Conversation, entry: &LineEntry) -> Result<Vec<u8>> {
+    fn render_line(
+        &self,
+        current: &FileIndex,
+        conversation: &Conversation,
+        entry: &LineEntry,
+    ) -> Result<Vec<u8>> {
         if self.kind == LineFile::Source {
             return read_range(&*self.file, entry.span.offset, entry.span.len);
         }
         with_turn_at(&*self.file, entry.span, |turn| {
             let find = |id: &str| {
                 let at = *current.call_numbers.get(&shorten_id(id))?;
-                let call = conversation.calls.get(at).filter(|call| call.line_offset <= entry.span.offset)?;
+                let call = conversation
+                    .calls
+                    .get(at)
+                    .filter(|call| call.line_offset <= entry.span.offset)?;
                 Some((at, call))
             };
             let mut out = Vec::new();
@@ -170,10 +193,13 @@ impl GrowingFile {
 impl File for GrowingFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let (current, transcript) = self.current_index()?;
-        let conversation = current.index.conversation(self.location.agent.as_ref()).ok_or(Error::Stale)?;
+        let conversation =
+            current.index.conversation(self.location.agent.as_ref()).ok_or(Error::Stale)?;
         let first = conversation.lines.partition_point(|entry| self.end(entry) <= offset);
-        let mut begin =
-            first.checked_sub(1).and_then(|at| conversation.lines.get(at)).map_or(0, |entry| self.end(entry));
+        let mut begin = first
+            .checked_sub(1)
+            .and_then(|at| conversation.lines.get(at))
+            .map_or(0, |entry| self.end(entry));
         let mut filled = 0;
         for entry in conversation.lines.iter().skip(first) {
             let end = self.end(entry);
@@ -196,9 +222,13 @@ impl File for GrowingFile {
 
     fn meta(&self) -> Result<Meta> {
         let (current, transcript) = self.current_index()?;
-        let conversation = current.index.conversation(self.location.agent.as_ref()).ok_or(Error::Stale)?;
-        let size =
-            if self.kind == LineFile::Source { conversation.source_bytes() } else { conversation.thread_bytes() };
+        let conversation =
+            current.index.conversation(self.location.agent.as_ref()).ok_or(Error::Stale)?;
+        let size = if self.kind == LineFile::Source {
+            conversation.source_bytes()
+        } else {
+            conversation.thread_bytes()
+        };
         Ok(Meta { size, mtime: transcript.mtime, ctime: transcript.ctime, ..self.meta })
     }
 }

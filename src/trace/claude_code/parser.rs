@@ -13,7 +13,8 @@ use super::super::jsonl::{self, LastLine};
 use super::super::lenient::MaybeU64;
 use super::super::value::{shorten, shorten_word, truncate};
 use super::index::{
-    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, Span, TextRef, TranscriptIndex,
+    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, Span, TextRef,
+    TranscriptIndex,
 };
 use super::layout::TranscriptKind;
 use super::schema::{ContentBlock, TranscriptLine, Turn, Usage, decode};
@@ -36,8 +37,17 @@ const TYPE_MAX: usize = 64;
 /// Maximum length of a tool name, ID or other short value, in bytes.
 const WORD_MAX: usize = 300;
 /// The most informative arguments of a call, best first.
-const KEY_ARGUMENTS: [&str; 9] =
-    ["command", "file_path", "notebook_path", "path", "pattern", "query", "url", "description", "prompt"];
+const KEY_ARGUMENTS: [&str; 9] = [
+    "command",
+    "file_path",
+    "notebook_path",
+    "path",
+    "pattern",
+    "query",
+    "url",
+    "description",
+    "prompt",
+];
 /// Number of bytes in which an exit code is searched.
 const EXIT_CODE_MAX: usize = 40;
 
@@ -122,7 +132,8 @@ fn without_last_line(file: &dyn File, index: TranscriptIndex) -> Result<Transcri
         LastLine::Torn => (1, 0),
         LastLine::TooLong => (1, 1),
     };
-    let (line_count, bad_lines) = (index.line_count.saturating_sub(lines), index.bad_lines.saturating_sub(bad));
+    let (line_count, bad_lines) =
+        (index.line_count.saturating_sub(lines), index.bad_lines.saturating_sub(bad));
     Ok(TranscriptIndex { line_count, bad_lines, last_line: LastLine::Complete, ..index })
 }
 
@@ -141,8 +152,9 @@ pub(super) struct TranscriptParser {
 impl TranscriptParser {
     pub(super) fn new(index: TranscriptIndex, kind: TranscriptKind) -> TranscriptParser {
         let conversations = || [&index.main].into_iter().chain(&index.agents);
-        let inputs =
-            conversations().flat_map(|conversation| &conversation.calls).filter_map(|call| call.input.as_ref());
+        let inputs = conversations()
+            .flat_map(|conversation| &conversation.calls)
+            .filter_map(|call| call.input.as_ref());
         TranscriptParser {
             kind,
             agents: index
@@ -165,9 +177,11 @@ impl TranscriptParser {
 
     fn add_line(&mut self, span: Span, line: &TranscriptLine<'_>) {
         let index = &mut self.index;
-        for (field, value) in
-            [(&mut index.session, &line.session_id), (&mut index.cwd, &line.cwd), (&mut index.branch, &line.git_branch)]
-        {
+        for (field, value) in [
+            (&mut index.session, &line.session_id),
+            (&mut index.cwd, &line.cwd),
+            (&mut index.branch, &line.git_branch),
+        ] {
             if field.is_none() {
                 *field = value.non_empty().map(shorten_word);
             }
@@ -187,7 +201,11 @@ impl TranscriptParser {
         }
         match line.kind.as_str() {
             "summary" => {
-                index.title = line.summary.non_empty().map(|title| truncate(title, WORD_MAX)).or(index.title.take())
+                index.title = line
+                    .summary
+                    .non_empty()
+                    .map(|title| truncate(title, WORD_MAX))
+                    .or(index.title.take())
             }
             "" => self.count_unknown_type("(none)"),
             "user" | "assistant" | "progress" => {}
@@ -199,8 +217,11 @@ impl TranscriptParser {
     fn count_unknown_type(&mut self, kind: &str) {
         let counts = &mut self.index.unknown_types;
         let kind = shorten(kind, TYPE_MAX);
-        let kind =
-            if counts.len() < UNKNOWN_TYPES_MAX || counts.contains_key(&kind) { kind } else { "(others)".into() };
+        let kind = if counts.len() < UNKNOWN_TYPES_MAX || counts.contains_key(&kind) {
+            kind
+        } else {
+            "(others)".into()
+        };
         *counts.entry(kind).or_default() += 1;
     }
 
@@ -240,8 +261,11 @@ impl TranscriptParser {
                 None
             }
             Entry::Vacant(new) => {
-                let conversation = Conversation { agent: new.key().clone(), ..Conversation::default() };
-                self.index.agents_by_name.insert(conversation.worker_name(), self.index.agents.len());
+                let conversation =
+                    Conversation { agent: new.key().clone(), ..Conversation::default() };
+                self.index
+                    .agents_by_name
+                    .insert(conversation.worker_name(), self.index.agents.len());
                 self.index.agents.push(conversation);
                 self.calls.push(HashMap::new());
                 Some(*new.insert(count + 1))
@@ -255,7 +279,8 @@ impl TranscriptParser {
             return;
         }
         let at = self.agents.get(&shorten_id(agent));
-        if let Some(conversation) = at.and_then(|at| self.index.agents.get_mut(at.checked_sub(1)?)) {
+        if let Some(conversation) = at.and_then(|at| self.index.agents.get_mut(at.checked_sub(1)?))
+        {
             conversation.reported_status = Some(shorten(status, WORD_MAX));
         }
     }
@@ -273,15 +298,21 @@ impl TranscriptParser {
         conversation.first_ms = conversation.first_ms.or(turn.at_ms);
         conversation.last_ms = turn.at_ms.or(conversation.last_ms);
         match turn.kind {
-            "assistant" => add_assistant_turn(conversation, ids, &mut self.inputs, (span, line), turn),
+            "assistant" => {
+                add_assistant_turn(conversation, ids, &mut self.inputs, (span, line), turn)
+            }
             _ => add_user_turn(conversation, ids, (span, line), turn),
         }
         let mut thread_bytes = ByteCounter(0);
-        let find = |id: &str| ids.get(&shorten_id(id)).and_then(|at| Some((*at, conversation.calls.get(*at)?)));
+        let find = |id: &str| {
+            ids.get(&shorten_id(id)).and_then(|at| Some((*at, conversation.calls.get(*at)?)))
+        };
         // Counting cannot fail.
         let _ = thread::write_turn(&mut thread_bytes, turn, &find);
-        let (thread_end, source_end) =
-            (conversation.thread_bytes() + thread_bytes.0, conversation.source_bytes() + span.len as u64);
+        let (thread_end, source_end) = (
+            conversation.thread_bytes() + thread_bytes.0,
+            conversation.source_bytes() + span.len as u64,
+        );
         conversation.lines.push(LineEntry { span, thread_end, source_end });
     }
 }
@@ -338,18 +369,30 @@ fn add_call(
     }
     let input = block.input.and_then(|raw| bounded::parse_any(raw.get())).and_then(input_line);
     let input = input.map(|line| inputs.truncate_input(line));
-    let tool = block.name.non_empty().map_or_else(|| "tool".into(), |name| shorten(&name, WORD_MAX));
+    let tool =
+        block.name.non_empty().map_or_else(|| "tool".into(), |name| shorten(&name, WORD_MAX));
     ids.insert(id.clone(), conversation.calls.len());
-    conversation.calls.push(CallEntry { id, tool, line_offset: span.offset, at_ms: at, input, result: None });
+    conversation.calls.push(CallEntry {
+        id,
+        tool,
+        line_offset: span.offset,
+        at_ms: at,
+        input,
+        result: None,
+    });
 }
 
 /// Returns the arguments of a call as one line. The most informative one comes first, without its
 /// name.
 fn input_line(mut arguments: Value) -> Option<String> {
     let fields = arguments.as_object_mut()?;
-    let first = KEY_ARGUMENTS.iter().find_map(|name| fields.shift_remove(*name)).and_then(|value| one_line(&value));
+    let first = KEY_ARGUMENTS
+        .iter()
+        .find_map(|name| fields.shift_remove(*name))
+        .and_then(|value| one_line(&value));
     // `one_line` omits the name of a single argument, so names are added here.
-    let named = fields.iter().filter_map(|(name, value)| Some(format!("{name}={}", one_line(value)?)));
+    let named =
+        fields.iter().filter_map(|(name, value)| Some(format!("{name}={}", one_line(value)?)));
     let rest = one_line(&Value::String(named.collect::<Vec<_>>().join(" ")));
     let parts: Vec<String> = [first, rest].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| truncate(parts.join(" "), INPUT_MAX))
@@ -361,7 +404,9 @@ fn add_user_turn(
     (span, line): (Span, &TranscriptLine<'_>),
     turn: &Turn<'_>,
 ) {
-    for block in turn.message.content.blocks().iter().filter(|block| block.kind.as_str() == "tool_result") {
+    for block in
+        turn.message.content.blocks().iter().filter(|block| block.kind.as_str() == "tool_result")
+    {
         conversation.ending = Ending::AwaitingReply;
         let number = ids.get(&shorten_id(block.tool_use_id.as_str()));
         match number.and_then(|at| conversation.calls.get_mut(*at)) {
@@ -381,7 +426,9 @@ fn add_user_turn(
         return;
     }
     conversation.ending = Ending::AwaitingReply;
-    if line.is_compact_summary.is_set() || PROGRAM_TEXT_PREFIXES.iter().any(|prefix| trimmed.starts_with(prefix)) {
+    if line.is_compact_summary.is_set()
+        || PROGRAM_TEXT_PREFIXES.iter().any(|prefix| trimmed.starts_with(prefix))
+    {
         if conversation.fallback_task.is_none() {
             conversation.fallback_task = Some(text_ref(span, &text));
         }

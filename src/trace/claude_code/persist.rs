@@ -73,7 +73,8 @@ impl IndexStore {
         if !cached.may_be_prefix_of(now) {
             return None;
         }
-        let index = TranscriptIndex::decode(&entry.body()?).filter(|index| index.bytes_read == header.bytes_read)?;
+        let index = TranscriptIndex::decode(&entry.body()?)
+            .filter(|index| index.bytes_read == header.bytes_read)?;
         let cached = CachedTranscript { index: Arc::new(index), ..cached };
         // Only the decoded index shows if the transcript has side chains.
         cached.may_be_prefix_of(now).then_some(cached)
@@ -83,7 +84,9 @@ impl IndexStore {
     /// transcript bytes that the stored index covers.
     pub(super) fn put(&self, path: &RelPath, cached: &CachedTranscript) -> u64 {
         let (bytes_read, meta) = (cached.index.bytes_read, cached.version.meta());
-        if bytes_read.saturating_sub(cached.bytes_on_disk) < self.min_size.max(cached.bytes_on_disk / 4) {
+        if bytes_read.saturating_sub(cached.bytes_on_disk)
+            < self.min_size.max(cached.bytes_on_disk / 4)
+        {
             return cached.bytes_on_disk;
         }
         let time = |time: Time| (time.secs, time.nanos);
@@ -94,7 +97,12 @@ impl IndexStore {
             born: time(meta.identity.born),
             bytes_read,
             ends_hash: cached.ends_hash,
-            agents: cached.index.agents.iter().map(|agent| agent.worker_name().as_bytes().to_vec()).collect(),
+            agents: cached
+                .index
+                .agents
+                .iter()
+                .map(|agent| agent.worker_name().as_bytes().to_vec())
+                .collect(),
         };
         let encoded = postcard::to_stdvec(&header).ok().zip(cached.index.encode());
         let Some(((header, body), key)) = encoded.zip(self.key(path, cached.version)) else {
@@ -106,7 +114,8 @@ impl IndexStore {
 
     /// Returns `None` if the transcript is too small, or not a regular file in this view.
     fn key(&self, path: &RelPath, version: TranscriptVersion) -> Option<Key> {
-        let meta = Some(version.meta()).filter(|meta| meta.kind == Kind::File && meta.size >= self.min_size)?;
+        let meta = Some(version.meta())
+            .filter(|meta| meta.kind == Kind::File && meta.size >= self.min_size)?;
         let ino = meta.identity.ino.to_le_bytes();
         Some(key("transcript", &[path.as_bytes(), &ino]))
     }

@@ -160,7 +160,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for MessageContent<'a> {
 
             ignore_kinds!(bool number unit map);
 
-            fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<MessageContent<'a>, E> {
+            fn visit_borrowed_str<E: serde::de::Error>(
+                self,
+                text: &'de str,
+            ) -> Result<MessageContent<'a>, E> {
                 Ok(MessageContent::Text(Cow::Borrowed(text)))
             }
 
@@ -168,9 +171,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for MessageContent<'a> {
                 Ok(MessageContent::Text(Cow::Owned(text.to_owned())))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<MessageContent<'a>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(
+                self,
+                mut seq: A,
+            ) -> Result<MessageContent<'a>, A::Error> {
                 let mut blocks = Vec::new();
-                while let Some(MaybeObject(block)) = seq.next_element::<MaybeObject<ContentBlock<'a>>>()? {
+                while let Some(MaybeObject(block)) =
+                    seq.next_element::<MaybeObject<ContentBlock<'a>>>()?
+                {
                     blocks.extend(block);
                 }
                 Ok(MessageContent::Blocks(blocks))
@@ -183,7 +191,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for MessageContent<'a> {
 /// Decodes a line and calls `on_line` with it. Returns false if the line is not a JSON object.
 /// Replaces invalid UTF-8 and lone surrogates.
 pub(super) fn decode(bytes: &[u8], on_line: impl FnOnce(TranscriptLine<'_>)) -> bool {
-    let text = std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
+    let text =
+        std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
     let text = replace_lone_surrogates(text);
     match serde_json::from_str::<MaybeObject<TranscriptLine<'_>>>(&text) {
         Ok(MaybeObject(Some(line))) => {
@@ -207,7 +216,8 @@ fn replace_lone_surrogates(text: Cow<'_, str>) -> Cow<'_, str> {
     };
     let mut text = text.into_owned();
     let mut at = 0;
-    while let Some(escape) = text.as_bytes().get(at..).and_then(|rest| memchr::memchr(b'\\', rest)) {
+    while let Some(escape) = text.as_bytes().get(at..).and_then(|rest| memchr::memchr(b'\\', rest))
+    {
         at += escape;
         at += match (unit(text.as_bytes(), at), unit(text.as_bytes(), at + 6)) {
             (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
@@ -238,10 +248,14 @@ impl TranscriptLine<'_> {
         let at_ms = parse_millis(self.timestamp.as_str());
         let is_message = |kind: &str| matches!(kind, "user" | "assistant");
         match self.kind.as_str() {
-            kind if is_message(kind) => Some(Turn { kind, at_ms, message: self.message.0.as_ref()?, agent_id: None }),
+            kind if is_message(kind) => {
+                Some(Turn { kind, at_ms, message: self.message.0.as_ref()?, agent_id: None })
+            }
             "progress" => {
-                let data = self.data.0.as_ref().filter(|data| data.kind.as_str() == "agent_progress")?;
-                let inner = data.message.0.as_ref().filter(|inner| is_message(inner.kind.as_str()))?;
+                let data =
+                    self.data.0.as_ref().filter(|data| data.kind.as_str() == "agent_progress")?;
+                let inner =
+                    data.message.0.as_ref().filter(|inner| is_message(inner.kind.as_str()))?;
                 let agent = data.agent_id.0.as_deref().filter(|agent| !agent.is_empty())?;
                 Some(Turn {
                     kind: inner.kind.as_str(),
@@ -274,7 +288,8 @@ impl<'a> MessageContent<'a> {
             MessageContent::None => Cow::Borrowed(""),
             MessageContent::Text(text) => Cow::Borrowed(text),
             MessageContent::Blocks(blocks) => {
-                let mut parts: Vec<Cow<'_, str>> = blocks.iter().filter_map(ContentBlock::visible_text).collect();
+                let mut parts: Vec<Cow<'_, str>> =
+                    blocks.iter().filter_map(ContentBlock::visible_text).collect();
                 match parts.as_mut_slice() {
                     [part] => std::mem::take(part),
                     _ => Cow::Owned(parts.join("\n")),
@@ -294,8 +309,9 @@ impl ContentBlock<'_> {
             // An image, a document, or a type from a later version.
             kind => {
                 let media = self.source.0.as_ref();
-                let media_type =
-                    media.map(|media| media.media_type.as_str()).filter(|media_type| !media_type.is_empty());
+                let media_type = media
+                    .map(|media| media.media_type.as_str())
+                    .filter(|media_type| !media_type.is_empty());
                 let bytes = media.map_or(0, |media| media.data.as_str().len()) / 4 * 3;
                 Some(Cow::Owned(match media_type {
                     Some(media_type) => format!("[{kind}: {media_type}, about {bytes} B]"),

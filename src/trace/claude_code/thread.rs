@@ -76,7 +76,14 @@ pub(super) fn write_turn<'c>(
         let found = find(id);
         let name = found.map(|(_, call)| call.tool.as_str()).unwrap_or_default();
         let outcome = if block.is_error.is_set() { "failed" } else { "ok" };
-        let line = ResultLine { role: "tool", time: time(), tool_call_id: id, name, outcome, file: file(found) };
+        let line = ResultLine {
+            role: "tool",
+            time: time(),
+            tool_call_id: id,
+            name,
+            outcome,
+            file: file(found),
+        };
         write_line(out, &line)?;
     }
     let content = message.content.text();

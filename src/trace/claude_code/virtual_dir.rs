@@ -87,7 +87,11 @@ impl VirtualDir {
         self.read_index(&*self.open_transcript()?, go_on)
     }
 
-    fn read_index(&self, transcript: &dyn File, go_on: &dyn Fn() -> bool) -> Result<(Arc<TranscriptIndex>, bool)> {
+    fn read_index(
+        &self,
+        transcript: &dyn File,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<(Arc<TranscriptIndex>, bool)> {
         self.transcripts.index(&self.path, transcript, self.location.kind, go_on)
     }
 
@@ -99,7 +103,10 @@ impl VirtualDir {
         call: &CallEntry,
         result: &CallResult,
     ) -> Result<Option<(RelPath, Meta)>> {
-        let Some(path) = self.location.spilled_result(index.session.as_deref(), &call.id).filter(|_| result.spilled)
+        let Some(path) = self
+            .location
+            .spilled_result(index.session.as_deref(), &call.id)
+            .filter(|_| result.spilled)
         else {
             return Ok(None);
         };
@@ -136,7 +143,9 @@ impl VirtualDir {
             // The folder's metadata does not reveal changes to the contents or permissions of a
             // file in it.
             let files = entries.iter().filter(|entry| entry.kind == Kind::File).take(RESULTS_MAX);
-            metas.extend(files.filter_map(|entry| self.project.stat(&folder.join(&entry.name)).ok()));
+            metas.extend(
+                files.filter_map(|entry| self.project.stat(&folder.join(&entry.name)).ok()),
+            );
         }
         Ok(metas)
     }
@@ -149,7 +158,11 @@ impl VirtualDir {
         index.conversation(self.location.agent.as_ref()).ok_or(Error::NotFound)
     }
 
-    fn resolve(&self, path: &RelPath, index: &dyn Fn() -> Result<Arc<TranscriptIndex>>) -> Result<VirtualNode> {
+    fn resolve(
+        &self,
+        path: &RelPath,
+        index: &dyn Fn() -> Result<Arc<TranscriptIndex>>,
+    ) -> Result<VirtualNode> {
         let names: Vec<Name> = path.names().collect();
         let texts: Vec<&[u8]> = names.iter().map(Name::as_bytes).collect();
         let text_node = |text: fn(&Conversation) -> Option<&TextRef>| {
@@ -168,12 +181,23 @@ impl VirtualDir {
             [name] if *name == CALLS.as_bytes() => Ok(VirtualNode::Calls),
             [folder, file] if *folder == CALLS.as_bytes() => {
                 let index = index()?;
-                let number = file.split(|byte| *byte == b'_').next().and_then(|text| std::str::from_utf8(text).ok());
-                let at = number.and_then(|text| text.parse::<usize>().ok()?.checked_sub(1)).ok_or(Error::NotFound)?;
+                let number = file
+                    .split(|byte| *byte == b'_')
+                    .next()
+                    .and_then(|text| std::str::from_utf8(text).ok());
+                let at = number
+                    .and_then(|text| text.parse::<usize>().ok()?.checked_sub(1))
+                    .ok_or(Error::NotFound)?;
                 let call = self.conversation(&index)?.calls.get(at).ok_or(Error::NotFound)?;
-                if call.file_name(at).as_bytes() == *file { Ok(VirtualNode::Call(at)) } else { Err(Error::NotFound) }
+                if call.file_name(at).as_bytes() == *file {
+                    Ok(VirtualNode::Call(at))
+                } else {
+                    Err(Error::NotFound)
+                }
             }
-            [file, ..] if [SOURCE, THREAD, TASK, RESULT].iter().any(|name| name.as_bytes() == *file) => {
+            [file, ..]
+                if [SOURCE, THREAD, TASK, RESULT].iter().any(|name| name.as_bytes() == *file) =>
+            {
                 Err(Error::NotADirectory)
             }
             _ => Err(Error::NotFound),
@@ -182,7 +206,14 @@ impl VirtualDir {
 
     /// Returns the metadata of a generated file of `size` bytes. Another `version` gets another
     /// inode number.
-    fn file_meta(&self, transcript: &Meta, name: &[u8], version: u64, size: u64, mtime: Option<i64>) -> Meta {
+    fn file_meta(
+        &self,
+        transcript: &Meta,
+        name: &[u8],
+        version: u64,
+        size: u64,
+        mtime: Option<i64>,
+    ) -> Meta {
         let mut hash = blake3::Hasher::new();
         hash.update(&transcript.identity.ino.to_le_bytes());
         hash.update(&version.to_le_bytes());
@@ -190,7 +221,10 @@ impl VirtualDir {
             hash.update(&(part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        let mtime = mtime.map(|at| Time { secs: at.div_euclid(1_000), nanos: at.rem_euclid(1_000) as u32 * 1_000_000 });
+        let mtime = mtime.map(|at| Time {
+            secs: at.div_euclid(1_000),
+            nanos: at.rem_euclid(1_000) as u32 * 1_000_000,
+        });
         Meta {
             kind: Kind::File,
             size,
@@ -225,7 +259,12 @@ impl VirtualDir {
     fn read_output(&self, call: &CallEntry, result: &CallResult) -> Result<Vec<u8>> {
         let file = self.open_transcript()?;
         let text = with_turn_at(&*file, result.span, |turn| {
-            let mut results = turn.message.content.blocks().iter().filter(|block| block.kind.as_str() == "tool_result");
+            let mut results = turn
+                .message
+                .content
+                .blocks()
+                .iter()
+                .filter(|block| block.kind.as_str() == "tool_result");
             let block = results.find(|block| shorten_id(block.tool_use_id.as_str()) == call.id);
             block.map(|block| block.content.text().into_owned().into_bytes())
         })?;
@@ -234,7 +273,9 @@ impl VirtualDir {
 
     fn read_text(&self, text_ref: &TextRef) -> Result<Vec<u8>> {
         let file = self.open_transcript()?;
-        let text = with_turn_at(&*file, text_ref.span, |turn| turn.message.content.text().into_owned().into_bytes())?;
+        let text = with_turn_at(&*file, text_ref.span, |turn| {
+            turn.message.content.text().into_owned().into_bytes()
+        })?;
         if text.len() as u64 == text_ref.bytes { Ok(text) } else { Err(Error::Stale) }
     }
 }
@@ -260,16 +301,28 @@ impl Store for VirtualDir {
         let name = path.as_bytes();
         match self.resolve(path, &|| self.full_index())? {
             // A replaced transcript is another worker.
-            VirtualNode::Root => Ok(Meta { identity: transcript.identity, ..self.folder_meta(&transcript, b"") }),
+            VirtualNode::Root => {
+                Ok(Meta { identity: transcript.identity, ..self.folder_meta(&transcript, b"") })
+            }
             VirtualNode::Source if self.location.agent.is_none() => Ok(transcript),
-            VirtualNode::Source => {
-                Ok(self.file_meta(&transcript, name, 0, self.conversation(&*self.full_index()?)?.source_bytes(), None))
-            }
+            VirtualNode::Source => Ok(self.file_meta(
+                &transcript,
+                name,
+                0,
+                self.conversation(&*self.full_index()?)?.source_bytes(),
+                None,
+            )),
             VirtualNode::AgentMetadata(path) => self.project.stat(&path),
-            VirtualNode::Thread => {
-                Ok(self.file_meta(&transcript, name, 0, self.conversation(&*self.full_index()?)?.thread_bytes(), None))
+            VirtualNode::Thread => Ok(self.file_meta(
+                &transcript,
+                name,
+                0,
+                self.conversation(&*self.full_index()?)?.thread_bytes(),
+                None,
+            )),
+            VirtualNode::Text(text) => {
+                Ok(self.file_meta(&transcript, name, text.hash, text.bytes, None))
             }
-            VirtualNode::Text(text) => Ok(self.file_meta(&transcript, name, text.hash, text.bytes, None)),
             VirtualNode::Calls => Ok(self.folder_meta(&transcript, name)),
             VirtualNode::Call(at) => self.call_meta(&transcript, &*self.full_index()?, at),
         }
@@ -295,7 +348,8 @@ impl Store for VirtualDir {
                 Ok(entries)
             }
             VirtualNode::Calls => {
-                let names = conversation.calls.iter().enumerate().map(|(at, call)| call.file_name(at));
+                let names =
+                    conversation.calls.iter().enumerate().map(|(at, call)| call.file_name(at));
                 Ok(names.map(|name| DirEntry { name, kind: Kind::File }).collect())
             }
             _ => Err(Error::NotADirectory),
@@ -313,23 +367,38 @@ impl Store for VirtualDir {
                 // meanwhile.
                 let (index, _) = self.read_index(&*file, &|| true)?;
                 let meta = self.file_meta(&file.meta()?, path.as_bytes(), 0, 0, None);
-                let kind = if matches!(node, VirtualNode::Source) { LineFile::Source } else { LineFile::Thread };
+                let kind = if matches!(node, VirtualNode::Source) {
+                    LineFile::Source
+                } else {
+                    LineFile::Thread
+                };
                 Ok(Box::new(GrowingFile::new(file, self.location.clone(), kind, meta, index)))
             }
             VirtualNode::Text(text) => {
-                let meta = self.file_meta(&self.transcript_meta()?, path.as_bytes(), text.hash, text.bytes, None);
+                let meta = self.file_meta(
+                    &self.transcript_meta()?,
+                    path.as_bytes(),
+                    text.hash,
+                    text.bytes,
+                    None,
+                );
                 Ok(Box::new(StaticFile::new(meta, self.read_text(&text)?)))
             }
             VirtualNode::Call(at) => {
                 let index = self.full_index()?;
                 let call = self.conversation(&index)?.calls.get(at).ok_or(Error::NotFound)?;
-                let spilled =
-                    call.result.as_ref().map_or(Ok(None), |result| self.spilled_result(&index, call, result))?;
+                let spilled = call
+                    .result
+                    .as_ref()
+                    .map_or(Ok(None), |result| self.spilled_result(&index, call, result))?;
                 if let Some((path, _)) = spilled {
                     return self.project.open(&path);
                 }
                 let meta = self.call_meta(&self.transcript_meta()?, &index, at)?;
-                let output = call.result.as_ref().map_or(Ok(Vec::new()), |result| self.read_output(call, result))?;
+                let output = call
+                    .result
+                    .as_ref()
+                    .map_or(Ok(Vec::new()), |result| self.read_output(call, result))?;
                 Ok(Box::new(StaticFile::new(meta, output)))
             }
         }
@@ -340,7 +409,11 @@ impl Store for VirtualDir {
         if !path.is_root() {
             return Err(Error::NotFound);
         }
-        Ok(Box::new(VirtualDir::new(self.project.clone(), self.location.clone(), self.transcripts.clone())))
+        Ok(Box::new(VirtualDir::new(
+            self.project.clone(),
+            self.location.clone(),
+            self.transcripts.clone(),
+        )))
     }
 
     fn source_files(&self) -> Option<Result<Vec<Meta>>> {
@@ -351,5 +424,6 @@ impl Store for VirtualDir {
 /// Returns true if a file beside a transcript counts as missing. Its name may come from the
 /// transcript, and a bad name must not make the rest unreadable.
 fn is_unreachable(error: &Error) -> bool {
-    error.is_not_found() || matches!(error, Error::NameTooLong | Error::Io(Errno::ACCESS | Errno::PERM))
+    error.is_not_found()
+        || matches!(error, Error::NameTooLong | Error::Io(Errno::ACCESS | Errno::PERM))
 }

@@ -12,7 +12,8 @@ use super::parser::TranscriptParser;
 use super::virtual_dir::VirtualDir;
 use crate::error::{Error, Result};
 use crate::model::{
-    Flaw, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, ToolCall, Trace, TraceTime, Worker,
+    Flaw, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, ToolCall, Trace,
+    TraceTime, Worker,
 };
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::{File, read_range};
@@ -45,8 +46,12 @@ struct HeadAndTail {
 pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
     if folder.location().agent.is_some() {
         let (index, is_complete) = folder.index(&|| true)?;
-        let conversation = index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
-        return Ok(Worker { is_complete, ..build_worker(folder, path, &index, conversation, conversation) });
+        let conversation =
+            index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
+        return Ok(Worker {
+            is_complete,
+            ..build_worker(folder, path, &index, conversation, conversation)
+        });
     }
     if let Some(ends) = read_ends(&*folder.open_transcript()?, folder.location().kind)? {
         return Ok(build_worker(folder, path, &ends.head, &ends.head.main, &ends.tail.main));
@@ -57,9 +62,14 @@ pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker
 
 /// Creates a worker whose transcript cannot be read.
 pub(super) fn unreadable_worker(path: &RelPath, error: &Error) -> Worker {
-    let name = super::layout::WorkerLocation::from_path(path).and_then(|location| location.worker_name());
+    let name =
+        super::layout::WorkerLocation::from_path(path).and_then(|location| location.worker_name());
     let flaws = vec![Flaw::BadTranscript(error.to_string())];
-    Worker { flaws, is_complete: false, ..Worker::new(name.unwrap_or_else(|| to_file_name("", &[])), path.clone()) }
+    Worker {
+        flaws,
+        is_complete: false,
+        ..Worker::new(name.unwrap_or_else(|| to_file_name("", &[])), path.clone())
+    }
 }
 
 /// Reads both ends of a transcript, and more of them until they contain the task and the ending.
@@ -72,7 +82,8 @@ fn read_ends(file: &dyn File, kind: TranscriptKind) -> Result<Option<HeadAndTail
             let all = index_range(file, kind, 0, size)?;
             return Ok(Some(HeadAndTail { head: all.clone(), tail: all }));
         }
-        let (head, tail) = (index_range(file, kind, 0, length)?, index_range(file, kind, size - length, length)?);
+        let (head, tail) =
+            (index_range(file, kind, 0, length)?, index_range(file, kind, size - length, length)?);
         let ended = tail.main.ending != Ending::Empty;
         if ended && head.main.task.is_some() || length >= END_BYTES_MAX {
             return Ok(ended.then_some(HeadAndTail { head, tail }));
@@ -82,7 +93,12 @@ fn read_ends(file: &dyn File, kind: TranscriptKind) -> Result<Option<HeadAndTail
 }
 
 /// Indexes the complete lines in a part of a transcript.
-fn index_range(file: &dyn File, kind: TranscriptKind, from: u64, length: u64) -> Result<TranscriptIndex> {
+fn index_range(
+    file: &dyn File,
+    kind: TranscriptKind,
+    from: u64,
+    length: u64,
+) -> Result<TranscriptIndex> {
     let bytes = read_range(file, from, usize::try_from(length).unwrap_or(usize::MAX))?;
     let mut parser = TranscriptParser::new(TranscriptIndex::default(), kind);
     let mut at = from;
@@ -92,7 +108,8 @@ fn index_range(file: &dyn File, kind: TranscriptKind, from: u64, length: u64) ->
         // The first line of a later part is incomplete.
         if (from == 0 || number > 0) && !line.trim_ascii().is_empty() {
             parser.index.line_count += 1;
-            parser.index.bad_lines += u64::from(!parser.parse_line(span, line) && line.ends_with(b"\n"));
+            parser.index.bad_lines +=
+                u64::from(!parser.parse_line(span, line) && line.ends_with(b"\n"));
         }
     }
     Ok(parser.index)
@@ -120,8 +137,10 @@ fn build_worker(
     }
     let metadata = if is_session { None } else { read_agent_metadata(folder) };
     let (agent_type, description) = metadata.unwrap_or_default();
-    worker.task_type =
-        Some(agent_type.map_or_else(|| if is_session { "session".into() } else { "agent".into() }, SharedStr::from));
+    worker.task_type = Some(agent_type.map_or_else(
+        || if is_session { "session".into() } else { "agent".into() },
+        SharedStr::from,
+    ));
     worker.summary = if is_session { index.title.clone() } else { description };
     worker.cwd = index.cwd.as_deref().map(SharedStr::from);
     worker.tags = index
@@ -130,7 +149,10 @@ fn build_worker(
         .filter(|branch| !branch.is_empty())
         .map(|branch| shorten(branch, WORD_MAX).into())
         .collect();
-    worker.task = first.task().map(|text| truncate(text.head.trim().to_owned(), TASK_MAX)).unwrap_or_default();
+    worker.task = first
+        .task()
+        .map(|text| truncate(text.head.trim().to_owned(), TASK_MAX))
+        .unwrap_or_default();
     worker.model = last.model.as_deref().or(first.model.as_deref()).map(SharedStr::from);
     worker.created_at = trace_time(first.first_ms);
     worker.started_at = trace_time(first.first_ms);
@@ -180,16 +202,22 @@ fn trace_time(at: Option<i64>) -> TraceTime {
 }
 
 /// Reads the record of the worker `folder`, until `go_on` returns false.
-pub(super) fn read_record(folder: &VirtualDir, path: &RelPath, go_on: &dyn Fn() -> bool) -> Result<Record> {
+pub(super) fn read_record(
+    folder: &VirtualDir,
+    path: &RelPath,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Record> {
     let (index, is_complete) = folder.index(go_on)?;
-    let conversation = index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
+    let conversation =
+        index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
     let mut worker = if is_complete {
         build_worker(folder, path, &index, conversation, conversation)
     } else {
         read_listing(folder, path)?
     };
     worker.is_complete = true;
-    let mut trace = Trace { records_calls: true, tokens: conversation.all_tokens(), ..Trace::default() };
+    let mut trace =
+        Trace { records_calls: true, tokens: conversation.all_tokens(), ..Trace::default() };
     for (at, call) in conversation.calls.iter().enumerate() {
         let call = tool_call(folder, &index, at, call, &mut trace)?;
         trace.calls.push(call);
@@ -197,10 +225,12 @@ pub(super) fn read_record(folder: &VirtualDir, path: &RelPath, go_on: &dyn Fn() 
     for call in conversation.calls.iter().filter(|call| call.result.is_none()) {
         trace.unanswered.add(call.tool.clone());
     }
-    trace.task = conversation.task().map(|text| text.head.trim().to_owned()).filter(|task| !task.is_empty());
+    trace.task =
+        conversation.task().map(|text| text.head.trim().to_owned()).filter(|task| !task.is_empty());
     trace.final_words = conversation.final_words().map(|text| text.head.trim().to_owned());
-    trace.final_words_in_parent =
-        folder.location().agent.is_some() && trace.final_words.is_none() && conversation.reported_status.is_some();
+    trace.final_words_in_parent = folder.location().agent.is_some()
+        && trace.final_words.is_none()
+        && conversation.reported_status.is_some();
     if folder.location().agent.is_none() {
         trace.bad_lines.extend((index.bad_lines > 0).then_some((SOURCE, index.bad_lines)));
         trace.unused.lines = index.line_count;
@@ -212,7 +242,9 @@ pub(super) fn read_record(folder: &VirtualDir, path: &RelPath, go_on: &dyn Fn() 
     trace.unused.orphan_results = conversation.orphan_results;
     trace.unused.excess_calls = conversation.excess_calls;
     if !is_complete || index.too_long {
-        trace.partial_reads.push((SOURCE, PartialRead { bytes: index.bytes_read, timed_out: !is_complete }));
+        trace
+            .partial_reads
+            .push((SOURCE, PartialRead { bytes: index.bytes_read, timed_out: !is_complete }));
     }
     Ok(Record { worker, trace, unread: 0 })
 }
@@ -243,8 +275,10 @@ fn tool_call(
     tool_call.outcome = if result.failed { Outcome::Failed } else { Outcome::Ok };
     tool_call.cancelled = result.cancelled;
     tool_call.exit_code = result.exit_code;
-    tool_call.duration_ms =
-        call.at_ms.zip(result.at_ms).and_then(|(from, to)| u64::try_from(to.checked_sub(from)?).ok());
+    tool_call.duration_ms = call
+        .at_ms
+        .zip(result.at_ms)
+        .and_then(|(from, to)| u64::try_from(to.checked_sub(from)?).ok());
     let spilled = folder.spilled_result(index, call, result)?;
     tool_call.bytes = spilled.as_ref().map_or(result.bytes, |(_, meta)| meta.size);
     if result.truncated || result.spilled && spilled.is_none() {

@@ -117,7 +117,11 @@ pub(super) struct Index([IndexFile; FILES.len()]);
 impl Index {
     /// Returns all entries of a worker's folder.
     pub(super) fn get(&self, folder: &RelPath) -> FolderEntries {
-        self.0.iter().find_map(|index_file| index_file.entries.get(folder)).cloned().unwrap_or_default()
+        self.0
+            .iter()
+            .find_map(|index_file| index_file.entries.get(folder))
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Reads the index files again for `folders`. An unchanged or torn file keeps its contents.
@@ -136,7 +140,13 @@ impl Index {
 const UNREAD: [u8; 16] = [0; 16];
 
 impl IndexFile {
-    fn refresh(&mut self, store: &dyn Store, file: &RelPath, folders: &[RelPath], folders_hash: u64) {
+    fn refresh(
+        &mut self,
+        store: &dyn Store,
+        file: &RelPath,
+        folders: &[RelPath],
+        folders_hash: u64,
+    ) {
         let (now, began) = (Instant::now(), SystemTime::now());
         let meta = match if_exists(store.stat(file)) {
             Ok(meta) => meta.filter(|meta| meta.kind == Kind::File),
@@ -148,12 +158,19 @@ impl IndexFile {
         let key = digest(&hash);
         if key != self.key {
             self.first_seen = Some(now);
-        } else if self.is_settled && (folders_hash == self.folders_hash || !self.may_name_new_folder(folders)) {
+        } else if self.is_settled
+            && (folders_hash == self.folders_hash || !self.may_name_new_folder(folders))
+        {
             return self.folders_hash = folders_hash;
         }
         let is_at_rest = meta.is_none_or(|meta| meta.ctime.was_past_tick(began));
-        self.is_settled = is_at_rest || self.first_seen.is_some_and(|first_seen| now >= first_seen + TICK_MAX);
-        let read = if meta.is_some() { read_index(store, file, folders) } else { Ok(Some(IndexContents::default())) };
+        self.is_settled =
+            is_at_rest || self.first_seen.is_some_and(|first_seen| now >= first_seen + TICK_MAX);
+        let read = if meta.is_some() {
+            read_index(store, file, folders)
+        } else {
+            Ok(Some(IndexContents::default()))
+        };
         (self.key, self.folders_hash) = (if read.is_ok() { key } else { UNREAD }, folders_hash);
         // A file that is torn while being rewritten will change its metadata soon.
         if let Ok(Some(contents)) = read {
@@ -186,7 +203,11 @@ struct IndexContents {
 /// # Errors
 ///
 /// Fails if the file cannot be read.
-fn read_index(store: &dyn Store, file: &RelPath, folders: &[RelPath]) -> Result<Option<IndexContents>> {
+fn read_index(
+    store: &dyn Store,
+    file: &RelPath,
+    folders: &[RelPath],
+) -> Result<Option<IndexContents>> {
     let opened = store.open(file)?;
     let mut contents = IndexContents::default();
     if opened.stat_without_acl()?.size > SIZE_MAX {
@@ -258,9 +279,16 @@ impl<'de> Visitor<'de> for IndexVisitor<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         while let Some(item) = list.next_element::<BoundedValue>()? {
             // An entry with conflicting owners describes neither's worker.
-            let BoundedValue { value: Value::Object(item), has_conflicting_owners: false, .. } = item else { continue };
+            let BoundedValue { value: Value::Object(item), has_conflicting_owners: false, .. } =
+                item
+            else {
+                continue;
+            };
             let id = scalar_text(item.get("id")).or_else(|| scalar_text(item.get("worker_id")));
-            let Some(folder) = id.and_then(|id| Name::new(id).ok()).map(|id| self.folder.join(&id)) else { continue };
+            let Some(folder) = id.and_then(|id| Name::new(id).ok()).map(|id| self.folder.join(&id))
+            else {
+                continue;
+            };
             match self.wanted.get(&folder) {
                 Some(folder) => self.contents.add(folder, parse_entry(&item)),
                 None => self.contents.add_unlisted(&folder),
@@ -287,8 +315,8 @@ impl<'de> Visitor<'de> for IndexVisitor<'_> {
 fn parse_entry(item: &Map<String, Value>) -> IndexEntry {
     let config = item.get("config");
     let text = |key: &str| scalar_text(item.get(key)).map(|text| truncate(text, TASK_MAX));
-    let owner =
-        scalar_text(item.get("owner_id")).or_else(|| scalar_text(config.and_then(|config| config.get("owner_id"))));
+    let owner = scalar_text(item.get("owner_id"))
+        .or_else(|| scalar_text(config.and_then(|config| config.get("owner_id"))));
     IndexEntry {
         owner: owner.map(shorten_word),
         task: text("task"),
@@ -316,7 +344,12 @@ mod tests {
     }
 
     fn tasks(index: &Index, id: &str) -> Vec<Option<String>> {
-        index.get(&path(&format!("workers/{id}"))).entries().into_iter().map(|entry| entry.task).collect()
+        index
+            .get(&path(&format!("workers/{id}")))
+            .entries()
+            .into_iter()
+            .map(|entry| entry.task)
+            .collect()
     }
 
     #[test]
@@ -328,9 +361,13 @@ mod tests {
         let two = one.clone().refresh(&store, &folders(&["a", "new"]));
         assert!(Arc::ptr_eq(&one.0[0].entries, &two.0[0].entries), "it does not name the new one");
         let three = two.refresh(&store, &folders(&["a", "b", "new"]));
-        assert_eq!((tasks(&three, "a"), tasks(&three, "b")), (vec![Some("A".into())], vec![Some("B".into())]));
+        assert_eq!(
+            (tasks(&three, "a"), tasks(&three, "b")),
+            (vec![Some("A".into())], vec![Some("B".into())])
+        );
         // An index that names more folders than are remembered may name any folder.
-        let many: Vec<Value> = (0..=UNLISTED_MAX).map(|id| serde_json::json!({"id": format!("gone-{id}")})).collect();
+        let many: Vec<Value> =
+            (0..=UNLISTED_MAX).map(|id| serde_json::json!({"id": format!("gone-{id}")})).collect();
         store.write(&path(FILES[0]), serde_json::to_vec(&many).unwrap());
         let one = settled(three.refresh(&store, &folders(&["a"])));
         let two = one.clone().refresh(&store, &folders(&["a", "new"]));

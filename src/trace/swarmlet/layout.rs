@@ -38,14 +38,17 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     let mut found = Candidates::default();
     let root = RelPath::root();
     let entries = store.list(&root)?;
-    let has_workers =
-        entries.iter().any(|entry| entry.kind == Kind::Folder && entry.name.as_bytes() == WORKERS.as_bytes());
+    let has_workers = entries
+        .iter()
+        .any(|entry| entry.kind == Kind::Folder && entry.name.as_bytes() == WORKERS.as_bytes());
     add_entries(&mut found, &root, entries, &[WORKERS, SUPERVISOR, TOOL_OUTPUTS]);
     let workers = path(WORKERS);
     match store.list(&workers) {
         Ok(entries) => add_entries(&mut found, &workers, entries, &[SUPERVISOR, TOOL_OUTPUTS]),
         // A folder that leads out of the store is a foreign mount.
-        Err(Error::Escape) if has_workers => found.skipped.add(workers, SkipReason::ForeignMount, None),
+        Err(Error::Escape) if has_workers => {
+            found.skipped.add(workers, SkipReason::ForeignMount, None)
+        }
         Err(Error::NotFound | Error::NotADirectory | Error::Escape | Error::Special) => {}
         Err(error) => return Err(error),
     }
@@ -93,7 +96,12 @@ fn folder_keys(store: &dyn Store) -> Option<[Key; 2]> {
     Some([state(&RelPath::root())?, state(&path(WORKERS))?])
 }
 
-fn add_entries(found: &mut Candidates, folder: &RelPath, entries: Vec<DirEntry>, excluded: &[&str]) {
+fn add_entries(
+    found: &mut Candidates,
+    folder: &RelPath,
+    entries: Vec<DirEntry>,
+    excluded: &[&str],
+) {
     for DirEntry { name, kind } in entries {
         let path = folder.join(&name);
         match kind {
@@ -131,7 +139,8 @@ pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
     let prepared = [(WORKERS, Kind::Folder), ("index.json", Kind::File)]
         .iter()
         .any(|(name, kind)| store.stat(&path(name)).is_ok_and(|meta| meta.kind == *kind));
-    let empty = found.skipped.is_empty() && store.list(&root)?.iter().all(|entry| is_hidden(&entry.name));
+    let empty =
+        found.skipped.is_empty() && store.list(&root)?.iter().all(|entry| is_hidden(&entry.name));
     Ok(if prepared || empty { Detection::Empty } else { Detection::Other })
 }
 

@@ -50,7 +50,9 @@ impl Literal {
     /// beyond any exit code or status.
     pub(super) fn as_integer(&self) -> Option<i64> {
         match self {
-            Literal::Number(n) if n.abs() < 9e15 => Some(if *n > 0.0 { n.ceil() } else { n.floor() } as i64),
+            Literal::Number(n) if n.abs() < 9e15 => {
+                Some(if *n > 0.0 { n.ceil() } else { n.floor() } as i64)
+            }
             _ => None,
         }
     }

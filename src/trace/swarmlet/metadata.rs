@@ -3,7 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::super::bounded::{self, MetadataObject};
-use super::super::value::{parse_status, parse_time, scalar_text, shorten_word, text_list, truncate};
+use super::super::value::{
+    parse_status, parse_time, scalar_text, shorten_word, text_list, truncate,
+};
 use super::index::IndexEntry;
 use super::layout::{METADATA, TASK, path};
 use crate::error::{Error, Result};
@@ -26,7 +28,9 @@ pub(super) fn read_worker(
 ) -> (Worker, Map<String, Value>) {
     let mut is_complete = true;
     let (object, mut flaws) = match read_metadata(folder) {
-        Ok(MetadataObject { object, has_conflicting_owners: true }) => (object, vec![Flaw::ConflictingOwners]),
+        Ok(MetadataObject { object, has_conflicting_owners: true }) => {
+            (object, vec![Flaw::ConflictingOwners])
+        }
         Ok(MetadataObject { object, .. }) => (object, Vec::new()),
         Err(MetadataError::Absent) => (Map::new(), vec![Flaw::NoMetadata]),
         Err(MetadataError::Bad { reason, is_permanent }) => {
@@ -42,7 +46,9 @@ pub(super) fn read_worker(
     };
     let fields = MetadataFields(&object);
     let id = root.file_name().map_or_else(|| WorkerId(placeholder_name()), WorkerId);
-    if let Some(claimed) = fields.text("worker_id").filter(|claimed| claimed.as_bytes() != id.0.as_bytes()) {
+    if let Some(claimed) =
+        fields.text("worker_id").filter(|claimed| claimed.as_bytes() != id.0.as_bytes())
+    {
         flaws.push(Flaw::IdMismatch(shorten_word(claimed)));
     }
     let owner = match fields.both("owner_id") {
@@ -82,7 +88,9 @@ pub(super) fn read_worker(
             .collect(),
         model: fields.word("model"),
         cwd: fields.word("cwd"),
-        created_at: parse_time(fields.text("created_at").or_else(|| index.and_then(|entry| entry.created_at.clone()))),
+        created_at: parse_time(
+            fields.text("created_at").or_else(|| index.and_then(|entry| entry.created_at.clone())),
+        ),
         started_at: parse_time(fields.text("started_at")),
         finished_at: parse_time(fields.text("finished_at")),
         duration_ms: fields.number("duration_ms").or_else(|| fields.number("completion_time_ms")),
@@ -102,7 +110,8 @@ fn status(
     index: Option<&IndexEntry>,
     flaws: &mut Vec<Flaw>,
 ) -> (Status, Option<SharedStr>) {
-    let indexed = index.and_then(|entry| entry.status.clone()).map(|word| (parse_status(&word), word));
+    let indexed =
+        index.and_then(|entry| entry.status.clone()).map(|word| (parse_status(&word), word));
     match (fields.word("status"), indexed) {
         (Some(word), indexed) => {
             let status = parse_status(&word);
@@ -141,7 +150,10 @@ fn read_metadata(folder: &dyn Store) -> Result<MetadataObject, MetadataError> {
         Ok(None) => return Err(bad(format!("larger than {SIZE_MAX} bytes"))),
         Err(Error::NotFound) => return Err(MetadataError::Absent),
         Err(error) => {
-            return Err(MetadataError::Bad { reason: error.to_string(), is_permanent: error.is_not_a_file() });
+            return Err(MetadataError::Bad {
+                reason: error.to_string(),
+                is_permanent: error.is_not_a_file(),
+            });
         }
     };
     if bytes.trim_ascii().is_empty() {

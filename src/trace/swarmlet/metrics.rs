@@ -76,7 +76,8 @@ pub(super) fn with_metadata(
     files: &HashMap<String, usize>,
 ) -> CallRecords {
     let mut listed = CallRecords::new();
-    let calls = metadata.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let calls =
+        metadata.get("tool_calls").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     calls.iter().filter_map(Value::as_object).for_each(|call| add_record(&mut listed, call, files));
     for (tool, records) in listed {
         let existing = records_by_tool.entry(tool).or_default();
@@ -90,8 +91,15 @@ pub(super) fn with_metadata(
     records_by_tool
 }
 
-fn add_record(records_by_tool: &mut CallRecords, fields: &Map<String, Value>, files: &HashMap<String, usize>) {
-    let Some(tool) = fields.get("tool").or_else(|| fields.get("name")).and_then(Value::as_str) else { return };
+fn add_record(
+    records_by_tool: &mut CallRecords,
+    fields: &Map<String, Value>,
+    files: &HashMap<String, usize>,
+) {
+    let Some(tool) = fields.get("tool").or_else(|| fields.get("name")).and_then(Value::as_str)
+    else {
+        return;
+    };
     let key = tool_key(tool);
     let Some(files) = files.get(&key) else { return };
     let records = records_by_tool.entry(key).or_default();
@@ -99,7 +107,11 @@ fn add_record(records_by_tool: &mut CallRecords, fields: &Map<String, Value>, fi
         records.push(CallRecord {
             success: fields.get("success").and_then(Value::as_bool),
             exit_code: fields.get("exit_code").and_then(Value::as_i64),
-            duration_ms: fields.get("duration_ms").and_then(Value::as_f64).filter(|ms| *ms >= 0.0).map(|ms| ms as u64),
+            duration_ms: fields
+                .get("duration_ms")
+                .and_then(Value::as_f64)
+                .filter(|ms| *ms >= 0.0)
+                .map(|ms| ms as u64),
         });
     }
 }

@@ -35,7 +35,10 @@ pub(super) struct Stub {
 }
 
 static STUB: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"^\s*\[TOOL_OUTPUT:artifact_id=([0-9a-fA-F]{32}),(?:tool=[^\]]*?,)?bytes=([0-9]{1,18})\]").ok()
+    Regex::new(
+        r"^\s*\[TOOL_OUTPUT:artifact_id=([0-9a-fA-F]{32}),(?:tool=[^\]]*?,)?bytes=([0-9]{1,18})\]",
+    )
+    .ok()
 });
 
 impl Verdict {
@@ -53,14 +56,16 @@ pub(super) fn needs_whole_output(head: &[u8]) -> bool {
 pub(super) fn judge(bytes: &[u8]) -> Verdict {
     let text = bytes.trim_ascii();
     if text.first() == Some(&b'{') {
-        let object = serde_json::from_slice::<Literal>(text).ok().or_else(|| python::dictionary(text));
+        let object =
+            serde_json::from_slice::<Literal>(text).ok().or_else(|| python::dictionary(text));
         return object.as_ref().map_or(Verdict::new(Outcome::Unknown), judge_object);
     }
     if text.starts_with(b"<tool-error>") || text.starts_with(b"Error:") {
         return Verdict::new(Outcome::Failed);
     }
     if let Some(found) = STUB.as_ref().and_then(|stub| stub.captures(text)) {
-        let part = |i| found.get(i).map(|part| String::from_utf8_lossy(part.as_bytes()).into_owned());
+        let part =
+            |i| found.get(i).map(|part| String::from_utf8_lossy(part.as_bytes()).into_owned());
         let failed = memchr::memmem::find(text, b"Tool error detected:").is_some();
         return Verdict {
             outcome: if failed { Outcome::Failed } else { Outcome::Unknown },
@@ -115,10 +120,19 @@ mod tests {
     #[test]
     fn json_objects_are_judged_by_ok_then_by_exit_code() {
         assert_eq!(judge_text(r#"{"ok": true, "data": {"exit_code": 0}}"#), (Outcome::Ok, Some(0)));
-        assert_eq!(judge_text(r#"{"ok": true, "data": {"exit_code": 1}}"#), (Outcome::Failed, Some(1)));
+        assert_eq!(
+            judge_text(r#"{"ok": true, "data": {"exit_code": 1}}"#),
+            (Outcome::Failed, Some(1))
+        );
         assert_eq!(judge_text(r#"{"ok": true, "exit_code": 1}"#), (Outcome::Failed, Some(1)));
-        assert_eq!(judge_text(r#"{"ok": false, "data": {"exit_code": 0}}"#), (Outcome::Failed, Some(0)));
-        assert_eq!(judge_text(r#"{"ok": true, "data": {"exit_code": "1"}}"#), (Outcome::Unknown, None));
+        assert_eq!(
+            judge_text(r#"{"ok": false, "data": {"exit_code": 0}}"#),
+            (Outcome::Failed, Some(0))
+        );
+        assert_eq!(
+            judge_text(r#"{"ok": true, "data": {"exit_code": "1"}}"#),
+            (Outcome::Unknown, None)
+        );
         assert_eq!(judge_text(r#"{"ok": true, "exit_code": 1e300}"#), (Outcome::Unknown, None));
         assert_eq!(judge_text(r#"{"ok": true, "exit_code": null}"#), (Outcome::Ok, None));
         assert_eq!(judge_text(r#"{"exit_code": -1}"#), (Outcome::Failed, Some(-1)));
@@ -133,8 +147,14 @@ mod tests {
     #[test]
     fn python_literals_are_judged_like_json() {
         assert_eq!(judge_text("{'ok': False, 'error': None}"), (Outcome::Failed, None));
-        assert_eq!(judge_text("{'ok': True, 'data': {'exit_code': 0, 'stdout': 'it\\'s'}}"), (Outcome::Ok, Some(0)));
-        assert_eq!(judge_text("{'ok': True, 'data': {'exit_code': 2}}"), (Outcome::Failed, Some(2)));
+        assert_eq!(
+            judge_text("{'ok': True, 'data': {'exit_code': 0, 'stdout': 'it\\'s'}}"),
+            (Outcome::Ok, Some(0))
+        );
+        assert_eq!(
+            judge_text("{'ok': True, 'data': {'exit_code': 2}}"),
+            (Outcome::Failed, Some(2))
+        );
     }
 
     #[test]
@@ -156,8 +176,14 @@ mod tests {
 
     #[test]
     fn invalid_exit_codes_leave_the_outcome_unknown() {
-        for code in ["1e300", "inf", "nan", "10000000000000000000000", "0x10000000000000000", "1j", "'1'"] {
-            assert_eq!(judge_text(&format!("{{'ok': True, 'exit_code': {code}}}")), (Outcome::Unknown, None), "{code}");
+        for code in
+            ["1e300", "inf", "nan", "10000000000000000000000", "0x10000000000000000", "1j", "'1'"]
+        {
+            assert_eq!(
+                judge_text(&format!("{{'ok': True, 'exit_code': {code}}}")),
+                (Outcome::Unknown, None),
+                "{code}"
+            );
         }
         assert_eq!(judge_text("{'ok': True, 'exit_code': 0x1_0}"), (Outcome::Failed, Some(16)));
     }
@@ -171,9 +197,12 @@ mod tests {
 
     #[test]
     fn http_results_fail_at_0_and_from_400() {
-        for (code, outcome) in
-            [(0, Outcome::Failed), (404, Outcome::Failed), (500, Outcome::Failed), (200, Outcome::Unknown)]
-        {
+        for (code, outcome) in [
+            (0, Outcome::Failed),
+            (404, Outcome::Failed),
+            (500, Outcome::Failed),
+            (200, Outcome::Unknown),
+        ] {
             assert_eq!(judge_text(&format!("{{\"status_code\": {code}}}")).0, outcome, "{code}");
         }
         assert_eq!(judge_text(r#"{"ok": true, "data": {"status_code": 503}}"#).0, Outcome::Failed);
@@ -184,11 +213,14 @@ mod tests {
     #[test]
     fn stubs_are_recognized() {
         let id = "0123456789abcdef0123456789abcdef";
-        let verdict = judge(format!("[TOOL_OUTPUT:artifact_id={id},tool=ssh_exec,bytes=12]").as_bytes());
+        let verdict =
+            judge(format!("[TOOL_OUTPUT:artifact_id={id},tool=ssh_exec,bytes=12]").as_bytes());
         assert_eq!(verdict.stub, Some(Stub { artifact: id.into(), bytes: 12 }));
         assert_eq!(verdict.outcome, Outcome::Unknown);
-        let verdict =
-            judge(format!("[TOOL_OUTPUT:artifact_id={id},tool=x,bytes=12]\nTool error detected: no").as_bytes());
+        let verdict = judge(
+            format!("[TOOL_OUTPUT:artifact_id={id},tool=x,bytes=12]\nTool error detected: no")
+                .as_bytes(),
+        );
         assert_eq!(verdict.outcome, Outcome::Failed);
         assert_eq!(judge(b"[TOOL_OUTPUT:artifact_id=../../etc,tool=x,bytes=1]").stub, None);
     }

@@ -18,14 +18,20 @@ const DESCRIPTION_MAX: u64 = 1 << 20;
 /// # Errors
 ///
 /// Fails if the output exists but cannot be read.
-pub(super) fn find_output(source: RecordSource<'_>, worker: &Worker, stub: &Stub) -> Result<Option<(RelPath, u64)>> {
+pub(super) fn find_output(
+    source: RecordSource<'_>,
+    worker: &Worker,
+    stub: &Stub,
+) -> Result<Option<(RelPath, u64)>> {
     let (Some(outputs), Some(owner)) = (source.outputs, &worker.owner) else { return Ok(None) };
     let file = |suffix: &str| -> Result<RelPath> {
         let folder = RelPath::from(Name::new(&*owner.0)?);
         Ok(folder.join(&Name::new(format!("{}.{suffix}", stub.artifact))?))
     };
     let (Ok(description), Ok(body)) = (file("json"), file("txt")) else { return Ok(None) };
-    let Some(description) = read_whole(outputs, &description, DESCRIPTION_MAX)? else { return Ok(None) };
+    let Some(description) = read_whole(outputs, &description, DESCRIPTION_MAX)? else {
+        return Ok(None);
+    };
     let description = bounded::parse_object(&description).unwrap_or_default();
     if scalar_text(description.get("owner_id")).as_deref() != Some(&*owner.0) {
         return Ok(None);

@@ -103,7 +103,8 @@ fn parse_decimal(digits: &str) -> Option<f64> {
 fn parse_prefixed(text: &str, radix: u32) -> Option<f64> {
     let digits = text.get(2..)?.replace('_', "");
     let is_number = digits.chars().all(|digit| digit.is_digit(radix));
-    is_number.then(|| u64::from_str_radix(&digits, radix).map_or(f64::INFINITY, |number| number as f64))
+    is_number
+        .then(|| u64::from_str_radix(&digits, radix).map_or(f64::INFINITY, |number| number as f64))
 }
 
 /// A string, or several adjacent ones.
@@ -151,10 +152,20 @@ fn lex_string(lexer: &mut Lexer<'_, Token>) -> Option<StringLiteral> {
         return None;
     }
     let head_max = lexer.extras;
-    let mut text = StringLiteral { is_bytes, is_empty: true, head: String::new(), head_max, is_joinable: true };
+    let mut text = StringLiteral {
+        is_bytes,
+        is_empty: true,
+        head: String::new(),
+        head_max,
+        is_joinable: true,
+    };
     let mut rest = body;
     while !rest.is_empty() {
-        let plain = if is_raw { rest.len() } else { memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len()) };
+        let plain = if is_raw {
+            rest.len()
+        } else {
+            memchr::memchr(b'\\', rest.as_bytes()).unwrap_or(rest.len())
+        };
         let (plain, after) = rest.split_at_checked(plain)?;
         text.is_empty &= plain.is_empty();
         plain.chars().take(head_max).for_each(|c| text.push(c));
@@ -171,7 +182,10 @@ fn body_length(rest: &[u8], quotes: &[u8]) -> Option<usize> {
     let quote = *quotes.first()?;
     let mut at = 0;
     loop {
-        at += rest.get(at..)?.iter().position(|byte| *byte == quote || matches!(byte, b'\\' | b'\r' | b'\n'))?;
+        at += rest
+            .get(at..)?
+            .iter()
+            .position(|byte| *byte == quote || matches!(byte, b'\\' | b'\r' | b'\n'))?;
         let here = rest.get(at..)?;
         match here {
             [b'\\', b'\r', b'\n', ..] => at += 3,
@@ -191,7 +205,8 @@ fn unescape<'a>(escape: &'a str, text: &mut StringLiteral) -> Option<&'a str> {
         '\r' => return Some(rest.strip_prefix('\n').unwrap_or(rest)),
         '\n' => return Some(rest),
         '0'..='7' => {
-            let digits = escape.bytes().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
+            let digits =
+                escape.bytes().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
             let code = u32::from_str_radix(escape.get(..digits)?, 8).ok()?;
             text.push(char::from_u32(code)?);
             return escape.get(digits..);
@@ -206,8 +221,10 @@ fn unescape<'a>(escape: &'a str, text: &mut StringLiteral) -> Option<&'a str> {
     }
     let digits = ESCAPE_DIGITS.iter().find(|(letter, _)| char::from(*letter) == first);
     if let Some((_, digits)) = digits.filter(|(letter, _)| !text.is_bytes || *letter == b'x') {
-        let code = rest.get(..*digits).filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
-        let code = u32::from_str_radix(code, 16).ok().filter(|code| *code <= u32::from(char::MAX))?;
+        let code =
+            rest.get(..*digits).filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        let code =
+            u32::from_str_radix(code, 16).ok().filter(|code| *code <= u32::from(char::MAX))?;
         // Python keeps a lone surrogate as a character of its own.
         text.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
         return rest.get(*digits..);
@@ -274,16 +291,23 @@ impl Slot {
     fn put(self, value: Parsed) -> Option<Slot> {
         let value = match (self, value) {
             (Slot::Empty, value) => value,
-            (Slot::Sign(minus), Parsed { literal: Literal::Number(number), kind: ValueKind::Real }) => {
-                Parsed::new(Literal::Number(if minus { -number } else { number }), ValueKind::Signed)
-            }
+            (
+                Slot::Sign(minus),
+                Parsed { literal: Literal::Number(number), kind: ValueKind::Real },
+            ) => Parsed::new(
+                Literal::Number(if minus { -number } else { number }),
+                ValueKind::Signed,
+            ),
             (Slot::Sign(_), Parsed { literal, kind: ValueKind::Imaginary }) => {
                 Parsed::new(literal, ValueKind::Hashable)
             }
             (Slot::Sum(any), Parsed { literal, kind: ValueKind::Imaginary }) => {
                 Parsed::new(Literal::Truthy(any || !literal.is_falsy()), ValueKind::Hashable)
             }
-            (Slot::Value(Parsed { kind: ValueKind::Text(first), .. }), Parsed { kind: ValueKind::Text(next), .. }) => {
+            (
+                Slot::Value(Parsed { kind: ValueKind::Text(first), .. }),
+                Parsed { kind: ValueKind::Text(next), .. },
+            ) => {
                 let text = first.join(&next)?;
                 Parsed::new(Literal::Truthy(!text.is_empty), ValueKind::Text(text))
             }
@@ -385,9 +409,14 @@ impl Frame {
             }
             Bracket::Curly if self.is_dict || !self.any => {
                 let fields = self.fields.unwrap_or_default();
-                Parsed::new(Literal::Object(fields.with_is_non_empty(self.any)), ValueKind::Unhashable)
+                Parsed::new(
+                    Literal::Object(fields.with_is_non_empty(self.any)),
+                    ValueKind::Unhashable,
+                )
             }
-            Bracket::Square | Bracket::Curly => Parsed::new(Literal::Truthy(self.any), ValueKind::Unhashable),
+            Bracket::Square | Bracket::Curly => {
+                Parsed::new(Literal::Truthy(self.any), ValueKind::Unhashable)
+            }
         })
     }
 }
@@ -432,8 +461,12 @@ impl Parser<'_> {
             Token::Constant(literal) => self.put(Parsed::new(literal, ValueKind::Hashable)),
             Token::EmptySet => self.put(Parsed::new(Literal::Truthy(false), ValueKind::Unhashable)),
             Token::Real(number) => self.put(Parsed::new(Literal::Number(number), ValueKind::Real)),
-            Token::Imaginary(number) => self.put(Parsed::new(Literal::Truthy(number != 0.0), ValueKind::Imaginary)),
-            Token::Str(text) => self.put(Parsed::new(Literal::Truthy(!text.is_empty), ValueKind::Text(text))),
+            Token::Imaginary(number) => {
+                self.put(Parsed::new(Literal::Truthy(number != 0.0), ValueKind::Imaginary))
+            }
+            Token::Str(text) => {
+                self.put(Parsed::new(Literal::Truthy(!text.is_empty), ValueKind::Text(text)))
+            }
         }
     }
 
@@ -443,7 +476,8 @@ impl Parser<'_> {
         if let Slot::Value(Parsed { kind: ValueKind::Text(text), .. }) = &frame.slot
             && !text.is_bytes
         {
-            let keys: Vec<&str> = self.frames.iter().filter_map(|frame| frame.key.as_deref()).collect();
+            let keys: Vec<&str> =
+                self.frames.iter().filter_map(|frame| frame.key.as_deref()).collect();
             (self.on_string)(&keys, &text.head);
         }
     }
@@ -481,7 +515,11 @@ impl Parser<'_> {
 
     fn close(&mut self, bracket: Bracket) -> Option<()> {
         // A string in parentheses without a comma belongs to the enclosing bracket.
-        if self.frames.last().is_some_and(|frame| frame.bracket != Bracket::Round || frame.has_comma) {
+        if self
+            .frames
+            .last()
+            .is_some_and(|frame| frame.bracket != Bracket::Round || frame.has_comma)
+        {
             self.emit_string();
         }
         let frame = self.frames.pop().filter(|frame| frame.bracket == bracket)?;
@@ -506,7 +544,8 @@ mod tests {
     fn strings_are_reported_with_the_keys_above_them() {
         let mut found = Vec::new();
         let text = r#"{'a': 'it\'s', 'b': ['x' 'y', b'z', ('w')], 'c': {'error': ("v",), 1: 'u'}, 't': 0}"#;
-        strings(text.as_bytes(), &mut |keys, text| found.push((keys.join("."), text.to_owned()))).unwrap();
+        strings(text.as_bytes(), &mut |keys, text| found.push((keys.join("."), text.to_owned())))
+            .unwrap();
         let wanted = [("a", "it's"), ("b", "xy"), ("b", "w"), ("c.error", "v"), ("c.", "u")];
         assert_eq!(found, wanted.map(|(keys, text)| (keys.to_owned(), text.to_owned())));
         assert_eq!(strings(b"['a']", &mut |_, _| panic!("a list")), None);
@@ -576,7 +615,10 @@ mod tests {
         ] {
             let (value, text) = (value.replace("r'\\'", "r'\\\\'"), value);
             assert!(is_dictionary(&format!("{{'a': {value}}}")), "{text}");
-            assert!(is_dictionary(&format!("{{'a': [{value}, {value}\\\n]\r\n, }} # end")), "{text}");
+            assert!(
+                is_dictionary(&format!("{{'a': [{value}, {value}\\\n]\r\n, }} # end")),
+                "{text}"
+            );
         }
     }
 
@@ -644,8 +686,19 @@ mod tests {
         ] {
             assert!(!is_dictionary(&format!("{{'a': {value}}}")), "{value:?}");
         }
-        for text in ["", "1", "[]", "{1}", "{'a': 1} x", "{'a': 1}, 2", "{'a': 1}['a']", "({'a': 1})", "{", "}", "{}}"]
-        {
+        for text in [
+            "",
+            "1",
+            "[]",
+            "{1}",
+            "{'a': 1} x",
+            "{'a': 1}, 2",
+            "{'a': 1}['a']",
+            "({'a': 1})",
+            "{",
+            "}",
+            "{}}",
+        ] {
             assert!(!is_dictionary(text), "{text:?}");
         }
     }
@@ -659,14 +712,26 @@ mod tests {
 
     #[test]
     fn fields_are_found_however_their_names_are_written() {
-        for key in ["'ok'", "\"ok\"", "'''ok'''", "'o' 'k'", "('ok')", "'\\x6f\\153'", "r'ok'", "'o\\\nk'", "u'ok'"] {
-            let Some(Literal::Object(fields)) = dictionary(format!("{{{key}: 7}}").as_bytes()) else {
+        for key in [
+            "'ok'",
+            "\"ok\"",
+            "'''ok'''",
+            "'o' 'k'",
+            "('ok')",
+            "'\\x6f\\153'",
+            "r'ok'",
+            "'o\\\nk'",
+            "u'ok'",
+        ] {
+            let Some(Literal::Object(fields)) = dictionary(format!("{{{key}: 7}}").as_bytes())
+            else {
                 panic!("{key} is no key");
             };
             assert_eq!(fields.ok.as_deref(), Some(&Literal::Number(7.0)), "{key}");
         }
         for key in ["b'ok'", "'ok '", "'OK'", "'ok\\0'", "('ok',)", "'ok' 'ok'"] {
-            let Some(Literal::Object(fields)) = dictionary(format!("{{{key}: 7}}").as_bytes()) else {
+            let Some(Literal::Object(fields)) = dictionary(format!("{{{key}: 7}}").as_bytes())
+            else {
                 panic!("{key} is no key");
             };
             assert_eq!(fields.ok, None, "{key}");
@@ -676,17 +741,23 @@ mod tests {
     #[test]
     fn fields_of_data_are_found_within_parentheses() {
         let exit_code = |text: &str| {
-            let Some(Literal::Object(fields)) = dictionary(text.as_bytes()) else { panic!("{text}") };
+            let Some(Literal::Object(fields)) = dictionary(text.as_bytes()) else {
+                panic!("{text}")
+            };
             match fields.data.as_deref() {
-                Some(Literal::Object(data)) => data.exit_code.as_deref().and_then(Literal::as_integer),
+                Some(Literal::Object(data)) => {
+                    data.exit_code.as_deref().and_then(Literal::as_integer)
+                }
                 _ => None,
             }
         };
         assert_eq!(exit_code("{'data': {'exit_code': 3}}"), Some(3));
         assert_eq!(exit_code("{('data'): (({'exit_code': (3)}))}"), Some(3));
-        for text in
-            ["{'data': ({'exit_code': 3},)}", "{'data': [{'exit_code': 3}]}", "{'a': {'data': {'exit_code': 3}}}"]
-        {
+        for text in [
+            "{'data': ({'exit_code': 3},)}",
+            "{'data': [{'exit_code': 3}]}",
+            "{'a': {'data': {'exit_code': 3}}}",
+        ] {
             assert_eq!(exit_code(text), None, "{text}");
         }
     }
@@ -694,9 +765,10 @@ mod tests {
     #[test]
     fn no_more_steps_are_taken_than_there_are_bytes() {
         let steps = |text: &str| Token::lexer(text).take_while(Result::is_ok).count();
-        for part in
-            ["{'a':", "[", "(", "'", "'''", "1_", "1+", "1.", "set", "set(", "\\\n", "# ", " ", "r'\\'", "0x", "-"]
-        {
+        for part in [
+            "{'a':", "[", "(", "'", "'''", "1_", "1+", "1.", "set", "set(", "\\\n", "# ", " ",
+            "r'\\'", "0x", "-",
+        ] {
             let text = part.repeat(10_000);
             assert!(steps(&text) <= text.len(), "{part:?}");
         }

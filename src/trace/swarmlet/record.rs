@@ -23,7 +23,8 @@ const RESULT: &str = "result.txt";
 /// Placeholders for a missing result.
 const NO_RESULT: [&str; 3] = ["(No result generated)", "(Critical error)", "(No output)"];
 /// Files to show if no calls are recorded, most informative first. Other logs follow the first.
-const LOOSE: [&str; 4] = ["logs/errors.log", "result.txt", "outputs/report.md", "outputs/data.json"];
+const LOOSE: [&str; 4] =
+    ["logs/errors.log", "result.txt", "outputs/report.md", "outputs/data.json"];
 const LOGS: &str = "logs";
 /// Folders in which a worker keeps files of its own.
 const OWN_FOLDERS: [&str; 3] = ["outputs", LOGS, "context"];
@@ -45,7 +46,8 @@ pub(super) fn read_record(
     let folder = source.folder;
     let mut read_errors = ReadErrors::default();
     let listed = read_errors.ok_or_note(CALLS, call_files(folder));
-    let mut trace = Trace { records_calls: listed.is_some(), own_folders: &OWN_FOLDERS, ..Trace::default() };
+    let mut trace =
+        Trace { records_calls: listed.is_some(), own_folders: &OWN_FOLDERS, ..Trace::default() };
     // Each file with its tool's key, and its number among the tool's files.
     let mut files: HashMap<String, usize> = HashMap::new();
     let numbered: Vec<(CallFile, String, usize)> = listed
@@ -58,8 +60,9 @@ pub(super) fn read_record(
             (file, key, *count - 1)
         })
         .collect();
-    let (records, metrics) =
-        read_errors.ok_or_note(metrics::FILE, metrics::read(folder, &files, go_on)).unwrap_or_default();
+    let (records, metrics) = read_errors
+        .ok_or_note(metrics::FILE, metrics::read(folder, &files, go_on))
+        .unwrap_or_default();
     let records = metrics::with_metadata(records, metadata, &files);
     // Outputs come before the thread, because outcomes matter more than inputs.
     let mut unread = 0;
@@ -67,26 +70,43 @@ pub(super) fn read_record(
     for (file, key, nth) in numbered {
         let in_time = go_on();
         unread += u64::from(!in_time);
-        trace.calls.push(build_call(source, &worker, file, (&records, &key, nth), in_time, &mut read_errors));
+        trace.calls.push(build_call(
+            source,
+            &worker,
+            file,
+            (&records, &key, nth),
+            in_time,
+            &mut read_errors,
+        ));
         positions.push((key, nth));
     }
-    let mut thread = read_errors.ok_or_note(thread::FILE, thread::read(folder, &files, go_on)).unwrap_or_default();
+    let mut thread = read_errors
+        .ok_or_note(thread::FILE, thread::read(folder, &files, go_on))
+        .unwrap_or_default();
     for (call, (key, nth)) in trace.calls.iter_mut().zip(positions) {
-        call.input = thread.inputs.get_mut(&key).and_then(|inputs| inputs.get_mut(nth)).and_then(Option::take);
+        call.input = thread
+            .inputs
+            .get_mut(&key)
+            .and_then(|inputs| inputs.get_mut(nth))
+            .and_then(Option::take);
     }
     trace.unanswered = thread.unanswered;
     if trace.calls.is_empty() {
         trace.loose = loose_files(folder, &mut read_errors);
-        trace.tools_used = read_errors.ok_or_note(TOOLS_USED, read_tools_used(folder)).unwrap_or_default();
+        trace.tools_used =
+            read_errors.ok_or_note(TOOLS_USED, read_tools_used(folder)).unwrap_or_default();
     }
     let result = read_errors.ok_or_note(RESULT, read_result(folder));
     // The last message of a partly read thread may not be the last one.
-    let last_words = thread.last_words.filter(|_| worker.status.is_finished() && thread.lines.partial.is_none());
+    let last_words =
+        thread.last_words.filter(|_| worker.status.is_finished() && thread.lines.partial.is_none());
     trace.final_words = result.unwrap_or(last_words);
     let task = metadata::task(metadata)
         .or_else(|| read_errors.ok_or_note(TASK, metadata::task_file(folder, TASK_MAX)).flatten())
         // While the metadata is torn, the file can only extend the task that was read before.
-        .filter(|task| !worker.is_torn() || !worker.task.is_empty() && task.starts_with(&worker.task));
+        .filter(|task| {
+            !worker.is_torn() || !worker.task.is_empty() && task.starts_with(&worker.task)
+        });
     trace.task = task.map(|task| truncate(task, TASK_MAX));
     for (file, lines) in [(metrics::FILE, metrics), (thread::FILE, thread.lines)] {
         trace.bad_lines.extend((lines.bad > 0).then_some((file, lines.bad)));
@@ -130,7 +150,8 @@ struct CallFile {
 
 /// Lists the calls' files by number.
 fn call_files(folder: &dyn Store) -> Result<Vec<CallFile>> {
-    let mut files: Vec<CallFile> = folder.list(&path(CALLS))?.into_iter().filter_map(parse_call_file).collect();
+    let mut files: Vec<CallFile> =
+        folder.list(&path(CALLS))?.into_iter().filter_map(parse_call_file).collect();
     files.sort_by(|a, b| a.seq.cmp(&b.seq).then_with(|| a.name.cmp(&b.name)));
     Ok(files)
 }
@@ -142,7 +163,12 @@ fn parse_call_file(entry: DirEntry) -> Option<CallFile> {
     if number.is_empty() || number.len() > 18 || !number.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    Some(CallFile { seq: number.parse().ok()?, tool: tool.to_owned(), name: entry.name, kind: entry.kind })
+    Some(CallFile {
+        seq: number.parse().ok()?,
+        tool: tool.to_owned(),
+        name: entry.name,
+        kind: entry.kind,
+    })
 }
 
 fn build_call(
@@ -158,8 +184,9 @@ fn build_call(
         Kind::File if in_time => match judge_file(source.folder, &path) {
             Ok((verdict, bytes)) => match &verdict.stub {
                 Some(stub) => {
-                    let found =
-                        read_errors.ok_or_note_path(&path, outputs::find_output(source, worker, stub)).flatten();
+                    let found = read_errors
+                        .ok_or_note_path(&path, outputs::find_output(source, worker, stub))
+                        .flatten();
                     let (output, bytes) = match found {
                         Some((path, bytes)) => (Output::OutOfBand(path), bytes),
                         None => (Output::Unreadable("stored out of band".into()), stub.bytes),
@@ -177,14 +204,24 @@ fn build_call(
                 (Verdict::new(Outcome::Unknown), Output::Unreadable(reason), 0)
             }
         },
-        Kind::File => {
-            (Verdict::new(Outcome::Unknown), Output::InPlace, source.folder.stat(&path).map_or(0, |meta| meta.size))
+        Kind::File => (
+            Verdict::new(Outcome::Unknown),
+            Output::InPlace,
+            source.folder.stat(&path).map_or(0, |meta| meta.size),
+        ),
+        Kind::Folder => {
+            (Verdict::new(Outcome::Unknown), Output::Unreadable("a folder, not a file".into()), 0)
         }
-        Kind::Folder => (Verdict::new(Outcome::Unknown), Output::Unreadable("a folder, not a file".into()), 0),
-        Kind::Link => (Verdict::new(Outcome::Unknown), Output::Unreadable("a link, which is not read".into()), 0),
-        Kind::Special => {
-            (Verdict::new(Outcome::Unknown), Output::Unreadable("a special file, which is not opened".into()), 0)
-        }
+        Kind::Link => (
+            Verdict::new(Outcome::Unknown),
+            Output::Unreadable("a link, which is not read".into()),
+            0,
+        ),
+        Kind::Special => (
+            Verdict::new(Outcome::Unknown),
+            Output::Unreadable("a special file, which is not opened".into()),
+            0,
+        ),
     };
     let record = records.get(key).and_then(|of_tool| of_tool.get(nth)).cloned().unwrap_or_default();
     ToolCall {
@@ -207,7 +244,9 @@ fn judge_file(store: &dyn Store, path: &RelPath) -> Result<(Verdict, u64)> {
     let file = store.open(path)?;
     let size = file.stat_without_acl()?.size;
     let head = read_range(&*file, 0, outcome::HEAD_BYTES)?;
-    let is_read_whole = size > head.len() as u64 && size <= outcome::WHOLE_MAX && outcome::needs_whole_output(&head);
+    let is_read_whole = size > head.len() as u64
+        && size <= outcome::WHOLE_MAX
+        && outcome::needs_whole_output(&head);
     if is_read_whole {
         let all = read_range(&*file, 0, usize::try_from(size).unwrap_or(outcome::HEAD_BYTES))?;
         return Ok((outcome::judge(&all), size));
@@ -232,7 +271,11 @@ fn read_result(folder: &dyn Store) -> Result<Option<String>> {
     let text = String::from_utf8_lossy(&bytes);
     // A character truncated by the read is dropped.
     let is_cut = bytes.len() == thread::WORDS_MAX + 4;
-    let text = if is_cut { text.trim_end_matches(char::REPLACEMENT_CHARACTER).trim() } else { text.trim() };
+    let text = if is_cut {
+        text.trim_end_matches(char::REPLACEMENT_CHARACTER).trim()
+    } else {
+        text.trim()
+    };
     let is_empty = text.is_empty() || NO_RESULT.contains(&text);
     Ok((!is_empty).then(|| truncate(text.to_owned(), thread::WORDS_MAX)))
 }
@@ -262,9 +305,13 @@ fn read_tools_used(folder: &dyn Store) -> Result<Vec<String>> {
     let bytes = read_whole(folder, &path(TOOLS_USED), metadata::SIZE_MAX)?;
     let known: Option<BoundedValue> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let value = known.map(|known| known.value);
-    let list = value.as_ref().and_then(|value| value.as_array().or_else(|| value.get("tools")?.as_array()));
+    let list = value
+        .as_ref()
+        .and_then(|value| value.as_array().or_else(|| value.get("tools")?.as_array()));
     let name = |item: &Value| {
-        scalar_text(Some(item)).or_else(|| scalar_text(item.get("tool"))).or_else(|| scalar_text(item.get("name")))
+        scalar_text(Some(item))
+            .or_else(|| scalar_text(item.get("tool")))
+            .or_else(|| scalar_text(item.get("name")))
     };
     let names = list.map(Vec::as_slice).unwrap_or_default().iter().filter_map(name);
     Ok(names.map(|name| truncate(name, 200)).take(TOOLS_MAX).collect())

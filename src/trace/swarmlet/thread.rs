@@ -40,7 +40,11 @@ pub(super) struct Thread {
 /// # Errors
 ///
 /// Fails if the file cannot be read.
-pub(super) fn read(folder: &dyn Store, files: &HashMap<String, usize>, go_on: &dyn Fn() -> bool) -> Result<Thread> {
+pub(super) fn read(
+    folder: &dyn Store,
+    files: &HashMap<String, usize>,
+    go_on: &dyn Fn() -> bool,
+) -> Result<Thread> {
     let mut thread = Thread::default();
     let file = folder.open(&path(FILE))?;
     let lines = jsonl::for_each(&*file, go_on, |line| {
@@ -62,7 +66,9 @@ impl Thread {
         calls: Option<&Value>,
         files: &HashMap<String, usize>,
     ) {
-        if let Some(words) = content.and_then(Value::as_str).map(str::trim).filter(|words| !words.is_empty()) {
+        if let Some(words) =
+            content.and_then(Value::as_str).map(str::trim).filter(|words| !words.is_empty())
+        {
             self.last_words = Some(truncate(words.to_owned(), WORDS_MAX));
         }
         for call in calls.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default() {
@@ -77,7 +83,8 @@ impl Thread {
                 self.unanswered.add(name);
                 continue;
             }
-            let arguments = body.get("args").or_else(|| body.get("arguments")).unwrap_or(&Value::Null);
+            let arguments =
+                body.get("args").or_else(|| body.get("arguments")).unwrap_or(&Value::Null);
             let input = one_line(arguments).map(|line| self.input_budget.truncate_input(line));
             self.inputs.entry(key).or_default().push(input);
         }

@@ -7,7 +7,8 @@ use std::process::Stdio;
 
 use super::{IsolatedDoctor, faults, finding, findings};
 use crate::cli::program::{
-    LIMIT, MountSandbox, make_accessible, mounted, run, small_store, swarmletfs, wait_timeout, without_privileges,
+    LIMIT, MountSandbox, make_accessible, mounted, run, small_store, swarmletfs, wait_timeout,
+    without_privileges,
 };
 use crate::mount::readonly::{State, settled};
 use crate::needs_fuse;
@@ -31,13 +32,28 @@ fn doctor_reports_no_problem_on_a_healthy_machine() {
     assert!(report["kernel"]["landlock_abi"].is_i64());
     assert_eq!((&report["fuse"]["device"], &report["fuse"]["root"]), (&true.into(), &true.into()));
     assert_eq!(report["fuse"]["mount"], true);
-    assert!(report["fuse"]["passthrough"].is_boolean() && report["fuse"]["user_allow_other"].is_boolean());
-    assert!(report["limits"]["descriptors"].is_u64() && report["limits"]["inotify_watches"].is_u64(), "{report:#}");
+    assert!(
+        report["fuse"]["passthrough"].is_boolean()
+            && report["fuse"]["user_allow_other"].is_boolean()
+    );
+    assert!(
+        report["limits"]["descriptors"].is_u64() && report["limits"]["inotify_watches"].is_u64(),
+        "{report:#}"
+    );
     assert_eq!(report["mounts"], serde_json::json!([]));
     assert_eq!(report["view"], serde_json::json!({"owner": null, "run": null, "workers": 1}));
     finding(&report, "mount", "ok", &["was mounted and read"]);
     // The schema detects any missing or additional field.
-    for place in ["", "/kernel", "/fuse", "/limits", "/view", "/findings/0", "/stores/0", "/stores/0/workers"] {
+    for place in [
+        "",
+        "/kernel",
+        "/fuse",
+        "/limits",
+        "/view",
+        "/findings/0",
+        "/stores/0",
+        "/stores/0/workers",
+    ] {
         for key in report.pointer(place).unwrap().as_object().unwrap().keys() {
             let mut other = report.clone();
             other.pointer_mut(place).unwrap().as_object_mut().unwrap().remove(key);
@@ -50,12 +66,23 @@ fn doctor_reports_no_problem_on_a_healthy_machine() {
     let done = IsolatedDoctor::new(&sandbox.path()).run(&[&path]).unwrap();
     assert_eq!(done.code, Some(0));
     for finding in report["findings"].as_array().unwrap() {
-        let starts = format!("{:8}{:7}", finding["level"].as_str().unwrap(), finding["topic"].as_str().unwrap());
+        let starts = format!(
+            "{:8}{:7}",
+            finding["level"].as_str().unwrap(),
+            finding["topic"].as_str().unwrap()
+        );
         let is_it = |line: &str| line.strip_prefix(&starts) == finding["says"].as_str();
         assert!(done.out.lines().any(is_it), "{finding} is not in {done:#?}");
     }
-    assert!(done.out.ends_with("\nnothing stands in the way of mounting and reading\n"), "{done:#?}");
-    assert_eq!(before.differences(&State::of(&paths)), Vec::<String>::new(), "the store was touched");
+    assert!(
+        done.out.ends_with("\nnothing stands in the way of mounting and reading\n"),
+        "{done:#?}"
+    );
+    assert_eq!(
+        before.differences(&State::of(&paths)),
+        Vec::<String>::new(),
+        "the store was touched"
+    );
 }
 
 #[test]
@@ -65,8 +92,17 @@ fn doctor_reports_everything_else_without_the_device() {
     // A `/dev` that contains only null.
     let none = format!("mknod -m 666 {0}/null c 1 3; mount --bind {0} /dev", dev.display());
     for prepare in [none.as_str(), "mount --bind /dev/null /dev/fuse"] {
-        let Some(report) = (IsolatedDoctor { prepare, ..IsolatedDoctor::new(&keep) }).json(&[&path]) else { return };
-        finding(&report, "device", "problem", &["/dev/fuse", "--device /dev/fuse --cap-add SYS_ADMIN"]);
+        let Some(report) =
+            (IsolatedDoctor { prepare, ..IsolatedDoctor::new(&keep) }).json(&[&path])
+        else {
+            return;
+        };
+        finding(
+            &report,
+            "device",
+            "problem",
+            &["/dev/fuse", "--device /dev/fuse --cap-add SYS_ADMIN"],
+        );
         assert_eq!(report["fuse"]["device"], false);
         assert!(report["fuse"]["mount"].is_null() && report["fuse"]["passthrough"].is_null());
         assert!(findings(&report, "mount").is_empty());
@@ -82,7 +118,10 @@ fn doctor_reports_limits_of_an_unprivileged_user() {
     let (path, keep) = (store.path(), sandbox.path());
     [path.parent().unwrap(), &keep].into_iter().for_each(make_accessible);
     let temporary = everybodys(&sandbox, "tmp");
-    let device = format!("mknod -m 666 {0} c 10 229; mount --bind {0} /dev/fuse; rm {0}", sandbox.at("fuse").display());
+    let device = format!(
+        "mknod -m 666 {0} c 10 229; mount --bind {0} /dev/fuse; rm {0}",
+        sandbox.at("fuse").display()
+    );
     let user = |prepare| IsolatedDoctor {
         prepare,
         before: without_privileges(&[]),
@@ -93,16 +132,28 @@ fn doctor_reports_limits_of_an_unprivileged_user() {
     assert_eq!(report["fuse"]["root"], false);
     finding(&report, "mount", "ok", &["through fusermount3"]);
     finding(&report, "passthrough", "note", &["root"]);
-    let allowed =
-        finding(&report, "allow_other", if report["fuse"]["user_allow_other"] == true { "ok" } else { "note" }, &[]);
+    let allowed = finding(
+        &report,
+        "allow_other",
+        if report["fuse"]["user_allow_other"] == true { "ok" } else { "note" },
+        &[],
+    );
     assert!(allowed["says"].as_str().unwrap().contains("--allow-other"));
     let without = format!(
         "{device}; for at in /usr/bin/fusermount3 /bin/fusermount3 /usr/bin/fusermount /bin/fusermount; do \
          test ! -e $at || mount --bind /dev/null $at; done"
     );
     let report = user(&without).json(&[&path]).unwrap();
-    finding(&report, "mount", "problem", &["not permitted", "make sure that fusermount3 is set-user-id root"]);
-    assert_eq!((&report["fuse"]["mount"], &report["fuse"]["fusermount"]), (&false.into(), &serde_json::Value::Null));
+    finding(
+        &report,
+        "mount",
+        "problem",
+        &["not permitted", "make sure that fusermount3 is set-user-id root"],
+    );
+    assert_eq!(
+        (&report["fuse"]["mount"], &report["fuse"]["fusermount"]),
+        (&false.into(), &serde_json::Value::Null)
+    );
     if Path::new("/etc/fuse.conf").exists() {
         let conf = format!(
             "{device}; echo user_allow_other >{0}; mount --bind {0} /etc/fuse.conf",
@@ -129,7 +180,9 @@ fn doctor_reports_forbidden_mounting_with_a_remedy() {
     let (path, keep) = (store.path(), sandbox.path());
     let temporary = sandbox.folder("tmp");
     let powerless = IsolatedDoctor {
-        before: ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"].map(AsRef::as_ref).to_vec(),
+        before: ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
+            .map(AsRef::as_ref)
+            .to_vec(),
         variables: vec![("TMPDIR", temporary.clone().into())],
         ..IsolatedDoctor::new(&keep)
     };
@@ -143,14 +196,18 @@ fn doctor_reports_forbidden_mounting_with_a_remedy() {
 fn doctor_names_system_calls_forbidden_by_a_container() {
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let (path, keep) = (store.path(), sandbox.path());
-    let Some(report) = (IsolatedDoctor { forbidden: OPENAT2, ..IsolatedDoctor::new(&keep) }).json(&[&path]) else {
+    let Some(report) =
+        (IsolatedDoctor { forbidden: OPENAT2, ..IsolatedDoctor::new(&keep) }).json(&[&path])
+    else {
         return;
     };
     finding(&report, "openat2", "problem", &["5.6", "seccomp"]);
     assert_eq!(report["kernel"]["openat2"], false);
     finding(&report, "open", "problem", &[path.to_str().unwrap(), "not implemented"]);
     let report =
-        (IsolatedDoctor { forbidden: LANDLOCK_CREATE_RULESET, ..IsolatedDoctor::new(&keep) }).json(&[&path]).unwrap();
+        (IsolatedDoctor { forbidden: LANDLOCK_CREATE_RULESET, ..IsolatedDoctor::new(&keep) })
+            .json(&[&path])
+            .unwrap();
     finding(&report, "landlock", "note", &[]);
     assert_eq!(report["kernel"]["landlock_abi"], 0);
     assert_eq!(report["stores"][0]["workers"]["total"], 1);
@@ -175,7 +232,10 @@ fn doctor_notes_an_untried_mount() {
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let (path, keep) = (store.path(), sandbox.path());
     for nowhere in ["/no/such/folder", "/no/such/\u{202e}\u{9b}folder"] {
-        let nowhere = IsolatedDoctor { variables: vec![("TMPDIR", nowhere.into())], ..IsolatedDoctor::new(&keep) };
+        let nowhere = IsolatedDoctor {
+            variables: vec![("TMPDIR", nowhere.into())],
+            ..IsolatedDoctor::new(&keep)
+        };
         let Some(report) = nowhere.json(&[&path]) else { return };
         finding(&report, "mount", "note", &["/no/such/", "TMPDIR="]);
         assert!(report["fuse"]["mount"].is_null());
@@ -187,10 +247,17 @@ fn doctor_notes_an_untried_mount() {
 fn trial_mount_ends_with_its_parent() {
     needs_fuse!();
     let sandbox = MountSandbox::new();
-    let inside = |point: &Path| mounted().iter().any(|(at, kind)| at == point && kind == "fuse.swarmletfs");
-    for (what, file, bytes) in [("tree", "README.md", &b"# How"[..]), ("passthrough", "file", b"read by the kernel")] {
+    let inside =
+        |point: &Path| mounted().iter().any(|(at, kind)| at == point && kind == "fuse.swarmletfs");
+    for (what, file, bytes) in
+        [("tree", "README.md", &b"# How"[..]), ("passthrough", "file", b"read by the kernel")]
+    {
         let mut command = swarmletfs(["__trial", what]);
-        command.env("TMPDIR", sandbox.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .env("TMPDIR", sandbox.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut stdout = Vec::new();
         child.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{IsolatedDoctor, finding};
 use crate::cli::program::{
-    LIMIT, MountSandbox, make_accessible, mount, mount_count_at, mount_in_foreground, program, run, small_store, tmpfs,
-    wait_timeout, without_privileges,
+    LIMIT, MountSandbox, make_accessible, mount, mount_count_at, mount_in_foreground, program, run,
+    small_store, tmpfs, wait_timeout, without_privileges,
 };
 use crate::needs_fuse;
 use crate::support::mount::PROGRAM;
@@ -22,7 +22,8 @@ fn doctor_reports_mount_states_and_a_remedy_that_works() {
     needs_fuse!();
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let (path, keep) = (store.path(), sandbox.path());
-    let (alive, dead, covered) = (sandbox.folder("alive"), sandbox.folder("it's dead"), sandbox.folder("covered"));
+    let (alive, dead, covered) =
+        (sandbox.folder("alive"), sandbox.folder("it's dead"), sandbox.folder("covered"));
     mount(&path, &alive, &[]).assert_success();
     let mut child = mount_in_foreground(&path, &dead, &sandbox.at("log"));
     child.kill().unwrap();
@@ -33,7 +34,8 @@ fn doctor_reports_mount_states_and_a_remedy_that_works() {
     }
     let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
     let states = [(&alive, "alive"), (&dead, "dead"), (&covered, "covered")];
-    let expected: Vec<_> = states.iter().map(|(point, state)| json!({"point": point, "state": state})).collect();
+    let expected: Vec<_> =
+        states.iter().map(|(point, state)| json!({"point": point, "state": state})).collect();
     assert_eq!(report["mounts"], json!(expected), "{report:#}");
     for ((point, state), level) in states.iter().zip(["ok", "problem", "note"]) {
         assert_eq!(finding(&report, state, level, &[shown(point)])["about"], json!(point));
@@ -62,7 +64,8 @@ fn doctor_probes_hung_mounts_in_parallel() {
         assert!(wait_timeout(child, LIMIT).is_some());
     }
     let Some(report) = report else { return };
-    let hung: Vec<_> = points.iter().map(|point| json!({"point": point, "state": "hung"})).collect();
+    let hung: Vec<_> =
+        points.iter().map(|point| json!({"point": point, "state": "hung"})).collect();
     assert_eq!(report["mounts"], json!(hung), "{report:#}");
     assert_eq!(report["problems"], 3);
     assert_eq!(report["stores"][0]["workers"]["total"], 1, "other findings are missing");
@@ -76,7 +79,8 @@ fn doctor_notes_a_mount_of_another_user() {
     [path.parent().unwrap(), &keep].into_iter().for_each(make_accessible);
     mount(&path, &point, &[]).assert_success();
     let Some(report) =
-        (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) }).json(&[&path])
+        (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) })
+            .json(&[&path])
     else {
         return;
     };

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::{IsolatedDoctor, finding, findings};
 use crate::cli::printing::{check_lines, hostile_names};
 use crate::cli::program::{
-    Bound, LIMIT, MountSandbox, make_accessible, mount, mount_in_foreground, run, small_store, swarmletfs, umount,
-    wait_timeout, without_privileges,
+    Bound, LIMIT, MountSandbox, make_accessible, mount, mount_in_foreground, run, small_store,
+    swarmletfs, umount, wait_timeout, without_privileges,
 };
 use crate::needs_fuse;
 use crate::support::TestStore;
@@ -25,7 +25,8 @@ fn shown(path: &Path) -> &str {
 
 /// Returns the JSON of a count and its first examples.
 fn several(count: u64, names: &[&str]) -> Value {
-    let examples: Vec<Value> = names.iter().map(|name| json!({"name": name, "why": null})).collect();
+    let examples: Vec<Value> =
+        names.iter().map(|name| json!({"name": name, "why": null})).collect();
     json!({"count": count, "examples": examples})
 }
 
@@ -37,7 +38,12 @@ fn doctor_reports_a_swarmletfs_mount_as_store() {
     mount(&store.path(), &point, &[]).assert_success();
     let keep = sandbox.path();
     if let Some(report) = IsolatedDoctor::new(&keep).json(&[&point]) {
-        finding(&report, "open", "problem", &["it is a swarmletfs mount; give the store behind it"]);
+        finding(
+            &report,
+            "open",
+            "problem",
+            &["it is a swarmletfs mount; give the store behind it"],
+        );
     }
     umount(&point, &[]).assert_success();
 }
@@ -63,12 +69,21 @@ fn doctor_counts_workers_by_status_owner_and_run() {
         "transcripts": null,
     });
     assert_eq!(report["stores"], json!([expected]), "{report:#}");
-    let says = finding(&report, "workers", "ok", &["5 workers", "swarmlet", "1 failed", "2 runs", "2 without one"]);
+    let says = finding(
+        &report,
+        "workers",
+        "ok",
+        &["5 workers", "swarmlet", "1 failed", "2 runs", "2 without one"],
+    );
     assert_eq!(says["about"], json!(path));
-    let report = IsolatedDoctor::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "48".as_ref()]).unwrap();
+    let report = IsolatedDoctor::new(&keep)
+        .json(&[path.as_os_str(), "--run".as_ref(), "48".as_ref()])
+        .unwrap();
     finding(&report, "run", "ok", &["2 of 5"]);
     assert_eq!(report["view"], json!({"owner": null, "run": "48", "workers": 2}));
-    let report = IsolatedDoctor::new(&keep).json(&[path.as_os_str(), "--run".as_ref(), "50".as_ref()]).unwrap();
+    let report = IsolatedDoctor::new(&keep)
+        .json(&[path.as_os_str(), "--run".as_ref(), "50".as_ref()])
+        .unwrap();
     finding(&report, "run", "note", &["none of 5", "the runs are 48, 49"]);
     assert_eq!(report["view"]["workers"], 0);
 }
@@ -94,11 +109,21 @@ fn doctor_lists_hidden_entries_with_reason_and_remedy() {
     });
     assert_eq!(report["stores"][0]["workers"]["not_shown"], expected, "{report:#}");
     let cure = format!("`readlink -f {}`", shown(&store.at("workers/l1")));
-    finding(&report, "links", "note", &["4 links are not followed", "workers/l3, and 1 more", &cure, "--store"]);
+    finding(
+        &report,
+        "links",
+        "note",
+        &["4 links are not followed", "workers/l3, and 1 more", &cure, "--store"],
+    );
     let cure = format!("`--store {}`", shown(&store.at("workers/foreign")));
     finding(&report, "foreign_mounts", "note", &["1 other file system", &cure]);
     finding(&report, "special", "note", &["workers/pipe"]);
-    finding(&report, "not_workers", "note", &["workers/plain, workers/supervisor", "metadata.json"]);
+    finding(
+        &report,
+        "not_workers",
+        "note",
+        &["workers/plain, workers/supervisor", "metadata.json"],
+    );
     assert_eq!(report["problems"], 0, "{report:#}");
 }
 
@@ -110,7 +135,10 @@ fn doctor_names_workers_with_flawed_records() {
     store.worker("other", json!({"worker_id": "w1"}));
     store.worker("two", json!({"owner_id": 7, "config": {"owner_id": 8}}));
     store.worker("late", json!({"status": "success"}));
-    store.write("workers/index.json", json!({"workers": [{"id": "late", "status": "failed"}]}).to_string());
+    store.write(
+        "workers/index.json",
+        json!({"workers": [{"id": "late", "status": "failed"}]}).to_string(),
+    );
     store.write("w1/metadata.json", json!({"worker_id": "w1"}).to_string());
     let (path, keep) = (store.path(), sandbox.path());
     let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
@@ -149,12 +177,14 @@ fn doctor_reports_unreadable_entries_as_problems() {
     let (path, keep) = (store.path(), sandbox.path());
     [path.parent().unwrap(), &keep].into_iter().for_each(make_accessible);
     let Some(report) =
-        (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) }).json(&[&path])
+        (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) })
+            .json(&[&path])
     else {
         return;
     };
     let workers = &report["stores"][0]["workers"];
-    let denied = |name: &str| json!({"count": 1, "examples": [{"name": name, "why": "permission denied"}]});
+    let denied =
+        |name: &str| json!({"count": 1, "examples": [{"name": name, "why": "permission denied"}]});
     assert_eq!(workers["not_shown"]["unreadable"], denied("workers/closed"), "{report:#}");
     assert_eq!(workers["flawed"]["unreadable_metadata"], denied("sealed"), "{report:#}");
     let closed = format!("`ls -ld {}`", shown(&store.at("workers/closed")));
@@ -162,15 +192,19 @@ fn doctor_reports_unreadable_entries_as_problems() {
     let sealed = format!("`ls -la {}`", shown(&store.at("workers/sealed")));
     finding(&report, "unreadable_metadata", "problem", &["sealed (permission denied)", &sealed]);
     mode("", 0o700);
-    let report =
-        (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) }).json(&[&path]).unwrap();
+    let report = (IsolatedDoctor { before: without_privileges(&[]), ..IsolatedDoctor::new(&keep) })
+        .json(&[&path])
+        .unwrap();
     finding(&report, "open", "problem", &["permission denied", shown(&path)]);
 }
 
 /// Adds everything that a report could reveal of other owners to a store.
 fn crowded(store: &TestStore) {
     for (id, owner) in [("o1", json!(8)), ("o2", json!("7 ")), ("o3", Value::Null)] {
-        store.worker(id, json!({"owner_id": owner, "run_id": 49, "status": "running", "worker_id": "mine"}));
+        store.worker(
+            id,
+            json!({"owner_id": owner, "run_id": 49, "status": "running", "worker_id": "mine"}),
+        );
     }
     store.write("o1/metadata.json", "{\"owner_id\": 7, ");
     store.worker("two", json!({"owner_id": 7, "config": {"owner_id": 8}}));
@@ -219,7 +253,8 @@ fn doctor_reports_each_store_once() {
     let (first, second, sandbox) = (small_store(), small_store(), MountSandbox::new());
     second.worker("w2", json!({}));
     symlink("/nowhere", second.at("workers/link")).unwrap();
-    let (one, two, missing, keep) = (first.path(), second.path(), sandbox.at("missing"), sandbox.path());
+    let (one, two, missing, keep) =
+        (first.path(), second.path(), sandbox.at("missing"), sandbox.path());
     let all = [&one, &two, &missing, &one].map(|path| path.as_os_str());
     let Some(report) = IsolatedDoctor::new(&keep).json(&all) else { return };
     let facts: Vec<Value> = report["stores"]
@@ -243,11 +278,15 @@ fn doctor_chooses_the_store_like_mount() {
     let (here, variable, sandbox) = (small_store(), small_store(), MountSandbox::new());
     let (inside, keep) = (here.at("workers"), sandbox.path());
     let report = |current: &Path, value: Option<&Path>| {
-        let variables = value.map(|value| ("SWARMLET_DATA_PATH", value.into())).into_iter().collect();
+        let variables =
+            value.map(|value| ("SWARMLET_DATA_PATH", value.into())).into_iter().collect();
         (IsolatedDoctor { current, variables, ..IsolatedDoctor::new(&keep) }).json::<&str>(&[])
     };
     let Some(found) = report(&inside, None) else { return };
-    assert_eq!((&found["stores"][0]["path"], found["stores"].as_array().unwrap().len()), (&json!(here.path()), 1));
+    assert_eq!(
+        (&found["stores"][0]["path"], found["stores"].as_array().unwrap().len()),
+        (&json!(here.path()), 1)
+    );
     finding(&found, "workers", "ok", &["the current folder is inside it"]);
     let found = report(&inside, Some(&variable.path())).unwrap();
     assert_eq!(found["stores"][0]["path"], json!(variable.path()));
@@ -271,7 +310,8 @@ fn doctor_chooses_the_store_like_mount() {
 #[test]
 fn doctor_rejects_an_invalid_store_with_a_remedy() {
     let (store, sandbox) = (small_store(), MountSandbox::new());
-    let (papers, linked, whole) = (sandbox.folder("papers/letters"), sandbox.folder("linked"), sandbox.folder("empty"));
+    let (papers, linked, whole) =
+        (sandbox.folder("papers/letters"), sandbox.folder("linked"), sandbox.folder("empty"));
     fs::write(papers.join("a.txt"), "").unwrap();
     symlink(store.at("workers"), linked.join("workers")).unwrap();
     let (papers, one, keep) = (sandbox.at("papers"), store.at("workers/w1"), sandbox.path());
@@ -285,12 +325,18 @@ fn doctor_rejects_an_invalid_store_with_a_remedy() {
         }])
     );
     let cure = format!("`readlink -f {}`", shown(&linked.join("workers")));
-    finding(&report(&linked).unwrap(), "open", "problem", &["no workers", "not followed: workers", &cure]);
+    finding(
+        &report(&linked).unwrap(),
+        "open",
+        "problem",
+        &["no workers", "not followed: workers", &cure],
+    );
     let cure = format!("`swarmletfs doctor {}`", shown(&store.at("workers")));
     finding(&report(&one).unwrap(), "open", "problem", &["is one worker", &cure]);
     finding(&report(&whole).unwrap(), "workers", "note", &["no worker yet"]);
     // `mount` prints the same message.
-    mount(&linked, &sandbox.folder("mnt"), &[]).assert_failure(1, &["no workers", "not followed: workers"]);
+    mount(&linked, &sandbox.folder("mnt"), &[])
+        .assert_failure(1, &["no workers", "not followed: workers"]);
 }
 
 #[test]
@@ -319,7 +365,9 @@ fn doctor_escapes_names() {
     for name in hostile_names() {
         let raw = OsStr::from_bytes(&name);
         let store = sandbox.folder([b"s".as_slice(), &name].concat());
-        let at = |folder: &str| store.join("workers").join(OsString::from_iter([OsStr::new(folder), raw]));
+        let at = |folder: &str| {
+            store.join("workers").join(OsString::from_iter([OsStr::new(folder), raw]))
+        };
         let text = String::from_utf8_lossy(&name);
         let metadata = json!({"worker_id": text, "owner_id": text, "run_id": text, "status": text, "task": text});
         for (folder, metadata) in [("good", metadata.to_string()), ("torn", format!("{{{text}"))] {
@@ -330,10 +378,15 @@ fn doctor_escapes_names() {
         symlink(raw, at("link")).unwrap();
         crate::hostile::make_fifo(&at("pipe"));
         let missing = sandbox.at([b"missing".as_slice(), &name].concat());
-        let arguments = [store.as_os_str(), missing.as_os_str(), "--run".as_ref(), OsStr::new("none")];
+        let arguments =
+            [store.as_os_str(), missing.as_os_str(), "--run".as_ref(), OsStr::new("none")];
         let Some(report) = IsolatedDoctor::new(&keep).json(&arguments) else { return };
         let workers = &report["stores"][0]["workers"];
-        assert_eq!((&workers["total"], &workers["not_shown"]["links"]["count"]), (&json!(2), &json!(1)), "{report:#}");
+        assert_eq!(
+            (&workers["total"], &workers["not_shown"]["links"]["count"]),
+            (&json!(2), &json!(1)),
+            "{report:#}"
+        );
         finding(&report, "run", "note", &["the runs are"]);
         check_lines(&IsolatedDoctor::new(&keep).run(&arguments).unwrap().out);
         // The remedy is a working command, whatever the name is.
@@ -357,7 +410,10 @@ fn unread_sessions_are_not_problems() {
     let path = project.join("s.jsonl");
     fs::write(&path, format!("{line}\n")).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_len(40 << 20).unwrap();
-    let Some(report) = IsolatedDoctor::new(&keep.path()).json(&[&sandbox.path().join("claude")]) else { return };
+    let Some(report) = IsolatedDoctor::new(&keep.path()).json(&[&sandbox.path().join("claude")])
+    else {
+        return;
+    };
     finding(&report, "unread", "note", &["1 session not yet searched for workers"]);
     let problems: Vec<_> = findings(&report, "trouble");
     assert!(problems.is_empty(), "{report:#}");
@@ -371,10 +427,21 @@ fn doctor_counts_hidden_content_of_transcripts() {
     let message = |kind: &str, content: Value| {
         json!({"type": kind, "uuid": "u", "sessionId": "s", "message": {"role": kind, "content": content}}).to_string()
     };
-    let called =
-        message("assistant", json!([{"type": "tool_use", "id": "1", "name": "Bash", "input": {"command": "ls"}}]));
-    let stray = message("user", json!([{"type": "tool_result", "tool_use_id": "9", "content": "of nothing"}]));
-    let lines = [message("user", json!("list it")), called, stray, "{torn".into(), json!({"type": "new"}).to_string()];
+    let called = message(
+        "assistant",
+        json!([{"type": "tool_use", "id": "1", "name": "Bash", "input": {"command": "ls"}}]),
+    );
+    let stray = message(
+        "user",
+        json!([{"type": "tool_result", "tool_use_id": "9", "content": "of nothing"}]),
+    );
+    let lines = [
+        message("user", json!("list it")),
+        called,
+        stray,
+        "{torn".into(),
+        json!({"type": "new"}).to_string(),
+    ];
     fs::write(project.join("s.jsonl"), lines.join("\n") + "\n").unwrap();
     fs::write(project.join("junk.jsonl"), "no JSON at all\n").unwrap();
     let path = sandbox.path().join("claude");

@@ -8,7 +8,9 @@ use crate::support::{TestStore, see};
 fn store() -> TestStore {
     let store = TestStore::new();
     for (id, words) in [("a", "one\n"), ("b", "two\n"), ("c", "one\n"), ("v..1", "one\n")] {
-        store.worker(id, json!({"task": "the task"})).write(format!("workers/{id}/outputs/x.md"), words);
+        store
+            .worker(id, json!({"task": "the task"}))
+            .write(format!("workers/{id}/outputs/x.md"), words);
     }
     store.write("workers/b/outputs/y.md", "new\n");
     store
@@ -60,19 +62,31 @@ fn compare_json_has_every_file_and_count() {
     store.call("b", 1, "sh", "Error: x\n");
     let all = compare(&store, &["--json", "a", "b"]).json();
     let answer = &all[0];
-    assert_eq!((&answer["query"], &answer["workers"]), (&json!("compare/a..b"), &json!(["a", "b"])));
+    assert_eq!(
+        (&answer["query"], &answer["workers"]),
+        (&json!("compare/a..b"), &json!(["a", "b"]))
+    );
     assert_eq!(answer["shared"]["task"], "the task");
     assert_eq!(answer["differing"][1]["calls"], "1 (1 failed)");
     assert_eq!(answer["not_compared"], json!(["metadata.json"]));
     assert_eq!((&answer["left_out"], &answer["differs"]), (&json!(0), &json!(true)));
     let file = |path: &str| {
         let files = answer["files"].as_array().unwrap();
-        files.iter().find(|file| file["path"] == path).unwrap_or_else(|| panic!("{path}: {answer}")).clone()
+        files
+            .iter()
+            .find(|file| file["path"] == path)
+            .unwrap_or_else(|| panic!("{path}: {answer}"))
+            .clone()
     };
-    let diff = "--- workers/a/outputs/x.md\n+++ workers/b/outputs/x.md\n@@ -1,1 +1,1 @@\n-one\n+two\n";
-    let wanted = json!({"path": "outputs/x.md", "kind": "differs", "workers": ["a", "b"], "text": diff});
+    let diff =
+        "--- workers/a/outputs/x.md\n+++ workers/b/outputs/x.md\n@@ -1,1 +1,1 @@\n-one\n+two\n";
+    let wanted =
+        json!({"path": "outputs/x.md", "kind": "differs", "workers": ["a", "b"], "text": diff});
     assert_eq!(file("outputs/x.md"), wanted);
-    assert_eq!((&file("outputs/y.md")["kind"], &file("outputs/y.md")["workers"]), (&json!("only_in"), &json!(["b"])));
+    assert_eq!(
+        (&file("outputs/y.md")["kind"], &file("outputs/y.md")["workers"]),
+        (&json!("only_in"), &json!(["b"]))
+    );
     assert!(answer["calls"].as_str().unwrap().contains("+001_sh.txt FAILED"));
     let equal = compare(&store, &["--json", "a", "c"]).json();
     assert_eq!(equal[0]["files"][0]["kind"], "equal");

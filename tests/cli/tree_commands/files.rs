@@ -60,7 +60,8 @@ fn closed_pipe_ends_the_command_quietly() {
         "stat $(yes workers | head -999)",
     ];
     for words in words {
-        let line = format!("\"$0\" {words} --store \"$1\" | head -c 1 | wc -c; echo ${{PIPESTATUS[0]}}");
+        let line =
+            format!("\"$0\" {words} --store \"$1\" | head -c 1 | wc -c; echo ${{PIPESTATUS[0]}}");
         let (_, out, err) = shell(&store, &line);
         assert_eq!(out.lines().map(str::trim).collect::<Vec<_>>(), ["1", "1"], "{words}: {err}");
         assert_eq!(err.lines().count(), 1, "stderr has more than the line about the store: {err}");
@@ -71,12 +72,21 @@ fn closed_pipe_ends_the_command_quietly() {
 #[test]
 fn unwritable_stdout_is_reported() {
     let store = two_owners();
-    for words in [&["cat", "workers/w1/result.txt"][..], &["ls"], &["ls", "--json"], &["stat"], &["tree", "--json"]] {
+    for words in [
+        &["cat", "workers/w1/result.txt"][..],
+        &["ls"],
+        &["ls", "--json"],
+        &["stat"],
+        &["tree", "--json"],
+    ] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut command = swarmletfs(words);
         command.arg("--store").arg(store.path()).stdout(full).stderr(Stdio::piped());
         let done = command.output().unwrap();
         let err = String::from_utf8(done.stderr).unwrap();
-        assert!(done.status.code() == Some(1) && err.contains("cannot write to stdout: "), "{words:?}: {err}");
+        assert!(
+            done.status.code() == Some(1) && err.contains("cannot write to stdout: "),
+            "{words:?}: {err}"
+        );
     }
 }

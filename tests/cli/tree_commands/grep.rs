@@ -47,7 +47,8 @@ fn grep_prints_the_answer_of_the_tree() {
         assert_eq!((done.text(), done.err.as_str()), (wanted.text(), ""), "{words:?}");
     }
     let several = grep(&store, &["needle", "workers/a", "workers/b"]);
-    let each = ["a", "b"].map(|id| see(&tree, format!("workers/{id}/grep/needle")).unwrap().text().to_owned());
+    let each = ["a", "b"]
+        .map(|id| see(&tree, format!("workers/{id}/grep/needle")).unwrap().text().to_owned());
     assert_eq!(several.assert_success().text(), each.concat());
 }
 
@@ -56,10 +57,19 @@ fn grep_prints_the_answer_of_the_tree() {
 fn grep_accepts_one_file_or_directory() {
     let store = store();
     let lines = |path: &str| {
-        grep(&store, &["needle", path]).assert_success().text().lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+        grep(&store, &["needle", path])
+            .assert_success()
+            .text()
+            .lines()
+            .skip(1)
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     assert_eq!(lines("workers/b/outputs"), ["workers/b/outputs/report.md:1:# needle"]);
-    assert_eq!(lines("workers/a/tool_calls/001_sh.txt"), ["workers/a/tool_calls/001_sh.txt:1:one needle"]);
+    assert_eq!(
+        lines("workers/a/tool_calls/001_sh.txt"),
+        ["workers/a/tool_calls/001_sh.txt:1:one needle"]
+    );
     assert_eq!(grep(&store, &["needle", "workers/a/tool_calls/001_sh"]).code, Some(2));
 }
 
@@ -95,14 +105,26 @@ fn grep_json_has_every_line_and_count() {
         (Some(4), Some(4), Some(2))
     );
     assert_eq!(answer["query"], "grep.ctx1/needle");
-    assert_eq!(answer["searched"], json!({"workers": 2, "files": 6, "bytes": answer["searched"]["bytes"]}));
-    assert_eq!(answer["not_searched"], json!({"binary": 0, "unreadable": 0, "long_line": 0, "late": 0}));
-    let report =
-        answer["shown"].as_array().unwrap().iter().find(|file| file["path"] == "workers/b/outputs/report.md").unwrap();
-    let lines =
-        json!([{"number": 1, "text": "# needle", "matches": true}, {"number": 2, "text": "hay", "matches": false}]);
+    assert_eq!(
+        answer["searched"],
+        json!({"workers": 2, "files": 6, "bytes": answer["searched"]["bytes"]})
+    );
+    assert_eq!(
+        answer["not_searched"],
+        json!({"binary": 0, "unreadable": 0, "long_line": 0, "late": 0})
+    );
+    let report = answer["shown"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|file| file["path"] == "workers/b/outputs/report.md")
+        .unwrap();
+    let lines = json!([{"number": 1, "text": "# needle", "matches": true}, {"number": 2, "text": "hay", "matches": false}]);
     assert_eq!(answer["left_out"], json!({"files": 0, "lines": 0}));
-    assert_eq!(report, &json!({"worker": "b", "path": "workers/b/outputs/report.md", "lines": lines, "more": 0}));
+    assert_eq!(
+        report,
+        &json!({"worker": "b", "path": "workers/b/outputs/report.md", "lines": lines, "more": 0})
+    );
     let wrong = grep(&store, &["--json", "a(b"]);
     assert!(wrong.json()[0]["error"].as_str().unwrap().contains("unclosed group"));
 }

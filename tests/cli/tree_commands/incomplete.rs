@@ -21,7 +21,8 @@ fn large_store() -> TestStore {
         let id = format!("w{worker:03}");
         store.worker(&id, json!({"run_id": "r1", "status": "failed"}));
         for call in 1..=5 {
-            let text = format!("copied {call} files of {worker}\n").repeat(40) + "error: the disk is full\n";
+            let text = format!("copied {call} files of {worker}\n").repeat(40)
+                + "error: the disk is full\n";
             store.call(&id, call, "sh", text);
         }
     }
@@ -57,12 +58,18 @@ fn command_without_a_timeout_reads_everything() {
     for reader in READERS {
         let first = run(&store, reader, &[]);
         assert_ne!(first.code, Some(INCOMPLETE), "{reader:?}: {first:?}");
-        assert!(!first_line(&first).contains("incomplete") && !first.out.is_empty(), "{reader:?}: {first:?}");
+        assert!(
+            !first_line(&first).contains("incomplete") && !first.out.is_empty(),
+            "{reader:?}: {first:?}"
+        );
         let second = run(&store, reader, &["--max-time", "10m"]);
         assert_eq!((first.text(), first.code), (second.text(), second.code), "{reader:?}");
     }
     let searched = run(&store, READERS[0], &[]);
-    assert!(first_line(&searched).contains(&format!("; searched 720 files of {WORKERS} workers, ")), "{searched:?}");
+    assert!(
+        first_line(&searched).contains(&format!("; searched 720 files of {WORKERS} workers, ")),
+        "{searched:?}"
+    );
 }
 
 /// Promise: An incomplete answer is marked in its first line and by its exit code.
@@ -96,7 +103,10 @@ fn incomplete_answer_is_marked_in_line_and_exit_code() {
 fn first_answer_counts_workers_inside_sessions() {
     let store = TestStore::new();
     let mut session = Transcript::new("long");
-    session.user("look around").progress("a1", "user", json!({"content": "search"})).says("CommandOutput.");
+    session
+        .user("look around")
+        .progress("a1", "user", json!({"content": "search"}))
+        .says("CommandOutput.");
     let path = store.write(format!("{PROJECT}/long.jsonl"), session.bytes());
     // Longer than what is read when a store is opened.
     File::options().write(true).open(path).unwrap().set_len(40 << 20).unwrap();
@@ -104,13 +114,24 @@ fn first_answer_counts_workers_inside_sessions() {
         looked.lines().into_iter().find(|line| line.starts_with("workers ")).unwrap().to_owned()
     };
     let whole = run(&store, ("cat", &["summary"]), &[]);
-    assert_eq!((whole.code, counted(&whole).starts_with("workers  2: ")), (Some(0), true), "{whole:?}");
+    assert_eq!(
+        (whole.code, counted(&whole).starts_with("workers  2: ")),
+        (Some(0), true),
+        "{whole:?}"
+    );
     let cut = run(&store, ("cat", &["summary"]), &["--max-time", "0"]);
-    assert_eq!((cut.code, counted(&cut).starts_with("workers  1: ")), (Some(INCOMPLETE), true), "{cut:?}");
+    assert_eq!(
+        (cut.code, counted(&cut).starts_with("workers  1: ")),
+        (Some(INCOMPLETE), true),
+        "{cut:?}"
+    );
     assert!(first_line(&cut).contains("1 session not read yet for workers inside"), "{cut:?}");
     let listed = run(&store, ("ls", &["workers"]), &["--max-time", "0"]);
     assert_eq!(listed.code, Some(INCOMPLETE), "{listed:?}");
-    assert_eq!(listed.err, "swarmletfs: 1 session not searched for workers; try a longer --max-time\n");
+    assert_eq!(
+        listed.err,
+        "swarmletfs: 1 session not searched for workers; try a longer --max-time\n"
+    );
     // The session may be read meanwhile, so the exit code must match the text.
     let since = look(&store.path(), "since", ["--max-time", "0", "--no-cache", "0"]);
     let is_incomplete = first_line(&since).starts_with("incomplete: 1 session");

@@ -39,10 +39,22 @@ fn listings_have_the_requested_order() {
         ("-tS", "c b a d"),
         ("-St", "a d c b"),
     ] {
-        assert_eq!(ok_text(&store, "ls", [options, "workers/w1/files"]).lines().collect::<Vec<_>>().join(" "), order);
-        let listing = look(&store.path(), "ls", ["--json", options, "workers/w1/files"]).assert_success().json();
-        let names: Vec<&str> =
-            listing.as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+        assert_eq!(
+            ok_text(&store, "ls", [options, "workers/w1/files"])
+                .lines()
+                .collect::<Vec<_>>()
+                .join(" "),
+            order
+        );
+        let listing = look(&store.path(), "ls", ["--json", options, "workers/w1/files"])
+            .assert_success()
+            .json();
+        let names: Vec<&str> = listing
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| entry["name"].as_str().unwrap())
+            .collect();
         assert_eq!(names.join(" "), order, "{options}");
     }
 }
@@ -63,9 +75,15 @@ fn ls_lists_the_same_names_as_in_a_mount() {
         &["-d", "workers", "runs/latest", "."],
         &["-R", "/", "workers/../runs"],
     ] {
-        let inside: Vec<String> = words.iter().map(|word| word.strip_prefix('/').unwrap_or(word).to_owned()).collect();
+        let inside: Vec<String> =
+            words.iter().map(|word| word.strip_prefix('/').unwrap_or(word).to_owned()).collect();
         let inside = inside.iter().map(|word| if word.is_empty() { "./" } else { word.as_str() });
-        let listed = Command::new("ls").args(inside).current_dir(mount.path()).env("LC_ALL", "C").output().unwrap();
+        let listed = Command::new("ls")
+            .args(inside)
+            .current_dir(mount.path())
+            .env("LC_ALL", "C")
+            .output()
+            .unwrap();
         assert!(listed.status.success(), "{words:?}: {}", String::from_utf8_lossy(&listed.stderr));
         let wanted = String::from_utf8(listed.stdout).unwrap();
         let done = look(&store.path(), "ls", words);
@@ -74,7 +92,11 @@ fn ls_lists_the_same_names_as_in_a_mount() {
         } else {
             done.text().to_owned()
         };
-        assert_eq!(own.strip_prefix("/:").map_or(own.clone(), |rest| format!("./:{rest}")), wanted, "{words:?}");
+        assert_eq!(
+            own.strip_prefix("/:").map_or(own.clone(), |rest| format!("./:{rest}")),
+            wanted,
+            "{words:?}"
+        );
         done.assert_success();
     }
 }
@@ -86,12 +108,23 @@ fn long_listing_prints_all_attributes() {
     let line = |size: &str, second: u32, name: &str| {
         format!("-r--r----- {uid} {gid} {size} 2026-01-20T10:00:0{second}Z {name}\n")
     };
-    let plain = [line("   10", 3, "a"), line(" 1300", 1, "b"), line("10240", 2, "c"), line("   10", 3, "d")].concat();
+    let plain = [
+        line("   10", 3, "a"),
+        line(" 1300", 1, "b"),
+        line("10240", 2, "c"),
+        line("   10", 3, "d"),
+    ]
+    .concat();
     assert_eq!(ok_text(&store, "ls", ["-l", "workers/w1/files"]), plain);
-    let human = [line("  10", 3, "a"), line("1.3K", 1, "b"), line(" 10K", 2, "c"), line("  10", 3, "d")].concat();
+    let human =
+        [line("  10", 3, "a"), line("1.3K", 1, "b"), line(" 10K", 2, "c"), line("  10", 3, "d")]
+            .concat();
     assert_eq!(ok_text(&store, "ls", ["-lh", "workers/w1/files"]), human);
     let root = ok_text(&store, "ls", ["-lF"]);
-    assert!(root.contains("Z runs/\n") && root.contains("Z summary\n") && root.starts_with("-r"), "{root}");
+    assert!(
+        root.contains("Z runs/\n") && root.contains("Z summary\n") && root.starts_with("-r"),
+        "{root}"
+    );
     let printed = ok_text(&store, "stat", ["workers/w1/files/b", "runs/latest"]);
     let begins = format!(
         "path      workers/w1/files/b\nkind      file\nsize      1300\nmode      0440 -r--r-----\nuid       {uid}\ngid       {gid}\n\
@@ -99,7 +132,9 @@ fn long_listing_prints_all_attributes() {
     );
     assert!(printed.starts_with(&begins) && printed.ends_with("target    48\n"), "{printed}");
     assert!(
-        printed.contains("\n\npath      runs/latest\nkind      link\nsize      2\nmode      0777 lrwxrwxrwx\n"),
+        printed.contains(
+            "\n\npath      runs/latest\nkind      link\nsize      2\nmode      0777 lrwxrwxrwx\n"
+        ),
         "{printed}"
     );
 }
@@ -108,8 +143,12 @@ fn long_listing_prints_all_attributes() {
 #[test]
 fn json_objects_have_the_same_fields_everywhere() {
     let store = dated();
-    let list = look(&store.path(), "ls", ["--json", "-d", "workers/w1/files/b", "runs/latest"]).assert_success().json();
-    let stat = look(&store.path(), "stat", ["--json", "runs/latest", "workers/w1/files/b"]).assert_success().json();
+    let list = look(&store.path(), "ls", ["--json", "-d", "workers/w1/files/b", "runs/latest"])
+        .assert_success()
+        .json();
+    let stat = look(&store.path(), "stat", ["--json", "runs/latest", "workers/w1/files/b"])
+        .assert_success()
+        .json();
     assert_eq!((&list[0], &list[1]), (&stat[0], &stat[1]));
     let mut file = list[1].clone();
     assert!(file["ctime"].take().as_str().unwrap().ends_with('Z'));
@@ -125,7 +164,8 @@ fn json_objects_have_the_same_fields_everywhere() {
     // All entries are in one array, one per line.
     let all = look(&store.path(), "ls", ["-R", "--json"]);
     assert_eq!(all.assert_success().lines().len(), all.json().as_array().unwrap().len() + 2);
-    let tree = look(&store.path(), "tree", ["--json", "-L", "1", "workers/w1"]).assert_success().json();
+    let tree =
+        look(&store.path(), "tree", ["--json", "-L", "1", "workers/w1"]).assert_success().json();
     let children = tree[0]["children"].as_array().unwrap();
     let names: Vec<&str> = children.iter().map(|child| child["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["evidence.txt", "files", "index.json", "metadata.json", "summary"]);
@@ -151,13 +191,22 @@ runs
 2 folders, 5 files
 ";
     assert_eq!(ok_text(&store, "tree", ["runs"]), drawn);
-    assert_eq!(ok_text(&store, "tree", ["-L", "1", "runs"]), "runs\n├── 48\n└── latest -> 48\n\n1 folder, 1 file\n");
-    assert_eq!(ok_text(&store, "tree", ["-d", "runs"]), "runs\n└── 48\n    └── workers\n\n2 folders\n");
+    assert_eq!(
+        ok_text(&store, "tree", ["-L", "1", "runs"]),
+        "runs\n├── 48\n└── latest -> 48\n\n1 folder, 1 file\n"
+    );
+    assert_eq!(
+        ok_text(&store, "tree", ["-d", "runs"]),
+        "runs\n└── 48\n    └── workers\n\n2 folders\n"
+    );
     let files = ok_text(&store, "tree", ["-h", "-D", "workers/w1/files"]);
     assert!(files.contains("├── [ 1.3K 2026-01-20T10:00:01Z]  b\n"), "{files}");
     assert!(ok_text(&store, "tree", ["-s", "workers/w1/files"]).contains("└── [         10]  d\n"));
     assert!(ok_text(&store, "tree", []).starts_with(".\n├── README.md\n"));
-    assert_eq!(ok_text(&store, "tree", ["summary", "runs/latest/workers"]).lines().last(), Some("0 folders, 2 files"));
+    assert_eq!(
+        ok_text(&store, "tree", ["summary", "runs/latest/workers"]).lines().last(),
+        Some("0 folders, 2 files")
+    );
 }
 
 /// Promise: A directory that cannot be read is reported in its place.
@@ -174,15 +223,25 @@ fn unreadable_directory_is_reported_in_place() {
         .for_each(|path| make_accessible(path));
     let run_unprivileged = |words: &[&str]| {
         let store = store.path();
-        let words = [&[PROGRAM.as_ref()], &words.iter().map(|word| word.as_ref()).collect::<Vec<_>>()[..]].concat();
+        let words =
+            [&[PROGRAM.as_ref()], &words.iter().map(|word| word.as_ref()).collect::<Vec<_>>()[..]]
+                .concat();
         let words = without_privileges(&words);
         let mut command = Command::new(words[0]);
-        let done = command.args(&words[1..]).args(["--no-cache", "--store"]).arg(store).output().unwrap();
-        (done.status.code(), String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
+        let done =
+            command.args(&words[1..]).args(["--no-cache", "--store"]).arg(store).output().unwrap();
+        (
+            done.status.code(),
+            String::from_utf8(done.stdout).unwrap(),
+            String::from_utf8(done.stderr).unwrap(),
+        )
     };
     let (code, out, err) = run_unprivileged(&["tree", "workers/w1"]);
     assert_eq!(code, Some(1));
-    assert!(out.contains("├── secret  [permission denied]\n") && out.ends_with(", 1 not readable\n"), "{out}");
+    assert!(
+        out.contains("├── secret  [permission denied]\n") && out.ends_with(", 1 not readable\n"),
+        "{out}"
+    );
     assert_eq!(err.lines().count(), 1, "{err}");
     for words in [&["ls", "-R", "workers/w1"][..], &["tree", "--json", "workers/w1"]] {
         let (code, out, err) = run_unprivileged(words);
@@ -190,8 +249,12 @@ fn unreadable_directory_is_reported_in_place() {
         assert!(err.ends_with("\nswarmletfs: workers/w1/secret: permission denied\n"), "{err}");
         assert!(out.contains("metadata.json") && out.contains("secret"), "{out}");
     }
-    let (code, out, err) =
-        run_unprivileged(&["cat", "workers/w1/secret/file", "workers/w1/files/a", "workers/w1/secret"]);
+    let (code, out, err) = run_unprivileged(&[
+        "cat",
+        "workers/w1/secret/file",
+        "workers/w1/files/a",
+        "workers/w1/secret",
+    ]);
     // Mode 0640 of another user.
     assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
     assert_eq!(err.matches("permission denied").count(), 2, "{err}");

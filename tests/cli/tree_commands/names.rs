@@ -19,7 +19,8 @@ fn on_a_terminal(store: &TestStore, words: &[&str]) -> String {
     grantpt(&terminal).unwrap();
     unlockpt(&terminal).unwrap();
     let path = ptsname(&terminal, Vec::new()).unwrap();
-    let end = File::options().read(true).write(true).open(OsStr::from_bytes(path.as_bytes())).unwrap();
+    let end =
+        File::options().read(true).write(true).open(OsStr::from_bytes(path.as_bytes())).unwrap();
     let mut command = swarmletfs(words);
     command.arg("--store").arg(store.path()).stdout(end).stderr(std::process::Stdio::null());
     let mut child = command.spawn().unwrap();
@@ -46,7 +47,11 @@ fn names_are_raw_in_a_pipe_and_escaped_on_a_terminal() {
     let (store, names) = hostile_store();
     let holds = |words: &[&str], name: &[u8]| {
         let out = look(&store.path(), words[0], &words[1..]).assert_success().out.clone();
-        assert!(out.windows(name.len()).any(|part| part == name), "{words:?}: {}", out.escape_ascii());
+        assert!(
+            out.windows(name.len()).any(|part| part == name),
+            "{words:?}: {}",
+            out.escape_ascii()
+        );
     };
     let all: [&[&str]; 6] = [
         &["ls", "workers", "workers/w1"],
@@ -81,9 +86,13 @@ fn names_of_any_bytes_are_exact() {
     let (store, names) = hostile_store();
     for name in &names {
         let path = [b"workers/w1/", name.as_slice()].concat();
-        assert_eq!(look(&store.path(), "cat", [OsStr::from_bytes(&path)]).assert_success().out, b"odd");
-        let listing =
-            look(&store.path(), "stat", [OsStr::new("--json"), OsStr::from_bytes(&path)]).assert_success().json();
+        assert_eq!(
+            look(&store.path(), "cat", [OsStr::from_bytes(&path)]).assert_success().out,
+            b"odd"
+        );
+        let listing = look(&store.path(), "stat", [OsStr::new("--json"), OsStr::from_bytes(&path)])
+            .assert_success()
+            .json();
         let hex: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
         let is_text = std::str::from_utf8(name).is_ok();
         assert_eq!(listing[0]["name"], String::from_utf8_lossy(name).as_ref());

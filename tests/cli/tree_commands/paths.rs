@@ -24,8 +24,12 @@ fn paths_resolve_as_in_a_mount() {
     ] {
         assert_eq!(ok_text(&store, "cat", [path]), first, "{path}");
     }
-    assert_eq!(ok_text(&store, "cat", ["runs/latest/summary"]), ok_text(&store, "cat", ["runs/49/summary"]));
-    let asked = ok_text(&store, "cat", ["runs/latest/evidence.500.txt", "workers/w1/evidence.20tok.txt"]);
+    assert_eq!(
+        ok_text(&store, "cat", ["runs/latest/summary"]),
+        ok_text(&store, "cat", ["runs/49/summary"])
+    );
+    let asked =
+        ok_text(&store, "cat", ["runs/latest/evidence.500.txt", "workers/w1/evidence.20tok.txt"]);
     assert!(asked.len() < 1_000 && !asked.is_empty());
     assert_eq!(ok_text(&store, "cat", ["since/now"]).lines().count(), 1);
     assert_eq!(
@@ -40,13 +44,17 @@ fn final_symlinks_are_followed_like_in_standard_tools() {
     let store = two_owners();
     let inside = "evidence.txt\nindex.json\nsummary\nworkers\n";
     assert_eq!(ok_text(&store, "ls", ["runs/latest"]), inside);
-    assert_eq!(ok_text(&store, "ls", ["-F", "runs/latest/"]), inside.replace("workers", "workers/"));
+    assert_eq!(
+        ok_text(&store, "ls", ["-F", "runs/latest/"]),
+        inside.replace("workers", "workers/")
+    );
     assert_eq!(ok_text(&store, "ls", ["-d", "runs/latest"]), "runs/latest\n");
     assert_eq!(ok_text(&store, "ls", ["-F", "runs/latest"]), "runs/latest@\n");
     let long = ok_text(&store, "ls", ["-l", "runs/latest"]);
     assert!(long.starts_with("lrwxrwxrwx ") && long.ends_with("Z runs/latest -> 49\n"), "{long}");
     assert_eq!(ok_text(&store, "ls", ["-l", "runs/latest/"]).lines().count(), 4);
-    let stat = |words: &[&str]| look(&store.path(), "stat", words).assert_success().json()[0].clone();
+    let stat =
+        |words: &[&str]| look(&store.path(), "stat", words).assert_success().json()[0].clone();
     assert_eq!(stat(&["--json", "runs/latest"])["target"], "49");
     for words in [["--json", "runs/latest/"], ["--json", "runs/latest/."], ["--json", "runs/49"]] {
         assert_eq!(stat(&words), stat(&["--json", "-L", "runs/latest"]), "{words:?}");
@@ -60,25 +68,41 @@ fn paths_stay_in_the_tree() {
     let store = two_owners();
     fs::write(store.path().parent().unwrap().join("outside"), "outside").unwrap();
     let root = ok_text(&store, "ls", []);
-    for path in ["..", "/..", "../..", "workers/../..", "runs/latest/../../..", "/", ".", "runs/48/workers/w1/../.."] {
+    for path in [
+        "..",
+        "/..",
+        "../..",
+        "workers/../..",
+        "runs/latest/../../..",
+        "/",
+        ".",
+        "runs/48/workers/w1/../..",
+    ] {
         assert_eq!(ok_text(&store, "ls", [path]), root, "{path}");
     }
     for path in ["../outside", "workers/w1/../../../outside", "runs/latest/../../../../outside"] {
-        look(&store.path(), "cat", [path]).failed(&[&format!("{path}: no such file or folder in this view")]);
+        look(&store.path(), "cat", [path])
+            .failed(&[&format!("{path}: no such file or folder in this view")]);
     }
     // The limit on links is that of a mount.
     let many = |times: usize| format!("{}summary", "runs/latest/../../".repeat(times));
     ok_text(&store, "cat", [&many(40)]);
-    look(&store.path(), "cat", [many(41)]).failed(&[&format!("{}: too many levels of symbolic links", many(41))]);
+    look(&store.path(), "cat", [many(41)])
+        .failed(&[&format!("{}: too many levels of symbolic links", many(41))]);
 }
 
 /// Promise: A path with a slash after a file is refused.
 #[test]
 fn slash_after_a_file_is_refused() {
     let store = two_owners();
-    for path in
-        ["summary/", "summary/.", "summary/..", "summary/x", "workers/w1/result.txt/", "workers/w1/result.txt/x"]
-    {
+    for path in [
+        "summary/",
+        "summary/.",
+        "summary/..",
+        "summary/x",
+        "workers/w1/result.txt/",
+        "workers/w1/result.txt/x",
+    ] {
         for command in ["ls", "cat", "stat", "tree"] {
             look(&store.path(), command, [path]).failed(&[&format!("{path}: not a folder")]);
         }
@@ -98,7 +122,11 @@ fn slash_after_a_file_is_refused() {
 fn failing_path_costs_one_line() {
     let store = two_owners();
     let absent = "workers/absent: no such file or folder in this view";
-    let done = look(&store.path(), "cat", ["workers/w1/result.txt", "workers/absent", "workers/w2/result.txt"]);
+    let done = look(
+        &store.path(),
+        "cat",
+        ["workers/w1/result.txt", "workers/absent", "workers/w2/result.txt"],
+    );
     assert_eq!(done.failed(&[absent]).text(), "done by the first\ndone by the second\n");
     let done = look(&store.path(), "ls", ["runs", "workers/absent", "summary"]);
     assert_eq!(done.failed(&[absent]).text(), "summary\n\nruns:\n48\n49\nlatest\n");
@@ -120,9 +148,14 @@ fn absent_and_foreign_paths_get_the_same_answer() {
     for command in ["ls", "cat", "stat", "tree"] {
         let message = |id: &str| {
             let on_disk = store.join("workers").join(id);
-            let paths =
-                [format!("workers/{id}/result.txt"), format!("runs/49/workers/{id}"), format!("/mnt/workers/{id}")];
-            let words = ["--owner".into(), "7".into(), on_disk.to_str().unwrap().to_owned()].into_iter().chain(paths);
+            let paths = [
+                format!("workers/{id}/result.txt"),
+                format!("runs/49/workers/{id}"),
+                format!("/mnt/workers/{id}"),
+            ];
+            let words = ["--owner".into(), "7".into(), on_disk.to_str().unwrap().to_owned()]
+                .into_iter()
+                .chain(paths);
             let done = look(&store, command, words);
             assert_eq!(done.code, Some(1));
             (done.text().replace(id, "ID"), done.err.replace(id, "ID"))
@@ -130,7 +163,10 @@ fn absent_and_foreign_paths_get_the_same_answer() {
         assert_eq!(message("w2"), message("w9"), "{command}");
     }
     assert!(!look(&store, "ls", ["--owner", "7", "-R"]).assert_success().text().contains("w2"));
-    assert_eq!(look(&store, "ls", ["--run", "49", "workers"]).assert_success().lines(), ["index.json", "w2"]);
+    assert_eq!(
+        look(&store, "ls", ["--run", "49", "workers"]).assert_success().lines(),
+        ["index.json", "w2"]
+    );
     // Control: its owner sees it.
     assert!(look(&store, "ls", ["--owner", "8", "-R"]).assert_success().text().contains("w2"));
 }
@@ -152,7 +188,8 @@ fn path_of_the_disk_gets_a_hint() {
     says("/mnt/swarm/workers/a b", "'workers/a b'");
     says("/mnt/swarm/runs/latest/summary", "runs/latest/summary");
     for path in ["/absent", "absent/workers/w1", "/workers/absent", "/mnt/swarm"] {
-        look(&store.path(), "cat", [path]).failed(&[&format!("{path}: no such file or folder in this view")]);
+        look(&store.path(), "cat", [path])
+            .failed(&[&format!("{path}: no such file or folder in this view")]);
     }
     needs_fuse!();
     let mount = Mount::new(&store.path());

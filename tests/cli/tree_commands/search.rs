@@ -41,7 +41,10 @@ fn search_prints_the_answer_of_the_tree() {
     }
     let inner = search(&store, &["disk", "workers/b/outputs"]);
     assert!(
-        inner.assert_success().text().starts_with("[search/disk in outputs: 1 passage in 1 file of 1 worker;"),
+        inner
+            .assert_success()
+            .text()
+            .starts_with("[search/disk in outputs: 1 passage in 1 file of 1 worker;"),
         "{inner:?}"
     );
 }
@@ -71,9 +74,17 @@ fn search_json_has_the_content_of_the_text() {
     );
     let first = &object["shown"][0];
     assert_eq!(first["path"], "workers/a/tool_calls/001_sh.txt");
-    assert_eq!((first["text"][0]["first"].as_u64(), first["text"][0]["end"].as_u64()), (Some(0), Some(27)));
+    assert_eq!(
+        (first["text"][0]["first"].as_u64(), first["text"][0]["end"].as_u64()),
+        (Some(0), Some(27))
+    );
     assert_eq!(first["text"][0]["text"], "the connection was refused\n");
-    assert!(search(&store, &["--json", "--", "-x"]).json()[0]["error"].as_str().unwrap().contains("no word"));
+    assert!(
+        search(&store, &["--json", "--", "-x"]).json()[0]["error"]
+            .as_str()
+            .unwrap()
+            .contains("no word")
+    );
 }
 
 /// Promise: The search index is written to the cache directory and never to the store.
@@ -89,6 +100,9 @@ fn search_index_is_written_to_the_cache_only() {
     let inside = store.at("index");
     let refused = search(&store, &["--index", inside.to_str().unwrap(), "disk"]);
     assert_eq!(refused.code, Some(2));
-    assert!(refused.err.contains("cannot keep the index in") && refused.err.contains("it lies inside the store"));
+    assert!(
+        refused.err.contains("cannot keep the index in")
+            && refused.err.contains("it lies inside the store")
+    );
     assert!(!inside.exists());
 }

@@ -39,7 +39,8 @@ impl StoreCase {
     #[track_caller]
     fn look(&self, command: &str, paths: &[&[u8]]) -> CommandBytes {
         let view = self.view.iter().map(|word| OsStr::new(word.as_str()));
-        let words = view.chain([OsStr::new("--")]).chain(paths.iter().map(|path| OsStr::from_bytes(path)));
+        let words =
+            view.chain([OsStr::new("--")]).chain(paths.iter().map(|path| OsStr::from_bytes(path)));
         look(&self.store.path(), command, words)
     }
 
@@ -65,8 +66,10 @@ impl StoreCase {
 fn bytes(object: &Value, field: &str) -> Option<Vec<u8>> {
     let text = object[field].as_str()?;
     let Some(hex) = object[format!("{field}_bytes")].as_str() else { return Some(text.into()) };
-    let bytes: Vec<u8> =
-        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+    let bytes: Vec<u8> = (0..hex.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
+        .collect();
     assert_eq!(String::from_utf8_lossy(&bytes), text);
     Some(bytes)
 }
@@ -79,7 +82,18 @@ fn parse_entry(object: &Value) -> (Vec<u8>, ListedEntry) {
     let size = object["size"].as_u64().filter(|_| kind != "folder");
     let path = bytes(object, "path").unwrap();
     assert_eq!(bytes(object, "name").unwrap(), path.rsplit(|byte| *byte == b'/').next().unwrap());
-    (path, (kind, mode, number("uid"), number("gid"), time.as_nanosecond(), size, bytes(object, "target")))
+    (
+        path,
+        (
+            kind,
+            mode,
+            number("uid"),
+            number("gid"),
+            time.as_nanosecond(),
+            size,
+            bytes(object, "target"),
+        ),
+    )
 }
 
 fn nanos((secs, nanos): (i64, u32)) -> i128 {
@@ -94,10 +108,18 @@ fn as_seen(seed: u64, listed: &BTreeMap<Vec<u8>, ListedEntry>, seen: &BTreeMap<V
         match &seen[path] {
             Seen::File { attr: (mode, uid, gid), mtime, bytes } => {
                 let size = Some(bytes.len() as u64);
-                assert_eq!(*entry, ("file".into(), *mode, *uid, *gid, nanos(*mtime), size, None), "{place}");
+                assert_eq!(
+                    *entry,
+                    ("file".into(), *mode, *uid, *gid, nanos(*mtime), size, None),
+                    "{place}"
+                );
             }
             Seen::Folder { attr: (mode, uid, gid), mtime } => {
-                assert_eq!(*entry, ("folder".into(), *mode, *uid, *gid, nanos(*mtime), None, None), "{place}");
+                assert_eq!(
+                    *entry,
+                    ("folder".into(), *mode, *uid, *gid, nanos(*mtime), None, None),
+                    "{place}"
+                );
             }
             Seen::Link(target) => {
                 assert_eq!((entry.0.as_str(), entry.6.as_ref()), ("link", Some(target)), "{place}");
@@ -107,10 +129,22 @@ fn as_seen(seed: u64, listed: &BTreeMap<Vec<u8>, ListedEntry>, seen: &BTreeMap<V
 }
 
 /// Compares the listing and the bytes with a mount of the same view.
-fn as_mounted(seed: u64, ground: &StoreCase, listed: &BTreeMap<Vec<u8>, ListedEntry>, printed: &[u8]) {
-    let mount = Mount::with(&ground.store.path(), &ground.view.iter().map(String::as_str).collect::<Vec<_>>());
+fn as_mounted(
+    seed: u64,
+    ground: &StoreCase,
+    listed: &BTreeMap<Vec<u8>, ListedEntry>,
+    printed: &[u8],
+) {
+    let mount = Mount::with(
+        &ground.store.path(),
+        &ground.view.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
     let walked = walk(&mount.path());
-    assert_eq!(listed.keys().collect::<Vec<_>>(), walked.keys().collect::<Vec<_>>(), "store {seed}");
+    assert_eq!(
+        listed.keys().collect::<Vec<_>>(),
+        walked.keys().collect::<Vec<_>>(),
+        "store {seed}"
+    );
     let mut read = Vec::new();
     for (path, entry) in listed {
         let meta = fs::symlink_metadata(mount.path().join(OsStr::from_bytes(path))).unwrap();
@@ -126,7 +160,15 @@ fn as_mounted(seed: u64, ground: &StoreCase, listed: &BTreeMap<Vec<u8>, ListedEn
         if kind == "file" {
             read.extend_from_slice(&walked[path]);
         }
-        let mounted = (kind.into(), meta.mode() & 0o7777, meta.uid(), meta.gid(), time, size, entry.6.clone());
+        let mounted = (
+            kind.into(),
+            meta.mode() & 0o7777,
+            meta.uid(),
+            meta.gid(),
+            time,
+            size,
+            entry.6.clone(),
+        );
         assert_eq!(*entry, mounted, "store {seed}: {}", path.escape_ascii());
     }
     assert_eq!(read, printed, "store {seed}");
@@ -152,14 +194,21 @@ fn misses(seed: u64, ground: &StoreCase, tree: &Tree, ids: &[String]) {
     let is_absent = |id: &&String| see(tree, format!("workers/{id}")) == Err(Error::NotFound);
     let Some(id) = ids.iter().find(is_absent) else { return };
     let miss = |id: &str| {
-        let paths = [format!("workers/{id}"), format!("workers/{id}/metadata.json"), format!("/mnt/workers/{id}")];
+        let paths = [
+            format!("workers/{id}"),
+            format!("workers/{id}/metadata.json"),
+            format!("/mnt/workers/{id}"),
+        ];
         let paths: Vec<&[u8]> = paths.iter().map(String::as_bytes).collect();
         let done = ground.look("stat", &paths);
         assert_eq!((done.code, done.text()), (Some(1), ""), "store {seed}: {id}");
         done.err.replace(id, "ID")
     };
     let message = miss(id);
-    assert!(message.starts_with("swarmletfs: workers/ID: no such file or folder in this view\n"), "{message}");
+    assert!(
+        message.starts_with("swarmletfs: workers/ID: no such file or folder in this view\n"),
+        "{message}"
+    );
     assert_eq!(message, miss(&format!("{id}-never-there")), "store {seed}");
 }
 
@@ -169,8 +218,11 @@ fn compare(seed: u64) {
     let ground = StoreCase::new(store, &filter);
     let (seen, listed) = (see_folder(&tree, "").unwrap(), ground.listed());
     as_seen(seed, &listed, &seen);
-    let files: Vec<&[u8]> =
-        seen.iter().filter(|(_, seen)| matches!(seen, Seen::File { .. })).map(|(path, _)| &**path).collect();
+    let files: Vec<&[u8]> = seen
+        .iter()
+        .filter(|(_, seen)| matches!(seen, Seen::File { .. }))
+        .map(|(path, _)| &**path)
+        .collect();
     let mut printed = ground.printed(&files);
     let wanted: Vec<u8> = files.iter().flat_map(|path| seen[*path].bytes()).copied().collect();
     assert!(printed == wanted, "store {seed}: the printed bytes differ from those of the tree");

@@ -41,7 +41,9 @@ fn read_all(format: &ClaudeCode, store: &dyn Store) -> BTreeMap<RelPath, WorkerV
         format.folder_state(&*folder, path).unwrap()?;
         let worker = format.read_worker(&*folder, path, None);
         let source = RecordSource { folder: &*folder, outputs: None };
-        let record = format.read_record(source, &worker, &|| true).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        let record = format
+            .read_record(source, &worker, &|| true)
+            .unwrap_or_else(|error| panic!("{path:?}: {error}"));
         let mut files = BTreeMap::new();
         see(&*folder, &RelPath::root(), &mut files);
         Some(WorkerView { worker, record, files })
@@ -71,16 +73,25 @@ fn whole(file: &dyn File) -> Vec<u8> {
 
 /// Asserts that both are equal, and describes the differences briefly.
 #[track_caller]
-fn assert_same(live: &BTreeMap<RelPath, WorkerView>, fresh: &BTreeMap<RelPath, WorkerView>, when: &str) {
+fn assert_same(
+    live: &BTreeMap<RelPath, WorkerView>,
+    fresh: &BTreeMap<RelPath, WorkerView>,
+    when: &str,
+) {
     assert_eq!(live.keys().collect::<Vec<_>>(), fresh.keys().collect::<Vec<_>>(), "{when}");
     for (path, fresh) in fresh {
         let live = &live[path];
         assert_eq!(live.worker, fresh.worker, "{when}: {path:?}");
         assert_eq!(live.record, fresh.record, "{when}: {path:?}");
         for (file, (meta, bytes)) in &fresh.files {
-            let (live_meta, live_bytes) = live.files.get(file).unwrap_or_else(|| panic!("{when}: no {file:?}"));
+            let (live_meta, live_bytes) =
+                live.files.get(file).unwrap_or_else(|| panic!("{when}: no {file:?}"));
             assert_eq!(live_meta, meta, "{when}: {path:?}: {file:?}");
-            assert!(live_bytes == bytes, "{when}: {path:?}: {file:?}: {}", live_bytes.escape_ascii());
+            assert!(
+                live_bytes == bytes,
+                "{when}: {path:?}: {file:?}: {}",
+                live_bytes.escape_ascii()
+            );
         }
         assert_eq!(live.files.len(), fresh.files.len(), "{when}: {path:?}");
     }
@@ -101,10 +112,16 @@ fn transcript_with_every_line_type() -> Transcript {
     t.result("never", json!({"content": "stray"}));
     let usage = json!({"input_tokens": 1, "output_tokens": 2});
     t.message("m1", json!([{"type": "thinking", "thinking": "hm"}]), usage.clone());
-    let uses = ["b", "c"].map(|id| json!({"type": "tool_use", "id": id, "name": "Read", "input": {"file_path": "/b"}}));
+    let uses = ["b", "c"].map(
+        |id| json!({"type": "tool_use", "id": id, "name": "Read", "input": {"file_path": "/b"}}),
+    );
     t.message("m1", json!(uses), usage);
     t.result("c", json!({"content": "Exit code 3\nno", "is_error": true}));
-    t.progress("p", "user", json!({"content": [{"type": "tool_result", "tool_use_id": "pa", "content": "hit"}]}));
+    t.progress(
+        "p",
+        "user",
+        json!({"content": [{"type": "tool_result", "tool_use_id": "pa", "content": "hit"}]}),
+    );
     t.call("a", "Bash", json!({"command": "again"}));
     t.result("b", json!({"content": "<persisted-output>\nsaved"}));
     // Two concurrent writers.
@@ -146,13 +163,18 @@ fn transcript_cut_at_any_byte_shows_a_part() {
             store.write(&of_session, &bytes[..end]);
             let part = read_all(&ClaudeCode::default(), &*store);
             for (path, part) in &part {
-                let all = all.get(path).unwrap_or_else(|| panic!("cut at {end}: {path:?} is not in the whole"));
+                let all = all
+                    .get(path)
+                    .unwrap_or_else(|| panic!("cut at {end}: {path:?} is not in the whole"));
                 if end > 0 && bytes[end - 1] == b'}' {
                     // A line without its end may look like one that was glued to another.
                     continue;
                 }
                 for file in ["source.jsonl", "thread.jsonl"] {
-                    assert!(all.bytes(file).starts_with(part.bytes(file)), "cut at {end}: {path:?} {file}");
+                    assert!(
+                        all.bytes(file).starts_with(part.bytes(file)),
+                        "cut at {end}: {path:?} {file}"
+                    );
                 }
                 for (cut, call) in part.record.trace.calls.iter().zip(&all.record.trace.calls) {
                     assert_eq!(
@@ -166,9 +188,17 @@ fn transcript_cut_at_any_byte_shows_a_part() {
                         assert_eq!(part.bytes(&file), all.bytes(&file), "cut at {end}");
                     }
                 }
-                assert!(part.record.trace.calls.len() <= all.record.trace.calls.len(), "cut at {end}");
-                let whole_task = [json!(""), json!(all.worker.task)].contains(&json!(part.worker.task));
-                assert!(whole_task || transcript.bytes()[..end].ends_with(b"\n"), "cut at {end}: {}", part.worker.task);
+                assert!(
+                    part.record.trace.calls.len() <= all.record.trace.calls.len(),
+                    "cut at {end}"
+                );
+                let whole_task =
+                    [json!(""), json!(all.worker.task)].contains(&json!(part.worker.task));
+                assert!(
+                    whole_task || transcript.bytes()[..end].ends_with(b"\n"),
+                    "cut at {end}: {}",
+                    part.worker.task
+                );
             }
         }
     }
@@ -177,7 +207,11 @@ fn transcript_cut_at_any_byte_shows_a_part() {
 #[test]
 fn a_truncated_transcript_leaves_the_tree_consistent() {
     let bytes = transcript_with_every_line_type().bytes();
-    let lines = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').flat_map(|(at, _)| [at, at + 1]);
+    let lines = bytes
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'\n')
+        .flat_map(|(at, _)| [at, at + 1]);
     let ends: Vec<usize> = lines.chain((0..bytes.len()).step_by(997)).collect();
     let (store, of_session) = (store(), place("s"));
     store.write(&of_session, "");
@@ -204,7 +238,12 @@ impl OpenFiles {
     }
 
     /// Opens both growing files of every new worker.
-    fn open(&mut self, format: &ClaudeCode, store: &dyn Store, shown: &BTreeMap<RelPath, WorkerView>) {
+    fn open(
+        &mut self,
+        format: &ClaudeCode,
+        store: &dyn Store,
+        shown: &BTreeMap<RelPath, WorkerView>,
+    ) {
         for worker in shown.keys() {
             for name in ["source.jsonl", "thread.jsonl"] {
                 if !self.files.iter().any(|(path, held, _)| path == worker && *held == name) {
@@ -219,7 +258,11 @@ impl OpenFiles {
         for (worker, name, file) in &self.files {
             let now = &shown[worker];
             assert_eq!(whole(&**file), now.bytes(name), "{when}: {name} of {worker:?}, held open");
-            assert_eq!(file.meta().unwrap().size, now.bytes(name).len() as u64, "{when}: {name} of {worker:?}");
+            assert_eq!(
+                file.meta().unwrap().size,
+                now.bytes(name).len() as u64,
+                "{when}: {name} of {worker:?}"
+            );
         }
     }
 }
@@ -234,7 +277,10 @@ impl CacheFolder {
 
     /// Creates a format that knows only the cached data. Its own data is cached when it is dropped.
     fn format(&self) -> ClaudeCode {
-        ClaudeCode::with_cache(Arc::new(DiskCache::open(&self.0.path().join("cache"), 1 << 30).unwrap()), 1)
+        ClaudeCode::with_cache(
+            Arc::new(DiskCache::open(&self.0.path().join("cache"), 1 << 30).unwrap()),
+            1,
+        )
     }
 }
 
@@ -259,7 +305,11 @@ fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
         let fresh = read_all(&ClaudeCode::default(), &*store);
         let when = format!("{what}, {end} bytes");
         assert_same(&read_all(&live, &*store), &fresh, &when);
-        assert_same(&read_all(&cache_folder.format(), &*store), &fresh, &format!("{when}, cache_folder"));
+        assert_same(
+            &read_all(&cache_folder.format(), &*store),
+            &fresh,
+            &format!("{when}, cache_folder"),
+        );
         held.check(&fresh, &when);
         held.open(&live, &*store, &fresh);
     }
@@ -268,9 +318,10 @@ fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
 /// Promise: A growing transcript shows the same as one that is parsed from the start.
 #[test]
 fn growing_transcript_equals_one_parsed_from_the_start() {
-    for (name, transcript) in
-        [("rich", transcript_with_every_line_type()), ("oldest", transcript_with_oldest_subagents())]
-    {
+    for (name, transcript) in [
+        ("rich", transcript_with_every_line_type()),
+        ("oldest", transcript_with_oldest_subagents()),
+    ] {
         for step in [1, 7, 100] {
             grow(&transcript, &format!("{name} by {step}"), || step);
         }
@@ -280,7 +331,8 @@ fn growing_transcript_equals_one_parsed_from_the_start() {
         }
         // Whole lines, and the end of a line by itself.
         let bytes = transcript.bytes();
-        let mut ends = bytes.split_inclusive(|byte| *byte == b'\n').flat_map(|line| [line.len() - 1, 1]);
+        let mut ends =
+            bytes.split_inclusive(|byte| *byte == b'\n').flat_map(|line| [line.len() - 1, 1]);
         grow(&transcript, &format!("{name} by lines"), || ends.next().unwrap());
     }
 }
@@ -296,13 +348,21 @@ fn overlong_line_counts_once_in_every_encoding() {
     let mut after = Transcript::new("s");
     after.user("after");
     let all = [before.clone(), huge.clone(), after.bytes()].concat();
-    for end in [before.len(), before.len() + (9 << 20), all.len() - after.bytes().len() - 1, all.len() - 20, all.len()]
-    {
+    for end in [
+        before.len(),
+        before.len() + (9 << 20),
+        all.len() - after.bytes().len() - 1,
+        all.len() - 20,
+        all.len(),
+    ] {
         store.write(&of_session, &all[..end]);
         let fresh = read_session(&ClaudeCode::default(), &*store);
         let live = read_session(&live, &*store);
         assert_eq!(live, fresh, "{end} bytes");
-        assert!(fresh.trace.unused.lines >= fresh.trace.bad_lines.iter().map(|(_, lines)| lines).sum::<u64>());
+        assert!(
+            fresh.trace.unused.lines
+                >= fresh.trace.bad_lines.iter().map(|(_, lines)| lines).sum::<u64>()
+        );
     }
     let last = read_session(&live, &*store);
     assert_eq!((last.trace.unused.lines, last.trace.bad_lines), (4, vec![("source.jsonl", 1)]));
@@ -316,7 +376,9 @@ fn read_session(format: &ClaudeCode, store: &dyn Store) -> Record {
     let path = place("s");
     let folder = format.enter(store, &path).unwrap();
     let worker = format.read_worker(&*folder, &path, None);
-    let record = format.read_record(RecordSource { folder: &*folder, outputs: None }, &worker, &|| true).unwrap();
+    let record = format
+        .read_record(RecordSource { folder: &*folder, outputs: None }, &worker, &|| true)
+        .unwrap();
     assert_eq!(worker.status, record.worker.status, "what is listed is what is told");
     record
 }
@@ -338,10 +400,16 @@ fn the_listing_of_a_long_transcript_agrees_with_its_record() {
 
 #[test]
 fn an_overwritten_transcript_is_read_again() {
-    let pieces: Vec<Vec<u8>> = [transcript_with_every_line_type(), transcript_with_oldest_subagents()]
-        .iter()
-        .flat_map(|t| t.bytes().split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>())
-        .collect();
+    let pieces: Vec<Vec<u8>> =
+        [transcript_with_every_line_type(), transcript_with_oldest_subagents()]
+            .iter()
+            .flat_map(|t| {
+                t.bytes()
+                    .split_inclusive(|byte| *byte == b'\n')
+                    .map(<[u8]>::to_vec)
+                    .collect::<Vec<_>>()
+            })
+            .collect();
     for seed in 0..scale(10) as u64 {
         let mut rng = Rng::with_seed(seed);
         let (store, of_session) = (store(), place("s"));
@@ -358,7 +426,8 @@ fn an_overwritten_transcript_is_read_again() {
                 }
                 6 => bytes = pieces[rng.usize(..pieces.len())].clone(),
                 7 => {
-                    let mut lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+                    let mut lines: Vec<&[u8]> =
+                        bytes.split_inclusive(|byte| *byte == b'\n').collect();
                     rng.shuffle(&mut lines);
                     bytes = lines.concat();
                 }
@@ -376,7 +445,11 @@ fn an_overwritten_transcript_is_read_again() {
             let when = format!("seed {seed}, step {step}, change {what}");
             let fresh = read_all(&ClaudeCode::default(), &*store);
             assert_same(&read_all(&live, &*store), &fresh, &when);
-            assert_same(&read_all(&cache_folder.format(), &*store), &fresh, &format!("{when}, cache_folder"));
+            assert_same(
+                &read_all(&cache_folder.format(), &*store),
+                &fresh,
+                &format!("{when}, cache_folder"),
+            );
         }
     }
 }

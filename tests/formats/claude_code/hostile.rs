@@ -42,7 +42,12 @@ fn names() -> Vec<String> {
     ]
     .map(str::to_owned)
     .into();
-    names.extend(["x".repeat(1_500), "/".repeat(1_500), "漢".repeat(500), format!("{}.jsonl", "y".repeat(1_500))]);
+    names.extend([
+        "x".repeat(1_500),
+        "/".repeat(1_500),
+        "漢".repeat(500),
+        format!("{}.jsonl", "y".repeat(1_500)),
+    ]);
     names.extend(["x".repeat(1_499) + "y", "x".repeat(250), "x".repeat(200), "x".repeat(192)]);
     names
 }
@@ -52,10 +57,16 @@ fn names_and_ids_of_any_kind_are_shown_and_found() {
     let mut transcript = begun();
     for name in names() {
         let id = format!("id of {name}");
-        transcript.call(&id, &name, json!({"command": name, name.clone(): name})).result(&id, json!({"content": name}));
+        transcript
+            .call(&id, &name, json!({"command": name, name.clone(): name}))
+            .result(&id, json!({"content": name}));
         // Use it as an ID, too.
-        transcript.call(&name, "Read", json!({})).result(&name, json!({"content": "<persisted-output>"}));
-        transcript.line(json!({"type": name, "uuid": name, "parentUuid": name, "cwd": name, "gitBranch": name}));
+        transcript
+            .call(&name, "Read", json!({}))
+            .result(&name, json!({"content": "<persisted-output>"}));
+        transcript.line(
+            json!({"type": name, "uuid": name, "parentUuid": name, "cwd": name, "gitBranch": name}),
+        );
     }
     let seen = shown(&transcript);
     let (index, files) = (seen.index("s"), seen.calls("s"));
@@ -80,7 +91,8 @@ fn subagents_of_any_name_get_distinct_worker_names() {
     let mut transcript = begun();
     for name in names() {
         transcript.progress(&name, "user", json!({"content": format!("task of {}", name.len())}));
-        transcript.line(json!({"type": "user", "isSidechain": true, "agentId": format!("side {name}"),
+        transcript
+            .line(json!({"type": "user", "isSidechain": true, "agentId": format!("side {name}"),
             "message": {"content": "x"}}));
         transcript.line(json!({"type": "user", "isSidechain": true, "uuid": format!("old {name}"), "parentUuid": null,
             "message": {"content": "x"}}));
@@ -98,7 +110,11 @@ fn subagents_of_any_name_get_distinct_worker_names() {
 fn subagents_named_like_sessions_are_separate_workers() {
     let store = store();
     let mut first = Transcript::new("one");
-    first.user("the task of one").progress("two", "user", json!({"content": "a subagent called two"}));
+    first.user("the task of one").progress(
+        "two",
+        "user",
+        json!({"content": "a subagent called two"}),
+    );
     first.progress("one", "user", json!({"content": "a subagent called one"})).says("done");
     let mut second = Transcript::new("two");
     second.user("the task of two").says("done");
@@ -118,7 +134,9 @@ fn a_session_is_named_by_its_file_whatever_its_lines_say() {
     let store = store();
     for other in ["another", "../../x", "", "x\0", &"y".repeat(3_000)] {
         let mut transcript = Transcript::new(other);
-        transcript.call("t", "Bash", json!({"command": "x"})).result("t", json!({"content": "<persisted-output>"}));
+        transcript
+            .call("t", "Bash", json!({"command": "x"}))
+            .result("t", json!({"content": "<persisted-output>"}));
         put(&store, "s", &transcript);
         store.write(&path(format!("{PROJECT}/another/tool-results/t.txt")), "SECRET");
         let mut agent = Transcript::of_agent(other, "zzz");
@@ -126,13 +144,18 @@ fn a_session_is_named_by_its_file_whatever_its_lines_say() {
         store.write(&path(format!("{PROJECT}/s/subagents/agent-a.jsonl")), agent.bytes());
         let seen = Checked::of(&tree(&store));
         assert_eq!(seen.workers(), ["a", "s"]);
-        assert_eq!((&seen.index("s")["run_id"], &seen.index("a")["parent_id"]), (&json!("s"), &json!("s")));
+        assert_eq!(
+            (&seen.index("s")["run_id"], &seen.index("a")["parent_id"]),
+            (&json!("s"), &json!("s"))
+        );
         assert_eq!(seen.text("s", "tool_calls/001_Bash.txt"), "<persisted-output>");
     }
     // For an old subagent, only its lines name it, and they may hold anything.
     for other in ["../../x", "", "x\0", &"y".repeat(3_000), "\u{202e}"] {
         let mut agent = Transcript::of_agent(other, "old");
-        agent.call("t", "Bash", json!({"command": "x"})).result("t", json!({"content": "<persisted-output>"}));
+        agent
+            .call("t", "Bash", json!({"command": "x"}))
+            .result("t", json!({"content": "<persisted-output>"}));
         store.write(&path(format!("{PROJECT}/agent-old.jsonl")), agent.bytes());
         let seen = Checked::of(&tree(&store));
         assert_eq!(seen.text("old", "tool_calls/001_Bash.txt"), "<persisted-output>");
@@ -178,8 +201,14 @@ fn lines_of_megabytes_are_read_and_larger_ones_are_counted() {
     store.write(&place("s"), bytes);
     let tree = tree(&store);
     let index = crate::formats::index(&tree, "s");
-    assert_eq!((&index["source"]["lines"], &index["source"]["unparsable_lines"]), (&json!(6), &json!(1)));
-    assert_eq!((&call(&index, 1)["bytes"], &index["status"]), (&json!(text.len()), &json!("completed")));
+    assert_eq!(
+        (&index["source"]["lines"], &index["source"]["unparsable_lines"]),
+        (&json!(6), &json!(1))
+    );
+    assert_eq!(
+        (&call(&index, 1)["bytes"], &index["status"]),
+        (&json!(text.len()), &json!("completed"))
+    );
     assert!(see(&tree, "workers/s/tool_calls/001_Read.txt").unwrap().text() == text);
     let thread = see(&tree, "workers/s/thread.jsonl").unwrap();
     assert_eq!(thread.text().lines().count(), 5);
@@ -189,7 +218,11 @@ fn lines_of_megabytes_are_read_and_larger_ones_are_counted() {
 fn deep_nesting_costs_one_line_and_no_stack() {
     for (head, unit, tail) in [
         (r#"{"type":"user","uuid":"u","message":{"content":"#, "[", ""),
-        (r#"{"type":"user","uuid":"u","message":{"content":"#, r#"[{"type":"tool_result","content":"#, ""),
+        (
+            r#"{"type":"user","uuid":"u","message":{"content":"#,
+            r#"[{"type":"tool_result","content":"#,
+            "",
+        ),
         (r#"{"type":"user","uuid":"u","x":"#, "[", ""),
         (r#"{"type":"user","uuid":"u","message":{"x":"#, r#"{"a":"#, ""),
         (
@@ -214,10 +247,16 @@ fn deep_nesting_costs_one_line_and_no_stack() {
             }
             let close: String = closing.chars().rev().collect();
             let mut transcript = begun();
-            transcript.raw(format!("{open}1{close}{tail}\n")).raw(format!("{open}\n")).says("after");
+            transcript
+                .raw(format!("{open}1{close}{tail}\n"))
+                .raw(format!("{open}\n"))
+                .says("after");
             let seen = shown(&transcript);
             assert_eq!(seen.text("s", "result.txt"), "after", "{head} {depth}");
-            assert!(seen.index("s")["source"]["unparsable_lines"].as_u64().unwrap() <= 2, "{head} {depth}");
+            assert!(
+                seen.index("s")["source"]["unparsable_lines"].as_u64().unwrap() <= 2,
+                "{head} {depth}"
+            );
         }
     }
 }
@@ -235,15 +274,30 @@ fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
 fn calls_beyond_the_hundred_thousandth_are_counted() {
     let mut bytes = begun().bytes();
     for line in 0..2_000 {
-        let uses: Vec<String> =
-            (0..100).map(|n| format!(r#"{{"type":"tool_use","id":"{line}.{n}","name":"t"}}"#)).collect();
-        bytes.extend(format!("{{\"type\":\"assistant\",\"message\":{{\"content\":[{}]}}}}\n", uses.join(",")).bytes());
+        let uses: Vec<String> = (0..100)
+            .map(|n| format!(r#"{{"type":"tool_use","id":"{line}.{n}","name":"t"}}"#))
+            .collect();
+        bytes.extend(
+            format!(
+                "{{\"type\":\"assistant\",\"message\":{{\"content\":[{}]}}}}\n",
+                uses.join(",")
+            )
+            .bytes(),
+        );
     }
     for line in 0..20 {
         let results: Vec<String> = (0..100)
-            .map(|n| format!(r#"{{"type":"tool_result","tool_use_id":"{}.{n}","content":"x"}}"#, line * 100))
+            .map(|n| {
+                format!(
+                    r#"{{"type":"tool_result","tool_use_id":"{}.{n}","content":"x"}}"#,
+                    line * 100
+                )
+            })
             .collect();
-        bytes.extend(format!("{{\"type\":\"user\",\"message\":{{\"content\":[{}]}}}}\n", results.join(",")).bytes());
+        bytes.extend(
+            format!("{{\"type\":\"user\",\"message\":{{\"content\":[{}]}}}}\n", results.join(","))
+                .bytes(),
+        );
     }
     let store = store();
     store.write(&place("s"), bytes);
@@ -253,7 +307,10 @@ fn calls_beyond_the_hundred_thousandth_are_counted() {
     let source = &index["source"];
     assert_eq!(source["calls_not_shown"], 100_000);
     // Half of the results belong to calls that are not shown.
-    assert_eq!((&source["results_without_calls"], &source["calls_without_results"]), (&json!(1_000), &json!(99_000)));
+    assert_eq!(
+        (&source["results_without_calls"], &source["calls_without_results"]),
+        (&json!(1_000), &json!(99_000))
+    );
     let thread = in_time("the thread", || see(&tree, "workers/s/thread.jsonl").unwrap());
     assert_eq!(thread.text().lines().count(), 1 + 2_000 + 2_000);
     let last = in_time("a call", || see(&tree, "workers/s/tool_calls/90001_t.txt").unwrap());
@@ -267,7 +324,8 @@ fn subagents_beyond_the_ten_thousandth_are_counted() {
     for agent in 0..12_000 {
         for kind in ["user", "assistant"] {
             let inner = format!(r#"{{"type":"{kind}","message":{{"content":"task {agent}"}}}}"#);
-            let data = format!(r#"{{"type":"agent_progress","agentId":"a{agent}","message":{inner}}}"#);
+            let data =
+                format!(r#"{{"type":"agent_progress","agentId":"a{agent}","message":{inner}}}"#);
             bytes.extend(format!("{{\"type\":\"progress\",\"data\":{data}}}\n").bytes());
         }
     }
@@ -275,7 +333,12 @@ fn subagents_beyond_the_ten_thousandth_are_counted() {
     store.write(&place("s"), bytes);
     let tree = in_time("the tree", || tree(&store));
     let index = in_time("the index", || crate::formats::index(&tree, "s"));
-    let check = index["checks"].as_array().unwrap().iter().find(|check| check["name"] == "workers_not_shown").unwrap();
+    let check = index["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|check| check["name"] == "workers_not_shown")
+        .unwrap();
     assert!(check["says"].as_str().unwrap().starts_with("4000 lines"), "{check}");
     let names = in_time("the list", || crate::formats::listed(&tree));
     assert_eq!(names.len(), 10_001);

@@ -34,7 +34,11 @@ fn transcripts(count: usize) -> Arc<Memory> {
         let mut transcript = Transcript::new(&session(number));
         transcript.user(format!("task {number}")).bash("t1", "ls", "nothing\n");
         if number < AGENTS * EACH {
-            transcript.progress(&format!("agent{}", number % AGENTS), "user", json!({"content": "search"}));
+            transcript.progress(
+                &format!("agent{}", number % AGENTS),
+                "user",
+                json!({"content": "search"}),
+            );
         }
         transcript.says("done");
         store.write(&place(&session(number)), transcript.bytes());
@@ -44,7 +48,8 @@ fn transcripts(count: usize) -> Arc<Memory> {
 
 /// Opens the tree, with a cache in a folder if there is one. `eager` caches small transcripts, too.
 fn tree(store: &Arc<Memory>, cache: Option<(&Path, bool)>) -> Tree {
-    let mut source = Source::from_store(store.clone(), None).with_format(Box::new(ClaudeCode::default()));
+    let mut source =
+        Source::from_store(store.clone(), None).with_format(Box::new(ClaudeCode::default()));
     if let Some((folder, eager)) = cache {
         let cache = DiskCache::open(&folder.join("cache"), 1 << 30).unwrap();
         source = source.with_cache(Arc::new(if eager { cache.eager() } else { cache }));
@@ -79,12 +84,19 @@ fn check(count: usize) {
     let without = named(&tree(&store, None));
     let names: BTreeSet<String> =
         without["workers"].iter().map(|name| String::from_utf8(name.clone()).unwrap()).collect();
-    assert_eq!(names.iter().filter(|name| *name != "index.json").cloned().collect::<BTreeSet<_>>(), wanted);
+    assert_eq!(
+        names.iter().filter(|name| *name != "index.json").cloned().collect::<BTreeSet<_>>(),
+        wanted
+    );
     for eager in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         for start in ["an empty cache", "a filled cache", "a filled cache again"] {
             let seen = named(&tree(&store, Some((folder.path(), eager))));
-            assert!(seen.keys().eq(without.keys()), "{count}, eager {eager}, {start}: {:?}", seen.keys());
+            assert!(
+                seen.keys().eq(without.keys()),
+                "{count}, eager {eager}, {start}: {:?}",
+                seen.keys()
+            );
             for (path, seen) in &seen {
                 assert!(seen == &without[path], "{count}, eager {eager}, {start}: {path}");
             }

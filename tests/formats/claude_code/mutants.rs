@@ -64,12 +64,19 @@ fn whole() -> Vec<u8> {
     t.bash("a", "ls", "one\ntwo").progress("p", "user", json!({"content": "go"}));
     let uses = json!([{"type": "tool_use", "id": "pa", "name": "Grep", "input": {"pattern": "x"}}]);
     t.progress("p", "assistant", json!({"id": "m", "content": uses}));
-    t.progress("p", "user", json!({"content": [{"type": "tool_result", "tool_use_id": "pa", "content": "hit"}]}));
+    t.progress(
+        "p",
+        "user",
+        json!({"content": [{"type": "tool_result", "tool_use_id": "pa", "content": "hit"}]}),
+    );
     t.line(
         json!({"type": "user", "isSidechain": true, "uuid": "o1", "parentUuid": null, "message": {"content": "old"}}),
     );
-    t.call("b", "Bash", json!({"command": "big"})).result("b", json!({"content": "<persisted-output>\nsaved"}));
-    t.call("c", "Bash", json!({})).result("c", json!({"content": "Exit code 1", "is_error": true})).says("Done.");
+    t.call("b", "Bash", json!({"command": "big"}))
+        .result("b", json!({"content": "<persisted-output>\nsaved"}));
+    t.call("c", "Bash", json!({}))
+        .result("c", json!({"content": "Exit code 1", "is_error": true}))
+        .says("Done.");
     t.bytes()
 }
 
@@ -86,7 +93,8 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
         }
         3 => bytes.truncate(at),
         4 => {
-            let mut lines: Vec<Vec<u8>> = bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+            let mut lines: Vec<Vec<u8>> =
+                bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
             rng.shuffle(&mut lines);
             *bytes = lines.concat();
         }
@@ -94,7 +102,8 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
             // Replace one value with another.
             let values: Vec<usize> = memchr::memchr_iter(b':', bytes).collect();
             if let Some(from) = rng.choice(&values) {
-                let end = memchr::memchr2(b',', b'}', &bytes[*from..]).map_or(bytes.len(), |end| from + end);
+                let end = memchr::memchr2(b',', b'}', &bytes[*from..])
+                    .map_or(bytes.len(), |end| from + end);
                 let token = *rng.choice(&TOKENS).unwrap();
                 bytes.splice(from + 1..end, token.bytes());
             }

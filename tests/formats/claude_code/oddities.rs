@@ -29,10 +29,16 @@ fn a_session_is_described_by_its_lines() {
     }
     let first = call(&index, 1);
     assert_eq!((&first["tool"], &first["outcome"]), (&json!("Bash"), &json!("ok")));
-    assert_eq!((&first["file"], &first["duration_ms"]), (&json!("tool_calls/001_Bash.txt"), &json!(1_000)));
+    assert_eq!(
+        (&first["file"], &first["duration_ms"]),
+        (&json!("tool_calls/001_Bash.txt"), &json!(1_000))
+    );
     assert_eq!(first["input"], "ls -l description=Runs it");
     assert_eq!(seen.text("s", "tool_calls/001_Bash.txt"), "a\nb\n");
-    assert_eq!((seen.text("s", "task.txt"), seen.text("s", "result.txt")), ("look around", "Two files."));
+    assert_eq!(
+        (seen.text("s", "task.txt"), seen.text("s", "result.txt")),
+        ("look around", "Two files.")
+    );
     let thread = seen.thread("s");
     let roles: Vec<&str> = thread.iter().map(|line| line["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["user", "assistant", "tool", "assistant"]);
@@ -60,7 +66,10 @@ fn result_is_shown_as_its_text() {
         (json!({"content": 7}), String::new()),
         (json!({"content": {"a": 1}}), String::new()),
         (json!({"content": [image]}), "[image: image/png, about 6 B]".into()),
-        (json!({"content": [image, {"type": "text", "text": "seen"}]}), "[image: image/png, about 6 B]\nseen".into()),
+        (
+            json!({"content": [image, {"type": "text", "text": "seen"}]}),
+            "[image: image/png, about 6 B]\nseen".into(),
+        ),
         (json!({"content": [{"type": "later"}]}), "[later]".into()),
         (json!({"content": [7, "x", null, {"type": "text", "text": "left"}]}), "left".into()),
         (json!({"content": "a\r\nb\u{0}\u{202e}c\r"}), "a\r\nb\u{0}\u{202e}c\r".into()),
@@ -87,9 +96,17 @@ fn recorded_result_decides_the_outcome() {
         (json!({"content": "Exit code -1", "is_error": true}), "failed", json!(-1)),
         (json!({"content": "Exit code x", "is_error": true}), "failed", json!(null)),
         (json!({"content": "Exit code ", "is_error": true}), "failed", json!(null)),
-        (json!({"content": "Exit code 99999999999999999999", "is_error": true}), "failed", json!(null)),
+        (
+            json!({"content": "Exit code 99999999999999999999", "is_error": true}),
+            "failed",
+            json!(null),
+        ),
         (json!({"content": "Error: said by a program", "is_error": false}), "ok", json!(null)),
-        (json!({"content": "<tool_use_error>no</tool_use_error>", "is_error": true}), "failed", json!(null)),
+        (
+            json!({"content": "<tool_use_error>no</tool_use_error>", "is_error": true}),
+            "failed",
+            json!(null),
+        ),
     ] {
         let mut transcript = begun();
         transcript.call("t", "Bash", json!({"command": "x"})).result("t", fields.clone());
@@ -110,7 +127,11 @@ fn call_that_never_ran_comes_after_failed_ones() {
         let never = json!({"content": said, "is_error": true});
         let mut transcript = begun();
         transcript.bash("ok", "ls", "a");
-        transcript.call("a", "Bash", json!({"command": "make"})).call("b", "Read", json!({"file_path": "/b"}));
+        transcript.call("a", "Bash", json!({"command": "make"})).call(
+            "b",
+            "Read",
+            json!({"file_path": "/b"}),
+        );
         transcript.result("a", json!({"content": "Exit code 2\nno rule", "is_error": true}));
         transcript.result("b", never.clone());
         let seen = shown(&transcript);
@@ -122,16 +143,25 @@ fn call_that_never_ran_comes_after_failed_ones() {
         assert!(real < other, "{evidence}");
         // It need not be recovered, either.
         let mut transcript = begun();
-        transcript.bash("ok", "ls", "a").call("b", "Read", json!({"file_path": "/b"})).result("b", never);
+        transcript
+            .bash("ok", "ls", "a")
+            .call("b", "Read", json!({"file_path": "/b"}))
+            .result("b", never);
         transcript.says("Done.");
         let index = shown(&transcript).index("s");
-        assert_eq!((&index["status"], &index["outcome"]), (&json!("completed"), &json!("ok")), "{said}");
+        assert_eq!(
+            (&index["status"], &index["outcome"]),
+            (&json!("completed"), &json!("ok")),
+            "{said}"
+        );
         assert_eq!(checks(&index), Vec::<&str>::new(), "{said}");
     }
     // A program may print this text.
     let mut transcript = begun();
     transcript.bash("ok", "ls", "a").call("b", "Bash", json!({"command": "cat log"}));
-    transcript.result("b", json!({"content": "log: Sibling tool call errored", "is_error": true})).says("Done.");
+    transcript
+        .result("b", json!({"content": "log: Sibling tool call errored", "is_error": true}))
+        .says("Done.");
     assert_eq!(shown(&transcript).index("s")["outcome"], "failed");
 }
 
@@ -161,7 +191,9 @@ fn odd_fields_beside_a_result_are_ignored() {
 #[test]
 fn unmatched_calls_are_pending_and_unmatched_results_counted() {
     let mut transcript = begun();
-    transcript.call("a", "Bash", json!({"command": "sleep"})).result("b", json!({"content": "of nothing"}));
+    transcript
+        .call("a", "Bash", json!({"command": "sleep"}))
+        .result("b", json!({"content": "of nothing"}));
     let seen = shown(&transcript);
     let index = seen.index("s");
     assert_eq!(index["source"]["calls_without_results"], 1);
@@ -174,7 +206,11 @@ fn unmatched_calls_are_pending_and_unmatched_results_counted() {
     assert_eq!(seen.thread("s").last().unwrap()["tool_call_id"], "b");
     // Nothing before a result can be its call.
     let mut transcript = begun();
-    transcript.result("a", json!({"content": "early"})).call("a", "Bash", json!({"command": "late"}));
+    transcript.result("a", json!({"content": "early"})).call(
+        "a",
+        "Bash",
+        json!({"command": "late"}),
+    );
     let index = shown(&transcript).index("s");
     assert_eq!(
         (&index["source"]["results_without_calls"], &call(&index, 1)["outcome"]),
@@ -203,7 +239,10 @@ fn call_recorded_twice_is_one_call() {
 #[test]
 fn calls_without_an_id_or_a_name_are_calls() {
     let mut transcript = begun();
-    for block in [json!({"type": "tool_use"}), json!({"type": "tool_use", "id": 7, "name": ["x"], "input": 1})] {
+    for block in [
+        json!({"type": "tool_use"}),
+        json!({"type": "tool_use", "id": 7, "name": ["x"], "input": 1}),
+    ] {
         transcript.message("m", json!([block]), json!({}));
     }
     transcript.call("a", "", json!(null));
@@ -214,8 +253,9 @@ fn calls_without_an_id_or_a_name_are_calls() {
 #[test]
 fn several_calls_in_one_line_each_have_their_result() {
     let mut transcript = begun();
-    let uses: Value =
-        (0..5).map(|n| json!({"type": "tool_use", "id": format!("t{n}"), "name": "Read", "input": {}})).collect();
+    let uses: Value = (0..5)
+        .map(|n| json!({"type": "tool_use", "id": format!("t{n}"), "name": "Read", "input": {}}))
+        .collect();
     transcript.message("m", uses, json!({}));
     let results: Value = (0..5)
         .rev()
@@ -240,14 +280,29 @@ fn tokens_of_a_message_are_counted_once() {
     let mut transcript = begun();
     // Each line of a message counts the tokens up to that point.
     transcript.message("m1", json!([{"type": "thinking", "thinking": "hm"}]), usage(1));
-    transcript.message("m1", json!([{"type": "tool_use", "id": "a", "name": "Read", "input": {}}]), usage(5));
+    transcript.message(
+        "m1",
+        json!([{"type": "tool_use", "id": "a", "name": "Read", "input": {}}]),
+        usage(5),
+    );
     transcript.result("a", json!({"content": "x"}));
-    transcript.message("m1", json!([{"type": "tool_use", "id": "b", "name": "Read", "input": {}}]), usage(9));
+    transcript.message(
+        "m1",
+        json!([{"type": "tool_use", "id": "b", "name": "Read", "input": {}}]),
+        usage(9),
+    );
     transcript.message("m2", texts(&["done"]), usage(20));
     let tokens = shown(&transcript).index("s")["tokens"].clone();
-    assert_eq!(tokens, json!({"input": 20, "output": 29, "cache_read": 200, "cache_creation": 2_000}));
+    assert_eq!(
+        tokens,
+        json!({"input": 20, "output": 29, "cache_read": 200, "cache_creation": 2_000})
+    );
     // An overflow must not fail.
-    transcript.message("m3", texts(&["more"]), json!({"input_tokens": u64::MAX, "output_tokens": -1}));
+    transcript.message(
+        "m3",
+        texts(&["more"]),
+        json!({"input_tokens": u64::MAX, "output_tokens": -1}),
+    );
     transcript.message("m4", texts(&["more"]), json!("many"));
     assert_eq!(shown(&transcript).index("s")["tokens"]["input"], u64::MAX);
     assert!(shown(&begun()).index("s")["tokens"].is_null());
@@ -259,9 +314,17 @@ fn hidden_content_of_a_transcript_is_counted() {
     let mut transcript = begun();
     transcript.line(json!({"type": "system", "subtype": "stop_hook_summary"}));
     transcript.line(json!({"type": "file-history-snapshot", "snapshot": {}}));
-    transcript.line(json!({"type": "telepathy"})).line(json!({"type": "telepathy"})).line(json!({"type": null}));
+    transcript
+        .line(json!({"type": "telepathy"}))
+        .line(json!({"type": "telepathy"}))
+        .line(json!({"type": null}));
     transcript.line(json!({"type": "progress", "data": {"type": "hook_progress"}}));
-    transcript.raw("{\"no\": \"type\"}\n").raw("\n \r\n").raw("{\"torn\": \n").raw("[1]\n").raw("4\n");
+    transcript
+        .raw("{\"no\": \"type\"}\n")
+        .raw("\n \r\n")
+        .raw("{\"torn\": \n")
+        .raw("[1]\n")
+        .raw("4\n");
     transcript.says("fine");
     let index = shown(&transcript).index("s");
     let source = &index["source"];
@@ -310,7 +373,10 @@ fn malformed_line_hides_no_other() {
     // Repeat with Windows line endings.
     let windows = String::from_utf8(good).unwrap().replace('\n', "\r\n");
     let seen = shown_bytes(windows.as_bytes());
-    assert_eq!((seen.text("s", "tool_calls/001_Bash.txt"), seen.text("s", "task.txt")), ("out", "look around"));
+    assert_eq!(
+        (seen.text("s", "tool_calls/001_Bash.txt"), seen.text("s", "task.txt")),
+        ("out", "look around")
+    );
     assert_eq!(seen.index("s")["source"]["unparsable_lines"], 0);
 }
 
@@ -352,7 +418,15 @@ fn invalid_utf8_and_lone_surrogates_cost_no_line() {
 
 #[test]
 fn one_odd_field_costs_no_line() {
-    let odd = [json!(null), json!(true), json!(-1), json!(1.5), json!("x"), json!([[]]), json!({"a": {"b": []}})];
+    let odd = [
+        json!(null),
+        json!(true),
+        json!(-1),
+        json!(1.5),
+        json!("x"),
+        json!([[]]),
+        json!({"a": {"b": []}}),
+    ];
     let fields = [
         "uuid",
         "parentUuid",
@@ -373,7 +447,10 @@ fn one_odd_field_costs_no_line() {
     ];
     for field in fields {
         for value in &odd {
-            if field == "isSidechain" && *value == json!(true) || field == "isMeta" || field == "isApiErrorMessage" {
+            if field == "isSidechain" && *value == json!(true)
+                || field == "isMeta"
+                || field == "isApiErrorMessage"
+            {
                 continue;
             }
             let mut transcript = Transcript::new("s");
@@ -432,7 +509,10 @@ fn a_conversation_is_finished_once_it_is_answered() {
         let seen = shown(transcript);
         let (index, row) = (seen.index("s"), seen.row("s"));
         assert_eq!(index["status"], row["status"]);
-        (index["status"].as_str().unwrap().to_owned(), index["status_source"].as_str().unwrap_or_default().to_owned())
+        (
+            index["status"].as_str().unwrap().to_owned(),
+            index["status_source"].as_str().unwrap_or_default().to_owned(),
+        )
     };
     let pair = |status: &str, source: &str| (status.to_owned(), source.to_owned());
     let mut transcript = Transcript::new("s");
@@ -454,7 +534,10 @@ fn a_conversation_is_finished_once_it_is_answered() {
         "message": {"model": "<synthetic>", "content": texts(&["API Error: 529"])}}));
     assert_eq!(status(&transcript), pair("failed", "api error"));
     let index = shown(&transcript).index("s");
-    assert_eq!((&index["error"], &index["model"]), (&json!("API Error: 529"), &json!("claude-large")));
+    assert_eq!(
+        (&index["error"], &index["model"]),
+        (&json!("API Error: 529"), &json!("claude-large"))
+    );
     assert_eq!(index["summary"], "A title");
 }
 

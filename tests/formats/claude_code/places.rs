@@ -28,30 +28,41 @@ fn every_session_and_subagent_is_a_worker() {
     let uses = json!([{"type": "tool_use", "id": "p1", "name": "Grep", "input": {"pattern": "x"}}]);
     let result = json!([{"type": "tool_result", "tool_use_id": "p1", "content": "found"}]);
     session.progress("prog", "user", json!({"role": "user", "content": texts(&["search it"])}));
-    session.progress("prog", "assistant", json!({"id": "m", "model": "claude-small", "content": uses}));
+    session.progress(
+        "prog",
+        "assistant",
+        json!({"id": "m", "model": "claude-small", "content": uses}),
+    );
     session.progress("prog", "user", json!({"role": "user", "content": result}));
     // A side chain that names its agent.
     session.line(json!({"type": "user", "isSidechain": true, "agentId": "side", "message": {"content": "go aside"}}));
     let words = json!({"id": "m9", "content": texts(&["I went."])});
-    session.line(json!({"type": "assistant", "isSidechain": true, "agentId": "side", "message": words}));
+    session.line(
+        json!({"type": "assistant", "isSidechain": true, "agentId": "side", "message": words}),
+    );
     // Two that do not; their parent lines tell them apart.
     let old = |uuid: &str, parent: Value, kind: &str, content: Value| json!({"type": kind, "isSidechain": true, "uuid": uuid, "parentUuid": parent, "message": {"content": content}});
     session.line(old("old1", json!(null), "user", json!("the first of old")));
     session.line(old("old2", json!(null), "user", json!("the second of old")));
     session.line(old("old1b", json!("old1"), "assistant", texts(&["first here"])));
     session.line(old("old2b", json!("old2"), "assistant", texts(&["second here"])));
-    let block = json!([{"type": "tool_result", "tool_use_id": "toolu_task", "content": "all done"}]);
+    let block =
+        json!([{"type": "tool_result", "tool_use_id": "toolu_task", "content": "all done"}]);
     session.line(json!({"type": "user", "message": {"content": block},
         "toolUseResult": {"agentId": "prog", "status": "completed", "totalTokens": 9}}));
     session.says("All done.");
     put(&store, "s", &session);
-    let put_agent = |at: &str, id: &str| store.write(&path(format!("{PROJECT}/{at}")), agent("s", id).bytes());
+    let put_agent =
+        |at: &str, id: &str| store.write(&path(format!("{PROJECT}/{at}")), agent("s", id).bytes());
     put_agent("s/subagents/agent-own.jsonl", "own");
     let meta = json!({"agentType": "Explore", "description": "Looks around", "toolUseId": "toolu_x", "spawnDepth": 1});
     store.write(&path(format!("{PROJECT}/s/subagents/agent-own.meta.json")), meta.to_string());
     put_agent("s/subagents/workflows/wf_1/agent-flow.jsonl", "flow");
     put_agent("agent-older.jsonl", "older");
-    store.write(&path(format!("{PROJECT}/s/subagents/workflows/wf_1/journal.jsonl")), "{\"type\":\"user\"}\n");
+    store.write(
+        &path(format!("{PROJECT}/s/subagents/workflows/wf_1/journal.jsonl")),
+        "{\"type\":\"user\"}\n",
+    );
 
     let seen = Checked::of(&tree(&store));
     let workers = ["flow", "old1", "old2", "older", "own", "prog", "s", "side"];
@@ -61,7 +72,10 @@ fn every_session_and_subagent_is_a_worker() {
         assert_eq!(index["run_id"], "s", "{worker}");
         let parent = if worker == "s" { Value::Null } else { json!("s") };
         assert_eq!(index["parent_id"], parent, "{worker}");
-        assert_eq!(index["status"], if worker == "prog" { "completed" } else { index["status"].as_str().unwrap() });
+        assert_eq!(
+            index["status"],
+            if worker == "prog" { "completed" } else { index["status"].as_str().unwrap() }
+        );
         assert_eq!(index["cwd"], "/home/dev/app", "{worker}");
     }
     for (worker, task) in [
@@ -88,7 +102,8 @@ fn every_session_and_subagent_is_a_worker() {
     for (worker, numbers) in
         [("prog", vec![2, 3, 4]), ("side", vec![5, 6]), ("old1", vec![7, 9]), ("old2", vec![8, 10])]
     {
-        let theirs: Vec<u8> = numbers.into_iter().flat_map(|number: usize| lines[number].to_vec()).collect();
+        let theirs: Vec<u8> =
+            numbers.into_iter().flat_map(|number: usize| lines[number].to_vec()).collect();
         assert_eq!(seen.bytes(worker, "source.jsonl"), theirs, "{worker}");
     }
     assert_eq!(seen.bytes("s", "source.jsonl"), whole);
@@ -106,7 +121,9 @@ fn every_session_and_subagent_is_a_worker() {
 /// Some versions record a subagent twice: in a file of its own, and as progress of its session.
 #[test]
 fn subagent_recorded_twice_is_one_worker() {
-    for own in ["s/subagents/agent-a1.jsonl", "s/subagents/workflows/w/agent-a1.jsonl", "agent-a1.jsonl"] {
+    for own in
+        ["s/subagents/agent-a1.jsonl", "s/subagents/workflows/w/agent-a1.jsonl", "agent-a1.jsonl"]
+    {
         let store = store();
         let mut session = begun();
         session.progress("a1", "user", json!({"role": "user", "content": "told in short"}));
@@ -124,7 +141,8 @@ fn subagent_recorded_twice_is_one_worker() {
             workers.remove(1);
         }
         assert_eq!(seen.workers(), workers, "{own}");
-        let tasks: Vec<Value> = seen.workers().iter().map(|worker| seen.index(worker)["task"].clone()).collect();
+        let tasks: Vec<Value> =
+            seen.workers().iter().map(|worker| seen.index(worker)["task"].clone()).collect();
         assert!(
             tasks.contains(&json!("the task of a1")) && !tasks.contains(&json!("told in short")),
             "{own}: {tasks:?}"
@@ -145,7 +163,10 @@ fn same_subagent_id_in_two_sessions_is_two_workers() {
     }
     let seen = Checked::of(&tree(&store));
     assert_eq!(seen.workers(), ["s1", "s2", "same", "same~2"]);
-    assert_eq!((&seen.index("same")["run_id"], &seen.index("same~2")["run_id"]), (&json!("s1"), &json!("s2")));
+    assert_eq!(
+        (&seen.index("same")["run_id"], &seen.index("same~2")["run_id"]),
+        (&json!("s1"), &json!("s2"))
+    );
     assert!(seen.has("s1", "children/same") && !seen.has("s1", "children/same~2"));
     assert!(seen.has("s2", "children/same~2") && !seen.has("s2", "children/same"));
 }
@@ -161,10 +182,12 @@ fn transcript_store_is_a_root_its_projects_or_one_project() {
     disk.write("claude/history.jsonl", "{\"display\":\"x\"}\n");
     disk.write("claude/settings.json", "{}");
     for root in ["claude", "claude/projects", "claude/projects/-home-dev-app"] {
-        let source =
-            swarmletfs::catalog::Source::open(&disk.at(root)).unwrap_or_else(|error| panic!("{root}: {error}"));
+        let source = swarmletfs::catalog::Source::open(&disk.at(root))
+            .unwrap_or_else(|error| panic!("{root}: {error}"));
         assert_eq!(source.format().name(), "claude-code");
-        let view = swarmletfs::view::View::new(vec![source], Default::default(), Default::default()).unwrap();
+        let view =
+            swarmletfs::view::View::new(vec![source], Default::default(), Default::default())
+                .unwrap();
         let seen = Checked::of(&swarmletfs::tree::Tree::new(view, Default::default()));
         assert_eq!(seen.workers(), ["a", "s"], "{root}");
         assert!(seen.has("s", "children/a"), "{root}");
@@ -194,7 +217,13 @@ fn a_transcript_is_recognized_by_any_of_its_first_lines() {
         let found = swarmletfs::catalog::Source::open(&disk.path());
         assert_eq!(found.is_ok(), ours, "{first}");
     }
-    for alone in [r#"{"type":"user","message":"x"}"#, r#"{"type":"session_meta","payload":{}}"#, "{}", "junk", ""] {
+    for alone in [
+        r#"{"type":"user","message":"x"}"#,
+        r#"{"type":"session_meta","payload":{}}"#,
+        "{}",
+        "junk",
+        "",
+    ] {
         let disk = TestStore::new();
         disk.write("p/s.jsonl", format!("{alone}\n"));
         assert!(swarmletfs::catalog::Source::open(&disk.path()).is_err(), "{alone}");
@@ -253,7 +282,11 @@ fn result_in_its_own_file_is_shown_whole() {
         ("a session's folder that is a link", &|| {
             fs::remove_dir_all(disk.at("p/s")).unwrap();
             fs::create_dir_all(outside.parent().unwrap().join("elsewhere/tool-results")).unwrap();
-            fs::write(outside.parent().unwrap().join("elsewhere/tool-results/toolu_1.txt"), "SECRET").unwrap();
+            fs::write(
+                outside.parent().unwrap().join("elsewhere/tool-results/toolu_1.txt"),
+                "SECRET",
+            )
+            .unwrap();
             symlink(outside.parent().unwrap().join("elsewhere"), disk.at("p/s")).unwrap();
         }),
     ];
@@ -264,9 +297,16 @@ fn result_in_its_own_file_is_shown_whole() {
         let seen = see_disk(&disk);
         assert_eq!(seen.workers(), ["s"], "{what}");
         let index = seen.index("s");
-        assert!(seen.text("s", "tool_calls/001_Bash.txt").starts_with("<persisted-output>"), "{what}");
+        assert!(
+            seen.text("s", "tool_calls/001_Bash.txt").starts_with("<persisted-output>"),
+            "{what}"
+        );
         assert_eq!(seen.text("s", "tool_calls/002_Bash.txt"), "small", "{what}");
-        assert_eq!(index["source"]["truncated_outputs"], json!(["tool_calls/001_Bash.txt"]), "{what}");
+        assert_eq!(
+            index["source"]["truncated_outputs"],
+            json!(["tool_calls/001_Bash.txt"]),
+            "{what}"
+        );
         assert!(checks(&index).contains(&"truncated_at_source"), "{what}: {index:#}");
         let all: Vec<u8> = seen
             .0
@@ -353,7 +393,9 @@ fn symlinks_among_transcripts_are_counted_not_followed() {
 
 #[test]
 fn the_metadata_file_of_a_subagent_may_hold_anything() {
-    for meta in ["", "junk", "[]", "{\"agentType\": 7, \"description\": []}", "{\"agentType\": \"\"}"] {
+    for meta in
+        ["", "junk", "[]", "{\"agentType\": 7, \"description\": []}", "{\"agentType\": \"\"}"]
+    {
         let store = store();
         store.write(&path(format!("{PROJECT}/s/subagents/agent-a.jsonl")), agent("s", "a").bytes());
         store.write(&path(format!("{PROJECT}/s/subagents/agent-a.meta.json")), meta);
@@ -371,7 +413,11 @@ fn a_quoted_result_file_is_shown_only_to_its_readers() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let seen = see_disk(&disk);
     for made in ["evidence.txt", "index.json", "summary"] {
-        let crate::support::Seen::File { attr, .. } = &seen.0[format!("workers/s/{made}").as_bytes()] else { panic!() };
+        let crate::support::Seen::File { attr, .. } =
+            &seen.0[format!("workers/s/{made}").as_bytes()]
+        else {
+            panic!()
+        };
         assert_eq!(attr.0 & 0o077, 0, "{made}");
     }
 }
@@ -386,14 +432,18 @@ fn a_result_file_may_change() {
     let seen = Checked::of(&tree);
     assert_eq!(seen.text("s", "tool_calls/001_Bash.txt"), "written over in its place\n");
     fs::remove_dir_all(disk.at("p/s/tool-results")).unwrap();
-    assert!(Checked::of(&tree).text("s", "tool_calls/001_Bash.txt").starts_with("<persisted-output>"));
+    assert!(
+        Checked::of(&tree).text("s", "tool_calls/001_Bash.txt").starts_with("<persisted-output>")
+    );
 }
 
 /// Promise: Unread parts of a session are reported only in views that include the session.
 #[test]
 fn unread_session_is_reported_only_in_its_view() {
     let store = TestStore::new();
-    let put = |session: &str| store.write(format!("{PROJECT}/{session}.jsonl"), begun().says("Done.").bytes());
+    let put = |session: &str| {
+        store.write(format!("{PROJECT}/{session}.jsonl"), begun().says("Done.").bytes())
+    };
     put("short");
     let long = File::options().write(true).open(put("long")).unwrap();
     // Longer than the part that is read before the first answer.
@@ -412,7 +462,8 @@ fn unread_session_is_reported_only_in_its_view() {
         let says = "incomplete: 1 session not read yet for workers inside; reading again continues";
         assert!(first.contains(says), "{path}: {text}");
     }
-    let index: Value = serde_json::from_slice(crate::support::see(&tree, "index.json").unwrap().bytes()).unwrap();
+    let index: Value =
+        serde_json::from_slice(crate::support::see(&tree, "index.json").unwrap().bytes()).unwrap();
     assert_eq!(index["complete"], json!(false));
     for path in ["workers/short/summary", "runs/short/summary"] {
         let text = crate::support::see(&tree, path).unwrap().text().to_owned();

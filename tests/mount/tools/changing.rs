@@ -37,7 +37,8 @@ const FILES: [&str; 2] = ["index.json", "evidence.300k.txt"];
 
 /// Tools that may fail, and the message that they must then print. No other tool may fail or print
 /// to standard error.
-const EXCUSES: [(&str, &str); 2] = [("cp", "replaced while being copied"), ("tar", "file changed as we read it")];
+const EXCUSES: [(&str, &str); 2] =
+    [("cp", "replaced while being copied"), ("tar", "file changed as we read it")];
 
 const READERS: &[Row] = &[
     ("cat", r#"cat "$F""#, TheBytes),
@@ -64,10 +65,16 @@ const READERS: &[Row] = &[
     ("bash", r#"while IFS= read -r line; do printf '%s\n' "$line"; done <"$F""#, TheBytes),
     ("python3", python!(r#"out = open(f, "rb").read()"#), TheBytes),
     ("python3", python!(r#"d = os.open(f, 0); out = os.read(d, os.fstat(d).st_size)"#), TheBytes),
-    ("python3", python!(r#"d = os.open(f, 0); out = b"".join(iter(lambda: os.read(d, 777), b""))"#), TheBytes),
     (
         "python3",
-        python!(r#"import mmap; m = mmap.mmap(os.open(f, 0), 0, access=mmap.ACCESS_READ); out = m[:]"#),
+        python!(r#"d = os.open(f, 0); out = b"".join(iter(lambda: os.read(d, 777), b""))"#),
+        TheBytes,
+    ),
+    (
+        "python3",
+        python!(
+            r#"import mmap; m = mmap.mmap(os.open(f, 0), 0, access=mmap.ACCESS_READ); out = m[:]"#
+        ),
         TheBytes,
     ),
 ];
@@ -79,14 +86,20 @@ const COPIERS: &[(&str, &str)] = &[
     ("tar", r#"mkdir "$T/copy"; tar -cf - . | tar -C "$T/copy" --warning=no-timestamp -xf -"#),
     ("zip", r#"zip -qry "$T/z.zip" .; unzip -q "$T/z.zip" -d "$T/copy""#),
     ("python3", r#"python3 -c 'import shutil, sys; shutil.copytree(".", sys.argv[1])' "$T/copy""#),
-    ("find", r#"find . -type f -exec sh -c 'mkdir -p "$0/${1%/*}"; cat "$1" >"$0/$1"' "$T/copy" {} \;"#),
+    (
+        "find",
+        r#"find . -type f -exec sh -c 'mkdir -p "$0/${1%/*}"; cat "$1" >"$0/$1"' "$T/copy" {} \;"#,
+    ),
 ];
 
 /// Replaces a file by rename, with a fixed time.
 fn put(store: &TestStore, path: &str, bytes: &[u8], seconds: u64) {
     let fresh = store.path().with_file_name("fresh");
     fs::write(&fresh, bytes).unwrap();
-    File::open(&fresh).unwrap().set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+    File::open(&fresh)
+        .unwrap()
+        .set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+        .unwrap();
     let place = store.at(path);
     fs::create_dir_all(place.parent().unwrap()).unwrap();
     fs::rename(fresh, place).unwrap();
@@ -155,7 +168,8 @@ impl Versions {
         for state in (0..STATES).rev() {
             go_to_state(store, state);
             let tree = store.tree();
-            let files = FILES.map(|name| (name.into(), see(&tree, format!("workers/w/{name}")).unwrap()));
+            let files =
+                FILES.map(|name| (name.into(), see(&tree, format!("workers/w/{name}")).unwrap()));
             fs::create_dir(versions.folder(state)).unwrap();
             lay_out(&files.into(), &versions.folder(state));
             versions.seen.insert(0, see_folder(&tree, "").unwrap());
@@ -187,7 +201,11 @@ impl Versions {
                 Err(_) if !whole => continue,
                 Err(error) => return Err(format!("{text}: {error}")),
             };
-            if !self.seen.iter().any(|seen| matches!(&seen[path], Seen::File { bytes, .. } if *bytes == found)) {
+            if !self
+                .seen
+                .iter()
+                .any(|seen| matches!(&seen[path], Seen::File { bytes, .. } if *bytes == found))
+            {
                 return Err(format!("{text} is of no version: {}", beginning(&found)));
             }
             all.extend(found);
@@ -200,13 +218,17 @@ impl Versions {
 /// write to.
 fn run(command: &str, folder: &Path, name: &str) -> (Output, tempfile::TempDir) {
     let room = tempfile::tempdir().unwrap();
-    (shell(command, folder).env("F", name).env("E", "").env("T", room.path()).output().unwrap(), room)
+    (
+        shell(command, folder).env("F", name).env("E", "").env("T", room.path()).output().unwrap(),
+        room,
+    )
 }
 
 /// Returns true if a tool succeeded, and false if it failed with its excuse. Any other message is
 /// an error.
 fn succeeded(tool: &str, out: &Output) -> Result<bool, String> {
-    let is_excuse = |line: &str| EXCUSES.iter().any(|(who, excuse)| *who == tool && line.contains(excuse));
+    let is_excuse =
+        |line: &str| EXCUSES.iter().any(|(who, excuse)| *who == tool && line.contains(excuse));
     let complaint = String::from_utf8_lossy(&out.stderr);
     match (out.status.success(), complaint.is_empty()) {
         (true, true) => Ok(true),
@@ -229,10 +251,13 @@ fn repeat(cases: &[Case<'_>], mount: &Mount, change: impl Fn(usize)) -> Vec<Stri
     let (begun, patience) = (Instant::now(), PATIENCE * 2 * factor() as u32);
     let read = |cases: &[Case<'_>]| {
         let mut progress = vec![(0, BTreeSet::new()); cases.len()];
-        let is_done =
-            |(times, versions): &(usize, BTreeSet<Hash>)| *times >= scale(TIMES) && versions.len() >= VERSIONS;
+        let is_done = |(times, versions): &(usize, BTreeSet<Hash>)| {
+            *times >= scale(TIMES) && versions.len() >= VERSIONS
+        };
         while !progress.iter().all(is_done) && wrong.lock().unwrap().is_empty() {
-            for (case, progress) in cases.iter().zip(&mut progress).filter(|(_, progress)| !is_done(progress)) {
+            for (case, progress) in
+                cases.iter().zip(&mut progress).filter(|(_, progress)| !is_done(progress))
+            {
                 match (case.once)() {
                     Ok(version) => progress.1.extend(version),
                     Err(what) => wrong.lock().unwrap().push(format!("{}\n    {what}", case.name)),
@@ -276,7 +301,8 @@ fn tools_read_one_version_of_a_changing_file() {
     let (mut cases, mut at_last) = (Vec::new(), Vec::new());
     for (tool, command, gives) in READERS.iter().filter(|(tool, ..)| is_here(tool)) {
         for file in FILES {
-            let (right, folder) = (versions.expected_outputs(command, *gives, file), mount.at("workers/w"));
+            let (right, folder) =
+                (versions.expected_outputs(command, *gives, file), mount.at("workers/w"));
             at_last.push(right[last]);
             let once = move || {
                 let (out, _) = run(command, &folder, file);
@@ -293,7 +319,9 @@ fn tools_read_one_version_of_a_changing_file() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     go_to_state(&store, last);
     for (case, right) in cases.iter().zip(at_last) {
-        eventually(&format!("the last version by {}", case.name), || ((case.once)() == Ok(Some(right))).then_some(()));
+        eventually(&format!("the last version by {}", case.name), || {
+            ((case.once)() == Ok(Some(right))).then_some(())
+        });
     }
 }
 
@@ -315,7 +343,8 @@ fn tools_copy_whole_versions_of_a_changing_tree() {
         };
         Case { name: format!("{tool}: {command}"), once: Box::new(once) }
     };
-    let cases: Vec<Case<'_>> = COPIERS.iter().filter(|(tool, ..)| is_here(tool)).map(case).collect();
+    let cases: Vec<Case<'_>> =
+        COPIERS.iter().filter(|(tool, ..)| is_here(tool)).map(case).collect();
     let wrong = repeat(&cases, &mount, |state| go_to_state(&store, state));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -43,7 +43,8 @@ const SAYINGS: [&str; 3] = ["file changed as we read it", "due to previous error
 fn pass(store: &TestStore, n: usize) {
     let name = |n: usize| format!("{PASSING}-{n}");
     let waiting = |n| format!("waiting/{}", name(n));
-    let (worker, file) = (|n| format!("workers/{}", name(n)), |n| format!("workers/gamma/logs/{}", name(n)));
+    let (worker, file) =
+        (|n| format!("workers/{}", name(n)), |n| format!("workers/gamma/logs/{}", name(n)));
     store.write(
         waiting(n) + "/metadata.json",
         json!({"worker_id": name(n), "run_id": "r1", "status": "success"}).to_string(),
@@ -80,14 +81,22 @@ fn stable_entries_are_visited_once_during_changes() {
     let walk = |command: &str| -> (Vec<String>, bool) {
         let out = shell(command, &mount.path()).output().unwrap();
         let text = String::from_utf8(out.stdout).unwrap();
-        let path = |line: &str| line.strip_prefix("./").unwrap_or(line).trim_end_matches('/').to_owned();
+        let path =
+            |line: &str| line.strip_prefix("./").unwrap_or(line).trim_end_matches('/').to_owned();
         let (passing, stable): (Vec<String>, Vec<String>) =
             text.lines().map(path).partition(|path| path.contains(PASSING));
         let once = |path: &&String| stable.iter().filter(|other| other == path).count() == 1;
         let mut wrong: Vec<String> = files.iter().filter(|path| !once(path)).cloned().collect();
-        wrong.extend(stable.iter().filter(|path| !all.contains(*path) && !matches!(path.as_str(), "" | ".")).cloned());
+        wrong.extend(
+            stable
+                .iter()
+                .filter(|path| !all.contains(*path) && !matches!(path.as_str(), "" | "."))
+                .cloned(),
+        );
         let complaint = String::from_utf8_lossy(&out.stderr).into_owned();
-        let known = |line: &&str| !line.contains(PASSING) && !SAYINGS.iter().any(|saying| line.contains(saying));
+        let known = |line: &&str| {
+            !line.contains(PASSING) && !SAYINGS.iter().any(|saying| line.contains(saying))
+        };
         wrong.extend(complaint.lines().filter(known).map(str::to_owned));
         (wrong, !passing.is_empty())
     };

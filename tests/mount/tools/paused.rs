@@ -64,11 +64,21 @@ const TOOLS: &[Row] = &[
 
 /// Runs each tool on `name` in `folder`, and calls `meanwhile` when all have begun and none has
 /// ended. Returns each tool's output or its error message.
-fn run_paused(tools: &[&Row], folder: &Path, name: &str, meanwhile: impl FnOnce()) -> Vec<Result<Vec<u8>, String>> {
+fn run_paused(
+    tools: &[&Row],
+    folder: &Path,
+    name: &str,
+    meanwhile: impl FnOnce(),
+) -> Vec<Result<Vec<u8>, String>> {
     let room = tempfile::tempdir().unwrap();
     let start = |(_, command, _): &&Row| {
         let mut shell = shell(command, folder);
-        shell.env("F", name).env("T", room.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        shell
+            .env("F", name)
+            .env("T", room.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = shell.spawn().unwrap();
         let mut first = [0];
         let begun = child.stdout.as_mut().unwrap().read_exact(&mut first);
@@ -119,7 +129,9 @@ fn tools_read_the_version_they_opened() {
     let from_mount = run_paused(&tools, &mount.at("workers/w"), FILE, || {
         let fresh = store.write("fresh", output("second"));
         fs::rename(fresh, store.at("workers/w/tool_calls/001_dump.txt")).unwrap();
-        let second = eventually("the second version", || Some(mount.read(&path)).filter(|new| *new != first));
+        let second = eventually("the second version", || {
+            Some(mount.read(&path)).filter(|new| *new != first)
+        });
         assert_eq!(second.len(), first.len(), "both versions must have the same size");
     });
     let on_disk = run_paused(&tools, disk.path(), FILE, || {});
@@ -128,8 +140,12 @@ fn tools_read_the_version_they_opened() {
         let right = if matches!(gives, TheBytes) { Ok(first.clone()) } else { on_disk };
         match (mounted, right) {
             (Ok(mounted), Ok(right)) if mounted == right => {}
-            (Ok(mounted), Ok(right)) => wrong.push(format!("{tool}: {command}\n    {}", difference(&mounted, &right))),
-            (mounted, right) => wrong.push(format!("{tool}: {command}\n    {:?} {:?}", mounted.err(), right.err())),
+            (Ok(mounted), Ok(right)) => {
+                wrong.push(format!("{tool}: {command}\n    {}", difference(&mounted, &right)))
+            }
+            (mounted, right) => {
+                wrong.push(format!("{tool}: {command}\n    {:?} {:?}", mounted.err(), right.err()))
+            }
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
@@ -145,7 +161,12 @@ fn file_rewritten_in_place_is_read_as_a_mix() {
     let file = store.at("workers/w/tool_calls/001_dump.txt");
     let cat = &TOOLS[0];
     let from_mount = run_paused(&[cat], &mount.at("workers/w/tool_calls"), "001_dump.txt", || {
-        fs::File::options().write(true).open(&file).unwrap().write_all(output("second").as_bytes()).unwrap();
+        fs::File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .write_all(output("second").as_bytes())
+            .unwrap();
     });
     let text = String::from_utf8(from_mount[0].clone().unwrap()).unwrap();
     assert!(text.contains("first!") && text.contains("second"));

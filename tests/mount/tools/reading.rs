@@ -82,9 +82,21 @@ const COPIES: &[Row] = &[
     ("cp", r#"cp --reflink=auto --sparse=always "$F" "$T/x" && cat "$T/x""#, TheBytes),
     ("install", r#"install -m 600 "$F" "$T/x" && cat "$T/x""#, TheBytes),
     ("rsync", r#"rsync -a "$F" "$T/x" && cat "$T/x""#, TheBytes),
-    ("rsync", r#"head -c 500 "$F" >"$T/x"; rsync -a --inplace --no-whole-file "$F" "$T/x" && cat "$T/x""#, TheBytes),
-    ("rsync", r#"head -c 500 "$F" >"$T/x"; rsync -a --append-verify "$F" "$T/x" && cat "$T/x""#, TheBytes),
-    ("rsync", r#"rsync -a "$F" "$T/"; rsync -ac --out-format='sent again: %n' "$F" "$T/"; cat "$T/$F""#, TheBytes),
+    (
+        "rsync",
+        r#"head -c 500 "$F" >"$T/x"; rsync -a --inplace --no-whole-file "$F" "$T/x" && cat "$T/x""#,
+        TheBytes,
+    ),
+    (
+        "rsync",
+        r#"head -c 500 "$F" >"$T/x"; rsync -a --append-verify "$F" "$T/x" && cat "$T/x""#,
+        TheBytes,
+    ),
+    (
+        "rsync",
+        r#"rsync -a "$F" "$T/"; rsync -ac --out-format='sent again: %n' "$F" "$T/"; cat "$T/$F""#,
+        TheBytes,
+    ),
     ("dd", r#"dd if="$F" status=none"#, TheBytes),
     ("dd", r#"dd if="$F" bs=1 skip=1 count=999 status=none"#, AsOnDisk),
     ("dd", r#"dd if="$F" bs=1M iflag=fullblock status=none"#, TheBytes),
@@ -102,9 +114,17 @@ const ARCHIVES: &[Row] = &[
     ("tar", r#"tar -cf - "$F" | tar -tvf -"#, AsOnDisk),
     ("tar", r#"tar --sparse --format=posix -czf "$T/t" "$F" && tar -xOzf "$T/t""#, TheBytes),
     ("tar", r#"tar -cf "$T/t" "$F" && tar -df "$T/t" && cat "$F""#, TheBytes),
-    ("cpio", r#"echo "$F" | cpio -o --quiet | (cd "$T" && cpio -i --quiet) && cat "$T/$F""#, TheBytes),
+    (
+        "cpio",
+        r#"echo "$F" | cpio -o --quiet | (cd "$T" && cpio -i --quiet) && cat "$T/$F""#,
+        TheBytes,
+    ),
     ("zip", r#"zip -q "$T/z.zip" "$F" && unzip -p "$T/z.zip""#, TheBytes),
-    ("unzip", r#"zip -q - "$F" >"$T/z.zip" && unzip -q "$T/z.zip" -d "$T" && cat "$T/$F""#, TheBytes),
+    (
+        "unzip",
+        r#"zip -q - "$F" >"$T/z.zip" && unzip -q "$T/z.zip" -d "$T" && cat "$T/$F""#,
+        TheBytes,
+    ),
     ("gzip", r#"gzip -c "$F" | gzip -dc"#, TheBytes),
     ("gzip", r#"gzip -nc "$F" >"$T/x.gz" && gzip -l "$T/x.gz" | awk '{print $1, $2}'"#, AsOnDisk),
     ("bzip2", r#"bzip2 -c "$F" | bzip2 -dc"#, TheBytes),
@@ -119,13 +139,21 @@ const COMPARED: &[Row] = &[
     ("diff", r#"diff "$F" "$E" && diff -q "$F" "$E" && echo same"#, AsOnDisk),
     ("diff", r#"! diff -u --label a --label b "$F" <(sed '2s/$/!/' "$E")"#, AsOnDisk),
     ("git", r#"git diff --no-index --exit-code "$F" "$E" && echo same"#, AsOnDisk),
-    ("git", r#"sed '2s/$/!/' "$E" >"$T/x"; ! git diff --no-index "$F" "$T/x" | grep -c '^[-+]'"#, AsOnDisk),
+    (
+        "git",
+        r#"sed '2s/$/!/' "$E" >"$T/x"; ! git diff --no-index "$F" "$T/x" | grep -c '^[-+]'"#,
+        AsOnDisk,
+    ),
     ("git", r#"git hash-object "$F""#, AsOnDisk),
     ("git", r#"git hash-object --no-filters "$F" && git hash-object --stdin <"$F""#, AsOnDisk),
     ("md5sum", r#"md5sum "$F""#, AsOnDisk),
     ("sha1sum", r#"sha1sum "$F""#, AsOnDisk),
     ("sha256sum", r#"sha256sum "$F""#, AsOnDisk),
-    ("sha256sum", r#"(cd "$(dirname "$E")" && sha256sum "$F") >"$T/sums" && sha256sum -c "$T/sums""#, AsOnDisk),
+    (
+        "sha256sum",
+        r#"(cd "$(dirname "$E")" && sha256sum "$F") >"$T/sums" && sha256sum -c "$T/sums""#,
+        AsOnDisk,
+    ),
     ("b2sum", r#"b2sum "$F""#, AsOnDisk),
     ("b3sum", r#"b3sum "$F""#, AsOnDisk),
     ("b3sum", r#"b3sum --no-mmap "$F""#, AsOnDisk),
@@ -146,9 +174,17 @@ const DESCRIBED: &[Row] = &[
     ("test", r#"test ! "$F" -nt "$E" && test ! "$F" -ot "$E" && echo "of one time""#, AsOnDisk),
     ("stat", r#"stat -c '%n %s %F %a %u %g %y' "$F""#, AsOnDisk),
     ("ls", r#"ls -l --full-time "$F""#, AsOnDisk),
-    ("find", r#"find "$F" -type f -size "$(wc -c <"$E")c" ! -empty ! -newer "$E" -printf '%f %s %m\n'"#, AsOnDisk),
+    (
+        "find",
+        r#"find "$F" -type f -size "$(wc -c <"$E")c" ! -empty ! -newer "$E" -printf '%f %s %m\n'"#,
+        AsOnDisk,
+    ),
     ("du", r#"du -b "$F""#, AsOnDisk),
-    ("du", r#"[[ $(du -B 512 "$F" | cut -f 1) -ge $(($(wc -c <"$E") / 512)) ]] && echo "of some blocks""#, AsOnDisk),
+    (
+        "du",
+        r#"[[ $(du -B 512 "$F" | cut -f 1) -ge $(($(wc -c <"$E") / 512)) ]] && echo "of some blocks""#,
+        AsOnDisk,
+    ),
     ("file", r#"file "$F""#, AsOnDisk),
     ("file", r#"file --brief --mime "$F""#, AsOnDisk),
     ("busybox", r#"busybox stat -c '%n %s' "$F""#, AsOnDisk),
@@ -162,7 +198,11 @@ const SHELLS: &[Row] = &[
     ("bash", r#"IFS= read -rd '' text <"$F" || printf '%s' "$text""#, TheBytes),
     ("bash", r#"cat <<<"$(cat "$F")""#, AsOnDisk),
     ("bash", r#"cat "$F" | tac | tac >"$T/x"; mv "$T/x" "$T/y"; cat <"$T/y""#, TheBytes),
-    ("dash", r#"dash -c 'while IFS= read -r line; do printf "%s\n" "$line"; done' <"$F""#, TheBytes),
+    (
+        "dash",
+        r#"dash -c 'while IFS= read -r line; do printf "%s\n" "$line"; done' <"$F""#,
+        TheBytes,
+    ),
     ("xargs", r#"xargs -d '\n' printf '%s\n' <"$F""#, TheBytes),
     ("xargs", r#"xargs -a "$F" -d '\n' -n 500 echo | wc"#, AsOnDisk),
 ];
@@ -172,21 +212,49 @@ const PROGRAMS: &[Row] = &[
     ("python3", python!(r#"out = open(f, "rb", 0).read()"#), TheBytes),
     ("python3", python!(r#"out = b"".join(open(f, "rb"))"#), TheBytes),
     ("python3", python!(r#"out = "".join(open(f, newline="")).encode()"#), TheBytes),
-    ("python3", python!(r#"import pathlib; p = pathlib.Path(f); out = p.read_bytes()[:p.stat().st_size]"#), TheBytes),
-    ("python3", python!(r#"d = os.open(f, 0); out = os.read(d, os.fstat(d).st_size)"#), TheBytes),
-    ("python3", python!(r#"d = os.open(f, 0); out = b"".join(iter(lambda: os.read(d, 777), b""))"#), TheBytes),
-    ("python3", python!(r#"d = open(f, "rb"); n = d.seek(0, 2); d.seek(0); out = d.read(n)"#), TheBytes),
-    ("python3", python!(r#"d = open(f, "rb"); d.seek(-50, 2); out = d.read() + b"%d" % d.tell()"#), AsOnDisk),
-    ("python3", python!(r#"d = os.open(f, 0); n = os.fstat(d).st_size; out = os.pread(d, 99, n - 9)"#), AsOnDisk),
-    ("python3", python!(r#"d = os.open(f, 0); out = b"%d %d" % (os.lseek(d, 0, 3), os.lseek(d, 0, 4))"#), AsOnDisk),
     (
         "python3",
-        python!(r#"import mmap; m = mmap.mmap(os.open(f, 0), 0, access=mmap.ACCESS_READ); out = m[:]"#),
+        python!(r#"import pathlib; p = pathlib.Path(f); out = p.read_bytes()[:p.stat().st_size]"#),
+        TheBytes,
+    ),
+    ("python3", python!(r#"d = os.open(f, 0); out = os.read(d, os.fstat(d).st_size)"#), TheBytes),
+    (
+        "python3",
+        python!(r#"d = os.open(f, 0); out = b"".join(iter(lambda: os.read(d, 777), b""))"#),
         TheBytes,
     ),
     (
         "python3",
-        python!(r#"import mmap; m = mmap.mmap(os.open(f, 0), 0, access=mmap.ACCESS_COPY); m[:1] = b"X"; out = m[:]"#),
+        python!(r#"d = open(f, "rb"); n = d.seek(0, 2); d.seek(0); out = d.read(n)"#),
+        TheBytes,
+    ),
+    (
+        "python3",
+        python!(r#"d = open(f, "rb"); d.seek(-50, 2); out = d.read() + b"%d" % d.tell()"#),
+        AsOnDisk,
+    ),
+    (
+        "python3",
+        python!(r#"d = os.open(f, 0); n = os.fstat(d).st_size; out = os.pread(d, 99, n - 9)"#),
+        AsOnDisk,
+    ),
+    (
+        "python3",
+        python!(r#"d = os.open(f, 0); out = b"%d %d" % (os.lseek(d, 0, 3), os.lseek(d, 0, 4))"#),
+        AsOnDisk,
+    ),
+    (
+        "python3",
+        python!(
+            r#"import mmap; m = mmap.mmap(os.open(f, 0), 0, access=mmap.ACCESS_READ); out = m[:]"#
+        ),
+        TheBytes,
+    ),
+    (
+        "python3",
+        python!(
+            r#"import mmap; m = mmap.mmap(os.open(f, 0), 0, access=mmap.ACCESS_COPY); m[:1] = b"X"; out = m[:]"#
+        ),
         AsOnDisk,
     ),
     (
@@ -196,22 +264,42 @@ const PROGRAMS: &[Row] = &[
         ),
         AsOnDisk,
     ),
-    ("python3", python!(r#"import shutil; shutil.copyfile(f, t + "/x"); out = open(t + "/x", "rb").read()"#), TheBytes),
-    ("python3", python!(r#"import shutil; x = shutil.copy2(f, t); out = b"%d" % os.stat(x).st_mtime_ns"#), AsOnDisk),
     (
         "python3",
-        python!(r#"d = os.open(f, 0); r, w = os.pipe(); n = os.sendfile(w, d, 0, 999); out = os.read(r, n)"#),
+        python!(
+            r#"import shutil; shutil.copyfile(f, t + "/x"); out = open(t + "/x", "rb").read()"#
+        ),
+        TheBytes,
+    ),
+    (
+        "python3",
+        python!(r#"import shutil; x = shutil.copy2(f, t); out = b"%d" % os.stat(x).st_mtime_ns"#),
         AsOnDisk,
     ),
     (
         "python3",
-        python!(r#"d = os.open(f, 0); r, w = os.pipe(); n = os.splice(d, w, 999); out = os.read(r, n)"#),
+        python!(
+            r#"d = os.open(f, 0); r, w = os.pipe(); n = os.sendfile(w, d, 0, 999); out = os.read(r, n)"#
+        ),
         AsOnDisk,
     ),
-    ("python3", python!(r#"import filecmp; out = b"%d" % filecmp.cmp(f, e, shallow=False)"#), AsOnDisk),
     (
         "python3",
-        python!(r#"import zipfile; z = zipfile.ZipFile(t + "/z", "w"); z.write(f); out = z.read(f)"#),
+        python!(
+            r#"d = os.open(f, 0); r, w = os.pipe(); n = os.splice(d, w, 999); out = os.read(r, n)"#
+        ),
+        AsOnDisk,
+    ),
+    (
+        "python3",
+        python!(r#"import filecmp; out = b"%d" % filecmp.cmp(f, e, shallow=False)"#),
+        AsOnDisk,
+    ),
+    (
+        "python3",
+        python!(
+            r#"import zipfile; z = zipfile.ZipFile(t + "/z", "w"); z.write(f); out = z.read(f)"#
+        ),
         TheBytes,
     ),
     (
@@ -221,53 +309,105 @@ const PROGRAMS: &[Row] = &[
         ),
         TheBytes,
     ),
-    ("python3", python!(r#"import gzip; out = gzip.decompress(gzip.compress(open(f, "rb").read()))"#), TheBytes),
-    ("python3", python!(r#"import hashlib; out = hashlib.file_digest(open(f, "rb"), "sha256").digest()"#), AsOnDisk),
-    ("python3", python!(r#"import subprocess; out = subprocess.check_output(["cat"], stdin=open(f))"#), TheBytes),
+    (
+        "python3",
+        python!(r#"import gzip; out = gzip.decompress(gzip.compress(open(f, "rb").read()))"#),
+        TheBytes,
+    ),
+    (
+        "python3",
+        python!(r#"import hashlib; out = hashlib.file_digest(open(f, "rb"), "sha256").digest()"#),
+        AsOnDisk,
+    ),
+    (
+        "python3",
+        python!(r#"import subprocess; out = subprocess.check_output(["cat"], stdin=open(f))"#),
+        TheBytes,
+    ),
     ("python3", python!(r#"import linecache; out = linecache.getline(f, 3).encode()"#), AsOnDisk),
     (
         "python3",
-        python!(r#"import select; d = os.open(f, 0); out = b"%d" % len(select.select([d], [], [], 0)[0])"#),
+        python!(
+            r#"import select; d = os.open(f, 0); out = b"%d" % len(select.select([d], [], [], 0)[0])"#
+        ),
         AsOnDisk,
     ),
     ("perl", r#"perl -pe '' "$F""#, TheBytes),
     ("perl", r#"perl -e 'local $/; open(F, "<", $ARGV[0]); print -s F, "\n", <F>' "$F""#, AsOnDisk),
-    ("perl", r#"perl -MFile::Copy -e 'copy($ARGV[0], "$ARGV[1]/x") or die' "$F" "$T" && cat "$T/x""#, TheBytes),
-    ("node", r#"node -e 'process.stdout.write(require("fs").readFileSync(process.argv[1]))' "$F""#, TheBytes),
-    ("node", r#"node -e 'require("fs").createReadStream(process.argv[1]).pipe(process.stdout)' "$F""#, TheBytes),
+    (
+        "perl",
+        r#"perl -MFile::Copy -e 'copy($ARGV[0], "$ARGV[1]/x") or die' "$F" "$T" && cat "$T/x""#,
+        TheBytes,
+    ),
+    (
+        "node",
+        r#"node -e 'process.stdout.write(require("fs").readFileSync(process.argv[1]))' "$F""#,
+        TheBytes,
+    ),
+    (
+        "node",
+        r#"node -e 'require("fs").createReadStream(process.argv[1]).pipe(process.stdout)' "$F""#,
+        TheBytes,
+    ),
 ];
 
 const JSON: &[Row] = &[
     ("jq", r#"jq . "$F""#, AsOnDisk),
     ("jq", r#"jq -c 'paths' "$F""#, AsOnDisk),
-    ("jq", r#"jq -cn --slurpfile a "$F" '$a' && jq -Rs . "$F" && jq --stream -c . <"$F""#, AsOnDisk),
-    ("python3", python!(r#"import json; d = json.load(open(f)); out = repr(d).encode()"#), AsOnDisk),
+    (
+        "jq",
+        r#"jq -cn --slurpfile a "$F" '$a' && jq -Rs . "$F" && jq --stream -c . <"$F""#,
+        AsOnDisk,
+    ),
+    (
+        "python3",
+        python!(r#"import json; d = json.load(open(f)); out = repr(d).encode()"#),
+        AsOnDisk,
+    ),
     ("python3", r#"python3 -m json.tool "$F""#, AsOnDisk),
     (
         "perl",
         r#"perl -MJSON::PP -e 'local $/; print JSON::PP->new->canonical->ascii->encode(decode_json(<>))' "$F""#,
         AsOnDisk,
     ),
-    ("node", r#"node -e 'console.log(JSON.parse(require("fs").readFileSync(process.argv[1])))' "$F""#, AsOnDisk),
+    (
+        "node",
+        r#"node -e 'console.log(JSON.parse(require("fs").readFileSync(process.argv[1])))' "$F""#,
+        AsOnDisk,
+    ),
 ];
 
 /// Returns a swarm with a worker whose evidence can be requested in any size.
 fn store() -> TestStore {
     let store = swarm();
-    let output: String =
-        (0..9_000).map(|n| format!("{n:05} checked host-{} — nothing to see\n", n * 7 % 1_000)).collect();
-    store.worker("bulky", json!({"run_id": "r1"})).call("bulky", 1, "dump", format!("{output}Error: disk full\n"));
+    let output: String = (0..9_000)
+        .map(|n| format!("{n:05} checked host-{} — nothing to see\n", n * 7 % 1_000))
+        .collect();
+    store.worker("bulky", json!({"run_id": "r1"})).call(
+        "bulky",
+        1,
+        "dump",
+        format!("{output}Error: disk full\n"),
+    );
     store
 }
 
 /// Small files of each kind. The large file is a new query, too large for one read.
-const SMALL: [&str; 5] =
-    ["README.md", "summary", "workers/alpha/index.json", "workers/alpha/summary", "runs/r1/evidence.txt"];
+const SMALL: [&str; 5] = [
+    "README.md",
+    "summary",
+    "workers/alpha/index.json",
+    "workers/alpha/summary",
+    "runs/r1/evidence.txt",
+];
 
 /// Runs every command of `rows` on a small and a large file, and reports all failures.
 fn check(rows: &[Row]) {
     check_on(rows, |number| {
-        vec![SMALL[number % SMALL.len()].into(), format!("workers/bulky/evidence.{}.txt", 300_000 + number)]
+        vec![
+            SMALL[number % SMALL.len()].into(),
+            format!("workers/bulky/evidence.{}.txt", 300_000 + number),
+        ]
     });
 }
 
@@ -290,7 +430,12 @@ fn check_on(rows: &[Row], files: impl Fn(usize) -> Vec<String>) {
             let run = |folder: &std::path::Path| {
                 let room = tempfile::tempdir_in(scratch.path()).unwrap();
                 let mut shell = shell(command, folder);
-                shell.env("F", name).env("E", copies.join(name)).env("T", room.path()).output().unwrap()
+                shell
+                    .env("F", name)
+                    .env("E", copies.join(name))
+                    .env("T", room.path())
+                    .output()
+                    .unwrap()
             };
             let out = run(&mount.at(folder));
             let expected = match gives {

@@ -67,7 +67,11 @@ const WALKS: &[Row] = &[
     ("du", "du -a . | cut -f 2-", Everything),
     ("du", "find . -type f -print0 | du -b --files0-from=-", AsOnDisk),
     ("bash", r"shopt -s globstar dotglob; printf '%s\n' **", Everything),
-    ("perl", r#"perl -MFile::Find -e 'find(sub { print "$File::Find::name\n" }, ".")'"#, Everything),
+    (
+        "perl",
+        r#"perl -MFile::Find -e 'find(sub { print "$File::Find::name\n" }, ".")'"#,
+        Everything,
+    ),
     ("busybox", "busybox find . -type f", Files),
     ("busybox", "busybox du -a . | cut -f 2-", Everything),
 ];
@@ -91,7 +95,11 @@ const SEARCHES: &[Row] = &[
     ("fdfind", "fdfind evidence -x sha256sum", AsOnDisk),
     ("git", "git grep --no-index -c '' | sed 's/:[0-9]*$//'", Files),
     ("git", "git grep --no-index -n ''", AsOnDisk),
-    ("git", r#"export GIT_DIR="$T/git" GIT_WORK_TREE="$PWD"; git init -q; git ls-files -o"#, FilesAndLinks),
+    (
+        "git",
+        r#"export GIT_DIR="$T/git" GIT_WORK_TREE="$PWD"; git init -q; git ls-files -o"#,
+        FilesAndLinks,
+    ),
     (
         "git",
         r#"export GIT_DIR="$T/git" GIT_WORK_TREE="$PWD"; git init -q; git status --porcelain -uall | sed 's/^?? //; s/"//g'"#,
@@ -127,7 +135,11 @@ const COPIES: &[Row] = &[
     ("cp", r#"cp -rL . "$T/x"; cd "$T/x"; find ."#, EverythingThroughLinks),
     ("rsync", r#"rsync -a@-1 ./ "$T/copy"; rsync -ai@-1 --delete ./ "$T/copy""#, AnExactCopy),
     ("rsync", r#"rsync -aL ./ "$T/x"; cd "$T/x"; find ."#, EverythingThroughLinks),
-    ("tar", r#"mkdir "$T/copy"; tar --format=posix -cf - . | tar -C "$T/copy" -xpf -"#, AnExactCopy),
+    (
+        "tar",
+        r#"mkdir "$T/copy"; tar --format=posix -cf - . | tar -C "$T/copy" -xpf -"#,
+        AnExactCopy,
+    ),
     ("tar", "tar -cf - . | tar -tf -", Everything),
     ("tar", "tar -chf - . | tar -tf -", EverythingThroughLinks),
     ("tar", r#"tar -cf "$T/t" .; tar -df "$T/t"; tar -tf "$T/t""#, Everything),
@@ -150,7 +162,10 @@ macro_rules! python {
 const PROGRAMS: &[Row] = &[
     (
         "python3",
-        python!("for at, folders, files in os.walk(\".\"):", "    for name in folders + files: p(at + \"/\" + name)"),
+        python!(
+            "for at, folders, files in os.walk(\".\"):",
+            "    for name in folders + files: p(at + \"/\" + name)"
+        ),
         Everything,
     ),
     (
@@ -163,7 +178,10 @@ const PROGRAMS: &[Row] = &[
     ),
     (
         "python3",
-        python!("for at, _, files, _ in os.fwalk(\".\"):", "    for name in files: p(at + \"/\" + name)"),
+        python!(
+            "for at, _, files, _ in os.fwalk(\".\"):",
+            "    for name in files: p(at + \"/\" + name)"
+        ),
         Files,
     ),
     (
@@ -174,7 +192,11 @@ const PROGRAMS: &[Row] = &[
         ),
         EverythingThroughLinks,
     ),
-    ("python3", python!("import pathlib", "for path in pathlib.Path(\".\").rglob(\"*\"): p(path)"), Everything),
+    (
+        "python3",
+        python!("import pathlib", "for path in pathlib.Path(\".\").rglob(\"*\"): p(path)"),
+        Everything,
+    ),
     (
         "python3",
         python!(
@@ -184,7 +206,11 @@ const PROGRAMS: &[Row] = &[
         ),
         AsOnDisk,
     ),
-    ("python3", python!("import shutil", "shutil.copytree(\".\", t + \"/copy\", symlinks=True)"), AnExactCopy),
+    (
+        "python3",
+        python!("import shutil", "shutil.copytree(\".\", t + \"/copy\", symlinks=True)"),
+        AnExactCopy,
+    ),
     (
         "python3",
         python!(
@@ -219,7 +245,9 @@ fn walk(folder: &Path, through_links: bool) -> BTreeMap<String, (Thing, u32, i12
             let name = entry.unwrap().file_name().into_string().unwrap();
             let path = if at.is_empty() { name } else { format!("{at}/{name}") };
             let real = folder.join(&path);
-            let meta = if through_links { fs::metadata(&real) } else { fs::symlink_metadata(&real) }.unwrap();
+            let meta =
+                if through_links { fs::metadata(&real) } else { fs::symlink_metadata(&real) }
+                    .unwrap();
             let thing = if meta.is_dir() {
                 open.push(path.clone());
                 Thing::Folder
@@ -239,7 +267,13 @@ fn walk(folder: &Path, through_links: bool) -> BTreeMap<String, (Thing, u32, i12
 /// Returns a swarm whose workers have folders of their own and difficult names.
 fn store() -> TestStore {
     let store = swarm();
-    for path in ["outputs/deep/er/report.md", "outputs/a b  c.txt", "outputs/-rf", "outputs/*.log", "outputs/.hidden"] {
+    for path in [
+        "outputs/deep/er/report.md",
+        "outputs/a b  c.txt",
+        "outputs/-rf",
+        "outputs/*.log",
+        "outputs/.hidden",
+    ] {
         store.write(format!("workers/beta/{path}"), format!("own: {path}\n"));
     }
     store.write("workers/beta/outputs/bytes.bin", (0..=255).collect::<Vec<u8>>());
@@ -250,8 +284,10 @@ fn store() -> TestStore {
 /// Parses output lines as paths from the root, sorted and without the root itself.
 fn lines(out: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(out);
-    let path = |line: &str| line.strip_prefix("./").unwrap_or(line).trim_end_matches('/').to_owned();
-    let mut lines: Vec<String> = text.lines().map(path).filter(|line| !line.is_empty() && line != ".").collect();
+    let path =
+        |line: &str| line.strip_prefix("./").unwrap_or(line).trim_end_matches('/').to_owned();
+    let mut lines: Vec<String> =
+        text.lines().map(path).filter(|line| !line.is_empty() && line != ".").collect();
     lines.sort();
     lines
 }
@@ -275,7 +311,9 @@ fn check_in(store: &TestStore, rows: &[Row]) {
         assert!(!mount.read(&format!("{place}evidence.4k.txt")).is_empty());
     }
     let (plain, through) = (walk(&mount.path(), false), walk(&mount.path(), true));
-    let listed = |all: &BTreeMap<String, (Thing, u32, i128)>, wanted: fn(&Thing) -> bool| -> Vec<String> {
+    let listed = |all: &BTreeMap<String, (Thing, u32, i128)>,
+                  wanted: fn(&Thing) -> bool|
+     -> Vec<String> {
         all.iter().filter(|(_, (thing, ..))| wanted(thing)).map(|(path, _)| path.clone()).collect()
     };
     let is_file = |thing: &Thing| matches!(thing, Thing::File(_));
@@ -286,7 +324,8 @@ fn check_in(store: &TestStore, rows: &[Row]) {
         }
         let run = |folder: &Path| {
             let room = tempfile::tempdir_in(scratch.path()).unwrap();
-            let out = shell(command, folder).env("T", room.path()).env("D", &disk).output().unwrap();
+            let out =
+                shell(command, folder).env("T", room.path()).env("D", &disk).output().unwrap();
             (out, room)
         };
         let (out, room) = run(&mount.path());
@@ -305,10 +344,19 @@ fn check_in(store: &TestStore, rows: &[Row]) {
         let what = if !out.status.success() || !complaint.is_empty() {
             format!("{}: {complaint}", out.status)
         } else if found != expected {
-            let (too_much, missing) = (in_one_list_only(&found, &expected), in_one_list_only(&expected, &found));
-            format!("{} lines, not {}; too much: {too_much:?}; missing: {missing:?}", found.len(), expected.len())
+            let (too_much, missing) =
+                (in_one_list_only(&found, &expected), in_one_list_only(&expected, &found));
+            format!(
+                "{} lines, not {}; too much: {too_much:?}; missing: {missing:?}",
+                found.len(),
+                expected.len()
+            )
         } else if let ACopy | AnExactCopy = gives {
-            match difference(&plain, &walk(&room.path().join("copy"), false), matches!(gives, AnExactCopy)) {
+            match difference(
+                &plain,
+                &walk(&room.path().join("copy"), false),
+                matches!(gives, AnExactCopy),
+            ) {
                 Some(what) => what,
                 None => continue,
             }
@@ -326,11 +374,14 @@ type Walked = BTreeMap<String, (Thing, u32, i128)>;
 
 /// Returns the first path at which a copy differs from the original.
 fn difference(tree: &Walked, copy: &Walked, exact: bool) -> Option<String> {
-    let same = |a: &(Thing, u32, i128), b: &(Thing, u32, i128)| a.0 == b.0 && (!exact || (a.1, a.2) == (b.1, b.2));
-    let at = tree.keys().chain(copy.keys()).find(|path| match (tree.get(*path), copy.get(*path)) {
-        (Some(a), Some(b)) => !same(a, b),
-        _ => true,
-    })?;
+    let same = |a: &(Thing, u32, i128), b: &(Thing, u32, i128)| {
+        a.0 == b.0 && (!exact || (a.1, a.2) == (b.1, b.2))
+    };
+    let at =
+        tree.keys().chain(copy.keys()).find(|path| match (tree.get(*path), copy.get(*path)) {
+            (Some(a), Some(b)) => !same(a, b),
+            _ => true,
+        })?;
     Some(format!("the copy differs at {at}: {:?}, not {:?}", copy.get(at), tree.get(at)))
 }
 
@@ -391,10 +442,22 @@ fn no_ignore_files_or_repositories_are_invented() {
     let store = store();
     let mount = Mount::new(&store.path());
     let walked = walk(&mount.path(), true);
-    let folders = walked.iter().filter(|(_, (thing, ..))| *thing == Thing::Folder).map(|(path, _)| path.as_str());
+    let folders = walked
+        .iter()
+        .filter(|(_, (thing, ..))| *thing == Thing::Folder)
+        .map(|(path, _)| path.as_str());
     for folder in folders.chain([""]) {
-        for name in [".git", ".gitignore", ".gitattributes", ".ignore", ".rgignore", ".fdignore", ".hg", ".svn", ".jj"]
-        {
+        for name in [
+            ".git",
+            ".gitignore",
+            ".gitattributes",
+            ".ignore",
+            ".rgignore",
+            ".fdignore",
+            ".hg",
+            ".svn",
+            ".jj",
+        ] {
             let error = fs::symlink_metadata(mount.at(folder).join(name)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotFound, "{folder}/{name}");
         }
