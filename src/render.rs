@@ -285,8 +285,8 @@ impl Renderer {
         }
     }
 
-    /// Renders a report on a group of workers. Also returns true if all that it shows of each worker
-    /// is from one state of the worker's files.
+    /// Renders a report on a group of workers. Also returns true if all that it shows of each
+    /// worker is from one state of the worker's files.
     fn group_report_once(
         &self,
         CoveredWorkers { visible, states }: &CoveredWorkers,

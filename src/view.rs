@@ -297,7 +297,7 @@ impl View {
         self.catalog.max_age(&member.entry)
     }
 
-    /// Returns the fingerprint of all files of a worker; see [`Catalog::stamp`].
+    /// Returns the fingerprint of all files of a worker; see [`Catalog::fingerprint`].
     pub fn fingerprint(&self, member: &Member, closely: bool) -> Result<Arc<Fingerprint>> {
         self.catalog.fingerprint(&member.entry, closely)
     }

@@ -204,7 +204,7 @@ pub(super) fn take_fingerprint(
 /// Lists the files in a worker's directory, entered as `store`, sorted by path, without a stat of
 /// each file.
 ///
-/// The files are those that [`take_fingerprint`] counts. Also returns the number of directories
+/// The files are those that `take_fingerprint` counts. Also returns the number of directories
 /// that could not be listed.
 pub fn list_files(store: &dyn Store) -> Result<(Vec<RelPath>, u64)> {
     let (mut files, mut unreadable) = (Vec::new(), 0);

@@ -21,7 +21,8 @@ impl Renderer {
     /// Renders an answer about many workers with `render`.
     ///
     /// # Errors
-    /// [`Error::Late`] or [`Error::Abandoned`] if `render` does not end; those of `render`.
+    /// [`Late`](crate::error::Error::Late) or [`Abandoned`](crate::error::Error::Abandoned) if
+    /// `render` does not end; those of `render`.
     pub(super) fn render_isolated(
         &self,
         subject: &Subject,

@@ -89,8 +89,8 @@ impl Renderer {
         }
     }
 
-    /// Renders a report on a worker from its record. Also returns the parts that are missing because
-    /// time ran out.
+    /// Renders a report on a worker from its record. Also returns the parts that are missing
+    /// because time ran out.
     fn worker_body(
         &self,
         member: &Member,

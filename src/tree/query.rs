@@ -32,7 +32,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] if `ino` stands for no workers.
+    /// [`NotFound`](crate::error::Error::NotFound) if `ino` stands for no workers.
     pub fn list_workers(&self, ino: Ino, query: &list::Query) -> Result<Option<list::Answer>> {
         self.namespace.list_workers(&self.node(ino)?, query)
     }
@@ -41,7 +41,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] if one of `workers` is not in the view.
+    /// [`NotFound`](crate::error::Error::NotFound) if one of `workers` is not in the view.
     pub fn grep_workers(&self, workers: Arc<[Name]>, query: &grep::Query) -> Result<grep::Answer> {
         grep::answer(self.namespace.renderer().analyzer(), &Scope::Workers(workers), query)
     }
@@ -50,7 +50,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] if one of `workers` is not in the view.
+    /// [`NotFound`](crate::error::Error::NotFound) if one of `workers` is not in the view.
     pub fn search_workers(
         &self,
         workers: Arc<[Name]>,

@@ -83,9 +83,9 @@ impl Versions {
         }
     }
 
-    /// Returns the current version of `document`. Renders it only if its sources have changed since the
-    /// cached version. Concurrent requests for one version share one render; requests for another
-    /// version of the file wait for that render.
+    /// Returns the current version of `document`. Renders it only if its sources have changed since
+    /// the cached version. Concurrent requests for one version share one render; requests for
+    /// another version of the file wait for that render.
     pub(super) fn current(&self, renderer: &Renderer, document: &Document) -> Result<Arc<Version>> {
         let started = Instant::now();
         // The kernel looks a name up twice if the first lookup changed its inode.

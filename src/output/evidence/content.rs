@@ -86,7 +86,8 @@ impl FrameContent<'_> {
             + hidden
     }
 
-    /// Returns the lines before an excerpt: path, size and outcome, then the input if `input` is true.
+    /// Returns the lines before an excerpt: path, size and outcome, then the input if `input` is
+    /// true.
     pub(super) fn section_line(
         &self,
         section: &OutputSection,

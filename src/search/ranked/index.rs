@@ -178,7 +178,7 @@ impl Index {
         next.is_some()
     }
 
-    /// Indexes missing workers for [`CATCH_UP`], each once, with `read`: [`Index::read`] with a
+    /// Indexes missing workers for `CATCH_UP`, each once, with `read`: [`Index::read`] with a
     /// time limit. Returns true if work is left.
     pub fn catch_up(&self, view: &View, read: ReadWorker<'_>) -> bool {
         let begun = Instant::now();
