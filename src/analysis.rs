@@ -1,6 +1,6 @@
-//! What is learnt about workers from their records: digests, checks, the root cause of a failure
-//! and excerpts of outputs. [`analyzer::Analyzer`] reads them within the time that the settings
-//! allow.
+//! Facts about workers that are derived from their records: digests, checks, the root cause of a
+//! failure and excerpts of outputs. [`analyzer::Analyzer`] reads them within the time that the
+//! settings allow.
 
 pub mod analyzer;
 mod backfill;

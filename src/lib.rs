@@ -18,7 +18,7 @@
 //! view             the catalog restricted to one owner; the only way to a name or a byte
 //! search           regex and ranked search over the files of a view
 //! text             budgets, cleaning, and the format of times and counts
-//! analysis         what is learnt of a worker: digest, checks, root cause, excerpts
+//! analysis         facts about a worker: digest, checks, root cause, excerpts
 //! route            names to requests: generated files, queries, cursors
 //! query            answers as values: grep, search, compare, changes, the output of a call
 //! output           values as text: index.json, summary, evidence.txt, changes

@@ -116,10 +116,9 @@ fn budget(analyzer: &Analyzer, query: &Query) -> Budget {
     analyzer.settings.budget_or(Budget::SWARM, query.options.budget)
 }
 
-/// Returns the answer, the state it was made from, and true if it is complete and that state is
-/// the given one.
-///
-/// The answer is made again while the state changes, as far as attempts and time allow.
+/// Answers `query`, again while the compared files change, as far as attempts and time allow.
+/// Returns the answer and the state it was made from; the answer is complete only if that is
+/// `stamped`.
 pub(crate) fn answer_in(
     analyzer: &Analyzer,
     query: &Query,

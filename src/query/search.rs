@@ -57,8 +57,8 @@ pub fn answer(analyzer: &Analyzer, scope: &Scope, query: &Query) -> Result<Answe
     Ok(answer)
 }
 
-/// Answers `query`. Also returns true if the answer is complete and all files were in the
-/// state of `stamped`.
+/// Answers `query` about the workers in `stamped`. The answer is complete only if everything was
+/// read and the files shown are still in the state of `stamped`.
 pub(crate) fn answer_in(
     analyzer: &Analyzer,
     scope: &Scope,
