@@ -5,7 +5,7 @@ use std::hash::{self, Hash};
 use blake3::Hasher;
 
 /// A hash of the inputs of something derived, such as a generated file.
-pub(crate) type Key = [u8; 16];
+pub type Key = [u8; 16];
 
 /// Returns the first `N` bytes of a hash.
 pub(crate) fn digest<const N: usize>(hash: &Hasher) -> [u8; N] {

@@ -1,6 +1,31 @@
 //! Mounts the recorded work of a swarm of agents as a read-only file system, and renders it within
 //! a reader's budget.
 //!
+//! A view of a store gives documents as bytes, with or without a mount:
+//!
+//! ```
+//! use swarmletfs::{Document, Filter, Freshness, Group, Renderer, Report, Settings, Source, View};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let store = folder.path();
+//! # std::fs::create_dir_all(store.join("workers/build-1"))?;
+//! # std::fs::write(
+//! #     store.join("workers/build-1/metadata.json"),
+//! #     r#"{"worker_id": "build-1", "status": "failed", "error": "No space left on device"}"#,
+//! # )?;
+//! let source = Source::open(store)?;
+//! let view = View::new(vec![source], Freshness::default(), Filter::default())?;
+//! let renderer = Renderer::new(view, Settings::default());
+//!
+//! let summary = Document::Group(Group::Swarm, Report::Summary);
+//! let rendered = renderer.render(renderer.state(&summary)?)?;
+//! let text = std::str::from_utf8(&rendered.bytes)?;
+//! assert!(text.contains("build-1: No space left on device"));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! The modules, lowest layer first. A module uses only modules listed before it, which
 //! `tests/tidy.rs` checks:
 //!
@@ -51,3 +76,12 @@ pub mod tree;
 mod unicode;
 pub mod view;
 mod watchdog;
+
+pub use analysis::settings::Settings;
+pub use catalog::{Freshness, Source};
+pub use error::Error;
+pub use render::{Rendered, Renderer};
+pub use route::{Document, Group, Report, Scope};
+pub use text::budget::Budget;
+pub use tree::Tree;
+pub use view::{Filter, View};

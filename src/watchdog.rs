@@ -86,7 +86,7 @@ impl DetachedThreads {
 }
 
 /// State of a piece of work, shared by its thread and its caller.
-enum Progress {
+enum TaskProgress {
     Waiting,
     Running(Pid),
     Detached(Pid),
@@ -117,7 +117,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
         work: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> R + Send + 'static,
     ) -> Result<R, Unfinished> {
         self.may_start(subject)?;
-        let progress = Arc::new(Mutex::new(Progress::Waiting));
+        let progress = Arc::new(Mutex::new(TaskProgress::Waiting));
         let mut stopped = (!in_time()).then(Instant::now);
         let stop = Arc::new(AtomicBool::new(stopped.is_some()));
         let (sender, result) = mpsc::sync_channel(1);
@@ -125,13 +125,13 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
             let (progress, stop) = (progress.clone(), stop.clone());
             let (shared, subject) = (Arc::downgrade(&self.shared), subject.clone());
             move || {
-                *progress.lock() = Progress::Running(gettid());
+                *progress.lock() = TaskProgress::Running(gettid());
                 let outcome =
                     catch_unwind(AssertUnwindSafe(|| work(&|| !stop.load(Ordering::Relaxed))));
                 // Sent first, so that a caller that finds the work ended also finds its result.
                 let _ = sender.send(outcome);
-                let before = std::mem::replace(&mut *progress.lock(), Progress::Ended);
-                if let (Progress::Detached(thread), Some(shared)) = (before, shared.upgrade()) {
+                let before = std::mem::replace(&mut *progress.lock(), TaskProgress::Ended);
+                if let (TaskProgress::Detached(thread), Some(shared)) = (before, shared.upgrade()) {
                     shared.returned(&subject, thread);
                 }
             }
@@ -157,10 +157,12 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
                     let mut progress = progress.lock();
                     let thread = match &*progress {
                         // The thread is about to start or to send its result.
-                        Progress::Waiting | Progress::Ended | Progress::Detached(_) => continue,
-                        Progress::Running(thread) => *thread,
+                        TaskProgress::Waiting | TaskProgress::Ended | TaskProgress::Detached(_) => {
+                            continue;
+                        }
+                        TaskProgress::Running(thread) => *thread,
                     };
-                    *progress = Progress::Detached(thread);
+                    *progress = TaskProgress::Detached(thread);
                     return Err(self.shared.detach(subject, thread, at));
                 }
                 _ => {}

@@ -139,7 +139,7 @@ pub(crate) fn excerpt(
         if is_failed && room >= LINE_MIN / 2 {
             cut_most_relevant(&mut chunks, &mut scored, room, &|start, end| loaded.raw(start, end));
         }
-        let selection = Selection::choose(&chunks, &scored, size, share.saturating_sub(slack));
+        let selection = LineSelection::choose(&chunks, &scored, size, share.saturating_sub(slack));
         let (text, has_offsets) = selection.text();
         let cost = text.len();
         if selection.is_empty() {
@@ -350,7 +350,7 @@ impl PartialOrd for OrderedScore {
 }
 
 /// The chunks that are shown, with an upper bound for the size of their text.
-struct Selection<'a> {
+struct LineSelection<'a> {
     chunks: &'a [LineChunk<'a>],
     size: u64,
     chosen: Vec<bool>,
@@ -358,16 +358,21 @@ struct Selection<'a> {
     gap_cost: usize,
 }
 
-impl<'a> Selection<'a> {
+impl<'a> LineSelection<'a> {
     fn choose(
         chunks: &'a [LineChunk<'a>],
         scored: &LineScores,
         size: u64,
         share: usize,
-    ) -> Selection<'a> {
+    ) -> LineSelection<'a> {
         let gap_cost = gap_cost(size);
-        let mut selection =
-            Selection { chunks, size, chosen: vec![false; chunks.len()], cost: gap_cost, gap_cost };
+        let mut selection = LineSelection {
+            chunks,
+            size,
+            chosen: vec![false; chunks.len()],
+            cost: gap_cost,
+            gap_cost,
+        };
         let head = share * HEAD_PERCENT / 100;
         for at in 0..chunks.len() {
             if head < HEAD_MIN || !selection.take(at, head) {
@@ -428,7 +433,7 @@ impl<'a> Selection<'a> {
 
     /// Adds neighbors of chosen chunks within `limit` bytes, highest score first.
     fn grow(&mut self, limit: usize, scores: &[f64]) {
-        let edge = |selection: &Selection<'_>, at: usize| {
+        let edge = |selection: &LineSelection<'_>, at: usize| {
             let is_beside = at.checked_sub(1).is_some_and(|before| selection.is_chosen(before))
                 || selection.is_chosen(at + 1);
             let score = scores.get(at).filter(|_| is_beside && !selection.is_chosen(at))?;

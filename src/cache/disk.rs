@@ -20,8 +20,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, renameat, 
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Key of an entry.
-pub type Key = [u8; 16];
+pub use crate::digest::Key;
 
 /// Maximum number of queued writes.
 const QUEUE_ENTRIES_MAX: usize = 1_024;

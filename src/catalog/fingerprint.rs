@@ -191,7 +191,8 @@ pub(super) fn take_fingerprint(
         files.iter_mut().for_each(|files| files.clear());
         on_enter(store);
         let own = stat_mode.stat(store, &RelPath::root())?;
-        let mut walk = Walk::new(store, (stat_mode, start), &own, files.as_deref_mut(), on_enter);
+        let mut walk =
+            FileWalk::new(store, (stat_mode, start), &own, files.as_deref_mut(), on_enter);
         walk.add(&RelPath::root(), &own);
         walk.walk_dir(store, &RelPath::root(), &RelPath::root(), 0)?;
         if !walk.dir_moved {
@@ -253,19 +254,19 @@ fn fingerprint_generated(
         None => store.stat(&RelPath::root())?,
     };
     let mut on_enter = |_: &dyn Store| {};
-    let mut walk = Walk::new(store, (StatMode::Full, start), &own, None, &mut on_enter);
+    let mut walk = FileWalk::new(store, (StatMode::Full, start), &own, None, &mut on_enter);
     sources.iter().for_each(|meta| walk.add(&RelPath::root(), meta));
     let fingerprint = Fingerprint { files: 0, bytes: 0, ..walk.finish() };
     if files.is_none() {
         return Ok(fingerprint);
     }
-    let walk = Walk::new(store, (StatMode::Full, start), &own, files, &mut on_enter);
-    let mut walk = Walk { is_generated: true, ..walk };
+    let walk = FileWalk::new(store, (StatMode::Full, start), &own, files, &mut on_enter);
+    let mut walk = FileWalk { is_generated: true, ..walk };
     walk.walk_dir(store, &RelPath::root(), &RelPath::root(), 0)?;
     Ok(Fingerprint { files: walk.fingerprint.files, bytes: walk.fingerprint.bytes, ..fingerprint })
 }
 
-struct Walk<'a> {
+struct FileWalk<'a> {
     root: &'a dyn Store,
     /// True if the directory is generated: its subdirectories cannot be entered.
     is_generated: bool,
@@ -282,14 +283,14 @@ struct Walk<'a> {
     on_enter: OnEnter<'a>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> FileWalk<'a> {
     fn new(
         root: &'a dyn Store,
         (stat_mode, start): (StatMode, WalkStart),
         own: &Meta,
         files: Option<&'a mut Vec<FileStat>>,
         on_enter: OnEnter<'a>,
-    ) -> Walk<'a> {
+    ) -> FileWalk<'a> {
         let fingerprint = Fingerprint {
             key: [0; 16],
             version: [0; 16],
@@ -300,7 +301,7 @@ impl<'a> Walk<'a> {
             skipped: Skipped::default(),
             access: Access::from_meta(own),
         };
-        Walk {
+        FileWalk {
             root,
             is_generated: false,
             dir_moved: false,

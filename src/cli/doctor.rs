@@ -36,7 +36,7 @@ const SCHEMA_VERSION: u32 = 1;
 
 /// The complete report.
 #[derive(Serialize)]
-struct Report {
+struct DoctorReport {
     version: u32,
     problems: usize,
     notes: usize,
@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &DoctorArgs) -> anyhow::Result<ExitCode> {
     Ok(if report.problems == 0 { exit::from_write(printed) } else { ExitCode::FAILURE })
 }
 
-fn inspect(arguments: &DoctorArgs) -> anyhow::Result<Report> {
+fn inspect(arguments: &DoctorArgs) -> anyhow::Result<DoctorReport> {
     // Read before the trial mount appears in it.
     let table = MountTable::read();
     let (kernel, fuse, stores, mounts) = thread::scope(|scope| {
@@ -85,7 +85,7 @@ fn inspect(arguments: &DoctorArgs) -> anyhow::Result<Report> {
     let (mounts, of_mounts) = mounts;
     let findings = [of_fuse, of_kernel, stores.findings, of_limits, of_mounts].concat();
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
-    Ok(Report {
+    Ok(DoctorReport {
         version: SCHEMA_VERSION,
         problems: count(Level::Problem),
         notes: count(Level::Note),

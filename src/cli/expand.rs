@@ -43,9 +43,9 @@ counted on stderr.";
 /// Arguments of `expand`.
 #[derive(Debug, Args)]
 pub(super) struct ExpandArgs {
-    /// Format of the input
+    /// MessageFormat of the input
     #[arg(long, value_enum, default_value = "text")]
-    format: Format,
+    format: MessageFormat,
 
     /// Maximum size of all evidence together: bytes, optionally with k or M, or tokens, as in
     /// 8000tok [default: 28000, and at most 16000 per worker]
@@ -60,7 +60,7 @@ pub(super) struct ExpandArgs {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
+enum MessageFormat {
     /// Any text
     Text,
     /// Messages of OpenAI's chat and responses APIs
@@ -82,10 +82,10 @@ pub(super) fn run(arguments: &ExpandArgs) -> anyhow::Result<ExitCode> {
     // Expansion prints while it reads, so the progress line would mix with its output.
     drop(session.take_progress());
     let form = match arguments.format {
-        Format::Text => InputFormat::Text,
-        Format::Openai => InputFormat::OpenAi,
-        Format::Anthropic => InputFormat::Anthropic,
-        Format::Langchain => InputFormat::LangChain,
+        MessageFormat::Text => InputFormat::Text,
+        MessageFormat::Openai => InputFormat::OpenAi,
+        MessageFormat::Anthropic => InputFormat::Anthropic,
+        MessageFormat::Langchain => InputFormat::LangChain,
     };
     let renderer = Renderer::new(view, session.settings(None));
     match renderer.expand(form, arguments.budget, io::stdin().lock(), io::stdout().lock()) {

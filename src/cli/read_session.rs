@@ -36,7 +36,7 @@ pub(super) struct TimeArgs {
 /// The deadline and progress of one command.
 pub(super) struct ReadSession {
     control: Arc<Control>,
-    progress: Option<Progress>,
+    progress: Option<ProgressLine>,
 }
 
 impl ReadSession {
@@ -59,7 +59,7 @@ impl ReadSession {
     /// Fails if a store cannot be found or read.
     pub(super) fn view(&mut self, selection: &StoreSelection) -> anyhow::Result<View> {
         if io::stderr().is_terminal() {
-            self.progress = Some(Progress::start(self.control.clone()));
+            self.progress = Some(ProgressLine::start(self.control.clone()));
         }
         let view = selection.open(Freshness::default())?;
         let control = &self.control;
@@ -85,7 +85,7 @@ impl ReadSession {
     }
 
     /// Takes the progress line, which the caller erases before it prints.
-    pub(super) fn take_progress(&mut self) -> Option<Progress> {
+    pub(super) fn take_progress(&mut self) -> Option<ProgressLine> {
         self.progress.take()
     }
 
@@ -96,25 +96,25 @@ impl ReadSession {
 }
 
 /// A progress line on stderr; dropping it erases the line.
-pub(super) struct Progress {
+pub(super) struct ProgressLine {
     /// Dropped to stop the thread.
     running: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Progress {
-    fn start(control: Arc<Control>) -> Progress {
+impl ProgressLine {
+    fn start(control: Arc<Control>) -> ProgressLine {
         let (running, ended) = mpsc::channel();
         // If the thread cannot be started, there is no progress line.
         let thread = thread::Builder::new()
             .name("progress".into())
             .spawn(move || show_progress(&control, &ended))
             .ok();
-        Progress { running: Some(running), thread }
+        ProgressLine { running: Some(running), thread }
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         drop(self.running.take());
         if let Some(thread) = self.thread.take() {

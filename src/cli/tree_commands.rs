@@ -32,7 +32,7 @@ use anyhow::Context;
 use clap::{ArgAction, Args};
 use rustix::io::Errno;
 
-use super::read_session::{Progress, ReadSession, TimeArgs};
+use super::read_session::{ProgressLine, ReadSession, TimeArgs};
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use super::{ViewArgs, exit};
@@ -104,8 +104,8 @@ impl TreeReader {
     }
 
     /// Returns the command's output.
-    fn out(&self) -> Output {
-        Output::new(self.session.borrow_mut().take_progress())
+    fn out(&self) -> CommandOutput {
+        CommandOutput::new(self.session.borrow_mut().take_progress())
     }
 
     /// Marks lists of workers as incomplete if the time did not suffice to find all workers.
@@ -176,7 +176,7 @@ fn is_absence(error: &Error) -> bool {
 /// Standard output; a write erases the progress line first.
 struct ProgressStdout {
     stdout: StdoutLock<'static>,
-    progress: Option<Progress>,
+    progress: Option<ProgressLine>,
 }
 
 impl Write for ProgressStdout {
@@ -191,18 +191,18 @@ impl Write for ProgressStdout {
     }
 }
 
-/// Output of a command.
-struct Output {
+/// CommandOutput of a command.
+struct CommandOutput {
     stdout: BufWriter<ProgressStdout>,
     /// Names are escaped on a terminal, so that none can control it.
     is_terminal: bool,
 }
 
-impl Output {
-    fn new(progress: Option<Progress>) -> Output {
+impl CommandOutput {
+    fn new(progress: Option<ProgressLine>) -> CommandOutput {
         let stdout = io::stdout().lock();
         let is_terminal = stdout.is_terminal();
-        Output {
+        CommandOutput {
             stdout: BufWriter::with_capacity(BUFFER_SIZE, ProgressStdout { stdout, progress }),
             is_terminal,
         }

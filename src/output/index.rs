@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use super::Body;
 use super::json::{
-    CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndex,
+    CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndexJson,
 };
 use super::marker::Marker;
 use crate::analysis::missing::Missing;
@@ -43,7 +43,7 @@ pub(crate) fn worker(
     let Record { worker, trace, unread } = record;
     let (files, now) = view.files(member, FILES_MAX)?;
     let digest = WorkerDigest::new(view, member, stamp, record);
-    let index = WorkerIndex {
+    let index = WorkerIndexJson {
         complete: missing.is_none(),
         incomplete: missing.map(|missing| missing.to_string()),
         worker: IndexRow {

@@ -13,7 +13,7 @@ use crate::model::{self, SharedStr, Skipped};
 
 /// index.json of a worker.
 #[derive(Serialize)]
-pub(crate) struct WorkerIndex<'a> {
+pub(crate) struct WorkerIndexJson<'a> {
     pub(crate) complete: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) incomplete: Option<String>,

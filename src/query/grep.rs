@@ -16,7 +16,7 @@ use tracing::debug;
 
 pub use crate::route::grep::{Options, Query};
 use page::NAMES_PART;
-pub use page::{Answer, FileLines, Searched, ShownLine};
+pub use page::{Answer, FileLines, GrepCoverage, ShownLine};
 
 use super::states_in;
 use crate::analysis::analyzer::Analyzer;
@@ -106,7 +106,7 @@ pub(crate) fn answer_in(
         analyzer.settings.count_one();
         found
     });
-    let mut searched = Searched::default();
+    let mut searched = GrepCoverage::default();
     let (mut with_hits, mut hits): (WorkerStates, Vec<Vec<FileMatchCount>>) =
         (Vec::new(), Vec::new());
     for ((member, stamp), found) in members.iter().zip(found) {

@@ -15,7 +15,7 @@ use tracing::debug;
 pub use crate::route::search::{Options, Query};
 use filter::SearchFilter;
 use page::AnswerFormatter;
-pub use page::{Answer, FilePassages, Searched};
+pub use page::{Answer, FilePassages, SearchCoverage};
 use passage_reader::PassageReader;
 
 use super::states_in;
@@ -132,7 +132,7 @@ fn match_workers<'a>(
     stamped: &'a WorkerStates,
     parsed: &ranked::Query,
     deadline: Deadline<'_>,
-) -> (ReadWorkers<'a>, Vec<WorkerMatches>, Searched) {
+) -> (ReadWorkers<'a>, Vec<WorkerMatches>, SearchCoverage) {
     let mut members: Vec<&(Arc<Member>, Result<Arc<Fingerprint>>)> = stamped.iter().collect();
     members.sort_by_key(|(member, _)| &member.name);
     analyzer.settings.start_stage(members.len());
@@ -142,9 +142,9 @@ fn match_workers<'a>(
         analyzer.settings.count_one();
         let index = index?;
         let matches = WorkerMatches::new(&index, parsed, &|path| !is_raw_record(path));
-        Ok::<_, Error>((stamp, matches, Searched::from_index(&index)))
+        Ok::<_, Error>((stamp, matches, SearchCoverage::from_index(&index)))
     });
-    let mut searched = Searched::default();
+    let mut searched = SearchCoverage::default();
     let (mut workers, mut all) = (Vec::new(), Vec::new());
     for ((member, _), found) in members.into_iter().zip(found) {
         match found {

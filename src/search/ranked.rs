@@ -20,5 +20,5 @@ mod words;
 pub use index::{Index, Unread, WorkerIndex, tool_of};
 pub use query::{FilterValues, Filters, Query};
 pub use rank::{RankedPassages, WorkerMatches, rank};
-pub use select::{FileHit, Selection, SelectionLimits};
+pub use select::{FileHit, PassageSelection, SelectionLimits};
 pub use words::WordStemmer;

@@ -121,7 +121,7 @@ impl Store for Disk {
     }
 
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        Ok(Box::new(OpenFile(openat2::open_file(self.root.as_fd(), path)?)))
+        Ok(Box::new(DiskFile(openat2::open_file(self.root.as_fd(), path)?)))
     }
 
     fn path_fd(&self, path: &RelPath) -> Result<Option<OwnedFd>> {
@@ -149,9 +149,9 @@ impl Store for Disk {
     }
 }
 
-struct OpenFile(OwnedFd);
+struct DiskFile(OwnedFd);
 
-impl File for OpenFile {
+impl File for DiskFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         rustix::io::pread(&self.0, buffer, offset).map_err(Error::Io)
     }

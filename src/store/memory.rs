@@ -19,23 +19,23 @@ const EPOCH: i64 = 1_700_000_000;
 
 /// A store in memory.
 pub struct Memory {
-    state: Arc<RwLock<State>>,
+    state: Arc<RwLock<MemoryState>>,
     /// Root directory of this store.
     base: RelPath,
     /// Identity of the root when it was entered.
     identity: Identity,
 }
 
-struct State {
+struct MemoryState {
     /// Number of changes so far.
     changes: u64,
-    nodes: BTreeMap<RelPath, Node>,
+    nodes: BTreeMap<RelPath, SharedNode>,
 }
 
 /// An inode, shared by its hard links and open files.
-type Node = Arc<RwLock<Body>>;
+type SharedNode = Arc<RwLock<NodeContent>>;
 
-struct Body {
+struct NodeContent {
     bytes: Vec<u8>,
     meta: Meta,
 }
@@ -49,7 +49,7 @@ impl Default for Memory {
 impl Memory {
     /// Creates an empty store.
     pub fn new() -> Memory {
-        let mut state = State { changes: 0, nodes: BTreeMap::new() };
+        let mut state = MemoryState { changes: 0, nodes: BTreeMap::new() };
         let root = state.node(Kind::Folder, 0o755, Vec::new());
         let identity = root.read().meta.identity;
         state.nodes.insert(RelPath::root(), root);
@@ -65,7 +65,7 @@ impl Memory {
                 let now = state.tick();
                 let mut body = node.write();
                 let meta = Meta { size: bytes.len() as u64, mtime: now, ctime: now, ..body.meta };
-                *body = Body { bytes, meta };
+                *body = NodeContent { bytes, meta };
             }
             None => {
                 state.remove(path);
@@ -145,19 +145,19 @@ fn is_entry_of(path: &RelPath, folder: &RelPath) -> bool {
     name.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
 }
 
-impl State {
+impl MemoryState {
     fn tick(&mut self) -> Time {
         self.changes += 1;
         Time { secs: EPOCH.saturating_add_unsigned(self.changes), nanos: 0 }
     }
 
-    fn node(&mut self, kind: Kind, mode: u32, bytes: Vec<u8>) -> Node {
+    fn node(&mut self, kind: Kind, mode: u32, bytes: Vec<u8>) -> SharedNode {
         let now = self.tick();
         let identity = Identity { dev: 1, ino: self.changes, born: now };
         let size = bytes.len() as u64;
         let meta =
             Meta { kind, size, mode, uid: 0, gid: 0, nlink: 1, identity, mtime: now, ctime: now };
-        Arc::new(RwLock::new(Body { bytes, meta }))
+        Arc::new(RwLock::new(NodeContent { bytes, meta }))
     }
 
     fn put(&mut self, path: &RelPath, kind: Kind, mode: u32, bytes: Vec<u8>) {
@@ -180,7 +180,7 @@ impl State {
         if path.is_root() {
             return;
         }
-        let removed: Vec<Node> = self
+        let removed: Vec<SharedNode> = self
             .nodes
             .extract_if(.., |other, _| is_beneath(other, path))
             .map(|(_, node)| node)
@@ -205,7 +205,7 @@ impl State {
     }
 
     /// Returns the node at `path` in the directory `base`, which must still have this identity.
-    fn find_in(&self, base: &RelPath, identity: Identity, path: &RelPath) -> Result<&Node> {
+    fn find_in(&self, base: &RelPath, identity: Identity, path: &RelPath) -> Result<&SharedNode> {
         if self.find(base)?.read().meta.identity != identity {
             return Err(Error::NotFound);
         }
@@ -213,7 +213,7 @@ impl State {
     }
 
     /// Returns the node at `path`. A parent that is not a directory is an error, as on disk.
-    fn find(&self, path: &RelPath) -> Result<&Node> {
+    fn find(&self, path: &RelPath) -> Result<&SharedNode> {
         // The parents of an existing node are all directories.
         if let Some(node) = self.nodes.get(path) {
             return Ok(node);
@@ -270,7 +270,7 @@ impl Store for Memory {
         let state = self.state.read();
         let node = state.find_in(&self.base, self.identity, path)?;
         node.read().meta.kind.must_be(Kind::File)?;
-        Ok(Box::new(OpenFile(node.clone())))
+        Ok(Box::new(MemoryFile(node.clone())))
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
@@ -281,9 +281,9 @@ impl Store for Memory {
     }
 }
 
-struct OpenFile(Node);
+struct MemoryFile(SharedNode);
 
-impl File for OpenFile {
+impl File for MemoryFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let body = self.0.read();
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);

@@ -9,12 +9,12 @@ use super::tokens;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Budget {
     size: usize,
-    unit: Unit,
+    unit: BudgetUnit,
 }
 
-/// Unit of a budget.
+/// BudgetUnit of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Unit {
+pub enum BudgetUnit {
     /// Bytes.
     Bytes,
     /// Tokens of o200k_base.
@@ -29,7 +29,7 @@ impl Budget {
     pub const MAX: Budget = Budget::bytes(64 << 20);
     /// The largest budget in tokens: 16 Mi tokens, about 64 MiB of text.
     pub const MAX_TOKENS: Budget =
-        Budget { size: Budget::MAX.size / BYTES_PER_TOKEN, unit: Unit::Tokens };
+        Budget { size: Budget::MAX.size / BYTES_PER_TOKEN, unit: BudgetUnit::Tokens };
     /// Default budget of a worker's evidence.txt.
     pub const WORKER: Budget = Budget::bytes(16_000);
     /// Default budget of the passages in a worker's `summary@<words>`.
@@ -41,7 +41,7 @@ impl Budget {
     pub const SWARM: Budget = Budget::bytes(28_000);
 
     const fn bytes(size: usize) -> Budget {
-        Budget { size, unit: Unit::Bytes }
+        Budget { size, unit: BudgetUnit::Bytes }
     }
 
     /// Parses a size: digits, then nothing (bytes), `k` (1,024), `M` (1,048,576) or `tok` (tokens).
@@ -89,19 +89,19 @@ impl Budget {
     /// Returns the budget as it appears in the name of a file: `4k`, `2000tok`.
     pub fn name(self) -> String {
         match self.unit {
-            Unit::Bytes if self.size > 0 && self.size.is_multiple_of(1 << 20) => {
+            BudgetUnit::Bytes if self.size > 0 && self.size.is_multiple_of(1 << 20) => {
                 format!("{}M", self.size >> 20)
             }
-            Unit::Bytes if self.size > 0 && self.size.is_multiple_of(1 << 10) => {
+            BudgetUnit::Bytes if self.size > 0 && self.size.is_multiple_of(1 << 10) => {
                 format!("{}k", self.size >> 10)
             }
-            Unit::Bytes => self.size.to_string(),
-            Unit::Tokens => format!("{}tok", self.size),
+            BudgetUnit::Bytes => self.size.to_string(),
+            BudgetUnit::Tokens => format!("{}tok", self.size),
         }
     }
 
     /// Returns the unit.
-    pub fn unit(self) -> Unit {
+    pub fn unit(self) -> BudgetUnit {
         self.unit
     }
 
@@ -109,16 +109,16 @@ impl Budget {
     /// text.
     pub fn approx_bytes(self) -> usize {
         match self.unit {
-            Unit::Bytes => self.size,
-            Unit::Tokens => self.size * BYTES_PER_TOKEN,
+            BudgetUnit::Bytes => self.size,
+            BudgetUnit::Tokens => self.size * BYTES_PER_TOKEN,
         }
     }
 
     /// Returns the size of `text` in the unit of the budget.
     pub fn used(self, text: &str) -> usize {
         match self.unit {
-            Unit::Bytes => text.len(),
-            Unit::Tokens => tokens::count(text),
+            BudgetUnit::Bytes => text.len(),
+            BudgetUnit::Tokens => tokens::count(text),
         }
     }
 
@@ -144,8 +144,8 @@ impl FromStr for Budget {
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.unit {
-            Unit::Bytes => write!(f, "{} B", self.size),
-            Unit::Tokens => write!(f, "{} tok", self.size),
+            BudgetUnit::Bytes => write!(f, "{} B", self.size),
+            BudgetUnit::Tokens => write!(f, "{} tok", self.size),
         }
     }
 }
@@ -162,7 +162,11 @@ mod tests {
             assert_eq!(Budget::parse(text), Ok(Budget::bytes(bytes)), "{text}");
         }
         for (text, size) in [("0tok", 0), ("2000tok", 2_000), ("16777216tok", 16 << 20)] {
-            assert_eq!(Budget::parse(text), Ok(Budget { size, unit: Unit::Tokens }), "{text}");
+            assert_eq!(
+                Budget::parse(text),
+                Ok(Budget { size, unit: BudgetUnit::Tokens }),
+                "{text}"
+            );
         }
         let wrong = [
             "",

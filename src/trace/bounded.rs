@@ -102,7 +102,7 @@ pub(super) fn parse_any(text: &str) -> Option<Value> {
     let seed = BoundedSeed {
         values_left: &values_left,
         owners_differ: &owners_differ,
-        level: Level::Inner,
+        level: NestingLevel::Inner,
         keep_all: true,
     };
     let mut json = serde_json::Deserializer::from_str(text);
@@ -129,7 +129,7 @@ impl<'de> Deserialize<'de> for BoundedValue {
         let seed = BoundedSeed {
             values_left: &values_left,
             owners_differ: &owners_differ,
-            level: Level::Top,
+            level: NestingLevel::Top,
             keep_all: false,
         };
         let value = seed.deserialize(deserializer)?;
@@ -148,14 +148,14 @@ struct BoundedSeed<'a> {
     values_left: &'a Cell<Option<usize>>,
     /// Set to true when an object names two different owners.
     owners_differ: &'a Cell<bool>,
-    level: Level,
+    level: NestingLevel,
     /// True if fields of any name are kept.
     keep_all: bool,
 }
 
 /// The position of a value in its document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Level {
+enum NestingLevel {
     /// The document itself.
     Top,
     /// The document's `config`.
@@ -174,10 +174,10 @@ impl BoundedSeed<'_> {
 
     /// Returns the seed for the value of field `name`.
     fn for_field(self, name: &str) -> Self {
-        let level = if self.level == Level::Top && name == CONFIG_FIELD {
-            Level::Config
+        let level = if self.level == NestingLevel::Top && name == CONFIG_FIELD {
+            NestingLevel::Config
         } else {
-            Level::Inner
+            NestingLevel::Inner
         };
         BoundedSeed { level, keep_all: self.keep_all || UNFILTERED_FIELDS.contains(&name), ..self }
     }
@@ -185,10 +185,10 @@ impl BoundedSeed<'_> {
     /// Notes a conflict if a repeated field names a different owner than before.
     fn note_owner_conflict(&self, name: &str, before: &Value, value: &Value) {
         let owners_differ = match (self.level, name) {
-            (Level::Top | Level::Config, OWNER_FIELD) => {
+            (NestingLevel::Top | NestingLevel::Config, OWNER_FIELD) => {
                 scalar_text(Some(before)) != scalar_text(Some(value))
             }
-            (Level::Top, CONFIG_FIELD) => {
+            (NestingLevel::Top, CONFIG_FIELD) => {
                 scalar_text(before.get(OWNER_FIELD)) != scalar_text(value.get(OWNER_FIELD))
             }
             _ => false,
@@ -242,7 +242,7 @@ impl<'de> Visitor<'de> for BoundedSeed<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         while self.values_left.get().is_some() {
-            match list.next_element_seed(BoundedSeed { level: Level::Inner, ..self })? {
+            match list.next_element_seed(BoundedSeed { level: NestingLevel::Inner, ..self })? {
                 Some(item) => items.push(item),
                 None => return Ok(items.into()),
             }

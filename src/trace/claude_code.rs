@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use self::cache::TranscriptCache;
 use self::cached_transcript::TranscriptVersion;
-use self::layout::{TranscriptKind, WorkerLocation};
+use self::layout::{TranscriptKind, TranscriptLocation};
 use self::persist::IndexStore;
 use self::virtual_dir::VirtualDir;
 use super::meta::hash_meta;
@@ -183,7 +183,7 @@ impl Format for ClaudeCode {
 
 impl ClaudeCode {
     fn virtual_dir(&self, store: &dyn Store, path: &RelPath) -> Result<VirtualDir> {
-        let location = WorkerLocation::from_path(path).ok_or(Error::NotFound)?;
+        let location = TranscriptLocation::from_path(path).ok_or(Error::NotFound)?;
         let project = self.projects.enter(store, &location.project)?;
         Ok(VirtualDir::new(project, location, self.transcripts.clone()))
     }
@@ -248,7 +248,7 @@ impl Background {
         if self.running.swap(true, Ordering::AcqRel) {
             return;
         }
-        let running = RunningGuard(Arc::downgrade(self));
+        let running = BackgroundGuard(Arc::downgrade(self));
         if let Err(error) =
             std::thread::Builder::new().name("transcripts".into()).spawn(|| index_queue(running))
         {
@@ -258,7 +258,7 @@ impl Background {
 }
 
 /// Indexes the queued transcripts until none is left or the format is dropped.
-fn index_queue(running: RunningGuard) {
+fn index_queue(running: BackgroundGuard) {
     while let Some(folder) =
         running.0.upgrade().and_then(|background| background.queue.lock().pop())
     {
@@ -267,9 +267,9 @@ fn index_queue(running: RunningGuard) {
 }
 
 /// Clears [`Background::running`] when the thread ends for any reason, so that another can start.
-struct RunningGuard(Weak<Background>);
+struct BackgroundGuard(Weak<Background>);
 
-impl Drop for RunningGuard {
+impl Drop for BackgroundGuard {
     fn drop(&mut self) {
         if let Some(background) = self.0.upgrade() {
             background.running.store(false, Ordering::Release);
@@ -294,7 +294,7 @@ impl ProjectFolders {
     fn refresh(&self, store: &dyn Store, transcripts: &[RelPath]) {
         let wanted: HashSet<RelPath> = transcripts
             .iter()
-            .filter_map(WorkerLocation::from_path)
+            .filter_map(TranscriptLocation::from_path)
             .map(|location| location.project)
             .collect();
         let held = self.0.lock().clone();
@@ -316,7 +316,8 @@ impl ProjectFolders {
 
 /// Returns true if `path` is the transcript of a session, not of a subagent.
 fn is_session(path: &RelPath) -> bool {
-    WorkerLocation::from_path(path).is_some_and(|location| location.kind == TranscriptKind::Session)
+    TranscriptLocation::from_path(path)
+        .is_some_and(|location| location.kind == TranscriptKind::Session)
 }
 
 /// The project of a subagent, its session if its path names one, and its name.
@@ -324,7 +325,7 @@ type AgentIdentity = (RelPath, Option<Name>, Name);
 
 /// Returns the identity of the subagent at `path`.
 fn agent_identity(path: &RelPath) -> Option<AgentIdentity> {
-    let location = WorkerLocation::from_path(path)
+    let location = TranscriptLocation::from_path(path)
         .filter(|location| location.kind == TranscriptKind::Agent || location.agent.is_some())?;
     let name = location.worker_name()?;
     Some((location.project, location.session, name))

@@ -31,7 +31,7 @@ use crate::store::{Kind, Store};
 #[derive(Default)]
 pub struct Swarmlet {
     /// Contents of the store's index.json files when they were last read.
-    index: Mutex<index::Index>,
+    index: Mutex<index::StoreIndex>,
     /// The folders found by the last search.
     cached: Mutex<Option<layout::CachedCandidates>>,
 }

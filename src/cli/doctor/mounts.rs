@@ -16,10 +16,10 @@ use crate::cli::mountpoint::is_dead;
 use crate::cli::probe;
 use crate::cli::terminal::{display_path, shell_quote};
 
-/// State of a mount.
+/// MountState of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum MountState {
     /// It answers.
     Alive,
     /// Its process is gone.
@@ -38,7 +38,7 @@ enum State {
 #[derive(Debug, Serialize)]
 pub(super) struct MountFacts {
     point: String,
-    state: State,
+    state: MountState,
 }
 
 /// Inspects the swarmletfs mounts in `table`.
@@ -79,7 +79,7 @@ pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Fi
         probes.into_iter().filter(|(mount, _)| now.is_mounted_at(&mount.point, &mount.device));
     let (mounts, mut findings): (Vec<_>, Vec<_>) = still
         .map(|(mount, probe)| {
-            let state = if is_seen(mount, &table) { state(&probe) } else { State::Covered };
+            let state = if is_seen(mount, &table) { state(&probe) } else { MountState::Covered };
             let finding = finding(&mount.point, state, probe.err());
             let point = display_path(&mount.point);
             (MountFacts { point: point.clone(), state }, finding.about(&point))
@@ -96,24 +96,24 @@ fn is_seen(mount: &Mount, table: &MountTable) -> bool {
     table.topmost_at(&mount.point).is_some_and(|top| top.device == mount.device)
 }
 
-fn state(probe: &io::Result<()>) -> State {
+fn state(probe: &io::Result<()>) -> MountState {
     match probe {
-        Ok(()) => State::Alive,
-        Err(error) if is_dead(error) => State::Dead,
+        Ok(()) => MountState::Alive,
+        Err(error) if is_dead(error) => MountState::Dead,
         Err(error) => match error.kind() {
-            ErrorKind::TimedOut => State::Hung,
-            ErrorKind::PermissionDenied => State::Private,
-            _ => State::Broken,
+            ErrorKind::TimedOut => MountState::Hung,
+            ErrorKind::PermissionDenied => MountState::Private,
+            _ => MountState::Broken,
         },
     }
 }
 
-fn finding(point: &Path, state: State, error: Option<io::Error>) -> Finding {
+fn finding(point: &Path, state: MountState, error: Option<io::Error>) -> Finding {
     let (here, quoted) = (display_path(point), shell_quote(point));
     let lazy = format!("`swarmletfs umount --lazy {quoted}` detaches it");
     match state {
-        State::Alive => Finding::ok("mounts", "alive", format!("the mount on {here} answers")),
-        State::Dead => {
+        MountState::Alive => Finding::ok("mounts", "alive", format!("the mount on {here} answers")),
+        MountState::Dead => {
             let message = format!("the mount on {here} is dead: its process is gone");
             Finding::problem(
                 "mounts",
@@ -121,23 +121,23 @@ fn finding(point: &Path, state: State, error: Option<io::Error>) -> Finding {
                 Diagnosis::new(message, format!("`swarmletfs umount {quoted}` removes it")),
             )
         }
-        State::Hung => {
+        MountState::Hung => {
             let message = format!(
                 "the mount on {here} did not answer within {} seconds",
                 probe::TIMEOUT.as_secs()
             );
             Finding::problem("mounts", "hung", Diagnosis::new(message, lazy))
         }
-        State::Private => {
+        MountState::Private => {
             let message = format!("the mount on {here} can be read only by another user");
             Finding::note("mounts", "private", message)
         }
-        State::Covered => Finding::note(
+        MountState::Covered => Finding::note(
             "mounts",
             "covered",
             format!("the mount on {here} is covered by another mount"),
         ),
-        State::Broken => {
+        MountState::Broken => {
             let why = error.map(|error| format!(": {error}")).unwrap_or_default();
             let message = format!("the mount on {here} cannot be accessed{why}");
             Finding::problem("mounts", "broken", Diagnosis::new(message, lazy))

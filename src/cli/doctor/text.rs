@@ -1,6 +1,6 @@
 //! Renders the report as text: a line per finding, and its remedy below.
 
-use super::Report;
+use super::DoctorReport;
 use crate::text::count;
 
 /// Widths of the columns for level and topic, in characters.
@@ -8,7 +8,7 @@ const LEVEL_WIDTH: usize = 8;
 const TOPIC_WIDTH: usize = 7;
 
 /// Renders the report as text.
-pub(super) fn render(report: &Report) -> String {
+pub(super) fn render(report: &DoctorReport) -> String {
     let mut out = format!("swarmletfs {} on Linux {}\n\n", report.program, report.kernel.release);
     for finding in &report.findings {
         out.push_str(&format!(

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{Output, ReaderArgs, TreeReader};
+use super::{CommandOutput, ReaderArgs, TreeReader};
 use crate::error::Result;
 use crate::tree::{Fh, Symlinks};
 
@@ -55,7 +55,7 @@ pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
     reader.end(written.and_then(|()| out.flush()))
 }
 
-fn file(reader: &TreeReader, out: &mut Output, path: &[u8]) -> io::Result<()> {
+fn file(reader: &TreeReader, out: &mut CommandOutput, path: &[u8]) -> io::Result<()> {
     // An open file keeps its version to the end, even after the lookup is released.
     let opened = reader.tree.with_path(path, Symlinks::Follow, |place| place.leaf().open());
     match opened {
@@ -77,7 +77,7 @@ fn file(reader: &TreeReader, out: &mut Output, path: &[u8]) -> io::Result<()> {
 /// # Errors
 ///
 /// The outer error is a write error; the inner one is a read error.
-fn copy(reader: &TreeReader, out: &mut Output, fh: Fh) -> io::Result<Result<()>> {
+fn copy(reader: &TreeReader, out: &mut CommandOutput, fh: Fh) -> io::Result<Result<()>> {
     let mut offset = 0;
     loop {
         let written = reader

@@ -89,7 +89,7 @@ pub(in crate::cli) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
     }
     let mut out = reader.out();
     let written = match arguments.json {
-        true => json::array(&mut out.stdout, |add| add(&Object::new(&query, &answer))),
+        true => json::array(&mut out.stdout, |add| add(&CompareJson::new(&query, &answer))),
         false => out.text(&answer.text),
     };
     match written.and_then(|()| out.flush()) {
@@ -121,13 +121,13 @@ fn words(text: &str) -> Result<String, String> {
 
 /// The JSON form of an answer.
 #[derive(Debug, Serialize)]
-struct Object {
+struct CompareJson {
     #[serde(flatten)]
     head: AnswerHead,
     workers: Vec<String>,
     shared: Facts,
     differing: Vec<Facts>,
-    files: Vec<File>,
+    files: Vec<CompareFileJson>,
     calls: String,
     not_compared: Vec<String>,
     left_out: usize,
@@ -139,22 +139,22 @@ type Facts = serde_json::Map<String, serde_json::Value>;
 
 /// A file, or the outputs of corresponding calls.
 #[derive(Debug, Serialize)]
-struct File {
+struct CompareFileJson {
     path: String,
     kind: &'static str,
     workers: Vec<String>,
     text: String,
 }
 
-impl Object {
-    fn new(query: &Query, answer: &Answer) -> Object {
+impl CompareJson {
+    fn new(query: &Query, answer: &Answer) -> CompareJson {
         let Answer { workers, facts, files, calls, always, left_out, differs, .. } = answer;
-        Object {
+        CompareJson {
             head: AnswerHead::new(query, answer.error.as_deref(), answer.missing.as_ref()),
             workers: workers.iter().map(|name| name.to_text().into_owned()).collect(),
             shared: by_name(&facts.shared),
             differing: facts.per_worker.iter().map(|facts| by_name(facts)).collect(),
-            files: files.iter().map(File::new).collect(),
+            files: files.iter().map(CompareFileJson::new).collect(),
             calls: calls.clone(),
             not_compared: always.clone(),
             left_out: *left_out,
@@ -163,9 +163,9 @@ impl Object {
     }
 }
 
-impl File {
-    fn new(file: &FileDiff) -> File {
-        File {
+impl CompareFileJson {
+    fn new(file: &FileDiff) -> CompareFileJson {
+        CompareFileJson {
             path: file.path.clone(),
             kind: match file.kind {
                 DiffKind::Equal => "equal",

@@ -8,29 +8,29 @@ use crate::tree::{Attr, LookupGuard, NodeKind, ResolvedPath};
 
 /// A listed entry.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct TreeEntry {
     /// Path from the root, which is `.`, with links resolved.
     pub(super) path: Vec<u8>,
     /// Name in the listing: the entry's own name, or the path that was typed.
     pub(super) label: Vec<u8>,
     pub(super) kind: NodeKind,
     /// `None` if the listing does not need them.
-    pub(super) details: Option<Details>,
+    pub(super) details: Option<EntryDetails>,
 }
 
 /// Attributes of an entry.
 #[derive(Debug, Clone)]
-pub(super) struct Details {
+pub(super) struct EntryDetails {
     pub(super) attr: Attr,
     /// Target of a link.
     pub(super) target: Option<Vec<u8>>,
 }
 
-impl Entry {
+impl TreeEntry {
     /// Returns the entry at a path that was typed.
-    pub(super) fn from_path(place: &ResolvedPath<'_>, typed: &[u8]) -> Result<Entry> {
+    pub(super) fn from_path(place: &ResolvedPath<'_>, typed: &[u8]) -> Result<TreeEntry> {
         let details = details(place.leaf())?;
-        Ok(Entry {
+        Ok(TreeEntry {
             path: place.path(),
             label: typed.to_vec(),
             kind: details.attr.kind,
@@ -39,16 +39,20 @@ impl Entry {
     }
 
     /// Returns the entry `name` of `folder` with its attributes.
-    pub(super) fn from_node(held: &LookupGuard<'_>, folder: &[u8], name: &[u8]) -> Result<Entry> {
-        Ok(Entry {
+    pub(super) fn from_node(
+        held: &LookupGuard<'_>,
+        folder: &[u8],
+        name: &[u8],
+    ) -> Result<TreeEntry> {
+        Ok(TreeEntry {
             details: Some(details(held)?),
-            ..Entry::without_details(folder, name, held.attr.kind)
+            ..TreeEntry::without_details(folder, name, held.attr.kind)
         })
     }
 
     /// Returns the entry `name` of `folder` without attributes.
-    pub(super) fn without_details(folder: &[u8], name: &[u8], kind: NodeKind) -> Entry {
-        Entry { path: join(folder, name), label: name.to_vec(), kind, details: None }
+    pub(super) fn without_details(folder: &[u8], name: &[u8], kind: NodeKind) -> TreeEntry {
+        TreeEntry { path: join(folder, name), label: name.to_vec(), kind, details: None }
     }
 
     /// Returns the last component of the path, whatever the label is.
@@ -57,18 +61,18 @@ impl Entry {
     }
 
     /// Orders by time of the last change, newest first.
-    pub(super) fn by_time(&self, other: &Entry) -> Ordering {
-        let time = |entry: &Entry| entry.details.as_ref().map(|details| details.attr.mtime);
+    pub(super) fn by_time(&self, other: &TreeEntry) -> Ordering {
+        let time = |entry: &TreeEntry| entry.details.as_ref().map(|details| details.attr.mtime);
         time(other).cmp(&time(self))
     }
 
     /// Orders by size, largest first.
-    pub(super) fn by_size(&self, other: &Entry) -> Ordering {
-        let size = |entry: &Entry| entry.details.as_ref().map(|details| details.attr.size);
+    pub(super) fn by_size(&self, other: &TreeEntry) -> Ordering {
+        let size = |entry: &TreeEntry| entry.details.as_ref().map(|details| details.attr.size);
         size(other).cmp(&size(self))
     }
 }
 
-fn details(held: &LookupGuard<'_>) -> Result<Details> {
-    Ok(Details { attr: held.attr, target: held.link_target()? })
+fn details(held: &LookupGuard<'_>) -> Result<EntryDetails> {
+    Ok(EntryDetails { attr: held.attr, target: held.link_target()? })
 }

@@ -113,7 +113,7 @@ pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
     };
     let query = Query { options, regex, under: None };
     let ask = |tree: &Tree, ino| tree.grep(ino, &query);
-    let object = |answer: &Answer| Object::new(&query, answer);
+    let object = |answer: &Answer| GrepJson::new(&query, answer);
     query::run(
         (&arguments.view, &arguments.time),
         &arguments.paths,
@@ -140,15 +140,15 @@ impl QueryAnswer for Answer {
 
 /// The JSON form of an answer.
 #[derive(Debug, Serialize)]
-struct Object {
+struct GrepJson {
     #[serde(flatten)]
     head: AnswerHead,
     lines: u64,
     files: u64,
     workers: u64,
-    searched: Searched,
-    not_searched: NotSearched,
-    shown: Vec<File>,
+    searched: GrepCountsJson,
+    not_searched: GrepOmissionsJson,
+    shown: Vec<GrepFileJson>,
     left_out: LeftOut,
 }
 
@@ -160,14 +160,14 @@ struct LeftOut {
 }
 
 #[derive(Debug, Serialize)]
-struct Searched {
+struct GrepCountsJson {
     workers: u64,
     files: u64,
     bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct NotSearched {
+struct GrepOmissionsJson {
     binary: u64,
     unreadable: u64,
     long_line: u64,
@@ -176,7 +176,7 @@ struct NotSearched {
 
 /// The shown lines of a file.
 #[derive(Debug, Serialize)]
-struct File {
+struct GrepFileJson {
     worker: String,
     path: String,
     lines: Vec<Line>,
@@ -190,27 +190,27 @@ struct Line {
     matches: bool,
 }
 
-impl Object {
-    fn new(query: &Query, answer: &Answer) -> Object {
+impl GrepJson {
+    fn new(query: &Query, answer: &Answer) -> GrepJson {
         let Unsearched { binary, unreadable, long_line, late } = answer.searched.unsearched;
-        let file = |file: &FileLines| File {
+        let file = |file: &FileLines| GrepFileJson {
             worker: file.worker.to_text().into_owned(),
             path: file.path.clone(),
             more: file.more(),
             // Line 0 marks a gap, which JSON shows by the numbers.
             lines: file.lines.iter().filter(|line| line.number > 0).map(Line::new).collect(),
         };
-        Object {
+        GrepJson {
             head: AnswerHead::new(query, answer.error.as_deref(), answer.missing.as_ref()),
             lines: answer.lines,
             files: answer.files,
             workers: answer.workers,
-            searched: Searched {
+            searched: GrepCountsJson {
                 workers: answer.searched.workers,
                 files: answer.searched.files,
                 bytes: answer.searched.bytes,
             },
-            not_searched: NotSearched { binary, unreadable, long_line, late },
+            not_searched: GrepOmissionsJson { binary, unreadable, long_line, late },
             shown: answer.shown.iter().map(file).collect(),
             left_out: LeftOut {
                 files: answer.files.saturating_sub(answer.shown.len() as u64),

@@ -10,7 +10,7 @@ use serde::ser::{SerializeSeq, Serializer as _};
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-use super::entry::{Details, Entry};
+use super::entry::{EntryDetails, TreeEntry};
 use super::format;
 use crate::name::is_unprintable;
 use crate::text::json::hex;
@@ -56,7 +56,7 @@ struct Attributes {
 }
 
 impl Object {
-    pub(super) fn new(entry: &Entry) -> Object {
+    pub(super) fn new(entry: &TreeEntry) -> Object {
         let ((path, path_bytes), (name, name_bytes)) = (text(&entry.path), text(entry.name()));
         let attributes = entry.details.as_ref().map(Attributes::new);
         Object { path, path_bytes, name, name_bytes, kind: entry.kind.as_str(), attributes }
@@ -64,7 +64,7 @@ impl Object {
 }
 
 impl Attributes {
-    fn new(details: &Details) -> Attributes {
+    fn new(details: &EntryDetails) -> Attributes {
         let attr = &details.attr;
         let (target, target_bytes) = details.target.as_deref().map(text).unzip();
         Attributes {

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::entry::{Details, Entry};
+use super::entry::{EntryDetails, TreeEntry};
 use super::json::{self, Object};
-use super::{LongHelp, Output, ReaderArgs, TreeReader, format, join, paths};
+use super::{CommandOutput, LongHelp, ReaderArgs, TreeReader, format, join, paths};
 use crate::error::Result;
 use crate::tree::{Ino, NodeKind, Symlinks};
 
@@ -99,7 +99,7 @@ trait EntrySink {
     fn folder(&mut self, label: &[u8]) -> io::Result<()>;
 
     /// Adds entries, in their order.
-    fn entries(&mut self, entries: &[Entry]) -> io::Result<()>;
+    fn entries(&mut self, entries: &[TreeEntry]) -> io::Result<()>;
 }
 
 /// Prints the listing.
@@ -158,9 +158,10 @@ impl<'a> Ls<'a> {
 
     /// Returns the entry for a path that was typed. A link to a folder is followed unless the
     /// options show links themselves.
-    fn operand(&self, path: &[u8]) -> Result<Entry> {
-        let entry =
-            |links| self.reader.tree.with_path(path, links, |place| Entry::from_path(&place, path));
+    fn operand(&self, path: &[u8]) -> Result<TreeEntry> {
+        let entry = |links| {
+            self.reader.tree.with_path(path, links, |place| TreeEntry::from_path(&place, path))
+        };
         let found = entry(Symlinks::NoFollow)?;
         let shows_links =
             self.arguments.long || self.arguments.directory || self.arguments.classify;
@@ -179,7 +180,7 @@ impl<'a> Ls<'a> {
         to: &mut dyn EntrySink,
         ino: Ino,
         label: &[u8],
-        entries: &[Entry],
+        entries: &[TreeEntry],
     ) -> io::Result<()> {
         to.folder(label)?;
         to.entries(entries)?;
@@ -201,7 +202,7 @@ impl<'a> Ls<'a> {
     }
 
     /// Returns the sorted entries of the folder at `path`.
-    fn inside(&self, ino: Ino, path: &[u8], label: &[u8]) -> Result<Vec<Entry>> {
+    fn inside(&self, ino: Ino, path: &[u8], label: &[u8]) -> Result<Vec<TreeEntry>> {
         let arguments = self.arguments;
         let needs_look = arguments.long || arguments.json || arguments.by_time || arguments.by_size;
         let items = self.reader.tree.list_folder(ino)?;
@@ -209,10 +210,13 @@ impl<'a> Ls<'a> {
         for item in items.iter() {
             let name = item.name.as_bytes();
             if !needs_look {
-                entries.push(Entry::without_details(path, name, item.kind));
+                entries.push(TreeEntry::without_details(path, name, item.kind));
                 continue;
             }
-            match self.reader.tree.with_entry(ino, name, |held| Entry::from_node(&held, path, name))
+            match self
+                .reader
+                .tree
+                .with_entry(ino, name, |held| TreeEntry::from_node(&held, path, name))
             {
                 Ok(entry) => entries.push(entry),
                 Err(error) => self.reader.fail(&join_label(label, name), &error),
@@ -222,8 +226,8 @@ impl<'a> Ls<'a> {
         Ok(entries)
     }
 
-    fn sort(&self, entries: &mut [Entry]) {
-        let order = |a: &Entry, b: &Entry| {
+    fn sort(&self, entries: &mut [TreeEntry]) {
+        let order = |a: &TreeEntry, b: &TreeEntry| {
             let first = match self.arguments {
                 LsArgs { by_time: true, .. } => a.by_time(b),
                 LsArgs { by_size: true, .. } => a.by_size(b),
@@ -249,13 +253,13 @@ impl EntrySink for JsonSink<'_> {
         Ok(())
     }
 
-    fn entries(&mut self, entries: &[Entry]) -> io::Result<()> {
+    fn entries(&mut self, entries: &[TreeEntry]) -> io::Result<()> {
         entries.iter().try_for_each(|entry| (self.add)(&Object::new(entry)))
     }
 }
 
 struct TextSink<'a> {
-    out: &'a mut Output,
+    out: &'a mut CommandOutput,
     arguments: &'a LsArgs,
     has_heads: bool,
     /// True until something is printed.
@@ -275,7 +279,7 @@ impl EntrySink for TextSink<'_> {
         Ok(())
     }
 
-    fn entries(&mut self, entries: &[Entry]) -> io::Result<()> {
+    fn entries(&mut self, entries: &[TreeEntry]) -> io::Result<()> {
         self.is_first = false;
         let widths = entries
             .iter()
@@ -292,14 +296,14 @@ impl EntrySink for TextSink<'_> {
 
 impl TextSink<'_> {
     /// Returns the aligned columns: owner, group and size.
-    fn columns(&self, details: &Details) -> [String; 3] {
+    fn columns(&self, details: &EntryDetails) -> [String; 3] {
         let size = details.attr.size;
         let size =
             if self.arguments.human_readable { format::human_size(size) } else { size.to_string() };
         [details.attr.uid.to_string(), details.attr.gid.to_string(), size]
     }
 
-    fn entry(&mut self, entry: &Entry, widths: [usize; 3]) -> io::Result<()> {
+    fn entry(&mut self, entry: &TreeEntry, widths: [usize; 3]) -> io::Result<()> {
         let details = entry.details.as_ref().filter(|_| self.arguments.long);
         if let Some(details) = details {
             let ([uid, gid, size], [a, b, c]) = (self.columns(details), widths);

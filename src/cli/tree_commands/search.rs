@@ -90,7 +90,7 @@ pub(in crate::cli) fn run(arguments: &SearchArgs) -> anyhow::Result<ExitCode> {
     let options = Options { budget: arguments.budget, glob: arguments.glob.clone() };
     let query = Query { options, words: arguments.words.clone(), under: None };
     let ask = |tree: &Tree, ino| tree.search(ino, &query);
-    let object = |answer: &Answer| Object::new(&query, answer);
+    let object = |answer: &Answer| SearchJson::new(&query, answer);
     query::run(
         (&arguments.view, &arguments.time),
         &arguments.paths,
@@ -117,27 +117,27 @@ impl QueryAnswer for Answer {
 
 /// The JSON form of an answer.
 #[derive(Debug, Serialize)]
-struct Object {
+struct SearchJson {
     #[serde(flatten)]
     head: AnswerHead,
     passages: u64,
     files: u64,
     workers: u64,
-    searched: Searched,
-    not_searched: NotSearched,
+    searched: SearchCountsJson,
+    not_searched: SearchOmissionsJson,
     same: u64,
-    shown: Vec<File>,
+    shown: Vec<SearchFileJson>,
 }
 
 #[derive(Debug, Serialize)]
-struct Searched {
+struct SearchCountsJson {
     workers: u64,
     files: u64,
     bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct NotSearched {
+struct SearchOmissionsJson {
     binary: u64,
     unreadable: u64,
     late: u64,
@@ -145,28 +145,28 @@ struct NotSearched {
 
 /// The shown passages of a file.
 #[derive(Debug, Serialize)]
-struct File {
+struct SearchFileJson {
     worker: String,
     path: String,
     outcome: Option<&'static str>,
     passages: u64,
-    text: Vec<Excerpt>,
+    text: Vec<SearchExcerptJson>,
 }
 
 /// An excerpt, with its range in bytes.
 #[derive(Debug, Serialize)]
-struct Excerpt {
+struct SearchExcerptJson {
     first: u64,
     end: u64,
     text: String,
 }
 
-impl Object {
-    fn new(query: &Query, answer: &Answer) -> Object {
+impl SearchJson {
+    fn new(query: &Query, answer: &Answer) -> SearchJson {
         let Unread { binary, unreadable, late } = answer.searched.unread;
         let (workers, files, bytes) =
             (answer.searched.workers, answer.searched.files, answer.searched.bytes);
-        let file = |file: &FilePassages| File {
+        let file = |file: &FilePassages| SearchFileJson {
             worker: file.worker.to_text().into_owned(),
             path: file.path.clone(),
             outcome: file.outcome.map(Outcome::as_str),
@@ -174,20 +174,20 @@ impl Object {
             text: file
                 .text
                 .iter()
-                .map(|(range, text)| Excerpt {
+                .map(|(range, text)| SearchExcerptJson {
                     first: range.start,
                     end: range.end,
                     text: text.to_string(),
                 })
                 .collect(),
         };
-        Object {
+        SearchJson {
             head: AnswerHead::new(query, answer.error.as_deref(), answer.missing.as_ref()),
             passages: answer.passages,
             files: answer.files,
             workers: answer.workers,
-            searched: Searched { workers, files, bytes },
-            not_searched: NotSearched { binary, unreadable, late },
+            searched: SearchCountsJson { workers, files, bytes },
+            not_searched: SearchOmissionsJson { binary, unreadable, late },
             same: answer.duplicates,
             shown: answer.shown.iter().map(file).collect(),
         }

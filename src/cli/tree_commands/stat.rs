@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::entry::{Details, Entry};
+use super::entry::{EntryDetails, TreeEntry};
 use super::json::{self, Object};
-use super::{Output, ReaderArgs, TreeReader, format, paths};
+use super::{CommandOutput, ReaderArgs, TreeReader, format, paths};
 use crate::tree::Symlinks;
 
 /// Help text after the options.
@@ -62,7 +62,7 @@ pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
     reader.note_unread();
     let links = if arguments.dereference { Symlinks::Follow } else { Symlinks::NoFollow };
     let entries = paths(&arguments.paths).into_iter().filter_map(|path| {
-        let found = reader.tree.with_path(path, links, |place| Entry::from_path(&place, path));
+        let found = reader.tree.with_path(path, links, |place| TreeEntry::from_path(&place, path));
         found.inspect_err(|error| reader.fail(path, error)).ok()
     });
     let mut out = reader.out();
@@ -71,7 +71,7 @@ pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
     reader.end(written.and_then(|()| out.flush()))
 }
 
-fn as_json(out: &mut Output, entries: impl Iterator<Item = Entry>) -> io::Result<()> {
+fn as_json(out: &mut CommandOutput, entries: impl Iterator<Item = TreeEntry>) -> io::Result<()> {
     json::array(&mut out.stdout, |add| {
         for entry in entries {
             add(&Object::new(&entry))?;
@@ -80,10 +80,10 @@ fn as_json(out: &mut Output, entries: impl Iterator<Item = Entry>) -> io::Result
     })
 }
 
-fn as_text(out: &mut Output, entries: impl Iterator<Item = Entry>) -> io::Result<()> {
+fn as_text(out: &mut CommandOutput, entries: impl Iterator<Item = TreeEntry>) -> io::Result<()> {
     let mut is_first = true;
     for entry in entries {
-        let Some(Details { attr, target }) = &entry.details else { continue };
+        let Some(EntryDetails { attr, target }) = &entry.details else { continue };
         out.text(if is_first { "path      " } else { "\npath      " })?;
         is_first = false;
         out.name(&entry.label)?;

@@ -1,6 +1,6 @@
 //! `swarmletfs tree`: draws folders and their contents like tree(1).
 //!
-//! Output is written during the walk. Links are printed but not followed, so the walk ends.
+//! CommandOutput is written during the walk. Links are printed but not followed, so the walk ends.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
-use super::entry::Entry;
+use super::entry::TreeEntry;
 use super::json::{self, Object};
-use super::{LongHelp, Output, ReaderArgs, TreeReader, format, paths, sentence};
+use super::{CommandOutput, LongHelp, ReaderArgs, TreeReader, format, paths, sentence};
 use crate::error::{Error, Result};
 use crate::text::count;
 use crate::tree::{DirEntry, Ino, LookupGuard, NodeKind, ResolvedPath, Symlinks};
@@ -79,7 +79,7 @@ pub(in crate::cli) struct TreeCommandArgs {
 /// Receives the nodes of the walk in drawing order.
 trait TreeVisitor {
     /// Enters a node; `is_last` is true for the last one in its folder.
-    fn enter(&mut self, entry: &Entry, is_last: bool, children: &Children) -> io::Result<()>;
+    fn enter(&mut self, entry: &TreeEntry, is_last: bool, children: &Children) -> io::Result<()>;
 
     /// Leaves a node after all its children.
     fn leave(&mut self) -> io::Result<()>;
@@ -93,7 +93,7 @@ trait TreeVisitor {
 pub(in crate::cli) fn run(arguments: &TreeCommandArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     reader.note_unread();
-    let walk = Walk { reader: &reader, arguments };
+    let walk = TreeWalk { reader: &reader, arguments };
     let mut out = reader.out();
     let written = if arguments.json {
         json::array(&mut out.stdout, |add| {
@@ -110,7 +110,7 @@ pub(in crate::cli) fn run(arguments: &TreeCommandArgs) -> anyhow::Result<ExitCod
     reader.end(written.and_then(|()| out.flush()))
 }
 
-fn draw(walk: &Walk<'_>, out: &mut Output) -> io::Result<()> {
+fn draw(walk: &TreeWalk<'_>, out: &mut CommandOutput) -> io::Result<()> {
     let mut lines = LineDrawer {
         out,
         arguments: walk.arguments,
@@ -130,7 +130,7 @@ fn draw(walk: &Walk<'_>, out: &mut Output) -> io::Result<()> {
     out.text(&format!("\n{}{files}{unreadable}\n", count(folders, "folder")))
 }
 
-struct Walk<'a> {
+struct TreeWalk<'a> {
     reader: &'a TreeReader,
     arguments: &'a TreeCommandArgs,
 }
@@ -145,12 +145,12 @@ enum Children {
     Unreadable(Error),
 }
 
-impl<'a> Walk<'a> {
+impl<'a> TreeWalk<'a> {
     fn root(&self, path: &[u8], to: &mut dyn TreeVisitor) -> io::Result<()> {
         let found =
             self.reader.tree.with_path(path, Symlinks::Follow, |place: ResolvedPath<'a>| {
                 let children = self.entries(place.leaf(), 0)?;
-                Ok((Entry::from_path(&place, path)?, children, place))
+                Ok((TreeEntry::from_path(&place, path)?, children, place))
             });
         match found {
             Ok((entry, children, place)) => {
@@ -188,7 +188,7 @@ impl<'a> Walk<'a> {
     fn visit(
         &self,
         to: &mut dyn TreeVisitor,
-        node: (Entry, Children),
+        node: (TreeEntry, Children),
         is_last: bool,
         ino: Ino,
         depth: u32,
@@ -228,20 +228,20 @@ impl<'a> Walk<'a> {
                 NodeKind::Link => false,
             };
             if is_known && !needs_look {
-                let entry = Entry::without_details(path, name, item.kind);
+                let entry = TreeEntry::without_details(path, name, item.kind);
                 self.visit(to, (entry, Children::Closed), is_last, ino, depth)?;
                 continue;
             }
             let found = self.reader.tree.with_entry(ino, name, |held: LookupGuard<'a>| {
                 let children = self.entries(&held, depth)?;
-                Ok((Entry::from_node(&held, path, name)?, children, held))
+                Ok((TreeEntry::from_node(&held, path, name)?, children, held))
             });
             match found {
                 Ok((entry, children, held)) => {
                     self.visit(to, (entry, children), is_last, held.ino, depth + 1)?
                 }
                 Err(error) => {
-                    let entry = Entry::without_details(path, name, item.kind);
+                    let entry = TreeEntry::without_details(path, name, item.kind);
                     self.visit(to, (entry, Children::Unreadable(error)), is_last, ino, depth)?;
                 }
             }
@@ -252,7 +252,7 @@ impl<'a> Walk<'a> {
 
 /// Draws the tree as lines.
 struct LineDrawer<'a> {
-    out: &'a mut Output,
+    out: &'a mut CommandOutput,
     arguments: &'a TreeCommandArgs,
     /// For each open folder, true if it is the last in its parent.
     ancestors_last: Vec<bool>,
@@ -262,7 +262,7 @@ struct LineDrawer<'a> {
 }
 
 impl TreeVisitor for LineDrawer<'_> {
-    fn enter(&mut self, entry: &Entry, is_last: bool, children: &Children) -> io::Result<()> {
+    fn enter(&mut self, entry: &TreeEntry, is_last: bool, children: &Children) -> io::Result<()> {
         // The root's own line has no branch.
         for was_last in self.ancestors_last.iter().skip(1) {
             self.out.text(if *was_last { "    " } else { "│   " })?;
@@ -298,7 +298,7 @@ impl TreeVisitor for LineDrawer<'_> {
 
 impl LineDrawer<'_> {
     /// Writes the facts in brackets before a name.
-    fn facts(&mut self, entry: &Entry) -> io::Result<()> {
+    fn facts(&mut self, entry: &TreeEntry) -> io::Result<()> {
         let Some(details) = &entry.details else { return Ok(()) };
         let mut facts = Vec::new();
         if self.arguments.human_readable {
@@ -331,7 +331,7 @@ struct JsonTree {
 }
 
 impl TreeVisitor for JsonTree {
-    fn enter(&mut self, entry: &Entry, _: bool, children: &Children) -> io::Result<()> {
+    fn enter(&mut self, entry: &TreeEntry, _: bool, children: &Children) -> io::Result<()> {
         let (error, children) = match children {
             Children::Closed => (None, None),
             Children::Open(items) => (None, Some(Vec::with_capacity(items.len()))),

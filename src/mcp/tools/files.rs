@@ -61,7 +61,7 @@ pub(super) fn tools() -> Vec<ToolEntry> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct ListDirArgs {
+struct ListDirInput {
     /// The folder, from the root of the tree [default: the root]
     path: Option<String>,
     /// List the contents of its folders, too
@@ -158,7 +158,7 @@ fn walk(
     Ok(is_all)
 }
 
-fn list_dir(tree: &Tree, args: ListDirArgs) -> ToolResult {
+fn list_dir(tree: &Tree, args: ListDirInput) -> ToolResult {
     let skip = match non_empty(args.cursor) {
         None => 0,
         Some(cursor) => {
@@ -207,7 +207,7 @@ enum Unit {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct ReadFileArgs {
+struct ReadFileInput {
     /// The file, from the root of the tree: summary, workers/ID/result.txt
     path: String,
     /// Number of lines (or bytes) to skip [default: 0]
@@ -220,7 +220,7 @@ struct ReadFileArgs {
     unit: Option<Unit>,
 }
 
-fn read_file(tree: &Tree, args: ReadFileArgs) -> ToolResult {
+fn read_file(tree: &Tree, args: ReadFileInput) -> ToolResult {
     let request = match args.unit.unwrap_or(Unit::Lines) {
         Unit::Lines => SliceRequest::Lines(args.offset, args.limit.unwrap_or(LINES)),
         Unit::Bytes => SliceRequest::Bytes(args.offset, byte_limit(args.limit)),
@@ -237,7 +237,7 @@ pub(super) fn byte_limit(limit: Option<u64>) -> usize {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct PathArgs {
+struct PathInput {
     /// The path, from the root of the tree
     path: String,
 }
@@ -250,7 +250,7 @@ struct Info {
     details: Details,
 }
 
-fn info(tree: &Tree, args: PathArgs) -> ToolResult {
+fn info(tree: &Tree, args: PathInput) -> ToolResult {
     let info = tree.with_path(args.path.as_bytes(), Symlinks::NoFollow, |place| {
         let held = place.leaf();
         let path = String::from_utf8_lossy(&place.path()).into_owned();
@@ -270,7 +270,7 @@ struct Exists {
     kind: Option<&'static str>,
 }
 
-fn exists(tree: &Tree, args: PathArgs) -> ToolResult {
+fn exists(tree: &Tree, args: PathInput) -> ToolResult {
     match tree.with_path(args.path.as_bytes(), Symlinks::NoFollow, |place| {
         Ok(place.leaf().attr.kind.as_str())
     }) {
@@ -285,14 +285,14 @@ fn exists(tree: &Tree, args: PathArgs) -> ToolResult {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct GlobArgs {
+struct GlobInput {
     /// The pattern
     pattern: String,
     /// The folder in which the pattern begins [default: the root]
     path: Option<String>,
 }
 
-fn glob(tree: &Tree, args: GlobArgs) -> ToolResult {
+fn glob(tree: &Tree, args: GlobInput) -> ToolResult {
     let pattern = args.pattern.trim_start_matches("./").trim_start_matches('/');
     let matcher = GlobBuilder::new(pattern).literal_separator(true).backslash_escape(true).build();
     let matcher = matcher.map_err(|error| ToolError::new(error.to_string()))?.compile_matcher();

@@ -49,7 +49,7 @@ enum Mode {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct GrepArgs {
+struct GrepInput {
     /// The regex (Rust syntax, without look-around)
     pattern: String,
     /// The kind of output [default: content]
@@ -75,7 +75,7 @@ struct GrepArgs {
     tokens: Option<u32>,
 }
 
-fn run_grep(tree: &Tree, args: GrepArgs) -> ToolResult {
+fn run_grep(tree: &Tree, args: GrepInput) -> ToolResult {
     let options = grep::Options {
         ignore_case: args.ignore_case,
         context: args.context.min(100).into(),
@@ -99,7 +99,7 @@ fn run_grep(tree: &Tree, args: GrepArgs) -> ToolResult {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct SearchArgs {
+struct SearchInput {
     /// The words, phrases and filters
     query: String,
     /// Search only these workers, by their ids; at most 32
@@ -116,7 +116,7 @@ struct SearchArgs {
     tokens: Option<u32>,
 }
 
-fn run_search(tree: &Tree, args: SearchArgs) -> ToolResult {
+fn run_search(tree: &Tree, args: SearchInput) -> ToolResult {
     let options =
         search::Options { budget: budget(args.bytes, args.tokens)?, glob: non_empty(args.glob) };
     let query = search::Query { options, words: args.query, under: None };

@@ -71,7 +71,7 @@ pub(super) fn tools() -> Vec<ToolEntry> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct ListWorkersArgs {
+struct ListWorkersInput {
     /// Only workers with this status: created, running, completed, failed, unknown, or the word the
     /// worker's program wrote
     status: Option<String>,
@@ -90,7 +90,7 @@ struct ListWorkersArgs {
     cursor: Option<String>,
 }
 
-fn list_workers(tree: &Tree, args: ListWorkersArgs) -> ToolResult {
+fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
     let query = list::Query {
         status: non_empty(args.status),
         outcome: non_empty(args.outcome),
@@ -130,7 +130,7 @@ fn list_workers(tree: &Tree, args: ListWorkersArgs) -> ToolResult {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct GetEvidenceArgs {
+struct GetEvidenceInput {
     /// The worker's id
     worker: Option<String>,
     /// A job, to cover all its workers
@@ -143,7 +143,7 @@ struct GetEvidenceArgs {
     tokens: Option<u32>,
 }
 
-fn get_evidence(tree: &Tree, args: GetEvidenceArgs) -> ToolResult {
+fn get_evidence(tree: &Tree, args: GetEvidenceInput) -> ToolResult {
     let budget = budget(args.bytes, args.tokens)?;
     let file = evidence_file(budget);
     let path = match (non_empty(args.worker), non_empty(args.job), non_empty(args.run)) {
@@ -208,7 +208,7 @@ enum CallArg {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct GetToolOutputArgs {
+struct GetToolOutputInput {
     /// The worker's id
     worker: Option<String>,
     /// The call: its number (seq in index.json), or its file, such as 002_ssh_exec.txt
@@ -222,7 +222,7 @@ struct GetToolOutputArgs {
     limit: Option<u64>,
 }
 
-fn get_tool_output(tree: &Tree, args: GetToolOutputArgs) -> ToolResult {
+fn get_tool_output(tree: &Tree, args: GetToolOutputInput) -> ToolResult {
     let worker = non_empty(args.worker).map(|worker| Name::new(worker_id(&worker))).transpose();
     let worker = worker.map_err(|_| ToolError::new("there is no such worker; try list_workers"))?;
     let number = args.call.as_ref().and_then(|call| match call {
@@ -264,14 +264,14 @@ fn get_tool_output(tree: &Tree, args: GetToolOutputArgs) -> ToolResult {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct SummarizeArgs {
+struct SummarizeInput {
     /// The worker's id
     worker: String,
     /// Words, to also show the passages that match them
     focus: Option<String>,
 }
 
-fn summarize(tree: &Tree, args: SummarizeArgs) -> ToolResult {
+fn summarize(tree: &Tree, args: SummarizeInput) -> ToolResult {
     let file = non_empty(args.focus)
         .map_or("summary".to_owned(), |words| format!("summary@{}", escape(&words)));
     worker_file(tree, &args.worker, &file)
@@ -285,7 +285,7 @@ fn escape(words: &str) -> String {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct CompareArgs {
+struct CompareInput {
     /// The workers' ids, two to eight
     workers: Vec<String>,
     /// Words, to show only what matches them
@@ -296,7 +296,7 @@ struct CompareArgs {
     tokens: Option<u32>,
 }
 
-fn compare(tree: &Tree, args: CompareArgs) -> ToolResult {
+fn compare(tree: &Tree, args: CompareInput) -> ToolResult {
     let options = compare::Options {
         budget: budget(args.bytes, args.tokens)?,
         aspect: non_empty(args.aspect),
@@ -320,12 +320,12 @@ fn compare(tree: &Tree, args: CompareArgs) -> ToolResult {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct ChangesSinceArgs {
+struct ChangesSinceInput {
     /// The last line of an earlier answer; now, or 0 for everything
     cursor: String,
 }
 
-fn changes_since(tree: &Tree, args: ChangesSinceArgs) -> ToolResult {
+fn changes_since(tree: &Tree, args: ChangesSinceInput) -> ToolResult {
     crate::route::cursor::Cursor::parse(&args.cursor).map_err(ToolError::new)?;
     generated_file(tree, &format!("since/{}", path_component(&args.cursor)))
 }
@@ -333,7 +333,7 @@ fn changes_since(tree: &Tree, args: ChangesSinceArgs) -> ToolResult {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct ExpandArgs {
+struct ExpandInput {
     /// The text
     text: String,
     /// Most bytes of evidence in all [default: 28000]
@@ -342,7 +342,7 @@ struct ExpandArgs {
     tokens: Option<u32>,
 }
 
-fn expand(tree: &Tree, args: ExpandArgs) -> ToolResult {
+fn expand(tree: &Tree, args: ExpandInput) -> ToolResult {
     let mut text = Vec::new();
     let done = tree.expand(
         InputFormat::Text,

@@ -12,7 +12,7 @@ use super::notes::{FAILURE_LINE_MIN, used_text};
 use crate::analysis::excerpt::{Excerpt, ShownLines, excerpt};
 use crate::analysis::settings::Deadline;
 use crate::output::Body;
-use crate::text::budget::{Budget, Unit};
+use crate::text::budget::{Budget, BudgetUnit};
 use crate::text::clean::{TAG_LEN, one_line, unused_tag};
 
 /// Maximum number of attempts to stay within the limit while outputs grow or hide characters.
@@ -40,8 +40,8 @@ impl FrameContent<'_> {
     /// Renders the whole file, which never exceeds `budget`.
     pub(crate) fn render(self, budget: Budget) -> Body {
         let text = match budget.unit() {
-            Unit::Bytes => self.text_within(budget, budget.size()),
-            Unit::Tokens => self.longest_text(budget),
+            BudgetUnit::Bytes => self.text_within(budget, budget.size()),
+            BudgetUnit::Tokens => self.longest_text(budget),
         };
         Body { bytes: text.into_bytes(), complete: !self.read_failed.get() }
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::aspect::Aspect;
 use super::calls;
-use super::files::{ComparedItem, Comparison, DiffKind, ItemCopy, ItemRank, SkipReason};
+use super::files::{ComparedItem, Comparison, DiffKind, ItemCopy, ItemRank, NotComparedReason};
 use super::lines::{
     CONTEXT, DiffStep, Headings, common_items, drop_trivial_matches, hunk_header, hunks,
     line_bytes, lines,
@@ -372,7 +372,7 @@ impl<'a> Differ<'a> {
             for copy in self.items.iter().filter_map(|item| item.copies.get(at)?.as_ref()) {
                 match self.comparison.text(worker, copy) {
                     Ok(text) => index.add(&text),
-                    Err(skipped) => is_complete &= skipped == SkipReason::Binary,
+                    Err(skipped) => is_complete &= skipped == NotComparedReason::Binary,
                 }
             }
             (index, is_complete)
@@ -452,11 +452,11 @@ fn not_compared(item: &ComparedItem) -> DiffSection {
 }
 
 /// Returns the reason as a part of a sentence.
-fn reason(skipped: &SkipReason) -> &str {
+fn reason(skipped: &NotComparedReason) -> &str {
     match skipped {
-        SkipReason::Binary => "binary",
-        SkipReason::TooLarge => "too large to compare by line",
-        SkipReason::Unreadable(reason) => reason,
-        SkipReason::Late => "no time was left",
+        NotComparedReason::Binary => "binary",
+        NotComparedReason::TooLarge => "too large to compare by line",
+        NotComparedReason::Unreadable(reason) => reason,
+        NotComparedReason::Late => "no time was left",
     }
 }

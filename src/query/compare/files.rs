@@ -87,12 +87,12 @@ pub(super) struct ComparedItem {
     /// Version of each worker; equal numbers mean equal bytes.
     pub(crate) versions: Vec<Option<usize>>,
     /// Reason why the copies could not be compared.
-    pub(crate) skipped: Option<SkipReason>,
+    pub(crate) skipped: Option<NotComparedReason>,
 }
 
 /// Reason why an item is not compared, or not line by line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SkipReason {
+pub(crate) enum NotComparedReason {
     Binary,
     TooLarge,
     Unreadable(String),
@@ -363,7 +363,7 @@ impl<'a> Comparison<'a> {
         &self,
         worker: &ComparedWorker,
         copy: &ItemCopy,
-    ) -> std::result::Result<u64, SkipReason> {
+    ) -> std::result::Result<u64, NotComparedReason> {
         if let CopySource::Words(words) = &copy.source {
             return Ok(words.len() as u64);
         }
@@ -374,7 +374,7 @@ impl<'a> Comparison<'a> {
         &self,
         worker: &ComparedWorker,
         copy: &ItemCopy,
-    ) -> std::result::Result<[u8; 32], SkipReason> {
+    ) -> std::result::Result<[u8; 32], NotComparedReason> {
         if let CopySource::Words(words) = &copy.source {
             return Ok(*blake3::hash(words.as_bytes()).as_bytes());
         }
@@ -403,7 +403,7 @@ impl<'a> Comparison<'a> {
         &self,
         worker: &ComparedWorker,
         copy: &ItemCopy,
-    ) -> std::result::Result<Vec<u8>, SkipReason> {
+    ) -> std::result::Result<Vec<u8>, NotComparedReason> {
         if let CopySource::Words(words) = &copy.source {
             return Ok(words.clone().into_bytes());
         }
@@ -413,14 +413,14 @@ impl<'a> Comparison<'a> {
             let fits = size <= FILE_MAX.min(left);
             if fits { read_range(file, 0, FILE_MAX as usize).map(Some) } else { Ok(None) }
         })?;
-        let text = text.ok_or(SkipReason::TooLarge)?;
+        let text = text.ok_or(NotComparedReason::TooLarge)?;
         self.left.set(left.saturating_sub(text.len() as u64));
         let is_binary =
             text.get(..BINARY_PROBE.min(text.len())).is_some_and(|begin| begin.contains(&0));
         let is_long = || memchr::memchr_iter(b'\n', &text).count() > LINES_MAX;
         match is_binary {
-            true => Err(SkipReason::Binary),
-            false if is_long() => Err(SkipReason::TooLarge),
+            true => Err(NotComparedReason::Binary),
+            false if is_long() => Err(NotComparedReason::TooLarge),
             false => Ok(text),
         }
     }
@@ -430,7 +430,7 @@ impl<'a> Comparison<'a> {
         worker: &ComparedWorker,
         copy: &ItemCopy,
         read: impl FnOnce(&dyn File) -> Result<T>,
-    ) -> std::result::Result<T, SkipReason> {
+    ) -> std::result::Result<T, NotComparedReason> {
         if !self.deadline.has_time() {
             return Err(self.late());
         }
@@ -438,22 +438,22 @@ impl<'a> Comparison<'a> {
             (CopySource::File(path), Some(folder)) => folder.open(path),
             (CopySource::Call(call), _) => match self.view.open_output(&worker.member, call) {
                 Ok(Some(file)) => Ok(file),
-                Ok(None) => return Err(SkipReason::Unreadable(calls::unreadable(call))),
+                Ok(None) => return Err(NotComparedReason::Unreadable(calls::unreadable(call))),
                 Err(error) => Err(error),
             },
             (CopySource::Words(_) | CopySource::File(_), _) => Err(Error::NotFound),
         };
         opened.and_then(|file| read(&*file)).map_err(|error| {
             self.is_complete.set(false);
-            SkipReason::Unreadable(error.to_string())
+            NotComparedReason::Unreadable(error.to_string())
         })
     }
 
     /// Records that time ran out, and returns that as the reason.
-    fn late(&self) -> SkipReason {
+    fn late(&self) -> NotComparedReason {
         self.is_complete.set(false);
         self.is_late.set(true);
-        SkipReason::Late
+        NotComparedReason::Late
     }
 }
 

@@ -34,7 +34,7 @@ const NAME_MAX: usize = 60;
 
 /// The extent of a search.
 #[derive(Debug, Clone, Default)]
-pub struct Searched {
+pub struct GrepCoverage {
     /// Number of workers.
     pub workers: u64,
     /// Number of files that were searched to their end.
@@ -45,7 +45,7 @@ pub struct Searched {
     pub unsearched: Unsearched,
 }
 
-impl Searched {
+impl GrepCoverage {
     pub(crate) fn add(&mut self, found: &WorkerMatchCounts) {
         self.workers += 1;
         self.files += found.files;
@@ -140,7 +140,7 @@ pub struct Answer {
     /// Error in the query.
     pub error: Option<String>,
     /// Extent of the search.
-    pub searched: Searched,
+    pub searched: GrepCoverage,
     /// Number of matching lines.
     pub lines: u64,
     /// Number of files with matches.
@@ -187,13 +187,13 @@ impl Answer {
     /// in the order of the answer.
     pub(crate) fn new<'a>(
         query: &Query,
-        searched: Searched,
+        searched: GrepCoverage,
         files: impl Iterator<Item = (&'a Name, &'a str, u64)>,
         shown: Vec<FileLines>,
         budget: Budget,
         missing: Option<Missing>,
     ) -> Answer {
-        let (mut workers, mut found) = (Workers::default(), Vec::new());
+        let (mut workers, mut found) = (WorkerLines::default(), Vec::new());
         for (name, path, lines) in files {
             workers.add(name, lines);
             found.push((path.to_owned(), lines));
@@ -229,7 +229,7 @@ impl Answer {
     fn fit(
         &self,
         query: &Query,
-        workers: &Workers,
+        workers: &WorkerLines,
         budget: Budget,
         detail: OmissionDetail,
     ) -> (usize, Option<String>) {
@@ -279,7 +279,7 @@ impl Answer {
     fn format(
         &self,
         query: &Query,
-        workers: &Workers,
+        workers: &WorkerLines,
         most: usize,
         detail: OmissionDetail,
         budget: Budget,
@@ -351,7 +351,7 @@ impl Answer {
                 let _ = write!(head, ", {shown} shown");
             }
         }
-        let Searched { workers, files, bytes, unsearched } = &self.searched;
+        let GrepCoverage { workers, files, bytes, unsearched } = &self.searched;
         let (files, workers) = (count(*files, "file"), count(*workers, "worker"));
         let _ = write!(head, "; searched {files} of {workers}, {bytes} B");
         let Unsearched { binary, unreadable, long_line, late } = unsearched;
@@ -409,9 +409,9 @@ fn count_lines(lines: u64, more: &str) -> String {
 
 /// Number of lines of each worker, in the order of insertion.
 #[derive(Debug, Clone, Default)]
-struct Workers(Vec<(Name, u64)>, HashMap<Name, usize>);
+struct WorkerLines(Vec<(Name, u64)>, HashMap<Name, usize>);
 
-impl Workers {
+impl WorkerLines {
     fn add(&mut self, name: &Name, lines: u64) {
         let at = *self.1.entry(name.clone()).or_insert(self.0.len());
         match self.0.get_mut(at) {

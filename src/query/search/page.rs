@@ -30,7 +30,7 @@ const GAP: &str = "[...]\n";
 
 /// The extent of a search.
 #[derive(Debug, Clone, Default)]
-pub struct Searched {
+pub struct SearchCoverage {
     /// Number of workers.
     pub workers: u64,
     /// Number of files that were read.
@@ -41,10 +41,10 @@ pub struct Searched {
     pub unread: Unread,
 }
 
-impl Searched {
+impl SearchCoverage {
     /// Returns the extent of one worker's index.
-    pub(super) fn from_index(index: &WorkerIndex) -> Searched {
-        Searched { workers: 1, files: index.files, bytes: index.bytes, unread: index.unread }
+    pub(super) fn from_index(index: &WorkerIndex) -> SearchCoverage {
+        SearchCoverage { workers: 1, files: index.files, bytes: index.bytes, unread: index.unread }
     }
 
     /// Returns true if no file was left out that a later search could read.
@@ -53,8 +53,8 @@ impl Searched {
     }
 }
 
-impl std::ops::AddAssign for Searched {
-    fn add_assign(&mut self, more: Searched) {
+impl std::ops::AddAssign for SearchCoverage {
+    fn add_assign(&mut self, more: SearchCoverage) {
         self.workers += more.workers;
         self.files += more.files;
         self.bytes = self.bytes.saturating_add(more.bytes);
@@ -83,7 +83,7 @@ pub struct Answer {
     /// Error in the query.
     pub error: Option<String>,
     /// Extent of the search.
-    pub searched: Searched,
+    pub searched: SearchCoverage,
     /// Number of passages with a word of the query.
     pub passages: u64,
     /// Number of files with such passages.
@@ -124,7 +124,7 @@ impl Answer {
 /// Formats answers to a query.
 pub(super) struct AnswerFormatter<'a> {
     pub(crate) query: &'a Query,
-    pub(crate) searched: &'a Searched,
+    pub(crate) searched: &'a SearchCoverage,
     pub(crate) passages: u64,
     pub(crate) files: u64,
     pub(crate) workers: u64,
@@ -222,7 +222,7 @@ impl AnswerFormatter<'_> {
                 let _ = write!(head, ", {duplicates} say nearly the same");
             }
         }
-        let Searched { workers, files, bytes, unread } = self.searched;
+        let SearchCoverage { workers, files, bytes, unread } = self.searched;
         let (files, workers) = (count(*files, "file"), count(*workers, "worker"));
         let _ = write!(head, "; searched {files} of {workers}, {bytes} B");
         let Unread { binary, unreadable, late } = unread;

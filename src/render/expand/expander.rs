@@ -13,7 +13,7 @@ use crate::output::marker::Marker;
 use crate::parallel::parallel_map;
 use crate::render::Renderer;
 use crate::route::{Document, Report};
-use crate::text::budget::{Budget, Unit};
+use crate::text::budget::{Budget, BudgetUnit};
 use crate::text::clean::one_line;
 use crate::text::shares::{Demand, allocate};
 use crate::view::Member;
@@ -364,8 +364,8 @@ impl EvidenceFitter<'_> {
     /// Returns the least size of a worker's evidence.
     fn evidence_min(&self) -> usize {
         match self.each.unit() {
-            Unit::Bytes => EVIDENCE_MIN,
-            Unit::Tokens => EVIDENCE_MIN_TOKENS,
+            BudgetUnit::Bytes => EVIDENCE_MIN,
+            BudgetUnit::Tokens => EVIDENCE_MIN_TOKENS,
         }
     }
 

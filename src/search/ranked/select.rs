@@ -62,7 +62,7 @@ pub struct FileHit {
 
 /// The selected passages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Selection {
+pub struct PassageSelection {
     /// The files, ordered by their best passage.
     pub hits: Vec<FileHit>,
     /// Number of passages left out as duplicates or near-duplicates.
@@ -164,7 +164,7 @@ impl RankedPassages {
         limits: SelectionLimits<'_>,
         read: ReadRange<'_>,
         go_on: &dyn Fn() -> bool,
-    ) -> Selection {
+    ) -> PassageSelection {
         let mut selector = Selector::new(self, limits, read);
         // Among equal scores the first passage wins: passages are in the order of paths.
         let mut heap: BinaryHeap<(i64, Reverse<usize>)> =
@@ -194,7 +194,7 @@ impl RankedPassages {
             }
             selector.offer(one, true);
         }
-        Selection { complete, ..selector.finish() }
+        PassageSelection { complete, ..selector.finish() }
     }
 
     /// Extends a passage by its better neighbors to about `enough` bytes. Leaves out neighbors that
@@ -441,14 +441,14 @@ impl<'a> Selector<'a> {
     }
 
     /// Returns the selection, grouped by file.
-    fn finish(self) -> Selection {
+    fn finish(self) -> PassageSelection {
         let hit = |(id, chunk): (ChunkId, SelectedChunk)| {
             Some((chunk.turn, self.ranked.hit(id, &chunk)?))
         };
         let mut hits: Vec<(usize, FileHit)> = self.selected.into_iter().filter_map(hit).collect();
         hits.sort_by_key(|(turn, _)| *turn);
         let hits = hits.into_iter().map(|(_, hit)| hit).collect();
-        Selection { hits, duplicates: self.duplicates, complete: true }
+        PassageSelection { hits, duplicates: self.duplicates, complete: true }
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) enum TranscriptKind {
 
 /// The location of a worker: a transcript, or a conversation inside one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct WorkerLocation {
+pub(super) struct TranscriptLocation {
     /// Path of the project's folder from the store's root.
     pub(super) project: RelPath,
     /// Path of the transcript from the project's folder.
@@ -57,9 +57,9 @@ pub(super) struct WorkerLocation {
     pub(super) agent: Option<Name>,
 }
 
-impl WorkerLocation {
+impl TranscriptLocation {
     /// Parses the path of a worker: a transcript, or a name beneath one.
-    pub(super) fn from_path(path: &RelPath) -> Option<WorkerLocation> {
+    pub(super) fn from_path(path: &RelPath) -> Option<TranscriptLocation> {
         let names: Vec<Name> = path.names().collect();
         let at = names.iter().position(is_transcript)?;
         let (before, rest) = names.split_at(at);
@@ -73,7 +73,7 @@ impl WorkerLocation {
         let (project, beneath) = before.split_at(below);
         let join =
             |names: &[Name]| names.iter().fold(RelPath::root(), |path, name| path.join(name));
-        Some(WorkerLocation {
+        Some(TranscriptLocation {
             project: join(project),
             transcript: join(beneath).join(file),
             kind: if is_agent { TranscriptKind::Agent } else { TranscriptKind::Session },

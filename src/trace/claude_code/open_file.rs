@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::index::{Conversation, LineEntry, Span, TranscriptIndex};
-use super::layout::WorkerLocation;
+use super::layout::TranscriptLocation;
 use super::parser::{read_on, shorten_id};
 use super::schema::{Turn, decode};
 use super::thread;
@@ -71,7 +71,7 @@ pub(super) enum LineFile {
 /// A file that is generated line by line and grows with its transcript.
 pub(super) struct GrowingFile {
     file: Box<dyn File>,
-    location: WorkerLocation,
+    location: TranscriptLocation,
     kind: LineFile,
     meta: Meta,
     index: Mutex<Arc<FileIndex>>,
@@ -110,7 +110,7 @@ impl GrowingFile {
     /// `meta`.
     pub(super) fn new(
         file: Box<dyn File>,
-        location: WorkerLocation,
+        location: TranscriptLocation,
         kind: LineFile,
         meta: Meta,
         index: Arc<TranscriptIndex>,

@@ -17,7 +17,7 @@ use super::index::{
     TranscriptIndex,
 };
 use super::layout::TranscriptKind;
-use super::schema::{ContentBlock, TranscriptLine, Turn, Usage, decode};
+use super::schema::{ContentBlock, TokenUsage, TranscriptLine, Turn, decode};
 use super::thread;
 use crate::digest::digest;
 use crate::error::Result;
@@ -471,7 +471,7 @@ fn exit_code(text: &str) -> Option<i64> {
 }
 
 /// Counts the tokens of a message. Each line of a message repeats them.
-fn count_tokens(conversation: &mut Conversation, id: &str, usage: &Usage) {
+fn count_tokens(conversation: &mut Conversation, id: &str, usage: &TokenUsage) {
     let number = |number: MaybeU64| number.0.unwrap_or_default();
     let tokens = Tokens {
         input: number(usage.input_tokens),

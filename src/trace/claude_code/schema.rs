@@ -85,13 +85,13 @@ pub(super) struct Message<'a> {
     pub(super) model: MaybeStr<'a>,
     #[serde(borrow)]
     pub(super) content: MessageContent<'a>,
-    pub(super) usage: MaybeObject<Usage>,
+    pub(super) usage: MaybeObject<TokenUsage>,
 }
 
 /// Token counts, as stated by the source.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
-pub(super) struct Usage {
+pub(super) struct TokenUsage {
     pub(super) input_tokens: MaybeU64,
     pub(super) output_tokens: MaybeU64,
     pub(super) cache_read_input_tokens: MaybeU64,

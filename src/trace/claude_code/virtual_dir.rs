@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::cache::TranscriptCache;
 use super::index::{CallEntry, CallResult, Conversation, TextRef, TranscriptIndex};
-use super::layout::{CALLS, SOURCE, WorkerLocation};
+use super::layout::{CALLS, SOURCE, TranscriptLocation};
 use super::open_file::{GrowingFile, LineFile, StaticFile, with_turn_at};
 use super::parser::shorten_id;
 use crate::digest::digest;
@@ -27,7 +27,7 @@ const RESULTS_MAX: usize = 10_000;
 /// The virtual folder of a worker.
 pub(super) struct VirtualDir {
     project: Arc<dyn Store>,
-    location: WorkerLocation,
+    location: TranscriptLocation,
     /// Path of the transcript from the store's root.
     path: RelPath,
     transcripts: Arc<TranscriptCache>,
@@ -48,14 +48,14 @@ impl VirtualDir {
     /// Creates the folder of the worker at `location` in the entered folder `project`.
     pub(super) fn new(
         project: Arc<dyn Store>,
-        location: WorkerLocation,
+        location: TranscriptLocation,
         transcripts: Arc<TranscriptCache>,
     ) -> VirtualDir {
         let path = location.project.join_path(&location.transcript);
         VirtualDir { project, location, path, transcripts }
     }
 
-    pub(super) fn location(&self) -> &WorkerLocation {
+    pub(super) fn location(&self) -> &TranscriptLocation {
         &self.location
     }
 

@@ -62,8 +62,8 @@ pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker
 
 /// Creates a worker whose transcript cannot be read.
 pub(super) fn unreadable_worker(path: &RelPath, error: &Error) -> Worker {
-    let name =
-        super::layout::WorkerLocation::from_path(path).and_then(|location| location.worker_name());
+    let name = super::layout::TranscriptLocation::from_path(path)
+        .and_then(|location| location.worker_name());
     let flaws = vec![Flaw::BadTranscript(error.to_string())];
     Worker {
         flaws,

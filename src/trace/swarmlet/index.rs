@@ -112,9 +112,9 @@ impl FolderEntries {
 
 /// The contents of all index files.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Index([IndexFile; FILES.len()]);
+pub(super) struct StoreIndex([IndexFile; FILES.len()]);
 
-impl Index {
+impl StoreIndex {
     /// Returns all entries of a worker's folder.
     pub(super) fn get(&self, folder: &RelPath) -> FolderEntries {
         self.0
@@ -126,7 +126,7 @@ impl Index {
 
     /// Reads the index files again for `folders`. An unchanged or torn file keeps its contents.
     /// Each file is read regardless of the state of the other.
-    pub(super) fn refresh(mut self, store: &dyn Store, folders: &[RelPath]) -> Index {
+    pub(super) fn refresh(mut self, store: &dyn Store, folders: &[RelPath]) -> StoreIndex {
         // Independent of order, because a listing has none.
         let folders_hash = folders.iter().map(hash_folder).fold(0, u64::wrapping_add);
         for (file, index_file) in FILES.iter().zip(&mut self.0) {
@@ -338,12 +338,12 @@ mod tests {
     }
 
     /// Returns the index as if it had been read long ago.
-    fn settled(mut index: Index) -> Index {
+    fn settled(mut index: StoreIndex) -> StoreIndex {
         index.0.iter_mut().for_each(|index_file| index_file.is_settled = true);
         index
     }
 
-    fn tasks(index: &Index, id: &str) -> Vec<Option<String>> {
+    fn tasks(index: &StoreIndex, id: &str) -> Vec<Option<String>> {
         index
             .get(&path(&format!("workers/{id}")))
             .entries()
@@ -356,7 +356,7 @@ mod tests {
     fn an_index_is_read_again_only_for_new_folders_that_it_names() {
         let store = Memory::new();
         store.write(&path(FILES[0]), r#"[{"id": "a", "task": "A"}, {"id": "b", "task": "B"}]"#);
-        let one = settled(Index::default().refresh(&store, &folders(&["a"])));
+        let one = settled(StoreIndex::default().refresh(&store, &folders(&["a"])));
         assert_eq!((tasks(&one, "a"), tasks(&one, "b")), (vec![Some("A".into())], vec![]));
         let two = one.clone().refresh(&store, &folders(&["a", "new"]));
         assert!(Arc::ptr_eq(&one.0[0].entries, &two.0[0].entries), "it does not name the new one");

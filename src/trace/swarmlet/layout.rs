@@ -57,12 +57,12 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
 
 /// A search result, with the state of the listed folders.
 pub(super) struct CachedCandidates {
-    state: [Key; 2],
+    state: [ListingKey; 2],
     found: Candidates,
 }
 
 /// A fingerprint of a folder.
-type Key = [u8; 16];
+type ListingKey = [u8; 16];
 
 /// Returns the cached result if the folders are unchanged, else that of [`find_workers`]. Also
 /// returns the value to cache.
@@ -85,7 +85,7 @@ pub(super) fn find_cached(
 
 /// Returns the fingerprints of the listed folders. Returns `None` if a later change could leave
 /// them equal.
-fn folder_keys(store: &dyn Store) -> Option<[Key; 2]> {
+fn folder_keys(store: &dyn Store) -> Option<[ListingKey; 2]> {
     let state = |path: &RelPath| {
         let meta = if_exists(store.stat_without_acl(path)).ok()?;
         let at_rest = meta.is_none_or(|meta| meta.ctime.is_past_tick());

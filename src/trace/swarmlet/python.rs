@@ -33,7 +33,7 @@ fn parse(text: &[u8], head: usize, on_string: &mut dyn FnMut(&[&str], &str)) -> 
     // CPython refuses a NUL anywhere, even in a comment.
     let text = std::str::from_utf8(text).ok().filter(|_| memchr::memchr(0, text).is_none())?;
     let mut parser = Parser { frames: Vec::new(), result: None, steps_left: text.len(), on_string };
-    for token in Token::lexer_with_extras(text, head) {
+    for token in Lexeme::lexer_with_extras(text, head) {
         parser.steps_left = parser.steps_left.checked_sub(1)?;
         parser.push_token(token.ok()?)?;
     }
@@ -48,7 +48,7 @@ fn parse(text: &[u8], head: usize, on_string: &mut dyn FnMut(&[&str], &str)) -> 
 #[logos(subpattern digits = r"[0-9](?:_?[0-9])*")]
 #[logos(subpattern exponent = r"[eE][+-]?(?&digits)")]
 #[logos(subpattern float = r"(?:(?&digits)?\.(?&digits)|(?&digits)\.)(?&exponent)?|(?&digits)(?&exponent)")]
-enum Token {
+enum Lexeme {
     #[token("(", |_| Bracket::Round)]
     #[token("[", |_| Bracket::Square)]
     #[token("{", |_| Bracket::Curly)]
@@ -140,7 +140,7 @@ impl StringLiteral {
 
 /// Reads the rest of a string after its prefix and opening quotes. Returns `None` if it is
 /// unterminated or holds an escape that Python refuses.
-fn lex_string(lexer: &mut Lexer<'_, Token>) -> Option<StringLiteral> {
+fn lex_string(lexer: &mut Lexer<'_, Lexeme>) -> Option<StringLiteral> {
     let prefix = lexer.slice().trim_end_matches(['\'', '"']);
     let quotes = lexer.slice().get(prefix.len()..)?.as_bytes();
     let (is_raw, is_bytes) = (prefix.contains(['r', 'R']), prefix.contains(['b', 'B']));
@@ -318,7 +318,7 @@ impl Slot {
 }
 
 /// An open bracket.
-struct Frame {
+struct OpenContainer {
     bracket: Bracket,
     slot: Slot,
     /// True if the bracket contains a complete value.
@@ -333,9 +333,9 @@ struct Frame {
     fields: Option<OutcomeFields>,
 }
 
-impl Frame {
-    fn new(bracket: Bracket, keeps: bool) -> Frame {
-        Frame {
+impl OpenContainer {
+    fn new(bracket: Bracket, keeps: bool) -> OpenContainer {
+        OpenContainer {
             bracket,
             slot: Slot::Empty,
             any: false,
@@ -423,7 +423,7 @@ impl Frame {
 
 /// A parser that receives one token at a time.
 struct Parser<'a> {
-    frames: Vec<Frame>,
+    frames: Vec<OpenContainer>,
     /// The dictionary, once complete.
     result: Option<Literal>,
     /// Number of tokens that may still be read: at most one per byte, so that time stays
@@ -435,19 +435,19 @@ struct Parser<'a> {
 
 impl Parser<'_> {
     /// Adds a token. Returns `None` if it is not allowed here.
-    fn push_token(&mut self, token: Token) -> Option<()> {
+    fn push_token(&mut self, token: Lexeme) -> Option<()> {
         match token {
-            Token::Open(bracket) => self.open(bracket),
-            Token::Close(bracket) => self.close(bracket),
-            Token::Comma => {
+            Lexeme::Open(bracket) => self.open(bracket),
+            Lexeme::Close(bracket) => self.close(bracket),
+            Lexeme::Comma => {
                 self.emit_string();
                 let frame = self.frames.last_mut()?;
                 frame.end_value()?;
                 frame.has_comma = true;
                 Some(())
             }
-            Token::Colon => self.frames.last_mut()?.end_key(),
-            Token::Sign(minus) => {
+            Lexeme::Colon => self.frames.last_mut()?.end_key(),
+            Lexeme::Sign(minus) => {
                 let slot = &mut self.frames.last_mut()?.slot;
                 *slot = match slot {
                     Slot::Empty => Slot::Sign(minus),
@@ -458,13 +458,15 @@ impl Parser<'_> {
                 };
                 Some(())
             }
-            Token::Constant(literal) => self.put(Parsed::new(literal, ValueKind::Hashable)),
-            Token::EmptySet => self.put(Parsed::new(Literal::Truthy(false), ValueKind::Unhashable)),
-            Token::Real(number) => self.put(Parsed::new(Literal::Number(number), ValueKind::Real)),
-            Token::Imaginary(number) => {
+            Lexeme::Constant(literal) => self.put(Parsed::new(literal, ValueKind::Hashable)),
+            Lexeme::EmptySet => {
+                self.put(Parsed::new(Literal::Truthy(false), ValueKind::Unhashable))
+            }
+            Lexeme::Real(number) => self.put(Parsed::new(Literal::Number(number), ValueKind::Real)),
+            Lexeme::Imaginary(number) => {
                 self.put(Parsed::new(Literal::Truthy(number != 0.0), ValueKind::Imaginary))
             }
-            Token::Str(text) => {
+            Lexeme::Str(text) => {
                 self.put(Parsed::new(Literal::Truthy(!text.is_empty), ValueKind::Text(text)))
             }
         }
@@ -509,7 +511,7 @@ impl Parser<'_> {
         if self.frames.len() >= DEPTH_MAX || self.frames.is_empty() && !keeps {
             return None;
         }
-        self.frames.push(Frame::new(bracket, keeps));
+        self.frames.push(OpenContainer::new(bracket, keeps));
         Some(())
     }
 
@@ -764,7 +766,7 @@ mod tests {
 
     #[test]
     fn no_more_steps_are_taken_than_there_are_bytes() {
-        let steps = |text: &str| Token::lexer(text).take_while(Result::is_ok).count();
+        let steps = |text: &str| Lexeme::lexer(text).take_while(Result::is_ok).count();
         for part in [
             "{'a':", "[", "(", "'", "'''", "1_", "1+", "1.", "set", "set(", "\\\n", "# ", " ",
             "r'\\'", "0x", "-",
