@@ -1,17 +1,17 @@
-//! Maps a slice with several threads if that takes long.
+//! Maps a slice, on several threads once that takes long.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Time to work serially before starting threads: most often everything is cached already.
+/// Time to work serially before starting threads: a map over cached data ends sooner.
 const SERIAL_TIME: Duration = Duration::from_millis(1);
-/// Most threads for one call.
+/// Maximum number of threads for one call, with the caller's.
 const THREADS_MAX: usize = 8;
 
-/// Maps `items` in parallel and preserves their order. Items are also started in that order. A
-/// panic in any thread is propagated to the caller.
+/// Maps `items` and preserves their order, in parallel once that takes long. Items are also started
+/// in that order. A panic in any thread is propagated to the caller.
 pub(crate) fn parallel_map<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
     parallel_map_after(SERIAL_TIME, items, map)
 }
@@ -27,9 +27,9 @@ fn parallel_map_after<T: Sync, R: Send>(
         results.push(map(item));
     }
     let (_, rest) = items.split_at(results.len());
-    let extra_threads = if rest.is_empty() { 0 } else { max_threads() - 1 };
+    let extra_threads = if rest.is_empty() { 0 } else { thread_count() - 1 };
     let next = AtomicUsize::new(0);
-    let run_worker = || -> Vec<(usize, R)> {
+    let map_claimed = || -> Vec<(usize, R)> {
         let claimed = std::iter::from_fn(|| {
             let at = next.fetch_add(1, Ordering::Relaxed);
             rest.get(at).map(|item| (at, item))
@@ -38,9 +38,9 @@ fn parallel_map_after<T: Sync, R: Send>(
     };
     let mut indexed = thread::scope(|scope| {
         // If the system refuses a thread, the threads that exist do all the work.
-        let start = |_| thread::Builder::new().spawn_scoped(scope, run_worker).ok();
+        let start = |_| thread::Builder::new().spawn_scoped(scope, map_claimed).ok();
         let threads: Vec<_> = (0..extra_threads).map_while(start).collect();
-        let mut indexed = run_worker();
+        let mut indexed = map_claimed();
         indexed.extend(
             threads
                 .into_iter()
@@ -53,7 +53,7 @@ fn parallel_map_after<T: Sync, R: Send>(
     results
 }
 
-fn max_threads() -> usize {
+fn thread_count() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
@@ -84,7 +84,7 @@ mod tests {
     /// The barrier ensures that a thread other than the caller's takes part.
     #[test]
     fn a_panic_in_any_thread_reaches_the_caller() {
-        if max_threads() < 2 {
+        if thread_count() < 2 {
             return;
         }
         let (caller, both) = (thread::current().id(), Barrier::new(2));

@@ -31,8 +31,8 @@ pub(crate) fn states_in(
         }
         Scope::Worker(name) => {
             let member = analyzer.view.worker(name)?;
-            let stamp = analyzer.view.fingerprint(&member, true)?;
-            return Ok(vec![(member, Ok(stamp))]);
+            let fingerprint = analyzer.view.fingerprint(&member, true)?;
+            return Ok(vec![(member, Ok(fingerprint))]);
         }
     };
     Ok(analyzer.states(members))

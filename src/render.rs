@@ -22,7 +22,7 @@ use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
 use crate::analysis::settings::{Clock, Deadline, Settings};
 use crate::analysis::worker_digest::{WorkerOutcome, WorkerRow};
-use crate::analysis::worker_states::{WorkerStates, hash_all};
+use crate::analysis::worker_states::{WorkerStates, hash_states};
 use crate::catalog::{Access, Fingerprint};
 use crate::digest::{Key, digest, hash_value};
 use crate::error::{Error, Result};
@@ -68,8 +68,8 @@ pub struct State {
 enum RenderInput {
     Text { text: Cow<'static, str>, newest: Time, access: Access },
     Since { snapshot: ViewSnapshot, cursor: Cursor },
-    Worker { member: Arc<Member>, stamp: Arc<Fingerprint>, report: Report },
-    Focus { member: Arc<Member>, stamp: Arc<Fingerprint>, query: Arc<search::Query> },
+    Worker { member: Arc<Member>, fingerprint: Arc<Fingerprint>, report: Report },
+    Focus { member: Arc<Member>, fingerprint: Arc<Fingerprint>, query: Arc<search::Query> },
     Group { workers: CoveredWorkers, group: Group, report: Report },
     Grep { workers: CoveredWorkers, scope: Scope, query: Arc<grep::Query> },
     Search { workers: CoveredWorkers, scope: Scope, query: Arc<search::Query> },
@@ -133,17 +133,17 @@ impl Renderer {
                 RenderInput::Group { workers, group: group.clone(), report: *report }
             }
             Document::Worker(name, report) => {
-                let (member, stamp) = self.worker_state(name)?;
+                let (member, fingerprint) = self.worker_state(name)?;
                 hash.update(&member.entry.key());
-                hash.update(&stamp.version);
-                RenderInput::Worker { member, stamp, report: *report }
+                hash.update(&fingerprint.version);
+                RenderInput::Worker { member, fingerprint, report: *report }
             }
             Document::Focus(name, query) => {
-                let (member, stamp) = self.worker_state(name)?;
+                let (member, fingerprint) = self.worker_state(name)?;
                 hash.update(&member.entry.key());
-                hash.update(&stamp.version);
+                hash.update(&fingerprint.version);
                 hash_value(&mut hash, &Access::from_meta(&self.analyzer.view.root_meta()?));
-                RenderInput::Focus { member, stamp, query: query.clone() }
+                RenderInput::Focus { member, fingerprint, query: query.clone() }
             }
             Document::Grep(scope, query) => {
                 let workers = self.covered_workers(scope, &mut hash)?;
@@ -177,7 +177,7 @@ impl Renderer {
             hash_value(hash, &(visible.skipped, &visible.list_errors));
         }
         hash_value(hash, &scope.unread_sessions(&visible));
-        hash_all(hash, &states);
+        hash_states(hash, &states);
         Ok(CoveredWorkers { visible, states })
     }
 
@@ -192,7 +192,7 @@ impl Renderer {
         hash_value(hash, &access);
         match compare::resolve(&self.analyzer, query, &visible)? {
             ResolvedQuery::Workers(states) => {
-                hash_all(hash, &states);
+                hash_states(hash, &states);
                 Ok(RenderInput::Compare {
                     workers: CoveredWorkers { visible, states },
                     query: query.clone(),
@@ -224,14 +224,14 @@ impl Renderer {
                 missing: None,
             }),
             RenderInput::Since { snapshot, cursor } => self.since_file(&snapshot, cursor),
-            RenderInput::Worker { member, stamp, report } => {
-                self.worker_report(&member, &stamp, report, deadline)
+            RenderInput::Worker { member, fingerprint, report } => {
+                self.worker_report(&member, &fingerprint, report, deadline)
             }
-            RenderInput::Focus { member, stamp, query } => {
+            RenderInput::Focus { member, fingerprint, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
                     renderer.focus_file(
                         &member,
-                        &stamp,
+                        &fingerprint,
                         &query,
                         &renderer.analyzer.settings.clock(10),
                     )
@@ -259,9 +259,9 @@ impl Renderer {
         rendered.inspect(|rendered| self.analyzer.settings.note_missing(rendered.missing.as_ref()))
     }
 
-    /// Renders `since/CURSOR` from `look`.
-    pub fn since(&self, look: &ViewSnapshot, cursor: Cursor) -> Result<Arc<[u8]>> {
-        let rendered = self.since_file(look, cursor)?;
+    /// Renders `since/CURSOR` from `snapshot`.
+    pub fn since(&self, snapshot: &ViewSnapshot, cursor: Cursor) -> Result<Arc<[u8]>> {
+        let rendered = self.since_file(snapshot, cursor)?;
         self.analyzer.settings.note_missing(rendered.missing.as_ref());
         Ok(rendered.bytes)
     }
@@ -296,8 +296,8 @@ impl Renderer {
     ) -> Result<(Rendered, bool)> {
         let deadline = clock.deadline();
         let (rows, mut whole) = self.worker_rows(states, *group == Group::Swarm, deadline);
-        let stamps = || rows.iter().filter_map(|row| row.stamp.as_deref());
-        let (newest, access) = self.newest_and_access(visible, states, stamps)?;
+        let fingerprints = || rows.iter().filter_map(|row| row.fingerprint.as_deref());
+        let (newest, access) = self.newest_and_access(visible, states, fingerprints)?;
         let run = match group {
             Group::Run(name) => visible.runs.get(name).map(|run| &**run),
             Group::Swarm => None,
@@ -321,10 +321,11 @@ impl Renderer {
                 let title = run
                     .map_or("Swarm".into(), |run| format!("Run {}", clean::one_line(&run.id, 200)));
                 let read = Cell::new(true);
-                let record = |account: &WorkerOutcome<'_>| {
-                    let stamp = account.stamp?;
-                    shown.borrow_mut().push((account.member.clone(), stamp.key));
-                    let record = self.analyzer.record(account.member, stamp, PART_GRACE, deadline);
+                let record = |worker: &WorkerOutcome<'_>| {
+                    let fingerprint = worker.fingerprint?;
+                    shown.borrow_mut().push((worker.member.clone(), fingerprint.key));
+                    let record =
+                        self.analyzer.record(worker.member, fingerprint, PART_GRACE, deadline);
                     let is_late =
                         record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
                     records_late.set(records_late.get() || is_late);
@@ -337,16 +338,16 @@ impl Renderer {
                 let cut = |member: &Member, cut: ExcerptTask| {
                     self.analyzer.run_cut(member, cut, deadline)
                 };
-                let accounts: Vec<WorkerOutcome<'_>> =
+                let outcomes: Vec<WorkerOutcome<'_>> =
                     rows.iter().map(WorkerRow::worker_outcome).collect();
-                let reading = SwarmReader {
+                let reader = SwarmReader {
                     view: &self.analyzer.view,
                     record: &record,
                     run: &cut,
                     deadline,
                     missing: &missing,
                 };
-                let written = evidence::swarm(&reading, title, &accounts, budget);
+                let written = evidence::swarm(&reader, title, &outcomes, budget);
                 whole &= written.complete && read.get();
                 written.bytes
             }
@@ -365,19 +366,19 @@ impl Renderer {
     fn worker_rows(
         &self,
         states: &WorkerStates,
-        is_all: bool,
-        go_on: Deadline<'_>,
+        is_whole_view: bool,
+        deadline: Deadline<'_>,
     ) -> (Vec<WorkerRow>, bool) {
-        let digests = self.analyzer.digests(states, is_all, go_on);
+        let digests = self.analyzer.digests(states, is_whole_view, deadline);
         let is_current =
             digests.iter().zip(states).all(|(result, (_, requested))| result.matches(requested));
         let rows = digests.into_iter().zip(states).filter_map(|(result, (member, requested))| {
-            let (digest, stamp) = match result {
-                DigestResult::Ready(digest, stamp) => (Some(digest), Some(stamp)),
+            let (digest, fingerprint) = match result {
+                DigestResult::Ready(digest, fingerprint) => (Some(digest), Some(fingerprint)),
                 DigestResult::Unread => (None, requested.as_ref().ok().cloned()),
                 DigestResult::Gone => return None,
             };
-            Some(WorkerRow { member: member.clone(), digest, stamp })
+            Some(WorkerRow { member: member.clone(), digest, fingerprint })
         });
         let rows: Vec<WorkerRow> = rows.collect();
         let is_whole =
@@ -388,8 +389,8 @@ impl Renderer {
     /// Returns a worker with the state of its files.
     fn worker_state(&self, name: &Name) -> Result<(Arc<Member>, Arc<Fingerprint>)> {
         let member = self.analyzer.view.worker(name)?;
-        let stamp = self.analyzer.view.fingerprint(&member, true)?;
-        Ok((member, stamp))
+        let fingerprint = self.analyzer.view.fingerprint(&member, true)?;
+        Ok((member, fingerprint))
     }
 
     /// Returns the newest modification time of a file's inputs, and the permission to read it. Only
@@ -398,15 +399,16 @@ impl Renderer {
         &self,
         visible: &VisibleWorkers,
         states: &WorkerStates,
-        stamps: impl Fn() -> I,
+        fingerprints: impl Fn() -> I,
     ) -> Result<(Time, Access)> {
         let root = self.analyzer.view.root_meta()?;
-        let newest = match stamps().map(|stamp| stamp.newest_mtime).max() {
+        let newest = match fingerprints().map(|fingerprint| fingerprint.newest_mtime).max() {
             Some(newest) => newest,
             None => self.analyzer.view.newest(visible)?,
         };
-        let mut access = stamps()
-            .fold(Access::from_meta(&root), |access, stamp| access.intersect(&stamp.access));
+        let mut access = fingerprints().fold(Access::from_meta(&root), |access, fingerprint| {
+            access.intersect(&fingerprint.access)
+        });
         if any_late(states) {
             access.mode &= 0o400;
         }
@@ -416,5 +418,5 @@ impl Renderer {
 
 /// Returns true if there was no time to read the state of some worker's files.
 fn any_late(states: &WorkerStates) -> bool {
-    states.iter().any(|(_, stamp)| stamp.as_ref().err() == Some(&Error::Late))
+    states.iter().any(|(_, fingerprint)| fingerprint.as_ref().err() == Some(&Error::Late))
 }

@@ -79,7 +79,7 @@ impl Analyzer {
         })
     }
 
-    /// Returns the record of a worker as of `stamp`, read until `deadline`.
+    /// Returns the record of a worker as of `fingerprint`, read until `deadline`.
     ///
     /// # Errors
     /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
@@ -87,17 +87,17 @@ impl Analyzer {
     pub(crate) fn record(
         &self,
         member: &Arc<Member>,
-        stamp: &Arc<Fingerprint>,
+        fingerprint: &Arc<Fingerprint>,
         grace: Duration,
         deadline: Deadline<'_>,
     ) -> Result<Arc<Record>> {
-        if let Some(record) = self.view.cached_record(member, stamp) {
+        if let Some(record) = self.view.cached_record(member, fingerprint) {
             return Ok(record);
         }
         let subject = Subject::Worker(member.name.clone());
-        let (view, member, stamp) = (self.view.clone(), member.clone(), stamp.clone());
+        let (view, member, fingerprint) = (self.view.clone(), member.clone(), fingerprint.clone());
         self.run_isolated(&subject, grace, deadline, move |deadline| {
-            view.record(&member, &stamp, &|| deadline.has_time())
+            view.record(&member, &fingerprint, &|| deadline.has_time())
         })?
     }
 
@@ -116,8 +116,8 @@ impl Analyzer {
         result.unwrap_or_else(|unfinished| Err(Error::from(unfinished).to_string()))
     }
 
-    /// Returns the search index of a worker as of `stamp`. If it is not cached, reads the worker's
-    /// files until `deadline`.
+    /// Returns the search index of a worker as of `fingerprint`. If it is not cached, reads the
+    /// worker's files until `deadline`.
     ///
     /// # Errors
     /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
@@ -125,16 +125,16 @@ impl Analyzer {
     pub(crate) fn indexed(
         &self,
         member: &Arc<Member>,
-        stamp: &Arc<Fingerprint>,
+        fingerprint: &Arc<Fingerprint>,
         deadline: Deadline<'_>,
     ) -> Result<WorkerIndex> {
-        if let Some(indexed) = self.index.cached(member, stamp) {
+        if let Some(indexed) = self.index.cached(member, fingerprint) {
             return Ok(indexed);
         }
         let subject = Subject::Worker(member.name.clone());
-        let (analyzer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
+        let (analyzer, member, fingerprint) = (self.clone(), member.clone(), fingerprint.clone());
         self.run_isolated(&subject, PART_GRACE, deadline, move |deadline| {
-            analyzer.index.read(&analyzer.view, &member, &stamp, &|| deadline.has_time())
+            analyzer.index.read(&analyzer.view, &member, &fingerprint, &|| deadline.has_time())
         })?
     }
 
@@ -142,8 +142,8 @@ impl Analyzer {
     /// time runs out, the catalog's listing supplies the time.
     pub fn last_writes(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
         let (states, _) = self.states_in_time(members);
-        let last_writes = states.into_iter().map(|(member, stamp)| match stamp {
-            Ok(stamp) => Some(stamp.last_write()),
+        let last_writes = states.into_iter().map(|(member, fingerprint)| match fingerprint {
+            Ok(fingerprint) => Some(fingerprint.last_write()),
             Err(Error::Late) => Some(member.entry.last_write()),
             Err(_) => None,
         });
@@ -168,15 +168,18 @@ impl Analyzer {
         // Workers without a known state come first.
         let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
         order.sort_by_cached_key(|(_, member)| self.view.last_fingerprint(member).is_some());
-        let stamps = parallel_map(&order, |(_, member)| match in_time() {
+        let fingerprints = parallel_map(&order, |(_, member)| match in_time() {
             true => self.view.fingerprint(member, false),
             false => self.view.last_fingerprint(member).ok_or(Error::Late),
         });
         let is_complete = in_time();
-        let mut states: Vec<_> = order.into_iter().zip(stamps).collect();
+        let mut states: Vec<_> = order.into_iter().zip(fingerprints).collect();
         states.sort_unstable_by_key(|((at, _), _)| *at);
         (
-            states.into_iter().map(|((_, member), stamp)| (member.clone(), stamp)).collect(),
+            states
+                .into_iter()
+                .map(|((_, member), fingerprint)| (member.clone(), fingerprint))
+                .collect(),
             is_complete,
         )
     }

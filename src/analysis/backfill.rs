@@ -19,8 +19,8 @@ impl Analyzer {
     pub fn backfill(&self) -> bool {
         let mut step = BackfillStep { is_backfilling: &self.is_backfilling, more: false };
         step.more = self.cache.backfill(&self.view)
-            || self.index.catch_up(&self.view, &|member, stamp, has_time| {
-                self.indexed(member, stamp, Deadline::new(&has_time))
+            || self.index.catch_up(&self.view, &|member, fingerprint, has_time| {
+                self.indexed(member, fingerprint, Deadline::new(&has_time))
             });
         let more = step.more;
         drop(step);

@@ -18,11 +18,11 @@ use crate::unicode::count_hidden;
 pub(super) const NO_FINAL_WORDS: &str = "no_final_words";
 /// Name of the check that finds a record with hidden text.
 pub(super) const INVISIBLE_CHARACTERS: &str = "invisible_characters";
-/// Number of failures of one call from which they are reported.
-const MIN_REPEATED: usize = 3;
-/// Maximum number of tools named in a check.
-const TOOLS_SHOWN: usize = 5;
-/// Maximum length of a name quoted from a trace, in bytes.
+/// Minimum number of failures of one call that are reported as repeated.
+const REPEATED_MIN: usize = 3;
+/// Maximum number of tools or kinds of lines named in a check.
+const NAMES_SHOWN: usize = 5;
+/// Maximum length of a name, input or status quoted from a trace, in bytes.
 const QUOTE_MAX: usize = 80;
 
 /// A finding about a worker's record.
@@ -65,7 +65,7 @@ pub(crate) fn silent(status: Status, last: Time, newest: Time) -> Option<Duratio
 /// and that do not exist.
 pub(crate) fn run(
     record: &Record,
-    stamp: &Fingerprint,
+    fingerprint: &Fingerprint,
     missing: &dyn Fn(&str) -> Vec<String>,
 ) -> Vec<Check> {
     let Record { worker, trace, unread } = record;
@@ -110,7 +110,11 @@ pub(crate) fn run(
         checks.push(Check::new("unreadable_file", reason.clone(), one_line(&file.display(), 300)));
     }
     for (file, lines) in &trace.bad_lines {
-        checks.push(Check::new("bad_lines", format!("{lines} lines could not be read"), *file));
+        checks.push(Check::new(
+            "bad_lines",
+            format!("{} could not be read", count(*lines, "line")),
+            *file,
+        ));
     }
     for (file, partly) in &trace.partial_reads {
         let (name, why) =
@@ -130,8 +134,10 @@ pub(crate) fn run(
     }
     unused(&trace.unused, &mut checks);
     if *unread > 0 {
-        let message =
-            format!("{unread} outputs were not read in time; their outcomes are shown as unknown");
+        let message = format!(
+            "not read in time: {}; their outcomes are shown as unknown",
+            count(*unread, "output")
+        );
         checks.push(Check::new(LATE_NAME, message, "tool_calls"));
     }
     if let Some(hidden) = Some(hidden(record)).filter(|hidden| *hidden > 0) {
@@ -141,11 +147,13 @@ pub(crate) fn run(
         );
         checks.push(Check::new(INVISIBLE_CHARACTERS, message, "."));
     }
-    let skipped = stamp.skipped;
+    let skipped = fingerprint.skipped;
     if !skipped.is_empty() {
         let message = format!(
-            "in its folder but not shown: {} links, {} special files, {} unreadable",
-            skipped.links, skipped.special, skipped.unreadable
+            "in its folder but not shown: {}, {}, {} unreadable",
+            count(skipped.links, "link"),
+            count(skipped.special, "special file"),
+            skipped.unreadable
         );
         checks.push(Check::new("not_shown", message, "."));
     }
@@ -228,7 +236,7 @@ fn unused(unused: &Unused, checks: &mut Vec<Check>) {
     let kinds = unused
         .kinds
         .keys()
-        .take(TOOLS_SHOWN)
+        .take(NAMES_SHOWN)
         .map(|kind| one_line(kind, QUOTE_MAX))
         .collect::<Vec<_>>();
     let text = format!("lines are of unknown kinds: {}", kinds.join(", "));
@@ -265,7 +273,7 @@ fn repeated(trace: &Trace, checks: &mut Vec<Check>) {
         }
     }
     for ((tool, input), (times, file)) in failures {
-        if times >= MIN_REPEATED {
+        if times >= REPEATED_MIN {
             let message = format!(
                 "failed {times} times: {} {}",
                 one_line(tool, QUOTE_MAX),
@@ -283,7 +291,7 @@ fn quoted(unanswered: &UnansweredCalls) -> String {
         let tool = one_line(tool, QUOTE_MAX);
         if *calls > 1 { format!("{tool} ({calls})") } else { tool }
     };
-    let shown = unanswered.tools.iter().take(TOOLS_SHOWN).map(name).collect::<Vec<_>>().join(", ");
-    let more = unanswered.tools.values().skip(TOOLS_SHOWN).sum::<u64>() + unanswered.other_tools;
+    let shown = unanswered.tools.iter().take(NAMES_SHOWN).map(name).collect::<Vec<_>>().join(", ");
+    let more = unanswered.tools.values().skip(NAMES_SHOWN).sum::<u64>() + unanswered.other_tools;
     if more > 0 { format!("{shown} and {more} more") } else { shown }
 }

@@ -52,7 +52,9 @@ impl DigestResult {
     /// Returns true if the result describes the `requested` state of the worker's files.
     pub(crate) fn matches(&self, requested: &Result<Arc<Fingerprint>>) -> bool {
         match (self, requested) {
-            (DigestResult::Ready(_, stamp), Ok(requested)) => stamp.key == requested.key,
+            (DigestResult::Ready(_, fingerprint), Ok(requested)) => {
+                fingerprint.key == requested.key
+            }
             (DigestResult::Gone, Err(error)) => *error == Error::NotFound,
             _ => false,
         }
@@ -102,10 +104,10 @@ impl DigestCache {
         });
     }
 
-    /// Returns the cached digest of a worker in the state `stamp`.
-    fn cached(&self, member: &Member, stamp: &Fingerprint) -> Option<Arc<WorkerDigest>> {
+    /// Returns the cached digest of a worker in the state `fingerprint`.
+    fn cached(&self, member: &Member, fingerprint: &Fingerprint) -> Option<Arc<WorkerDigest>> {
         let (key, digest) = self.digests.get(&member.name)?;
-        (key == digest_key(member, stamp)).then_some(digest)
+        (key == digest_key(member, fingerprint)).then_some(digest)
     }
 
     /// Stores the digests of `workers` for the next start, if that is due after `computed` more
@@ -115,8 +117,12 @@ impl DigestCache {
             let current = |member: &Arc<Member>| {
                 let (key, digest) = self.digests.get(&member.name)?;
                 // A version that does not last cannot match at the next start.
-                let stamp = member.entry.last_fingerprint().filter(|stamp| stamp.is_stable())?;
-                (key == digest_key(member, &stamp)).then(|| (member.name.clone(), key, digest))
+                let fingerprint = member
+                    .entry
+                    .last_fingerprint()
+                    .filter(|fingerprint| fingerprint.is_stable())?;
+                (key == digest_key(member, &fingerprint))
+                    .then(|| (member.name.clone(), key, digest))
             };
             store.save(&workers.filter_map(current).collect::<Vec<_>>());
         }
@@ -149,8 +155,8 @@ impl DigestCache {
             // Advance first: a worker that always fails must not block the others.
             *self.next_worker.lock() = Some(at);
             // Errors are ignored: the next request reads the worker again and reports them.
-            if let Ok(stamp) = view.fingerprint(member, false) {
-                self.get_or_compute(view, member, &stamp, None, Deadline::new(&|| true));
+            if let Ok(fingerprint) = view.fingerprint(member, false) {
+                self.get_or_compute(view, member, &fingerprint, None, Deadline::new(&|| true));
             }
         }
         let more = at < visible.members.len();
@@ -174,14 +180,16 @@ impl DigestCache {
         self.load_stored();
         let mut results: Vec<DigestResult> = Vec::with_capacity(states.len());
         let mut missing: Vec<(u64, usize, &Arc<Member>, &Arc<Fingerprint>)> = Vec::new();
-        for (at, (member, stamp)) in states.iter().enumerate() {
-            results.push(match stamp {
-                Ok(stamp) => match self.cached(member, stamp) {
-                    Some(digest) => DigestResult::Ready(digest, stamp.clone()),
+        for (at, (member, fingerprint)) in states.iter().enumerate() {
+            results.push(match fingerprint {
+                Ok(fingerprint) => match self.cached(member, fingerprint) {
+                    Some(digest) => DigestResult::Ready(digest, fingerprint.clone()),
                     None => {
-                        let cost =
-                            stamp.files.saturating_mul(FILE_COST).saturating_add(stamp.bytes);
-                        missing.push((cost, at, member, stamp));
+                        let cost = fingerprint
+                            .files
+                            .saturating_mul(FILE_COST)
+                            .saturating_add(fingerprint.bytes);
+                        missing.push((cost, at, member, fingerprint));
                         DigestResult::Unread
                     }
                 },
@@ -192,9 +200,9 @@ impl DigestCache {
         // Small workers first, so that a large one does not use up the time of all others.
         missing.sort_unstable_by_key(|(cost, at, ..)| (*cost, *at));
         settings.start_stage(missing.len());
-        let computed = parallel_map(&missing, |(_, _, member, stamp)| {
+        let computed = parallel_map(&missing, |(_, _, member, fingerprint)| {
             let result =
-                self.get_or_compute(view, member, stamp, settings.control.as_ref(), deadline);
+                self.get_or_compute(view, member, fingerprint, settings.control.as_ref(), deadline);
             settings.count_one();
             result
         });
@@ -211,18 +219,18 @@ impl DigestCache {
         results
     }
 
-    /// Returns the digest of a worker in the state `stamp`, or in a later state if its files change
-    /// meanwhile. If reading the files does not end, the digest says so.
+    /// Returns the digest of a worker in the state `fingerprint`, or in a later state if its files
+    /// change meanwhile. If reading the files does not end, the digest says so.
     fn get_or_compute(
         self: &Arc<Self>,
         view: &Arc<View>,
         member: &Arc<Member>,
-        stamp: &Arc<Fingerprint>,
+        fingerprint: &Arc<Fingerprint>,
         control: Option<&Arc<Control>>,
         deadline: Deadline<'_>,
     ) -> DigestResult {
-        if let Some(digest) = self.cached(member, stamp) {
-            return DigestResult::Ready(digest, stamp.clone());
+        if let Some(digest) = self.cached(member, fingerprint) {
+            return DigestResult::Ready(digest, fingerprint.clone());
         }
         if !deadline.has_time() {
             return DigestResult::Unread;
@@ -233,12 +241,12 @@ impl DigestCache {
         let started = Instant::now();
         let in_time = || deadline.has_time() && started.elapsed() < self.worker_timeout;
         let compute = {
-            let (cache, view, member, stamp) =
-                (self.clone(), view.clone(), member.clone(), stamp.clone());
+            let (cache, view, member, fingerprint) =
+                (self.clone(), view.clone(), member.clone(), fingerprint.clone());
             let control = control.cloned();
             move |in_time: &(dyn Fn() -> bool + Sync)| {
                 let deadline = || in_time() && Control::permits(control.as_ref());
-                cache.compute(&view, &member, stamp, Deadline::new(&deadline))
+                cache.compute(&view, &member, fingerprint, Deadline::new(&deadline))
             }
         };
         match waited.and_then(|()| self.watchdog.run(&subject, PART_GRACE, &in_time, compute)) {
@@ -246,7 +254,7 @@ impl DigestCache {
             Err(Unfinished::Late) => DigestResult::Unread,
             Err(Unfinished::Abandoned) => DigestResult::Ready(
                 Arc::new(WorkerDigest::unreadable(&Error::Abandoned)),
-                stamp.clone(),
+                fingerprint.clone(),
             ),
         }
     }
@@ -256,16 +264,16 @@ impl DigestCache {
         &self,
         view: &View,
         member: &Member,
-        mut stamp: Arc<Fingerprint>,
+        mut fingerprint: Arc<Fingerprint>,
         deadline: Deadline<'_>,
     ) -> DigestResult {
         let mut attempts = RetryBudget::new(self.worker_timeout);
         loop {
-            if let Some(digest) = self.cached(member, &stamp) {
-                return DigestResult::Ready(digest, stamp);
+            if let Some(digest) = self.cached(member, &fingerprint) {
+                return DigestResult::Ready(digest, fingerprint);
             }
-            let digest = match view.record(member, &stamp, &|| deadline.has_time()) {
-                Ok(record) => WorkerDigest::new(view, member, &stamp, &record),
+            let digest = match view.record(member, &fingerprint, &|| deadline.has_time()) {
+                Ok(record) => WorkerDigest::new(view, member, &fingerprint, &record),
                 Err(Error::NotFound) => return DigestResult::Gone,
                 Err(error) => WorkerDigest::unreadable(&error),
             };
@@ -275,24 +283,26 @@ impl DigestCache {
                 Err(Error::NotFound) => return DigestResult::Gone,
                 Err(_) => return DigestResult::Unread,
             };
-            let settled = now.key == stamp.key;
+            let settled = now.key == fingerprint.key;
             if settled && digest.whole {
-                self.digests
-                    .insert(member.name.clone(), (digest_key(member, &stamp), digest.clone()));
+                self.digests.insert(
+                    member.name.clone(),
+                    (digest_key(member, &fingerprint), digest.clone()),
+                );
             }
             if settled {
-                return DigestResult::Ready(digest, stamp);
+                return DigestResult::Ready(digest, fingerprint);
             }
             if !deadline.has_time() || !attempts.try_again() {
                 return DigestResult::Ready(digest, now);
             }
-            stamp = now;
+            fingerprint = now;
         }
     }
 }
 
-fn digest_key(member: &Member, stamp: &Fingerprint) -> DigestKey {
-    (stamp.version, member.entry.key())
+fn digest_key(member: &Member, fingerprint: &Fingerprint) -> DigestKey {
+    (fingerprint.version, member.entry.key())
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub(crate) struct WorkerRow {
     /// `None` if there was no time to read the worker or it vanished.
     pub(crate) digest: Option<Arc<WorkerDigest>>,
     /// The state of its files; `None` if it vanished.
-    pub(crate) stamp: Option<Arc<Fingerprint>>,
+    pub(crate) fingerprint: Option<Arc<Fingerprint>>,
 }
 
 impl WorkerRow {
@@ -47,7 +47,7 @@ impl WorkerRow {
         let outcome = self.digest.as_deref().map(|digest| (digest.outcome, digest.cause.as_str()));
         WorkerOutcome {
             member: &self.member,
-            stamp: self.stamp.as_ref(),
+            fingerprint: self.fingerprint.as_ref(),
             outcome,
             doubt: self.doubt(),
         }
@@ -68,7 +68,7 @@ impl WorkerRow {
     /// Returns the duration of the worker's silence, or `None` if it is not silent. `latest` is the
     /// result of [`latest_write`].
     pub(crate) fn silent(&self, latest: Time) -> Option<Duration> {
-        checks::silent(self.status(), self.stamp.as_ref()?.last_write(), latest)
+        checks::silent(self.status(), self.fingerprint.as_ref()?.last_write(), latest)
     }
 
     /// Returns the names of the checks that cast doubt on a claim of success, or `None` if the
@@ -87,7 +87,10 @@ impl WorkerRow {
 
 /// Returns the last write of any worker. Silence is measured against it.
 pub(crate) fn latest_write(rows: &[WorkerRow]) -> Time {
-    rows.iter().filter_map(|row| Some(row.stamp.as_ref()?.last_write())).max().unwrap_or_default()
+    rows.iter()
+        .filter_map(|row| Some(row.fingerprint.as_ref()?.last_write()))
+        .max()
+        .unwrap_or_default()
 }
 
 /// The cached facts about a worker.
@@ -124,7 +127,7 @@ impl WorkerDigest {
     pub(crate) fn new(
         view: &View,
         member: &Member,
-        stamp: &Fingerprint,
+        fingerprint: &Fingerprint,
         record: &Record,
     ) -> WorkerDigest {
         let trace = &record.trace;
@@ -142,11 +145,11 @@ impl WorkerDigest {
             tools: tools(record),
             tokens: trace.tokens,
             cause,
-            checks: checks::run(record, stamp, &|words| {
+            checks: checks::run(record, fingerprint, &|words| {
                 claims::missing_files(view, member, trace.own_folders, words)
             }),
             late: record.timed_out(),
-            whole: read && record.is_complete() && stamp.skipped.unreadable == 0,
+            whole: read && record.is_complete() && fingerprint.skipped.unreadable == 0,
             is_self_contained: trace
                 .calls
                 .iter()
@@ -189,7 +192,7 @@ pub(crate) struct WorkerOutcome<'a> {
     /// The worker.
     pub(crate) member: &'a Arc<Member>,
     /// The state of its files; `None` if it vanished.
-    pub(crate) stamp: Option<&'a Arc<Fingerprint>>,
+    pub(crate) fingerprint: Option<&'a Arc<Fingerprint>>,
     /// Outcome and one-line cause; `None` if the worker was not read in time.
     pub(crate) outcome: Option<(Outcome, &'a str)>,
     /// Claim of success that the worker's record does not support.

@@ -9,12 +9,15 @@ use crate::view::Member;
 /// Workers, each with the state of its files or the reason why that is unknown.
 pub(crate) type WorkerStates = Vec<(Arc<Member>, Result<Arc<Fingerprint>>)>;
 
-/// Hashes the workers and the states of their files.
-pub(crate) fn hash_all(hash: &mut blake3::Hasher, states: &WorkerStates) {
-    for (member, stamp) in states {
+/// Adds to `hash` what an answer about these workers depends on. All errors hash alike.
+pub(crate) fn hash_states(hash: &mut blake3::Hasher, states: &WorkerStates) {
+    for (member, fingerprint) in states {
         hash.update(member.name.as_bytes());
+        // Ends the name; the rest has a fixed length.
         hash.update(&[0]);
         hash.update(&member.entry.key());
-        hash.update(&stamp.as_ref().map(|stamp| stamp.version).unwrap_or_default());
+        hash.update(
+            &fingerprint.as_ref().map(|fingerprint| fingerprint.version).unwrap_or_default(),
+        );
     }
 }

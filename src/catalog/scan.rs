@@ -286,19 +286,18 @@ fn read_entry(
     context: &ScanContext<'_>,
 ) -> Result<Option<Arc<Entry>>> {
     let (now, start) = (Instant::now(), SystemTime::now());
-    let Some(glance) = source.format.folder_state(folder, path)? else { return Ok(None) };
-    let unchanged = old.filter(|old| old.metadata.key == glance.key);
-    let past_tick = glance.newest_change.was_past_tick(start)
+    let Some(state) = source.format.folder_state(folder, path)? else { return Ok(None) };
+    let unchanged = old.filter(|old| old.metadata.key == state.key);
+    let past_tick = state.newest_change.was_past_tick(start)
         || unchanged.is_some_and(|old| now >= old.metadata.first_seen + TICK_MAX);
     if let Some(old) = unchanged.filter(|old| old.whole && old.is_past_tick()) {
         old.mark_checked(now);
         return Ok(Some(Arc::clone(old)));
     }
     // Another directory under the old name is not related to the old worker.
-    let same_folder = old.filter(|old| old.metadata.identity == glance.identity);
+    let same_folder = old.filter(|old| old.metadata.identity == state.identity);
     let last_good = same_folder.map(|old| old.worker());
-    let persisted =
-        context.persisted.get(number).and_then(|workers| workers.take(path, glance.key));
+    let persisted = context.persisted.get(number).and_then(|workers| workers.take(path, state.key));
     let mut worker =
         persisted.unwrap_or_else(|| source.format.read_worker(folder, path, last_good.as_ref()));
     if let Some(old) = unchanged.filter(|_| last_good.is_some_and(|last_good| last_good == worker))
@@ -307,11 +306,11 @@ fn read_entry(
         old.mark_checked(now);
         return Ok(Some(Arc::clone(old)));
     }
-    let key = entry_key(&glance, unchanged.is_none(), &worker);
+    let key = entry_key(&state, unchanged.is_none(), &worker);
     let metadata = MetadataFingerprint {
-        identity: glance.identity,
-        key: glance.key,
-        last_write: glance.newest_write,
+        identity: state.identity,
+        key: state.key,
+        last_write: state.newest_write,
         first_seen: now,
     };
     // A worker that changed recently is likely to change again.
@@ -325,12 +324,12 @@ fn read_entry(
 ///
 /// A complete record follows from the metadata fingerprint if the fingerprint `is_new`. Otherwise
 /// the record also depends on the previous one and on which files were readable.
-fn entry_key(glance: &FolderState, is_new: bool, worker: &Worker) -> [u8; 16] {
+fn entry_key(state: &FolderState, is_new: bool, worker: &Worker) -> [u8; 16] {
     if is_new && worker.is_complete && !worker.is_torn() {
-        return glance.key;
+        return state.key;
     }
     let mut hash = blake3::Hasher::new();
-    hash.update(&glance.key);
+    hash.update(&state.key);
     hash.update(format!("{worker:?}").as_bytes());
     digest(&hash)
 }

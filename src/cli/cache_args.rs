@@ -53,7 +53,7 @@ const FOLDER: &str = "swarmletfs";
 /// `stores`, where nothing may be written. The log then gives the reason.
 pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
     let folder_path = default_dir()?;
-    usable(&folder_path, stores, CACHE_LIMIT)
+    open_outside_stores(&folder_path, stores, CACHE_LIMIT)
         .inspect_err(|why| {
             warn!("cannot cache parsed data in {}: {why}", display_path(&folder_path))
         })
@@ -80,7 +80,7 @@ pub(super) fn open_index(
     let Some(folder_path) = explicit.or_else(|| Some(cache.and(default_dir())?.join(INDEX))) else {
         return Ok(None);
     };
-    let opened = usable(&folder_path, stores, INDEX_LIMIT);
+    let opened = open_outside_stores(&folder_path, stores, INDEX_LIMIT);
     let why = || format!("cannot keep the index in {}", display_path(&folder_path));
     match opened {
         Ok(index) => Ok(Some(Arc::new(index))),
@@ -92,12 +92,16 @@ pub(super) fn open_index(
     }
 }
 
-/// Opens the cache in the folder `place`.
+/// Opens the cache in the folder `folder_path`.
 ///
 /// # Errors
 ///
 /// Fails if the folder cannot be used or lies inside one of `stores`, where nothing may be written.
-fn usable(folder_path: &Path, stores: &[PathBuf], limit: u64) -> anyhow::Result<DiskCache> {
+fn open_outside_stores(
+    folder_path: &Path,
+    stores: &[PathBuf],
+    limit: u64,
+) -> anyhow::Result<DiskCache> {
     match stores.iter().find(|store| is_within(folder_path, store)) {
         Some(store) => anyhow::bail!("it lies inside the store {}", display_path(store)),
         None => Ok(DiskCache::open(folder_path, limit)?),
@@ -113,7 +117,8 @@ pub(super) fn default_dir() -> Option<PathBuf> {
     Some(caches.join(FOLDER))
 }
 
-/// Returns true if `place` lies inside `store`. `place` need not exist; `store` must be resolved.
+/// Returns true if `folder_path` lies inside `store`. `folder_path` need not exist; `store` must be
+/// resolved.
 fn is_within(folder_path: &Path, store: &Path) -> bool {
     let existing = folder_path.ancestors().find_map(|folder| fs::canonicalize(folder).ok());
     existing.is_some_and(|existing| existing.starts_with(store))

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use super::exit::Usage;
+use super::exit::UsageError;
 use super::mount_options::{MountOptions, merge_value, parse_budget, parse_id};
 use super::terminal::escape_controls;
 
@@ -48,7 +48,7 @@ const IGNORED_OPTIONS: &[&str] = &[
 /// # Errors
 ///
 /// Fails for an unknown option, an invalid value, or two different values of one option.
-pub(super) fn parse(lists: &[OsString], by_mount_helper: bool) -> Result<MountOptions, Usage> {
+pub(super) fn parse(lists: &[OsString], by_mount_helper: bool) -> Result<MountOptions, UsageError> {
     let mut options = MountOptions::default();
     for item in lists.iter().flat_map(|list| split(list)) {
         apply_item(&mut options, &item, by_mount_helper)?;
@@ -57,7 +57,11 @@ pub(super) fn parse(lists: &[OsString], by_mount_helper: bool) -> Result<MountOp
 }
 
 /// Adds one item of an `-o` list to `options`.
-fn apply_item(options: &mut MountOptions, item: &[u8], by_mount_helper: bool) -> Result<(), Usage> {
+fn apply_item(
+    options: &mut MountOptions,
+    item: &[u8],
+    by_mount_helper: bool,
+) -> Result<(), UsageError> {
     let mut parts = item.splitn(2, |byte| *byte == b'=');
     let (key, value) = (String::from_utf8_lossy(parts.next().unwrap_or(item)), parts.next());
     match (&*key, value) {
@@ -95,7 +99,7 @@ fn apply_item(options: &mut MountOptions, item: &[u8], by_mount_helper: bool) ->
         // mount.fuse(8) adds these two unless their opposites are given, and uses the short form.
         ("dev" | "suid", None) if by_mount_helper => {}
         ("dev" | "suid", None) => {
-            return Err(Usage(format!(
+            return Err(UsageError(format!(
                 "-o {key} is not supported: a mount always hides devices and ignores set-user-id bits"
             )));
         }
@@ -103,11 +107,11 @@ fn apply_item(options: &mut MountOptions, item: &[u8], by_mount_helper: bool) ->
         (key, _) if key.starts_with("x-") || key.starts_with("X-") => {}
         (key, None) if IGNORED_OPTIONS.contains(&key) => {}
         ("store" | "owner" | "run" | "budget" | "ttl" | "log" | "index", None) => {
-            return Err(Usage(format!("-o {key} needs a value: {key}=…")));
+            return Err(UsageError(format!("-o {key} needs a value: {key}=…")));
         }
         _ => {
             let item = escape_controls(&String::from_utf8_lossy(item));
-            return Err(Usage(format!(
+            return Err(UsageError(format!(
                 "-o {item} is not an option of this file system; see `swarmletfs mount --help`"
             )));
         }
@@ -136,9 +140,9 @@ fn split(list: &OsStr) -> Vec<Vec<u8>> {
     items
 }
 
-fn path(key: &str, value: &[u8]) -> Result<PathBuf, Usage> {
+fn path(key: &str, value: &[u8]) -> Result<PathBuf, UsageError> {
     if value.is_empty() {
-        return Err(Usage(format!("-o {key}= needs a path")));
+        return Err(UsageError(format!("-o {key}= needs a path")));
     }
     Ok(PathBuf::from(OsString::from_vec(value.to_vec())))
 }
@@ -147,10 +151,10 @@ fn checked<T>(
     key: &str,
     value: &[u8],
     check: impl Fn(&str) -> Result<T, String>,
-) -> Result<T, Usage> {
+) -> Result<T, UsageError> {
     let wrong = |why: &str| {
         let value = escape_controls(&String::from_utf8_lossy(value));
-        Usage(format!("-o {key}={value} is invalid: {}", escape_controls(why)))
+        UsageError(format!("-o {key}={value} is invalid: {}", escape_controls(why)))
     };
     let text = std::str::from_utf8(value).map_err(|_| wrong("not valid UTF-8"))?;
     check(text).map_err(|why| wrong(&why))

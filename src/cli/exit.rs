@@ -1,7 +1,8 @@
-//! Exit codes: 0 success, 1 failure, 2 usage error, 3 out of time.
+//! Exit codes: 0 success, 1 failure, 2 usage error, 3 out of time. A command such as grep, whose
+//! code 1 means "no match", reports a failure as 2, too.
 //!
-//! A failure is one message on stderr. A mistake on the command line is a [`Usage`] error, wherever
-//! it is detected; everything else is a failure.
+//! A failure is one message on stderr. A mistake on the command line is a [`UsageError`], wherever
+//! it is detected; every other error is a failure.
 
 use std::io;
 use std::process::ExitCode;
@@ -14,17 +15,16 @@ const FAILED: u8 = 1;
 /// Exit code of a usage error.
 const USAGE: u8 = 2;
 
-/// Exit code for trouble in a command whose code 1 is a negative answer, as in grep and diff.
+/// Exit code of a failure in a command that exits with 1 for "no match" or "differs".
 const TROUBLE: u8 = 2;
 
-/// Exit code for an event that did not occur, or an answer that is incomplete, within the given
-/// time.
+/// Exit code if time ran out before the event occurred or the answer was complete.
 const TIMED_OUT: u8 = 3;
 
 /// A mistake on the command line; the text is a complete message.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Usage(pub(super) String);
+pub(super) struct UsageError(pub(super) String);
 
 /// Prints the error, if any, and returns the exit code.
 pub(super) fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
@@ -33,14 +33,14 @@ pub(super) fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
         Err(error) => error,
     };
     print_message(&format!("{error:#}"));
-    if error.is::<Usage>() {
+    if error.is::<UsageError>() {
         print_message("see `swarmletfs --help` and `swarmletfs mount --help`");
         return ExitCode::from(USAGE);
     }
     ExitCode::from(FAILED)
 }
 
-/// Prints the error, if any, and returns the exit code, which is that of trouble for an error.
+/// Like [`report`], but any error gives the code for trouble.
 pub(super) fn report_as_trouble(result: anyhow::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         report(Err(error));
@@ -48,7 +48,7 @@ pub(super) fn report_as_trouble(result: anyhow::Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// Returns the exit code for trouble in a command whose code 1 is a negative answer.
+/// Returns the exit code of a failure in a command that exits with 1 for "no match" or "differs".
 pub(super) fn trouble() -> ExitCode {
     ExitCode::from(TROUBLE)
 }

@@ -14,7 +14,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, lstat};
 use rustix::io::Errno;
 use tracing_subscriber::EnvFilter;
 
-use super::exit::Usage;
+use super::exit::UsageError;
 use super::terminal::{display_path, escape_controls};
 use crate::name::printable;
 
@@ -32,7 +32,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// # Errors
 ///
 /// Fails if the filter is invalid.
-pub(super) fn check() -> Result<(), Usage> {
+pub(super) fn check() -> Result<(), UsageError> {
     filter(FILE_FILTER).map(drop)
 }
 
@@ -100,13 +100,14 @@ fn init(filter: EnvFilter, out: impl Write + Send + 'static) {
     crate::fuse::log_panics();
 }
 
-fn filter(default: &str) -> Result<EnvFilter, Usage> {
+fn filter(default: &str) -> Result<EnvFilter, UsageError> {
     let text = match std::env::var_os(FILTER_VARIABLE) {
         Some(text) if !text.is_empty() => text.to_string_lossy().into_owned(),
         _ => default.to_owned(),
     };
-    parse(&text)
-        .map_err(|why| Usage(format!("${FILTER_VARIABLE} is invalid: {}", escape_controls(&why))))
+    parse(&text).map_err(|why| {
+        UsageError(format!("${FILTER_VARIABLE} is invalid: {}", escape_controls(&why)))
+    })
 }
 
 fn parse(text: &str) -> Result<EnvFilter, String> {

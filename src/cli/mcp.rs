@@ -9,7 +9,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use tracing::warn;
 
 use super::ViewArgs;
-use super::exit::Usage;
+use super::exit::UsageError;
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use crate::catalog::Freshness;
@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         let text = format!(
             "{address} is not on the loopback: use 127.0.0.1:PORT or [::1]:PORT, and a tunnel for remote clients"
         );
-        return Err(Usage(text).into());
+        return Err(UsageError(text).into());
     }
     let selection = StoreSelection::from_args(&arguments.view)?;
     let settings = Settings { budget: arguments.budget, ..Settings::default() };
@@ -112,7 +112,7 @@ fn token() -> anyhow::Result<(Token, Option<String>)> {
     if let Some(text) = std::env::var_os(TOKEN_VARIABLE) {
         let text = text.into_string().unwrap_or_default();
         let token =
-            Token::new(&text).map_err(|error| Usage(format!("${TOKEN_VARIABLE}: {error}")))?;
+            Token::new(&text).map_err(|error| UsageError(format!("${TOKEN_VARIABLE}: {error}")))?;
         return Ok((token, None));
     }
     let mut random = [0; 24];

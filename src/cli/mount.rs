@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
-use super::exit::Usage;
+use super::exit::UsageError;
 use super::folder_identity::FolderIdentity;
 use super::mount_options::MountOptions;
 use super::plan::Plan;
@@ -27,7 +27,7 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
             .paths
             .into_iter()
             .next()
-            .ok_or_else(|| Usage("no mountpoint given".into()))?;
+            .ok_or_else(|| UsageError("no mountpoint given".into()))?;
         return background::serve(mountpoint);
     }
     let options = options(&arguments)?;
@@ -53,7 +53,7 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
 /// # Errors
 ///
 /// Fails for an unknown option, an invalid value, or contradictory values.
-pub(super) fn options(arguments: &MountArgs) -> Result<MountOptions, Usage> {
+pub(super) fn options(arguments: &MountArgs) -> Result<MountOptions, UsageError> {
     arguments.options.clone().merge(dash_o::parse(&arguments.lists, arguments.short)?)
 }
 
@@ -72,14 +72,14 @@ fn plan(mut paths: Vec<PathBuf>, mut options: MountOptions) -> anyhow::Result<(P
     let mountpoint = paths.pop();
     let operand = paths.pop();
     if mountpoint.iter().chain(&operand).any(|path| path.as_os_str().is_empty()) {
-        return Err(Usage("a path cannot be empty".into()).into());
+        return Err(UsageError("a path cannot be empty".into()).into());
     }
     if let Some(operand) = &operand
         && !options.stores.is_empty()
         && !options.stores.contains(operand)
     {
         let operand = display_path(operand);
-        return Err(Usage(format!(
+        return Err(UsageError(format!(
             "{operand} and --store both name a store: to show both, use --store for each"
         ))
         .into());

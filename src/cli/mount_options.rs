@@ -9,7 +9,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::cache_args::CacheArgs;
-use super::exit::Usage;
+use super::exit::UsageError;
 use super::path_bytes;
 use crate::text::budget::Budget;
 
@@ -81,7 +81,7 @@ impl MountOptions {
     ///
     /// Fails if an option has two different values, or if options contradict each other. Also fails
     /// if other users may read the mount but neither `--owner` nor `--all-owners` is given.
-    pub(super) fn merge(mut self, listed: MountOptions) -> Result<MountOptions, Usage> {
+    pub(super) fn merge(mut self, listed: MountOptions) -> Result<MountOptions, UsageError> {
         for store in listed.stores {
             if !self.stores.contains(&store) {
                 self.stores.push(store);
@@ -103,15 +103,19 @@ impl MountOptions {
         Ok(self)
     }
 
-    fn check(&self) -> Result<(), Usage> {
+    fn check(&self) -> Result<(), UsageError> {
         if self.owner.is_some() && self.all_owners {
-            return Err(Usage("owner and all_owners contradict each other: give only one".into()));
+            return Err(UsageError(
+                "owner and all_owners contradict each other: give only one".into(),
+            ));
         }
         if self.cache.index.is_some() && self.cache.no_index {
-            return Err(Usage("index and no_index contradict each other: give only one".into()));
+            return Err(UsageError(
+                "index and no_index contradict each other: give only one".into(),
+            ));
         }
         if self.allow_other && self.owner.is_none() && !self.all_owners {
-            return Err(Usage(
+            return Err(UsageError(
                 "--allow-other lets every user of this machine read the mount: choose the workers with --owner ID, \
                  or with --all-owners"
                     .into(),
@@ -136,10 +140,10 @@ pub(super) fn merge_value<T: PartialEq>(
     key: &str,
     option: &mut Option<T>,
     value: Option<T>,
-) -> Result<(), Usage> {
+) -> Result<(), UsageError> {
     match (option.as_ref(), value) {
         (Some(first), Some(second)) if *first != second => {
-            Err(Usage(format!("{key} is given twice with different values: give it once")))
+            Err(UsageError(format!("{key} is given twice with different values: give it once")))
         }
         (None, value) => {
             *option = value;
@@ -157,7 +161,7 @@ mod tests {
     use super::*;
     use clap::Parser;
 
-    fn parse(typed: &[&str]) -> Result<MountOptions, Usage> {
+    fn parse(typed: &[&str]) -> Result<MountOptions, UsageError> {
         let typed = ["swarmletfs", "mount"].iter().chain(typed);
         let crate::cli::Command::Mount(arguments) =
             crate::cli::Cli::try_parse_from(typed).unwrap().command
@@ -231,7 +235,7 @@ mod tests {
             ("foreground=1", "foreground=1"),
             ("\x1b[31m", "\\u{1b}"),
         ] {
-            let Usage(sentence) = parse(&["-o", list]).unwrap_err();
+            let UsageError(sentence) = parse(&["-o", list]).unwrap_err();
             assert!(sentence.contains(named) && !sentence.contains('\x1b'), "{sentence}");
         }
     }

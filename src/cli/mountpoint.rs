@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::diagnosis::Diagnosis;
-use super::exit::Usage;
+use super::exit::UsageError;
 use super::folder_identity::FolderIdentity;
 use super::mountinfo::{Mount, MountTable};
 use super::probe;
@@ -28,16 +28,16 @@ const MAX_STACKED: usize = 16;
 /// # Errors
 ///
 /// Fails for root, which has no default, and without that variable.
-pub(super) fn default_for_user() -> Result<PathBuf, Usage> {
+pub(super) fn default_for_user() -> Result<PathBuf, UsageError> {
     if rustix::process::geteuid().is_root() {
-        return Err(Usage("root has no default mountpoint: give MOUNTPOINT".into()));
+        return Err(UsageError("root has no default mountpoint: give MOUNTPOINT".into()));
     }
     match std::env::var_os("XDG_RUNTIME_DIR")
         .map(PathBuf::from)
         .filter(|folder| folder.is_absolute())
     {
         Some(folder) => Ok(folder.join("swarm")),
-        None => Err(Usage(
+        None => Err(UsageError(
             "there is no default mountpoint, as $XDG_RUNTIME_DIR is not set: give MOUNTPOINT"
                 .into(),
         )),

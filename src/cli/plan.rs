@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::exit::Usage;
+use super::exit::UsageError;
 use super::mount_options::MountOptions;
 use super::mountinfo::{Mount, MountTable};
 use super::store_selection::StoreSelection;
@@ -52,7 +52,8 @@ impl Plan {
         let view = StoreSelection { stores, hard_links, cache: options.cache.clone(), filter }
             .open(freshness)?;
         let description = view.describe();
-        let budget = options.budget.as_deref().map(Budget::parse).transpose().map_err(Usage)?;
+        let budget =
+            options.budget.as_deref().map(Budget::parse).transpose().map_err(UsageError)?;
         Ok((Tree::new(view, Settings { budget, ..Settings::default() }), description))
     }
 

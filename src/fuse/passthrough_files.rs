@@ -38,8 +38,9 @@ impl PassthroughFiles {
         self.enabled.store(request_passthrough(config), Ordering::Relaxed);
     }
 
-    /// Counts one more handle of an inode. `size` is set if passthrough is possible, and `file`
-    /// opens the file anew. Returns the backing file if the kernel is to read the inode directly.
+    /// Counts one more handle of an inode. `size` is the size of the file, or `None` if passthrough
+    /// is impossible, and `file` opens the file again. Returns the backing file if the kernel is to
+    /// read the inode directly.
     pub(super) fn open(
         &self,
         ino: Ino,

@@ -29,26 +29,26 @@ const CAUSE_MAX: usize = 200;
 /// Maximum number of files listed for a worker. Others are only counted.
 const FILES_MAX: usize = 1_000;
 
-/// Renders index.json of a worker. It is complete only if it shows the state `stamp`.
+/// Renders index.json of a worker. It is complete only if it shows the state `fingerprint`.
 ///
 /// # Errors
 /// Those of listing the worker's files.
 pub(crate) fn worker(
     view: &View,
     member: &Member,
-    stamp: &Fingerprint,
+    fingerprint: &Fingerprint,
     record: &Record,
     missing: Option<Missing>,
 ) -> Result<Body> {
     let Record { worker, trace, unread } = record;
     let (files, now) = view.files(member, FILES_MAX)?;
-    let digest = WorkerDigest::new(view, member, stamp, record);
+    let digest = WorkerDigest::new(view, member, fingerprint, record);
     let index = WorkerIndexJson {
         complete: missing.is_none(),
         incomplete: missing.map(|missing| missing.to_string()),
         worker: IndexRow {
             task: visible(trace.task.as_deref().unwrap_or(&worker.task)).into_owned(),
-            ..row(member, worker, Some(&digest), Some(stamp))
+            ..row(member, worker, Some(&digest), Some(fingerprint))
         },
         tool_calls: trace.calls.iter().map(call).collect(),
         tools_used: trace.tools_used.clone(),
@@ -74,7 +74,7 @@ pub(crate) fn worker(
     let text = serde_json::to_string_pretty(&index).map_err(|_| Error::Io(Errno::IO))?;
     Ok(Body {
         bytes: (printable(&text) + "\n").into_bytes(),
-        complete: digest.whole && now.key == stamp.key,
+        complete: digest.whole && now.key == fingerprint.key,
     })
 }
 
@@ -157,8 +157,9 @@ pub(crate) fn swarm(
 pub(crate) fn swarm_rows(rows: &[WorkerRow]) -> impl Iterator<Item = IndexRow> {
     let latest = worker_digest::latest_write(rows);
     rows.iter().map(move |worker_row| {
-        let (digest, stamp) = (worker_row.digest.as_deref(), worker_row.stamp.as_deref());
-        let mut row = row(&worker_row.member, &worker_row.worker(), digest, stamp);
+        let (digest, fingerprint) =
+            (worker_row.digest.as_deref(), worker_row.fingerprint.as_deref());
+        let mut row = row(&worker_row.member, &worker_row.worker(), digest, fingerprint);
         row.checks.extend(worker_row.silent(latest).map(|_| checks::SILENT_NAME.into()));
         row
     })
@@ -168,7 +169,7 @@ fn row(
     member: &Member,
     worker: &Worker,
     digest: Option<&WorkerDigest>,
-    stamp: Option<&Fingerprint>,
+    fingerprint: Option<&Fingerprint>,
 ) -> IndexRow {
     let path = [
         b"workers/",
@@ -191,7 +192,7 @@ fn row(
         started_at: when(&worker.started_at),
         finished_at: when(&worker.finished_at),
         duration_ms: worker.duration_ms,
-        last_write: stamp.map(|stamp| utc(stamp.newest_mtime)),
+        last_write: fingerprint.map(|fingerprint| utc(fingerprint.newest_mtime)),
         tags: worker.tags.clone(),
         task_type: worker.task_type.clone(),
         owner_id: worker.owner.as_ref().map(|owner| owner.0.clone()),

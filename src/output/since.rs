@@ -106,10 +106,11 @@ fn worker_line(
     complete: &mut bool,
 ) -> Option<String> {
     let files = match view.files(&worker.member, usize::MAX) {
-        Ok((files, stamp)) => {
-            *complete &= worker.stamp.as_ref().is_ok_and(|before| before.key == stamp.key);
+        Ok((files, fingerprint)) => {
+            *complete &=
+                worker.fingerprint.as_ref().is_ok_and(|before| before.key == fingerprint.key);
             let files = files.into_iter().filter(|file| nanos(file.ctime) >= from).collect();
-            format!("last write {}; {}", utc(stamp.newest_mtime), list_files(files))
+            format!("last write {}; {}", utc(fingerprint.newest_mtime), list_files(files))
         }
         Err(Error::NotFound) => return None,
         Err(error) => format!("its files cannot be read: {error}"),
@@ -223,7 +224,7 @@ fn compare_membership<'a>(
 /// Lists problems that may leave the answer incomplete.
 fn warnings(snapshot: &ViewSnapshot) -> String {
     let mut out = String::new();
-    match snapshot.workers.iter().filter(|worker| worker.stamp.is_err()).count() {
+    match snapshot.workers.iter().filter(|worker| worker.fingerprint.is_err()).count() {
         0 => {}
         some => out.push_str(&format!("warning: {} cannot be read\n", count(some, "worker"))),
     }

@@ -33,11 +33,11 @@ const CAUSE_MAX: usize = 160;
 pub(crate) fn worker(
     view: &View,
     member: &Member,
-    stamp: &Fingerprint,
+    fingerprint: &Fingerprint,
     record: &Record,
 ) -> (String, bool) {
     let Record { worker, trace, unread } = record;
-    let digest = WorkerDigest::new(view, member, stamp, record);
+    let digest = WorkerDigest::new(view, member, fingerprint, record);
     let mut out = String::new();
     let mut line = |label: &str, text: &str| {
         if !text.is_empty() {
@@ -45,7 +45,7 @@ pub(crate) fn worker(
         }
     };
     line("worker", &one_line(&member.name.display(), 300));
-    line("status", &status(worker, stamp));
+    line("status", &status(worker, fingerprint));
     line("outcome", &outcome(worker, trace));
     line("cause", &digest.cause);
     line("time", &times(worker));
@@ -96,14 +96,14 @@ pub(crate) fn worker(
     (out, digest.whole)
 }
 
-fn status(worker: &Worker, stamp: &Fingerprint) -> String {
+fn status(worker: &Worker, fingerprint: &Fingerprint) -> String {
     let source = worker.status_source.as_deref().filter(|word| *word != worker.status.as_str());
     let source =
         source.map(|word| format!(" (its record says {})", one_line(word, 60))).unwrap_or_default();
     let last = if worker.status.is_finished() {
         String::new()
     } else {
-        format!(", last write {}", utc(stamp.newest_mtime))
+        format!(", last write {}", utc(fingerprint.newest_mtime))
     };
     format!("{}{source}{last}", worker.status)
 }
@@ -276,7 +276,9 @@ pub(crate) fn swarm(
     list(&mut out, "claim success, but checks disagree", doubtful.collect());
     let mut unfinished: Vec<&WorkerRow> =
         others().filter(|row| !row.status().is_finished()).collect();
-    unfinished.sort_by_key(|row| Reverse(row.stamp.as_ref().map(|stamp| stamp.last_write())));
+    unfinished.sort_by_key(|row| {
+        Reverse(row.fingerprint.as_ref().map(|fingerprint| fingerprint.last_write()))
+    });
     let unfinished = unfinished.into_iter().map(|row| (&*row.member, progress(row, latest)));
     list(&mut out, "not finished, by last write", unfinished.collect());
     if run.is_none() {
@@ -311,7 +313,10 @@ fn totals(rows: &[WorkerRow]) -> String {
 
 /// Describes the progress of an unfinished worker.
 fn progress(row: &WorkerRow, latest: Time) -> String {
-    let last = row.stamp.as_ref().map_or("unknown".into(), |stamp| utc(stamp.newest_mtime));
+    let last = row
+        .fingerprint
+        .as_ref()
+        .map_or("unknown".into(), |fingerprint| utc(fingerprint.newest_mtime));
     let silent = row
         .silent(latest)
         .map(|silence| format!(", silent for {}", duration(silence.as_millis() as u64)));

@@ -64,8 +64,8 @@ fn open_matching(
 ) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
     let clock = analyzer.settings.clock(10);
     let member = analyzer.view.worker(worker)?;
-    let stamp = analyzer.view.fingerprint(&member, true)?;
-    let record = analyzer.record(&member, &stamp, OVERDUE, clock.deadline())?;
+    let fingerprint = analyzer.view.fingerprint(&member, true)?;
+    let record = analyzer.record(&member, &fingerprint, OVERDUE, clock.deadline())?;
     let call = record.trace.calls.iter().find(|call| matches(call)).ok_or(Error::NotFound)?;
     let file = analyzer.view.open_output(&member, call)?;
     let missing = match &call.output {

@@ -64,8 +64,8 @@ pub(crate) enum ResolvedQuery {
 pub fn answer(analyzer: &Analyzer, query: &Query) -> Result<Answer> {
     match resolve(analyzer, query, &analyzer.view.visible())? {
         ResolvedQuery::Refused(answer) => Ok(*answer),
-        ResolvedQuery::Workers(stamped) => {
-            let answer = answer_in(analyzer, query, stamped)?.0;
+        ResolvedQuery::Workers(states) => {
+            let answer = answer_in(analyzer, query, states)?.0;
             analyzer.settings.note_missing(answer.missing.as_ref());
             Ok(answer)
         }
@@ -92,7 +92,7 @@ pub(crate) fn resolve(
             }
         };
         match members.iter().map(|member| current_state(analyzer, member)).collect() {
-            Ok(stamped) => return Ok(ResolvedQuery::Workers(stamped)),
+            Ok(states) => return Ok(ResolvedQuery::Workers(states)),
             // A worker vanished, so the names are resolved again.
             Err(_) => workers = query.workers(&analyzer.view.visible()),
         }
@@ -108,7 +108,7 @@ fn current_state(
     let member = analyzer.view.worker(&member.name)?;
     match analyzer.view.fingerprint(&member, true) {
         Err(Error::NotFound) => Err(Error::NotFound),
-        stamp => Ok((member, stamp)),
+        fingerprint => Ok((member, fingerprint)),
     }
 }
 
@@ -118,25 +118,27 @@ fn budget(analyzer: &Analyzer, query: &Query) -> Budget {
 
 /// Answers `query`, again while the compared files change, as far as attempts and time allow.
 /// Returns the answer and the state it was made from; the answer is complete only if that is
-/// `stamped`.
+/// `states`.
 pub(crate) fn answer_in(
     analyzer: &Analyzer,
     query: &Query,
-    mut stamped: WorkerStates,
+    mut states: WorkerStates,
 ) -> Result<(Answer, WorkerStates)> {
     debug!("running a comparison");
     let clock = analyzer.settings.clock(10);
     let mut attempts = RetryBudget::new(analyzer.settings.patience());
     loop {
-        let mut answer = answer_once(analyzer, query, &stamped, &clock)?;
-        let settled = stamped.iter().all(|(member, stamp)| {
-            stamp.as_ref().is_ok_and(|stamp| analyzer.view.is_unchanged(member, stamp))
+        let mut answer = answer_once(analyzer, query, &states, &clock)?;
+        let settled = states.iter().all(|(member, fingerprint)| {
+            fingerprint
+                .as_ref()
+                .is_ok_and(|fingerprint| analyzer.view.is_unchanged(member, fingerprint))
         });
         if settled || !clock.has_time() || !attempts.try_again() {
             answer.is_complete &= settled && attempts.is_first() && clock.has_time();
-            return Ok((answer, stamped));
+            return Ok((answer, states));
         }
-        stamped = stamped
+        states = states
             .iter()
             .map(|(member, _)| current_state(analyzer, member))
             .collect::<Result<WorkerStates>>()?;
@@ -147,16 +149,17 @@ pub(crate) fn answer_in(
 fn answer_once(
     analyzer: &Analyzer,
     query: &Query,
-    stamped: &WorkerStates,
+    states: &WorkerStates,
     clock: &Clock<'_>,
 ) -> Result<Answer> {
     let budget = budget(analyzer, query);
-    let fragments = analyzer.digests(stamped, false, clock.deadline());
-    let mut workers = Vec::with_capacity(stamped.len());
-    for (member, stamp) in stamped {
-        let record = stamp.as_ref().map_err(|error| error.clone());
-        let record =
-            record.and_then(|stamp| analyzer.record(member, stamp, PART_GRACE, clock.deadline()));
+    let digests = analyzer.digests(states, false, clock.deadline());
+    let mut workers = Vec::with_capacity(states.len());
+    for (member, fingerprint) in states {
+        let record = fingerprint.as_ref().map_err(|error| error.clone());
+        let record = record.and_then(|fingerprint| {
+            analyzer.record(member, fingerprint, PART_GRACE, clock.deadline())
+        });
         // The worker belongs to another owner by now.
         if record.as_ref().err() == Some(&Error::NotFound) {
             return Err(Error::NotFound);
@@ -165,8 +168,8 @@ fn answer_once(
     }
     let comparison = Comparison::new(&analyzer.view, workers, clock.deadline(), clock.end());
     let facts =
-        comparison.workers.iter().zip(&fragments).map(|(worker, made)| match &worker.record {
-            Ok(record) => facts::facts(record, made.digest().map(|fragment| &**fragment)),
+        comparison.workers.iter().zip(&digests).map(|(worker, made)| match &worker.record {
+            Ok(record) => facts::facts(record, made.digest().map(|digest| &**digest)),
             Err(error) => facts::unreadable(&error.to_string()),
         });
     let facts = WorkerFacts::new(facts.collect());
@@ -185,9 +188,9 @@ fn answer_once(
     let is_late = |(worker, made): &(&ComparedWorker, &DigestResult)| {
         let late =
             worker.record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
-        late || made.digest().is_some_and(|fragment| fragment.late)
+        late || made.digest().is_some_and(|digest| digest.late)
     };
-    let late = comparison.workers.iter().zip(&fragments).filter(is_late).count();
+    let late = comparison.workers.iter().zip(&digests).filter(is_late).count();
     let missing = Missing { workers: (late, comparison.workers.len()), ..Missing::default() };
     let missing = missing.if_any(comparison.is_late.get() || clock.ran_out());
     let page = Page {
@@ -206,7 +209,7 @@ fn answer_once(
         .iter()
         .all(|worker| worker.record.as_ref().is_ok_and(|record| record.is_complete()));
     let fragments_complete =
-        fragments.iter().all(|made| made.digest().is_some_and(|fragment| fragment.whole));
+        digests.iter().all(|made| made.digest().is_some_and(|digest| digest.whole));
     let mut answer = Answer {
         workers: comparison.workers.iter().map(|worker| worker.name().clone()).collect(),
         files: items.all.iter().map(|item| file_diff(item, &comparison)).collect(),

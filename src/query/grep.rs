@@ -69,19 +69,19 @@ struct Candidate {
 /// [`Error::NotFound`] if the scope is not in the view.
 pub fn answer(analyzer: &Analyzer, scope: &Scope, query: &Query) -> Result<Answer> {
     let visible = analyzer.view.visible();
-    let stamped = states_in(analyzer, &visible, scope)?;
-    let answer = answer_in(analyzer, scope, &visible, &stamped, query);
+    let states = states_in(analyzer, &visible, scope)?;
+    let answer = answer_in(analyzer, scope, &visible, &states, query);
     analyzer.settings.note_missing(answer.missing.as_ref());
     Ok(answer)
 }
 
-/// Answers `query` about the workers in `stamped`. The answer is complete only if everything was
-/// read and the files shown are still in the state of `stamped`.
+/// Answers `query` about the workers in `states`. The answer is complete only if everything was
+/// read and the files shown are still in the state of `states`.
 pub(crate) fn answer_in(
     analyzer: &Analyzer,
     scope: &Scope,
     visible: &VisibleWorkers,
-    stamped: &WorkerStates,
+    states: &WorkerStates,
     query: &Query,
 ) -> Answer {
     debug!("running a grep query");
@@ -97,23 +97,23 @@ pub(crate) fn answer_in(
         Err(error) => return Answer::invalid(query, error, budget),
     };
     let mut members: Vec<(&Arc<Member>, &Result<Arc<Fingerprint>>)> =
-        stamped.iter().map(|(m, s)| (m, s)).collect();
+        states.iter().map(|(m, s)| (m, s)).collect();
     // If time runs out, workers that are known to have failed have been searched.
     members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
     analyzer.settings.start_stage(members.len());
-    let found = parallel_map(&members, |(member, stamp)| {
-        let found = count_matches(analyzer, member, stamp, &pattern, searching.deadline());
+    let found = parallel_map(&members, |(member, fingerprint)| {
+        let found = count_matches(analyzer, member, fingerprint, &pattern, searching.deadline());
         analyzer.settings.count_one();
         found
     });
     let mut searched = GrepCoverage::default();
     let (mut with_hits, mut hits): (WorkerStates, Vec<Vec<FileMatchCount>>) =
         (Vec::new(), Vec::new());
-    for ((member, stamp), found) in members.iter().zip(found) {
+    for ((member, fingerprint), found) in members.iter().zip(found) {
         let Some(found) = found else { continue };
         searched.add(&found);
         if !found.hits.is_empty() {
-            with_hits.push(((*member).clone(), (*stamp).clone()));
+            with_hits.push(((*member).clone(), (*fingerprint).clone()));
             hits.push(found.hits);
         }
     }
@@ -125,12 +125,14 @@ pub(crate) fn answer_in(
     let shown = lines(analyzer, &files, query, &pattern, budget, showing.deadline());
     let sessions = scope.unread_sessions(visible);
     let missing = Missing { files: searched.unsearched.late, sessions, ..Missing::default() };
-    let is_late = known.iter().any(|found| found.digest().is_some_and(|fragment| fragment.late));
+    let is_late = known.iter().any(|found| found.digest().is_some_and(|digest| digest.late));
     let missing = missing
         .if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
     let shown_workers: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
-    let is_now = |(member, stamp): &(Arc<Member>, Result<Arc<Fingerprint>>)| {
-        stamp.as_ref().is_ok_and(|stamp| analyzer.view.is_unchanged(member, stamp))
+    let is_now = |(member, fingerprint): &(Arc<Member>, Result<Arc<Fingerprint>>)| {
+        fingerprint
+            .as_ref()
+            .is_ok_and(|fingerprint| analyzer.view.is_unchanged(member, fingerprint))
     };
     is_complete &= showing.has_time()
         && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
@@ -144,13 +146,14 @@ pub(crate) fn answer_in(
 fn count_matches(
     analyzer: &Analyzer,
     member: &Member,
-    stamp: &Result<Arc<Fingerprint>>,
+    fingerprint: &Result<Arc<Fingerprint>>,
     pattern: &Pattern,
     deadline: Deadline<'_>,
 ) -> Option<WorkerMatchCounts> {
     let mut found = WorkerMatchCounts::default();
     if !deadline.has_time() {
-        found.unsearched.late = stamp.as_ref().map_or(1, |stamp| stamp.files.max(1));
+        found.unsearched.late =
+            fingerprint.as_ref().map_or(1, |fingerprint| fingerprint.files.max(1));
         return Some(found);
     }
     let place = worker_path(&member.name);
@@ -186,8 +189,8 @@ fn in_order(
         }
         room = room.saturating_sub(min_size(file, 0));
         calls.entry(file.turn).or_insert_with(|| {
-            let record = workers.get(file.turn).and_then(|(member, stamp)| {
-                analyzer.record(member, stamp.as_ref().ok()?, PART_GRACE, deadline).ok()
+            let record = workers.get(file.turn).and_then(|(member, fingerprint)| {
+                analyzer.record(member, fingerprint.as_ref().ok()?, PART_GRACE, deadline).ok()
             });
             record.iter().flat_map(|record| record.trace.outcomes()).collect()
         });
@@ -270,7 +273,7 @@ fn candidates(
     for (turn, (((member, _), known), hits)) in workers.iter().zip(known).zip(hits).enumerate() {
         let says_failed = member.entry.status == Status::Failed;
         let unknown = if says_failed { Outcome::Failed } else { Outcome::Unknown };
-        let outcome = known.digest().map_or(unknown, |fragment| fragment.outcome);
+        let outcome = known.digest().map_or(unknown, |digest| digest.outcome);
         let place = worker_path(&member.name);
         files.extend(hits.into_iter().map(|hits| {
             let path = display_path(&place, &hits.path);

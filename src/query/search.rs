@@ -51,19 +51,19 @@ const UNUSED_MIN: usize = 100;
 /// [`Error::NotFound`] if the scope is not in the view.
 pub fn answer(analyzer: &Analyzer, scope: &Scope, query: &Query) -> Result<Answer> {
     let visible = analyzer.view.visible();
-    let stamped = states_in(analyzer, &visible, scope)?;
-    let answer = answer_in(analyzer, scope, &visible, &stamped, query);
+    let states = states_in(analyzer, &visible, scope)?;
+    let answer = answer_in(analyzer, scope, &visible, &states, query);
     analyzer.settings.note_missing(answer.missing.as_ref());
     Ok(answer)
 }
 
-/// Answers `query` about the workers in `stamped`. The answer is complete only if everything was
-/// read and the files shown are still in the state of `stamped`.
+/// Answers `query` about the workers in `states`. The answer is complete only if everything was
+/// read and the files shown are still in the state of `states`.
 pub(crate) fn answer_in(
     analyzer: &Analyzer,
     scope: &Scope,
     visible: &VisibleWorkers,
-    stamped: &WorkerStates,
+    states: &WorkerStates,
     query: &Query,
 ) -> Answer {
     debug!("running a search query");
@@ -81,8 +81,7 @@ pub(crate) fn answer_in(
         Ok(filter) => filter,
         Err(error) => return Answer::invalid(query, error, budget),
     };
-    let (workers, matches, searched) =
-        match_workers(analyzer, stamped, &parsed, reading.deadline());
+    let (workers, matches, searched) = match_workers(analyzer, states, &parsed, reading.deadline());
     let admitted: Vec<_> =
         workers.iter().map(|(member, _)| (&member.name, filter.admits(member))).collect();
     let weigh = |worker: usize, path: &RelPath| match admitted.get(worker) {
@@ -129,28 +128,28 @@ pub(crate) fn answer_in(
 /// searched.
 fn match_workers<'a>(
     analyzer: &Analyzer,
-    stamped: &'a WorkerStates,
+    states: &'a WorkerStates,
     parsed: &ranked::Query,
     deadline: Deadline<'_>,
 ) -> (ReadWorkers<'a>, Vec<WorkerMatches>, SearchCoverage) {
-    let mut members: Vec<&(Arc<Member>, Result<Arc<Fingerprint>>)> = stamped.iter().collect();
+    let mut members: Vec<&(Arc<Member>, Result<Arc<Fingerprint>>)> = states.iter().collect();
     members.sort_by_key(|(member, _)| &member.name);
     analyzer.settings.start_stage(members.len());
-    let found = parallel_map(&members, |(member, stamp)| {
-        let stamp = stamp.as_ref().map_err(Clone::clone)?;
-        let index = analyzer.indexed(member, stamp, deadline);
+    let found = parallel_map(&members, |(member, fingerprint)| {
+        let fingerprint = fingerprint.as_ref().map_err(Clone::clone)?;
+        let index = analyzer.indexed(member, fingerprint, deadline);
         analyzer.settings.count_one();
         let index = index?;
         let matches = WorkerMatches::new(&index, parsed, &|path| !is_raw_record(path));
-        Ok::<_, Error>((stamp, matches, SearchCoverage::from_index(&index)))
+        Ok::<_, Error>((fingerprint, matches, SearchCoverage::from_index(&index)))
     });
     let mut searched = SearchCoverage::default();
     let (mut workers, mut all) = (Vec::new(), Vec::new());
     for ((member, _), found) in members.into_iter().zip(found) {
         match found {
-            Ok((stamp, matches, extent)) => {
+            Ok((fingerprint, matches, extent)) => {
                 searched += extent;
-                workers.push((member, stamp));
+                workers.push((member, fingerprint));
                 all.push(matches);
             }
             Err(Error::NotFound) => {}

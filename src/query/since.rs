@@ -41,15 +41,15 @@ pub struct ViewSnapshot {
 /// The state of one worker in a snapshot.
 pub(crate) struct WorkerSnapshot {
     pub(crate) member: Arc<Member>,
-    pub(crate) stamp: Result<Arc<Fingerprint>>,
+    pub(crate) fingerprint: Result<Arc<Fingerprint>>,
     pub(crate) name_hash: u32,
 }
 
 impl WorkerSnapshot {
     /// Returns the worker's position in the order of changes, or `None` if it cannot be read.
     fn position(&self) -> Option<ChangePosition> {
-        let stamp = self.stamp.as_ref().ok()?;
-        Some(ChangePosition { time: nanos(stamp.newest_ctime), name_hash: self.name_hash })
+        let fingerprint = self.fingerprint.as_ref().ok()?;
+        Some(ChangePosition { time: nanos(fingerprint.newest_ctime), name_hash: self.name_hash })
     }
 }
 
@@ -79,30 +79,35 @@ pub(crate) struct Changes<'a> {
 impl ViewSnapshot {
     /// Reads the state of all workers of `view` and their files.
     pub fn take(view: &View) -> ViewSnapshot {
-        let newest = |stamp: &Fingerprint| nanos(stamp.newest_ctime);
-        let stamps = view
+        let newest = |fingerprint: &Fingerprint| nanos(fingerprint.newest_ctime);
+        let fingerprints = view
             .visible()
             .members
             .iter()
             .filter_map(|member| view.fingerprint(member, true).ok())
             .collect::<Vec<_>>();
-        let newest_before = stamps.iter().map(|stamp| newest(stamp)).max().unwrap_or_default();
+        let newest_before =
+            fingerprints.iter().map(|fingerprint| newest(fingerprint)).max().unwrap_or_default();
         // From here on, everything is read anew, beginning with the list of workers.
         let visible = view.visible_now();
         let workers: Vec<WorkerSnapshot> = visible
             .members
             .iter()
             .map(|member| WorkerSnapshot {
-                stamp: view.fingerprint_now(member),
+                fingerprint: view.fingerprint_now(member),
                 member: member.clone(),
                 name_hash: name_hash(&member.name),
             })
             // Leave out workers that were removed meanwhile.
-            .filter(|worker| worker.stamp.as_ref().err() != Some(&Error::NotFound))
+            .filter(|worker| worker.fingerprint.as_ref().err() != Some(&Error::NotFound))
             .collect();
-        let newest_now =
-            workers.iter().filter_map(|worker| worker.stamp.as_deref().ok().map(newest)).max();
-        let key = |worker: &WorkerSnapshot| worker.stamp.as_deref().ok().map(|stamp| stamp.key);
+        let newest_now = workers
+            .iter()
+            .filter_map(|worker| worker.fingerprint.as_deref().ok().map(newest))
+            .max();
+        let key = |worker: &WorkerSnapshot| {
+            worker.fingerprint.as_deref().ok().map(|fingerprint| fingerprint.key)
+        };
         let fingerprint = fingerprint(workers.iter().map(|worker| (&*worker.member, key(worker))));
         // The older of both, so that the cursor reveals no time of a worker that has left the view.
         let complete_before =
@@ -144,14 +149,16 @@ impl ViewSnapshot {
     /// # Errors
     /// The root of the store cannot be read.
     pub(crate) fn newest_and_access(&self, view: &View) -> Result<(Time, Access)> {
-        let stamps = || self.workers.iter().filter_map(|worker| worker.stamp.as_deref().ok());
-        let newest = match stamps().map(|stamp| stamp.newest_mtime).max() {
+        let fingerprints =
+            || self.workers.iter().filter_map(|worker| worker.fingerprint.as_deref().ok());
+        let newest = match fingerprints().map(|fingerprint| fingerprint.newest_mtime).max() {
             Some(newest) => newest,
             None => view.newest(&self.visible)?,
         };
-        let access = stamps().fold(Access::from_meta(&view.root_meta()?), |access, stamp| {
-            access.intersect(&stamp.access)
-        });
+        let access = fingerprints()
+            .fold(Access::from_meta(&view.root_meta()?), |access, fingerprint| {
+                access.intersect(&fingerprint.access)
+            });
         Ok((newest, access))
     }
 
@@ -166,7 +173,13 @@ impl ViewSnapshot {
             hash.update(worker.member.name.as_bytes());
             hash.update(&[0]);
             hash.update(&worker.member.entry.key());
-            hash.update(&worker.stamp.as_ref().map(|stamp| stamp.version).unwrap_or_default());
+            hash.update(
+                &worker
+                    .fingerprint
+                    .as_ref()
+                    .map(|fingerprint| fingerprint.version)
+                    .unwrap_or_default(),
+            );
         }
     }
 
@@ -225,10 +238,16 @@ impl ViewSnapshot {
 /// finished workers, unless `closely`.
 pub fn state_hash(view: &View, closely: bool) -> u64 {
     let visible = view.visible();
-    let stamped =
+    let states =
         visible.members.iter().map(|member| (&**member, view.fingerprint(member, closely)));
-    let present = stamped.filter(|(_, stamp)| stamp.as_ref().err() != Some(&Error::NotFound));
-    fingerprint(present.map(|(member, stamp)| (member, stamp.ok().map(|stamp| stamp.key)))).state
+    let present =
+        states.filter(|(_, fingerprint)| fingerprint.as_ref().err() != Some(&Error::NotFound));
+    fingerprint(
+        present.map(|(member, fingerprint)| {
+            (member, fingerprint.ok().map(|fingerprint| fingerprint.key))
+        }),
+    )
+    .state
 }
 
 /// Returns the fingerprint of workers and the state of their files.

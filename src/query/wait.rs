@@ -35,11 +35,13 @@ impl WaitCondition {
 
     /// Returns true if the condition is met. `given` is the caller's cursor, if any. `start` is
     /// that cursor, or the cursor of the moment the wait began.
-    pub fn is_met(self, look: &ViewSnapshot, given: Option<Cursor>, start: Cursor) -> bool {
+    pub fn is_met(self, snapshot: &ViewSnapshot, given: Option<Cursor>, start: Cursor) -> bool {
         match (self, given) {
-            (WaitCondition::Any, _) => look.has_changes(start),
-            (WaitCondition::Failed, Some(cursor)) => self.is_met_by(look.changed(cursor)),
-            (WaitCondition::Failed | WaitCondition::Finished, _) => self.is_met_by(look.workers()),
+            (WaitCondition::Any, _) => snapshot.has_changes(start),
+            (WaitCondition::Failed, Some(cursor)) => self.is_met_by(snapshot.changed(cursor)),
+            (WaitCondition::Failed | WaitCondition::Finished, _) => {
+                self.is_met_by(snapshot.workers())
+            }
         }
     }
 
@@ -71,9 +73,9 @@ impl WaitCondition {
 
 /// Returns a line with the number of workers of each status and the names of failed workers. It
 /// precedes the changes.
-pub fn status_line(look: &ViewSnapshot) -> String {
+pub fn status_line(snapshot: &ViewSnapshot) -> String {
     let with_status =
-        |wanted: Status| look.workers().filter(move |member| status(member) == wanted);
+        |wanted: Status| snapshot.workers().filter(move |member| status(member) == wanted);
     let counts =
         [Status::Completed, Status::Failed, Status::Running, Status::Created, Status::Unknown]
             .map(|status| (with_status(status).count(), status))
@@ -93,7 +95,7 @@ pub fn status_line(look: &ViewSnapshot) -> String {
         (names, 0) => format!(". Failed: {names}"),
         (names, more) => format!(". Failed: {names} and {more} more"),
     };
-    format!("Of {}: {counts}{names}\n", count(look.workers().count(), "worker"))
+    format!("Of {}: {counts}{names}\n", count(snapshot.workers().count(), "worker"))
 }
 
 /// Returns the unfinished workers, a line each, for a wait that timed out. The last line is
@@ -112,7 +114,7 @@ pub fn timeout_report(view: &View, visible: &VisibleWorkers, cursor: Cursor) -> 
     for (at, member) in open.iter().enumerate() {
         let newest = view
             .fingerprint(member, false)
-            .map_or(member.entry.last_write(), |stamp| stamp.newest_mtime);
+            .map_or(member.entry.last_write(), |fingerprint| fingerprint.newest_mtime);
         let line = format!(
             "{:<9} {}: last write {}\n",
             status(member).as_str(),

@@ -38,12 +38,12 @@ impl Renderer {
         &self,
         scope: &Scope,
         visible: &VisibleWorkers,
-        stamped: &WorkerStates,
+        states: &WorkerStates,
         query: &grep::Query,
     ) -> Result<Rendered> {
-        let answer = grep::answer_in(&self.analyzer, scope, visible, stamped, query);
+        let answer = grep::answer_in(&self.analyzer, scope, visible, states, query);
         let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, stamped, body, answer.missing)
+        self.rendered_answer(visible, states, body, answer.missing)
     }
 
     /// Renders the file that answers `query`.
@@ -51,30 +51,30 @@ impl Renderer {
         &self,
         scope: &Scope,
         visible: &VisibleWorkers,
-        stamped: &WorkerStates,
+        states: &WorkerStates,
         query: &search::Query,
     ) -> Result<Rendered> {
-        let answer = search::answer_in(&self.analyzer, scope, visible, stamped, query);
+        let answer = search::answer_in(&self.analyzer, scope, visible, states, query);
         let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, stamped, body, answer.missing)
+        self.rendered_answer(visible, states, body, answer.missing)
     }
 
     /// Returns the file that answers `query`.
     pub(super) fn compare_file(
         &self,
         visible: &VisibleWorkers,
-        stamped: WorkerStates,
+        states: WorkerStates,
         query: &compare::Query,
     ) -> Result<Rendered> {
-        let (answer, stamped) = compare::answer_in(&self.analyzer, query, stamped)?;
+        let (answer, states) = compare::answer_in(&self.analyzer, query, states)?;
         let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, &stamped, body, answer.missing)
+        self.rendered_answer(visible, &states, body, answer.missing)
     }
 
-    /// Renders `since/CURSOR` from `look`.
-    pub(super) fn since_file(&self, look: &ViewSnapshot, cursor: Cursor) -> Result<Rendered> {
-        let (text, complete, missing) = since::answer(&self.analyzer.view, look, cursor);
-        let (newest, access) = look.newest_and_access(&self.analyzer.view)?;
+    /// Renders `since/CURSOR` from `snapshot`.
+    pub(super) fn since_file(&self, snapshot: &ViewSnapshot, cursor: Cursor) -> Result<Rendered> {
+        let (text, complete, missing) = since::answer(&self.analyzer.view, snapshot, cursor);
+        let (newest, access) = snapshot.newest_and_access(&self.analyzer.view)?;
         Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
     }
 
@@ -82,13 +82,14 @@ impl Renderer {
     pub(super) fn focus_file(
         &self,
         member: &Arc<Member>,
-        stamp: &Arc<Fingerprint>,
+        fingerprint: &Arc<Fingerprint>,
         query: &search::Query,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
-        let summary = self.render_worker(member.clone(), stamp.clone(), Report::Summary, clock)?;
+        let summary =
+            self.render_worker(member.clone(), fingerprint.clone(), Report::Summary, clock)?;
         let (scope, states) =
-            (Scope::Worker(member.name.clone()), vec![(member.clone(), Ok(stamp.clone()))]);
+            (Scope::Worker(member.name.clone()), vec![(member.clone(), Ok(fingerprint.clone()))]);
         let passages = self.search_file(&scope, &self.analyzer.view.visible(), &states, query)?;
         // An incomplete summary already begins with such a line.
         let line = match (&summary.missing, &passages.missing) {
@@ -109,8 +110,9 @@ impl Renderer {
         body: Body,
         missing: Option<Missing>,
     ) -> Result<Rendered> {
-        let stamps = || states.iter().filter_map(|(_, stamp)| stamp.as_deref().ok());
-        let (newest, access) = self.newest_and_access(visible, states, stamps)?;
+        let fingerprints =
+            || states.iter().filter_map(|(_, fingerprint)| fingerprint.as_deref().ok());
+        let (newest, access) = self.newest_and_access(visible, states, fingerprints)?;
         Ok(Rendered { bytes: body.bytes.into(), newest, access, complete: body.complete, missing })
     }
 }

@@ -24,15 +24,21 @@ impl Renderer {
     pub(super) fn worker_report(
         &self,
         member: &Arc<Member>,
-        stamp: &Arc<Fingerprint>,
+        fingerprint: &Arc<Fingerprint>,
         report: Report,
         deadline: Deadline<'_>,
     ) -> Result<Rendered> {
         let subject = Subject::Worker(member.name.clone());
         let whole = {
-            let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
+            let (renderer, member, fingerprint) =
+                (self.clone(), member.clone(), fingerprint.clone());
             move |_: Deadline<'_>| {
-                renderer.render_worker(member, stamp, report, &renderer.analyzer.settings.clock(10))
+                renderer.render_worker(
+                    member,
+                    fingerprint,
+                    report,
+                    &renderer.analyzer.settings.clock(10),
+                )
             }
         };
         let unfinished = match self.analyzer.run_isolated(&subject, OVERDUE, deadline, whole) {
@@ -40,17 +46,17 @@ impl Renderer {
             Err(unfinished) => unfinished.into(),
         };
         // A subject of its own: this render reads no files of the worker, so it need not wait.
-        let subject = Subject::Answer(stamp.key);
-        let (renderer, member, stamp) = (self.clone(), member.clone(), stamp.clone());
+        let subject = Subject::Answer(fingerprint.key);
+        let (renderer, member, fingerprint) = (self.clone(), member.clone(), fingerprint.clone());
         self.analyzer.run_isolated(&subject, OVERDUE, Deadline::new(&|| false), move |_| {
             let (record, no_time) =
                 (unread_record(&member, &unfinished), renderer.analyzer.settings.expired_clock());
             let (body, missing) =
-                renderer.worker_body(&member, &stamp, &record, report, &no_time)?;
+                renderer.worker_body(&member, &fingerprint, &record, report, &no_time)?;
             Ok(Rendered {
                 bytes: body.bytes.into(),
-                newest: stamp.newest_mtime,
-                access: stamp.access,
+                newest: fingerprint.newest_mtime,
+                access: fingerprint.access,
                 complete: false,
                 missing,
             })
@@ -61,21 +67,23 @@ impl Renderer {
     pub(super) fn render_worker(
         &self,
         mut member: Arc<Member>,
-        mut stamp: Arc<Fingerprint>,
+        mut fingerprint: Arc<Fingerprint>,
         report: Report,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
         let mut attempts = RetryBudget::new(self.analyzer.settings.patience());
         loop {
-            let record = self.analyzer.view.record(&member, &stamp, &|| clock.has_time())?;
-            let (body, missing) = self.worker_body(&member, &stamp, &record, report, clock)?;
-            let whole = body.complete && record.is_complete() && stamp.skipped.unreadable == 0;
+            let record = self.analyzer.view.record(&member, &fingerprint, &|| clock.has_time())?;
+            let (body, missing) =
+                self.worker_body(&member, &fingerprint, &record, report, clock)?;
+            let whole =
+                body.complete && record.is_complete() && fingerprint.skipped.unreadable == 0;
             let now = self.analyzer.view.fingerprint_now(&member)?;
-            let settled = now.key == stamp.key;
+            let settled = now.key == fingerprint.key;
             // A file is complete only if it shows the requested state.
             let complete = attempts.is_first() && settled && whole && clock.has_time();
             if settled || !clock.has_time() || !attempts.try_again() {
-                let (newest, access) = (stamp.newest_mtime, stamp.access);
+                let (newest, access) = (fingerprint.newest_mtime, fingerprint.access);
                 return Ok(Rendered {
                     bytes: body.bytes.into(),
                     newest,
@@ -85,7 +93,7 @@ impl Renderer {
                 });
             }
             member = self.analyzer.view.worker(&member.name)?;
-            stamp = now;
+            fingerprint = now;
         }
     }
 
@@ -94,7 +102,7 @@ impl Renderer {
     fn worker_body(
         &self,
         member: &Member,
-        stamp: &Fingerprint,
+        fingerprint: &Fingerprint,
         record: &Record,
         report: Report,
         clock: &Clock<'_>,
@@ -104,9 +112,12 @@ impl Renderer {
             missing.if_any(record.timed_out() || clock.ran_out())
         };
         let body = match report {
-            Report::Index => index::worker(&self.analyzer.view, member, stamp, record, missing())?,
+            Report::Index => {
+                index::worker(&self.analyzer.view, member, fingerprint, record, missing())?
+            }
             Report::Summary => {
-                let (text, complete) = summary::worker(&self.analyzer.view, member, stamp, record);
+                let (text, complete) =
+                    summary::worker(&self.analyzer.view, member, fingerprint, record);
                 Body { bytes: prepend_notice(missing().as_ref(), text), complete }
             }
             Report::Evidence(budget) => {

@@ -68,12 +68,12 @@ impl Tree {
     /// [`Renderer::expand`](crate::render::Renderer::expand).
     pub fn expand(
         &self,
-        form: InputFormat,
+        format: InputFormat,
         budget: Option<Budget>,
         input: impl io::Read,
         output: impl io::Write,
     ) -> Result<ExpandStats, ExpandError> {
-        self.namespace.renderer().expand(form, budget, input, output)
+        self.namespace.renderer().expand(format, budget, input, output)
     }
 
     /// Writes the markers and the evidence of `workers`; see

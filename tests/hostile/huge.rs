@@ -353,7 +353,7 @@ fn excessive_json_lines_are_counted_and_others_read() {
         idle.read(worker, &["index.json"]);
         assert_eq!(
             idle.check_message(worker, "bad_lines", "thread.jsonl").as_deref(),
-            Some("1 lines could not be read"),
+            Some("1 line could not be read"),
             "{worker}"
         );
         assert_eq!(idle.index(worker)["final_words"], "the last words", "{worker}");

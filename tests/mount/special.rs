@@ -138,7 +138,7 @@ fn generated_files_name_special_files() {
     }
     let index: Value = serde_json::from_slice(&mount.read("workers/odd/index.json")).unwrap();
     let checks = index["checks"].to_string();
-    assert!(checks.contains("special files") && checks.contains("unreadable_output"), "{checks}");
+    assert!(checks.contains("special file") && checks.contains("unreadable_output"), "{checks}");
     for worker in ["fifo-metadata", "folder-metadata"] {
         let summary = mount.text(&format!("workers/{worker}/summary"));
         assert!(

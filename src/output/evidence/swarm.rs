@@ -35,35 +35,35 @@ pub(crate) struct SwarmReader<'a> {
     pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
 }
 
-/// Renders the evidence.txt of `accounts`.
+/// Renders the evidence.txt of `outcomes`.
 pub(crate) fn swarm(
     reading: &SwarmReader<'_>,
     title: String,
-    accounts: &[WorkerOutcome<'_>],
+    outcomes: &[WorkerOutcome<'_>],
     budget: Budget,
 ) -> Body {
     let SwarmReader { view, record, run, deadline, missing } = *reading;
-    let outcome = |account: &WorkerOutcome<'_>| account.outcome.map(|(outcome, _)| outcome);
-    let count = |wanted| accounts.iter().filter(|account| outcome(account) == wanted).count();
+    let outcome = |worker: &WorkerOutcome<'_>| worker.outcome.map(|(outcome, _)| outcome);
+    let count = |wanted| outcomes.iter().filter(|worker| outcome(worker) == wanted).count();
     let unread = count(None);
     let unread = if unread == 0 { String::new() } else { format!(", {unread} not read in time") };
-    let failing: Vec<WorkerCause<'_>> = accounts
+    let failing: Vec<WorkerCause<'_>> = outcomes
         .iter()
-        .filter_map(|account| match account.outcome {
-            Some((Outcome::Failed, cause)) => Some(WorkerCause { member: account.member, cause }),
+        .filter_map(|worker| match worker.outcome {
+            Some((Outcome::Failed, cause)) => Some(WorkerCause { member: worker.member, cause }),
             _ => None,
         })
         .collect();
     // Failed workers have a line of their own.
-    let doubtful: Vec<WorkerCause<'_>> = accounts
+    let doubtful: Vec<WorkerCause<'_>> = outcomes
         .iter()
-        .filter(|account| outcome(account) != Some(Outcome::Failed))
-        .filter_map(|account| {
-            Some(WorkerCause { member: account.member, cause: account.doubt.as_deref()? })
+        .filter(|worker| outcome(worker) != Some(Outcome::Failed))
+        .filter_map(|worker| {
+            Some(WorkerCause { member: worker.member, cause: worker.doubt.as_deref()? })
         })
         .collect();
     let by_name: HashMap<&Name, &WorkerOutcome<'_>> =
-        accounts.iter().map(|account| (&account.member.name, account)).collect();
+        outcomes.iter().map(|worker| (&worker.member.name, worker)).collect();
     // One worker per cause is read; each worker's own evidence.txt shows more.
     let sections_max = budget.approx_bytes() / 300 + 1;
     let examples: Vec<(&WorkerOutcome<'_>, Arc<Record>)> =
@@ -72,30 +72,30 @@ pub(crate) fn swarm(
             .take(sections_max)
             .filter_map(|group| group.members.first())
             .filter_map(|first| by_name.get(&first.name))
-            .filter_map(|account| record(account).map(|record| (*account, record)))
+            .filter_map(|worker| record(worker).map(|record| (*worker, record)))
             .collect();
     let mut calls: Vec<_> = examples
         .iter()
-        .filter_map(|(account, record)| root_cause_call(&record.trace).map(|call| (*account, call)))
+        .filter_map(|(worker, record)| root_cause_call(&record.trace).map(|call| (*worker, call)))
         .collect();
     calls.sort_by_key(|(_, call)| call.outcome != Outcome::Failed);
     let sections: Vec<OutputSection> = calls
         .iter()
         .enumerate()
-        .map(|(priority, (account, call))| {
-            let folder = name_collision::shown_name(&account.member.name, name_collision::is_index);
+        .map(|(priority, (worker, call))| {
+            let folder = name_collision::shown_name(&worker.member.name, name_collision::is_index);
             call_section(call, &format!("workers/{}/", folder.display()), priority)
         })
         .collect();
     let open = |number: usize| -> Result<Box<dyn File>, String> {
-        let (account, call) = calls.get(number).ok_or("not there")?;
-        open_call(view, account.member, call)
+        let (worker, call) = calls.get(number).ok_or("not there")?;
+        open_call(view, worker.member, call)
     };
     let content = FrameContent {
         title,
         counted: format!(
             "Workers: {} ({} failed, {} unknown{unread})",
-            accounts.len(),
+            outcomes.len(),
             failing.len(),
             count(Some(Outcome::Unknown)),
         ),
@@ -109,7 +109,7 @@ pub(crate) fn swarm(
         sections,
         open: &open,
         run: &|number, task| match calls.get(number) {
-            Some((account, _)) => run(account.member, task),
+            Some((worker, _)) => run(worker.member, task),
             None => Err("not there".into()),
         },
         deadline,

@@ -102,11 +102,11 @@ fn lines_of(
 }
 
 /// Returns the facts in a worker's record.
-pub(crate) fn facts(record: &Record, fragment: Option<&WorkerDigest>) -> Vec<Fact> {
+pub(crate) fn facts(record: &Record, digest: Option<&WorkerDigest>) -> Vec<Fact> {
     let Record { worker, trace, unread } = record;
     let tokens = trace.tokens.map(|tokens| format!("{} in, {} out", tokens.input, tokens.output));
-    let checks = fragment.map(|fragment| {
-        let mut names: Vec<&str> = fragment.checks.iter().map(|check| &*check.name).collect();
+    let checks = digest.map(|digest| {
+        let mut names: Vec<&str> = digest.checks.iter().map(|check| &*check.name).collect();
         names.dedup();
         names.join(", ")
     });
@@ -122,7 +122,7 @@ pub(crate) fn facts(record: &Record, fragment: Option<&WorkerDigest>) -> Vec<Fac
         ("checks", checks),
         ("task", Some(trace.task.clone().unwrap_or_else(|| worker.task.clone()))),
         ("error", worker.error.clone()),
-        ("cause", fragment.map(|fragment| fragment.cause.clone())),
+        ("cause", digest.map(|digest| digest.cause.clone())),
     ];
     let known = |(label, value): (&'static str, Option<String>)| {
         let value = one_line(&value?, FACT_MAX.into_iter().max()?);
@@ -131,12 +131,13 @@ pub(crate) fn facts(record: &Record, fragment: Option<&WorkerDigest>) -> Vec<Fac
     facts.into_iter().filter_map(known).collect()
 }
 
-/// Returns the fact that a worker's record cannot be read, with the reason.
+/// Returns one fact: the record cannot be read, with the reason.
 pub(crate) fn unreadable(reason: &str) -> Vec<Fact> {
     vec![Fact { label: "record", value: one_line(&format!("cannot be read: {reason}"), 200) }]
 }
 
-/// Returns the number of calls with the counts of failed, unknown and unread ones.
+/// Formats the number of calls, with the counts of failed, unknown and unread ones. Returns `None`
+/// if calls are not recorded.
 fn calls(trace: &Trace, unread: u64) -> Option<String> {
     if trace.calls.is_empty() {
         return trace.records_calls.then(|| "0".to_owned());
@@ -151,7 +152,7 @@ fn calls(trace: &Trace, unread: u64) -> Option<String> {
     Some(format!("{}{more}", trace.calls.len()))
 }
 
-/// Returns the tools with the number of calls and failures of each, most used first.
+/// Formats the tools with the number of calls and failures of each, most used first.
 fn tools(trace: &Trace) -> String {
     let mut used: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for call in &trace.calls {

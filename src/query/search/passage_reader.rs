@@ -84,10 +84,10 @@ impl<'a> PassageReader<'a> {
         path: &RelPath,
         deadline: Deadline<'_>,
     ) -> Option<Outcome> {
-        let (member, stamp) = self.workers.get(worker)?;
+        let (member, fingerprint) = self.workers.get(worker)?;
         let mut outcomes = self.outcomes.borrow_mut();
         let calls = outcomes.entry(worker).or_insert_with(|| {
-            let record = self.analyzer.record(member, stamp, PART_GRACE, deadline);
+            let record = self.analyzer.record(member, fingerprint, PART_GRACE, deadline);
             self.late.set(
                 self.late.get()
                     || record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out()),
@@ -105,6 +105,8 @@ impl<'a> PassageReader<'a> {
     /// Returns true if the files of a worker have not changed since it was ranked.
     pub(super) fn is_now(&self, worker: usize) -> bool {
         let worker = self.workers.get(worker);
-        worker.is_some_and(|(member, stamp)| self.analyzer.view.is_unchanged(member, stamp))
+        worker.is_some_and(|(member, fingerprint)| {
+            self.analyzer.view.is_unchanged(member, fingerprint)
+        })
     }
 }

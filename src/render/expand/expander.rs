@@ -269,11 +269,10 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
         let members: Vec<Arc<Member>> = wanted.iter().map(|(_, member)| member.clone()).collect();
         let renderer = self.fitter.renderer;
         let clock = renderer.analyzer.settings.clock(10);
-        let stamped = renderer.analyzer.states(&members);
-        let found = renderer.analyzer.digests(&stamped, false, clock.deadline());
-        let outcome = |found: DigestResult| {
-            found.digest().map_or(Outcome::Unknown, |fragment| fragment.outcome)
-        };
+        let states = renderer.analyzer.states(&members);
+        let found = renderer.analyzer.digests(&states, false, clock.deadline());
+        let outcome =
+            |found: DigestResult| found.digest().map_or(Outcome::Unknown, |digest| digest.outcome);
         let requests =
             wanted.into_iter().zip(found).map(|((at, member), found)| (outcome(found), at, member));
         let mut requests: Vec<EvidenceRequest> = requests.collect();

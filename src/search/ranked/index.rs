@@ -121,17 +121,17 @@ impl Index {
         }
     }
 
-    /// Returns the cached index of a worker in the state `stamp`, if it is complete.
-    pub fn cached(&self, member: &Member, stamp: &Fingerprint) -> Option<WorkerIndex> {
-        self.load(self.key(member, stamp))
+    /// Returns the cached index of a worker in the state `fingerprint`, if it is complete.
+    pub fn cached(&self, member: &Member, fingerprint: &Fingerprint) -> Option<WorkerIndex> {
+        self.load(self.key(member, fingerprint))
     }
 
-    fn key(&self, member: &Member, stamp: &Fingerprint) -> Key {
+    fn key(&self, member: &Member, fingerprint: &Fingerprint) -> Key {
         let scope = self.disk.as_ref().map(|(_, scope)| *scope).unwrap_or_default();
-        key("words of", &[&scope, member.name.as_bytes(), &stamp.version])
+        key("words of", &[&scope, member.name.as_bytes(), &fingerprint.version])
     }
 
-    /// Indexes a worker's files in the state `stamp` while `go_on` returns true.
+    /// Indexes a worker's files in the state `fingerprint` while `go_on` returns true.
     ///
     /// # Errors
     /// The worker's folder cannot be read.
@@ -139,10 +139,10 @@ impl Index {
         &self,
         view: &View,
         member: &Member,
-        stamp: &Fingerprint,
+        fingerprint: &Fingerprint,
         go_on: &dyn Fn() -> bool,
     ) -> Result<WorkerIndex> {
-        let key = self.key(member, stamp);
+        let key = self.key(member, fingerprint);
         let mut indexer = WorkerIndexer {
             index: self,
             member: &member.name,
@@ -158,9 +158,9 @@ impl Index {
         }
         let SegmentList { files, bytes, unread, .. } = contents;
         // Cache only a complete index of the requested state.
-        if unread.late == 0 && unread.unreadable == 0 && view.is_unchanged(member, stamp) {
+        if unread.late == 0 && unread.unreadable == 0 && view.is_unchanged(member, fingerprint) {
             if let (Some((disk, _)), Ok(head), true) =
-                (&self.disk, postcard::to_stdvec(&contents), stamp.is_stable())
+                (&self.disk, postcard::to_stdvec(&contents), fingerprint.is_stable())
             {
                 disk.put(key, head, Vec::new());
             }
@@ -187,11 +187,12 @@ impl Index {
         while let Some(member) = visible.members.get(at).filter(|_| begun.elapsed() < CATCH_UP) {
             // Advance first, so that a worker that cannot be read does not block the others.
             *self.catching_up.lock() = Some((at + 1, 0));
-            let stamp = view.fingerprint(member, false);
-            let found = stamp.and_then(|stamp| match self.cached(member, &stamp) {
-                Some(known) => Ok(known),
-                None => read(member, &stamp, &|| begun.elapsed() < WORKER_TIMEOUT),
-            });
+            let fingerprint = view.fingerprint(member, false);
+            let found =
+                fingerprint.and_then(|fingerprint| match self.cached(member, &fingerprint) {
+                    Some(known) => Ok(known),
+                    None => read(member, &fingerprint, &|| begun.elapsed() < WORKER_TIMEOUT),
+                });
             // An error is reported when the worker is next searched. A large worker is retried as
             // long as each try gets further, since its finished segments are cached.
             match found {

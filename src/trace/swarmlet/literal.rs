@@ -27,7 +27,8 @@ pub(super) struct OutcomeFields {
 }
 
 impl OutcomeFields {
-    /// Returns the slot of the field `key`, if outcomes are derived from it.
+    /// Notes that the object has a field, and returns the slot of `key` if outcomes are derived
+    /// from it.
     pub(super) fn slot(&mut self, key: &str) -> Option<&mut Option<Box<Literal>>> {
         self.is_non_empty = true;
         match key {
@@ -46,8 +47,8 @@ impl OutcomeFields {
 }
 
 impl Literal {
-    /// Returns a number, rounded away from zero so that 0.5 is not 0. Returns `None` for a number
-    /// beyond any exit code or status.
+    /// Returns a number, rounded away from zero so that 0.5 is not 0. Returns `None` for anything
+    /// else, and for a number beyond any exit code or status.
     pub(super) fn as_integer(&self) -> Option<i64> {
         match self {
             Literal::Number(n) if n.abs() < 9e15 => {

@@ -192,7 +192,7 @@ impl MetadataFields<'_> {
         top.or(config)
     }
 
-    /// Returns a short value, shortened if it is too long.
+    /// Returns a value, shortened if it is long.
     fn word(&self, key: &str) -> Option<SharedStr> {
         self.text(key).map(|text| shorten_word(text).into())
     }
