@@ -54,7 +54,7 @@ fn a_hard_linked_file_disappears_until_the_link_is_removed() {
             (!mount.list("workers/w").contains(&"notes.txt".into())).then_some(())
         });
         let says = eventually("word of it", || check(&mount, "not_shown"));
-        assert!(says.contains(": 1 links, 0 special"), "{says}");
+        assert!(says.contains(": 1 link, 0 special"), "{says}");
         // A descriptor opened earlier stays readable.
         let mut buffer = [0; 6];
         held.read_exact_at(&mut buffer, 0).unwrap();
@@ -123,7 +123,7 @@ fn file_shared_by_two_owners_is_hidden_from_both() {
         assert!(!walk(&mount.path()).values().any(|bytes| holds_canary(bytes)), "{owner}");
         let summary = mount.text(&format!("workers/{worker}/summary"));
         assert!(
-            summary.contains("in its folder but not shown: 1 links, 0 special"),
+            summary.contains("in its folder but not shown: 1 link, 0 special"),
             "{owner}: {summary}"
         );
     }
