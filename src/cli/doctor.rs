@@ -46,7 +46,7 @@ struct DoctorReport {
     kernel: kernel::Kernel,
     fuse: fuse::Fuse,
     stores: Vec<stores::StoreFacts>,
-    /// What a mount with the same options would show; null if no store can be read.
+    /// Content of a mount with the same options; null if no store can be read.
     view: Option<stores::ViewFacts>,
     limits: limits::Limits,
     mounts: Vec<mounts::MountFacts>,

@@ -18,7 +18,7 @@ pub(super) struct StoreSelection {
     pub(super) stores: Vec<PathBuf>,
     /// Show an owner's files even if they have several hard links.
     pub(super) hard_links: bool,
-    /// What is kept between runs.
+    /// Caches that are kept between runs.
     pub(super) cache: CacheArgs,
     pub(super) filter: Filter,
 }

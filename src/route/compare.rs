@@ -10,7 +10,7 @@ use std::sync::Arc;
 use percent_encoding::percent_decode;
 
 use super::name_collision::{is_index, stored_name};
-use super::parsed_name::{ParsedName, encode, has_word};
+use super::parsed_name::{ParsedName, has_word, write_options};
 use crate::name::{Name, printable};
 use crate::text::budget::Budget;
 use crate::text::clean::one_line;
@@ -239,12 +239,7 @@ impl fmt::Display for Query {
     /// Writes the path of the query in the tree, in one of its spellings.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(FOLDER)?;
-        if let Some(budget) = &self.options.budget {
-            write!(f, ".{}", budget.name())?;
-        }
-        if let Some(aspect) = &self.options.aspect {
-            write!(f, "@{}", encode(aspect))?;
-        }
+        write_options(f, self.options.budget, self.options.aspect.as_deref())?;
         f.write_char('/')?;
         f.write_str(&printable(&self.names))
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::parsed_name::{PROBED_NAMES, ParsedName, decode_lossy, encode};
+use super::parsed_name::{PROBED_NAMES, ParsedName, decode_lossy, write_options, write_query};
 use crate::name::{Name, RelPath};
 use crate::text::budget::Budget;
 
@@ -86,17 +86,8 @@ impl fmt::Display for Query {
         if *context > 0 {
             write!(f, ".ctx{context}")?;
         }
-        if let Some(budget) = budget {
-            write!(f, ".{}", budget.name())?;
-        }
-        if let Some(glob) = glob {
-            write!(f, "@{}", encode(glob))?;
-        }
-        write!(f, "/{}", encode(&self.regex))?;
-        match &self.under {
-            Some(path) => write!(f, " in {}", path.display()),
-            None => Ok(()),
-        }
+        write_options(f, *budget, glob.as_deref())?;
+        write_query(f, &self.regex, self.under.as_ref())
     }
 }
 

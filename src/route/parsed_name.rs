@@ -1,9 +1,11 @@
 //! The parts of names that hold options and a target, such as `grep.i.4k@*.md`.
 
+use std::fmt;
+
 use percent_encoding::percent_decode;
 
 use super::name_collision::OWN_SUFFIX;
-use crate::name::Name;
+use crate::name::{Name, RelPath};
 use crate::text::budget::Budget;
 
 /// Names without a leading dot that tools probe in every directory. Git probes `HEAD` to detect a
@@ -87,6 +89,34 @@ pub(super) fn decode_lossy(name: &Name) -> String {
 /// Returns true if `text` has a letter or digit to search for.
 pub fn has_word(text: &str) -> bool {
     text.chars().any(char::is_alphanumeric)
+}
+
+/// Writes the options of a query directory that all kinds share.
+pub(super) fn write_options(
+    f: &mut fmt::Formatter<'_>,
+    budget: Option<Budget>,
+    target: Option<&str>,
+) -> fmt::Result {
+    if let Some(budget) = budget {
+        write!(f, ".{}", budget.name())?;
+    }
+    match target {
+        Some(target) => write!(f, "@{}", encode(target)),
+        None => Ok(()),
+    }
+}
+
+/// Writes the name of a query file, and the path that restricts the query.
+pub(super) fn write_query(
+    f: &mut fmt::Formatter<'_>,
+    text: &str,
+    under: Option<&RelPath>,
+) -> fmt::Result {
+    write!(f, "/{}", encode(text))?;
+    match under {
+        Some(path) => write!(f, " in {}", path.display()),
+        None => Ok(()),
+    }
 }
 
 /// Encodes `%` and `/` in `text`, so that it can be part of a name.

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::parsed_name::{PROBED_NAMES, ParsedName, decode_lossy, encode, has_word};
+use super::parsed_name::{
+    PROBED_NAMES, ParsedName, decode_lossy, has_word, write_options, write_query,
+};
 use crate::name::{Name, RelPath};
 use crate::text::budget::Budget;
 
@@ -51,17 +53,8 @@ impl fmt::Display for Query {
     /// Formats the query as a path that would ask for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(FOLDER)?;
-        if let Some(budget) = self.options.budget {
-            write!(f, ".{}", budget.name())?;
-        }
-        if let Some(glob) = &self.options.glob {
-            write!(f, "@{}", encode(glob))?;
-        }
-        write!(f, "/{}", encode(&self.words))?;
-        match &self.under {
-            Some(path) => write!(f, " in {}", path.display()),
-            None => Ok(()),
-        }
+        write_options(f, self.options.budget, self.options.glob.as_deref())?;
+        write_query(f, &self.words, self.under.as_ref())
     }
 }
 

@@ -6,7 +6,7 @@
 //! If the second open is stale too, the reader receives ESTALE, which no local file system would
 //! return. A getattr between lookup and open can fail for the same reason.
 //!
-//! So while a node was stale a moment ago, a lookup also opens its file and pins it here, and the
+//! While a node was stale a moment ago, a lookup also opens its file and pins it here, and the
 //! following open uses that. This costs a few descriptors for a moment. Of a generated file the
 //! bytes are pinned: they may be evicted, and cannot be rendered again once their sources have
 //! changed.

@@ -54,7 +54,7 @@ pub(super) struct StoreFacts {
     transcripts: Option<Transcripts>,
 }
 
-/// What a mount with the same options would show.
+/// Content of a mount with the same options.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ViewFacts {
     owner: Option<String>,

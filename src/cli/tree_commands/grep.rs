@@ -10,13 +10,9 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::super::ViewArgs;
-use super::TimeArgs;
-use super::query::{self, AnswerHead, QueryAnswer};
+use super::query::{self, AnswerHead, QueryAnswer, QueryArgs};
 use crate::query::grep::{Answer, FileLines, Options, Query, ShownLine};
 use crate::search::regex::Unsearched;
-use crate::text::budget::Budget;
-use crate::tree::Tree;
 
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
@@ -39,10 +35,6 @@ Examples:
 
 Exit code: 0 if a line matches, 1 if none does, 2 for an error, or if no line matches and some \
 files could not be read, 3 if --max-time ended before everything was searched.";
-
-/// Message for a path that cannot be searched.
-const NOT_SEARCHABLE: &str = "contains no files of workers: give the root, a run (`runs/ID`), a worker (`workers/ID`), a file \
-                              or folder of a worker, or a facet value (`by/outcome/failed`)";
 
 /// Arguments of `grep`.
 #[derive(Debug, Args)]
@@ -72,25 +64,8 @@ pub(in crate::cli) struct GrepArgs {
     #[arg(long, short = 'n', hide = true)]
     line_number: bool,
 
-    /// Search only files with this name, or with this path if it contains a /: '*.md',
-    /// 'outputs/**'; with a leading !, all others
-    #[arg(long, short, value_name = "GLOB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    glob: Option<String>,
-
-    /// Maximum size of the answer: bytes, optionally with k or M, or tokens, as in 8000tok
-    /// [default: 16000 for one worker, otherwise 28000]
-    #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
-    budget: Option<Budget>,
-
-    /// Print JSON: an array of objects
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    view: ViewArgs,
-
-    #[command(flatten)]
-    time: TimeArgs,
+    query: QueryArgs,
 }
 
 /// Prints the lines that match and returns the exit code of grep.
@@ -99,12 +74,11 @@ pub(in crate::cli) struct GrepArgs {
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
-    let GrepArgs { ignore_case, context, glob, budget, .. } = arguments;
     let options = Options {
-        ignore_case: *ignore_case,
-        context: (*context).into(),
-        budget: *budget,
-        glob: glob.clone(),
+        ignore_case: arguments.ignore_case,
+        context: arguments.context.into(),
+        budget: arguments.query.budget,
+        glob: arguments.query.glob.clone(),
     };
     let regex = if arguments.fixed_strings {
         regex::escape(&arguments.regex)
@@ -112,15 +86,12 @@ pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
         arguments.regex.clone()
     };
     let query = Query { options, regex, under: None };
-    let ask = |tree: &Tree, ino| tree.grep(ino, &query);
-    let object = |answer: &Answer| GrepJson::new(&query, answer);
     query::run(
-        (&arguments.view, &arguments.time),
+        &arguments.query,
         &arguments.paths,
-        arguments.json,
-        NOT_SEARCHABLE,
-        ask,
-        object,
+        "",
+        |tree, ino| tree.grep(ino, &query),
+        |answer| GrepJson::new(&query, answer),
     )
 }
 

@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
+use clap::Args;
 use serde::Serialize;
 
 use super::super::terminal::print_message;
@@ -16,7 +17,37 @@ use super::{TimeArgs, TreeReader, json, paths};
 use crate::analysis::missing::Missing;
 use crate::error::Result;
 use crate::name::printable;
+use crate::text::budget::Budget;
 use crate::tree::{Ino, Symlinks, Tree};
+
+/// The part of the message for a path without files of workers.
+const NOT_SEARCHABLE: &str = "\
+contains no files of workers: give the root, a run (`runs/ID`), a worker (`workers/ID`), a file or \
+folder of a worker, or a facet value (`by/outcome/failed`)";
+
+/// The options that `grep` and `search` share.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct QueryArgs {
+    /// Search only files with this name, or with this path if it contains a /: '*.md',
+    /// 'outputs/**'; with a leading !, all others
+    #[arg(long, short, value_name = "GLOB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(super) glob: Option<String>,
+
+    /// Maximum size of the answer: bytes, optionally with k or M, or tokens, as in 8000tok
+    /// [default: 16000 for one worker, otherwise 28000]
+    #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
+    pub(super) budget: Option<Budget>,
+
+    /// Print JSON: an array of objects
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) view: ViewArgs,
+
+    #[command(flatten)]
+    pub(super) time: TimeArgs,
+}
 
 /// The common part of the answers.
 pub(super) trait QueryAnswer {
@@ -60,20 +91,19 @@ impl AnswerHead {
 
 /// Runs a query at each of the paths, or at the root, and prints the answers as text or JSON.
 ///
-/// `nowhere` is the message for a path without files of workers. Returns the exit code of grep.
+/// `hint` ends the message for a path without files of workers. Returns the exit code of grep.
 ///
 /// # Errors
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(super) fn run<A: QueryAnswer, O: Serialize>(
-    (view, time): (&ViewArgs, &TimeArgs),
+    arguments: &QueryArgs,
     typed: &[OsString],
-    as_json: bool,
-    nowhere: &str,
+    hint: &str,
     ask: impl Fn(&Tree, Ino) -> Result<Option<A>>,
     object: impl Fn(&A) -> O,
 ) -> anyhow::Result<ExitCode> {
-    let reader = TreeReader::open_view(view, time, None)?;
+    let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
     let (mut found, mut trouble) = (false, false);
     let mut answers = paths(typed).into_iter().filter_map(|path| {
         match reader
@@ -91,14 +121,14 @@ pub(super) fn run<A: QueryAnswer, O: Serialize>(
                 trouble |= answer.is_trouble();
                 return Some(answer);
             }
-            Ok(None) => print_message(&format!("{}: {nowhere}", printable(path))),
+            Ok(None) => print_message(&format!("{}: {NOT_SEARCHABLE}{hint}", printable(path))),
             Err(error) => reader.fail(path, &error),
         }
         trouble = true;
         None
     });
     let mut out = reader.out();
-    let written = if as_json {
+    let written = if arguments.json {
         json::array(&mut out.stdout, |add| answers.try_for_each(|answer| add(&object(&answer))))
     } else {
         answers.try_for_each(|answer| out.text(answer.text()))

@@ -10,14 +10,10 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::super::ViewArgs;
-use super::TimeArgs;
-use super::query::{self, AnswerHead, QueryAnswer};
+use super::query::{self, AnswerHead, QueryAnswer, QueryArgs};
 use crate::model::Outcome;
 use crate::query::search::{Answer, FilePassages, Options, Query};
 use crate::search::ranked::Unread;
-use crate::text::budget::Budget;
-use crate::tree::Tree;
 
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
@@ -43,10 +39,8 @@ Examples:
 Exit code: 0 if something matches, 1 if nothing does, 2 for an error, or if nothing was found \
 and some files could not be read, 3 if --max-time ended before everything was searched.";
 
-/// Message for a path that cannot be searched.
-const NOT_SEARCHABLE: &str = "contains no files of workers: give the root, a run (`runs/ID`), a worker (`workers/ID`), a file \
-                              or folder of a worker, or a facet value (`by/outcome/failed`); several words are one \
-                              argument (`search 'connection timeout'`)";
+/// Hint after the message for a path that cannot be searched.
+const WORDS_HINT: &str = "; several words are one argument (`search 'connection timeout'`)";
 
 /// Arguments of `search`.
 #[derive(Debug, Args)]
@@ -60,25 +54,8 @@ pub(in crate::cli) struct SearchArgs {
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 
-    /// Search only files with this name, or with this path if it contains a /: '*.md',
-    /// 'outputs/**'; with a leading !, all others
-    #[arg(long, short, value_name = "GLOB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    glob: Option<String>,
-
-    /// Maximum size of the answer: bytes, optionally with k or M, or tokens, as in 8000tok
-    /// [default: 16000 for one worker, otherwise 28000]
-    #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
-    budget: Option<Budget>,
-
-    /// Print JSON: an array of objects
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    view: ViewArgs,
-
-    #[command(flatten)]
-    time: TimeArgs,
+    query: QueryArgs,
 }
 
 /// Prints the passages and returns the exit code of grep.
@@ -87,17 +64,14 @@ pub(in crate::cli) struct SearchArgs {
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &SearchArgs) -> anyhow::Result<ExitCode> {
-    let options = Options { budget: arguments.budget, glob: arguments.glob.clone() };
+    let options = Options { budget: arguments.query.budget, glob: arguments.query.glob.clone() };
     let query = Query { options, words: arguments.words.clone(), under: None };
-    let ask = |tree: &Tree, ino| tree.search(ino, &query);
-    let object = |answer: &Answer| SearchJson::new(&query, answer);
     query::run(
-        (&arguments.view, &arguments.time),
+        &arguments.query,
         &arguments.paths,
-        arguments.json,
-        NOT_SEARCHABLE,
-        ask,
-        object,
+        WORDS_HINT,
+        |tree, ino| tree.search(ino, &query),
+        |answer| SearchJson::new(&query, answer),
     )
 }
 

@@ -254,7 +254,7 @@ impl<'a> TreeWalk<'a> {
 struct LineDrawer<'a> {
     out: &'a mut CommandOutput,
     arguments: &'a TreeCommandArgs,
-    /// For each open folder, true if it is the last in its parent.
+    /// One flag for each open folder: true if it is the last in its parent.
     ancestors_last: Vec<bool>,
     folders: u64,
     files: u64,

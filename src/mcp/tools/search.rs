@@ -57,7 +57,7 @@ struct GrepInput {
     mode: Mode,
     /// Search only these workers, by their ids; at most 32
     workers: Option<Vec<String>>,
-    /// Where to search, instead of workers: a run, worker, folder or file, such as runs/latest or
+    /// Path to search instead of workers: a run, worker, folder or file, such as runs/latest or
     /// by/status/failed [default: all]
     path: Option<String>,
     /// Search only files whose name matches, or whose path matches if the glob has a /: *.md,
@@ -104,7 +104,7 @@ struct SearchInput {
     query: String,
     /// Search only these workers, by their ids; at most 32
     workers: Option<Vec<String>>,
-    /// Where to search, instead of workers: a run, worker, folder or file, such as runs/latest or
+    /// Path to search instead of workers: a run, worker, folder or file, such as runs/latest or
     /// by/status/failed [default: all]
     path: Option<String>,
     /// Search only files whose name matches, or whose path matches if the glob has a /: *.md,
