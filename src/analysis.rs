@@ -11,7 +11,7 @@ pub(crate) mod digest_cache;
 pub(crate) mod digest_store;
 pub(crate) mod excerpt;
 pub mod facets;
-mod failure_signs;
+pub(crate) mod file_uses;
 pub(crate) mod isolation;
 mod line_scores;
 mod lines;

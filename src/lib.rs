@@ -58,6 +58,7 @@ pub mod catalog;
 pub mod cli;
 mod digest;
 pub mod error;
+mod failure_signs;
 pub mod fuse;
 #[cfg(feature = "mcp")]
 pub mod mcp;

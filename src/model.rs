@@ -4,14 +4,17 @@
 //! [`crate::render`] formats them for readers. The model invents nothing: what a trace does not
 //! state is `None` or unknown.
 
+mod attempt;
 mod intern;
 mod skipped;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
+use attempt::Successes;
 pub use intern::{Interner, SharedStr};
 pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries};
 
@@ -43,14 +46,26 @@ pub enum Status {
     Completed,
     /// Finished, and reports failure.
     Failed,
+    /// Ended without an answer: its user left, or nothing was written for long.
+    Abandoned,
     /// Not stated, or stated in an unrecognized word.
     Unknown,
 }
 
 impl Status {
-    /// Returns true if the worker has completed or failed.
+    /// All statuses, in the order in which they are listed.
+    pub const ALL: [Status; 6] = [
+        Status::Failed,
+        Status::Running,
+        Status::Created,
+        Status::Unknown,
+        Status::Abandoned,
+        Status::Completed,
+    ];
+
+    /// Returns true if the worker has completed, failed or been abandoned.
     pub fn is_finished(self) -> bool {
-        matches!(self, Status::Completed | Status::Failed)
+        matches!(self, Status::Completed | Status::Failed | Status::Abandoned)
     }
 
     /// Returns the status as generated files spell it.
@@ -60,6 +75,7 @@ impl Status {
             Status::Running => "running",
             Status::Completed => "completed",
             Status::Failed => "failed",
+            Status::Abandoned => "abandoned",
             Status::Unknown => "unknown",
         }
     }
@@ -80,6 +96,8 @@ pub enum Outcome {
     Unknown,
     /// The record states success.
     Ok,
+    /// The call never ran: its user refused it, it lacked permission, or it was cancelled.
+    NotRun,
 }
 
 impl Outcome {
@@ -89,6 +107,7 @@ impl Outcome {
             Outcome::Failed => "failed",
             Outcome::Unknown => "unknown",
             Outcome::Ok => "ok",
+            Outcome::NotRun => "not_run",
         }
     }
 }
@@ -171,6 +190,8 @@ pub struct Worker {
     pub task_type: Option<SharedStr>,
     /// Tags from the metadata, else from the store's index.
     pub tags: Vec<SharedStr>,
+    /// The version control branch that it worked on.
+    pub branch: Option<SharedStr>,
     /// The language model that it ran on.
     pub model: Option<SharedStr>,
     /// Its working directory, if stated.
@@ -210,6 +231,7 @@ impl Worker {
             task: String::new(),
             task_type: None,
             tags: Vec::new(),
+            branch: None,
             model: None,
             cwd: None,
             created_at: TraceTime::Absent,
@@ -221,6 +243,11 @@ impl Worker {
             flaws: Vec::new(),
             is_complete: true,
         }
+    }
+
+    /// Returns the name of its project: the last component of its working directory.
+    pub fn project(&self) -> Option<&str> {
+        self.cwd.as_deref()?.rsplit('/').find(|part| !part.is_empty())
     }
 
     /// Returns true if its metadata cannot be read or is not valid JSON.
@@ -255,11 +282,12 @@ pub struct ToolCall {
     pub path: RelPath,
     /// Location of the output.
     pub output: Output,
+    /// Time of the call.
+    pub at: Option<Timestamp>,
     /// Outcome of the call.
     pub outcome: Outcome,
-    /// True if the call was marked as failed but never executed, because another call failed or the
-    /// user rejected it.
-    pub cancelled: bool,
+    /// A line of the output of a call that is ok by the record, but looks like a failure.
+    pub suspect: Option<String>,
     /// The exit code, if known.
     pub exit_code: Option<i64>,
     /// Duration in milliseconds.
@@ -268,13 +296,49 @@ pub struct ToolCall {
     pub bytes: u64,
     /// The arguments of the call, as one line.
     pub input: Option<String>,
+    /// Length of the beginning of `input` that holds the main argument, in bytes; 0 if no argument
+    /// is the main one.
+    pub subject_len: usize,
+    /// True if the main argument is a command for a shell.
+    pub is_command: bool,
+    /// The file that the call read or changed, if it is known.
+    pub file: Option<FileAccess>,
 }
 
 impl ToolCall {
-    /// Returns true if the call was executed and failed.
-    pub fn is_failure(&self) -> bool {
-        self.outcome == Outcome::Failed && !self.cancelled
+    /// Returns the main argument of the call.
+    pub fn subject(&self) -> Option<&str> {
+        self.input.as_deref()?.get(..self.subject_len).filter(|subject| !subject.is_empty())
     }
+
+    /// Returns true if the call failed, or is ok by the record but looks like a failure.
+    pub fn looks_failed(&self) -> bool {
+        self.outcome == Outcome::Failed || self.suspect.is_some()
+    }
+}
+
+/// The file that a call read or changed. Calls that failed or never ran have none.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FileAccess {
+    /// The path as the call states it.
+    pub path: String,
+    /// The way in which it was accessed.
+    pub kind: AccessKind,
+    /// Number of lines added.
+    pub added: u64,
+    /// Number of lines removed.
+    pub removed: u64,
+}
+
+/// The way in which a call accessed a file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum AccessKind {
+    /// Read only.
+    Read,
+    /// Changed a file that existed.
+    Edited,
+    /// Created a file.
+    Created,
 }
 
 /// The location of a call's output.
@@ -355,6 +419,10 @@ pub struct Trace {
     pub unreadable: Vec<(RelPath, String)>,
     /// Tokens used, if the source counts them.
     pub tokens: Option<Tokens>,
+    /// Tokens by language model, if the source counts them.
+    pub tokens_by_model: BTreeMap<String, Tokens>,
+    /// True if the source counts far fewer tokens than the worker wrote.
+    pub tokens_are_partial: bool,
     /// Outputs that were truncated before they were recorded.
     pub truncated: Vec<RelPath>,
     /// Parts of a transcript that are shown nowhere.
@@ -442,14 +510,14 @@ impl Trace {
     ///
     /// - Failed if `status` is failed or if the last executed call failed.
     /// - Ok if it completed, at least one call is ok, and every failed call is followed by a
-    ///   successful call of that tool.
+    ///   success of its command; see [`Trace::unresolved`].
     /// - Unknown otherwise.
     pub fn outcome(&self, status: Status) -> Outcome {
         if status == Status::Failed || self.failed_last_call().is_some() {
             Outcome::Failed
         } else if status == Status::Completed
             && self.calls.iter().any(|call| call.outcome == Outcome::Ok)
-            && self.unrecovered().next().is_none()
+            && self.unresolved().is_empty()
         {
             Outcome::Ok
         } else {
@@ -459,7 +527,10 @@ impl Trace {
 
     /// Returns the last executed call if it failed.
     pub fn failed_last_call(&self) -> Option<&ToolCall> {
-        self.calls.iter().rfind(|call| !call.cancelled).filter(|call| call.is_failure())
+        self.calls
+            .iter()
+            .rfind(|call| call.outcome != Outcome::NotRun)
+            .filter(|call| call.outcome == Outcome::Failed)
     }
 
     /// Returns the outcome of each call, by its file.
@@ -467,24 +538,41 @@ impl Trace {
         self.calls.iter().map(|call| (call.path.clone(), call.outcome))
     }
 
-    /// Returns the failed calls without a later successful call of that tool.
-    pub fn unrecovered(&self) -> impl Iterator<Item = &ToolCall> {
-        let mut recovered: HashSet<&str> = HashSet::new();
+    /// Returns the failed calls that no later call resolves, in order. A later call resolves a
+    /// failed one if it attempts the same and is ok.
+    pub fn unresolved(&self) -> Vec<&ToolCall> {
+        self.not_repeated(|call| call.outcome == Outcome::Failed)
+    }
+
+    /// Returns the calls that look like failures and that no later call resolves, in order.
+    pub fn unresolved_suspects(&self) -> Vec<&ToolCall> {
+        self.not_repeated(|call| call.suspect.is_some())
+    }
+
+    /// Returns the calls for which `is_wanted` is true and whose attempt never succeeds later.
+    fn not_repeated(&self, is_wanted: impl Fn(&ToolCall) -> bool) -> Vec<&ToolCall> {
+        let mut successes = Successes::default();
         let mut found = Vec::new();
-        // Iterating backward shows in one pass which tools succeed later.
+        // Iterating backward shows in one pass which attempts succeed later.
         for call in self.calls.iter().rev() {
-            if call.outcome == Outcome::Ok {
-                recovered.insert(&call.tool);
-            } else if call.is_failure() && !recovered.contains(call.tool.as_str()) {
+            if is_wanted(call) && !successes.resolve(call) {
                 found.push(call);
+            } else if call.outcome == Outcome::Ok && call.suspect.is_none() {
+                successes.add(call);
             }
         }
-        found.into_iter().rev()
+        found.reverse();
+        found
     }
 
     /// Returns the number of unparsable lines in all files.
     pub fn total_bad_lines(&self) -> u64 {
         self.bad_lines.iter().map(|(_, lines)| lines).sum()
+    }
+
+    /// Returns the number of calls that are ok by the record but look like failures.
+    pub fn suspects(&self) -> usize {
+        self.calls.iter().filter(|call| call.suspect.is_some()).count()
     }
 
     /// Returns the number of calls with this outcome.
@@ -504,11 +592,15 @@ mod tests {
             path: RelPath::root(),
             output: Output::InPlace,
             outcome,
-            cancelled: false,
+            at: None,
+            suspect: None,
             exit_code: None,
             duration_ms: None,
             bytes: 0,
             input: None,
+            subject_len: 0,
+            is_command: false,
+            file: None,
         }
     }
 
@@ -532,23 +624,23 @@ mod tests {
     }
 
     #[test]
-    fn unrecovered_failures_are_found_in_linear_time() {
+    fn unresolved_failures_are_found_in_linear_time() {
         let begun = std::time::Instant::now();
         let calls = (0..100_000).map(|_| call("a", Outcome::Failed)).collect();
         let trace = Trace { calls, ..Trace::default() };
         // A quadratic scan takes minutes; the time limit only guards against that.
-        let counted = trace.unrecovered().take_while(|_| begun.elapsed().as_secs() < 20).count();
-        assert_eq!(counted, 100_000);
+        assert_eq!(trace.unresolved().len(), 100_000);
+        assert!(begun.elapsed().as_secs() < 20);
     }
 
     #[test]
-    fn only_a_later_call_of_the_same_tool_recovers_a_failure() {
+    fn a_failure_without_arguments_is_resolved_by_a_later_call_of_the_tool() {
         use Outcome::{Failed, Ok, Unknown};
         let calls =
             [("a", Ok), ("a", Failed), ("b", Failed), ("a", Unknown), ("b", Ok), ("b", Failed)];
         let calls = calls.iter().map(|(tool, outcome)| call(tool, *outcome)).collect();
         let trace = Trace { calls, ..Trace::default() };
-        let found: Vec<&str> = trace.unrecovered().map(|call| call.tool.as_str()).collect();
+        let found: Vec<&str> = trace.unresolved().iter().map(|call| call.tool.as_str()).collect();
         assert_eq!(found, ["a", "b"]);
     }
 }

@@ -217,7 +217,7 @@ fn success(trace: &Trace, checks: &mut Vec<Check>) {
     if let Some(last) = trace.failed_last_call() {
         let message = "its status says success, but its last call failed".into();
         checks.push(Check::new("success_but_last_call_failed", message, last.path.display()));
-    } else if let Some(call) = trace.unrecovered().last() {
+    } else if let Some(call) = trace.unresolved().last() {
         let tool = one_line(&call.tool, QUOTE_MAX);
         let message = format!(
             "its status says success, but a call of {tool} failed and no later call of it succeeded"
@@ -261,7 +261,6 @@ fn repeated(trace: &Trace, checks: &mut Vec<Check>) {
         // Calls can only be compared by their input.
         let Some(input) = &call.input else { continue };
         match call.outcome {
-            Outcome::Failed if call.cancelled => {}
             Outcome::Failed => {
                 let entry = failures.entry((&call.tool, input)).or_default();
                 entry.0 += 1;
@@ -269,7 +268,7 @@ fn repeated(trace: &Trace, checks: &mut Vec<Check>) {
             }
             // Retrying until a call succeeds is normal when looking for a fault.
             Outcome::Ok => drop(failures.remove(&(call.tool.as_str(), input.as_str()))),
-            Outcome::Unknown => {}
+            Outcome::Unknown | Outcome::NotRun => {}
         }
     }
     for ((tool, input), (times, file)) in failures {

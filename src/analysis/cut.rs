@@ -1,8 +1,8 @@
 //! Cuts the most relevant line of an output to a share that is too small for all of it.
 
-use super::failure_signs;
 use super::line_scores::LineScores;
 use super::lines::{ESCAPE_MAX, LineChunk};
+use crate::failure_signs;
 use crate::text::clean::{Cleaned, cleaned, escape_markers};
 
 /// Factor for the score of a part next to the part with the sign of failure.

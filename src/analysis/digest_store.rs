@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::checks::Check;
+use super::file_uses::FileUse;
 use super::worker_digest::WorkerDigest;
 use crate::cache::{DiskCache, key};
 use crate::digest::Key;
@@ -43,6 +44,9 @@ struct StoredDigest {
     calls: usize,
     failed: usize,
     unknown: usize,
+    suspect: usize,
+    not_run: usize,
+    files: Vec<FileUse>,
     output_bytes: u64,
     tools: Vec<String>,
     tokens: Option<[u64; 4]>,
@@ -97,7 +101,7 @@ impl StoredDigest {
         let outcome = match digest.outcome {
             Outcome::Ok => 0,
             Outcome::Failed => 1,
-            Outcome::Unknown => 2,
+            Outcome::Unknown | Outcome::NotRun => 2,
         };
         let tokens = digest.tokens.map(|tokens| {
             let Tokens { input, output, cache_read, cache_creation } = tokens;
@@ -112,6 +116,9 @@ impl StoredDigest {
             calls: digest.calls,
             failed: digest.failed,
             unknown: digest.unknown,
+            suspect: digest.suspect,
+            not_run: digest.not_run,
+            files: digest.files.clone(),
             output_bytes: digest.output_bytes,
             tools: digest.tools.clone(),
             tokens,
@@ -143,6 +150,9 @@ impl StoredDigest {
             calls: self.calls,
             failed: self.failed,
             unknown: self.unknown,
+            suspect: self.suspect,
+            not_run: self.not_run,
+            files: self.files,
             output_bytes: self.output_bytes,
             tools: self.tools,
             tokens,

@@ -11,8 +11,8 @@
 //! Scores are computed by additions, multiplications and divisions only, so they are equal on every
 //! machine.
 
-use super::failure_signs::LineSigns;
 use super::lines::LineChunk;
+use crate::failure_signs::LineSigns;
 
 /// Weight of a line of a stack trace.
 const FRAME: f64 = 2.1;

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::failure_signs::is_red;
+use crate::failure_signs::is_red;
 use crate::text::clean::{Cleaned, cleaned};
 
 /// Maximum size of a chunk, in bytes; a longer line is split.

@@ -2,11 +2,11 @@
 
 use std::cmp::Reverse;
 
-use super::failure_signs;
 use super::line_scores::score_lines;
 use super::lines::{LineChunk, merge_repeats, split_chunks};
 use super::strings::{decoded_text, is_structured, json_text, unescaped};
 use crate::error::Result;
+use crate::failure_signs;
 use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::store::{File, read_range};
 use crate::text::clean::one_line;
@@ -80,7 +80,11 @@ pub(crate) fn message(view: &View, member: &Member, call: &ToolCall) -> Option<S
 
 /// Returns the latest call that was carried out and failed.
 fn latest_failed(trace: &Trace) -> Option<&ToolCall> {
-    trace.calls.iter().filter(|call| call.is_failure()).max_by_key(|call| (call.seq, call.bytes))
+    trace
+        .calls
+        .iter()
+        .filter(|call| call.outcome == Outcome::Failed)
+        .max_by_key(|call| (call.seq, call.bytes))
 }
 
 /// Returns true if `cause` states that no error message was found.
@@ -279,7 +283,7 @@ fn is_heading(text: &str) -> bool {
     })
 }
 
-/// Returns the calls in display order: failed, cancelled, unknown, ok.
+/// Returns the calls in display order: failed, suspect, unknown, ok, not run.
 ///
 /// Failed and successful calls are sorted latest first, since the latest shows the current state of
 /// the work. Calls of unknown outcome are the steps of a transcript and stay in chronological
@@ -287,9 +291,11 @@ fn is_heading(text: &str) -> bool {
 pub(crate) fn display_order(trace: &Trace) -> Vec<&ToolCall> {
     let mut calls: Vec<&ToolCall> = trace.calls.iter().collect();
     let key = |call: &ToolCall| match call.outcome {
+        Outcome::Failed => (0, u64::MAX - call.seq, u64::MAX - call.bytes),
+        Outcome::Ok if call.suspect.is_some() => (1, u64::MAX - call.seq, u64::MAX - call.bytes),
         Outcome::Unknown => (2, call.seq, u64::MAX - call.bytes),
-        Outcome::Failed => (u8::from(call.cancelled), u64::MAX - call.seq, u64::MAX - call.bytes),
         Outcome::Ok => (3, u64::MAX - call.seq, u64::MAX - call.bytes),
+        Outcome::NotRun => (4, u64::MAX - call.seq, u64::MAX - call.bytes),
     };
     calls.sort_by_key(|call| (key(call), call.path.clone()));
     calls

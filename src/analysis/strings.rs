@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::failure_signs::{self, SignStrength};
+use crate::failure_signs::{self, SignStrength};
 use crate::trace::python_strings;
 
 /// Maximum length of a key that is put before its text, in bytes.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checks::{self, Check, INVISIBLE_CHARACTERS, NO_FINAL_WORDS};
+use super::file_uses::{FileUse, file_uses};
 use super::{claims, root_cause};
 use crate::catalog::Fingerprint;
 use crate::error::Error;
@@ -105,6 +106,12 @@ pub(crate) struct WorkerDigest {
     pub(crate) failed: usize,
     /// Number of calls with an unknown outcome.
     pub(crate) unknown: usize,
+    /// Number of calls that are ok by the record but look like failures.
+    pub(crate) suspect: usize,
+    /// Number of calls that never ran.
+    pub(crate) not_run: usize,
+    /// The files that the worker read or changed, by path.
+    pub(crate) files: Vec<FileUse>,
     /// Size of all outputs in bytes.
     pub(crate) output_bytes: u64,
     /// The tools that the worker called or lists as used, sorted and without duplicates.
@@ -141,6 +148,9 @@ impl WorkerDigest {
             calls: trace.calls.len(),
             failed: trace.count(Outcome::Failed),
             unknown: trace.count(Outcome::Unknown),
+            suspect: trace.suspects(),
+            not_run: trace.count(Outcome::NotRun),
+            files: file_uses(record),
             output_bytes: trace.calls.iter().map(|call| call.bytes).fold(0, u64::saturating_add),
             tools: tools(record),
             tokens: trace.tokens,
@@ -165,6 +175,9 @@ impl WorkerDigest {
             calls: 0,
             failed: 0,
             unknown: 0,
+            suspect: 0,
+            not_run: 0,
+            files: Vec::new(),
             output_bytes: 0,
             tools: Vec::new(),
             tokens: None,

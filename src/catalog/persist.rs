@@ -50,8 +50,14 @@ struct PersistedWorker<'a> {
 }
 
 /// Status by encoded number.
-const STATUSES: [Status; 5] =
-    [Status::Created, Status::Running, Status::Completed, Status::Failed, Status::Unknown];
+const STATUSES: [Status; 6] = [
+    Status::Created,
+    Status::Running,
+    Status::Completed,
+    Status::Failed,
+    Status::Unknown,
+    Status::Abandoned,
+];
 
 impl PersistedWorkers {
     /// Loads the cached workers of a store.

@@ -99,6 +99,7 @@ fn call(call: &crate::model::ToolCall) -> CallRow {
         file: call.path.to_text().into_owned(),
         file_hex: hex(call.path.as_bytes()),
         outcome: call.outcome.as_str(),
+        suspect: call.suspect.as_deref().map(|line| visible(line).into_owned()),
         exit_code: call.exit_code,
         duration_ms: call.duration_ms,
         bytes: call.bytes,
@@ -204,7 +205,9 @@ fn row(
         calls: digest.map(|digest| CallCounts {
             total: digest.calls,
             failed: digest.failed,
+            suspect: digest.suspect,
             unknown: digest.unknown,
+            not_run: digest.not_run,
             bytes: digest.output_bytes,
         }),
         cause: digest

@@ -123,7 +123,10 @@ pub struct IndexRow {
 pub(crate) struct CallCounts {
     pub(crate) total: usize,
     pub(crate) failed: usize,
+    /// Number of calls that are ok by the record but look like failures.
+    pub(crate) suspect: usize,
     pub(crate) unknown: usize,
+    pub(crate) not_run: usize,
     pub(crate) bytes: u64,
 }
 
@@ -136,6 +139,9 @@ pub(crate) struct CallRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) file_hex: Option<String>,
     pub(crate) outcome: &'static str,
+    /// The line of the output that looks like a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) suspect: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exit_code: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]

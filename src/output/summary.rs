@@ -110,13 +110,23 @@ fn status(worker: &Worker, fingerprint: &Fingerprint) -> String {
 
 fn outcome(worker: &Worker, trace: &Trace) -> String {
     let why = match trace.outcome(worker.status) {
+        Outcome::Ok if trace.suspects() > 0 => {
+            return format!(
+                "ok by the record; {} like {}",
+                if trace.suspects() == 1 {
+                    "1 call looks".into()
+                } else {
+                    format!("{} calls look", trace.suspects())
+                },
+                if trace.suspects() == 1 { "a failure" } else { "failures" }
+            );
+        }
         Outcome::Ok => "completed without unresolved failures",
+        Outcome::NotRun => "it never ran",
         Outcome::Failed if worker.status == Status::Failed => "its status says so",
         Outcome::Failed => "its last call failed",
         Outcome::Unknown if !worker.status.is_finished() => "not finished",
-        Outcome::Unknown if trace.unrecovered().next().is_some() => {
-            "a failed call never succeeded later"
-        }
+        Outcome::Unknown if !trace.unresolved().is_empty() => "a failed call never succeeded later",
         Outcome::Unknown => "no call is known to have succeeded",
     };
     format!("{}: {why}", trace.outcome(worker.status))
@@ -164,11 +174,13 @@ fn calls_line(trace: &Trace, unread: u64) -> String {
     }
     let late = if unread == 0 { String::new() } else { format!(", {unread} not read in time") };
     format!(
-        "{}: {} failed, {} unknown, {} ok{late}",
+        "{}: {} failed, {} suspect, {} unknown, {} ok, {} not run{late}",
         trace.calls.len(),
         trace.count(Outcome::Failed),
+        trace.suspects(),
         trace.count(Outcome::Unknown),
-        trace.count(Outcome::Ok)
+        trace.count(Outcome::Ok),
+        trace.count(Outcome::NotRun)
     )
 }
 
@@ -231,14 +243,13 @@ pub(crate) fn swarm(
         None if visible.runs.is_empty() => String::new(),
         None => format!("runs     {}\n", visible.runs.len()),
     };
-    let statuses: Vec<String> =
-        [Status::Failed, Status::Running, Status::Created, Status::Unknown, Status::Completed]
-            .into_iter()
-            .filter_map(|status| {
-                let n = rows.iter().filter(|row| row.status() == status).count();
-                (n > 0).then(|| format!("{n} {status}"))
-            })
-            .collect();
+    let statuses: Vec<String> = Status::ALL
+        .into_iter()
+        .filter_map(|status| {
+            let n = rows.iter().filter(|row| row.status() == status).count();
+            (n > 0).then(|| format!("{n} {status}"))
+        })
+        .collect();
     let by_status =
         if statuses.is_empty() { String::new() } else { format!(": {}", statuses.join(", ")) };
     out.push_str(&format!("workers  {}{by_status}\n", rows.len()));

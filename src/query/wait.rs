@@ -76,14 +76,13 @@ impl WaitCondition {
 pub fn status_line(snapshot: &ViewSnapshot) -> String {
     let with_status =
         |wanted: Status| snapshot.workers().filter(move |member| status(member) == wanted);
-    let counts =
-        [Status::Completed, Status::Failed, Status::Running, Status::Created, Status::Unknown]
-            .map(|status| (with_status(status).count(), status))
-            .into_iter()
-            .filter(|(some, _)| *some > 0)
-            .map(|(some, status)| format!("{some} {status}"))
-            .collect::<Vec<_>>()
-            .join(", ");
+    let counts = Status::ALL
+        .map(|status| (with_status(status).count(), status))
+        .into_iter()
+        .filter(|(some, _)| *some > 0)
+        .map(|(some, status)| format!("{some} {status}"))
+        .collect::<Vec<_>>()
+        .join(", ");
     let (names, more) = (
         with_status(Status::Failed)
             .take(NAMES_MAX)

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// A string, or `None` for any other type.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +23,16 @@ pub(super) struct MaybeU64(pub(super) Option<u64>);
 /// An object of shape `T`, or `None` for any other type.
 #[derive(Debug, Clone)]
 pub(super) struct MaybeObject<T>(pub(super) Option<T>);
+
+/// A list of `T`, empty for any other type. `T` must accept any value.
+#[derive(Debug, Clone)]
+pub(super) struct MaybeList<T>(pub(super) Vec<T>);
+
+impl<T> Default for MaybeList<T> {
+    fn default() -> MaybeList<T> {
+        MaybeList(Vec::new())
+    }
+}
 
 impl<T> Default for MaybeObject<T> {
     fn default() -> MaybeObject<T> {
@@ -155,6 +165,24 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for MaybeObject<T> {
                     .map(|object| MaybeObject(Some(object)))
             }
             ignore_kinds!(str bool number unit seq);
+        }
+        deserializer.deserialize_any(Visit(PhantomData))
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for MaybeList<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeList<T>, D::Error> {
+        struct Visit<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Visit<T> {
+            type Value = MaybeList<T>;
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<MaybeList<T>, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    items.push(item);
+                }
+                Ok(MaybeList(items))
+            }
+            ignore_kinds!(str bool number unit map);
         }
         deserializer.deserialize_any(Visit(PhantomData))
     }

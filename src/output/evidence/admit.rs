@@ -139,7 +139,7 @@ impl FrameContent<'_> {
         match self.sections.get(number).and_then(|section| section.outcome) {
             Some(Outcome::Failed) => 8,
             Some(Outcome::Unknown) | None => 3,
-            Some(Outcome::Ok) => 1,
+            Some(Outcome::Ok | Outcome::NotRun) => 1,
         }
     }
 }

@@ -107,6 +107,7 @@ impl FrameContent<'_> {
             (_, Some(code)) => line.push_str(&format!(", exit={code}")),
             (Some(Outcome::Unknown), None) => line.push_str(", outcome unknown"),
             (Some(Outcome::Ok), None) => line.push_str(", ok"),
+            (Some(Outcome::NotRun), None) => line.push_str(", not run"),
             (Some(Outcome::Failed) | None, None) => {}
         }
         if let Some(note) = excerpt.and_then(|excerpt| excerpt.note.as_deref()) {

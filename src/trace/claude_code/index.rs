@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::super::jsonl::LastLine;
-use crate::model::Tokens;
+use crate::model::{FileAccess, Tokens};
 use crate::name::{Name, to_file_name};
 
 /// The position of a line in its file.
@@ -35,8 +35,8 @@ pub(super) struct TranscriptIndex {
     pub(super) session: Option<String>,
     pub(super) cwd: Option<String>,
     pub(super) branch: Option<String>,
-    /// The title from the last summary line.
-    pub(super) title: Option<String>,
+    /// The title that the user gave, or the program.
+    pub(super) title: Option<Title>,
     /// The conversation of the file itself.
     pub(super) main: Conversation,
     /// Conversations of subagents inside the file.
@@ -50,6 +50,24 @@ pub(super) struct TranscriptIndex {
     /// True if there are side chains, whose lines can only be assigned by reading all lines before
     /// them.
     pub(super) has_side_chains: bool,
+}
+
+/// The title of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Title {
+    pub(super) source: TitleSource,
+    pub(super) text: String,
+}
+
+/// The source of a title. A later one in this order is preferred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) enum TitleSource {
+    /// A line of type `summary`.
+    Summary,
+    /// The program.
+    Generated,
+    /// The user.
+    User,
 }
 
 /// One conversation.
@@ -72,9 +90,10 @@ pub(super) struct Conversation {
     /// Time of the last message, in milliseconds since 1970.
     pub(super) last_ms: Option<i64>,
     pub(super) model: Option<String>,
-    /// Tokens of all messages except the last.
-    #[serde(with = "TokensDef")]
-    pub(super) tokens: Tokens,
+    /// Tokens of all messages except the last, by model.
+    pub(super) tokens: BTreeMap<String, TokenCounts>,
+    /// Length of all that the assistant wrote, in bytes.
+    pub(super) written_bytes: u64,
     pub(super) last_message: Option<LastMessage>,
     pub(super) calls: Vec<CallEntry>,
     /// Number of calls beyond [`super::parser::CALLS_MAX`].
@@ -89,11 +108,14 @@ pub(super) struct Conversation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LastMessage {
     pub(super) id: String,
-    #[serde(with = "TokensDef")]
-    pub(super) tokens: Tokens,
+    pub(super) model: String,
+    pub(super) tokens: TokenCounts,
 }
 
 /// The serialized form of [`Tokens`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct TokenCounts(#[serde(with = "TokensDef")] pub(super) Tokens);
+
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Tokens")]
 struct TokensDef {
@@ -137,6 +159,8 @@ pub(super) enum Ending {
     Answered,
     /// The user interrupted the assistant.
     Interrupted,
+    /// The user left before the assistant answered.
+    Left,
     /// The API returned an error; holds its text.
     ApiError(String),
 }
@@ -152,6 +176,12 @@ pub(super) struct CallEntry {
     pub(super) at_ms: Option<i64>,
     /// The arguments as one line.
     pub(super) input: Option<String>,
+    /// Length of the beginning of `input` that holds the main argument, in bytes.
+    pub(super) subject_len: usize,
+    /// True if the main argument is a command for a shell.
+    pub(super) is_command: bool,
+    /// The file that the call is about, as far as its arguments and its result tell.
+    pub(super) file: Option<FileAccess>,
     pub(super) result: Option<CallResult>,
 }
 
@@ -166,8 +196,10 @@ pub(super) struct CallResult {
     /// Hash of the text.
     pub(super) hash: u64,
     pub(super) failed: bool,
-    /// True if the text states that the call was never executed.
-    pub(super) cancelled: bool,
+    /// True if the text states that the call never ran.
+    pub(super) not_run: bool,
+    /// A line of the output of a command that is ok by the record, but looks like a failure.
+    pub(super) suspect: Option<String>,
     pub(super) exit_code: Option<i64>,
     /// True if the whole output is in a file of its own.
     pub(super) spilled: bool,
@@ -212,7 +244,7 @@ impl Conversation {
     /// Returns the approximate memory use, in bytes.
     fn weight(&self) -> usize {
         let calls: usize =
-            self.calls.iter().map(|call| 400 + call.input.as_ref().map_or(0, String::len)).sum();
+            self.calls.iter().map(|call| 600 + call.input.as_ref().map_or(0, String::len)).sum();
         1_000 + calls + self.lines.len() * size_of::<LineEntry>()
     }
 
@@ -241,11 +273,15 @@ impl Conversation {
         self.last_text.as_ref().filter(|_| self.ending == Ending::Answered)
     }
 
-    /// Returns the total of all tokens, if any were counted.
-    pub(super) fn all_tokens(&self) -> Option<Tokens> {
-        let mut all = self.tokens;
-        all += self.last_message.as_ref()?.tokens;
-        Some(all)
+    /// Returns the tokens by model, if any were counted.
+    pub(super) fn tokens_by_model(&self) -> BTreeMap<String, Tokens> {
+        let all = self.tokens.iter().map(|(model, tokens)| (model, tokens.0));
+        let last = self.last_message.iter().map(|last| (&last.model, last.tokens.0));
+        let mut by_model: BTreeMap<String, Tokens> = BTreeMap::new();
+        for (model, tokens) in all.chain(last) {
+            *by_model.entry(model.clone()).or_default() += tokens;
+        }
+        by_model
     }
 }
 

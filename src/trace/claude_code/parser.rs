@@ -13,15 +13,16 @@ use super::super::jsonl::{self, LastLine};
 use super::super::lenient::MaybeU64;
 use super::super::value::{shorten, shorten_word, truncate};
 use super::index::{
-    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, Span, TextRef,
-    TranscriptIndex,
+    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, Span, TextRef, Title,
+    TitleSource, TokenCounts, TranscriptIndex,
 };
 use super::layout::TranscriptKind;
-use super::schema::{ContentBlock, TokenUsage, TranscriptLine, Turn, decode};
+use super::schema::{ContentBlock, TokenUsage, ToolUseResult, TranscriptLine, Turn, decode};
 use super::thread;
 use crate::digest::digest;
 use crate::error::Result;
-use crate::model::Tokens;
+use crate::failure_signs::suspect_line;
+use crate::model::{AccessKind, FileAccess, Tokens};
 use crate::store::{File, read_range};
 
 /// Maximum number of subagents in one file; lines of further ones are counted.
@@ -48,11 +49,19 @@ const KEY_ARGUMENTS: [&str; 9] = [
     "description",
     "prompt",
 ];
+/// The argument that holds a command for a shell.
+const COMMAND_ARGUMENT: &str = "command";
+/// The arguments that hold the path of a file that a call reads or changes.
+const FILE_ARGUMENTS: [&str; 2] = ["file_path", "notebook_path"];
+/// The arguments that hold new content of a file.
+const CONTENT_ARGUMENTS: [&str; 4] = ["new_string", "content", "new_source", "edits"];
+/// Maximum number of models whose tokens are counted separately.
+const MODELS_MAX: usize = 50;
 /// Number of bytes in which an exit code is searched.
 const EXIT_CODE_MAX: usize = 40;
 
 /// Line types that hold nothing to show.
-const IGNORED_TYPES: [&str; 12] = [
+const IGNORED_TYPES: [&str; 10] = [
     "system",
     "file-history-snapshot",
     "queue-operation",
@@ -60,23 +69,38 @@ const IGNORED_TYPES: [&str; 12] = [
     "last-prompt",
     "attachment",
     "permission-mode",
-    "custom-title",
-    "ai-title",
     "agent-name",
     "tag",
     "mode",
 ];
 /// Prefixes of user messages that the program wrote.
-const PROGRAM_TEXT_PREFIXES: [&str; 4] =
-    ["<command-", "<local-command-", "Caveat: The messages below", "<system-reminder>"];
+const PROGRAM_TEXT_PREFIXES: [&str; 6] = [
+    "<command-",
+    "<local-command-",
+    "<bash-",
+    "<task-notification>",
+    "Caveat: The messages below",
+    "<system-reminder>",
+];
+/// Prefix of the message that starts a prompt stored under a name. The assistant answers it.
+const PROMPT_PREFIX: &str = "<command-message>";
+/// Prefixes of the messages that record that the user left.
+const FAREWELL_PREFIXES: [&str; 3] = [
+    "<command-name>/exit</command-name>",
+    "<command-name>/quit</command-name>",
+    "<command-name>/clear</command-name>",
+];
 /// The prefix of the message that records an interruption by the user.
 const INTERRUPTED_PREFIX: &str = "[Request interrupted by user";
-/// Prefixes of the result of a call that was never executed, because a parallel call failed or the
-/// user rejected it.
-const CANCELLED_PREFIXES: [&str; 4] = [
+/// Prefixes of the result of a call that never ran: a parallel call failed, the user refused it, or
+/// it had no permission.
+const NOT_RUN_PREFIXES: [&str; 7] = [
     "Sibling tool call errored",
     "Cancelled: parallel tool call",
-    "The user doesn't want to proceed",
+    "The user doesn't want to",
+    "Permission to use ",
+    "Claude requested permissions to",
+    "This command requires approval",
     INTERRUPTED_PREFIX,
 ];
 /// A tag that the program puts around a result.
@@ -200,13 +224,9 @@ impl TranscriptParser {
             return;
         }
         match line.kind.as_str() {
-            "summary" => {
-                index.title = line
-                    .summary
-                    .non_empty()
-                    .map(|title| truncate(title, WORD_MAX))
-                    .or(index.title.take())
-            }
+            "summary" => set_title(index, TitleSource::Summary, line.summary.non_empty()),
+            "ai-title" => set_title(index, TitleSource::Generated, line.ai_title.non_empty()),
+            "custom-title" => set_title(index, TitleSource::User, line.custom_title.non_empty()),
             "" => self.count_unknown_type("(none)"),
             "user" | "assistant" | "progress" => {}
             kind if IGNORED_TYPES.contains(&kind) => {}
@@ -317,6 +337,14 @@ impl TranscriptParser {
     }
 }
 
+/// Sets the title unless it has one from a preferred source.
+fn set_title(index: &mut TranscriptIndex, source: TitleSource, text: Option<String>) {
+    let Some(text) = text.map(|text| truncate(text, WORD_MAX)) else { return };
+    if index.title.as_ref().is_none_or(|title| title.source <= source) {
+        index.title = Some(Title { source, text });
+    }
+}
+
 /// Returns the indexes of a conversation's calls, by ID.
 fn call_numbers(conversation: &Conversation) -> HashMap<String, usize> {
     conversation.calls.iter().enumerate().map(|(at, call)| (call.id.clone(), at)).collect()
@@ -334,9 +362,10 @@ fn add_assistant_turn(
         conversation.model = Some(shorten(&model, WORD_MAX));
     }
     if let Some(usage) = &message.usage.0 {
-        count_tokens(conversation, message.id.as_str(), usage);
+        count_tokens(conversation, message.id.as_str(), message.model.as_str(), usage);
     }
     let text = message.content.text();
+    conversation.written_bytes += written_bytes(turn);
     if line.is_api_error.is_set() {
         conversation.ending = Ending::ApiError(truncate(text.into_owned(), HEAD_MAX));
     } else if !text.trim().is_empty() {
@@ -367,7 +396,11 @@ fn add_call(
         conversation.excess_calls += 1;
         return;
     }
-    let input = block.input.and_then(|raw| bounded::parse_any(raw.get())).and_then(input_line);
+    let arguments = block.input.and_then(|raw| bounded::parse_any(raw.get()));
+    let is_command =
+        arguments.as_ref().is_some_and(|fields| fields.get(COMMAND_ARGUMENT).is_some());
+    let file = arguments.as_ref().and_then(accessed_file);
+    let (input, subject_len) = arguments.and_then(input_line).unzip();
     let input = input.map(|line| inputs.truncate_input(line));
     let tool =
         block.name.non_empty().map_or_else(|| "tool".into(), |name| shorten(&name, WORD_MAX));
@@ -377,14 +410,61 @@ fn add_call(
         tool,
         line_offset: span.offset,
         at_ms: at,
+        subject_len: subject_len.unwrap_or(0).min(input.as_ref().map_or(0, String::len)),
         input,
+        is_command,
+        file,
         result: None,
     });
 }
 
-/// Returns the arguments of a call as one line. The most informative one comes first, without its
-/// name.
-fn input_line(mut arguments: Value) -> Option<String> {
+/// Returns the file that the arguments of a call name, with the lines that they add and remove.
+fn accessed_file(arguments: &Value) -> Option<FileAccess> {
+    let path = FILE_ARGUMENTS.iter().find_map(|name| arguments.get(name)?.as_str())?;
+    let changes = CONTENT_ARGUMENTS.iter().any(|name| arguments.get(name).is_some());
+    let lines = |name: &str| {
+        arguments.get(name).and_then(Value::as_str).map_or(0, |text| text.lines().count() as u64)
+    };
+    Some(FileAccess {
+        path: shorten(path, WORD_MAX),
+        kind: if changes { AccessKind::Edited } else { AccessKind::Read },
+        added: CONTENT_ARGUMENTS.iter().map(|name| lines(name)).sum(),
+        removed: lines("old_string"),
+    })
+}
+
+/// Replaces what the arguments told of a change by what the result tells.
+fn refine_file(file: &mut FileAccess, result: &ToolUseResult<'_>) {
+    if file.kind == AccessKind::Read || result.file_path.as_str().is_empty() {
+        return;
+    }
+    if result.kind.as_str() == "create" {
+        let added = result.content.as_str().lines().count() as u64;
+        (file.kind, file.added, file.removed) = (AccessKind::Created, added, 0);
+        return;
+    }
+    let hunks = result.patch.0.iter().filter_map(|hunk| hunk.0.as_ref());
+    let lines: Vec<&str> =
+        hunks.flat_map(|hunk| hunk.lines.0.iter().map(|line| line.as_str())).collect();
+    if !lines.is_empty() {
+        let count = |sign: char| lines.iter().filter(|line| line.starts_with(sign)).count() as u64;
+        (file.added, file.removed) = (count('+'), count('-'));
+    }
+}
+
+/// Returns the length of what the assistant wrote in a turn, in bytes.
+fn written_bytes(turn: &Turn<'_>) -> u64 {
+    let blocks = turn.message.content.blocks().iter().map(|block| {
+        block.text.as_str().len()
+            + block.thinking.as_str().len()
+            + block.input.map_or(0, |input| input.get().len())
+    });
+    blocks.sum::<usize>() as u64
+}
+
+/// Returns the arguments of a call as one line, and the length of the main argument at its
+/// beginning, in bytes. The main argument comes without its name.
+fn input_line(mut arguments: Value) -> Option<(String, usize)> {
     let fields = arguments.as_object_mut()?;
     let first = KEY_ARGUMENTS
         .iter()
@@ -394,8 +474,9 @@ fn input_line(mut arguments: Value) -> Option<String> {
     let named =
         fields.iter().filter_map(|(name, value)| Some(format!("{name}={}", one_line(value)?)));
     let rest = one_line(&Value::String(named.collect::<Vec<_>>().join(" ")));
+    let subject_len = first.as_ref().map_or(0, String::len);
     let parts: Vec<String> = [first, rest].into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| truncate(parts.join(" "), INPUT_MAX))
+    (!parts.is_empty()).then(|| (truncate(parts.join(" "), INPUT_MAX), subject_len))
 }
 
 fn add_user_turn(
@@ -404,15 +485,23 @@ fn add_user_turn(
     (span, line): (Span, &TranscriptLine<'_>),
     turn: &Turn<'_>,
 ) {
-    for block in
-        turn.message.content.blocks().iter().filter(|block| block.kind.as_str() == "tool_result")
-    {
+    let blocks = turn.message.content.blocks();
+    let results: Vec<&ContentBlock<'_>> =
+        blocks.iter().filter(|block| block.kind.as_str() == "tool_result").collect();
+    // The details belong to the only result of the line.
+    let details = line.tool_use_result.0.as_ref().filter(|_| results.len() == 1);
+    for block in results {
         conversation.ending = Ending::AwaitingReply;
         let number = ids.get(&shorten_id(block.tool_use_id.as_str()));
         match number.and_then(|at| conversation.calls.get_mut(*at)) {
             // The assistant acted on the first of two results.
             Some(call) if call.result.is_some() => {}
-            Some(call) => call.result = Some(call_result(span, turn.at_ms, block)),
+            Some(call) => {
+                call.result = Some(call_result(span, turn.at_ms, block, call.is_command));
+                if let Some((file, details)) = call.file.as_mut().zip(details) {
+                    refine_file(file, details);
+                }
+            }
             None => conversation.orphan_results += 1,
         }
     }
@@ -425,10 +514,15 @@ fn add_user_turn(
         conversation.ending = Ending::Interrupted;
         return;
     }
-    conversation.ending = Ending::AwaitingReply;
-    if line.is_compact_summary.is_set()
-        || PROGRAM_TEXT_PREFIXES.iter().any(|prefix| trimmed.starts_with(prefix))
+    let is_by_program = PROGRAM_TEXT_PREFIXES.iter().any(|prefix| trimmed.starts_with(prefix));
+    if !is_by_program || trimmed.starts_with(PROMPT_PREFIX) {
+        conversation.ending = Ending::AwaitingReply;
+    } else if FAREWELL_PREFIXES.iter().any(|prefix| trimmed.starts_with(prefix))
+        && !matches!(conversation.ending, Ending::Empty | Ending::Answered | Ending::ApiError(_))
     {
+        conversation.ending = Ending::Left;
+    }
+    if line.is_compact_summary.is_set() || is_by_program {
         if conversation.fallback_task.is_none() {
             conversation.fallback_task = Some(text_ref(span, &text));
         }
@@ -437,25 +531,33 @@ fn add_user_turn(
     }
 }
 
-fn call_result(span: Span, at: Option<i64>, block: &ContentBlock<'_>) -> CallResult {
+fn call_result(
+    span: Span,
+    at: Option<i64>,
+    block: &ContentBlock<'_>,
+    is_command: bool,
+) -> CallResult {
     let text = block.content.text();
+    let failed = block.is_error.is_set();
     let spilled = text.trim_start().starts_with(SPILLED_PREFIX);
     CallResult {
         span,
         at_ms: at,
         bytes: text.len() as u64,
         hash: text_hash(&text),
-        failed: block.is_error.is_set(),
-        cancelled: block.is_error.is_set() && is_cancelled(&text),
+        failed,
+        not_run: failed && is_refusal(&text),
+        suspect: (is_command && !failed).then(|| suspect_line(&text)).flatten(),
         exit_code: exit_code(&text),
         spilled,
         truncated: !spilled && memmem::find(text.as_bytes(), TRUNCATION_NOTE.as_bytes()).is_some(),
     }
 }
 
-fn is_cancelled(text: &str) -> bool {
+/// Returns true if the result `text` states that the call never ran.
+fn is_refusal(text: &str) -> bool {
     let text = text.strip_prefix(TOOL_USE_ERROR_TAG).unwrap_or(text);
-    CANCELLED_PREFIXES.iter().any(|prefix| text.starts_with(prefix))
+    NOT_RUN_PREFIXES.iter().any(|prefix| text.starts_with(prefix))
 }
 
 /// Shortens an ID of excessive length. Different IDs stay different.
@@ -471,7 +573,7 @@ fn exit_code(text: &str) -> Option<i64> {
 }
 
 /// Counts the tokens of a message. Each line of a message repeats them.
-fn count_tokens(conversation: &mut Conversation, id: &str, usage: &TokenUsage) {
+fn count_tokens(conversation: &mut Conversation, id: &str, model: &str, usage: &TokenUsage) {
     let number = |number: MaybeU64| number.0.unwrap_or_default();
     let tokens = Tokens {
         input: number(usage.input_tokens),
@@ -480,10 +582,18 @@ fn count_tokens(conversation: &mut Conversation, id: &str, usage: &TokenUsage) {
         cache_creation: number(usage.cache_creation_input_tokens),
     };
     let id = shorten_id(id);
-    if let Some(before) = conversation.last_message.replace(LastMessage { id: id.clone(), tokens })
+    let last = LastMessage {
+        id: id.clone(),
+        model: shorten(model, WORD_MAX),
+        tokens: TokenCounts(tokens),
+    };
+    if let Some(before) = conversation.last_message.replace(last)
         && (before.id != id || id.is_empty())
     {
-        conversation.tokens += before.tokens;
+        let counts = &mut conversation.tokens;
+        let is_counted = counts.len() < MODELS_MAX || counts.contains_key(&before.model);
+        let model = if is_counted { before.model } else { String::new() };
+        counts.entry(model).or_default().0 += before.tokens.0;
     }
 }
 

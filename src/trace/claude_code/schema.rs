@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::super::lenient::{MaybeBool, MaybeObject, MaybeStr, MaybeU64, ignore_kinds};
+use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, ignore_kinds};
 use super::super::value::parse_timestamp;
 
 /// A line of a transcript. Fields of an unexpected type count as absent.
@@ -42,6 +42,10 @@ pub(super) struct TranscriptLine<'a> {
     pub(super) git_branch: MaybeStr<'a>,
     #[serde(borrow)]
     pub(super) summary: MaybeStr<'a>,
+    #[serde(borrow, rename = "aiTitle")]
+    pub(super) ai_title: MaybeStr<'a>,
+    #[serde(borrow, rename = "customTitle")]
+    pub(super) custom_title: MaybeStr<'a>,
     #[serde(borrow)]
     pub(super) message: MaybeObject<Message<'a>>,
     #[serde(borrow)]
@@ -106,6 +110,25 @@ pub(super) struct ToolUseResult<'a> {
     pub(super) agent_id: MaybeStr<'a>,
     #[serde(borrow)]
     pub(super) status: MaybeStr<'a>,
+    /// `create` if a call wrote a file that did not exist.
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: MaybeStr<'a>,
+    /// The changed file.
+    #[serde(borrow, rename = "filePath")]
+    pub(super) file_path: MaybeStr<'a>,
+    /// The content of a written file.
+    #[serde(borrow)]
+    pub(super) content: MaybeStr<'a>,
+    #[serde(borrow, rename = "structuredPatch")]
+    pub(super) patch: MaybeList<MaybeObject<PatchHunk<'a>>>,
+}
+
+/// A hunk of a recorded diff. Its lines are made for display: tabs may have become spaces.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PatchHunk<'a> {
+    #[serde(borrow)]
+    pub(super) lines: MaybeList<MaybeStr<'a>>,
 }
 
 /// A text or a list of blocks.

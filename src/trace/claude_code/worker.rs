@@ -6,14 +6,14 @@ use serde::Deserialize;
 
 use super::super::lenient::MaybeStr;
 use super::super::value::{shorten, truncate};
-use super::index::{CallEntry, Conversation, Ending, Span, TranscriptIndex};
+use super::index::{CallEntry, CallResult, Conversation, Ending, Span, TranscriptIndex};
 use super::layout::{CALLS, SOURCE, TranscriptKind};
 use super::parser::TranscriptParser;
 use super::virtual_dir::VirtualDir;
 use crate::error::{Error, Result};
 use crate::model::{
-    Flaw, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, ToolCall, Trace,
-    TraceTime, Worker,
+    Flaw, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, Tokens, ToolCall,
+    Trace, TraceTime, Worker,
 };
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::{File, read_range};
@@ -23,6 +23,10 @@ use crate::store::{File, read_range};
 const END_BYTES: u64 = 16 << 10;
 /// Number of bytes read at each end of a transcript for a listing, at most.
 const END_BYTES_MAX: u64 = 4 << 20;
+/// Minimum length of all that a worker wrote that says whether its tokens are complete, in bytes.
+const PARTIAL_BYTES_MIN: u64 = 4_000;
+/// A token holds at most this many bytes on average. With more, tokens are missing.
+const TOKEN_BYTES_MAX: u64 = 12;
 /// Maximum length of a short value, in bytes.
 const WORD_MAX: usize = 200;
 
@@ -141,7 +145,8 @@ fn build_worker(
         || if is_session { "session".into() } else { "agent".into() },
         SharedStr::from,
     ));
-    worker.summary = if is_session { index.title.clone() } else { description };
+    worker.summary =
+        if is_session { index.title.as_ref().map(|title| title.text.clone()) } else { description };
     worker.cwd = index.cwd.as_deref().map(SharedStr::from);
     worker.tags = index
         .branch
@@ -149,6 +154,7 @@ fn build_worker(
         .filter(|branch| !branch.is_empty())
         .map(|branch| shorten(branch, WORD_MAX).into())
         .collect();
+    worker.branch = worker.tags.first().cloned();
     worker.task = first
         .task()
         .map(|text| truncate(text.head.trim().to_owned(), TASK_MAX))
@@ -181,6 +187,7 @@ fn status(conversation: &Conversation) -> (Status, Option<SharedStr>) {
         (_, Some(word @ ("failed" | "error"))) => (Status::Failed, Some(word.into())),
         (_, Some("completed")) | (Ending::Answered, _) => (Status::Completed, None),
         (Ending::ApiError(_), _) => (Status::Failed, Some("api error".into())),
+        (Ending::Left, _) => (Status::Abandoned, Some("left by its user".into())),
         (Ending::Interrupted, _) => (Status::Unknown, Some("interrupted".into())),
         (Ending::AwaitingReply | Ending::CalledTool, _) => (Status::Running, None),
         (Ending::Empty, _) => (Status::Created, None),
@@ -216,8 +223,22 @@ pub(super) fn read_record(
         read_listing(folder, path)?
     };
     worker.is_complete = true;
-    let mut trace =
-        Trace { records_calls: true, tokens: conversation.all_tokens(), ..Trace::default() };
+    let tokens_by_model = conversation.tokens_by_model();
+    let tokens = (!tokens_by_model.is_empty()).then(|| {
+        let mut all = Tokens::default();
+        tokens_by_model.values().for_each(|tokens| all += *tokens);
+        all
+    });
+    let mut trace = Trace {
+        records_calls: true,
+        tokens_are_partial: tokens.is_some_and(|tokens| {
+            conversation.written_bytes >= PARTIAL_BYTES_MIN
+                && tokens.output.saturating_mul(TOKEN_BYTES_MAX) < conversation.written_bytes
+        }),
+        tokens,
+        tokens_by_model,
+        ..Trace::default()
+    };
     for (at, call) in conversation.calls.iter().enumerate() {
         let call = tool_call(folder, &index, at, call, &mut trace)?;
         trace.calls.push(call);
@@ -264,16 +285,25 @@ fn tool_call(
         path: path.clone(),
         output: Output::Pending,
         outcome: Outcome::Unknown,
-        cancelled: false,
+        at: call.at_ms.and_then(|at| Timestamp::from_millisecond(at).ok()),
+        suspect: None,
         exit_code: None,
         duration_ms: None,
         bytes: 0,
         input: call.input.clone(),
+        subject_len: call.subject_len,
+        is_command: call.is_command,
+        file: None,
     };
     let Some(result) = &call.result else { return Ok(tool_call) };
     tool_call.output = Output::InPlace;
-    tool_call.outcome = if result.failed { Outcome::Failed } else { Outcome::Ok };
-    tool_call.cancelled = result.cancelled;
+    tool_call.outcome = match result {
+        CallResult { not_run: true, .. } => Outcome::NotRun,
+        CallResult { failed: true, .. } => Outcome::Failed,
+        _ => Outcome::Ok,
+    };
+    tool_call.suspect.clone_from(&result.suspect);
+    tool_call.file = call.file.clone().filter(|_| tool_call.outcome == Outcome::Ok);
     tool_call.exit_code = result.exit_code;
     tool_call.duration_ms = call
         .at_ms

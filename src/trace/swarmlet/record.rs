@@ -89,6 +89,7 @@ pub(super) fn read_record(
             .get_mut(&key)
             .and_then(|inputs| inputs.get_mut(nth))
             .and_then(Option::take);
+        call.subject_len = call.input.as_ref().map_or(0, String::len);
     }
     trace.unanswered = thread.unanswered;
     if trace.calls.is_empty() {
@@ -230,11 +231,15 @@ fn build_call(
         path,
         output,
         outcome: record.outcome().unwrap_or(verdict.outcome),
-        cancelled: false,
+        at: None,
+        suspect: None,
         exit_code: record.exit_code.or(verdict.exit_code),
         duration_ms: record.duration_ms,
         bytes,
         input: None,
+        subject_len: 0,
+        is_command: false,
+        file: None,
     }
 }
 

@@ -1,11 +1,15 @@
 //! General signs of failure in a line: words, exit markers, source locations, stack frames, colors
 //! of errors. No sign is specific to a command, a tool or a test runner.
 
+mod suspect;
+
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexSet};
+
+pub(crate) use suspect::suspect_line;
 
 /// Matches signs of a failure.
 const STRONG: &str = r"(?xi-u)
@@ -112,13 +116,13 @@ static RED_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(RED).ok(
 
 /// The signs found in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct LineSigns {
+pub(crate) struct LineSigns {
     /// Sign of a failure.
-    pub(super) strong: bool,
+    pub(crate) strong: bool,
     /// Word that often occurs near a failure, without `strong` and `caution`.
     pub(crate) weak: bool,
     /// Word of caution: a warning or a deprecation.
-    pub(super) caution: bool,
+    pub(crate) caution: bool,
     /// Exit marker of a program with a code other than 0.
     pub(crate) exit: bool,
     /// Line of a stack trace, or a source line named in words.
@@ -178,7 +182,7 @@ pub(crate) fn failures(raw: &[u8]) -> impl Iterator<Item = usize> {
 }
 
 /// Returns true if `raw` sets a terminal color of errors.
-pub(super) fn is_red(raw: &[u8]) -> bool {
+pub(crate) fn is_red(raw: &[u8]) -> bool {
     memchr::memchr(0x1b, raw).is_some() && RED_ALONE.as_ref().is_some_and(|red| red.is_match(raw))
 }
 
@@ -198,13 +202,13 @@ fn spans(regex: &LazyLock<Option<Regex>>, raw: &[u8]) -> Vec<(usize, usize)> {
 }
 
 /// Returns true if the line `text` reports a failure or an exit without its reason.
-pub(super) fn is_wrapper(text: &str) -> bool {
+pub(crate) fn is_wrapper(text: &str) -> bool {
     WRAPPER_ALONE.as_ref().is_some_and(|wrapper| wrapper.is_match(text.as_bytes()))
 }
 
 /// Strength of the signs in a line, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum SignStrength {
+pub(crate) enum SignStrength {
     /// Word of caution, or a word that often occurs near a failure.
     Weak,
     /// Sign of a failure.
@@ -212,7 +216,7 @@ pub(super) enum SignStrength {
 }
 
 /// Returns the strength of the signs in the line `text`, or `None` without any.
-pub(super) fn strength_of_line(text: &str) -> Option<SignStrength> {
+pub(crate) fn strength_of_line(text: &str) -> Option<SignStrength> {
     let signs = LineSigns::detect(text);
     match signs {
         LineSigns { strong: true, .. } => Some(SignStrength::Strong),
