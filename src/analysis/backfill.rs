@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::analyzer::Analyzer;
-use super::settings::Deadline;
+use crate::deadline::Deadline;
 
 impl Analyzer {
     /// Claims the pending backfill. Returns true for one caller only, until

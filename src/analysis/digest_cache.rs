@@ -13,10 +13,11 @@ use quick_cache::sync::Cache;
 use super::digest_store::{DigestKey, DigestStore};
 use super::isolation::{PART_GRACE, Subject};
 use super::retry::RetryBudget;
-use super::settings::{Control, Deadline, Settings};
+use super::settings::{Control, Settings};
 use super::worker_digest::WorkerDigest;
 use super::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::parallel::parallel_map;
@@ -156,7 +157,7 @@ impl DigestCache {
             *self.next_worker.lock() = Some(at);
             // Errors are ignored: the next request reads the worker again and reports them.
             if let Ok(fingerprint) = view.fingerprint(member, false) {
-                self.get_or_compute(view, member, &fingerprint, None, Deadline::new(&|| true));
+                self.get_or_compute(view, member, &fingerprint, None, Deadline::never());
             }
         }
         let more = at < visible.members.len();
@@ -329,7 +330,7 @@ mod tests {
             let member = view.worker(&Name::new("w").unwrap()).unwrap();
             let states = vec![(member.clone(), view.fingerprint_now(&member))];
             let results =
-                cache.get_all(&view, &states, true, &Settings::default(), Deadline::new(&|| true));
+                cache.get_all(&view, &states, true, &Settings::default(), Deadline::never());
             assert_eq!(results.first().and_then(DigestResult::digest).unwrap().calls, number);
         }
         assert_eq!(cache.digests.len(), 1);

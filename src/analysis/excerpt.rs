@@ -8,7 +8,7 @@ use super::cut::cut_most_relevant;
 use super::failure_signs;
 use super::line_scores::{LineScores, score_lines};
 use super::lines::{LineChunk, merge_repeats, split_chunks};
-use super::settings::Deadline;
+use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::store::{File, read_range};
 use crate::text::clean::escape_markers;
