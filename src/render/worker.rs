@@ -74,7 +74,7 @@ impl Renderer {
     ) -> Result<Rendered> {
         let mut attempts = RetryBudget::new(self.analyzer.settings.patience());
         loop {
-            let record = self.analyzer.view.record(&member, &fingerprint, &|| clock.has_time())?;
+            let record = self.analyzer.view.record(&member, &fingerprint, clock.deadline())?;
             let (body, missing) =
                 self.worker_body(&member, &fingerprint, &record, report, clock)?;
             let whole =
