@@ -34,6 +34,7 @@ pub use source::{Source, SourceError, is_own_mount, looks_like_sessions, looks_l
 pub use watcher::WorkerLocation;
 
 use crate::cache::{DiskCache, Key, key};
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::{Record, SkipReport, Skipped};
 use crate::name::RelPath;
@@ -246,17 +247,17 @@ impl Catalog {
         self.current.load_full()
     }
 
-    /// Reads `sessions` for the workers inside them, until `go_on` returns false. Calls `done`
-    /// after each.
+    /// Reads `sessions` for the workers inside them, until `deadline` passes. Calls `done` after
+    /// each.
     pub fn backfill(
         &self,
         sessions: &[WorkerLocation],
-        go_on: &(dyn Fn() -> bool + Sync),
+        deadline: Deadline<'_>,
         done: &(dyn Fn() + Sync),
     ) {
         parallel_map(sessions, |(number, path)| {
-            if let Some(source) = self.sources.get(*number).filter(|_| go_on()) {
-                source.format.find_nested_workers(&*source.store, path, go_on);
+            if let Some(source) = self.sources.get(*number).filter(|_| deadline.has_time()) {
+                source.format.find_nested_workers(&*source.store, path, deadline);
             }
             done();
         });
@@ -415,13 +416,13 @@ impl Catalog {
         }
     }
 
-    /// Reads a worker with its trace, until `go_on` returns false.
-    pub fn record(&self, entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<Record> {
+    /// Reads a worker with its trace, until `deadline` passes.
+    pub fn record(&self, entry: &Entry, deadline: Deadline<'_>) -> Result<Record> {
         match self.sources.get(entry.source) {
             Some(source) => {
                 let folder = self.folder(entry)?;
                 let place = RecordSource { folder: &*folder, outputs: source.outputs.as_deref() };
-                source.format.read_record(place, &entry.worker(), go_on)
+                source.format.read_record(place, &entry.worker(), deadline)
             }
             None => Err(Error::NotFound),
         }

@@ -34,6 +34,7 @@
 //! name, error      raw bytes become Name and RelPath once, on entry; the errno table
 //! digest           truncated hashes that identify contents and states
 //! parallel         maps a slice with several threads if that takes long
+//! deadline         time limits that work polls
 //! watchdog         runs work that may never return on threads that can be detached
 //! cache            bounded caches, in memory and in a folder
 //! model            Worker, Trace, ToolCall, Outcome, Status: plain values without I/O
@@ -56,6 +57,7 @@ pub mod analysis;
 pub mod cache;
 pub mod catalog;
 pub mod cli;
+pub mod deadline;
 mod digest;
 pub mod error;
 mod failure_signs;

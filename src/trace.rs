@@ -20,6 +20,7 @@ pub(crate) use swarmlet::python_strings;
 use std::sync::Arc;
 
 use crate::cache::DiskCache;
+use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::model::{Record, SkipReport, Worker};
 use crate::name::{Name, RelPath};
@@ -110,17 +111,17 @@ pub trait Format: Send + Sync {
     -> Worker;
 
     /// Reads the worker again, and its files. `last_good` is the previous value, which is kept
-    /// while the metadata is torn. Skips the remaining outputs once `go_on` returns false.
+    /// while the metadata is torn. Skips the remaining outputs once `deadline` passes.
     fn read_record(
         &self,
         source: RecordSource<'_>,
         last_good: &Worker,
-        go_on: &dyn Fn() -> bool,
+        deadline: Deadline<'_>,
     ) -> Result<Record>;
 
     /// Reads the file at `path`, a member of [`Candidates::incomplete`], to find the workers inside
-    /// it. Stops when `go_on` returns false.
-    fn find_nested_workers(&self, _store: &dyn Store, _path: &RelPath, _go_on: &dyn Fn() -> bool) {}
+    /// it. Stops when `deadline` passes.
+    fn find_nested_workers(&self, _store: &dyn Store, _path: &RelPath, _deadline: Deadline<'_>) {}
 
     /// Returns true if a worker that reports to be finished does not change any more.
     fn finished_is_final(&self) -> bool {

@@ -23,6 +23,7 @@ pub use visible::{Member, RunMembers, VisibleWorkers};
 
 use crate::cache::{DiskCache, Key, key};
 use crate::catalog::{self, Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::{Output, Record, ToolCall};
 use crate::name::{Name, RelPath};
@@ -136,21 +137,21 @@ impl View {
     }
 
     /// Searches the sessions of this view that were not yet searched for workers inside them, until
-    /// `go_on` returns false. Calls `expect` with their number first, and `done` after each.
+    /// `deadline` passes. Calls `expect` with their number first, and `done` after each.
     pub fn read_sessions(
         &self,
-        go_on: &(dyn Fn() -> bool + Sync),
+        deadline: Deadline<'_>,
         expect: &dyn Fn(usize),
         done: &(dyn Fn() + Sync),
     ) {
         let mut visible = self.visible();
-        while !visible.unread.is_empty() && go_on() {
+        while !visible.unread.is_empty() && deadline.has_time() {
             let unread =
                 visible.members.iter().filter(|member| visible.unread.contains(&member.name));
             let unread: Vec<_> =
                 unread.map(|member| (member.entry.source(), member.entry.root.clone())).collect();
             expect(unread.len());
-            self.catalog.backfill(&unread, go_on, done);
+            self.catalog.backfill(&unread, deadline, done);
             let before = std::mem::replace(&mut visible, self.visible_now());
             // A session that cannot be read stays unread; stop if no progress was made.
             if visible.unread.len() >= before.unread.len() {
@@ -327,7 +328,7 @@ impl View {
         self.records.get(&(fingerprint.version, member.entry.key()))
     }
 
-    /// Returns the record of a worker as of `fingerprint`, read until `go_on` returns false.
+    /// Returns the record of a worker as of `fingerprint`, read until `deadline` passes.
     ///
     /// # Errors
     ///
@@ -336,12 +337,12 @@ impl View {
         &self,
         member: &Member,
         fingerprint: &Fingerprint,
-        go_on: &dyn Fn() -> bool,
+        deadline: Deadline<'_>,
     ) -> Result<Arc<Record>> {
         if let Some(record) = self.cached_record(member, fingerprint) {
             return Ok(record);
         }
-        let record = self.catalog.record(&member.entry, go_on)?;
+        let record = self.catalog.record(&member.entry, deadline)?;
         if !visible::matches(&self.filter, record.worker.owner.as_ref(), record.worker.run.as_ref())
         {
             return Err(Error::NotFound);

@@ -20,6 +20,8 @@ use parking_lot::Mutex;
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{Pid, gettid};
 
+use crate::deadline::Deadline;
+
 /// Time after the deadline at which running work is abandoned.
 pub(crate) const OVERDUE: Duration = Duration::from_secs(5);
 /// Most detached threads at a time. While there are that many, no work is started.
@@ -102,9 +104,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
 
     /// Runs `work` on another thread and returns its result.
     ///
-    /// `work` receives a function that returns true while there is time. After `in_time` returns
-    /// false, that function does too, and `work` should return within `grace`. A panic in `work` is
-    /// propagated to the caller.
+    /// `work` receives a deadline that passes when `deadline` does, and should return within
+    /// `grace` after that. A panic in `work` is propagated to the caller.
     ///
     /// # Errors
     ///
@@ -113,12 +114,12 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
         &self,
         subject: &K,
         grace: Duration,
-        in_time: &dyn Fn() -> bool,
-        work: impl FnOnce(&(dyn Fn() -> bool + Sync)) -> R + Send + 'static,
+        deadline: Deadline<'_>,
+        work: impl FnOnce(Deadline<'_>) -> R + Send + 'static,
     ) -> Result<R, Unfinished> {
         self.may_start(subject)?;
         let progress = Arc::new(Mutex::new(TaskProgress::Waiting));
-        let mut stopped = (!in_time()).then(Instant::now);
+        let mut stopped = (!deadline.has_time()).then(Instant::now);
         let stop = Arc::new(AtomicBool::new(stopped.is_some()));
         let (sender, result) = mpsc::sync_channel(1);
         let job = {
@@ -126,8 +127,9 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
             let (shared, subject) = (Arc::downgrade(&self.shared), subject.clone());
             move || {
                 *progress.lock() = TaskProgress::Running(gettid());
-                let outcome =
-                    catch_unwind(AssertUnwindSafe(|| work(&|| !stop.load(Ordering::Relaxed))));
+                let outcome = catch_unwind(AssertUnwindSafe(|| {
+                    work(Deadline::new(&|| !stop.load(Ordering::Relaxed)))
+                }));
                 // Sent first, so that a caller that finds the work ended also finds its result.
                 let _ = sender.send(outcome);
                 let before = std::mem::replace(&mut *progress.lock(), TaskProgress::Ended);
@@ -149,7 +151,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             match stopped {
-                None if !in_time() => {
+                None if !deadline.has_time() => {
                     stop.store(true, Ordering::Relaxed);
                     stopped = Some(Instant::now());
                 }
@@ -170,13 +172,13 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
         }
     }
 
-    /// Waits, while `in_time` returns true, for detached work on `subject` to end.
+    /// Waits, until `deadline` passes, for detached work on `subject` to end.
     ///
     /// # Errors
     /// [`Unfinished`] if it does not end in time, or was abandoned.
-    pub(crate) fn wait(&self, subject: &K, in_time: &dyn Fn() -> bool) -> Result<(), Unfinished> {
+    pub(crate) fn wait(&self, subject: &K, deadline: Deadline<'_>) -> Result<(), Unfinished> {
         while let Err(unfinished) = self.may_start(subject) {
-            if unfinished == Unfinished::Abandoned || !in_time() {
+            if unfinished == Unfinished::Abandoned || !deadline.has_time() {
                 return Err(unfinished);
             }
             thread::sleep(CHECK_INTERVAL);
@@ -356,23 +358,24 @@ mod tests {
     fn work_returns_its_result_and_its_panic_reaches_the_caller() {
         let watchdog = Watchdog::new();
         for number in 0..100 {
-            assert_eq!(watchdog.run(&"a", GRACE, &|| true, move |_| number), Ok(number));
+            assert_eq!(watchdog.run(&"a", GRACE, Deadline::never(), move |_| number), Ok(number));
         }
-        let run = || watchdog.run(&"a", GRACE, &|| true, |_| -> u8 { panic!("on purpose") });
+        let run =
+            || watchdog.run(&"a", GRACE, Deadline::never(), |_| -> u8 { panic!("on purpose") });
         assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
-        assert_eq!(watchdog.run(&"a", GRACE, &|| true, |_| 1), Ok(1));
+        assert_eq!(watchdog.run(&"a", GRACE, Deadline::never(), |_| 1), Ok(1));
     }
 
     #[test]
     fn work_learns_that_its_time_is_over_and_may_return_a_partial_result() {
         let watchdog = Watchdog::new();
-        let until_stopped = |in_time: &(dyn Fn() -> bool + Sync)| {
-            while in_time() {
+        let until_stopped = |deadline: Deadline<'_>| {
+            while deadline.has_time() {
                 thread::yield_now();
             }
             "a part"
         };
-        assert_eq!(watchdog.run(&"a", GRACE, &|| false, until_stopped), Ok("a part"));
+        assert_eq!(watchdog.run(&"a", GRACE, Deadline::passed(), until_stopped), Ok("a part"));
     }
 
     #[test]
@@ -380,28 +383,31 @@ mod tests {
         let (watchdog, gate) = (Watchdog::new(), Gate::default());
         let stuck = gate.clone();
         assert_eq!(
-            watchdog.run(&"bad", GRACE, &|| false, move |_| stuck.wait()),
+            watchdog.run(&"bad", GRACE, Deadline::passed(), move |_| stuck.wait()),
             Err(Unfinished::Late)
         );
         // No work is started on it, and other subjects are served.
         assert_eq!(
-            watchdog.run(&"bad", GRACE, &|| false, |_| panic!("started")),
+            watchdog.run(&"bad", GRACE, Deadline::passed(), |_| panic!("started")),
             Err::<(), _>(Unfinished::Late)
         );
-        assert_eq!(watchdog.run(&"good", GRACE, &|| true, |_| 2), Ok(2));
+        assert_eq!(watchdog.run(&"good", GRACE, Deadline::never(), |_| 2), Ok(2));
         assert!(watchdog.overdue().is_empty());
         gate.open();
         // Once the detached work has ended, new work may start.
-        assert_eq!(watchdog.wait(&"bad", &|| true), Ok(()));
-        assert_eq!(watchdog.run(&"bad", GRACE, &|| true, |_| 3), Ok(3));
+        assert_eq!(watchdog.wait(&"bad", Deadline::never()), Ok(()));
+        assert_eq!(watchdog.run(&"bad", GRACE, Deadline::never(), |_| 3), Ok(3));
     }
 
     #[test]
     fn work_that_is_seconds_late_is_abandoned() {
         let (watchdog, gate) = (Watchdog::new(), Gate::default());
         let stuck = gate.clone();
-        let waits = move |_: &(dyn Fn() -> bool + Sync)| stuck.wait();
-        assert_eq!(watchdog.run(&"bad", OVERDUE, &|| false, waits), Err(Unfinished::Abandoned));
+        let waits = move |_: Deadline<'_>| stuck.wait();
+        assert_eq!(
+            watchdog.run(&"bad", OVERDUE, Deadline::passed(), waits),
+            Err(Unfinished::Abandoned)
+        );
         assert_eq!((watchdog.overdue(), watchdog.overdue()), (vec!["bad"], vec![]));
         gate.open();
     }
@@ -414,19 +420,19 @@ mod tests {
                 let (watchdog, stuck) = (watchdog.clone(), gate.clone());
                 scope.spawn(move || {
                     assert_eq!(
-                        watchdog.run(&number, GRACE, &|| false, move |_| stuck.wait()),
+                        watchdog.run(&number, GRACE, Deadline::passed(), move |_| stuck.wait()),
                         Err(Unfinished::Late)
                     );
                 });
             }
         });
         assert_eq!(
-            watchdog.run(&1_000, GRACE, &|| false, |_| panic!("started")),
+            watchdog.run(&1_000, GRACE, Deadline::passed(), |_| panic!("started")),
             Err::<(), _>(Unfinished::Late)
         );
         gate.open();
-        assert_eq!(watchdog.wait(&1_000, &|| true), Ok(()));
-        assert_eq!(watchdog.run(&1_000, GRACE, &|| true, |_| ()), Ok(()));
+        assert_eq!(watchdog.wait(&1_000, Deadline::never()), Ok(()));
+        assert_eq!(watchdog.run(&1_000, GRACE, Deadline::never(), |_| ()), Ok(()));
     }
 
     #[test]
@@ -438,11 +444,11 @@ mod tests {
             for number in 0..8 {
                 let (watchdog, all, alive) = (watchdog.clone(), all.clone(), alive.clone());
                 scope.spawn(move || {
-                    let wait = move |_: &(dyn Fn() -> bool + Sync)| {
+                    let wait = move |_: Deadline<'_>| {
                         all.wait();
                         drop(alive);
                     };
-                    watchdog.run(&number, GRACE, &|| true, wait).unwrap();
+                    watchdog.run(&number, GRACE, Deadline::never(), wait).unwrap();
                 });
             }
         });

@@ -11,9 +11,10 @@ use super::digest_store::DigestStore;
 use super::excerpt::{ExcerptResult, ExcerptTask};
 use super::facets::FacetIndexes;
 use super::isolation::{PART_GRACE, Subject};
-use super::settings::{Control, Deadline, Settings};
+use super::settings::{Control, Settings};
 use super::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::Record;
 use crate::name::printable;
@@ -72,10 +73,10 @@ impl Analyzer {
         deadline: Deadline<'_>,
         work: impl FnOnce(Deadline<'_>) -> R + Send + 'static,
     ) -> Result<R, Unfinished> {
-        self.watchdog.wait(subject, &|| deadline.has_time())?;
+        self.watchdog.wait(subject, deadline)?;
         let control = self.settings.control.clone();
-        self.watchdog.run(subject, grace, &|| deadline.has_time(), move |in_time| {
-            work(Deadline::new(&|| in_time() && Control::permits(control.as_ref())))
+        self.watchdog.run(subject, grace, deadline, move |deadline| {
+            work(Deadline::new(&|| deadline.has_time() && Control::permits(control.as_ref())))
         })
     }
 
@@ -97,7 +98,7 @@ impl Analyzer {
         let subject = Subject::Worker(member.name.clone());
         let (view, member, fingerprint) = (self.view.clone(), member.clone(), fingerprint.clone());
         self.run_isolated(&subject, grace, deadline, move |deadline| {
-            view.record(&member, &fingerprint, &|| deadline.has_time())
+            view.record(&member, &fingerprint, deadline)
         })?
     }
 
@@ -134,7 +135,7 @@ impl Analyzer {
         let subject = Subject::Worker(member.name.clone());
         let (analyzer, member, fingerprint) = (self.clone(), member.clone(), fingerprint.clone());
         self.run_isolated(&subject, PART_GRACE, deadline, move |deadline| {
-            analyzer.index.read(&analyzer.view, &member, &fingerprint, &|| deadline.has_time())
+            analyzer.index.read(&analyzer.view, &member, &fingerprint, deadline)
         })?
     }
 
@@ -164,15 +165,14 @@ impl Analyzer {
     /// Does not schedule a backfill.
     fn states_in_time(&self, members: &[Arc<Member>]) -> (WorkerStates, bool) {
         let clock = self.settings.clock(5);
-        let in_time = || clock.has_time();
         // Workers without a known state come first.
         let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
         order.sort_by_cached_key(|(_, member)| self.view.last_fingerprint(member).is_some());
-        let fingerprints = parallel_map(&order, |(_, member)| match in_time() {
+        let fingerprints = parallel_map(&order, |(_, member)| match clock.has_time() {
             true => self.view.fingerprint(member, false),
             false => self.view.last_fingerprint(member).ok_or(Error::Late),
         });
-        let is_complete = in_time();
+        let is_complete = clock.has_time();
         let mut states: Vec<_> = order.into_iter().zip(fingerprints).collect();
         states.sort_unstable_by_key(|((at, _), _)| *at);
         (

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::analyzer::Analyzer;
-use super::settings::Deadline;
 
 impl Analyzer {
     /// Claims the pending backfill. Returns true for one caller only, until
@@ -19,8 +18,8 @@ impl Analyzer {
     pub fn backfill(&self) -> bool {
         let mut step = BackfillStep { is_backfilling: &self.is_backfilling, more: false };
         step.more = self.cache.backfill(&self.view)
-            || self.index.catch_up(&self.view, &|member, fingerprint, has_time| {
-                self.indexed(member, fingerprint, Deadline::new(&has_time))
+            || self.index.catch_up(&self.view, &|member, fingerprint, deadline| {
+                self.indexed(member, fingerprint, deadline)
             });
         let more = step.more;
         drop(step);

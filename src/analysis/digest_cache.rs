@@ -13,10 +13,11 @@ use quick_cache::sync::Cache;
 use super::digest_store::{DigestKey, DigestStore};
 use super::isolation::{PART_GRACE, Subject};
 use super::retry::RetryBudget;
-use super::settings::{Control, Deadline, Settings};
+use super::settings::{Control, Settings};
 use super::worker_digest::WorkerDigest;
 use super::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::parallel::parallel_map;
@@ -156,7 +157,7 @@ impl DigestCache {
             *self.next_worker.lock() = Some(at);
             // Errors are ignored: the next request reads the worker again and reports them.
             if let Ok(fingerprint) = view.fingerprint(member, false) {
-                self.get_or_compute(view, member, &fingerprint, None, Deadline::new(&|| true));
+                self.get_or_compute(view, member, &fingerprint, None, Deadline::never());
             }
         }
         let more = at < visible.members.len();
@@ -237,19 +238,22 @@ impl DigestCache {
         }
         let subject = Subject::Worker(member.name.clone());
         // An abandoned thread may finish meanwhile and fill the cache.
-        let waited = self.watchdog.wait(&subject, &|| deadline.has_time());
+        let waited = self.watchdog.wait(&subject, deadline);
         let started = Instant::now();
-        let in_time = || deadline.has_time() && started.elapsed() < self.worker_timeout;
-        let compute = {
-            let (cache, view, member, fingerprint) =
-                (self.clone(), view.clone(), member.clone(), fingerprint.clone());
-            let control = control.cloned();
-            move |in_time: &(dyn Fn() -> bool + Sync)| {
-                let deadline = || in_time() && Control::permits(control.as_ref());
-                cache.compute(&view, &member, fingerprint, Deadline::new(&deadline))
-            }
-        };
-        match waited.and_then(|()| self.watchdog.run(&subject, PART_GRACE, &in_time, compute)) {
+        let result = waited.and_then(|()| {
+            let (cache, view, member) = (self.clone(), view.clone(), member.clone());
+            let (fingerprint, control) = (fingerprint.clone(), control.cloned());
+            self.watchdog.run(
+                &subject,
+                PART_GRACE,
+                Deadline::new(&|| deadline.has_time() && started.elapsed() < self.worker_timeout),
+                move |deadline| {
+                    let has_time = || deadline.has_time() && Control::permits(control.as_ref());
+                    cache.compute(&view, &member, fingerprint, Deadline::new(&has_time))
+                },
+            )
+        });
+        match result {
             Ok(result) => result,
             Err(Unfinished::Late) => DigestResult::Unread,
             Err(Unfinished::Abandoned) => DigestResult::Ready(
@@ -272,7 +276,7 @@ impl DigestCache {
             if let Some(digest) = self.cached(member, &fingerprint) {
                 return DigestResult::Ready(digest, fingerprint);
             }
-            let digest = match view.record(member, &fingerprint, &|| deadline.has_time()) {
+            let digest = match view.record(member, &fingerprint, deadline) {
                 Ok(record) => WorkerDigest::new(view, member, &fingerprint, &record),
                 Err(Error::NotFound) => return DigestResult::Gone,
                 Err(error) => WorkerDigest::unreadable(&error),
@@ -329,7 +333,7 @@ mod tests {
             let member = view.worker(&Name::new("w").unwrap()).unwrap();
             let states = vec![(member.clone(), view.fingerprint_now(&member))];
             let results =
-                cache.get_all(&view, &states, true, &Settings::default(), Deadline::new(&|| true));
+                cache.get_all(&view, &states, true, &Settings::default(), Deadline::never());
             assert_eq!(results.first().and_then(DigestResult::digest).unwrap().calls, number);
         }
         assert_eq!(cache.digests.len(), 1);

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use super::cut::cut_most_relevant;
 use super::line_scores::{LineScores, score_lines};
 use super::lines::{LineChunk, merge_repeats, split_chunks};
-use super::settings::Deadline;
+use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::failure_signs;
 use crate::store::{File, read_range};

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::missing::Missing;
+use crate::deadline::{Deadline, TimeLimit};
 use crate::text::budget::Budget;
 
 /// Default time that a render may spend reading. After it, the file lists what was not read.
@@ -16,39 +17,6 @@ const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Time to write the results, granted even after the deadline.
 const GRACE: Duration = Duration::from_millis(500);
-
-/// The limit of the time for a piece of work.
-#[derive(Clone, Copy)]
-pub(crate) struct Deadline<'a>(&'a (dyn TimeLimit + Sync));
-
-impl<'a> Deadline<'a> {
-    /// Creates a deadline that passes once `has_time` returns false.
-    pub(crate) fn new(has_time: &'a (impl Fn() -> bool + Sync)) -> Deadline<'a> {
-        Deadline(has_time)
-    }
-
-    /// Returns true while there is time left.
-    pub(crate) fn has_time(self) -> bool {
-        self.0.has_time()
-    }
-}
-
-/// Decides whether there is time left.
-trait TimeLimit {
-    fn has_time(&self) -> bool;
-}
-
-impl<F: Fn() -> bool> TimeLimit for F {
-    fn has_time(&self) -> bool {
-        self()
-    }
-}
-
-impl TimeLimit for Clock<'_> {
-    fn has_time(&self) -> bool {
-        Clock::has_time(self)
-    }
-}
 
 /// Settings of generated files.
 #[derive(Debug, Clone)]
@@ -224,7 +192,7 @@ impl Clock<'_> {
 
     /// Returns the clock as a deadline.
     pub(crate) fn deadline(&self) -> Deadline<'_> {
-        Deadline(self)
+        Deadline::new(self)
     }
 
     /// Returns the time at which the clock runs out, for callers that cannot poll it.
@@ -236,5 +204,11 @@ impl Clock<'_> {
     /// Returns true if [`Clock::has_time`] has returned false.
     pub(crate) fn ran_out(&self) -> bool {
         self.ran_out.load(Ordering::Relaxed)
+    }
+}
+
+impl TimeLimit for Clock<'_> {
+    fn has_time(&self) -> bool {
+        Clock::has_time(self)
     }
 }

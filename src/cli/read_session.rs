@@ -17,6 +17,7 @@ use super::terminal::print_message;
 use super::{duration, exit};
 use crate::analysis::settings::{Control, Settings};
 use crate::catalog::Freshness;
+use crate::deadline::Deadline;
 use crate::text::budget::Budget;
 use crate::text::count;
 use crate::view::View;
@@ -64,7 +65,9 @@ impl ReadSession {
         let view = selection.open(Freshness::default())?;
         let control = &self.control;
         let expect = |sessions| control.start_stage(sessions as u64);
-        view.read_sessions(&|| control.may_continue(), &expect, &|| control.count_one());
+        view.read_sessions(Deadline::new(&|| control.may_continue()), &expect, &|| {
+            control.count_one()
+        });
         Ok(view)
     }
 

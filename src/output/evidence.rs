@@ -27,7 +27,7 @@ use notes::failure_line;
 use crate::analysis::NO_RESULT;
 use crate::analysis::missing::Missing;
 use crate::analysis::root_cause::{self, display_order, open_call};
-use crate::analysis::settings::Deadline;
+use crate::deadline::Deadline;
 use crate::model::{Outcome, Output, Record, ToolCall};
 use crate::name::RelPath;
 use crate::output::Body;

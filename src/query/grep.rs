@@ -23,9 +23,9 @@ use crate::analysis::analyzer::Analyzer;
 use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::isolation::PART_GRACE;
 use crate::analysis::missing::Missing;
-use crate::analysis::settings::Deadline;
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath};
@@ -158,8 +158,7 @@ fn count_matches(
     }
     let place = worker_path(&member.name);
     let shown = |path: &RelPath| place.join_path(&shown_path(path));
-    match regex::search(&analyzer.view, member, &shown, pattern, LINE_MAX, &|| deadline.has_time())
-    {
+    match regex::search(&analyzer.view, member, &shown, pattern, LINE_MAX, deadline) {
         Ok(found) => Some(found),
         Err(Error::NotFound) => None,
         Err(_) => {
@@ -255,7 +254,7 @@ fn lines(
             &file.member,
             &file.hits.path,
             (pattern, context),
-            &|| deadline.has_time(),
+            deadline,
             take,
         );
         shown

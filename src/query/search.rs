@@ -21,9 +21,9 @@ use passage_reader::PassageReader;
 use super::states_in;
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::missing::Missing;
-use crate::analysis::settings::Deadline;
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::Outcome;
 use crate::name::RelPath;
@@ -95,7 +95,7 @@ pub(crate) fn answer_in(
     let phrases_read = ranked.retain_phrases(
         &parsed,
         &|worker, path, range| reader.read(worker, path, range),
-        &|| showing.has_time(),
+        deadline,
     );
     ranked.favor_failures(&|worker, path| {
         reader.outcome(worker, path, deadline) == Some(Outcome::Failed)
@@ -194,7 +194,7 @@ fn fit(
     let (mut answer, mut fits, mut too_much) = (formatter.empty(), false, usize::MAX);
     for _ in 0..TRIES {
         let limits = SelectionLimits { bytes: room, excerpt, spread: is_one, frame: &frame };
-        let selection = ranked.select(limits, &read, &|| deadline.has_time());
+        let selection = ranked.select(limits, &read, deadline);
         let formatted = formatter
             .format(selection.hits.iter().filter_map(show).collect(), selection.duplicates);
         let used = budget.used(&formatted.text);

@@ -6,8 +6,9 @@ use super::{Rendered, Renderer};
 use crate::analysis::isolation::Subject;
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
-use crate::analysis::settings::{Clock, Deadline};
+use crate::analysis::settings::Clock;
 use crate::catalog::Fingerprint;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::{Record, Trace};
 use crate::name::RelPath;
@@ -48,7 +49,7 @@ impl Renderer {
         // A subject of its own: this render reads no files of the worker, so it need not wait.
         let subject = Subject::Answer(fingerprint.key);
         let (renderer, member, fingerprint) = (self.clone(), member.clone(), fingerprint.clone());
-        self.analyzer.run_isolated(&subject, OVERDUE, Deadline::new(&|| false), move |_| {
+        self.analyzer.run_isolated(&subject, OVERDUE, Deadline::passed(), move |_| {
             let (record, no_time) =
                 (unread_record(&member, &unfinished), renderer.analyzer.settings.expired_clock());
             let (body, missing) =
@@ -73,7 +74,7 @@ impl Renderer {
     ) -> Result<Rendered> {
         let mut attempts = RetryBudget::new(self.analyzer.settings.patience());
         loop {
-            let record = self.analyzer.view.record(&member, &fingerprint, &|| clock.has_time())?;
+            let record = self.analyzer.view.record(&member, &fingerprint, clock.deadline())?;
             let (body, missing) =
                 self.worker_body(&member, &fingerprint, &record, report, clock)?;
             let whole =

@@ -31,6 +31,7 @@ use self::virtual_dir::VirtualDir;
 use super::meta::hash_meta;
 use super::{Candidates, Detection, FolderState, Format};
 use crate::cache::DiskCache;
+use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::model::{Record, Worker};
@@ -154,15 +155,15 @@ impl Format for ClaudeCode {
         &self,
         source: super::RecordSource<'_>,
         last_good: &Worker,
-        go_on: &dyn Fn() -> bool,
+        deadline: Deadline<'_>,
     ) -> Result<Record> {
-        worker::read_record(as_virtual_dir(source.folder)?, &last_good.root, go_on)
+        worker::read_record(as_virtual_dir(source.folder)?, &last_good.root, deadline)
     }
 
-    fn find_nested_workers(&self, store: &dyn Store, path: &RelPath, go_on: &dyn Fn() -> bool) {
+    fn find_nested_workers(&self, store: &dyn Store, path: &RelPath, deadline: Deadline<'_>) {
         // A reader of the folder gets the error.
         if let Ok(folder) = self.virtual_dir(store, path) {
-            let _ = folder.index(go_on);
+            let _ = folder.index(deadline);
         }
     }
 
@@ -216,7 +217,7 @@ impl ClaudeCode {
             let Ok(folder) = self.virtual_dir(store, &path) else { continue };
             if new <= budget {
                 budget -= new;
-                let _ = folder.index(&|| true);
+                let _ = folder.index(Deadline::never());
             } else {
                 queue.push(folder);
                 incomplete.push(path);
@@ -262,7 +263,7 @@ fn index_queue(running: BackgroundGuard) {
     while let Some(folder) =
         running.0.upgrade().and_then(|background| background.queue.lock().pop())
     {
-        let _ = folder.index(&|| true);
+        let _ = folder.index(Deadline::never());
     }
 }
 

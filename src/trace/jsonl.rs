@@ -4,6 +4,7 @@
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::PartialRead;
 use crate::store::{File, capacity_for, read_range};
@@ -48,7 +49,7 @@ pub(super) struct RawLine<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// Calls `decode` with every line of `file` until `go_on` returns false. Counts the lines for which
+/// Calls `decode` with every line of `file` until `deadline` passes. Counts the lines for which
 /// `decode` returns false. Empty lines are skipped. A last line without a newline is decoded; if
 /// that fails, it is not counted.
 ///
@@ -57,10 +58,10 @@ pub(super) struct RawLine<'a> {
 /// Fails if the file cannot be read or memory runs out.
 pub(super) fn for_each(
     file: &dyn File,
-    go_on: &dyn Fn() -> bool,
+    deadline: Deadline<'_>,
     mut decode: impl FnMut(&[u8]) -> bool,
 ) -> Result<LineStats> {
-    for_each_from(file, 0, go_on, |line| decode(line.bytes)).map(|(stats, ..)| stats)
+    for_each_from(file, 0, deadline, |line| decode(line.bytes)).map(|(stats, ..)| stats)
 }
 
 /// Reads lines from offset `start`, which must be the beginning of a line; see [`for_each`]. Also
@@ -73,7 +74,7 @@ pub(super) fn for_each(
 pub(super) fn for_each_from(
     file: &dyn File,
     start: u64,
-    go_on: &dyn Fn() -> bool,
+    deadline: Deadline<'_>,
     mut decode: impl FnMut(RawLine<'_>) -> bool,
 ) -> Result<(LineStats, u64, LastLine)> {
     let mut stats = LineStats::default();
@@ -82,7 +83,7 @@ pub(super) fn for_each_from(
     let (mut offset, mut line_start) = (start, start);
     loop {
         let at_limit = offset >= FILE_MAX;
-        if at_limit || !go_on() {
+        if at_limit || !deadline.has_time() {
             let more = !read_range(file, offset, 1)?.is_empty();
             stats.partial = more.then_some(PartialRead { bytes: offset, timed_out: !at_limit });
             break;
@@ -145,6 +146,8 @@ pub(super) fn for_each_from(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::store::Meta;
 
@@ -166,7 +169,7 @@ mod tests {
     fn numbers(text: &[u8]) -> (Vec<u64>, u64) {
         let mut seen = Vec::new();
         let decode = |line: &[u8]| serde_json::from_slice(line).map(|n: u64| seen.push(n)).is_ok();
-        let lines = for_each(&Bytes(text.to_vec()), &|| true, decode).unwrap();
+        let lines = for_each(&Bytes(text.to_vec()), Deadline::never(), decode).unwrap();
         assert_eq!(lines.partial, None);
         (seen, lines.bad)
     }
@@ -191,12 +194,12 @@ mod tests {
     #[test]
     fn a_read_that_times_out_reports_its_extent_and_skips_the_cut_line() {
         let text = [b"1\n".repeat(CHUNK), b"\n".to_vec()].concat();
-        let looks = std::cell::Cell::new(0);
+        let looks = AtomicUsize::new(0);
         let few = |most: usize| {
-            looks.set(0);
-            let go_on = || looks.replace(looks.get() + 1) < most;
+            looks.store(0, Ordering::Relaxed);
+            let has_time = || looks.fetch_add(1, Ordering::Relaxed) < most;
             let mut seen = 0;
-            let lines = for_each(&Bytes(text.clone()), &go_on, |_| {
+            let lines = for_each(&Bytes(text.clone()), Deadline::new(&has_time), |_| {
                 seen += 1;
                 true
             });

@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 
 use super::meta::{hash_meta, if_exists, if_file_or_folder};
 use super::{Candidates, Detection, FolderState, Format, RecordSource};
+use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::Result;
 use crate::model::{Record, Worker};
@@ -114,14 +115,14 @@ impl Format for Swarmlet {
         &self,
         source: RecordSource<'_>,
         last_good: &Worker,
-        go_on: &dyn Fn() -> bool,
+        deadline: Deadline<'_>,
     ) -> Result<Record> {
         // Decoded without the lock.
         let indexed = self.index.lock().get(&last_good.root);
         let entries = indexed.entries();
         let (worker, metadata) =
             metadata::read_worker(source.folder, &last_good.root, &entries, Some(last_good));
-        Ok(record::read_record(source, worker, &metadata, go_on))
+        Ok(record::read_record(source, worker, &metadata, deadline))
     }
 
     fn supervisor_folder(&self) -> Option<RelPath> {

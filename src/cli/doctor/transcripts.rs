@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
 use crate::cli::terminal::escape_controls;
+use crate::deadline::Deadline;
 use crate::text::count;
 use crate::view::{View, VisibleWorkers};
 
@@ -33,17 +34,18 @@ pub(super) struct Transcripts {
 impl Transcripts {
     /// Reads transcripts in the store with index `number`, until the time limit.
     pub(super) fn new(view: &View, visible: &VisibleWorkers, number: usize) -> Transcripts {
-        let begun = Instant::now();
-        let go_on = || begun.elapsed() < READ_TIMEOUT;
+        let end = Instant::now() + READ_TIMEOUT;
+        let deadline = Deadline::new(&end);
         let mut totals = Transcripts::default();
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
             totals.workers += 1;
-            let record = || view.record(member, &*view.fingerprint(member, false)?, &go_on);
-            let Some(record) =
-                go_on().then(record).and_then(Result::ok).filter(|record| record.is_complete())
-            else {
+            if !deadline.has_time() {
                 continue;
-            };
+            }
+            let record = view
+                .fingerprint(member, false)
+                .and_then(|fingerprint| view.record(member, &fingerprint, deadline));
+            let Some(record) = record.ok().filter(|record| record.is_complete()) else { continue };
             let trace = &record.trace;
             totals.read += 1;
             totals.lines += trace.unused.lines;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::notes::{FAILED, hidden_note, note_max, offsets_note};
 use crate::analysis::excerpt::{Excerpt, ExcerptResult, ExcerptTask, length};
 use crate::analysis::missing::Missing;
-use crate::analysis::settings::Deadline;
+use crate::deadline::Deadline;
 use crate::model::Outcome;
 use crate::store::File;
 use crate::text::clean::{TAG_LEN, one_line};

@@ -10,7 +10,7 @@ use super::admit::{Admission, AdmittedSection, SectionRoom};
 use super::content::FrameContent;
 use super::notes::{FAILURE_LINE_MIN, used_text};
 use crate::analysis::excerpt::{Excerpt, ShownLines, excerpt};
-use crate::analysis::settings::Deadline;
+use crate::deadline::Deadline;
 use crate::output::Body;
 use crate::text::budget::{Budget, BudgetUnit};
 use crate::text::clean::{TAG_LEN, one_line, unused_tag};
@@ -382,8 +382,8 @@ mod tests {
                     lines_name_failures: false,
                     sections: vec![section.clone(); 12],
                     open: &|_| store.open(&path).map_err(|error| error.to_string()),
-                    run: &|_, task| task(Deadline::new(&|| true)),
-                    deadline: Deadline::new(&|| true),
+                    run: &|_, task| task(Deadline::never()),
+                    deadline: Deadline::never(),
                     missing: &|| None,
                     read_failed: Cell::new(false),
                 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::calls;
-use crate::analysis::settings::Deadline;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, ToolCall};
 use crate::name::{Name, RelPath};

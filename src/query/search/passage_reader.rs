@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::isolation::PART_GRACE;
-use crate::analysis::settings::Deadline;
 use crate::catalog::Fingerprint;
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::model::Outcome;
 use crate::name::RelPath;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::segment::{Segment, SegmentWriter};
 use crate::cache::{DiskCache, Key, key, single_shard};
 use crate::catalog::Fingerprint;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::search::is_binary;
@@ -89,9 +90,9 @@ impl Weighter<Key, Arc<Segment>> for SegmentWeighter {
     }
 }
 
-/// Indexes a worker's files while its last argument returns true.
+/// Indexes a worker's files until the deadline passes.
 pub(super) type ReadWorker<'a> =
-    &'a dyn Fn(&Arc<Member>, &Arc<Fingerprint>, &(dyn Fn() -> bool + Sync)) -> Result<WorkerIndex>;
+    &'a dyn Fn(&Arc<Member>, &Arc<Fingerprint>, Deadline<'_>) -> Result<WorkerIndex>;
 
 /// The index of a view.
 pub struct Index {
@@ -131,7 +132,7 @@ impl Index {
         key("words of", &[&scope, member.name.as_bytes(), &fingerprint.version])
     }
 
-    /// Indexes a worker's files in the state `fingerprint` while `go_on` returns true.
+    /// Indexes a worker's files in the state `fingerprint` until `deadline` passes.
     ///
     /// # Errors
     /// The worker's folder cannot be read.
@@ -140,7 +141,7 @@ impl Index {
         view: &View,
         member: &Member,
         fingerprint: &Fingerprint,
-        go_on: &dyn Fn() -> bool,
+        deadline: Deadline<'_>,
     ) -> Result<WorkerIndex> {
         let key = self.key(member, fingerprint);
         let mut indexer = WorkerIndexer {
@@ -151,7 +152,7 @@ impl Index {
             pending: Vec::new(),
             pending_bytes: 0,
         };
-        indexer.read(view, member, go_on)?;
+        indexer.read(view, member, deadline)?;
         let WorkerIndexer { contents, segments, .. } = indexer;
         if contents.unread.late > 0 {
             self.search_was_late.store(true, Ordering::Release);
@@ -182,6 +183,7 @@ impl Index {
     /// time limit. Returns true if work is left.
     pub fn catch_up(&self, view: &View, read: ReadWorker<'_>) -> bool {
         let begun = Instant::now();
+        let worker_end = begun + WORKER_TIMEOUT;
         let visible = view.visible();
         let Some((mut at, mut bytes_before)) = *self.catching_up.lock() else { return false };
         while let Some(member) = visible.members.get(at).filter(|_| begun.elapsed() < CATCH_UP) {
@@ -191,7 +193,7 @@ impl Index {
             let found =
                 fingerprint.and_then(|fingerprint| match self.cached(member, &fingerprint) {
                     Some(known) => Ok(known),
-                    None => read(member, &fingerprint, &|| begun.elapsed() < WORKER_TIMEOUT),
+                    None => read(member, &fingerprint, Deadline::new(&worker_end)),
                 });
             // An error is reported when the worker is next searched. A large worker is retried as
             // long as each try gets further, since its finished segments are cached.
@@ -255,16 +257,16 @@ struct WorkerIndexer<'a> {
 }
 
 impl WorkerIndexer<'_> {
-    fn read(&mut self, view: &View, member: &Member, go_on: &dyn Fn() -> bool) -> Result<()> {
+    fn read(&mut self, view: &View, member: &Member, deadline: Deadline<'_>) -> Result<()> {
         let folder = view.folder(member)?;
         let (files, unreadable) = folder.files()?;
         self.contents.unread.unreadable = unreadable;
         for (at, path) in files.iter().enumerate() {
-            if !go_on() {
+            if !deadline.has_time() {
                 self.contents.unread.late += (files.len() - at) as u64;
                 break;
             }
-            match folder.open(path).and_then(|file| self.file(path, &*file, go_on)) {
+            match folder.open(path).and_then(|file| self.file(path, &*file, deadline)) {
                 // The file was removed meanwhile.
                 Ok(()) | Err(Error::NotFound) => {}
                 Err(_) => self.contents.unread.unreadable += 1,
@@ -274,7 +276,7 @@ impl WorkerIndexer<'_> {
         Ok(())
     }
 
-    fn file(&mut self, path: &RelPath, file: &dyn File, go_on: &dyn Fn() -> bool) -> Result<()> {
+    fn file(&mut self, path: &RelPath, file: &dyn File, deadline: Deadline<'_>) -> Result<()> {
         let size = file.stat_without_acl()?.size;
         let mut start = 0;
         loop {
@@ -307,7 +309,7 @@ impl WorkerIndexer<'_> {
                 self.contents.files += 1;
                 return Ok(());
             }
-            if !go_on() {
+            if !deadline.has_time() {
                 self.contents.unread.late += 1;
                 return Ok(());
             }

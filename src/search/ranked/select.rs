@@ -10,6 +10,7 @@ use std::rc::Rc;
 use super::query::Query;
 use super::rank::{PassageId, RankedPassages, ScoredPassage};
 use super::words::words;
+use crate::deadline::Deadline;
 use crate::name::RelPath;
 
 /// Selected bytes of a chunk that halve the score of its other passages, if results are spread.
@@ -106,7 +107,7 @@ impl RankedPassages {
         &mut self,
         query: &Query,
         read: ReadRange<'_>,
-        go_on: &dyn Fn() -> bool,
+        deadline: Deadline<'_>,
     ) -> bool {
         if query.phrases.is_empty() {
             return true;
@@ -114,7 +115,7 @@ impl RankedPassages {
         let mut complete = true;
         let passages = std::mem::take(&mut self.passages);
         let has_phrases = |one: &ScoredPassage| {
-            complete &= go_on();
+            complete &= deadline.has_time();
             if !one.has_word || !complete {
                 return false;
             }
@@ -163,7 +164,7 @@ impl RankedPassages {
         &self,
         limits: SelectionLimits<'_>,
         read: ReadRange<'_>,
-        go_on: &dyn Fn() -> bool,
+        deadline: Deadline<'_>,
     ) -> PassageSelection {
         let mut selector = Selector::new(self, limits, read);
         // Among equal scores the first passage wins: passages are in the order of paths.
@@ -179,7 +180,7 @@ impl RankedPassages {
                 continue;
             }
             tried += 1;
-            complete &= tried <= TRIED_MIN && selector.selected.is_empty() || go_on();
+            complete &= tried <= TRIED_MIN && selector.selected.is_empty() || deadline.has_time();
             if !complete || selector.left < PASSAGE_MIN {
                 break;
             }
@@ -188,7 +189,7 @@ impl RankedPassages {
             }
         }
         for one in &duplicates {
-            complete &= go_on();
+            complete &= deadline.has_time();
             if !complete || selector.left < PASSAGE_MIN {
                 break;
             }

@@ -2,6 +2,7 @@
 
 use super::lines::{FileSearcher, FoundLine, SearchEnd, StopReason};
 use super::pattern::Pattern;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 use crate::view::{Folder, Member, View};
@@ -52,7 +53,8 @@ impl std::ops::AddAssign for Unsearched {
     }
 }
 
-/// Counts the matching lines in each file of a worker that `pattern` applies to.
+/// Counts the matching lines in each file of a worker that `pattern` applies to. Files that are not
+/// searched to their end when `deadline` passes count as unsearched.
 ///
 /// `shown` maps a path in the worker's folder to its path in the tree. Each line counts with at
 /// most `line_max` bytes.
@@ -65,7 +67,7 @@ pub fn search(
     shown: &dyn Fn(&RelPath) -> RelPath,
     pattern: &Pattern,
     line_max: usize,
-    go_on: &dyn Fn() -> bool,
+    deadline: Deadline<'_>,
 ) -> Result<WorkerMatchCounts> {
     let folder = view.folder(member)?;
     let (files, unreadable) = folder.files()?;
@@ -82,7 +84,7 @@ pub fn search(
             text += line.bytes.len().min(line_max) as u64;
             true
         };
-        match search_file(&folder, &path, &mut search, go_on, count) {
+        match search_file(&folder, &path, &mut search, deadline, count) {
             // The file was removed meanwhile.
             Err(Error::NotFound) => continue,
             Err(_) => found.unsearched.unreadable += 1,
@@ -108,14 +110,14 @@ fn search_file(
     folder: &Folder,
     path: &RelPath,
     search: &mut FileSearcher<'_>,
-    go_on: &dyn Fn() -> bool,
+    deadline: Deadline<'_>,
     take: impl FnMut(FoundLine<'_>) -> bool,
 ) -> Result<SearchEnd> {
-    if !go_on() {
+    if !deadline.has_time() {
         return Ok(SearchEnd { bytes: 0, stopped: Some(StopReason::Late) });
     }
     let file = folder.open(path)?;
-    Ok(search.each_line(&*file, go_on, take))
+    Ok(search.each_line(&*file, deadline, take))
 }
 
 /// Calls `take` with the matching lines of a file and `context` lines around each, until `take`
@@ -128,14 +130,14 @@ pub fn lines(
     member: &Member,
     path: &RelPath,
     (pattern, context): (&Pattern, usize),
-    go_on: &dyn Fn() -> bool,
+    deadline: Deadline<'_>,
     take: impl FnMut(FoundLine<'_>) -> bool,
 ) -> Result<SearchEnd> {
     search_file(
         &view.folder(member)?,
         path,
         &mut FileSearcher::with_context(pattern, context),
-        go_on,
+        deadline,
         take,
     )
 }

@@ -9,6 +9,7 @@ use grep_searcher::{
 };
 
 use super::pattern::Pattern;
+use crate::deadline::Deadline;
 use crate::search::is_binary;
 use crate::store::{File, read_into};
 
@@ -101,7 +102,7 @@ impl<'a> FileSearcher<'a> {
     pub(super) fn each_line(
         &mut self,
         file: &dyn File,
-        go_on: &dyn Fn() -> bool,
+        deadline: Deadline<'_>,
         take: impl FnMut(FoundLine<'_>) -> bool,
     ) -> SearchEnd {
         let FileSearcher { pattern, searcher, buffer } = self;
@@ -122,7 +123,7 @@ impl<'a> FileSearcher<'a> {
             return SearchEnd { bytes: read as u64, stopped: None };
         }
         let mut end = SearchEnd { bytes: 0, stopped: None };
-        let reader = ChunkReader { first: chunk, file, pattern, go_on, end: &mut end, line: 0 };
+        let reader = ChunkReader { first: chunk, file, pattern, deadline, end: &mut end, line: 0 };
         let found = searcher.search_reader(&pattern.matcher, reader, sink);
         if found.is_err() && end.stopped.is_none() {
             // The only other error is a line that exceeds the searcher's heap limit.
@@ -144,7 +145,7 @@ struct ChunkReader<'a> {
     first: &'a [u8],
     file: &'a dyn File,
     pattern: &'a Pattern,
-    go_on: &'a dyn Fn() -> bool,
+    deadline: Deadline<'a>,
     end: &'a mut SearchEnd,
     /// Number of bytes read of a line whose end was not read yet.
     line: usize,
@@ -159,7 +160,7 @@ impl ChunkReader<'_> {
 
 impl Read for ChunkReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if !(self.go_on)() {
+        if !self.deadline.has_time() {
             return Err(self.stop(StopReason::Late));
         }
         let most = buffer.len().min(self.pattern.chunk);

@@ -18,6 +18,7 @@ use super::layout::TranscriptKind;
 use super::parser::read_on;
 use super::persist::IndexStore;
 use crate::cache::single_shard;
+use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::name::{Name, RelPath};
 use crate::store::{File, read_range};
@@ -69,7 +70,7 @@ impl TranscriptCache {
     }
 
     /// Returns the index of `file`, which lies at `path` in the store, and true if it is complete.
-    /// Extends the cached index until `go_on` returns false; a later call reads the rest.
+    /// Extends the cached index until `deadline` passes; a later call reads the rest.
     ///
     /// # Errors
     ///
@@ -79,7 +80,7 @@ impl TranscriptCache {
         path: &RelPath,
         file: &dyn File,
         kind: TranscriptKind,
-        go_on: &dyn Fn() -> bool,
+        deadline: Deadline<'_>,
     ) -> Result<(Arc<TranscriptIndex>, bool)> {
         let cached_at = |version: TranscriptVersion| {
             self.entries.get(path).filter(|known| known.is_complete && known.version == version)
@@ -103,7 +104,7 @@ impl TranscriptCache {
             }
             _ => (TranscriptIndex::default(), 0),
         };
-        let (index, is_complete) = read_on(file, kind, before, go_on)?;
+        let (index, is_complete) = read_on(file, kind, before, deadline)?;
         let index = Arc::new(index);
         let agents = index.agents.iter().map(super::index::Conversation::worker_name).collect();
         // An incomplete index may miss some agents.

@@ -10,6 +10,7 @@ use super::layout::TranscriptLocation;
 use super::parser::{read_on, shorten_id};
 use super::schema::{Turn, decode};
 use super::thread;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{File, Meta, read_range};
@@ -132,7 +133,7 @@ impl GrowingFile {
         } else {
             (*held.index).clone()
         };
-        let (index, _) = read_on(&*self.file, self.location.kind, before, &|| true)?;
+        let (index, _) = read_on(&*self.file, self.location.kind, before, Deadline::never())?;
         let current =
             Arc::new(FileIndex::new(Arc::new(index), self.location.agent.as_ref(), self.kind));
         *self.index.lock() = current.clone();

@@ -19,6 +19,7 @@ use super::index::{
 use super::layout::TranscriptKind;
 use super::schema::{ContentBlock, TokenUsage, ToolUseResult, TranscriptLine, Turn, decode};
 use super::thread;
+use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::Result;
 use crate::failure_signs::suspect_line;
@@ -112,8 +113,8 @@ const TRUNCATION_NOTE: &str = " truncated]";
 /// The model name of messages that no model wrote.
 const SYNTHETIC_MODEL: &str = "<synthetic>";
 
-/// Extends `index` with the new lines of `file`, until `go_on` returns false. Returns the index,
-/// and true if it is complete.
+/// Extends `index` with the new lines of `file`, until `deadline` passes. Returns the index, and
+/// true if it is complete.
 ///
 /// # Errors
 ///
@@ -122,7 +123,7 @@ pub(super) fn read_on(
     file: &dyn File,
     kind: TranscriptKind,
     index: TranscriptIndex,
-    go_on: &dyn Fn() -> bool,
+    deadline: Deadline<'_>,
 ) -> Result<(TranscriptIndex, bool)> {
     if index.too_long {
         return Ok((index, true));
@@ -130,7 +131,7 @@ pub(super) fn read_on(
     let index = without_last_line(file, index)?;
     let (start, before) = (index.bytes_read, index.last_line);
     let mut parser = TranscriptParser::new(index, kind);
-    let (lines, end, last) = jsonl::for_each_from(file, start, go_on, |line| {
+    let (lines, end, last) = jsonl::for_each_from(file, start, deadline, |line| {
         parser.index.line_count += 1;
         parser.parse_line(Span { offset: line.offset, len: line.bytes.len() }, line.bytes)
     })?;

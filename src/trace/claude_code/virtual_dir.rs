@@ -11,6 +11,7 @@ use super::index::{CallEntry, CallResult, Conversation, TextRef, TranscriptIndex
 use super::layout::{CALLS, SOURCE, TranscriptLocation};
 use super::open_file::{GrowingFile, LineFile, StaticFile, with_turn_at};
 use super::parser::shorten_id;
+use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
@@ -81,18 +82,18 @@ impl VirtualDir {
         self.project.open(path)
     }
 
-    /// Returns the index of the transcript, read until `go_on` returns false, and true if it is
+    /// Returns the index of the transcript, read until `deadline` passes, and true if it is
     /// complete.
-    pub(super) fn index(&self, go_on: &dyn Fn() -> bool) -> Result<(Arc<TranscriptIndex>, bool)> {
-        self.read_index(&*self.open_transcript()?, go_on)
+    pub(super) fn index(&self, deadline: Deadline<'_>) -> Result<(Arc<TranscriptIndex>, bool)> {
+        self.read_index(&*self.open_transcript()?, deadline)
     }
 
     fn read_index(
         &self,
         transcript: &dyn File,
-        go_on: &dyn Fn() -> bool,
+        deadline: Deadline<'_>,
     ) -> Result<(Arc<TranscriptIndex>, bool)> {
-        self.transcripts.index(&self.path, transcript, self.location.kind, go_on)
+        self.transcripts.index(&self.path, transcript, self.location.kind, deadline)
     }
 
     /// Returns the file of a result that is too large for the transcript, with its metadata.
@@ -151,7 +152,7 @@ impl VirtualDir {
     }
 
     fn full_index(&self) -> Result<Arc<TranscriptIndex>> {
-        self.index(&|| true).map(|(index, _)| index)
+        self.index(Deadline::never()).map(|(index, _)| index)
     }
 
     fn conversation<'a>(&self, index: &'a TranscriptIndex) -> Result<&'a Conversation> {
@@ -365,7 +366,7 @@ impl Store for VirtualDir {
                 let file = self.open_transcript()?;
                 // The index must describe this open file, even if another one replaces it
                 // meanwhile.
-                let (index, _) = self.read_index(&*file, &|| true)?;
+                let (index, _) = self.read_index(&*file, Deadline::never())?;
                 let meta = self.file_meta(&file.meta()?, path.as_bytes(), 0, 0, None);
                 let kind = if matches!(node, VirtualNode::Source) {
                     LineFile::Source

@@ -10,6 +10,7 @@ use super::index::{CallEntry, CallResult, Conversation, Ending, Span, Transcript
 use super::layout::{CALLS, SOURCE, TranscriptKind};
 use super::parser::TranscriptParser;
 use super::virtual_dir::VirtualDir;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::{
     Flaw, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, Tokens, ToolCall,
@@ -49,7 +50,7 @@ struct HeadAndTail {
 /// Reads the listing of the worker `folder`, which lies at `path` in its store.
 pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
     if folder.location().agent.is_some() {
-        let (index, is_complete) = folder.index(&|| true)?;
+        let (index, is_complete) = folder.index(Deadline::never())?;
         let conversation =
             index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
         return Ok(Worker {
@@ -60,7 +61,7 @@ pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker
     if let Some(ends) = read_ends(&*folder.open_transcript()?, folder.location().kind)? {
         return Ok(build_worker(folder, path, &ends.head, &ends.head.main, &ends.tail.main));
     }
-    let (index, is_complete) = folder.index(&|| true)?;
+    let (index, is_complete) = folder.index(Deadline::never())?;
     Ok(Worker { is_complete, ..build_worker(folder, path, &index, &index.main, &index.main) })
 }
 
@@ -208,13 +209,13 @@ fn trace_time(at: Option<i64>) -> TraceTime {
     at.and_then(|at| Timestamp::from_millisecond(at).ok()).map_or(TraceTime::Absent, TraceTime::At)
 }
 
-/// Reads the record of the worker `folder`, until `go_on` returns false.
+/// Reads the record of the worker `folder`, until `deadline` passes.
 pub(super) fn read_record(
     folder: &VirtualDir,
     path: &RelPath,
-    go_on: &dyn Fn() -> bool,
+    deadline: Deadline<'_>,
 ) -> Result<Record> {
-    let (index, is_complete) = folder.index(go_on)?;
+    let (index, is_complete) = folder.index(deadline)?;
     let conversation =
         index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
     let mut worker = if is_complete {

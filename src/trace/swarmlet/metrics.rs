@@ -8,6 +8,7 @@ use super::super::bounded;
 use super::super::input::tool_key;
 use super::super::jsonl::{self, LineStats};
 use super::layout::path;
+use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::model::Outcome;
 use crate::store::Store;
@@ -46,8 +47,8 @@ impl CallRecord {
 /// as many records as files.
 pub(super) type CallRecords = HashMap<String, Vec<CallRecord>>;
 
-/// Reads metrics.jsonl until `go_on` returns false. `files` is the number of files of each tool.
-/// Also returns statistics of the lines.
+/// Reads metrics.jsonl until `deadline` passes. `files` is the number of files of each tool. Also
+/// returns statistics of the lines.
 ///
 /// # Errors
 ///
@@ -55,11 +56,11 @@ pub(super) type CallRecords = HashMap<String, Vec<CallRecord>>;
 pub(super) fn read(
     folder: &dyn Store,
     files: &HashMap<String, usize>,
-    go_on: &dyn Fn() -> bool,
+    deadline: Deadline<'_>,
 ) -> Result<(CallRecords, LineStats)> {
     let file = folder.open(&path(FILE))?;
     let mut records_by_tool = CallRecords::new();
-    let lines = jsonl::for_each(&*file, go_on, |line| {
+    let lines = jsonl::for_each(&*file, deadline, |line| {
         let Ok(line) = bounded::parse_object(line) else { return false };
         if line.get("event").is_some_and(|event| event == "tool_call") {
             add_record(&mut records_by_tool, &line, files);

@@ -13,6 +13,7 @@ use super::layout::{CALLS, TASK, path};
 use super::metrics::{self, CallRecords};
 use super::outcome::{self, Verdict};
 use super::{metadata, outputs, thread};
+use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace, Worker};
 use crate::name::{Name, RelPath};
@@ -41,7 +42,7 @@ pub(super) fn read_record(
     source: RecordSource<'_>,
     worker: Worker,
     metadata: &Map<String, Value>,
-    go_on: &dyn Fn() -> bool,
+    deadline: Deadline<'_>,
 ) -> Record {
     let folder = source.folder;
     let mut read_errors = ReadErrors::default();
@@ -61,27 +62,27 @@ pub(super) fn read_record(
         })
         .collect();
     let (records, metrics) = read_errors
-        .ok_or_note(metrics::FILE, metrics::read(folder, &files, go_on))
+        .ok_or_note(metrics::FILE, metrics::read(folder, &files, deadline))
         .unwrap_or_default();
     let records = metrics::with_metadata(records, metadata, &files);
     // Outputs come before the thread, because outcomes matter more than inputs.
     let mut unread = 0;
     let mut positions = Vec::with_capacity(numbered.len());
     for (file, key, nth) in numbered {
-        let in_time = go_on();
-        unread += u64::from(!in_time);
+        let has_time = deadline.has_time();
+        unread += u64::from(!has_time);
         trace.calls.push(build_call(
             source,
             &worker,
             file,
             (&records, &key, nth),
-            in_time,
+            has_time,
             &mut read_errors,
         ));
         positions.push((key, nth));
     }
     let mut thread = read_errors
-        .ok_or_note(thread::FILE, thread::read(folder, &files, go_on))
+        .ok_or_note(thread::FILE, thread::read(folder, &files, deadline))
         .unwrap_or_default();
     for (call, (key, nth)) in trace.calls.iter_mut().zip(positions) {
         call.input = thread
@@ -177,12 +178,12 @@ fn build_call(
     worker: &Worker,
     file: CallFile,
     (records, key, nth): (&CallRecords, &str, usize),
-    in_time: bool,
+    has_time: bool,
     read_errors: &mut ReadErrors,
 ) -> ToolCall {
     let path = path(CALLS).join(&file.name);
     let (verdict, output, bytes) = match file.kind {
-        Kind::File if in_time => match judge_file(source.folder, &path) {
+        Kind::File if has_time => match judge_file(source.folder, &path) {
             Ok((verdict, bytes)) => match &verdict.stub {
                 Some(stub) => {
                     let found = read_errors

@@ -9,6 +9,7 @@ use super::super::input::{InputBudget, one_line, tool_key};
 use super::super::jsonl::{self, LineStats};
 use super::super::value::truncate;
 use super::layout::path;
+use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::model::UnansweredCalls;
 use crate::store::Store;
@@ -34,7 +35,7 @@ pub(super) struct Thread {
     input_budget: InputBudget,
 }
 
-/// Reads the thread in `folder` until `go_on` returns false. `files` is the number of files of each
+/// Reads the thread in `folder` until `deadline` passes. `files` is the number of files of each
 /// tool.
 ///
 /// # Errors
@@ -43,11 +44,11 @@ pub(super) struct Thread {
 pub(super) fn read(
     folder: &dyn Store,
     files: &HashMap<String, usize>,
-    go_on: &dyn Fn() -> bool,
+    deadline: Deadline<'_>,
 ) -> Result<Thread> {
     let mut thread = Thread::default();
     let file = folder.open(&path(FILE))?;
-    let lines = jsonl::for_each(&*file, go_on, |line| {
+    let lines = jsonl::for_each(&*file, deadline, |line| {
         let Ok(message) = bounded::parse_object(line) else { return false };
         if message.get("role").is_some_and(|role| role == "assistant") {
             thread.add_assistant_message(message.get("content"), message.get("tool_calls"), files);

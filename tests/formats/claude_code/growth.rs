@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use swarmletfs::cache::DiskCache;
+use swarmletfs::deadline::Deadline;
 use swarmletfs::model::{Outcome, Record, Worker};
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{File, Kind, Meta, Store, read_range};
@@ -42,7 +43,7 @@ fn read_all(format: &ClaudeCode, store: &dyn Store) -> BTreeMap<RelPath, WorkerV
         let worker = format.read_worker(&*folder, path, None);
         let source = RecordSource { folder: &*folder, outputs: None };
         let record = format
-            .read_record(source, &worker, &|| true)
+            .read_record(source, &worker, Deadline::never())
             .unwrap_or_else(|error| panic!("{path:?}: {error}"));
         let mut files = BTreeMap::new();
         see(&*folder, &RelPath::root(), &mut files);
@@ -377,7 +378,7 @@ fn read_session(format: &ClaudeCode, store: &dyn Store) -> Record {
     let folder = format.enter(store, &path).unwrap();
     let worker = format.read_worker(&*folder, &path, None);
     let record = format
-        .read_record(RecordSource { folder: &*folder, outputs: None }, &worker, &|| true)
+        .read_record(RecordSource { folder: &*folder, outputs: None }, &worker, Deadline::never())
         .unwrap();
     assert_eq!(worker.status, record.worker.status, "what is listed is what is told");
     record

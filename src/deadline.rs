@@ -1,0 +1,59 @@
+//! Time limits that work polls, so that it stops soon after they pass.
+
+use std::time::Instant;
+
+/// The limit of the time for a piece of work.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// use swarmletfs::deadline::Deadline;
+///
+/// let end = Instant::now() + Duration::from_secs(60);
+/// assert!(Deadline::new(&end).has_time());
+/// assert!(!Deadline::new(&|| false).has_time());
+/// assert!(Deadline::never().has_time());
+/// ```
+#[derive(Clone, Copy)]
+pub struct Deadline<'a>(&'a dyn TimeLimit);
+
+impl<'a> Deadline<'a> {
+    /// Creates a deadline that passes once `limit` has no time left. The limit is a closure, the
+    /// [`Instant`] of the deadline, or a clock.
+    pub fn new(limit: &'a dyn TimeLimit) -> Deadline<'a> {
+        Deadline(limit)
+    }
+
+    /// Returns a deadline that never passes.
+    pub fn never() -> Deadline<'static> {
+        Deadline(&|| true)
+    }
+
+    /// Returns a deadline that has passed.
+    pub(crate) fn passed() -> Deadline<'static> {
+        Deadline(&|| false)
+    }
+
+    /// Returns true while there is time left.
+    pub fn has_time(self) -> bool {
+        self.0.has_time()
+    }
+}
+
+/// Decides when a [`Deadline`] passes.
+pub trait TimeLimit: Sync {
+    /// Returns true while there is time left.
+    fn has_time(&self) -> bool;
+}
+
+impl<F: Fn() -> bool + Sync> TimeLimit for F {
+    fn has_time(&self) -> bool {
+        self()
+    }
+}
+
+impl TimeLimit for Instant {
+    fn has_time(&self) -> bool {
+        Instant::now() < *self
+    }
+}
