@@ -30,13 +30,15 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub use entry::Entry;
 pub use fingerprint::{Access, FileStat, Fingerprint, list_files};
-pub use source::{Source, SourceError, is_own_mount, looks_like_sessions, looks_like_store};
+pub use source::{
+    STALE_AFTER, Source, SourceError, is_own_mount, looks_like_sessions, looks_like_store,
+};
 pub use watcher::WorkerLocation;
 
 use crate::cache::{DiskCache, Key, key};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::model::{Record, SkipReport, Skipped};
+use crate::model::{Record, SkipReport, Skipped, Status};
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
 use crate::store::{Kind, Store};
@@ -422,7 +424,11 @@ impl Catalog {
             Some(source) => {
                 let folder = self.folder(entry)?;
                 let place = RecordSource { folder: &*folder, outputs: source.outputs.as_deref() };
-                source.format.read_record(place, &entry.worker(), deadline)
+                let mut record = source.format.read_record(place, &entry.worker(), deadline)?;
+                if entry.status == Status::Abandoned {
+                    record.worker.abandon();
+                }
+                Ok(record)
             }
             None => Err(Error::NotFound),
         }

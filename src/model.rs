@@ -250,6 +250,15 @@ impl Worker {
         self.cwd.as_deref()?.rsplit('/').find(|part| !part.is_empty())
     }
 
+    /// Marks the worker as abandoned unless it has finished.
+    pub fn abandon(&mut self) {
+        if !self.status.is_finished() {
+            let source = self.status_source.take();
+            self.status_source = Some(source.unwrap_or_else(|| self.status.as_str().into()));
+            self.status = Status::Abandoned;
+        }
+    }
+
     /// Returns true if its metadata cannot be read or is not valid JSON.
     pub fn is_torn(&self) -> bool {
         is_torn(&self.flaws)

@@ -14,7 +14,7 @@ use super::watcher::Watcher;
 use super::{Entry, EntryChange, Freshness, ScanTiming, Snapshot, Source};
 use crate::digest::digest;
 use crate::error::{Error, Result};
-use crate::model::{Interner, SkipReason, SkipReport, Skipped, Worker};
+use crate::model::{Interner, SkipReason, SkipReport, Skipped, Status, Worker};
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
 use crate::store::{Store, TICK_MAX};
@@ -287,7 +287,10 @@ fn read_entry(
 ) -> Result<Option<Arc<Entry>>> {
     let (now, start) = (Instant::now(), SystemTime::now());
     let Some(state) = source.format.folder_state(folder, path)? else { return Ok(None) };
-    let unchanged = old.filter(|old| old.metadata.key == state.key);
+    let is_stale = source.is_stale(state.newest_write, start);
+    // The worker is read again once it becomes stale.
+    let metadata_key = if is_stale { stale_key(&state.key) } else { state.key };
+    let unchanged = old.filter(|old| old.metadata.key == metadata_key);
     let past_tick = state.newest_change.was_past_tick(start)
         || unchanged.is_some_and(|old| now >= old.metadata.first_seen + TICK_MAX);
     if let Some(old) = unchanged.filter(|old| old.whole && old.is_past_tick()) {
@@ -297,19 +300,26 @@ fn read_entry(
     // Another directory under the old name is not related to the old worker.
     let same_folder = old.filter(|old| old.metadata.identity == state.identity);
     let last_good = same_folder.map(|old| old.worker());
-    let persisted = context.persisted.get(number).and_then(|workers| workers.take(path, state.key));
+    let persisted =
+        context.persisted.get(number).and_then(|workers| workers.take(path, metadata_key));
     let mut worker =
         persisted.unwrap_or_else(|| source.format.read_worker(folder, path, last_good.as_ref()));
+    if is_stale {
+        worker.abandon();
+    }
     if let Some(old) = unchanged.filter(|_| last_good.is_some_and(|last_good| last_good == worker))
     {
         old.past_tick.store(past_tick, Ordering::Relaxed);
         old.mark_checked(now);
         return Ok(Some(Arc::clone(old)));
     }
-    let key = entry_key(&state, unchanged.is_none(), &worker);
+    let mut key = entry_key(&state, unchanged.is_none(), &worker);
+    if worker.status == Status::Abandoned {
+        key = stale_key(&key);
+    }
     let metadata = MetadataFingerprint {
         identity: state.identity,
-        key: state.key,
+        key: metadata_key,
         last_write: state.newest_write,
         first_seen: now,
     };
@@ -318,6 +328,11 @@ fn read_entry(
     let check_state = CheckState { checked_at: Some(now), changed_at, fingerprint: None };
     context.intern(&mut worker, same_folder.map(|old| &**old));
     Ok(Some(Arc::new(Entry::new(worker, (number, path), (key, metadata, past_tick), check_state))))
+}
+
+/// Returns the metadata key of a worker that was not written for long.
+fn stale_key(key: &[u8; 16]) -> [u8; 16] {
+    digest(blake3::Hasher::new().update(b"stale").update(key))
 }
 
 /// Returns a hash of everything parsed of a worker.

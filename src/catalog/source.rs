@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use super::watcher::max_finished_watches;
 use crate::cache::{DiskCache, Key, key};
@@ -11,6 +12,9 @@ use crate::model::{SkipReason, SkipReport};
 use crate::name::{RelPath, printable};
 use crate::store::{DirEntry, Disk, File, Inotify, Meta, SingleLinkStore, Store, Time, is_local};
 use crate::trace::{ClaudeCode, Detection, Format, Swarmlet};
+
+/// Default time without a write after which an unfinished worker counts as abandoned.
+pub const STALE_AFTER: Duration = Duration::from_secs(60 * 60);
 
 /// A store and the format of its traces.
 pub struct Source {
@@ -23,6 +27,8 @@ pub struct Source {
     allows_hard_links: bool,
     /// True if files with several hard links are hidden: the store is read for one owner.
     hides_links: bool,
+    /// Time without a write after which an unfinished worker counts as abandoned.
+    stale_after: Duration,
     /// True if only this machine writes to the store; computed on first use.
     local: OnceLock<bool>,
     /// Disk cache of parsed workers and of the format.
@@ -141,6 +147,7 @@ impl Source {
             format: Box::new(Swarmlet::default()),
             allows_hard_links: false,
             hides_links: false,
+            stale_after: STALE_AFTER,
             local: OnceLock::new(),
             cache: None,
             index: None,
@@ -203,6 +210,19 @@ impl Source {
             outputs: self.outputs.as_deref().map(StoreId::new),
             hides_links: self.hides_links,
         }
+    }
+
+    /// Sets the time without a write after which an unfinished worker counts as abandoned.
+    #[must_use]
+    pub fn with_stale_after(self, stale_after: Duration) -> Source {
+        Source { stale_after, ..self }
+    }
+
+    /// Returns true if a worker last written at `last_write` counts as abandoned unless it has
+    /// finished. Only formats that record no end need this: the clock decides instead.
+    pub(super) fn is_stale(&self, last_write: Time, now: SystemTime) -> bool {
+        !self.format.finished_is_final()
+            && now.duration_since(last_write.to_system()).is_ok_and(|age| age >= self.stale_after)
     }
 
     /// Returns true if the worker is finished and did not change recently.
