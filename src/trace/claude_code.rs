@@ -11,6 +11,7 @@ mod layout;
 mod open_file;
 mod parser;
 mod persist;
+mod requests;
 mod schema;
 mod thread;
 mod virtual_dir;

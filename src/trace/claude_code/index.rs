@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::super::jsonl::LastLine;
+use super::requests::Requests;
 use crate::model::{FileAccess, Tokens};
 use crate::name::{Name, to_file_name};
 
@@ -79,6 +80,8 @@ pub(super) struct Conversation {
     pub(super) task: Option<TextRef>,
     /// The first message written by the program, used if there is no task.
     pub(super) fallback_task: Option<TextRef>,
+    /// The messages of the user.
+    pub(super) requests: Requests,
     /// The last text of the assistant.
     pub(super) last_text: Option<TextRef>,
     /// The last event of the conversation, as far as it was read.
@@ -245,7 +248,10 @@ impl Conversation {
     fn weight(&self) -> usize {
         let calls: usize =
             self.calls.iter().map(|call| 600 + call.input.as_ref().map_or(0, String::len)).sum();
-        1_000 + calls + self.lines.len() * size_of::<LineEntry>()
+        1_000
+            + calls
+            + self.lines.len() * size_of::<LineEntry>()
+            + self.requests.lines.len() * size_of::<(Span, Option<i64>)>()
     }
 
     /// Returns the name of the worker.

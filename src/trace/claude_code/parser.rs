@@ -17,6 +17,7 @@ use super::index::{
     TitleSource, TokenCounts, TranscriptIndex,
 };
 use super::layout::TranscriptKind;
+use super::requests::{LeftOut, user_text};
 use super::schema::{ContentBlock, TokenUsage, ToolUseResult, TranscriptLine, Turn, decode};
 use super::thread;
 use crate::deadline::Deadline;
@@ -73,15 +74,6 @@ const IGNORED_TYPES: [&str; 10] = [
     "agent-name",
     "tag",
     "mode",
-];
-/// Prefixes of user messages that the program wrote.
-const PROGRAM_TEXT_PREFIXES: [&str; 6] = [
-    "<command-",
-    "<local-command-",
-    "<bash-",
-    "<task-notification>",
-    "Caveat: The messages below",
-    "<system-reminder>",
 ];
 /// Prefix of the message that starts a prompt stored under a name. The assistant answers it.
 const PROMPT_PREFIX: &str = "<command-message>";
@@ -508,20 +500,32 @@ fn add_user_turn(
     }
     let text = turn.message.content.text();
     let trimmed = text.trim();
-    if trimmed.is_empty() || line.is_meta.is_set() {
+    if trimmed.is_empty() {
+        return;
+    }
+    if line.is_meta.is_set() {
+        conversation.requests.note_program_message();
         return;
     }
     if trimmed.starts_with(INTERRUPTED_PREFIX) {
         conversation.ending = Ending::Interrupted;
         return;
     }
-    let is_by_program = PROGRAM_TEXT_PREFIXES.iter().any(|prefix| trimmed.starts_with(prefix));
+    let mut left_out = LeftOut::default();
+    let request = user_text(turn, &mut left_out);
+    conversation.requests.note_left_out(left_out);
+    let is_by_program = request.trim().is_empty();
     if !is_by_program || trimmed.starts_with(PROMPT_PREFIX) {
         conversation.ending = Ending::AwaitingReply;
     } else if FAREWELL_PREFIXES.iter().any(|prefix| trimmed.starts_with(prefix))
         && !matches!(conversation.ending, Ending::Empty | Ending::Answered | Ending::ApiError(_))
     {
         conversation.ending = Ending::Left;
+    }
+    if line.is_compact_summary.is_set() {
+        conversation.requests.note_program_message();
+    } else if !is_by_program {
+        conversation.requests.add(span, turn.at_ms, &request);
     }
     if line.is_compact_summary.is_set() || is_by_program {
         if conversation.fallback_task.is_none() {

@@ -325,7 +325,7 @@ impl<'a> MessageContent<'a> {
 impl ContentBlock<'_> {
     /// Returns the text that a reader of the conversation sees. Returns `None` for calls, results
     /// and thoughts.
-    fn visible_text(&self) -> Option<Cow<'_, str>> {
+    pub(super) fn visible_text(&self) -> Option<Cow<'_, str>> {
         match self.kind.as_str() {
             "text" => self.text.0.as_deref().map(Cow::Borrowed),
             "tool_use" | "tool_result" | "thinking" | "redacted_thinking" => None,

@@ -11,6 +11,7 @@ use super::index::{CallEntry, CallResult, Conversation, TextRef, TranscriptIndex
 use super::layout::{CALLS, SOURCE, TranscriptLocation};
 use super::open_file::{GrowingFile, LineFile, StaticFile, with_turn_at};
 use super::parser::shorten_id;
+use super::requests::{self, LeftOut, user_text};
 use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::{Error, Result};
@@ -22,6 +23,7 @@ const AGENT_METADATA: &str = "source.meta.json";
 const THREAD: &str = "thread.jsonl";
 const TASK: &str = "task.txt";
 const RESULT: &str = "result.txt";
+const REQUESTS: &str = "requests.txt";
 /// Maximum number of result files that are checked for changes.
 const RESULTS_MAX: usize = 10_000;
 
@@ -41,6 +43,7 @@ enum VirtualNode {
     AgentMetadata(RelPath),
     Thread,
     Text(TextRef),
+    Requests,
     Calls,
     Call(usize),
 }
@@ -179,6 +182,10 @@ impl VirtualDir {
             [name] if *name == THREAD.as_bytes() => Ok(VirtualNode::Thread),
             [name] if *name == TASK.as_bytes() => text_node(Conversation::task),
             [name] if *name == RESULT.as_bytes() => text_node(Conversation::final_words),
+            [name] if *name == REQUESTS.as_bytes() => {
+                let has_requests = !self.conversation(&*index()?)?.requests.lines.is_empty();
+                has_requests.then_some(VirtualNode::Requests).ok_or(Error::NotFound)
+            }
             [name] if *name == CALLS.as_bytes() => Ok(VirtualNode::Calls),
             [folder, file] if *folder == CALLS.as_bytes() => {
                 let index = index()?;
@@ -197,7 +204,9 @@ impl VirtualDir {
                 }
             }
             [file, ..]
-                if [SOURCE, THREAD, TASK, RESULT].iter().any(|name| name.as_bytes() == *file) =>
+                if [SOURCE, THREAD, TASK, RESULT, REQUESTS]
+                    .iter()
+                    .any(|name| name.as_bytes() == *file) =>
             {
                 Err(Error::NotADirectory)
             }
@@ -255,6 +264,11 @@ impl VirtualDir {
         }
         let mtime = result.at_ms.or(call.at_ms);
         Ok(self.file_meta(transcript, name.as_bytes(), result.hash, result.bytes, mtime))
+    }
+
+    fn requests_meta(&self, transcript: &Meta, index: &TranscriptIndex) -> Result<Meta> {
+        let size = self.conversation(index)?.requests.file_size();
+        Ok(self.file_meta(transcript, REQUESTS.as_bytes(), size, size, None))
     }
 
     fn read_output(&self, call: &CallEntry, result: &CallResult) -> Result<Vec<u8>> {
@@ -324,6 +338,7 @@ impl Store for VirtualDir {
             VirtualNode::Text(text) => {
                 Ok(self.file_meta(&transcript, name, text.hash, text.bytes, None))
             }
+            VirtualNode::Requests => self.requests_meta(&transcript, &*self.full_index()?),
             VirtualNode::Calls => Ok(self.folder_meta(&transcript, name)),
             VirtualNode::Call(at) => self.call_meta(&transcript, &*self.full_index()?, at),
         }
@@ -341,6 +356,9 @@ impl Store for VirtualDir {
                 }
                 if conversation.task().is_some() {
                     entries.push(file(TASK)?);
+                }
+                if !conversation.requests.lines.is_empty() {
+                    entries.push(file(REQUESTS)?);
                 }
                 if conversation.final_words().is_some() {
                     entries.push(file(RESULT)?);
@@ -384,6 +402,20 @@ impl Store for VirtualDir {
                     None,
                 );
                 Ok(Box::new(StaticFile::new(meta, self.read_text(&text)?)))
+            }
+            VirtualNode::Requests => {
+                let index = self.full_index()?;
+                let meta = self.requests_meta(&self.transcript_meta()?, &index)?;
+                let file = self.open_transcript()?;
+                let bytes = requests::file(self.conversation(&index)?, |span| {
+                    with_turn_at(&*file, span, |turn| {
+                        user_text(turn, &mut LeftOut::default()).into_owned()
+                    })
+                })?;
+                if bytes.len() as u64 != meta.size {
+                    return Err(Error::Stale);
+                }
+                Ok(Box::new(StaticFile::new(meta, bytes)))
             }
             VirtualNode::Call(at) => {
                 let index = self.full_index()?;
