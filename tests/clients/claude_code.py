@@ -151,24 +151,21 @@ def check_hook(out):
     hooks = lines(out / "hooks.jsonl")
     told = {}
     for hook in hooks:
-        event = hook["input"]
-        assert hook["exit"] == 0 and not hook["stderr"], f"the hook is silent about its problems: {hook}"
-        context = ""
-        if hook["output"]:
-            answer = json.loads(hook["output"])["hookSpecificOutput"]
-            assert answer["hookEventName"] == event["hook_event_name"], f"an answer to the event: {answer}"
-            context = answer["additionalContext"]
-        if event["hook_event_name"] == "SubagentStop":
-            assert Path(event["agent_transcript_path"]).exists(), f"the transcript of the subagent: {event}"
-            assert not context, f"a subagent that is told something continues: {context}"
-        elif event["hook_event_name"] == "PostToolUse":
-            ended = event["tool_response"]["status"] == "completed"
-            assert bool(context) == ended, f"a context when the subagent has ended: {hook}"
-            told |= {10: context} if ended else {}
+        event, output = hook["input"], hook["output"]
+        name = event["hook_event_name"]
+        assert hook["exit"] == 0 and not hook["stderr"], f"{name}: exit {hook['exit']}, {hook['stderr']}"
+        context = json.loads(output)["hookSpecificOutput"] if output else {}
+        assert context.get("hookEventName", name) == name, f"{name}: an answer to another event: {output}"
+        if name == "SubagentStop":
+            assert Path(event["agent_transcript_path"]).exists(), f"{name}: no transcript of the subagent"
+            turn = None
+        elif name == "PostToolUse":
+            turn = 10 if event["tool_response"]["status"] == "completed" else None
         else:
-            ended = event["prompt"].startswith("<task-notification>")
-            assert bool(context) == ended, f"a context when a subagent in the background has ended: {hook}"
-            told |= {12: context} if ended else {}
+            turn = 12 if event["prompt"].startswith("<task-notification>") else None
+        assert bool(output) == (turn is not None), f"{name}: {output!r}, expected {'a' if turn else 'no'} context"
+        if turn:
+            told[turn] = context["additionalContext"]
     assert sorted(told) == [10, 12], f"a context about both subagents: {told}"
     for turn, context in told.items():
         for request in requests:
