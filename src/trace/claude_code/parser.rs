@@ -63,7 +63,7 @@ const MODELS_MAX: usize = 50;
 const EXIT_CODE_MAX: usize = 40;
 
 /// Line types that hold nothing to show.
-const IGNORED_TYPES: [&str; 10] = [
+const IGNORED_TYPES: [&str; 16] = [
     "system",
     "file-history-snapshot",
     "queue-operation",
@@ -74,6 +74,12 @@ const IGNORED_TYPES: [&str; 10] = [
     "agent-name",
     "tag",
     "mode",
+    "tools-used",
+    "api-request",
+    "api-request-blob",
+    "api-request-shape",
+    "atis-latch",
+    "cost-state",
 ];
 /// Prefix of the message that starts a prompt stored under a name. The assistant answers it.
 const PROMPT_PREFIX: &str = "<command-message>";
@@ -483,6 +489,7 @@ fn add_user_turn(
         blocks.iter().filter(|block| block.kind.as_str() == "tool_result").collect();
     // The details belong to the only result of the line.
     let details = line.tool_use_result.0.as_ref().filter(|_| results.len() == 1);
+    let is_denied = !line.denial.as_str().is_empty() && !line.is_denied_after_run.is_set();
     for block in results {
         conversation.ending = Ending::AwaitingReply;
         let number = ids.get(&shorten_id(block.tool_use_id.as_str()));
@@ -490,7 +497,9 @@ fn add_user_turn(
             // The assistant acted on the first of two results.
             Some(call) if call.result.is_some() => {}
             Some(call) => {
-                call.result = Some(call_result(span, turn.at_ms, block, call.is_command));
+                let mut result = call_result(span, turn.at_ms, block, call.is_command);
+                result.not_run |= result.failed && is_denied;
+                call.result = Some(result);
                 if let Some((file, details)) = call.file.as_mut().zip(details) {
                     refine_file(file, details);
                 }
@@ -503,7 +512,7 @@ fn add_user_turn(
     if trimmed.is_empty() {
         return;
     }
-    if line.is_meta.is_set() {
+    if line.is_meta.is_set() || is_notification(line) {
         conversation.requests.note_program_message();
         return;
     }
@@ -534,6 +543,11 @@ fn add_user_turn(
     } else if conversation.task.is_none() {
         conversation.task = Some(text_ref(span, &text));
     }
+}
+
+/// Returns true if the program wrote a user's message to report an event.
+fn is_notification(line: &TranscriptLine<'_>) -> bool {
+    line.origin.0.as_ref().is_some_and(|origin| origin.kind.as_str() == "task-notification")
 }
 
 fn call_result(

@@ -50,8 +50,25 @@ pub(super) struct TranscriptLine<'a> {
     pub(super) message: MaybeObject<Message<'a>>,
     #[serde(borrow)]
     pub(super) data: MaybeObject<Progress<'a>>,
+    /// Reason why the call of a result was refused.
+    #[serde(borrow, rename = "toolDenialKind")]
+    pub(super) denial: MaybeStr<'a>,
+    /// True if a call ran although its result was refused.
+    #[serde(rename = "toolDenialAfterRun")]
+    pub(super) is_denied_after_run: MaybeBool,
+    /// The origin of a user's message that no person wrote.
+    #[serde(borrow)]
+    pub(super) origin: MaybeObject<Origin<'a>>,
     #[serde(borrow, rename = "toolUseResult")]
     pub(super) tool_use_result: MaybeObject<ToolUseResult<'a>>,
+}
+
+/// The origin of a message.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Origin<'a> {
+    #[serde(borrow)]
+    pub(super) kind: MaybeStr<'a>,
 }
 
 /// Progress of a subagent, reported by the session that waits for it.
