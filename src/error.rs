@@ -15,6 +15,9 @@ pub enum Error {
     /// The view has no such name: it is absent or belongs to another owner.
     #[error("no such file or folder in this view")]
     NotFound,
+    /// The beginning of an id that several workers share; holds their ids.
+    #[error("the id is ambiguous: {0}; give more of it")]
+    AmbiguousId(String),
     /// A symlink, or a path that leads out of the store by `..` or a foreign mount.
     #[error("a link or a path out of the store")]
     Escape,
@@ -57,7 +60,9 @@ impl Error {
     /// Returns the errno that a client of the mount receives.
     pub fn errno(&self) -> Errno {
         match self {
-            Error::NotFound | Error::Escape | Error::Special => Errno::NOENT,
+            Error::NotFound | Error::AmbiguousId(_) | Error::Escape | Error::Special => {
+                Errno::NOENT
+            }
             Error::InvalidName => Errno::INVAL,
             Error::NameTooLong => Errno::NAMETOOLONG,
             Error::NotADirectory => Errno::NOTDIR,
@@ -145,6 +150,7 @@ mod tests {
             (Error::NotFound, Errno::NOENT, true, true, true),
             (Error::Escape, Errno::NOENT, true, true, false),
             (Error::Special, Errno::NOENT, false, true, false),
+            (Error::AmbiguousId("a, b".into()), Errno::NOENT, false, false, false),
             (Error::InvalidName, Errno::INVAL, false, false, true),
             (Error::NameTooLong, Errno::NAMETOOLONG, false, false, true),
             (Error::NotADirectory, Errno::NOTDIR, true, true, false),

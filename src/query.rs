@@ -25,8 +25,10 @@ pub(crate) fn states_in(
         Scope::Run(name) => &visible.runs.get(name).ok_or(Error::NotFound)?.members,
         Scope::Selected(selection) => return Ok(analyzer.states(&analyzer.selected(selection))),
         Scope::Workers(names) => {
-            let members =
-                names.iter().map(|name| analyzer.view.worker(name)).collect::<Result<Vec<_>>>()?;
+            let members = names
+                .iter()
+                .map(|name| analyzer.view.find_worker(name))
+                .collect::<Result<Vec<_>>>()?;
             return Ok(analyzer.states(&members));
         }
         Scope::Worker(name) => {

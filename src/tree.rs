@@ -454,6 +454,19 @@ impl Tree {
         Ok(entries.collect())
     }
 
+    /// Returns the name in the folder `workers/` of the only worker whose name begins with `id`.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for any other folder; those of [`VisibleWorkers::find`].
+    ///
+    /// [`VisibleWorkers::find`]: crate::view::VisibleWorkers::find
+    fn complete_id(&self, folder: Ino, id: &[u8]) -> Result<Name> {
+        match self.node(folder)? {
+            Node::Workers => self.namespace.complete_id(&parse_name(id)?),
+            _ => Err(Error::NotFound),
+        }
+    }
+
     fn node(&self, ino: Ino) -> Result<Node> {
         Ok(self.inodes.lock().get(ino)?.node)
     }

@@ -184,6 +184,12 @@ impl View {
         if self.catalog.recheck_if_stale(&member.entry) { find() } else { Ok(member) }
     }
 
+    /// Returns the worker called `id`, or else the only one whose name begins with `id`; see
+    /// [`VisibleWorkers::find`].
+    pub fn find_worker(&self, id: &Name) -> Result<Arc<Member>> {
+        self.worker(&self.visible().find(id)?.name)
+    }
+
     /// Returns this worker, checked for changes after the call began.
     pub fn worker_now(&self, member: &Member) -> Result<Arc<Member>> {
         let mut member = self.visible().get(&member.name).ok_or(Error::NotFound)?;

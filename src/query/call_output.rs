@@ -63,7 +63,7 @@ fn open_matching(
     matches: impl Fn(&ToolCall) -> bool,
 ) -> Result<(OutputLocation, Option<Box<dyn File>>)> {
     let clock = analyzer.settings.clock(10);
-    let member = analyzer.view.worker(worker)?;
+    let member = analyzer.view.find_worker(worker)?;
     let fingerprint = analyzer.view.fingerprint(&member, true)?;
     let record = analyzer.record(&member, &fingerprint, OVERDUE, clock.deadline())?;
     let call = record.trace.calls.iter().find(|call| matches(call)).ok_or(Error::NotFound)?;
@@ -75,7 +75,7 @@ fn open_matching(
             file.is_none().then(|| "stored out of band".into())
         }
     };
-    Ok((OutputLocation { worker: worker.clone(), path: call.path.clone(), missing }, file))
+    Ok((OutputLocation { worker: member.name.clone(), path: call.path.clone(), missing }, file))
 }
 
 /// Finds an output by its artifact id. Searches only stubs in the view: a caller that cannot

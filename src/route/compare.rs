@@ -11,6 +11,7 @@ use percent_encoding::percent_decode;
 
 use super::name_collision::{is_index, stored_name};
 use super::parsed_name::{ParsedName, has_word, write_options};
+use crate::error::Error;
 use crate::name::{Name, printable};
 use crate::text::budget::Budget;
 use crate::text::clean::one_line;
@@ -91,11 +92,10 @@ impl Query {
     /// too few or too many.
     pub(crate) fn workers(&self, visible: &VisibleWorkers) -> Result<Vec<Arc<Member>>, String> {
         let find = |part: &[u8]| {
-            let name =
-                Name::new(decoded(part)).ok().and_then(|name| stored_name(&name, is_index))?;
-            visible.get(&name)
+            let name = stored_name(&Name::new(decoded(part))?, is_index).ok_or(Error::NotFound)?;
+            visible.find(&name)
         };
-        let exists = |part: &[u8]| find(part).is_some();
+        let exists = |part: &[u8]| find(part).is_ok();
         let mut parts = split(&self.names, &exists, SplitPreference::MostFound);
         if has_duplicates(&parts) {
             let fewest = split(&self.names, &exists, SplitPreference::FewestParts);
@@ -103,14 +103,16 @@ impl Query {
                 parts = fewest;
             }
         }
-        let found: Vec<Result<Arc<Member>, &[u8]>> =
-            parts.iter().map(|part| find(part).ok_or(*part)).collect();
-        let missing: Vec<String> = found
-            .iter()
-            .filter_map(|found| found.as_ref().err())
-            .map(|part| display_name(part))
-            .collect();
-        let members: Vec<Arc<Member>> = found.into_iter().filter_map(Result::ok).collect();
+        let (mut members, mut missing) = (Vec::new(), Vec::new());
+        for part in parts {
+            match find(part) {
+                Ok(member) => members.push(member),
+                Err(error @ Error::AmbiguousId(_)) => {
+                    return Err(format!("{}: {error}. {USAGE}", display_name(part)));
+                }
+                Err(_) => missing.push(display_name(part)),
+            }
+        }
         let duplicate = members.iter().enumerate().find(|(at, member)| {
             members.iter().take(*at).any(|earlier| earlier.name == member.name)
         });

@@ -442,6 +442,11 @@ impl Namespace {
             .map(Some)
     }
 
+    /// Returns the name in `workers/` of the only worker whose name begins with `id`.
+    pub(super) fn complete_id(&self, id: &Name) -> Result<Name> {
+        Ok(shown_name(&self.view().visible().find(id)?.name, is_index))
+    }
+
     /// Lists the workers under a node; see [`super::Tree::list_workers`].
     pub(super) fn list_workers(
         &self,

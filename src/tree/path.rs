@@ -42,6 +42,18 @@ impl<'t> LookupGuard<'t> {
         Ok(LookupGuard { tree, name: name.to_vec(), ino, attr })
     }
 
+    /// Looks up `name` in a folder. In `workers/`, the beginning of an id stands for the only worker
+    /// whose id begins so.
+    fn lookup_worker(tree: &'t Tree, folder: Ino, name: &[u8]) -> Result<LookupGuard<'t>> {
+        match LookupGuard::lookup(tree, folder, name) {
+            Err(Error::NotFound) => {
+                let whole = tree.complete_id(folder, name)?;
+                LookupGuard::lookup(tree, folder, whole.as_bytes())
+            }
+            found => found,
+        }
+    }
+
     /// Returns the target if this is a symlink.
     pub fn link_target(&self) -> Result<Option<Vec<u8>>> {
         let is_link = self.attr.kind == NodeKind::Link;
@@ -110,7 +122,7 @@ impl<'t> ResolvedPath<'t> {
                 b"" | b"." => {}
                 b".." => drop(resolved.below.pop()),
                 name => {
-                    let next = LookupGuard::lookup(tree, resolved.leaf().ino, name)?;
+                    let next = LookupGuard::lookup_worker(tree, resolved.leaf().ino, name)?;
                     match next
                         .link_target()?
                         .filter(|_| symlinks == Symlinks::Follow || !pending.is_empty())

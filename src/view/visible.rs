@@ -6,10 +6,15 @@ use std::sync::Arc;
 use super::Filter;
 use super::name_index::NameIndex;
 use crate::catalog::{Entry, EntryChange, Snapshot};
+use crate::error::{Error, Result};
 use crate::model::{Owner, SharedStr, SkipReport, Skipped, WorkerId};
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::Time;
 
+/// Minimum length of the beginning of an id that stands for a worker, in bytes.
+const PREFIX_MIN: usize = 4;
+/// Maximum number of workers that an ambiguous id lists.
+const CANDIDATES_MAX: usize = 10;
 /// Names in `runs/` that no run may have.
 const RESERVED: [&str; 1] = ["latest"];
 
@@ -57,6 +62,31 @@ impl VisibleWorkers {
     /// Returns the worker with this name.
     pub fn get(&self, name: &Name) -> Option<Arc<Member>> {
         self.index_of(name).and_then(|at| self.members.get(at)).cloned()
+    }
+
+    /// Returns the worker called `id`, or else the only one whose name begins with `id`.
+    ///
+    /// # Errors
+    /// [`Error::AmbiguousId`] if several names begin with `id`; [`Error::NotFound`] if none does, or
+    /// `id` is shorter than [`PREFIX_MIN`].
+    pub fn find(&self, id: &Name) -> Result<Arc<Member>> {
+        if let Some(member) = self.get(id) {
+            return Ok(member);
+        }
+        if id.as_bytes().len() < PREFIX_MIN {
+            return Err(Error::NotFound);
+        }
+        let mut found =
+            self.members.iter().filter(|member| member.name.as_bytes().starts_with(id.as_bytes()));
+        let first = found.next().ok_or(Error::NotFound)?;
+        let Some(second) = found.next() else { return Ok(first.clone()) };
+        let listed = [first, second].into_iter().chain(found.by_ref().take(CANDIDATES_MAX - 2));
+        let mut listed: Vec<String> = listed.map(|member| member.name.display()).collect();
+        match found.count() {
+            0 => {}
+            more => listed.push(format!("{more} more")),
+        }
+        Err(Error::AmbiguousId(listed.join(", ")))
     }
 
     fn index_of(&self, name: &Name) -> Option<usize> {

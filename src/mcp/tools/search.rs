@@ -70,8 +70,10 @@ struct GrepInput {
     #[serde(default)]
     context: u8,
     /// Most bytes of output [default: 16000 for one worker, 28000 for several]
+    #[serde(alias = "budget_bytes")]
     bytes: Option<u32>,
     /// Most tokens of output
+    #[serde(alias = "budget_tokens")]
     tokens: Option<u32>,
 }
 
@@ -111,8 +113,10 @@ struct SearchInput {
     /// tool_calls/*
     glob: Option<String>,
     /// Most bytes of output [default: 16000 for one worker, 28000 for several]
+    #[serde(alias = "budget_bytes")]
     bytes: Option<u32>,
     /// Most tokens of output
+    #[serde(alias = "budget_tokens")]
     tokens: Option<u32>,
 }
 

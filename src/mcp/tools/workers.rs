@@ -83,6 +83,7 @@ struct ListWorkersInput {
     /// Only workers with this tag
     tag: Option<String>,
     /// Only workers of this run; latest is the run with the newest change
+    #[serde(alias = "run_id")]
     run: Option<String>,
     /// Most workers to list [default: 50]
     limit: Option<usize>,
@@ -132,14 +133,19 @@ fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
 #[schemars(crate = "rmcp::schemars")]
 struct GetEvidenceInput {
     /// The worker's id
+    #[serde(alias = "worker_id")]
     worker: Option<String>,
     /// A job, to cover all its workers
+    #[serde(alias = "job_id")]
     job: Option<String>,
     /// A run; latest is the run with the newest change
+    #[serde(alias = "run_id")]
     run: Option<String>,
     /// Most bytes of output [default: 16000 for one worker, 28000 for several]
+    #[serde(alias = "budget_bytes")]
     bytes: Option<u32>,
     /// Most tokens of output
+    #[serde(alias = "budget_tokens")]
     tokens: Option<u32>,
 }
 
@@ -210,6 +216,7 @@ enum CallArg {
 #[schemars(crate = "rmcp::schemars")]
 struct GetToolOutputInput {
     /// The worker's id
+    #[serde(alias = "worker_id")]
     worker: Option<String>,
     /// The call: its number (seq in index.json), or its file, such as 002_ssh_exec.txt
     call: Option<CallArg>,
@@ -266,6 +273,7 @@ fn get_tool_output(tree: &Tree, args: GetToolOutputInput) -> ToolResult {
 #[schemars(crate = "rmcp::schemars")]
 struct SummarizeInput {
     /// The worker's id
+    #[serde(alias = "worker_id")]
     worker: String,
     /// Words, to also show the passages that match them
     focus: Option<String>,
@@ -291,8 +299,10 @@ struct CompareInput {
     /// Words, to show only what matches them
     aspect: Option<String>,
     /// Most bytes of output [default: 28000]
+    #[serde(alias = "budget_bytes")]
     bytes: Option<u32>,
     /// Most tokens of output
+    #[serde(alias = "budget_tokens")]
     tokens: Option<u32>,
 }
 
@@ -337,8 +347,10 @@ struct ExpandInput {
     /// The text
     text: String,
     /// Most bytes of evidence in all [default: 28000]
+    #[serde(alias = "budget_bytes")]
     bytes: Option<u32>,
     /// Most tokens of evidence in all
+    #[serde(alias = "budget_tokens")]
     tokens: Option<u32>,
 }
 
