@@ -1,8 +1,8 @@
 //! The data model of a swarm: workers, runs, tool calls and their outcomes.
 //!
-//! Plain values, without I/O or serialization. [`crate::trace`] decodes input into these types, and
-//! [`crate::render`] formats them for readers. The model invents nothing: what a trace does not
-//! state is `None` or unknown.
+//! Plain values without I/O. [`crate::trace`] decodes input into these types, and [`crate::render`]
+//! formats them for readers. Some are serializable, but for caches only. The model invents nothing:
+//! what a trace does not state is `None` or unknown.
 
 mod intern;
 mod skipped;
@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 pub use intern::{Interner, SharedStr};
 pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries};
@@ -33,7 +34,7 @@ impl WorkerId {
 pub struct Owner(pub SharedStr);
 
 /// The progress that a worker reports.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Status {
     /// Set up but not started.
     Created,
@@ -122,7 +123,7 @@ impl TraceTime {
 }
 
 /// A defect in a worker's record.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum Flaw {
     /// There is no metadata.json.
     NoMetadata,
@@ -364,7 +365,7 @@ pub struct Trace {
 }
 
 /// Token counts, as stated by the source.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Tokens {
     /// Tokens read by the model, without those from its cache.
     pub input: u64,

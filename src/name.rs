@@ -122,6 +122,12 @@ impl RelPath {
         }
     }
 
+    /// Returns true if this path equals `dir` or is below it.
+    pub fn is_within(&self, dir: &RelPath) -> bool {
+        let rest = self.0.strip_prefix(&*dir.0);
+        rest.is_some_and(|rest| dir.is_root() || rest.is_empty() || rest.starts_with(b"/"))
+    }
+
     /// Returns true if this is the root.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
