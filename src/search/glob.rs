@@ -45,9 +45,3 @@ impl Glob {
             }
     }
 }
-
-/// Returns true if `path` equals `under` or is below it.
-pub fn is_under(path: &RelPath, under: &RelPath) -> bool {
-    let rest = path.as_bytes().strip_prefix(under.as_bytes());
-    rest.is_some_and(|rest| under.is_root() || rest.is_empty() || rest.starts_with(b"/"))
-}

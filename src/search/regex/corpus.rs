@@ -77,12 +77,12 @@ pub fn search(
             continue;
         }
         let (mut lines, mut text) = (0, 0);
-        let count = |line: FoundLine<'_>| {
+        let end = search_file(&folder, &path, &mut search, go_on, |line| {
             lines += 1;
             text += line.bytes.len().min(line_max) as u64;
             true
-        };
-        match search_file(&folder, &path, &mut search, go_on, count) {
+        });
+        match end {
             // The file was removed meanwhile.
             Err(Error::NotFound) => continue,
             Err(_) => found.unsearched.unreadable += 1,
