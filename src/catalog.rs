@@ -161,7 +161,7 @@ impl Catalog {
         let Some(watcher) = self.watcher.get() else { return Ok(0) };
         let snapshot = self.current.load();
         let unfinished = snapshot.entries.iter().filter(|entry| {
-            entry.is_unfinished() && self.sources.get(entry.source).is_some_and(Source::can_watch)
+            entry.is_unfinished() && self.source(entry).is_ok_and(Source::can_watch)
         });
         watcher.set_unwatched(unfinished.map(Arc::downgrade).collect());
         Ok(watcher.max_watches())
@@ -315,7 +315,7 @@ impl Catalog {
             indexed.filter(|(_, entry)| stale.contains(&Arc::as_ptr(entry))).take(stale.len())
         {
             found += 1;
-            let Some(source) = self.sources.get(old.source) else { continue };
+            let Ok(source) = self.source(old) else { continue };
             let checked =
                 match scan::check_folder(source, old.source, &old.root, Some(old), &context) {
                     Ok(Some(entry)) if Arc::ptr_eq(&entry, old) => continue,
@@ -348,24 +348,25 @@ impl Catalog {
         true
     }
 
+    /// Returns the source of a worker.
+    fn source(&self, entry: &Entry) -> Result<&Source> {
+        self.sources.get(entry.source).ok_or(Error::NotFound)
+    }
+
     fn is_settled(&self, entry: &Entry) -> bool {
-        self.sources
-            .get(entry.source)
-            .is_some_and(|source| source.is_settled(entry, self.freshness))
+        self.source(entry).is_ok_and(|source| source.is_settled(entry, self.freshness))
     }
 
     /// Returns true if a listing depends only on the folder; see
     /// [`Store::listing_depends_on_dir_only`].
     pub fn listing_depends_on_dir_only(&self, entry: &Entry) -> bool {
-        self.sources
-            .get(entry.source)
-            .is_some_and(|source| source.store.listing_depends_on_dir_only())
+        self.source(entry).is_ok_and(|source| source.store.listing_depends_on_dir_only())
     }
 
     /// Returns the maximum age of a listing of a worker's folder whose times are unchanged. If
     /// other machines can write to it, its times may not show a change at once.
     pub fn listing_max_age(&self, entry: &Entry) -> Duration {
-        let local = self.sources.get(entry.source).is_some_and(Source::is_local);
+        let local = self.source(entry).is_ok_and(Source::is_local);
         if local { self.freshness.finished } else { self.max_age(entry) }
     }
 
@@ -381,7 +382,7 @@ impl Catalog {
     /// [`Error::NotFound`] if another folder replaced it: the owner in `entry` is only known for
     /// the original folder.
     pub fn folder(&self, entry: &Entry) -> Result<Box<dyn Store>> {
-        let source = self.sources.get(entry.source).ok_or(Error::NotFound)?;
+        let source = self.source(entry)?;
         let folder = source.format.enter(&*source.store, &entry.root)?;
         if folder.identity()? == entry.metadata.identity {
             Ok(folder)
@@ -401,30 +402,24 @@ impl Catalog {
 
     /// Opens a file of a worker for FUSE passthrough; see [`Store::backing`].
     pub fn backing(&self, entry: &Entry, path: &RelPath) -> Result<Option<OwnedFd>> {
-        match self.sources.get(entry.source) {
-            Some(source) => source.store.backing(&entry.root.join_path(path)),
-            None => Ok(None),
-        }
+        self.source(entry)?.store.backing(&entry.root.join_path(path))
     }
 
-    /// Returns a store by number, or the first store if the number is out of range.
-    pub fn source_store(&self, number: usize) -> &dyn Store {
-        match self.sources.get(number).or(self.sources.first()) {
-            Some(source) => &*source.store,
-            None => &source::EmptyStore,
-        }
+    /// Returns a store by number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if no store has this number.
+    pub fn source_store(&self, number: usize) -> Result<&dyn Store> {
+        self.sources.get(number).map(|source| &*source.store).ok_or(Error::NotFound)
     }
 
     /// Reads a worker with its trace, until `go_on` returns false.
     pub fn record(&self, entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<Record> {
-        match self.sources.get(entry.source) {
-            Some(source) => {
-                let folder = self.folder(entry)?;
-                let place = RecordSource { folder: &*folder, outputs: source.outputs.as_deref() };
-                source.format.read_record(place, &entry.worker(), go_on)
-            }
-            None => Err(Error::NotFound),
-        }
+        let source = self.source(entry)?;
+        let folder = self.folder(entry)?;
+        let place = RecordSource { folder: &*folder, outputs: source.outputs.as_deref() };
+        source.format.read_record(place, &entry.worker(), go_on)
     }
 
     /// Returns the disk cache of parsed workers.
@@ -445,7 +440,7 @@ impl Catalog {
 
     /// Returns the folder of outputs stored out of band of a worker's store.
     pub fn outputs(&self, entry: &Entry) -> Option<&dyn Store> {
-        self.sources.get(entry.source).and_then(|source| source.outputs.as_deref())
+        self.source(entry).ok()?.outputs.as_deref()
     }
 
     /// Returns the folder of the supervisor's notes: the number of the first store that has one,

@@ -372,22 +372,22 @@ impl View {
 
     /// Returns the metadata of `path` below a shared path.
     pub fn shared_stat(&self, shared: &SharedPath, path: &RelPath) -> Result<Meta> {
-        reject_links(self.shared_store(shared).stat(&shared.path.join_path(path))?)
+        reject_links(self.shared_store(shared)?.stat(&shared.path.join_path(path))?)
     }
 
     /// Lists the files and folders in the folder `path` below a shared path.
     pub fn shared_list(&self, shared: &SharedPath, path: &RelPath) -> Result<Vec<DirEntry>> {
-        Ok(without_links(self.shared_store(shared).list(&shared.path.join_path(path))?))
+        Ok(without_links(self.shared_store(shared)?.list(&shared.path.join_path(path))?))
     }
 
     /// Opens the file `path` below a shared path.
     pub fn shared_open(&self, shared: &SharedPath, path: &RelPath) -> Result<Box<dyn File>> {
-        self.shared_store(shared).open(&shared.path.join_path(path))
+        self.shared_store(shared)?.open(&shared.path.join_path(path))
     }
 
     /// Returns the metadata of the first store's root, for its owner and permissions.
     pub fn root_meta(&self) -> Result<Meta> {
-        self.catalog.source_store(0).stat(&RelPath::root())
+        self.catalog.source_store(0)?.stat(&RelPath::root())
     }
 
     /// Returns the time of the newest change in the view. In a view without workers that is the
@@ -402,7 +402,7 @@ impl View {
         })
     }
 
-    fn shared_store(&self, shared: &SharedPath) -> &dyn store::Store {
+    fn shared_store(&self, shared: &SharedPath) -> Result<&dyn store::Store> {
         self.catalog.source_store(shared.source)
     }
 }

@@ -38,6 +38,7 @@ pub struct Entry {
     packed: PackedFields,
     /// Number of the store.
     pub(super) source: usize,
+    /// Hash of everything parsed from listing and metadata.
     pub(super) key: [u8; 16],
     pub(super) metadata: MetadataFingerprint,
     /// True if no later change can leave `metadata` the same.
@@ -70,17 +71,20 @@ pub(super) struct CheckState {
 }
 
 impl Entry {
-    /// Creates the entry of a worker at `root` in the store `source`.
+    /// Creates the entry of a worker in the store `source`, parsed from `metadata`. `key` and
+    /// `past_tick` are those of the fields.
     pub(super) fn new(
         worker: Worker,
-        (source, root): (usize, &RelPath),
-        (key, metadata, past_tick): ([u8; 16], MetadataFingerprint, bool),
+        source: usize,
+        key: [u8; 16],
+        metadata: MetadataFingerprint,
+        past_tick: bool,
         check_state: CheckState,
     ) -> Entry {
         let packed = PackedFields::pack(&worker);
         Entry {
             id: worker.id,
-            root: root.clone(),
+            root: worker.root,
             owner: worker.owner,
             run: worker.run,
             parent: worker.parent,

@@ -45,13 +45,9 @@ struct PersistedWorker<'a> {
     owner: Option<SharedStr>,
     run: Option<SharedStr>,
     parent: Option<SharedStr>,
-    status: u8,
+    status: Status,
     packed: Cow<'a, PackedFields>,
 }
-
-/// Status by encoded number.
-const STATUSES: [Status; 5] =
-    [Status::Created, Status::Running, Status::Completed, Status::Failed, Status::Unknown];
 
 impl PersistedWorkers {
     /// Loads the cached workers of a store.
@@ -130,7 +126,6 @@ fn chunk_key(scope: &ReadScope, number: u32) -> Key {
 
 impl<'a> PersistedWorker<'a> {
     fn new(entry: &'a Entry) -> PersistedWorker<'a> {
-        let status = STATUSES.iter().position(|status| *status == entry.status);
         let is_folder_name = entry.root.file_name().as_ref() == Some(&entry.id.0);
         PersistedWorker {
             key: entry.metadata.key,
@@ -139,7 +134,7 @@ impl<'a> PersistedWorker<'a> {
             owner: entry.owner.clone().map(|owner| owner.0),
             run: entry.run.clone(),
             parent: entry.parent.clone(),
-            status: status.and_then(|status| u8::try_from(status).ok()).unwrap_or(u8::MAX),
+            status: entry.status,
             packed: Cow::Borrowed(entry.packed()),
         }
     }
@@ -154,7 +149,7 @@ impl<'a> PersistedWorker<'a> {
             owner: self.owner.map(Owner),
             run: self.run,
             parent: self.parent,
-            status: *STATUSES.get(usize::from(self.status))?,
+            status: self.status,
             ..Worker::new(name, root.clone())
         };
         self.packed.unpack(&mut worker)?;

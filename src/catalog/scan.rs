@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use super::entry::{CheckState, MetadataFingerprint};
+use super::packed::encode;
 use super::persist::PersistedWorkers;
 use super::watcher::Watcher;
 use super::{Entry, EntryChange, Freshness, ScanTiming, Snapshot, Source};
@@ -18,7 +19,6 @@ use crate::model::{Interner, SkipReason, SkipReport, Skipped, Worker};
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
 use crate::store::{Store, TICK_MAX};
-use crate::trace::FolderState;
 
 /// Result of a scan, with the first error from listing a store.
 pub(super) struct ScanResult {
@@ -306,7 +306,7 @@ fn read_entry(
         old.mark_checked(now);
         return Ok(Some(Arc::clone(old)));
     }
-    let key = entry_key(&state, unchanged.is_none(), &worker);
+    let key = entry_key(state.key, unchanged.is_none(), &worker);
     let metadata = MetadataFingerprint {
         identity: state.identity,
         key: state.key,
@@ -317,19 +317,16 @@ fn read_entry(
     let changed_at = old.and_then(|old| old.check_state.lock().changed_at);
     let check_state = CheckState { checked_at: Some(now), changed_at, fingerprint: None };
     context.intern(&mut worker, same_folder.map(|old| &**old));
-    Ok(Some(Arc::new(Entry::new(worker, (number, path), (key, metadata, past_tick), check_state))))
+    Ok(Some(Arc::new(Entry::new(worker, number, key, metadata, past_tick, check_state))))
 }
 
 /// Returns a hash of everything parsed of a worker.
 ///
-/// A complete record follows from the metadata fingerprint if the fingerprint `is_new`. Otherwise
-/// the record also depends on the previous one and on which files were readable.
-fn entry_key(state: &FolderState, is_new: bool, worker: &Worker) -> [u8; 16] {
+/// A complete record follows from the metadata fingerprint `metadata_key` if that `is_new`.
+/// Otherwise the record also depends on the previous one and on which files were readable.
+fn entry_key(metadata_key: [u8; 16], is_new: bool, worker: &Worker) -> [u8; 16] {
     if is_new && worker.is_complete && !worker.is_torn() {
-        return state.key;
+        return metadata_key;
     }
-    let mut hash = blake3::Hasher::new();
-    hash.update(&state.key);
-    hash.update(format!("{worker:?}").as_bytes());
-    digest(&hash)
+    digest(blake3::Hasher::new().update(&metadata_key).update(&encode(worker)))
 }

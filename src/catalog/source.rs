@@ -9,7 +9,7 @@ use crate::cache::{DiskCache, Key, key};
 use crate::error::{Error, Result};
 use crate::model::{SkipReason, SkipReport};
 use crate::name::{RelPath, printable};
-use crate::store::{DirEntry, Disk, File, Inotify, Meta, SingleLinkStore, Store, Time, is_local};
+use crate::store::{Disk, Inotify, SingleLinkStore, Store, Time, is_local};
 use crate::trace::{ClaudeCode, Detection, Format, Swarmlet};
 
 /// A store and the format of its traces.
@@ -340,37 +340,4 @@ fn holds_workers(path: &Path, format: &dyn Format) -> bool {
     Disk::open(path).is_ok_and(|store| {
         !store.is_in_own_mount() && matches!(format.detect(&store), Ok(Detection::Workers))
     })
-}
-
-/// A store without entries.
-pub(super) struct EmptyStore;
-
-impl Store for EmptyStore {
-    fn describe(&self) -> String {
-        "nothing".into()
-    }
-
-    fn root(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn is_replaced(&self) -> bool {
-        false
-    }
-
-    fn stat(&self, _: &RelPath) -> Result<Meta> {
-        Err(Error::NotFound)
-    }
-
-    fn list(&self, _: &RelPath) -> Result<Vec<DirEntry>> {
-        Err(Error::NotFound)
-    }
-
-    fn open(&self, _: &RelPath) -> Result<Box<dyn File>> {
-        Err(Error::NotFound)
-    }
-
-    fn enter(&self, _: &RelPath) -> Result<Box<dyn Store>> {
-        Err(Error::NotFound)
-    }
 }

@@ -215,15 +215,14 @@ fn run_name(id: &str) -> Name {
 /// Groups the workers by the name of their parent. A worker states its parent's id within its own
 /// store.
 fn children_by_parent(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>> {
-    let id = |member: &Member| (member.entry.source(), member.entry.id.0.as_bytes().to_vec());
     let mut parents: HashMap<(usize, Vec<u8>), &Name> = HashMap::new();
     if members.iter().any(|member| member.entry.parent.is_some()) {
         // Among workers with one id, the smallest name is the plain one.
-        let by_name = members.iter().map(|member| (id(member), &member.name));
-        by_name.for_each(|(id, name)| {
+        for Member { name, entry } in members.iter().map(Arc::as_ref) {
+            let id = (entry.source(), entry.id.0.as_bytes().to_vec());
             let parent = parents.entry(id).or_insert(name);
             *parent = (*parent).min(name);
-        });
+        }
     }
     let mut children: HashMap<Name, Vec<Arc<Member>>> = HashMap::new();
     for member in members {
