@@ -125,10 +125,10 @@ impl Format for Swarmlet {
     }
 
     fn supervisor_folder(&self) -> Option<RelPath> {
-        RelPath::parse(layout::SUPERVISOR).ok()
+        Some(layout::path(layout::SUPERVISOR))
     }
 
     fn index_files(&self) -> Vec<RelPath> {
-        index::FILES.iter().filter_map(|path| RelPath::parse(path).ok()).collect()
+        index::FILES.map(layout::path).to_vec()
     }
 }

@@ -84,14 +84,14 @@ impl TranscriptLocation {
 
     /// Returns the name of the worker, derived from its path.
     pub(super) fn worker_name(&self) -> Option<Name> {
-        let stem = || {
-            let stem = stem(&self.transcript.file_name()?)?;
-            match (self.kind, stem.as_bytes().strip_prefix(AGENT_PREFIX)) {
-                (TranscriptKind::Agent, Some(id)) => Name::new(id).ok().or(Some(stem)),
-                _ => Some(stem),
-            }
-        };
-        self.agent.clone().or_else(stem)
+        if self.agent.is_some() {
+            return self.agent.clone();
+        }
+        let stem = stem(&self.transcript.file_name()?)?;
+        match (self.kind, stem.as_bytes().strip_prefix(AGENT_PREFIX)) {
+            (TranscriptKind::Agent, Some(id)) => Name::new(id).ok().or(Some(stem)),
+            _ => Some(stem),
+        }
     }
 
     /// Returns the path of a result too large for the transcript, from the project's folder.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::cache::TranscriptCache;
-use super::index::{CallEntry, CallResult, Conversation, TextRef, TranscriptIndex};
+use super::index::{CallEntry, CallResult, Conversation, LineFile, TextRef, TranscriptIndex};
 use super::layout::{CALLS, SOURCE, TranscriptLocation};
-use super::open_file::{GrowingFile, LineFile, StaticFile, with_turn_at};
+use super::open_file::{GrowingFile, StaticFile, with_turn_at};
 use super::parser::shorten_id;
 use crate::digest::digest;
 use crate::error::{Error, Result};
@@ -36,9 +36,8 @@ pub(super) struct VirtualDir {
 /// A file or folder in the virtual folder.
 enum VirtualNode {
     Root,
-    Source,
+    Lines(LineFile),
     AgentMetadata(RelPath),
-    Thread,
     Text(TextRef),
     Calls,
     Call(usize),
@@ -171,11 +170,11 @@ impl VirtualDir {
         };
         match texts.as_slice() {
             [] => Ok(VirtualNode::Root),
-            [name] if *name == SOURCE.as_bytes() => Ok(VirtualNode::Source),
+            [name] if *name == SOURCE.as_bytes() => Ok(VirtualNode::Lines(LineFile::Source)),
             [name] if *name == AGENT_METADATA.as_bytes() => {
                 self.agent_metadata_path().map(VirtualNode::AgentMetadata).ok_or(Error::NotFound)
             }
-            [name] if *name == THREAD.as_bytes() => Ok(VirtualNode::Thread),
+            [name] if *name == THREAD.as_bytes() => Ok(VirtualNode::Lines(LineFile::Thread)),
             [name] if *name == TASK.as_bytes() => text_node(Conversation::task),
             [name] if *name == RESULT.as_bytes() => text_node(Conversation::final_words),
             [name] if *name == CALLS.as_bytes() => Ok(VirtualNode::Calls),
@@ -205,7 +204,7 @@ impl VirtualDir {
     }
 
     /// Returns the metadata of a generated file of `size` bytes. Another `version` gets another
-    /// inode number.
+    /// inode number. `mtime`, in milliseconds since 1970, replaces the times of the transcript.
     fn file_meta(
         &self,
         transcript: &Meta,
@@ -304,22 +303,12 @@ impl Store for VirtualDir {
             VirtualNode::Root => {
                 Ok(Meta { identity: transcript.identity, ..self.folder_meta(&transcript, b"") })
             }
-            VirtualNode::Source if self.location.agent.is_none() => Ok(transcript),
-            VirtualNode::Source => Ok(self.file_meta(
-                &transcript,
-                name,
-                0,
-                self.conversation(&*self.full_index()?)?.source_bytes(),
-                None,
-            )),
+            VirtualNode::Lines(LineFile::Source) if self.location.agent.is_none() => Ok(transcript),
+            VirtualNode::Lines(kind) => {
+                let size = self.conversation(&*self.full_index()?)?.file_bytes(kind);
+                Ok(self.file_meta(&transcript, name, 0, size, None))
+            }
             VirtualNode::AgentMetadata(path) => self.project.stat(&path),
-            VirtualNode::Thread => Ok(self.file_meta(
-                &transcript,
-                name,
-                0,
-                self.conversation(&*self.full_index()?)?.thread_bytes(),
-                None,
-            )),
             VirtualNode::Text(text) => {
                 Ok(self.file_meta(&transcript, name, text.hash, text.bytes, None))
             }
@@ -359,19 +348,16 @@ impl Store for VirtualDir {
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
         match self.resolve(path, &|| self.full_index())? {
             VirtualNode::Root | VirtualNode::Calls => Err(Error::IsADirectory),
-            VirtualNode::Source if self.location.agent.is_none() => self.open_transcript(),
+            VirtualNode::Lines(LineFile::Source) if self.location.agent.is_none() => {
+                self.open_transcript()
+            }
             VirtualNode::AgentMetadata(path) => self.project.open(&path),
-            node @ (VirtualNode::Source | VirtualNode::Thread) => {
+            VirtualNode::Lines(kind) => {
                 let file = self.open_transcript()?;
                 // The index must describe this open file, even if another one replaces it
                 // meanwhile.
                 let (index, _) = self.read_index(&*file, &|| true)?;
                 let meta = self.file_meta(&file.meta()?, path.as_bytes(), 0, 0, None);
-                let kind = if matches!(node, VirtualNode::Source) {
-                    LineFile::Source
-                } else {
-                    LineFile::Thread
-                };
                 Ok(Box::new(GrowingFile::new(file, self.location.clone(), kind, meta, index)))
             }
             VirtualNode::Text(text) => {

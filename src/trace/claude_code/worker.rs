@@ -173,8 +173,8 @@ fn build_worker(
     worker
 }
 
-/// Derives the status of a conversation. The program records none: an assistant that has answered
-/// is finished until the next message.
+/// Derives the status of a conversation, and the word that states it. The program records none: an
+/// assistant that has answered is finished until the next message.
 fn status(conversation: &Conversation) -> (Status, Option<SharedStr>) {
     let reported = conversation.reported_status.as_deref();
     match (&conversation.ending, reported) {

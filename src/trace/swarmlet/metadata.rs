@@ -105,6 +105,7 @@ pub(super) fn read_worker(
     (worker, object)
 }
 
+/// Returns the status, and the word that states it. Adds a flaw if the index disagrees.
 fn status(
     fields: &MetadataFields<'_>,
     index: Option<&IndexEntry>,

@@ -28,7 +28,8 @@ pub(crate) fn strings(text: &[u8], on_string: &mut dyn FnMut(&[&str], &str)) -> 
     parse(text, usize::MAX, on_string).map(drop)
 }
 
-/// Parses a dictionary and keeps at most `head` bytes of each string.
+/// Parses a dictionary and keeps at most `head` bytes of each string. Calls `on_string` as
+/// [`strings`] does.
 fn parse(text: &[u8], head: usize, on_string: &mut dyn FnMut(&[&str], &str)) -> Option<Literal> {
     // CPython refuses a NUL anywhere, even in a comment.
     let text = std::str::from_utf8(text).ok().filter(|_| memchr::memchr(0, text).is_none())?;
