@@ -147,7 +147,7 @@ impl Catalog {
     }
 
     /// Starts to watch workers where the file system supports it. Returns the maximum number of
-    /// watched folders.
+    /// watched directories.
     ///
     /// The caller must then call [`Catalog::wait_for_changes`] in a loop while the catalog is in
     /// use.
@@ -200,7 +200,7 @@ impl Catalog {
         Some(start.elapsed())
     }
 
-    /// Returns true if the folders of some workers are generated, which takes time.
+    /// Returns true if the directories of some workers are generated, which takes time.
     pub fn makes_folders(&self) -> bool {
         self.sources.iter().any(|source| source.format.has_virtual_folders())
     }
@@ -210,7 +210,7 @@ impl Catalog {
         self.sources.iter().flat_map(Source::roots).collect()
     }
 
-    /// Returns true if opening the stores again would find other folders.
+    /// Returns true if opening the stores again would find other directories.
     pub fn is_replaced(&self) -> bool {
         self.sources.iter().any(Source::is_replaced)
     }
@@ -357,13 +357,13 @@ impl Catalog {
         self.source(entry).is_ok_and(|source| source.is_settled(entry, self.freshness))
     }
 
-    /// Returns true if a listing depends only on the folder; see
+    /// Returns true if a listing depends only on the directory; see
     /// [`Store::listing_depends_on_dir_only`].
     pub fn listing_depends_on_dir_only(&self, entry: &Entry) -> bool {
         self.source(entry).is_ok_and(|source| source.store.listing_depends_on_dir_only())
     }
 
-    /// Returns the maximum age of a listing of a worker's folder whose times are unchanged. If
+    /// Returns the maximum age of a listing of a worker's directory whose times are unchanged. If
     /// other machines can write to it, its times may not show a change at once.
     pub fn listing_max_age(&self, entry: &Entry) -> Duration {
         let local = self.source(entry).is_ok_and(Source::is_local);
@@ -375,12 +375,12 @@ impl Catalog {
         if self.is_settled(entry) { self.freshness.finished } else { self.freshness.unfinished }
     }
 
-    /// Enters a worker's folder.
+    /// Enters a worker's directory.
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] if another folder replaced it: the owner in `entry` is only known for
-    /// the original folder.
+    /// [`Error::NotFound`] if another directory replaced it: the owner in `entry` is only known for
+    /// the original directory.
     pub fn folder(&self, entry: &Entry) -> Result<Box<dyn Store>> {
         let source = self.source(entry)?;
         let folder = source.format.enter(&*source.store, &entry.root)?;
@@ -438,12 +438,12 @@ impl Catalog {
         key("scopes", &scopes.iter().map(Key::as_slice).collect::<Vec<_>>())
     }
 
-    /// Returns the folder of outputs stored out of band of a worker's store.
+    /// Returns the directory of outputs stored out of band of a worker's store.
     pub fn outputs(&self, entry: &Entry) -> Option<&dyn Store> {
         self.source(entry).ok()?.outputs.as_deref()
     }
 
-    /// Returns the folder of the supervisor's notes: the number of the first store that has one,
+    /// Returns the directory of the supervisor's notes: the number of the first store that has one,
     /// and its path there.
     pub fn supervisor(&self) -> Result<Option<(usize, RelPath)>> {
         for (number, source) in self.sources.iter().enumerate() {

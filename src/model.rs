@@ -18,7 +18,7 @@ pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries}
 
 use crate::name::{Name, RelPath};
 
-/// A worker's ID: the name of its folder in `workers/`.
+/// A worker's ID: the name of its directory in `workers/`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct WorkerId(pub Name);
 
@@ -135,7 +135,7 @@ pub enum Flaw {
         /// True if the last good record is shown instead.
         last_good_shown: bool,
     },
-    /// metadata.json states this ID, which is not the name of its folder.
+    /// metadata.json states this ID, which is not the name of its directory.
     IdMismatch(String),
     /// metadata.json names two different owners, so the worker has none.
     ConflictingOwners,
@@ -150,9 +150,9 @@ pub enum Flaw {
 /// A worker, as described by its listing and its metadata.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Worker {
-    /// The name of its folder in the store.
+    /// The name of its directory in the store.
     pub id: WorkerId,
-    /// Path of its folder from the store's root.
+    /// Path of its directory from the store's root.
     pub root: RelPath,
     /// The owner, if stated.
     pub owner: Option<Owner>,
@@ -252,7 +252,7 @@ pub struct ToolCall {
     pub seq: u64,
     /// Name of the tool.
     pub tool: String,
-    /// Path of its file from the worker's folder.
+    /// Path of its file from the worker's directory.
     pub path: RelPath,
     /// Location of the output.
     pub output: Output,
@@ -283,7 +283,7 @@ impl ToolCall {
 pub enum Output {
     /// The call's own file.
     InPlace,
-    /// This path in the folder of out-of-band outputs beside the store.
+    /// This path in the directory of out-of-band outputs beside the store.
     OutOfBand(RelPath),
     /// None, because no result has arrived.
     Pending,
@@ -295,7 +295,7 @@ pub enum Output {
 /// report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LooseFile {
-    /// Path of the file from the worker's folder.
+    /// Path of the file from the worker's directory.
     pub path: RelPath,
     /// Size in bytes.
     pub bytes: u64,
@@ -360,7 +360,7 @@ pub struct Trace {
     pub truncated: Vec<RelPath>,
     /// Parts of a transcript that are shown nowhere.
     pub unused: Unused,
-    /// Folders in which the worker's layout keeps its own files, whether or not they exist.
+    /// Directories in which the worker's layout keeps its own files, whether or not they exist.
     pub own_folders: &'static [&'static str],
 }
 

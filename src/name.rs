@@ -108,12 +108,12 @@ impl RelPath {
         RelPath(text.as_bytes().into())
     }
 
-    /// Returns the path of `name` inside this folder.
+    /// Returns the path of `name` inside this directory.
     pub fn join(&self, name: &Name) -> RelPath {
         self.join_path(&RelPath(name.0.clone()))
     }
 
-    /// Returns the path of `other` inside this folder.
+    /// Returns the path of `other` inside this directory.
     pub fn join_path(&self, other: &RelPath) -> RelPath {
         match (self.is_root(), other.is_root()) {
             (true, _) => other.clone(),
@@ -153,7 +153,7 @@ impl RelPath {
         self.names().last()
     }
 
-    /// Returns the parent folder; the root's parent is the root.
+    /// Returns the parent directory; the root's parent is the root.
     pub fn parent(&self) -> RelPath {
         match memchr::memrchr(b'/', &self.0) {
             Some(end) => RelPath(self.0.split_at(end).0.into()),

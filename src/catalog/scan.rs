@@ -178,7 +178,7 @@ fn scan_from(
     let whole_scan = ScanTiming { start, cost: start.elapsed() };
     let listing = ScanTiming { start, cost: listing_cost };
     let (checked, listed) = match previous.filter(|_| context.scope == ScanScope::NewOnly) {
-        // A new worker is checked only once, so its cost does not count. Folders that are not
+        // A new worker is checked only once, so its cost does not count. Directories that are not
         // workers are checked in every scan.
         Some(previous) if new_workers == 0 => (previous.checked, whole_scan),
         Some(previous) => (previous.checked, listing),
@@ -198,12 +198,12 @@ fn scan_from(
     ScanResult { snapshot, error: first_error }
 }
 
-/// Pairs each folder with its previous entry.
+/// Pairs each directory with its previous entry.
 fn match_previous<'a>(
     folders: &'a [RelPath],
     previous: Vec<&'a Arc<Entry>>,
 ) -> Vec<(&'a RelPath, Option<&'a Arc<Entry>>)> {
-    // Usually the order is unchanged, and only folders that are not workers have no entry.
+    // Usually the order is unchanged, and only directories that are not workers have no entry.
     let mut rest = previous.iter().copied().peekable();
     let in_order = folders
         .iter()
@@ -246,11 +246,11 @@ fn recheck_interval(entry: &Entry, freshness: Freshness) -> Duration {
     freshness.finished / 2 + freshness.finished * u32::from(spread) / 512
 }
 
-/// Maximum number of further reads of a folder that changes while it is read.
+/// Maximum number of further reads of a directory that changes while it is read.
 const REREADS_MAX: usize = 3;
 
-/// Checks one folder. Returns `old` if it is unchanged, a new entry if it changed, and `None` if it
-/// is not a worker.
+/// Checks one directory. Returns `old` if it is unchanged, a new entry if it changed, and `None` if
+/// it is not a worker.
 pub(super) fn check_folder(
     source: &Source,
     number: usize,
@@ -276,7 +276,7 @@ pub(super) fn check_folder(
     Ok(entry)
 }
 
-/// Reads the entry of one folder, entered, unless its metadata is unchanged.
+/// Reads the entry of one directory, entered, unless its metadata is unchanged.
 fn read_entry(
     source: &Source,
     folder: &dyn Store,

@@ -16,7 +16,7 @@ use crate::trace::{ClaudeCode, Detection, Format, Swarmlet};
 pub struct Source {
     pub(super) store: Arc<dyn Store>,
     pub(super) outputs: Option<Arc<dyn Store>>,
-    /// Paths where a folder of outputs stored out of band was searched for and missing.
+    /// Paths where a directory of outputs stored out of band was searched for and missing.
     missing_outputs: Vec<PathBuf>,
     pub(super) format: Box<dyn Format>,
     /// True if the user declared that no hard link connects two owners.
@@ -31,28 +31,28 @@ pub struct Source {
     index: Option<Arc<DiskCache>>,
 }
 
-/// Reason why a folder cannot be read as a store of traces.
+/// Reason why a directory cannot be read as a store of traces.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The folder cannot be opened.
+    /// The directory cannot be opened.
     #[error("cannot open the store {}: {}", display_path(.path), reason(.error))]
     Open {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
         /// Error of the system.
         error: Error,
     },
-    /// The folder is on a swarmletfs mount.
+    /// The directory is on a swarmletfs mount.
     #[error("cannot use {} as a store: it is a swarmletfs mount; give the store behind it", display_path(.0))]
     OwnMount(PathBuf),
-    /// The folder is one worker.
+    /// The directory is one worker.
     #[error(
         "cannot use {} as a store: it is one worker; give the folder that holds it: {}",
         display_path(.0),
         display_path(.0.parent().unwrap_or(.0))
     )]
     OneWorker(PathBuf),
-    /// The folder has no workers of any known format.
+    /// The directory has no workers of any known format.
     #[error(
         "no workers in {}: expected folders with a metadata.json or a tool_calls/, there or in its \
          workers/, or transcripts of Claude Code{}",
@@ -60,7 +60,7 @@ pub enum SourceError {
         not_followed(.skipped)
     )]
     NoWorkers {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
         /// Entries that are not workers.
         skipped: SkipReport,
@@ -90,13 +90,13 @@ fn not_followed(skipped: &SkipReport) -> String {
         + &named(SkipReason::ForeignMount, "other file systems are not entered")
 }
 
-/// Paths of the folder of outputs stored out of band: in the store, or beside it.
+/// Paths of the directory of outputs stored out of band: in the store, or beside it.
 const OUTPUTS: [&str; 2] = ["tool_outputs", "../tool_outputs"];
 
 impl Source {
-    /// Opens the folder `path` as a store and detects the format of its traces.
+    /// Opens the directory `path` as a store and detects the format of its traces.
     ///
-    /// An empty folder is a store whose swarm has not started.
+    /// An empty directory is a store whose swarm has not started.
     pub fn open(path: &Path) -> Result<Source, SourceError> {
         let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
         let store = Disk::open(path).map_err(failed)?;
@@ -220,8 +220,8 @@ impl Source {
             .chain(self.cache.iter().chain(&self.index).map(|cache| cache.root()))
     }
 
-    /// Returns the maximum number of watched folders of finished workers. `None` if the file system
-    /// does not report changes made by other machines.
+    /// Returns the maximum number of watched directories of finished workers. `None` if the file
+    /// system does not report changes made by other machines.
     ///
     /// # Errors
     ///
@@ -234,7 +234,7 @@ impl Source {
         }
     }
 
-    /// Returns true if the system reports changes of workers' folders and the format supports
+    /// Returns true if the system reports changes of workers' directories and the format supports
     /// watching.
     pub(super) fn can_watch(&self) -> bool {
         self.format.finished_is_final() && self.is_local()
@@ -251,7 +251,7 @@ impl Source {
         *self.local.get_or_init(|| path_fd.is_some_and(|path_fd| is_local(path_fd.as_fd())))
     }
 
-    /// Returns true if opening the source again would find another folder, or outputs that were
+    /// Returns true if opening the source again would find another directory, or outputs that were
     /// missing.
     pub(super) fn is_replaced(&self) -> bool {
         self.store.is_replaced()
@@ -271,7 +271,7 @@ impl Source {
 pub(super) struct ReadScope {
     format: &'static str,
     store: StoreId,
-    /// The folder of outputs stored out of band.
+    /// The directory of outputs stored out of band.
     outputs: Option<StoreId>,
     hides_links: bool,
 }

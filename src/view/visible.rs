@@ -20,7 +20,7 @@ pub struct VisibleWorkers {
     pub generation: u64,
     /// Workers, sorted by creation time, then by id.
     pub members: Vec<Arc<Member>>,
-    /// Runs by the name of their folder.
+    /// Runs by the name of their directory.
     pub runs: BTreeMap<Name, Arc<RunMembers>>,
     /// Counts of what the stores hold but the view does not show. `None` in a restricted view.
     pub skipped: Option<Skipped>,
@@ -67,7 +67,7 @@ impl VisibleWorkers {
     pub(super) fn name_at(&self, source: usize, root: &RelPath) -> Option<Name> {
         let is_at_root =
             |member: &&Arc<Member>| (member.entry.source(), &member.entry.root) == (source, root);
-        // A worker is usually named after its folder.
+        // A worker is usually named after its directory.
         let named = self
             .index_of(&root.file_name()?)
             .and_then(|at| self.members.get(at))

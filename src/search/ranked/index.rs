@@ -134,7 +134,7 @@ impl Index {
     /// Indexes a worker's files in the state `fingerprint` while `go_on` returns true.
     ///
     /// # Errors
-    /// The worker's folder cannot be read.
+    /// The worker's directory cannot be read.
     pub fn read(
         &self,
         view: &View,

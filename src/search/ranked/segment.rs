@@ -29,7 +29,7 @@ static ESCAPE: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// A file, or a section of one, that a segment indexes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileChunk {
-    /// Path of the file, relative to the worker's folder.
+    /// Path of the file, relative to the worker's directory.
     #[serde(with = "path")]
     pub(super) path: RelPath,
     /// Offset of the chunk in the file, in bytes.

@@ -52,7 +52,7 @@ pub(super) type ReadRange<'a> = &'a dyn Fn(usize, &RelPath, Range<u64>) -> Optio
 pub struct FileHit {
     /// Index of the worker among the ranked workers.
     pub worker: usize,
-    /// Path of the file, relative to the worker's folder.
+    /// Path of the file, relative to the worker's directory.
     pub path: RelPath,
     /// The selected byte ranges, in order.
     pub ranges: Vec<Range<u64>>,

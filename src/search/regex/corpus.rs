@@ -22,7 +22,7 @@ pub struct WorkerMatchCounts {
 /// The number of matching lines in a file.
 #[derive(Debug, Clone)]
 pub struct FileMatchCount {
-    /// Path of the file, relative to the worker's folder.
+    /// Path of the file, relative to the worker's directory.
     pub path: RelPath,
     /// Number of matching lines.
     pub lines: u64,
@@ -54,11 +54,11 @@ impl std::ops::AddAssign for Unsearched {
 
 /// Counts the matching lines in each file of a worker that `pattern` applies to.
 ///
-/// `shown` maps a path in the worker's folder to its path in the tree. Each line counts with at
+/// `shown` maps a path in the worker's directory to its path in the tree. Each line counts with at
 /// most `line_max` bytes.
 ///
 /// # Errors
-/// The worker's folder cannot be read.
+/// The worker's directory cannot be read.
 pub fn search(
     view: &View,
     member: &Member,
@@ -122,7 +122,7 @@ fn search_file(
 /// returns false.
 ///
 /// # Errors
-/// The worker's folder or the file cannot be opened.
+/// The worker's directory or the file cannot be opened.
 pub fn lines(
     view: &View,
     member: &Member,

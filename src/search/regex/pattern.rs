@@ -90,13 +90,14 @@ impl Pattern {
         self.buffers.lock().push(buffer);
     }
 
-    /// Restricts the pattern to the file at `path` in a worker's folder, or to the files below it.
+    /// Restricts the pattern to the file at `path` in a worker's directory, or to the files below
+    /// it.
     pub fn under(self, path: Option<RelPath>) -> Pattern {
         Pattern { under: path, ..self }
     }
 
-    /// Returns true if the file at `path` in a worker's folder is to be searched. `shown` maps that
-    /// path to its path in the tree.
+    /// Returns true if the file at `path` in a worker's directory is to be searched. `shown` maps
+    /// that path to its path in the tree.
     pub(super) fn applies_to(&self, shown: &dyn Fn(&RelPath) -> RelPath, path: &RelPath) -> bool {
         self.under.as_ref().is_none_or(|under| path.is_within(under))
             && self.glob.as_ref().is_none_or(|glob| glob.matches_path(shown, path))

@@ -1,4 +1,4 @@
-//! The virtual folder of a conversation: files generated from its transcript, and the transcript
+//! The virtual directory of a conversation: files generated from its transcript, and the transcript
 //! itself.
 
 use std::os::fd::BorrowedFd;
@@ -24,7 +24,7 @@ const RESULT: &str = "result.txt";
 /// Maximum number of result files that are checked for changes.
 const RESULTS_MAX: usize = 10_000;
 
-/// The virtual folder of a worker.
+/// The virtual directory of a worker.
 pub(super) struct VirtualDir {
     project: Arc<dyn Store>,
     location: TranscriptLocation,
@@ -33,7 +33,7 @@ pub(super) struct VirtualDir {
     transcripts: Arc<TranscriptCache>,
 }
 
-/// A file or folder in the virtual folder.
+/// A file or directory in the virtual directory.
 enum VirtualNode {
     Root,
     Lines(LineFile),
@@ -44,7 +44,7 @@ enum VirtualNode {
 }
 
 impl VirtualDir {
-    /// Creates the folder of the worker at `location` in the entered folder `project`.
+    /// Creates the directory of the worker at `location` in the entered directory `project`.
     pub(super) fn new(
         project: Arc<dyn Store>,
         location: TranscriptLocation,
@@ -75,7 +75,7 @@ impl VirtualDir {
         exists.then_some(metadata)
     }
 
-    /// Opens a file in the project's folder.
+    /// Opens a file in the project's directory.
     pub(super) fn open_sibling(&self, path: &RelPath) -> Result<Box<dyn File>> {
         self.project.open(path)
     }
@@ -116,7 +116,8 @@ impl VirtualDir {
         }
     }
 
-    /// Returns the folder of results too large for the transcript, if the location determines it.
+    /// Returns the directory of results too large for the transcript, if the location determines
+    /// it.
     fn results_folder(&self) -> Option<RelPath> {
         self.location.spilled_result(None, "x").map(|file| file.parent())
     }
@@ -139,7 +140,7 @@ impl VirtualDir {
         let mut metas = self.source_metas()?;
         if let Some(folder) = self.results_folder() {
             let entries = self.project.list(&folder).unwrap_or_default();
-            // The folder's metadata does not reveal changes to the contents or permissions of a
+            // The directory's metadata does not reveal changes to the contents or permissions of a
             // file in it.
             let files = entries.iter().filter(|entry| entry.kind == Kind::File).take(RESULTS_MAX);
             metas.extend(
@@ -238,7 +239,7 @@ impl VirtualDir {
 
     fn folder_meta(&self, transcript: &Meta, name: &[u8]) -> Meta {
         let meta = self.file_meta(transcript, name, 0, 0, None);
-        // Read permission on the transcript grants permission to enter generated folders.
+        // Read permission on the transcript grants permission to enter generated directories.
         Meta { kind: Kind::Folder, mode: meta.mode | (meta.mode & 0o444) >> 2, ..meta }
     }
 
@@ -391,7 +392,7 @@ impl Store for VirtualDir {
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
-        // The only folder inside is tool_calls, and parts of a worker cannot be entered.
+        // The only directory inside is tool_calls, and parts of a worker cannot be entered.
         if !path.is_root() {
             return Err(Error::NotFound);
         }

@@ -24,13 +24,13 @@ use crate::model::{Owner, TASK_MAX};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Store, Stream, TICK_MAX};
 
-/// Paths of the index files from the store's root. Each describes the workers in its own folder.
+/// Paths of the index files from the store's root. Each describes the workers in its own directory.
 pub(super) const FILES: [&str; 2] = ["workers/index.json", "index.json"];
 /// Maximum size of an index file that is read, in bytes.
 const SIZE_MAX: u64 = 64 << 20;
 /// Maximum number of owners with entries for one ID.
 const OWNERS_MAX: usize = 16;
-/// Maximum number of unlisted folders that are remembered.
+/// Maximum number of unlisted directories that are remembered.
 const UNLISTED_MAX: usize = 10_000;
 
 /// An entry of an index.
@@ -66,22 +66,23 @@ struct IndexFile {
     /// does not change it.
     is_settled: bool,
     entries: Arc<Entries>,
-    /// Sum of the hashes of the folders that the file was read for.
+    /// Sum of the hashes of the directories that the file was read for.
     folders_hash: u64,
     unlisted: UnlistedFolders,
 }
 
-/// Hashes of the folders that an index names but that did not exist; `None` if there are too many.
+/// Hashes of the directories that an index names but that did not exist; `None` if there are too
+/// many.
 type UnlistedFolders = Option<Arc<HashSet<u64>>>;
 
 fn hash_folder(folder: &RelPath) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(folder)
 }
 
-/// Entries by the worker's folder.
+/// Entries by the worker's directory.
 type Entries = HashMap<RelPath, FolderEntries>;
 
-/// The entries of one folder, encoded in the order of the index. Decoded only when that worker's
+/// The entries of one directory, encoded in the order of the index. Decoded only when that worker's
 /// metadata is read, to save memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FolderEntries(Box<[u8]>);
@@ -115,7 +116,7 @@ impl FolderEntries {
 pub(super) struct StoreIndex([IndexFile; FILES.len()]);
 
 impl StoreIndex {
-    /// Returns all entries of a worker's folder.
+    /// Returns all entries of a worker's directory.
     pub(super) fn get(&self, folder: &RelPath) -> FolderEntries {
         self.0
             .iter()
@@ -179,7 +180,7 @@ impl IndexFile {
         }
     }
 
-    /// Returns true if the file names a folder that is new since it was read, or may name one.
+    /// Returns true if the file names a directory that is new since it was read, or may name one.
     fn may_name_new_folder(&self, folders: &[RelPath]) -> bool {
         match &self.unlisted {
             Some(unlisted) if unlisted.is_empty() => false,
@@ -194,7 +195,7 @@ impl IndexFile {
 struct IndexContents {
     entries: Entries,
     owners: Owners,
-    /// Hashes of named folders that are not wanted, at most [`UNLISTED_MAX`].
+    /// Hashes of named directories that are not wanted, at most [`UNLISTED_MAX`].
     unlisted: HashSet<u64>,
 }
 
@@ -227,18 +228,18 @@ fn read_index(
 /// empty list. Reads one item at a time, so that a large index costs only the memory of the kept
 /// entries.
 struct IndexVisitor<'a> {
-    /// The folder of the index file.
+    /// The directory of the index file.
     folder: &'a RelPath,
-    /// The folders whose entries are kept.
+    /// The directories whose entries are kept.
     wanted: &'a HashSet<&'a RelPath>,
     contents: &'a mut IndexContents,
 }
 
-/// The owners of the entries of each folder that has several.
+/// The owners of the entries of each directory that has several.
 type Owners = HashMap<RelPath, Vec<Option<String>>>;
 
 impl IndexContents {
-    /// Adds an entry of a folder. The first entry of each owner wins.
+    /// Adds an entry of a directory. The first entry of each owner wins.
     fn add(&mut self, folder: &RelPath, entry: IndexEntry) {
         let Some(packed) = self.entries.get_mut(folder) else {
             self.entries.entry(folder.clone()).or_default().add(&entry);
@@ -365,7 +366,7 @@ mod tests {
             (tasks(&three, "a"), tasks(&three, "b")),
             (vec![Some("A".into())], vec![Some("B".into())])
         );
-        // An index that names more folders than are remembered may name any folder.
+        // An index that names more directories than are remembered may name any directory.
         let many: Vec<Value> =
             (0..=UNLISTED_MAX).map(|id| serde_json::json!({"id": format!("gone-{id}")})).collect();
         store.write(&path(FILES[0]), serde_json::to_vec(&many).unwrap());

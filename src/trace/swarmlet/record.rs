@@ -26,7 +26,7 @@ const NO_RESULT: [&str; 3] = ["(No result generated)", "(Critical error)", "(No 
 const LOOSE: [&str; 4] =
     ["logs/errors.log", "result.txt", "outputs/report.md", "outputs/data.json"];
 const LOGS: &str = "logs";
-/// Folders in which a worker keeps files of its own.
+/// Directories in which a worker keeps files of its own.
 const OWN_FOLDERS: [&str; 3] = ["outputs", LOGS, "context"];
 /// The list of tool names, in the layout without calls.
 const TOOLS_USED: &str = "tools_used.json";
