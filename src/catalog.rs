@@ -201,7 +201,7 @@ impl Catalog {
     }
 
     /// Returns true if the directories of some workers are generated, which takes time.
-    pub fn makes_folders(&self) -> bool {
+    pub fn has_virtual_folders(&self) -> bool {
         self.sources.iter().any(|source| source.format.has_virtual_folders())
     }
 
@@ -434,7 +434,7 @@ impl Catalog {
 
     /// Returns the part of a cache key that identifies the bytes read of the stores.
     pub fn scope(&self) -> Key {
-        let scopes: Vec<Key> = self.sources.iter().map(|source| source.scope().key()).collect();
+        let scopes: Vec<Key> = self.sources.iter().map(Source::scope).collect();
         key("scopes", &scopes.iter().map(Key::as_slice).collect::<Vec<_>>())
     }
 

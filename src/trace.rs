@@ -19,7 +19,7 @@ pub(crate) use swarmlet::python_strings;
 
 use std::sync::Arc;
 
-use crate::cache::DiskCache;
+use crate::cache::{DiskCache, Key};
 use crate::error::Result;
 use crate::model::{Record, SkipReport, Worker};
 use crate::name::{Name, RelPath};
@@ -44,7 +44,7 @@ pub struct FolderState {
     /// Identity of the directory itself.
     pub identity: Identity,
     /// Changes whenever the result of [`Format::read_worker`] may change.
-    pub key: [u8; 16],
+    pub key: Key,
     /// The newest write to the checked files; see
     /// [`Meta::last_write`](crate::store::Meta::last_write).
     pub newest_write: Time,

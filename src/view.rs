@@ -47,7 +47,8 @@ pub struct View {
     catalog: Catalog,
     filter: Filter,
     visible: Mutex<Arc<VisibleWorkers>>,
-    records: Cache<([u8; 16], [u8; 16]), Arc<Record>>,
+    /// Records by the version of the fingerprint and the key of the entry.
+    records: Cache<(Key, Key), Arc<Record>>,
 }
 
 impl View {
@@ -115,7 +116,7 @@ impl View {
     /// Returns true if a store builds workers' directories from other files, so that a stat may be
     /// slow.
     pub fn has_virtual_folders(&self) -> bool {
-        self.catalog.makes_folders()
+        self.catalog.has_virtual_folders()
     }
 
     /// Returns true if the path of a store leads to another directory by now.
@@ -307,9 +308,9 @@ impl View {
         member.entry.last_fingerprint()
     }
 
-    /// Returns up to `most` files of a worker, and the fingerprint of all its files.
-    pub fn files(&self, member: &Member, most: usize) -> Result<(Vec<FileStat>, Fingerprint)> {
-        self.catalog.files(&member.entry, most)
+    /// Returns up to `limit` files of a worker, and the fingerprint of all its files.
+    pub fn files(&self, member: &Member, limit: usize) -> Result<(Vec<FileStat>, Fingerprint)> {
+        self.catalog.files(&member.entry, limit)
     }
 
     /// Returns the fingerprint of a worker's files, taken after the call began.
@@ -356,18 +357,23 @@ impl View {
     /// Returns the location of the supervisor's notes. They cover all workers, so a restricted view
     /// has none.
     pub fn supervisor(&self) -> Result<Option<SharedPath>> {
-        if self.filter != Filter::default() {
-            return Ok(None);
-        }
-        Ok(self.catalog.supervisor()?.map(|(source, path)| SharedPath { source, path }))
+        self.if_unrestricted(Catalog::supervisor)
     }
 
     /// Returns the location of the store's own list of workers. A restricted view has none.
     pub fn index_file(&self) -> Result<Option<SharedPath>> {
+        self.if_unrestricted(Catalog::index_file)
+    }
+
+    /// Returns the path that `find` returns. A restricted view has none.
+    fn if_unrestricted(
+        &self,
+        find: fn(&Catalog) -> Result<Option<(usize, RelPath)>>,
+    ) -> Result<Option<SharedPath>> {
         if self.filter != Filter::default() {
             return Ok(None);
         }
-        Ok(self.catalog.index_file()?.map(|(source, path)| SharedPath { source, path }))
+        Ok(find(&self.catalog)?.map(|(source, path)| SharedPath { source, path }))
     }
 
     /// Returns the metadata of `path` below a shared path.
@@ -394,12 +400,10 @@ impl View {
     /// mtime of the store's root, unless the view is restricted: that time would reveal changes of
     /// hidden workers.
     pub fn newest(&self, visible: &VisibleWorkers) -> Result<Time> {
-        let is_unrestricted = self.filter == Filter::default();
-        Ok(if is_unrestricted {
-            visible.newest.max(self.root_meta()?.last_write())
-        } else {
-            visible.newest
-        })
+        if self.filter != Filter::default() {
+            return Ok(visible.newest);
+        }
+        Ok(visible.newest.max(self.root_meta()?.last_write()))
     }
 
     fn shared_store(&self, shared: &SharedPath) -> Result<&dyn store::Store> {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::digest::digest;
+use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
 use crate::model::Skipped;
 use crate::name::RelPath;
@@ -25,10 +25,10 @@ const PATH_MAX: usize = 4_096;
 pub struct Fingerprint {
     /// Hash of the paths, sizes and times of all files. A change within the clock tick of the
     /// previous change may leave it the same.
-    pub key: [u8; 16],
+    pub key: Key,
     /// Cache key for data derived from the files. Equals `key`, or is salted if a later change
     /// could still leave `key` the same; a salted version is never seen again.
-    pub version: [u8; 16],
+    pub version: Key,
     /// Newest mtime. Any program can set it to any time; to compare workers, use
     /// [`Fingerprint::last_write`].
     pub newest_mtime: Time,

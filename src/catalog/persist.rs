@@ -2,9 +2,9 @@
 //! workers.
 //!
 //! The workers of a store are split over several cache entries. The key of an entry covers
-//! everything that decides what is read of the store ([`ReadScope`]) and the number of the entry. A
-//! cached worker is used only if the metadata fingerprint that it was parsed from is unchanged.
-//! Workers that may change or have flaws are not cached.
+//! everything that decides what is read of the store ([`Source::scope`]) and the number of the
+//! entry. A cached worker is used only if the metadata fingerprint that it was parsed from is
+//! unchanged. Workers that may change or have flaws are not cached.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::packed::PackedFields;
-use super::source::ReadScope;
 use super::{Entry, Source};
 use crate::cache::{DiskCache, Key, key};
 use crate::model::{Owner, SharedStr, Status, Worker};
@@ -55,7 +54,7 @@ impl PersistedWorkers {
         let Some(cache) = source.cache() else { return PersistedWorkers::default() };
         let (scope, mut workers) = (source.scope(), HashMap::new());
         for number in 0..CHUNKS_MAX {
-            let body = cache.get(chunk_key(&scope, number)).and_then(|entry| entry.body());
+            let body = cache.get(chunk_key(scope, number)).and_then(|entry| entry.body());
             let chunk: Vec<PersistedWorker<'static>> =
                 body.and_then(|body| postcard::from_bytes(&body).ok()).unwrap_or_default();
             // Chunks behind one that is not full are left over from a larger store.
@@ -92,7 +91,7 @@ impl PersistedWorkers {
         let uncached =
             cacheable().filter(|entry| !self.had(&entry.root, entry.metadata.key)).count();
         if uncached as u64 >= cache.threshold(UNCACHED_MIN) {
-            save(cache, &source.scope(), cacheable());
+            save(cache, source.scope(), cacheable());
         }
     }
 }
@@ -102,11 +101,7 @@ fn is_cacheable(entry: &Entry) -> bool {
     entry.whole && entry.flaws.is_empty() && entry.is_past_tick()
 }
 
-fn save<'a>(
-    cache: &DiskCache,
-    scope: &ReadScope,
-    mut entries: impl Iterator<Item = &'a Arc<Entry>>,
-) {
+fn save<'a>(cache: &DiskCache, scope: Key, mut entries: impl Iterator<Item = &'a Arc<Entry>>) {
     for number in 0..CHUNKS_MAX {
         let chunk: Vec<PersistedWorker<'_>> =
             entries.by_ref().take(CHUNK_WORKERS).map(|entry| PersistedWorker::new(entry)).collect();
@@ -120,8 +115,8 @@ fn save<'a>(
     }
 }
 
-fn chunk_key(scope: &ReadScope, number: u32) -> Key {
-    key("workers", &[&scope.key(), &number.to_le_bytes()])
+fn chunk_key(scope: Key, number: u32) -> Key {
+    key("workers", &[&scope, &number.to_le_bytes()])
 }
 
 impl<'a> PersistedWorker<'a> {

@@ -13,7 +13,7 @@ use super::packed::encode;
 use super::persist::PersistedWorkers;
 use super::watcher::Watcher;
 use super::{Entry, EntryChange, Freshness, ScanTiming, Snapshot, Source};
-use crate::digest::digest;
+use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
 use crate::model::{Interner, SkipReason, SkipReport, Skipped, Worker};
 use crate::name::RelPath;
@@ -124,41 +124,20 @@ fn scan_from(
             problems.push("the folder of a store was removed".into());
         }
         unread.extend(found.incomplete.into_iter().map(|root| (number, root)));
-        let mut skip_report = found.skipped;
         let folders = match_previous(&found.folders, previous_of(number).collect());
-        let checked = parallel_map(&folders, |&(folder, old)| {
-            let reusable = old.filter(|old| {
-                let is_settled = old.is_past_tick() && source.is_settled(old, freshness);
-                let interval = recheck_interval(old, freshness);
-                context.scope == ScanScope::NewOnly || is_settled && old.was_checked(interval)
-            });
-            match reusable {
-                Some(old) => Ok(Some(Arc::clone(old))),
-                None => check_folder(source, number, folder, old, context),
+        let checked = parallel_map(&folders, |&(folder, old)| match old {
+            Some(old)
+                if context.scope == ScanScope::NewOnly || !is_check_due(source, old, freshness) =>
+            {
+                Ok(Some(Arc::clone(old)))
             }
+            _ => check_folder(source, number, folder, old, context),
         });
+        let mut skip_report = found.skipped;
         for ((folder, old), checked) in folders.into_iter().zip(checked) {
-            match checked {
-                Ok(Some(entry)) => {
-                    new_workers += usize::from(old.is_none());
-                    entries.push(entry);
-                }
-                Ok(None) => skip_report.add(folder.clone(), SkipReason::NotAWorker, None),
-                Err(Error::NotFound | Error::NotADirectory) => {}
-                // Like a symlink, a foreign mount is counted and not followed.
-                Err(Error::Escape) => {
-                    skip_report.add(folder.clone(), SkipReason::ForeignMount, None)
-                }
-                Err(error) => match old {
-                    Some(old) => entries.push(Arc::clone(old)),
-                    None => {
-                        // Omits the name: the log is also written for views that may not see this
-                        // worker.
-                        warn!("cannot read a folder of a store: {error}");
-                        skip_report.add(folder.clone(), SkipReason::Unreadable, Some(error));
-                    }
-                },
-            }
+            let entry = entry_or_skip(folder, old, checked, &mut skip_report);
+            new_workers += usize::from(entry.is_some() && old.is_none());
+            entries.extend(entry);
         }
         skip_reports.push(skip_report);
     }
@@ -196,6 +175,30 @@ fn scan_from(
         listed,
     };
     ScanResult { snapshot, error: first_error }
+}
+
+/// Returns the entry of a checked directory. Adds the directory to `report` if it exists but is not
+/// shown.
+fn entry_or_skip(
+    folder: &RelPath,
+    old: Option<&Arc<Entry>>,
+    checked: Result<Option<Arc<Entry>>>,
+    report: &mut SkipReport,
+) -> Option<Arc<Entry>> {
+    match (checked, old) {
+        (Ok(Some(entry)), _) => return Some(entry),
+        (Ok(None), _) => report.add(folder.clone(), SkipReason::NotAWorker, None),
+        (Err(Error::NotFound | Error::NotADirectory), _) => {}
+        // Like a symlink, a foreign mount is counted and not followed.
+        (Err(Error::Escape), _) => report.add(folder.clone(), SkipReason::ForeignMount, None),
+        (Err(_), Some(old)) => return Some(Arc::clone(old)),
+        (Err(error), None) => {
+            // Omits the name: the log is also written for views that may not see this worker.
+            warn!("cannot read a folder of a store: {error}");
+            report.add(folder.clone(), SkipReason::Unreadable, Some(error));
+        }
+    }
+    None
 }
 
 /// Pairs each directory with its previous entry.
@@ -239,11 +242,12 @@ fn changes(previous: &[Arc<Entry>], current: &[Arc<Entry>]) -> Option<Vec<EntryC
     Some(changes)
 }
 
-/// Returns the time between two checks of a finished worker, spread by its key so that not all are
-/// due at once.
-fn recheck_interval(entry: &Entry, freshness: Freshness) -> Duration {
+/// Returns true if a worker must be checked again. The time between two checks of a finished worker
+/// is spread by its key, so that not all are due at once.
+fn is_check_due(source: &Source, entry: &Entry, freshness: Freshness) -> bool {
     let [spread, ..] = entry.key;
-    freshness.finished / 2 + freshness.finished * u32::from(spread) / 512
+    let interval = freshness.finished / 2 + freshness.finished * u32::from(spread) / 512;
+    !entry.is_past_tick() || !source.is_settled(entry, freshness) || !entry.was_checked(interval)
 }
 
 /// Maximum number of further reads of a directory that changes while it is read.
@@ -324,7 +328,7 @@ fn read_entry(
 ///
 /// A complete record follows from the metadata fingerprint `metadata_key` if that `is_new`.
 /// Otherwise the record also depends on the previous one and on which files were readable.
-fn entry_key(metadata_key: [u8; 16], is_new: bool, worker: &Worker) -> [u8; 16] {
+fn entry_key(metadata_key: Key, is_new: bool, worker: &Worker) -> Key {
     if is_new && worker.is_complete && !worker.is_torn() {
         return metadata_key;
     }

@@ -9,7 +9,7 @@ use crate::cache::{DiskCache, Key, key};
 use crate::error::{Error, Result};
 use crate::model::{SkipReason, SkipReport};
 use crate::name::{RelPath, printable};
-use crate::store::{Disk, Inotify, SingleLinkStore, Store, Time, is_local};
+use crate::store::{Disk, Inotify, SingleLinkStore, Store, is_local};
 use crate::trace::{ClaudeCode, Detection, Format, Swarmlet};
 
 /// A store and the format of its traces.
@@ -195,14 +195,16 @@ impl Source {
         self.index.as_ref()
     }
 
-    /// Returns the conditions that decide which bytes of this store are read.
-    pub(super) fn scope(&self) -> ReadScope {
-        ReadScope {
-            format: self.format.name(),
-            store: StoreId::new(&*self.store),
-            outputs: self.outputs.as_deref().map(StoreId::new),
-            hides_links: self.hides_links,
-        }
+    /// Returns the part of a cache key that covers everything that decides which bytes of this store
+    /// are read. Two views may share results only if their scopes are equal.
+    pub(super) fn scope(&self) -> Key {
+        let outputs = self.outputs.as_deref().map(store_key);
+        let outputs = outputs.as_ref().map(Key::as_slice).unwrap_or_default();
+        let hides_links = [u8::from(self.hides_links)];
+        key(
+            "scope",
+            &[self.format.name().as_bytes(), &store_key(&*self.store), outputs, &hides_links],
+        )
     }
 
     /// Returns true if the worker is finished and did not change recently.
@@ -265,55 +267,18 @@ impl Source {
     }
 }
 
-/// Conditions that decide which bytes of a store are read. Two views may share results only if
-/// these are equal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ReadScope {
-    format: &'static str,
-    store: StoreId,
-    /// The directory of outputs stored out of band.
-    outputs: Option<StoreId>,
-    hides_links: bool,
-}
-
-/// Identity of a store that is valid across restarts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct StoreId {
-    path: String,
-    /// Inode number and birth time of the root. The device number is omitted: it may change with
-    /// every boot.
-    folder: Option<(u64, Time)>,
-}
-
-impl StoreId {
-    fn new(store: &dyn Store) -> StoreId {
-        let folder = store.identity().ok().map(|identity| (identity.ino, identity.born));
-        StoreId { path: store.describe(), folder }
-    }
-
-    fn key(&self) -> Key {
-        let (ino, born) = self.folder.unwrap_or_default();
-        let is_known = u8::from(self.folder.is_some());
-        let numbers = [
-            &[is_known][..],
-            &ino.to_le_bytes(),
-            &born.secs.to_le_bytes(),
-            &born.nanos.to_le_bytes(),
-        ];
-        key("store", &[self.path.as_bytes(), &numbers.concat()])
-    }
-}
-
-impl ReadScope {
-    /// Returns the part of a cache key that identifies this scope.
-    pub(super) fn key(&self) -> Key {
-        let outputs = self.outputs.as_ref().map(StoreId::key);
-        let outputs = outputs.as_ref().map(<[u8; 16]>::as_slice).unwrap_or_default();
-        key(
-            "scope",
-            &[self.format.as_bytes(), &self.store.key(), outputs, &[u8::from(self.hides_links)]],
-        )
-    }
+/// Returns a cache key of a store's path, and of the inode number and birth time of its root.
+fn store_key(store: &dyn Store) -> Key {
+    // The device number is omitted: it may change with every boot.
+    let root = store.identity().ok().map(|identity| (identity.ino, identity.born));
+    let (ino, born) = root.unwrap_or_default();
+    let numbers = [
+        &[u8::from(root.is_some())][..],
+        &ino.to_le_bytes(),
+        &born.secs.to_le_bytes(),
+        &born.nanos.to_le_bytes(),
+    ];
+    key("store", &[store.describe().as_bytes(), &numbers.concat()])
 }
 
 /// Returns the known formats in the order of detection.
