@@ -137,12 +137,11 @@ impl TranscriptCache {
         if self.agents.lock().get(path).is_some_and(|list| list.version == Some(now)) {
             return true;
         }
-        let agents = self.disk.as_ref().and_then(|disk| disk.agents(path, now));
-        agents
-            .map(|agents| {
-                self.set_agents(path, AgentList { version: Some(now), agents: agents.into() })
-            })
-            .is_some()
+        let Some(agents) = self.disk.as_ref().and_then(|disk| disk.agents(path, now)) else {
+            return false;
+        };
+        self.set_agents(path, AgentList { version: Some(now), agents: agents.into() });
+        true
     }
 
     /// Returns the number of bytes of the transcript that are indexed already.

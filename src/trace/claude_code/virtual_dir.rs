@@ -154,52 +154,48 @@ impl VirtualDir {
         self.index(&|| true).map(|(index, _)| index)
     }
 
-    fn conversation<'a>(&self, index: &'a TranscriptIndex) -> Result<&'a Conversation> {
+    /// Returns the worker's conversation in the transcript's index.
+    pub(super) fn conversation<'a>(&self, index: &'a TranscriptIndex) -> Result<&'a Conversation> {
         index.conversation(self.location.agent.as_ref()).ok_or(Error::NotFound)
     }
 
+    /// Returns the file or directory at `path`. Calls `index` only if that depends on the index.
     fn resolve(
         &self,
         path: &RelPath,
         index: &dyn Fn() -> Result<Arc<TranscriptIndex>>,
     ) -> Result<VirtualNode> {
-        let names: Vec<Name> = path.names().collect();
-        let texts: Vec<&[u8]> = names.iter().map(Name::as_bytes).collect();
+        let text = path.to_text();
+        let (first, rest) = match text.split_once('/') {
+            Some((first, rest)) => (first, Some(rest)),
+            None => (&*text, None),
+        };
         let text_node = |text: fn(&Conversation) -> Option<&TextRef>| {
             let index = index()?;
             text(self.conversation(&index)?).cloned().map(VirtualNode::Text).ok_or(Error::NotFound)
         };
-        match texts.as_slice() {
-            [] => Ok(VirtualNode::Root),
-            [name] if *name == SOURCE.as_bytes() => Ok(VirtualNode::Lines(LineFile::Source)),
-            [name] if *name == AGENT_METADATA.as_bytes() => {
+        match (first, rest) {
+            ("", _) => Ok(VirtualNode::Root),
+            (SOURCE, None) => Ok(VirtualNode::Lines(LineFile::Source)),
+            (AGENT_METADATA, None) => {
                 self.agent_metadata_path().map(VirtualNode::AgentMetadata).ok_or(Error::NotFound)
             }
-            [name] if *name == THREAD.as_bytes() => Ok(VirtualNode::Lines(LineFile::Thread)),
-            [name] if *name == TASK.as_bytes() => text_node(Conversation::task),
-            [name] if *name == RESULT.as_bytes() => text_node(Conversation::final_words),
-            [name] if *name == CALLS.as_bytes() => Ok(VirtualNode::Calls),
-            [folder, file] if *folder == CALLS.as_bytes() => {
+            (THREAD, None) => Ok(VirtualNode::Lines(LineFile::Thread)),
+            (TASK, None) => text_node(Conversation::task),
+            (RESULT, None) => text_node(Conversation::final_words),
+            (CALLS, None) => Ok(VirtualNode::Calls),
+            (CALLS, Some(file)) if !file.contains('/') => {
                 let index = index()?;
-                let number = file
-                    .split(|byte| *byte == b'_')
-                    .next()
-                    .and_then(|text| std::str::from_utf8(text).ok());
-                let at = number
-                    .and_then(|text| text.parse::<usize>().ok()?.checked_sub(1))
-                    .ok_or(Error::NotFound)?;
+                let number = file.split('_').next().and_then(|number| number.parse::<usize>().ok());
+                let at = number.and_then(|number| number.checked_sub(1)).ok_or(Error::NotFound)?;
                 let call = self.conversation(&index)?.calls.get(at).ok_or(Error::NotFound)?;
-                if call.file_name(at).as_bytes() == *file {
+                if path.file_name() == Some(call.file_name(at)) {
                     Ok(VirtualNode::Call(at))
                 } else {
                     Err(Error::NotFound)
                 }
             }
-            [file, ..]
-                if [SOURCE, THREAD, TASK, RESULT].iter().any(|name| name.as_bytes() == *file) =>
-            {
-                Err(Error::NotADirectory)
-            }
+            (SOURCE | THREAD | TASK | RESULT, Some(_)) => Err(Error::NotADirectory),
             _ => Err(Error::NotFound),
         }
     }

@@ -44,20 +44,14 @@ struct HeadAndTail {
 
 /// Reads the listing of the worker `folder`, which lies at `path` in its store.
 pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
-    if folder.location().agent.is_some() {
-        let (index, is_complete) = folder.index(&|| true)?;
-        let conversation =
-            index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
-        return Ok(Worker {
-            is_complete,
-            ..build_worker(folder, path, &index, conversation, conversation)
-        });
-    }
-    if let Some(ends) = read_ends(&*folder.open_transcript()?, folder.location().kind)? {
+    if folder.location().agent.is_none()
+        && let Some(ends) = read_ends(&*folder.open_transcript()?, folder.location().kind)?
+    {
         return Ok(build_worker(folder, path, &ends.head, &ends.head.main, &ends.tail.main));
     }
     let (index, is_complete) = folder.index(&|| true)?;
-    Ok(Worker { is_complete, ..build_worker(folder, path, &index, &index.main, &index.main) })
+    let conversation = folder.conversation(&index)?;
+    Ok(Worker { is_complete, ..build_worker(folder, path, &index, conversation, conversation) })
 }
 
 /// Creates a worker whose transcript cannot be read.
@@ -208,8 +202,7 @@ pub(super) fn read_record(
     go_on: &dyn Fn() -> bool,
 ) -> Result<Record> {
     let (index, is_complete) = folder.index(go_on)?;
-    let conversation =
-        index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
+    let conversation = folder.conversation(&index)?;
     let mut worker = if is_complete {
         build_worker(folder, path, &index, conversation, conversation)
     } else {

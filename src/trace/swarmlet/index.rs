@@ -18,7 +18,7 @@ use super::super::meta::{hash_meta, if_exists};
 use super::super::value::{scalar_text, shorten_word, text_list, truncate};
 use super::layout::path;
 
-use crate::digest::digest;
+use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
 use crate::model::{Owner, TASK_MAX};
 use crate::name::{Name, RelPath};
@@ -58,8 +58,9 @@ impl IndexEntry {
 /// The contents of one index file.
 #[derive(Debug, Clone, Default)]
 struct IndexFile {
-    /// Fingerprint of the file that the contents were read from.
-    key: [u8; 16],
+    /// Fingerprint of the file that the contents were read from. `None` if the next refresh must
+    /// read the file again.
+    key: Option<Key>,
     /// Time at which this fingerprint was first seen.
     first_seen: Option<Instant>,
     /// True if no later write can leave the same fingerprint. A second write within one clock tick
@@ -137,9 +138,6 @@ impl StoreIndex {
     }
 }
 
-/// A key that matches no file, so the next refresh reads again.
-const UNREAD: [u8; 16] = [0; 16];
-
 impl IndexFile {
     fn refresh(
         &mut self,
@@ -152,11 +150,11 @@ impl IndexFile {
         let meta = match if_exists(store.stat(file)) {
             Ok(meta) => meta.filter(|meta| meta.kind == Kind::File),
             // The contents stay until the file can be checked again.
-            Err(_) => return self.key = UNREAD,
+            Err(_) => return self.key = None,
         };
         let mut hash = blake3::Hasher::new();
         hash_meta(&mut hash, meta.as_ref());
-        let key = digest(&hash);
+        let key = Some(digest(&hash));
         if key != self.key {
             self.first_seen = Some(now);
         } else if self.is_settled
@@ -172,7 +170,7 @@ impl IndexFile {
         } else {
             Ok(Some(IndexContents::default()))
         };
-        (self.key, self.folders_hash) = (if read.is_ok() { key } else { UNREAD }, folders_hash);
+        (self.key, self.folders_hash) = (key.filter(|_| read.is_ok()), folders_hash);
         // A file that is torn while being rewritten will change its metadata soon.
         if let Ok(Some(contents)) = read {
             let unlisted = Some(contents.unlisted).filter(|unlisted| unlisted.len() < UNLISTED_MAX);

@@ -3,7 +3,7 @@
 use super::super::meta::{hash_meta, if_exists, if_file_or_folder};
 use super::super::{Candidates, Detection};
 
-use crate::digest::digest;
+use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
 use crate::model::SkipReason;
 use crate::name::{Name, RelPath};
@@ -57,12 +57,9 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
 
 /// A search result, with the state of the listed directories.
 pub(super) struct CachedCandidates {
-    state: [ListingKey; 2],
+    state: [Key; 2],
     found: Candidates,
 }
-
-/// A fingerprint of a directory.
-type ListingKey = [u8; 16];
 
 /// Returns the cached result if the directories are unchanged, else that of [`find_workers`]. Also
 /// returns the value to cache.
@@ -85,7 +82,7 @@ pub(super) fn find_cached(
 
 /// Returns the fingerprints of the listed directories. Returns `None` if a later change could leave
 /// them equal.
-fn folder_keys(store: &dyn Store) -> Option<[ListingKey; 2]> {
+fn folder_keys(store: &dyn Store) -> Option<[Key; 2]> {
     let state = |path: &RelPath| {
         let meta = if_exists(store.stat_without_acl(path)).ok()?;
         let at_rest = meta.is_none_or(|meta| meta.ctime.is_past_tick());

@@ -409,11 +409,9 @@ impl OpenContainer {
                 Parsed::new(Literal::Truthy(self.any), kind)
             }
             Bracket::Curly if self.is_dict || !self.any => {
-                let fields = self.fields.unwrap_or_default();
-                Parsed::new(
-                    Literal::Object(fields.with_is_non_empty(self.any)),
-                    ValueKind::Unhashable,
-                )
+                let fields =
+                    OutcomeFields { is_non_empty: self.any, ..self.fields.unwrap_or_default() };
+                Parsed::new(Literal::Object(fields), ValueKind::Unhashable)
             }
             Bracket::Square | Bracket::Curly => {
                 Parsed::new(Literal::Truthy(self.any), ValueKind::Unhashable)
