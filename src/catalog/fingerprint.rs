@@ -325,7 +325,8 @@ impl<'a> FileWalk<'a> {
         Fingerprint { key, version: digest(&self.hash), ..self.fingerprint }
     }
 
-    /// Walks the directory `dir` of `store`, which is at `path` in the worker's directory.
+    /// Walks the directory `dir` of `store`, which is at `path` in the worker's directory, `depth`
+    /// levels below it.
     fn walk_dir(
         &mut self,
         store: &dyn Store,

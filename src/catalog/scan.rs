@@ -177,8 +177,8 @@ fn scan_from(
     ScanResult { snapshot, error: first_error }
 }
 
-/// Returns the entry of a checked directory. Adds the directory to `report` if it exists but is not
-/// shown.
+/// Returns the entry of a checked directory, or `old` if the check failed. Adds the directory to
+/// `report` if it exists but is not shown.
 fn entry_or_skip(
     folder: &RelPath,
     old: Option<&Arc<Entry>>,
@@ -253,8 +253,8 @@ fn is_check_due(source: &Source, entry: &Entry, freshness: Freshness) -> bool {
 /// Maximum number of further reads of a directory that changes while it is read.
 const REREADS_MAX: usize = 3;
 
-/// Checks one directory. Returns `old` if it is unchanged, a new entry if it changed, and `None` if
-/// it is not a worker.
+/// Checks one directory in the store `number`. Returns `old` if it is unchanged, a new entry if it
+/// changed, and `None` if it is not a worker.
 pub(super) fn check_folder(
     source: &Source,
     number: usize,
@@ -280,7 +280,8 @@ pub(super) fn check_folder(
     Ok(entry)
 }
 
-/// Reads the entry of one directory, entered, unless its metadata is unchanged.
+/// Reads the entry of `folder`, which lies at `path` in the store `number`. Returns `old` if the
+/// metadata is unchanged, and `None` if the directory is not a worker.
 fn read_entry(
     source: &Source,
     folder: &dyn Store,

@@ -59,7 +59,7 @@ pub struct SkippedEntries {
 pub const EXAMPLES_MAX: usize = 3;
 
 impl SkipReport {
-    /// Adds a skipped entry.
+    /// Adds a skipped entry, with the error that it was skipped for, if any.
     pub fn add(&mut self, path: RelPath, reason: SkipReason, error: Option<Error>) {
         let skipped = self.0.entry(reason).or_default();
         skipped.count += 1;

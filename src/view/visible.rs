@@ -63,7 +63,7 @@ impl VisibleWorkers {
         self.name_index.get(&self.members, |member| &member.name, name)
     }
 
-    /// Returns the name of the worker at `root` in a store.
+    /// Returns the name of the worker at `root` in the store `source`.
     pub(super) fn name_at(&self, source: usize, root: &RelPath) -> Option<Name> {
         let is_at_root =
             |member: &&Arc<Member>| (member.entry.source(), &member.entry.root) == (source, root);

@@ -334,7 +334,8 @@ fn empty_levels(query: &Query) -> Levels {
     })
 }
 
-/// Adds the statistics of a segment, separately for primary files and the others.
+/// Adds the statistics of a segment, separately for the files that `is_primary` accepts and the
+/// others.
 fn count(
     header: &SegmentHeader,
     matches: &SegmentMatches,

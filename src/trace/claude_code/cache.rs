@@ -149,7 +149,7 @@ impl TranscriptCache {
         self.entries.get(path).map_or(0, |known| known.index.bytes_read)
     }
 
-    /// Drops transcripts that are no longer in the store.
+    /// Drops transcripts for which `is_present` returns false.
     pub(super) fn retain(&self, is_present: &dyn Fn(&RelPath) -> bool) {
         self.agents.lock().retain(|path, _| is_present(path));
     }

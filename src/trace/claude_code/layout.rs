@@ -95,6 +95,7 @@ impl TranscriptLocation {
     }
 
     /// Returns the path of a result too large for the transcript, from the project's directory.
+    /// `session` is the session that the transcript states, for a path that names none.
     pub(super) fn spilled_result(&self, session: Option<&str>, call: &str) -> Option<RelPath> {
         let named = session.and_then(|session| Name::new(session).ok());
         let session = self.session.clone().or(named)?;

@@ -86,7 +86,7 @@ fn read_ends(file: &dyn File, kind: TranscriptKind) -> Result<Option<HeadAndTail
     }
 }
 
-/// Indexes the complete lines in a part of a transcript.
+/// Indexes the complete lines in the `length` bytes of a transcript from offset `from` on.
 fn index_range(
     file: &dyn File,
     kind: TranscriptKind,

@@ -100,7 +100,7 @@ fn parse_decimal(digits: &str) -> Option<f64> {
     if digits.contains('_') { digits.replace('_', "").parse().ok() } else { digits.parse().ok() }
 }
 
-/// Parses an integer with a prefix, such as `0x1f`.
+/// Parses an integer to base `radix` after a prefix, such as `0x1f`.
 fn parse_prefixed(text: &str, radix: u32) -> Option<f64> {
     let digits = text.get(2..)?.replace('_', "");
     let is_number = digits.chars().all(|digit| digit.is_digit(radix));
