@@ -357,23 +357,18 @@ impl View {
     /// Returns the location of the supervisor's notes. They cover all workers, so a restricted view
     /// has none.
     pub fn supervisor(&self) -> Result<Option<SharedPath>> {
-        self.if_unrestricted(Catalog::supervisor)
+        if self.is_restricted() {
+            return Ok(None);
+        }
+        Ok(self.catalog.supervisor()?.map(|(source, path)| SharedPath { source, path }))
     }
 
     /// Returns the location of the store's own list of workers. A restricted view has none.
     pub fn index_file(&self) -> Result<Option<SharedPath>> {
-        self.if_unrestricted(Catalog::index_file)
-    }
-
-    /// Returns the path that `find` returns. A restricted view has none.
-    fn if_unrestricted(
-        &self,
-        find: fn(&Catalog) -> Result<Option<(usize, RelPath)>>,
-    ) -> Result<Option<SharedPath>> {
-        if self.filter != Filter::default() {
+        if self.is_restricted() {
             return Ok(None);
         }
-        Ok(find(&self.catalog)?.map(|(source, path)| SharedPath { source, path }))
+        Ok(self.catalog.index_file()?.map(|(source, path)| SharedPath { source, path }))
     }
 
     /// Returns the metadata of `path` below a shared path.
@@ -400,10 +395,14 @@ impl View {
     /// mtime of the store's root, unless the view is restricted: that time would reveal changes of
     /// hidden workers.
     pub fn newest(&self, visible: &VisibleWorkers) -> Result<Time> {
-        if self.filter != Filter::default() {
+        if self.is_restricted() {
             return Ok(visible.newest);
         }
         Ok(visible.newest.max(self.root_meta()?.last_write()))
+    }
+
+    fn is_restricted(&self) -> bool {
+        self.filter != Filter::default()
     }
 
     fn shared_store(&self, shared: &SharedPath) -> Result<&dyn store::Store> {
