@@ -195,8 +195,8 @@ impl Source {
         self.index.as_ref()
     }
 
-    /// Returns the part of a cache key that covers everything that decides which bytes of this store
-    /// are read. Two views may share results only if their scopes are equal.
+    /// Returns the part of a cache key that covers everything that decides which bytes of this
+    /// store are read. Two views may share results only if their scopes are equal.
     pub(super) fn scope(&self) -> Key {
         let outputs = self.outputs.as_deref().map(store_key);
         let outputs = outputs.as_ref().map(Key::as_slice).unwrap_or_default();
