@@ -73,7 +73,6 @@ pub(super) struct Conversation {
     pub(super) last_ms: Option<i64>,
     pub(super) model: Option<String>,
     /// Tokens of all messages except the last.
-    #[serde(with = "TokensDef")]
     pub(super) tokens: Tokens,
     pub(super) last_message: Option<LastMessage>,
     pub(super) calls: Vec<CallEntry>,
@@ -89,18 +88,7 @@ pub(super) struct Conversation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LastMessage {
     pub(super) id: String,
-    #[serde(with = "TokensDef")]
     pub(super) tokens: Tokens,
-}
-
-/// The serialized form of [`Tokens`].
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Tokens")]
-struct TokensDef {
-    input: u64,
-    output: u64,
-    cache_read: u64,
-    cache_creation: u64,
 }
 
 /// A line, with the offsets at which it ends in the generated thread and source files, in bytes.
@@ -109,6 +97,25 @@ pub(super) struct LineEntry {
     pub(super) span: Span,
     pub(super) thread_end: u64,
     pub(super) source_end: u64,
+}
+
+/// A file that is generated line by line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineFile {
+    /// The transcript's own lines.
+    Source,
+    /// The lines in the format of the thread.
+    Thread,
+}
+
+impl LineEntry {
+    /// Returns the offset at which the line ends in `file`, in bytes.
+    pub(super) fn end(&self, file: LineFile) -> u64 {
+        match file {
+            LineFile::Source => self.source_end,
+            LineFile::Thread => self.thread_end,
+        }
+    }
 }
 
 /// A reference to a text in the transcript.
@@ -221,14 +228,9 @@ impl Conversation {
         to_file_name(&self.agent, &[])
     }
 
-    /// Returns the length of the generated thread, in bytes.
-    pub(super) fn thread_bytes(&self) -> u64 {
-        self.lines.last().map_or(0, |line| line.thread_end)
-    }
-
-    /// Returns the total length of the lines, in bytes.
-    pub(super) fn source_bytes(&self) -> u64 {
-        self.lines.last().map_or(0, |line| line.source_end)
+    /// Returns the length of a generated file, in bytes.
+    pub(super) fn file_bytes(&self, file: LineFile) -> u64 {
+        self.lines.last().map_or(0, |line| line.end(file))
     }
 
     /// Returns the task, if there is one.

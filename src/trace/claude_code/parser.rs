@@ -13,7 +13,7 @@ use super::super::jsonl::{self, LastLine};
 use super::super::lenient::MaybeU64;
 use super::super::value::{shorten, shorten_word, truncate};
 use super::index::{
-    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, Span, TextRef,
+    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, LineFile, Span, TextRef,
     TranscriptIndex,
 };
 use super::layout::TranscriptKind;
@@ -300,26 +300,24 @@ impl TranscriptParser {
         conversation.last_ms = turn.at_ms.or(conversation.last_ms);
         match turn.kind {
             "assistant" => {
-                add_assistant_turn(conversation, ids, &mut self.inputs, (span, line), turn)
+                add_assistant_turn(conversation, ids, &mut self.inputs, span, line, turn)
             }
-            _ => add_user_turn(conversation, ids, (span, line), turn),
+            _ => add_user_turn(conversation, ids, span, line, turn),
         }
         let mut thread_bytes = ByteCounter(0);
-        let find = |id: &str| {
-            ids.get(&shorten_id(id)).and_then(|at| Some((*at, conversation.calls.get(*at)?)))
-        };
         // Counting cannot fail.
-        let _ = thread::write_turn(&mut thread_bytes, turn, &find);
-        let (thread_end, source_end) = (
-            conversation.thread_bytes() + thread_bytes.0,
-            conversation.source_bytes() + span.len as u64,
-        );
+        let _ = thread::write_turn(&mut thread_bytes, turn, &|id| {
+            let at = *ids.get(&shorten_id(id))?;
+            Some((at, conversation.calls.get(at)?))
+        });
+        let thread_end = conversation.file_bytes(LineFile::Thread) + thread_bytes.0;
+        let source_end = conversation.file_bytes(LineFile::Source) + span.len as u64;
         conversation.lines.push(LineEntry { span, thread_end, source_end });
     }
 }
 
 /// Returns the indexes of a conversation's calls, by ID.
-fn call_numbers(conversation: &Conversation) -> HashMap<String, usize> {
+pub(super) fn call_numbers(conversation: &Conversation) -> HashMap<String, usize> {
     conversation.calls.iter().enumerate().map(|(at, call)| (call.id.clone(), at)).collect()
 }
 
@@ -327,7 +325,8 @@ fn add_assistant_turn(
     conversation: &mut Conversation,
     ids: &mut HashMap<String, usize>,
     inputs: &mut InputBudget,
-    (span, line): (Span, &TranscriptLine<'_>),
+    span: Span,
+    line: &TranscriptLine<'_>,
     turn: &Turn<'_>,
 ) {
     let message = turn.message;
@@ -348,7 +347,7 @@ fn add_assistant_turn(
     }
     for block in message.content.blocks().iter().filter(|block| block.kind.as_str() == "tool_use") {
         conversation.ending = Ending::CalledTool;
-        add_call(conversation, ids, inputs, (span, turn.at_ms), block);
+        add_call(conversation, ids, inputs, span, turn.at_ms, block);
     }
 }
 
@@ -356,7 +355,8 @@ fn add_call(
     conversation: &mut Conversation,
     ids: &mut HashMap<String, usize>,
     inputs: &mut InputBudget,
-    (span, at): (Span, Option<i64>),
+    span: Span,
+    at_ms: Option<i64>,
     block: &ContentBlock<'_>,
 ) {
     let id = shorten_id(block.id.as_str());
@@ -377,7 +377,7 @@ fn add_call(
         id,
         tool,
         line_offset: span.offset,
-        at_ms: at,
+        at_ms,
         input,
         result: None,
     });
@@ -402,7 +402,8 @@ fn input_line(mut arguments: Value) -> Option<String> {
 fn add_user_turn(
     conversation: &mut Conversation,
     ids: &HashMap<String, usize>,
-    (span, line): (Span, &TranscriptLine<'_>),
+    span: Span,
+    line: &TranscriptLine<'_>,
     turn: &Turn<'_>,
 ) {
     for block in
@@ -438,12 +439,12 @@ fn add_user_turn(
     }
 }
 
-fn call_result(span: Span, at: Option<i64>, block: &ContentBlock<'_>) -> CallResult {
+fn call_result(span: Span, at_ms: Option<i64>, block: &ContentBlock<'_>) -> CallResult {
     let text = block.content.text();
     let spilled = text.trim_start().starts_with(SPILLED_PREFIX);
     CallResult {
         span,
-        at_ms: at,
+        at_ms,
         bytes: text.len() as u64,
         hash: text_hash(&text),
         failed: block.is_error.is_set(),
