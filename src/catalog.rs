@@ -150,7 +150,7 @@ impl Catalog {
     }
 
     /// Starts to watch workers where the file system supports it. Returns the maximum number of
-    /// watched folders.
+    /// watched directories.
     ///
     /// The caller must then call [`Catalog::wait_for_changes`] in a loop while the catalog is in
     /// use.
@@ -164,7 +164,7 @@ impl Catalog {
         let Some(watcher) = self.watcher.get() else { return Ok(0) };
         let snapshot = self.current.load();
         let unfinished = snapshot.entries.iter().filter(|entry| {
-            entry.is_unfinished() && self.sources.get(entry.source).is_some_and(Source::can_watch)
+            entry.is_unfinished() && self.source(entry).is_ok_and(Source::can_watch)
         });
         watcher.set_unwatched(unfinished.map(Arc::downgrade).collect());
         Ok(watcher.max_watches())
@@ -203,8 +203,8 @@ impl Catalog {
         Some(start.elapsed())
     }
 
-    /// Returns true if the folders of some workers are generated, which takes time.
-    pub fn makes_folders(&self) -> bool {
+    /// Returns true if the directories of some workers are generated, which takes time.
+    pub fn has_virtual_folders(&self) -> bool {
         self.sources.iter().any(|source| source.format.has_virtual_folders())
     }
 
@@ -213,7 +213,7 @@ impl Catalog {
         self.sources.iter().flat_map(Source::roots).collect()
     }
 
-    /// Returns true if opening the stores again would find other folders.
+    /// Returns true if opening the stores again would find other directories.
     pub fn is_replaced(&self) -> bool {
         self.sources.iter().any(Source::is_replaced)
     }
@@ -318,7 +318,7 @@ impl Catalog {
             indexed.filter(|(_, entry)| stale.contains(&Arc::as_ptr(entry))).take(stale.len())
         {
             found += 1;
-            let Some(source) = self.sources.get(old.source) else { continue };
+            let Ok(source) = self.source(old) else { continue };
             let checked =
                 match scan::check_folder(source, old.source, &old.root, Some(old), &context) {
                     Ok(Some(entry)) if Arc::ptr_eq(&entry, old) => continue,
@@ -351,24 +351,25 @@ impl Catalog {
         true
     }
 
-    fn is_settled(&self, entry: &Entry) -> bool {
-        self.sources
-            .get(entry.source)
-            .is_some_and(|source| source.is_settled(entry, self.freshness))
+    /// Returns the source of a worker.
+    fn source(&self, entry: &Entry) -> Result<&Source> {
+        self.sources.get(entry.source).ok_or(Error::NotFound)
     }
 
-    /// Returns true if a listing depends only on the folder; see
+    fn is_settled(&self, entry: &Entry) -> bool {
+        self.source(entry).is_ok_and(|source| source.is_settled(entry, self.freshness))
+    }
+
+    /// Returns true if a listing depends only on the directory; see
     /// [`Store::listing_depends_on_dir_only`].
     pub fn listing_depends_on_dir_only(&self, entry: &Entry) -> bool {
-        self.sources
-            .get(entry.source)
-            .is_some_and(|source| source.store.listing_depends_on_dir_only())
+        self.source(entry).is_ok_and(|source| source.store.listing_depends_on_dir_only())
     }
 
-    /// Returns the maximum age of a listing of a worker's folder whose times are unchanged. If
+    /// Returns the maximum age of a listing of a worker's directory whose times are unchanged. If
     /// other machines can write to it, its times may not show a change at once.
     pub fn listing_max_age(&self, entry: &Entry) -> Duration {
-        let local = self.sources.get(entry.source).is_some_and(Source::is_local);
+        let local = self.source(entry).is_ok_and(Source::is_local);
         if local { self.freshness.finished } else { self.max_age(entry) }
     }
 
@@ -377,14 +378,14 @@ impl Catalog {
         if self.is_settled(entry) { self.freshness.finished } else { self.freshness.unfinished }
     }
 
-    /// Enters a worker's folder.
+    /// Enters a worker's directory.
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`] if another folder replaced it: the owner in `entry` is only known for
-    /// the original folder.
+    /// [`Error::NotFound`] if another directory replaced it: the owner in `entry` is only known for
+    /// the original directory.
     pub fn folder(&self, entry: &Entry) -> Result<Box<dyn Store>> {
-        let source = self.sources.get(entry.source).ok_or(Error::NotFound)?;
+        let source = self.source(entry)?;
         let folder = source.format.enter(&*source.store, &entry.root)?;
         if folder.identity()? == entry.metadata.identity {
             Ok(folder)
@@ -404,34 +405,28 @@ impl Catalog {
 
     /// Opens a file of a worker for FUSE passthrough; see [`Store::backing`].
     pub fn backing(&self, entry: &Entry, path: &RelPath) -> Result<Option<OwnedFd>> {
-        match self.sources.get(entry.source) {
-            Some(source) => source.store.backing(&entry.root.join_path(path)),
-            None => Ok(None),
-        }
+        self.source(entry)?.store.backing(&entry.root.join_path(path))
     }
 
-    /// Returns a store by number, or the first store if the number is out of range.
-    pub fn source_store(&self, number: usize) -> &dyn Store {
-        match self.sources.get(number).or(self.sources.first()) {
-            Some(source) => &*source.store,
-            None => &source::EmptyStore,
-        }
+    /// Returns a store by number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if no store has this number.
+    pub fn source_store(&self, number: usize) -> Result<&dyn Store> {
+        self.sources.get(number).map(|source| &*source.store).ok_or(Error::NotFound)
     }
 
     /// Reads a worker with its trace, until `deadline` passes.
     pub fn record(&self, entry: &Entry, deadline: Deadline<'_>) -> Result<Record> {
-        match self.sources.get(entry.source) {
-            Some(source) => {
-                let folder = self.folder(entry)?;
-                let place = RecordSource { folder: &*folder, outputs: source.outputs.as_deref() };
-                let mut record = source.format.read_record(place, &entry.worker(), deadline)?;
-                if entry.status == Status::Abandoned {
-                    record.worker.abandon();
-                }
-                Ok(record)
-            }
-            None => Err(Error::NotFound),
+        let source = self.source(entry)?;
+        let folder = self.folder(entry)?;
+        let place = RecordSource { folder: &*folder, outputs: source.outputs.as_deref() };
+        let mut record = source.format.read_record(place, &entry.worker(), deadline)?;
+        if entry.status == Status::Abandoned {
+            record.worker.abandon();
         }
+        Ok(record)
     }
 
     /// Returns the disk cache of parsed workers.
@@ -446,16 +441,16 @@ impl Catalog {
 
     /// Returns the part of a cache key that identifies the bytes read of the stores.
     pub fn scope(&self) -> Key {
-        let scopes: Vec<Key> = self.sources.iter().map(|source| source.scope().key()).collect();
+        let scopes: Vec<Key> = self.sources.iter().map(Source::scope).collect();
         key("scopes", &scopes.iter().map(Key::as_slice).collect::<Vec<_>>())
     }
 
-    /// Returns the folder of outputs stored out of band of a worker's store.
+    /// Returns the directory of outputs stored out of band of a worker's store.
     pub fn outputs(&self, entry: &Entry) -> Option<&dyn Store> {
-        self.sources.get(entry.source).and_then(|source| source.outputs.as_deref())
+        self.source(entry).ok()?.outputs.as_deref()
     }
 
-    /// Returns the folder of the supervisor's notes: the number of the first store that has one,
+    /// Returns the directory of the supervisor's notes: the number of the first store that has one,
     /// and its path there.
     pub fn supervisor(&self) -> Result<Option<(usize, RelPath)>> {
         for (number, source) in self.sources.iter().enumerate() {

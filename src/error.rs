@@ -27,10 +27,10 @@ pub enum Error {
     /// The name is longer than [`crate::name::NAME_MAX`] bytes.
     #[error("the name is too long")]
     NameTooLong,
-    /// The path is not a folder.
+    /// The path is not a directory.
     #[error("not a folder")]
     NotADirectory,
-    /// The path is a folder, and a file is required.
+    /// The path is a directory, and a file is required.
     #[error("a folder, not a file")]
     IsADirectory,
     /// The path is a FIFO, socket or device; only regular files are read.

@@ -1,8 +1,8 @@
 //! The data model of a swarm: workers, runs, tool calls and their outcomes.
 //!
-//! Plain values, without I/O or serialization. [`crate::trace`] decodes input into these types, and
-//! [`crate::render`] formats them for readers. The model invents nothing: what a trace does not
-//! state is `None` or unknown.
+//! Plain values without I/O. [`crate::trace`] decodes input into these types, and [`crate::render`]
+//! formats them for readers. Some are serializable, but for caches only. The model invents nothing:
+//! what a trace does not state is `None` or unknown.
 
 mod attempt;
 mod intern;
@@ -20,7 +20,7 @@ pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries}
 
 use crate::name::{Name, RelPath};
 
-/// A worker's ID: the name of its folder in `workers/`.
+/// A worker's ID: the name of its directory in `workers/`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct WorkerId(pub Name);
 
@@ -36,7 +36,7 @@ impl WorkerId {
 pub struct Owner(pub SharedStr);
 
 /// The progress that a worker reports.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Status {
     /// Set up but not started.
     Created,
@@ -141,7 +141,7 @@ impl TraceTime {
 }
 
 /// A defect in a worker's record.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum Flaw {
     /// There is no metadata.json.
     NoMetadata,
@@ -153,7 +153,7 @@ pub enum Flaw {
         /// True if the last good record is shown instead.
         last_good_shown: bool,
     },
-    /// metadata.json states this ID, which is not the name of its folder.
+    /// metadata.json states this ID, which is not the name of its directory.
     IdMismatch(String),
     /// metadata.json names two different owners, so the worker has none.
     ConflictingOwners,
@@ -168,9 +168,9 @@ pub enum Flaw {
 /// A worker, as described by its listing and its metadata.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Worker {
-    /// The name of its folder in the store.
+    /// The name of its directory in the store.
     pub id: WorkerId,
-    /// Path of its folder from the store's root.
+    /// Path of its directory from the store's root.
     pub root: RelPath,
     /// The owner, if stated.
     pub owner: Option<Owner>,
@@ -287,7 +287,7 @@ pub struct ToolCall {
     pub seq: u64,
     /// Name of the tool.
     pub tool: String,
-    /// Path of its file from the worker's folder.
+    /// Path of its file from the worker's directory.
     pub path: RelPath,
     /// Location of the output.
     pub output: Output,
@@ -355,7 +355,7 @@ pub enum AccessKind {
 pub enum Output {
     /// The call's own file.
     InPlace,
-    /// This path in the folder of out-of-band outputs beside the store.
+    /// This path in the directory of out-of-band outputs beside the store.
     OutOfBand(RelPath),
     /// None, because no result has arrived.
     Pending,
@@ -367,7 +367,7 @@ pub enum Output {
 /// report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LooseFile {
-    /// Path of the file from the worker's folder.
+    /// Path of the file from the worker's directory.
     pub path: RelPath,
     /// Size in bytes.
     pub bytes: u64,
@@ -436,12 +436,12 @@ pub struct Trace {
     pub truncated: Vec<RelPath>,
     /// Parts of a transcript that are shown nowhere.
     pub unused: Unused,
-    /// Folders in which the worker's layout keeps its own files, whether or not they exist.
+    /// Directories in which the worker's layout keeps its own files, whether or not they exist.
     pub own_folders: &'static [&'static str],
 }
 
 /// Token counts, as stated by the source.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Tokens {
     /// Tokens read by the model, without those from its cache.
     pub input: u64,

@@ -108,18 +108,24 @@ impl RelPath {
         RelPath(text.as_bytes().into())
     }
 
-    /// Returns the path of `name` inside this folder.
+    /// Returns the path of `name` inside this directory.
     pub fn join(&self, name: &Name) -> RelPath {
         self.join_path(&RelPath(name.0.clone()))
     }
 
-    /// Returns the path of `other` inside this folder.
+    /// Returns the path of `other` inside this directory.
     pub fn join_path(&self, other: &RelPath) -> RelPath {
         match (self.is_root(), other.is_root()) {
             (true, _) => other.clone(),
             (_, true) => self.clone(),
             _ => RelPath([&self.0, &b"/"[..], &other.0].concat().into()),
         }
+    }
+
+    /// Returns true if this path equals `dir` or is below it.
+    pub fn is_within(&self, dir: &RelPath) -> bool {
+        let rest = self.0.strip_prefix(&*dir.0);
+        rest.is_some_and(|rest| dir.is_root() || rest.is_empty() || rest.starts_with(b"/"))
     }
 
     /// Returns true if this is the root.
@@ -147,7 +153,7 @@ impl RelPath {
         self.names().last()
     }
 
-    /// Returns the parent folder; the root's parent is the root.
+    /// Returns the parent directory; the root's parent is the root.
     pub fn parent(&self) -> RelPath {
         match memchr::memrchr(b'/', &self.0) {
             Some(end) => RelPath(self.0.split_at(end).0.into()),

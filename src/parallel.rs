@@ -38,8 +38,9 @@ fn parallel_map_after<T: Sync, R: Send>(
     };
     let mut indexed = thread::scope(|scope| {
         // If the system refuses a thread, the threads that exist do all the work.
-        let start = |_| thread::Builder::new().spawn_scoped(scope, map_claimed).ok();
-        let threads: Vec<_> = (0..extra_threads).map_while(start).collect();
+        let threads: Vec<_> = (0..extra_threads)
+            .map_while(|_| thread::Builder::new().spawn_scoped(scope, map_claimed).ok())
+            .collect();
         let mut indexed = map_claimed();
         indexed.extend(
             threads

@@ -18,6 +18,8 @@ use std::io::{self, Read};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 pub use disk::{Disk, MOUNT_TYPE, identity_of};
 pub use inotify::{Inotify, WatchEvent, WatchId, WatchScope, is_local};
 pub use memory::Memory;
@@ -108,7 +110,9 @@ pub struct Identity {
 }
 
 /// A timestamp as returned by stat, relative to 1970; earlier times are negative.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
 pub struct Time {
     /// Whole seconds.
     pub secs: i64,
@@ -317,6 +321,15 @@ pub fn read_into(file: &dyn File, offset: u64, buffer: &mut [u8]) -> Result<usiz
         }
     }
     Ok(filled)
+}
+
+/// Fills `buffer` with `bytes` from `offset` on, up to their end. Returns the copied length.
+pub(crate) fn copy_from(bytes: &[u8], offset: u64, buffer: &mut [u8]) -> usize {
+    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    let (_, rest) = bytes.split_at(offset.min(bytes.len()));
+    let length = rest.len().min(buffer.len());
+    buffer.split_at_mut(length).0.copy_from_slice(rest.split_at(length).0);
+    length
 }
 
 /// Reads a file sequentially from its start.

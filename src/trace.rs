@@ -19,7 +19,7 @@ pub(crate) use swarmlet::python_strings;
 
 use std::sync::Arc;
 
-use crate::cache::DiskCache;
+use crate::cache::{DiskCache, Key};
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::model::{Record, SkipReport, Worker};
@@ -31,21 +31,21 @@ use crate::store::{Identity, Store, Time};
 pub enum Detection {
     /// The store holds at least one worker.
     Workers,
-    /// The store may become one: an empty folder, or one prepared for workers.
+    /// The store may become one: an empty directory, or one prepared for workers.
     Empty,
-    /// The folder is a single worker, not a store.
+    /// The directory is a single worker, not a store.
     OneWorker,
     /// The store holds something else.
     Other,
 }
 
-/// The state of a worker's folder, cheap enough to compute for every worker repeatedly.
+/// The state of a worker's directory, cheap enough to compute for every worker repeatedly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FolderState {
-    /// Identity of the folder itself.
+    /// Identity of the directory itself.
     pub identity: Identity,
     /// Changes whenever the result of [`Format::read_worker`] may change.
-    pub key: [u8; 16],
+    pub key: Key,
     /// The newest write to the checked files; see
     /// [`Meta::last_write`](crate::store::Meta::last_write).
     pub newest_write: Time,
@@ -53,10 +53,10 @@ pub struct FolderState {
     pub newest_change: Time,
 }
 
-/// Folders that may be workers, and entries that were skipped.
+/// Directories that may be workers, and entries that were skipped.
 #[derive(Debug, Default, Clone)]
 pub struct Candidates {
-    /// Paths of the folders from the store's root.
+    /// Paths of the directories from the store's root.
     pub folders: Vec<RelPath>,
     /// Skipped entries.
     pub skipped: SkipReport,
@@ -67,7 +67,7 @@ pub struct Candidates {
 /// The stores that a worker's record is read from.
 #[derive(Clone, Copy)]
 pub struct RecordSource<'a> {
-    /// The worker's own folder, entered.
+    /// The worker's own directory, entered.
     pub folder: &'a dyn Store,
     /// The store of out-of-band outputs, if any.
     pub outputs: Option<&'a dyn Store>,
@@ -78,7 +78,7 @@ pub trait Format: Send + Sync {
     /// Returns the identifier of the format.
     fn name(&self) -> &'static str;
 
-    /// Describes the contents that make a folder a worker, for error messages.
+    /// Describes the contents that make a directory a worker, for error messages.
     fn worker_description(&self) -> &'static str;
 
     /// Detects whether `store` has this format.
@@ -88,24 +88,25 @@ pub trait Format: Send + Sync {
     /// Fails if the store cannot be listed.
     fn detect(&self, store: &dyn Store) -> Result<Detection>;
 
-    /// Finds the folders that may be workers.
+    /// Finds the directories that may be workers.
     ///
     /// # Errors
     ///
     /// Fails if the store cannot be listed.
     fn find_workers(&self, store: &dyn Store) -> Result<Candidates>;
 
-    /// Enters a worker's folder: as it is on disk, or a virtual folder generated from other files.
+    /// Enters a worker's directory: as it is on disk, or a virtual directory generated from other
+    /// files.
     fn enter(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn Store>> {
         store.enter(path)
     }
 
-    /// Returns the state of the folder at `path`, entered as `folder`. Returns `None` if it is not
-    /// a worker.
+    /// Returns the state of the directory at `path`, entered as `folder`. Returns `None` if it is
+    /// not a worker.
     fn folder_state(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<FolderState>>;
 
     /// Reads the worker from its listing and metadata. `last_good` is the previous value for this
-    /// folder, which is kept while the metadata is torn. Never fails: defects are in
+    /// directory, which is kept while the metadata is torn. Never fails: defects are in
     /// [`Worker::flaws`].
     fn read_worker(&self, folder: &dyn Store, path: &RelPath, last_good: Option<&Worker>)
     -> Worker;
@@ -129,12 +130,12 @@ pub trait Format: Send + Sync {
     }
 
     /// Returns true if [`Format::folder_state`] or [`Format::read_worker`] reads the file `_name`
-    /// in a worker's folder.
+    /// in a worker's directory.
     fn affects_listing(&self, _name: &Name) -> bool {
         true
     }
 
-    /// Returns true if worker folders are generated when they are read, which takes time.
+    /// Returns true if worker directories are generated when they are read, which takes time.
     fn has_virtual_folders(&self) -> bool {
         false
     }
@@ -143,7 +144,7 @@ pub trait Format: Send + Sync {
     /// is read.
     fn set_disk_cache(&mut self, _cache: Arc<DiskCache>) {}
 
-    /// Returns the folder of the supervisor's notes, if the format has one.
+    /// Returns the directory of the supervisor's notes, if the format has one.
     fn supervisor_folder(&self) -> Option<RelPath> {
         None
     }

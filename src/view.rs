@@ -4,7 +4,7 @@
 //! A worker outside the view is not in [`VisibleWorkers`], and no count, size or time comes from
 //! anywhere else. An absent worker and another owner's worker are therefore indistinguishable.
 //!
-//! Symlinks and special files in a worker's folder are counted but not shown. In a view of one
+//! Symlinks and special files in a worker's directory are counted but not shown. In a view of one
 //! owner, a file with more than one hard link is not shown either, since it may belong to another
 //! owner.
 
@@ -48,7 +48,8 @@ pub struct View {
     catalog: Catalog,
     filter: Filter,
     visible: Mutex<Arc<VisibleWorkers>>,
-    records: Cache<([u8; 16], [u8; 16]), Arc<Record>>,
+    /// Records by the version of the fingerprint and the key of the entry.
+    records: Cache<(Key, Key), Arc<Record>>,
 }
 
 impl View {
@@ -108,18 +109,18 @@ impl View {
         self.filter.run.as_deref()
     }
 
-    /// Returns descriptors of all folders on disk that this view reads.
+    /// Returns descriptors of all directories on disk that this view reads.
     pub fn roots(&self) -> Vec<BorrowedFd<'_>> {
         self.catalog.roots()
     }
 
-    /// Returns true if a store builds workers' folders from other files, so that a stat may be
+    /// Returns true if a store builds workers' directories from other files, so that a stat may be
     /// slow.
     pub fn has_virtual_folders(&self) -> bool {
-        self.catalog.makes_folders()
+        self.catalog.has_virtual_folders()
     }
 
-    /// Returns true if the path of a store leads to another folder by now.
+    /// Returns true if the path of a store leads to another directory by now.
     pub fn is_replaced(&self) -> bool {
         self.catalog.is_replaced()
     }
@@ -203,7 +204,7 @@ impl View {
         Ok(member)
     }
 
-    /// Returns the metadata of `path` in a worker's folder.
+    /// Returns the metadata of `path` in a worker's directory.
     pub fn stat(&self, member: &Member, path: &RelPath) -> Result<Meta> {
         reject_links(self.catalog.folder(&member.entry)?.stat(path)?)
     }
@@ -214,12 +215,12 @@ impl View {
         reject_links(self.catalog.folder(&member.entry)?.stat_without_acl(path)?)
     }
 
-    /// Lists the files and folders in the folder `path` of a worker.
+    /// Lists the files and directories in the directory `path` of a worker.
     pub fn list(&self, member: &Member, path: &RelPath) -> Result<Vec<DirEntry>> {
         Ok(without_links(self.catalog.folder(&member.entry)?.list(path)?))
     }
 
-    /// Opens a worker's folder once, to read many files in it.
+    /// Opens a worker's directory once, to read many files in it.
     pub fn folder(&self, member: &Member) -> Result<Folder> {
         self.catalog.folder(&member.entry).map(Folder)
     }
@@ -252,8 +253,8 @@ impl View {
         Ok(is_same.then_some(backing))
     }
 
-    /// Opens the output of a call, in the worker's folder or outside of it. Returns `None` if the
-    /// output cannot be read; [`ToolCall::output`] holds the reason.
+    /// Opens the output of a call, in the worker's directory or outside of it. Returns `None` if
+    /// the output cannot be read; [`ToolCall::output`] holds the reason.
     pub fn open_output(&self, member: &Member, call: &ToolCall) -> Result<Option<Box<dyn File>>> {
         match &call.output {
             Output::InPlace => self.open(member, &call.path).map(Some),
@@ -288,13 +289,13 @@ impl View {
         ))
     }
 
-    /// Returns true if the entries of a worker's folder depend on that folder alone.
+    /// Returns true if the entries of a worker's directory depend on that directory alone.
     pub fn is_listing_cacheable(&self, member: &Member) -> bool {
         self.catalog.listing_depends_on_dir_only(&member.entry)
     }
 
-    /// Returns the time for which a listing of a worker's folder is valid while the folder's times
-    /// are unchanged.
+    /// Returns the time for which a listing of a worker's directory is valid while the directory's
+    /// times are unchanged.
     pub fn listing_ttl(&self, member: &Member) -> Duration {
         self.catalog.listing_max_age(&member.entry)
     }
@@ -314,9 +315,9 @@ impl View {
         member.entry.last_fingerprint()
     }
 
-    /// Returns up to `most` files of a worker, and the fingerprint of all its files.
-    pub fn files(&self, member: &Member, most: usize) -> Result<(Vec<FileStat>, Fingerprint)> {
-        self.catalog.files(&member.entry, most)
+    /// Returns up to `limit` files of a worker, and the fingerprint of all its files.
+    pub fn files(&self, member: &Member, limit: usize) -> Result<(Vec<FileStat>, Fingerprint)> {
+        self.catalog.files(&member.entry, limit)
     }
 
     /// Returns the fingerprint of a worker's files, taken after the call began.
@@ -363,7 +364,7 @@ impl View {
     /// Returns the location of the supervisor's notes. They cover all workers, so a restricted view
     /// has none.
     pub fn supervisor(&self) -> Result<Option<SharedPath>> {
-        if self.filter != Filter::default() {
+        if self.is_restricted() {
             return Ok(None);
         }
         Ok(self.catalog.supervisor()?.map(|(source, path)| SharedPath { source, path }))
@@ -371,7 +372,7 @@ impl View {
 
     /// Returns the location of the store's own list of workers. A restricted view has none.
     pub fn index_file(&self) -> Result<Option<SharedPath>> {
-        if self.filter != Filter::default() {
+        if self.is_restricted() {
             return Ok(None);
         }
         Ok(self.catalog.index_file()?.map(|(source, path)| SharedPath { source, path }))
@@ -379,52 +380,54 @@ impl View {
 
     /// Returns the metadata of `path` below a shared path.
     pub fn shared_stat(&self, shared: &SharedPath, path: &RelPath) -> Result<Meta> {
-        reject_links(self.shared_store(shared).stat(&shared.path.join_path(path))?)
+        reject_links(self.shared_store(shared)?.stat(&shared.path.join_path(path))?)
     }
 
-    /// Lists the files and folders in the folder `path` below a shared path.
+    /// Lists the files and directories in the directory `path` below a shared path.
     pub fn shared_list(&self, shared: &SharedPath, path: &RelPath) -> Result<Vec<DirEntry>> {
-        Ok(without_links(self.shared_store(shared).list(&shared.path.join_path(path))?))
+        Ok(without_links(self.shared_store(shared)?.list(&shared.path.join_path(path))?))
     }
 
     /// Opens the file `path` below a shared path.
     pub fn shared_open(&self, shared: &SharedPath, path: &RelPath) -> Result<Box<dyn File>> {
-        self.shared_store(shared).open(&shared.path.join_path(path))
+        self.shared_store(shared)?.open(&shared.path.join_path(path))
     }
 
     /// Returns the metadata of the first store's root, for its owner and permissions.
     pub fn root_meta(&self) -> Result<Meta> {
-        self.catalog.source_store(0).stat(&RelPath::root())
+        self.catalog.source_store(0)?.stat(&RelPath::root())
     }
 
     /// Returns the time of the newest change in the view. In a view without workers that is the
     /// mtime of the store's root, unless the view is restricted: that time would reveal changes of
     /// hidden workers.
     pub fn newest(&self, visible: &VisibleWorkers) -> Result<Time> {
-        let is_unrestricted = self.filter == Filter::default();
-        Ok(if is_unrestricted {
-            visible.newest.max(self.root_meta()?.last_write())
-        } else {
-            visible.newest
-        })
+        if self.is_restricted() {
+            return Ok(visible.newest);
+        }
+        Ok(visible.newest.max(self.root_meta()?.last_write()))
     }
 
-    fn shared_store(&self, shared: &SharedPath) -> &dyn store::Store {
+    fn is_restricted(&self) -> bool {
+        self.filter != Filter::default()
+    }
+
+    fn shared_store(&self, shared: &SharedPath) -> Result<&dyn store::Store> {
         self.catalog.source_store(shared.source)
     }
 }
 
-/// An open folder of a worker. It stays the same folder even if its path is replaced.
+/// An open directory of a worker. It stays the same directory even if its path is replaced.
 pub struct Folder(Box<dyn store::Store>);
 
 impl Folder {
-    /// Returns the visible files, sorted by path, and the number of folders that could not be
+    /// Returns the visible files, sorted by path, and the number of directories that could not be
     /// listed.
     pub fn files(&self) -> Result<(Vec<RelPath>, u64)> {
         catalog::list_files(&*self.0)
     }
 
-    /// Opens the file `path` in this folder.
+    /// Opens the file `path` in this directory.
     pub fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
         self.0.open(path)
     }

@@ -345,10 +345,6 @@ fn only_the_disk_store_and_the_disk_cache_touch_a_file_system() {
 #[test]
 fn no_key_hashes_debug_output() {
     for path in sources(&root().join("src")) {
-        // The format of the disk cache includes this key.
-        if path.ends_with("catalog/scan.rs") {
-            continue;
-        }
         for (at, line) in without_tests(&path).lines().enumerate() {
             let hashes_debug = line.contains(".update(format!(") && line.contains(":?}");
             assert!(

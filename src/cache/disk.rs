@@ -191,6 +191,14 @@ fn read_checked(file: &File, offset: u64, max: u64) -> Option<(Vec<u8>, u64)> {
         .then_some((bytes, offset + HEADER_SIZE as u64 + length))
 }
 
+/// Writes a head or body with its checksum and length; see [`read_checked`].
+fn write_checked(file: &mut File, part: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(part.len()).map_err(io::Error::other)?;
+    file.write_all(blake3::hash(part).as_bytes())?;
+    file.write_all(&length.to_le_bytes())?;
+    file.write_all(part)
+}
+
 /// Opens the directory `path` and checks that only this user can access it.
 fn open_private(path: &Path) -> io::Result<OwnedFd> {
     let folder = rustix::fs::open(
@@ -280,16 +288,9 @@ impl Writer {
         // The process id keeps concurrent writers of one cache apart.
         let temporary = format!(".{}-{}", file_name(*key), std::process::id());
         let mut file = create_anew(&self.folder, &temporary)?;
-        let write = |file: &mut File| {
-            for part in [head, body] {
-                let length = u32::try_from(part.len()).map_err(io::Error::other)?;
-                file.write_all(blake3::hash(part).as_bytes())?;
-                file.write_all(&length.to_le_bytes())?;
-                file.write_all(part)?;
-            }
-            Ok(renameat(&self.folder, &temporary, &self.folder, file_name(*key))?)
-        };
-        let written = write(&mut file);
+        let written = write_checked(&mut file, head)
+            .and_then(|()| write_checked(&mut file, body))
+            .and_then(|()| Ok(renameat(&self.folder, &temporary, &self.folder, file_name(*key))?));
         if written.is_err() {
             let _ = unlinkat(&self.folder, &temporary, AtFlags::empty());
         }

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::fingerprint::Fingerprint;
 use super::fingerprint_cache::CachedFingerprint;
 use super::packed::PackedFields;
+use crate::digest::Key;
 use crate::model::{Flaw, Interner, Owner, SharedStr, Status, Worker, WorkerId, is_torn};
 use crate::name::RelPath;
 use crate::store::{Identity, Time};
@@ -38,7 +39,7 @@ pub struct Entry {
     packed: PackedFields,
     /// Number of the store.
     pub(super) source: usize,
-    pub(super) key: [u8; 16],
+    pub(super) key: Key,
     pub(super) metadata: MetadataFingerprint,
     /// True if no later change can leave `metadata` the same.
     pub(super) past_tick: AtomicBool,
@@ -50,7 +51,7 @@ pub struct Entry {
 /// State of the metadata files that an entry was parsed from.
 pub(super) struct MetadataFingerprint {
     pub(super) identity: Identity,
-    pub(super) key: [u8; 16],
+    pub(super) key: Key,
     pub(super) last_write: Time,
     /// Time when the state was first seen.
     pub(super) first_seen: Instant,
@@ -70,17 +71,21 @@ pub(super) struct CheckState {
 }
 
 impl Entry {
-    /// Creates the entry of a worker at `root` in the store `source`.
+    /// Creates the entry of a worker in the store `source`, parsed from the files in the state
+    /// `metadata`. No later change can leave that the same if it is `past_tick`. `key` is a hash of
+    /// everything parsed.
     pub(super) fn new(
         worker: Worker,
-        (source, root): (usize, &RelPath),
-        (key, metadata, past_tick): ([u8; 16], MetadataFingerprint, bool),
+        source: usize,
+        key: Key,
+        metadata: MetadataFingerprint,
+        past_tick: bool,
         check_state: CheckState,
     ) -> Entry {
         let packed = PackedFields::pack(&worker);
         Entry {
             id: worker.id,
-            root: root.clone(),
+            root: worker.root,
             owner: worker.owner,
             run: worker.run,
             parent: worker.parent,
@@ -119,8 +124,8 @@ impl Entry {
         &self.packed
     }
 
-    /// Returns a hash of everything parsed from listing and metadata.
-    pub fn key(&self) -> [u8; 16] {
+    /// Returns a hash of everything parsed from listing and metadata. Caches on disk depend on it.
+    pub fn key(&self) -> Key {
         self.key
     }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::digest::digest;
+use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
 use crate::model::Skipped;
 use crate::name::RelPath;
@@ -25,10 +25,10 @@ const PATH_MAX: usize = 4_096;
 pub struct Fingerprint {
     /// Hash of the paths, sizes and times of all files. A change within the clock tick of the
     /// previous change may leave it the same.
-    pub key: [u8; 16],
+    pub key: Key,
     /// Cache key for data derived from the files. Equals `key`, or is salted if a later change
     /// could still leave `key` the same; a salted version is never seen again.
-    pub version: [u8; 16],
+    pub version: Key,
     /// Newest mtime. Any program can set it to any time; to compare workers, use
     /// [`Fingerprint::last_write`].
     pub newest_mtime: Time,
@@ -130,22 +130,23 @@ impl Access {
     }
 }
 
-/// Start time of a walk, and the clock that sets the ctimes.
+/// Parameters of a walk.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct WalkStart {
+pub(super) struct WalkOptions {
+    pub(super) stat_mode: StatMode,
     /// Time before the first stat.
-    pub(super) time: SystemTime,
+    pub(super) start: SystemTime,
     /// True if this machine's clock sets the ctimes.
     pub(super) is_local: bool,
 }
 
-impl WalkStart {
+impl WalkOptions {
     /// Returns true if no change after the start can have this ctime.
     fn is_past_tick(&self, ctime: Time) -> bool {
         if self.is_local {
-            ctime.was_past_local_tick(self.time)
+            ctime.was_past_local_tick(self.start)
         } else {
-            ctime.was_past_tick(self.time)
+            ctime.was_past_tick(self.start)
         }
     }
 }
@@ -180,19 +181,18 @@ type OnEnter<'a> = &'a mut dyn FnMut(&dyn Store);
 /// [`Error::NotFound`] if directories are moved away in each of several attempts.
 pub(super) fn take_fingerprint(
     store: &dyn Store,
-    (stat_mode, start): (StatMode, WalkStart),
+    options: WalkOptions,
     mut files: Option<&mut Vec<FileStat>>,
     on_enter: OnEnter<'_>,
 ) -> Result<Fingerprint> {
     if let Some(sources) = store.source_files() {
-        return fingerprint_generated(store, start, &sources?, files);
+        return fingerprint_generated(store, options, &sources?, files);
     }
     for _ in 0..ATTEMPTS {
         files.iter_mut().for_each(|files| files.clear());
         on_enter(store);
-        let own = stat_mode.stat(store, &RelPath::root())?;
-        let mut walk =
-            FileWalk::new(store, (stat_mode, start), &own, files.as_deref_mut(), on_enter);
+        let own = options.stat_mode.stat(store, &RelPath::root())?;
+        let mut walk = FileWalk::new(store, options, &own, files.as_deref_mut(), on_enter);
         walk.add(&RelPath::root(), &own);
         walk.walk_dir(store, &RelPath::root(), &RelPath::root(), 0)?;
         if !walk.dir_moved {
@@ -242,10 +242,10 @@ pub fn list_files(store: &dyn Store) -> Result<(Vec<RelPath>, u64)> {
 /// Takes the fingerprint of a directory that is generated from `sources`.
 ///
 /// The fingerprint follows from `sources` alone. A walk would generate every file, so it is made
-/// only to fill `files`.
+/// only to fill `files`. ACLs are read whatever `options` says.
 fn fingerprint_generated(
     store: &dyn Store,
-    start: WalkStart,
+    options: WalkOptions,
     sources: &[Meta],
     files: Option<&mut Vec<FileStat>>,
 ) -> Result<Fingerprint> {
@@ -253,14 +253,15 @@ fn fingerprint_generated(
         Some(first) => *first,
         None => store.stat(&RelPath::root())?,
     };
+    let options = WalkOptions { stat_mode: StatMode::Full, ..options };
     let mut on_enter = |_: &dyn Store| {};
-    let mut walk = FileWalk::new(store, (StatMode::Full, start), &own, None, &mut on_enter);
+    let mut walk = FileWalk::new(store, options, &own, None, &mut on_enter);
     sources.iter().for_each(|meta| walk.add(&RelPath::root(), meta));
     let fingerprint = Fingerprint { files: 0, bytes: 0, ..walk.finish() };
     if files.is_none() {
         return Ok(fingerprint);
     }
-    let walk = FileWalk::new(store, (StatMode::Full, start), &own, files, &mut on_enter);
+    let walk = FileWalk::new(store, options, &own, files, &mut on_enter);
     let mut walk = FileWalk { is_generated: true, ..walk };
     walk.walk_dir(store, &RelPath::root(), &RelPath::root(), 0)?;
     Ok(Fingerprint { files: walk.fingerprint.files, bytes: walk.fingerprint.bytes, ..fingerprint })
@@ -274,8 +275,7 @@ struct FileWalk<'a> {
     dir_moved: bool,
     /// True if a later change could leave the ctime of an entry the same.
     has_recent_change: bool,
-    stat_mode: StatMode,
-    start: WalkStart,
+    options: WalkOptions,
     hash: blake3::Hasher,
     entries_left: u64,
     fingerprint: Fingerprint,
@@ -286,7 +286,7 @@ struct FileWalk<'a> {
 impl<'a> FileWalk<'a> {
     fn new(
         root: &'a dyn Store,
-        (stat_mode, start): (StatMode, WalkStart),
+        options: WalkOptions,
         own: &Meta,
         files: Option<&'a mut Vec<FileStat>>,
         on_enter: OnEnter<'a>,
@@ -306,8 +306,7 @@ impl<'a> FileWalk<'a> {
             is_generated: false,
             dir_moved: false,
             has_recent_change: false,
-            stat_mode,
-            start,
+            options,
             hash: blake3::Hasher::new(),
             entries_left: ENTRIES_MAX,
             fingerprint,
@@ -319,13 +318,15 @@ impl<'a> FileWalk<'a> {
     fn finish(mut self) -> Fingerprint {
         let key = digest(&self.hash);
         if self.has_recent_change {
-            let start = self.start.time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let start =
+                self.options.start.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             self.hash.update(&start.as_nanos().to_le_bytes());
         }
         Fingerprint { key, version: digest(&self.hash), ..self.fingerprint }
     }
 
-    /// Walks the directory `dir` of `store`, which is at `path` in the worker's directory.
+    /// Walks the directory `dir` of `store`, which is at `path` in the worker's directory, `depth`
+    /// levels below it.
     fn walk_dir(
         &mut self,
         store: &dyn Store,
@@ -344,7 +345,7 @@ impl<'a> FileWalk<'a> {
             let (entry_path, entry) = (path.join(&entry.name), dir.join(&entry.name));
             // Readers cannot open a longer path.
             let stat = if entry_path.as_bytes().len() < PATH_MAX {
-                self.stat_mode.stat(store, &entry)
+                self.options.stat_mode.stat(store, &entry)
             } else {
                 Err(Error::NameTooLong)
             };
@@ -408,15 +409,13 @@ impl<'a> FileWalk<'a> {
             Kind::File | Kind::Folder => {
                 self.hash.update(path.as_bytes());
                 self.hash.update(&[0]);
-                for number in
-                    [meta.identity.ino, meta.size, meta.mtime.secs as u64, meta.mtime.nanos.into()]
-                {
-                    self.hash.update(&number.to_le_bytes());
+                self.hash.update(&meta.identity.ino.to_le_bytes());
+                self.hash.update(&meta.size.to_le_bytes());
+                for time in [meta.mtime, meta.ctime] {
+                    self.hash.update(&(time.secs as u64).to_le_bytes());
+                    self.hash.update(&u64::from(time.nanos).to_le_bytes());
                 }
-                for number in [meta.ctime.secs as u64, meta.ctime.nanos.into()] {
-                    self.hash.update(&number.to_le_bytes());
-                }
-                self.has_recent_change |= !self.start.is_past_tick(meta.ctime);
+                self.has_recent_change |= !self.options.is_past_tick(meta.ctime);
                 let fingerprint = &mut self.fingerprint;
                 fingerprint.newest_mtime = fingerprint.newest_mtime.max(meta.mtime);
                 fingerprint.newest_ctime = fingerprint.newest_ctime.max(meta.ctime);

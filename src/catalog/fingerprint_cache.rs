@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::fingerprint::{FileStat, Fingerprint, StatMode, WalkStart, take_fingerprint};
+use super::fingerprint::{FileStat, Fingerprint, StatMode, WalkOptions, take_fingerprint};
 use super::{Catalog, Entry, Freshness, Source};
 use crate::error::Result;
 use crate::store::TICK_MAX;
@@ -43,19 +43,20 @@ impl Catalog {
 
     /// Takes the fingerprint of a worker's files now.
     pub fn fingerprint_now(&self, entry: &Arc<Entry>) -> Result<Arc<Fingerprint>> {
-        let (taken_at, start) = (Instant::now(), self.walk_start(entry));
+        let (taken_at, start) = (Instant::now(), SystemTime::now());
         let (changed_at, cached) = {
             let state = entry.check_state.lock();
             (state.changed_at, state.fingerprint.as_deref().cloned())
         };
         let was_watched = cached.as_ref().is_some_and(|cached| cached.is_watched);
-        let can_watch = self.sources.get(entry.source).is_some_and(Source::can_watch);
+        let can_watch = self.source(entry).is_ok_and(Source::can_watch);
         let watcher =
             self.watcher.get().filter(|_| !was_watched && can_watch && self.is_settled(entry));
         let folder = self.folder(entry)?;
         let take = |stat_mode| -> Result<(Arc<Fingerprint>, bool)> {
             let (mut entered, mut watched) = (0_u32, 0);
-            let fingerprint = take_fingerprint(&*folder, (stat_mode, start), None, &mut |dir| {
+            let options = self.walk_options(entry, stat_mode, start);
+            let fingerprint = take_fingerprint(&*folder, options, None, &mut |dir| {
                 entered += 1;
                 watched +=
                     u32::from(watcher.is_some_and(|watcher| watcher.watch_finished(entry, dir)));
@@ -111,15 +112,15 @@ impl Catalog {
     /// files.
     pub fn files(&self, entry: &Entry, limit: usize) -> Result<(Vec<FileStat>, Fingerprint)> {
         let mut files = Vec::new();
-        let mode = (StatMode::Full, self.walk_start(entry));
+        let options = self.walk_options(entry, StatMode::Full, SystemTime::now());
         let fingerprint =
-            take_fingerprint(&*self.folder(entry)?, mode, Some(&mut files), &mut |_| {})?;
+            take_fingerprint(&*self.folder(entry)?, options, Some(&mut files), &mut |_| {})?;
         files.truncate(limit);
         Ok((files, fingerprint))
     }
 
-    fn walk_start(&self, entry: &Entry) -> WalkStart {
-        let is_local = self.sources.get(entry.source).is_some_and(Source::is_local);
-        WalkStart { time: SystemTime::now(), is_local }
+    fn walk_options(&self, entry: &Entry, stat_mode: StatMode, start: SystemTime) -> WalkOptions {
+        let is_local = self.source(entry).is_ok_and(Source::is_local);
+        WalkOptions { stat_mode, start, is_local }
     }
 }

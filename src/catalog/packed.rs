@@ -80,6 +80,22 @@ impl PackedFields {
     }
 }
 
+/// Returns an encoding of the whole worker; only equal workers have equal encodings.
+pub(super) fn encode(worker: &Worker) -> Vec<u8> {
+    let words = (worker.owner.as_ref().map(|owner| &owner.0), &worker.run, &worker.parent);
+    let encoded = postcard::to_stdvec(&(
+        worker.id.0.as_bytes(),
+        worker.root.as_bytes(),
+        words,
+        worker.status,
+        &worker.flaws,
+        worker.is_complete,
+        PackedFields::pack(worker),
+    ));
+    debug_assert!(encoded.is_ok(), "encoding strings and numbers cannot fail");
+    encoded.unwrap_or_default()
+}
+
 impl PackedTime<'_> {
     fn from_time(time: &TraceTime) -> PackedTime<'_> {
         match time {

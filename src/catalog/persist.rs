@@ -2,9 +2,9 @@
 //! workers.
 //!
 //! The workers of a store are split over several cache entries. The key of an entry covers
-//! everything that decides what is read of the store ([`ReadScope`]) and the number of the entry. A
-//! cached worker is used only if the metadata fingerprint that it was parsed from is unchanged.
-//! Workers that may change or have flaws are not cached.
+//! everything that decides what is read of the store ([`Source::scope`]) and the number of the
+//! entry. A cached worker is used only if the metadata fingerprint that it was parsed from is
+//! unchanged. Workers that may change or have flaws are not cached.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::packed::PackedFields;
-use super::source::ReadScope;
 use super::{Entry, Source};
 use crate::cache::{DiskCache, Key, key};
 use crate::model::{Owner, SharedStr, Status, Worker};
@@ -45,19 +44,9 @@ struct PersistedWorker<'a> {
     owner: Option<SharedStr>,
     run: Option<SharedStr>,
     parent: Option<SharedStr>,
-    status: u8,
+    status: Status,
     packed: Cow<'a, PackedFields>,
 }
-
-/// Status by encoded number.
-const STATUSES: [Status; 6] = [
-    Status::Created,
-    Status::Running,
-    Status::Completed,
-    Status::Failed,
-    Status::Unknown,
-    Status::Abandoned,
-];
 
 impl PersistedWorkers {
     /// Loads the cached workers of a store.
@@ -65,7 +54,7 @@ impl PersistedWorkers {
         let Some(cache) = source.cache() else { return PersistedWorkers::default() };
         let (scope, mut workers) = (source.scope(), HashMap::new());
         for number in 0..CHUNKS_MAX {
-            let body = cache.get(chunk_key(&scope, number)).and_then(|entry| entry.body());
+            let body = cache.get(chunk_key(scope, number)).and_then(|entry| entry.body());
             let chunk: Vec<PersistedWorker<'static>> =
                 body.and_then(|body| postcard::from_bytes(&body).ok()).unwrap_or_default();
             // Chunks behind one that is not full are left over from a larger store.
@@ -102,7 +91,7 @@ impl PersistedWorkers {
         let uncached =
             cacheable().filter(|entry| !self.had(&entry.root, entry.metadata.key)).count();
         if uncached as u64 >= cache.threshold(UNCACHED_MIN) {
-            save(cache, &source.scope(), cacheable());
+            save(cache, source.scope(), cacheable());
         }
     }
 }
@@ -112,11 +101,7 @@ fn is_cacheable(entry: &Entry) -> bool {
     entry.whole && entry.flaws.is_empty() && entry.is_past_tick()
 }
 
-fn save<'a>(
-    cache: &DiskCache,
-    scope: &ReadScope,
-    mut entries: impl Iterator<Item = &'a Arc<Entry>>,
-) {
+fn save<'a>(cache: &DiskCache, scope: Key, mut entries: impl Iterator<Item = &'a Arc<Entry>>) {
     for number in 0..CHUNKS_MAX {
         let chunk: Vec<PersistedWorker<'_>> =
             entries.by_ref().take(CHUNK_WORKERS).map(|entry| PersistedWorker::new(entry)).collect();
@@ -130,13 +115,12 @@ fn save<'a>(
     }
 }
 
-fn chunk_key(scope: &ReadScope, number: u32) -> Key {
-    key("workers", &[&scope.key(), &number.to_le_bytes()])
+fn chunk_key(scope: Key, number: u32) -> Key {
+    key("workers", &[&scope, &number.to_le_bytes()])
 }
 
 impl<'a> PersistedWorker<'a> {
     fn new(entry: &'a Entry) -> PersistedWorker<'a> {
-        let status = STATUSES.iter().position(|status| *status == entry.status);
         let is_folder_name = entry.root.file_name().as_ref() == Some(&entry.id.0);
         PersistedWorker {
             key: entry.metadata.key,
@@ -145,7 +129,7 @@ impl<'a> PersistedWorker<'a> {
             owner: entry.owner.clone().map(|owner| owner.0),
             run: entry.run.clone(),
             parent: entry.parent.clone(),
-            status: status.and_then(|status| u8::try_from(status).ok()).unwrap_or(u8::MAX),
+            status: entry.status,
             packed: Cow::Borrowed(entry.packed()),
         }
     }
@@ -160,7 +144,7 @@ impl<'a> PersistedWorker<'a> {
             owner: self.owner.map(Owner),
             run: self.run,
             parent: self.parent,
-            status: *STATUSES.get(usize::from(self.status))?,
+            status: self.status,
             ..Worker::new(name, root.clone())
         };
         self.packed.unpack(&mut worker)?;

@@ -9,16 +9,16 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use super::entry::{CheckState, MetadataFingerprint};
+use super::packed::encode;
 use super::persist::PersistedWorkers;
 use super::watcher::Watcher;
 use super::{Entry, EntryChange, Freshness, ScanTiming, Snapshot, Source};
-use crate::digest::digest;
+use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
 use crate::model::{Interner, SkipReason, SkipReport, Skipped, Status, Worker};
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
 use crate::store::{Store, TICK_MAX};
-use crate::trace::FolderState;
 
 /// Result of a scan, with the first error from listing a store.
 pub(super) struct ScanResult {
@@ -124,41 +124,20 @@ fn scan_from(
             problems.push("the folder of a store was removed".into());
         }
         unread.extend(found.incomplete.into_iter().map(|root| (number, root)));
-        let mut skip_report = found.skipped;
         let folders = match_previous(&found.folders, previous_of(number).collect());
-        let checked = parallel_map(&folders, |&(folder, old)| {
-            let reusable = old.filter(|old| {
-                let is_settled = old.is_past_tick() && source.is_settled(old, freshness);
-                let interval = recheck_interval(old, freshness);
-                context.scope == ScanScope::NewOnly || is_settled && old.was_checked(interval)
-            });
-            match reusable {
-                Some(old) => Ok(Some(Arc::clone(old))),
-                None => check_folder(source, number, folder, old, context),
+        let checked = parallel_map(&folders, |&(folder, old)| match old {
+            Some(old)
+                if context.scope == ScanScope::NewOnly || !is_check_due(source, old, freshness) =>
+            {
+                Ok(Some(Arc::clone(old)))
             }
+            _ => check_folder(source, number, folder, old, context),
         });
+        let mut skip_report = found.skipped;
         for ((folder, old), checked) in folders.into_iter().zip(checked) {
-            match checked {
-                Ok(Some(entry)) => {
-                    new_workers += usize::from(old.is_none());
-                    entries.push(entry);
-                }
-                Ok(None) => skip_report.add(folder.clone(), SkipReason::NotAWorker, None),
-                Err(Error::NotFound | Error::NotADirectory) => {}
-                // Like a symlink, a foreign mount is counted and not followed.
-                Err(Error::Escape) => {
-                    skip_report.add(folder.clone(), SkipReason::ForeignMount, None)
-                }
-                Err(error) => match old {
-                    Some(old) => entries.push(Arc::clone(old)),
-                    None => {
-                        // Omits the name: the log is also written for views that may not see this
-                        // worker.
-                        warn!("cannot read a folder of a store: {error}");
-                        skip_report.add(folder.clone(), SkipReason::Unreadable, Some(error));
-                    }
-                },
-            }
+            let entry = entry_or_skip(folder, old, checked, &mut skip_report);
+            new_workers += usize::from(entry.is_some() && old.is_none());
+            entries.extend(entry);
         }
         skip_reports.push(skip_report);
     }
@@ -178,7 +157,7 @@ fn scan_from(
     let whole_scan = ScanTiming { start, cost: start.elapsed() };
     let listing = ScanTiming { start, cost: listing_cost };
     let (checked, listed) = match previous.filter(|_| context.scope == ScanScope::NewOnly) {
-        // A new worker is checked only once, so its cost does not count. Folders that are not
+        // A new worker is checked only once, so its cost does not count. Directories that are not
         // workers are checked in every scan.
         Some(previous) if new_workers == 0 => (previous.checked, whole_scan),
         Some(previous) => (previous.checked, listing),
@@ -198,12 +177,36 @@ fn scan_from(
     ScanResult { snapshot, error: first_error }
 }
 
-/// Pairs each folder with its previous entry.
+/// Returns the entry of a checked directory, or `old` if the check failed. Adds the directory to
+/// `report` if it exists but is not shown.
+fn entry_or_skip(
+    folder: &RelPath,
+    old: Option<&Arc<Entry>>,
+    checked: Result<Option<Arc<Entry>>>,
+    report: &mut SkipReport,
+) -> Option<Arc<Entry>> {
+    match (checked, old) {
+        (Ok(Some(entry)), _) => return Some(entry),
+        (Ok(None), _) => report.add(folder.clone(), SkipReason::NotAWorker, None),
+        (Err(Error::NotFound | Error::NotADirectory), _) => {}
+        // Like a symlink, a foreign mount is counted and not followed.
+        (Err(Error::Escape), _) => report.add(folder.clone(), SkipReason::ForeignMount, None),
+        (Err(_), Some(old)) => return Some(Arc::clone(old)),
+        (Err(error), None) => {
+            // Omits the name: the log is also written for views that may not see this worker.
+            warn!("cannot read a folder of a store: {error}");
+            report.add(folder.clone(), SkipReason::Unreadable, Some(error));
+        }
+    }
+    None
+}
+
+/// Pairs each directory with its previous entry.
 fn match_previous<'a>(
     folders: &'a [RelPath],
     previous: Vec<&'a Arc<Entry>>,
 ) -> Vec<(&'a RelPath, Option<&'a Arc<Entry>>)> {
-    // Usually the order is unchanged, and only folders that are not workers have no entry.
+    // Usually the order is unchanged, and only directories that are not workers have no entry.
     let mut rest = previous.iter().copied().peekable();
     let in_order = folders
         .iter()
@@ -239,18 +242,19 @@ fn changes(previous: &[Arc<Entry>], current: &[Arc<Entry>]) -> Option<Vec<EntryC
     Some(changes)
 }
 
-/// Returns the time between two checks of a finished worker, spread by its key so that not all are
-/// due at once.
-fn recheck_interval(entry: &Entry, freshness: Freshness) -> Duration {
+/// Returns true if a worker must be checked again. The time between two checks of a finished worker
+/// is spread by its key, so that not all are due at once.
+fn is_check_due(source: &Source, entry: &Entry, freshness: Freshness) -> bool {
     let [spread, ..] = entry.key;
-    freshness.finished / 2 + freshness.finished * u32::from(spread) / 512
+    let interval = freshness.finished / 2 + freshness.finished * u32::from(spread) / 512;
+    !entry.is_past_tick() || !source.is_settled(entry, freshness) || !entry.was_checked(interval)
 }
 
-/// Maximum number of further reads of a folder that changes while it is read.
+/// Maximum number of further reads of a directory that changes while it is read.
 const REREADS_MAX: usize = 3;
 
-/// Checks one folder. Returns `old` if it is unchanged, a new entry if it changed, and `None` if it
-/// is not a worker.
+/// Checks one directory in the store `number`. Returns `old` if it is unchanged, a new entry if it
+/// changed, and `None` if it is not a worker.
 pub(super) fn check_folder(
     source: &Source,
     number: usize,
@@ -276,7 +280,8 @@ pub(super) fn check_folder(
     Ok(entry)
 }
 
-/// Reads the entry of one folder, entered, unless its metadata is unchanged.
+/// Reads the entry of `folder`, which lies at `path` in the store `number`. Returns `old` if the
+/// metadata is unchanged, and `None` if the directory is not a worker.
 fn read_entry(
     source: &Source,
     folder: &dyn Store,
@@ -313,7 +318,7 @@ fn read_entry(
         old.mark_checked(now);
         return Ok(Some(Arc::clone(old)));
     }
-    let mut key = entry_key(&state, unchanged.is_none(), &worker);
+    let mut key = entry_key(state.key, unchanged.is_none(), &worker);
     if worker.status == Status::Abandoned {
         key = stale_key(&key);
     }
@@ -327,7 +332,7 @@ fn read_entry(
     let changed_at = old.and_then(|old| old.check_state.lock().changed_at);
     let check_state = CheckState { checked_at: Some(now), changed_at, fingerprint: None };
     context.intern(&mut worker, same_folder.map(|old| &**old));
-    Ok(Some(Arc::new(Entry::new(worker, (number, path), (key, metadata, past_tick), check_state))))
+    Ok(Some(Arc::new(Entry::new(worker, number, key, metadata, past_tick, check_state))))
 }
 
 /// Returns the metadata key of a worker that was not written for long.
@@ -337,14 +342,11 @@ fn stale_key(key: &[u8; 16]) -> [u8; 16] {
 
 /// Returns a hash of everything parsed of a worker.
 ///
-/// A complete record follows from the metadata fingerprint if the fingerprint `is_new`. Otherwise
-/// the record also depends on the previous one and on which files were readable.
-fn entry_key(state: &FolderState, is_new: bool, worker: &Worker) -> [u8; 16] {
+/// A complete record follows from the metadata fingerprint `metadata_key` if that `is_new`.
+/// Otherwise the record also depends on the previous one and on which files were readable.
+fn entry_key(metadata_key: Key, is_new: bool, worker: &Worker) -> Key {
     if is_new && worker.is_complete && !worker.is_torn() {
-        return state.key;
+        return metadata_key;
     }
-    let mut hash = blake3::Hasher::new();
-    hash.update(&state.key);
-    hash.update(format!("{worker:?}").as_bytes());
-    digest(&hash)
+    digest(blake3::Hasher::new().update(&metadata_key).update(&encode(worker)))
 }

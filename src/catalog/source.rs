@@ -10,7 +10,7 @@ use crate::cache::{DiskCache, Key, key};
 use crate::error::{Error, Result};
 use crate::model::{SkipReason, SkipReport};
 use crate::name::{RelPath, printable};
-use crate::store::{DirEntry, Disk, File, Inotify, Meta, SingleLinkStore, Store, Time, is_local};
+use crate::store::{Disk, Inotify, SingleLinkStore, Store, Time, is_local};
 use crate::trace::{ClaudeCode, Detection, Format, Swarmlet};
 
 /// Default time without a write after which an unfinished worker counts as abandoned.
@@ -20,7 +20,7 @@ pub const STALE_AFTER: Duration = Duration::from_secs(60 * 60);
 pub struct Source {
     pub(super) store: Arc<dyn Store>,
     pub(super) outputs: Option<Arc<dyn Store>>,
-    /// Paths where a folder of outputs stored out of band was searched for and missing.
+    /// Paths where a directory of outputs stored out of band was searched for and missing.
     missing_outputs: Vec<PathBuf>,
     pub(super) format: Box<dyn Format>,
     /// True if the user declared that no hard link connects two owners.
@@ -37,28 +37,28 @@ pub struct Source {
     index: Option<Arc<DiskCache>>,
 }
 
-/// Reason why a folder cannot be read as a store of traces.
+/// Reason why a directory cannot be read as a store of traces.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The folder cannot be opened.
+    /// The directory cannot be opened.
     #[error("cannot open the store {}: {}", display_path(.path), reason(.error))]
     Open {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
         /// Error of the system.
         error: Error,
     },
-    /// The folder is on a swarmletfs mount.
+    /// The directory is on a swarmletfs mount.
     #[error("cannot use {} as a store: it is a swarmletfs mount; give the store behind it", display_path(.0))]
     OwnMount(PathBuf),
-    /// The folder is one worker.
+    /// The directory is one worker.
     #[error(
         "cannot use {} as a store: it is one worker; give the folder that holds it: {}",
         display_path(.0),
         display_path(.0.parent().unwrap_or(.0))
     )]
     OneWorker(PathBuf),
-    /// The folder has no workers of any known format.
+    /// The directory has no workers of any known format.
     #[error(
         "no workers in {}: expected folders with a metadata.json or a tool_calls/, there or in its \
          workers/, or transcripts of Claude Code{}",
@@ -66,7 +66,7 @@ pub enum SourceError {
         not_followed(.skipped)
     )]
     NoWorkers {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
         /// Entries that are not workers.
         skipped: SkipReport,
@@ -96,13 +96,13 @@ fn not_followed(skipped: &SkipReport) -> String {
         + &named(SkipReason::ForeignMount, "other file systems are not entered")
 }
 
-/// Paths of the folder of outputs stored out of band: in the store, or beside it.
+/// Paths of the directory of outputs stored out of band: in the store, or beside it.
 const OUTPUTS: [&str; 2] = ["tool_outputs", "../tool_outputs"];
 
 impl Source {
-    /// Opens the folder `path` as a store and detects the format of its traces.
+    /// Opens the directory `path` as a store and detects the format of its traces.
     ///
-    /// An empty folder is a store whose swarm has not started.
+    /// An empty directory is a store whose swarm has not started.
     pub fn open(path: &Path) -> Result<Source, SourceError> {
         let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
         let store = Disk::open(path).map_err(failed)?;
@@ -202,14 +202,16 @@ impl Source {
         self.index.as_ref()
     }
 
-    /// Returns the conditions that decide which bytes of this store are read.
-    pub(super) fn scope(&self) -> ReadScope {
-        ReadScope {
-            format: self.format.name(),
-            store: StoreId::new(&*self.store),
-            outputs: self.outputs.as_deref().map(StoreId::new),
-            hides_links: self.hides_links,
-        }
+    /// Returns the part of a cache key that covers everything that decides which bytes of this
+    /// store are read. Two views may share results only if their scopes are equal.
+    pub(super) fn scope(&self) -> Key {
+        let outputs = self.outputs.as_deref().map(store_key);
+        let outputs = outputs.as_ref().map(Key::as_slice).unwrap_or_default();
+        let hides_links = [u8::from(self.hides_links)];
+        key(
+            "scope",
+            &[self.format.name().as_bytes(), &store_key(&*self.store), outputs, &hides_links],
+        )
     }
 
     /// Sets the time without a write after which an unfinished worker counts as abandoned.
@@ -240,8 +242,8 @@ impl Source {
             .chain(self.cache.iter().chain(&self.index).map(|cache| cache.root()))
     }
 
-    /// Returns the maximum number of watched folders of finished workers. `None` if the file system
-    /// does not report changes made by other machines.
+    /// Returns the maximum number of watched directories of finished workers. `None` if the file
+    /// system does not report changes made by other machines.
     ///
     /// # Errors
     ///
@@ -254,7 +256,7 @@ impl Source {
         }
     }
 
-    /// Returns true if the system reports changes of workers' folders and the format supports
+    /// Returns true if the system reports changes of workers' directories and the format supports
     /// watching.
     pub(super) fn can_watch(&self) -> bool {
         self.format.finished_is_final() && self.is_local()
@@ -271,7 +273,7 @@ impl Source {
         *self.local.get_or_init(|| path_fd.is_some_and(|path_fd| is_local(path_fd.as_fd())))
     }
 
-    /// Returns true if opening the source again would find another folder, or outputs that were
+    /// Returns true if opening the source again would find another directory, or outputs that were
     /// missing.
     pub(super) fn is_replaced(&self) -> bool {
         self.store.is_replaced()
@@ -285,55 +287,18 @@ impl Source {
     }
 }
 
-/// Conditions that decide which bytes of a store are read. Two views may share results only if
-/// these are equal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ReadScope {
-    format: &'static str,
-    store: StoreId,
-    /// The folder of outputs stored out of band.
-    outputs: Option<StoreId>,
-    hides_links: bool,
-}
-
-/// Identity of a store that is valid across restarts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct StoreId {
-    path: String,
-    /// Inode number and birth time of the root. The device number is omitted: it may change with
-    /// every boot.
-    folder: Option<(u64, Time)>,
-}
-
-impl StoreId {
-    fn new(store: &dyn Store) -> StoreId {
-        let folder = store.identity().ok().map(|identity| (identity.ino, identity.born));
-        StoreId { path: store.describe(), folder }
-    }
-
-    fn key(&self) -> Key {
-        let (ino, born) = self.folder.unwrap_or_default();
-        let is_known = u8::from(self.folder.is_some());
-        let numbers = [
-            &[is_known][..],
-            &ino.to_le_bytes(),
-            &born.secs.to_le_bytes(),
-            &born.nanos.to_le_bytes(),
-        ];
-        key("store", &[self.path.as_bytes(), &numbers.concat()])
-    }
-}
-
-impl ReadScope {
-    /// Returns the part of a cache key that identifies this scope.
-    pub(super) fn key(&self) -> Key {
-        let outputs = self.outputs.as_ref().map(StoreId::key);
-        let outputs = outputs.as_ref().map(<[u8; 16]>::as_slice).unwrap_or_default();
-        key(
-            "scope",
-            &[self.format.as_bytes(), &self.store.key(), outputs, &[u8::from(self.hides_links)]],
-        )
-    }
+/// Returns a cache key of a store's path, and of the inode number and birth time of its root.
+fn store_key(store: &dyn Store) -> Key {
+    // The device number is omitted: it may change with every boot.
+    let root = store.identity().ok().map(|identity| (identity.ino, identity.born));
+    let (ino, born) = root.unwrap_or_default();
+    let numbers = [
+        &[u8::from(root.is_some())][..],
+        &ino.to_le_bytes(),
+        &born.secs.to_le_bytes(),
+        &born.nanos.to_le_bytes(),
+    ];
+    key("store", &[store.describe().as_bytes(), &numbers.concat()])
 }
 
 /// Returns the known formats in the order of detection.
@@ -360,37 +325,4 @@ fn holds_workers(path: &Path, format: &dyn Format) -> bool {
     Disk::open(path).is_ok_and(|store| {
         !store.is_in_own_mount() && matches!(format.detect(&store), Ok(Detection::Workers))
     })
-}
-
-/// A store without entries.
-pub(super) struct EmptyStore;
-
-impl Store for EmptyStore {
-    fn describe(&self) -> String {
-        "nothing".into()
-    }
-
-    fn root(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn is_replaced(&self) -> bool {
-        false
-    }
-
-    fn stat(&self, _: &RelPath) -> Result<Meta> {
-        Err(Error::NotFound)
-    }
-
-    fn list(&self, _: &RelPath) -> Result<Vec<DirEntry>> {
-        Err(Error::NotFound)
-    }
-
-    fn open(&self, _: &RelPath) -> Result<Box<dyn File>> {
-        Err(Error::NotFound)
-    }
-
-    fn enter(&self, _: &RelPath) -> Result<Box<dyn Store>> {
-        Err(Error::NotFound)
-    }
 }

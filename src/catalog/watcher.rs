@@ -32,13 +32,13 @@ pub(super) struct Watcher {
 #[derive(Default)]
 struct WatchedFolders {
     by_id: HashMap<WatchId, WatchedFolder>,
-    /// Number of folders that are cached until a change.
+    /// Number of directories that are cached until a change.
     cached_until_change: usize,
 }
 
 impl WatchedFolders {
-    /// Returns true if another folder may be watched. Half of the watches are for folders that are
-    /// cached until a change, half for the others.
+    /// Returns true if another directory may be watched. Half of the watches are for directories
+    /// that are cached until a change, half for the others.
     fn has_room(&self, cached_until_change: bool, inotify: &Inotify) -> bool {
         let half = max_finished_watches(inotify);
         if cached_until_change {
@@ -48,8 +48,8 @@ impl WatchedFolders {
         }
     }
 
-    /// Adds or replaces a folder. A folder that is cached until a change remains so: its change is
-    /// still to be reported.
+    /// Adds or replaces a directory. A directory that is cached until a change remains so: its
+    /// change is still to be reported.
     fn insert(&mut self, id: WatchId, folder: WatchedFolder) {
         let previous = self.by_id.get(&id).is_some_and(|previous| previous.cached_until_change);
         let cached_until_change = folder.cached_until_change || previous;
@@ -89,7 +89,7 @@ const DIRTY_MAX: usize = 1_024;
 /// the catalog.
 const UNWATCHED_STEP: usize = 256;
 
-/// Returns the maximum number of watched folders of finished workers: half of all watches.
+/// Returns the maximum number of watched directories of finished workers: half of all watches.
 pub(super) fn max_finished_watches(inotify: &Inotify) -> usize {
     inotify.max_watches() / 2
 }
@@ -135,12 +135,12 @@ impl Watcher {
         step
     }
 
-    /// Returns the maximum number of watched folders.
+    /// Returns the maximum number of watched directories.
     pub(super) fn max_watches(&self) -> usize {
         self.inotify.max_watches()
     }
 
-    /// Watches a folder of a finished worker, entered, on a local file system. Returns true on
+    /// Watches a directory of a finished worker, entered, on a local file system. Returns true on
     /// success.
     pub(super) fn watch_finished(&self, entry: &Arc<Entry>, folder: &dyn Store) -> bool {
         self.watch(entry, folder, true)

@@ -13,9 +13,9 @@ pub struct Skipped {
     pub links: u64,
     /// FIFOs, sockets and devices, which are never opened, and foreign mounts.
     pub special: u64,
-    /// Folders that are not workers.
+    /// Directories that are not workers.
     pub not_workers: u64,
-    /// Folders that could not be read.
+    /// Directories that could not be read.
     pub unreadable: u64,
 }
 
@@ -33,11 +33,11 @@ pub enum SkipReason {
     Link,
     /// A FIFO, socket or device, which is never opened.
     Special,
-    /// A folder with another file system mounted on it, which is never entered.
+    /// A directory with another file system mounted on it, which is never entered.
     ForeignMount,
-    /// A folder that is not a worker.
+    /// A directory that is not a worker.
     NotAWorker,
-    /// A folder that could not be read.
+    /// A directory that could not be read.
     Unreadable,
 }
 
@@ -59,7 +59,7 @@ pub struct SkippedEntries {
 pub const EXAMPLES_MAX: usize = 3;
 
 impl SkipReport {
-    /// Adds a skipped entry.
+    /// Adds a skipped entry, with the error that it was skipped for, if any.
     pub fn add(&mut self, path: RelPath, reason: SkipReason, error: Option<Error>) {
         let skipped = self.0.entry(reason).or_default();
         skipped.count += 1;

@@ -15,7 +15,7 @@ pub struct Glob {
 
 impl Glob {
     /// Parses a glob. Without a `/` it matches file names; otherwise it matches paths from the
-    /// root of the tree or from the worker's folder.
+    /// root of the tree or from the worker's directory.
     ///
     /// # Errors
     /// The parser's message, if `text` is not a valid glob.
@@ -33,7 +33,7 @@ impl Glob {
         self.negated != self.matcher.is_match(name)
     }
 
-    /// Returns true if the glob selects the file at `path` in a worker's folder. `shown` maps
+    /// Returns true if the glob selects the file at `path` in a worker's directory. `shown` maps
     /// that path to its path in the tree.
     pub fn matches_path(&self, shown: &dyn Fn(&RelPath) -> RelPath, path: &RelPath) -> bool {
         let matches = |path: &RelPath| self.matcher.is_match(path.as_os_str());
@@ -44,10 +44,4 @@ impl Glob {
                 matches(path) || matches(&shown(path))
             }
     }
-}
-
-/// Returns true if `path` equals `under` or is below it.
-pub fn is_under(path: &RelPath, under: &RelPath) -> bool {
-    let rest = path.as_bytes().strip_prefix(under.as_bytes());
-    rest.is_some_and(|rest| under.is_root() || rest.is_empty() || rest.starts_with(b"/"))
 }

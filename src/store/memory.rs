@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::{DirEntry, File, Identity, Kind, Meta, Store, Time};
+use super::{DirEntry, File, Identity, Kind, Meta, Store, Time, copy_from};
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 
@@ -118,7 +118,7 @@ impl Memory {
         state.remove(to);
         state.create_parents(to);
         let moved: Vec<RelPath> =
-            state.nodes.keys().filter(|path| is_beneath(path, from)).cloned().collect();
+            state.nodes.keys().filter(|path| path.is_within(from)).cloned().collect();
         for path in moved {
             let (_, inner) = path.as_bytes().split_at(from.as_bytes().len());
             let target = RelPath::parse([to.as_bytes(), inner].concat());
@@ -129,20 +129,6 @@ impl Memory {
         state.touch(&from.parent());
         state.touch(&to.parent());
     }
-}
-
-/// Returns true if `path` equals `folder` or is beneath it.
-fn is_beneath(path: &RelPath, folder: &RelPath) -> bool {
-    let rest = path.as_bytes().strip_prefix(folder.as_bytes());
-    rest.is_some_and(|rest| rest.is_empty() || folder.is_root() || rest.starts_with(b"/"))
-}
-
-/// Returns true if `path` is directly in `folder`.
-fn is_entry_of(path: &RelPath, folder: &RelPath) -> bool {
-    let rest = path.as_bytes().strip_prefix(folder.as_bytes());
-    let name =
-        rest.and_then(|rest| if folder.is_root() { Some(rest) } else { rest.strip_prefix(b"/") });
-    name.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
 }
 
 impl MemoryState {
@@ -182,7 +168,7 @@ impl MemoryState {
         }
         let removed: Vec<SharedNode> = self
             .nodes
-            .extract_if(.., |other, _| is_beneath(other, path))
+            .extract_if(.., |other, _| other.is_within(path))
             .map(|(_, node)| node)
             .collect();
         if removed.is_empty() {
@@ -258,7 +244,8 @@ impl Store for Memory {
             .nodes
             .range(&path..)
             .take_while(|(other, _)| other.as_bytes().starts_with(path.as_bytes()));
-        let entries = below.filter(|(other, _)| is_entry_of(other, &path));
+        let entries =
+            below.filter(|(other, _)| other.is_within(&path) && other.depth() == path.depth() + 1);
         Ok(entries
             .filter_map(|(path, node)| {
                 Some(DirEntry { name: path.file_name()?, kind: node.read().meta.kind })
@@ -285,14 +272,7 @@ struct MemoryFile(SharedNode);
 
 impl File for MemoryFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let body = self.0.read();
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        let (_, rest) = body.bytes.split_at(offset.min(body.bytes.len()));
-        let chunk = rest.get(..buffer.len()).unwrap_or(rest);
-        if let Some(target) = buffer.get_mut(..chunk.len()) {
-            target.copy_from_slice(chunk);
-        }
-        Ok(chunk.len())
+        Ok(copy_from(&self.0.read().bytes, offset, buffer))
     }
 
     fn meta(&self) -> Result<Meta> {

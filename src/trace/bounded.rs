@@ -201,9 +201,10 @@ impl<'de> DeserializeSeed<'de> for BoundedSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        match self.take_value().then_some(()) {
-            Some(()) => deserializer.deserialize_any(self),
-            None => deserializer.deserialize_ignored_any(IgnoredAny).map(|_| Value::Null),
+        if self.take_value() {
+            deserializer.deserialize_any(self)
+        } else {
+            deserializer.deserialize_ignored_any(IgnoredAny).map(|_| Value::Null)
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The format of Claude Code transcripts. Each session is a file of JSON lines. A subagent has a
 //! file of its own, or lines in its session's file.
 //!
-//! Every conversation is a worker. Its folder is generated from its transcript when it is read, and
-//! nothing is written. The index of a transcript is cached and extended when the transcript grows.
+//! Every conversation is a worker. Its directory is generated from its transcript when it is read,
+//! and nothing is written. The index of a transcript is cached and extended when the transcript
+//! grows.
 
 mod cache;
 mod cached_transcript;
@@ -45,7 +46,7 @@ const FIRST_SCAN_BYTES: u64 = 32 << 20;
 const LATER_SCAN_BYTES: u64 = 16 << 20;
 /// Minimum size of a transcript whose index is cached on disk, in bytes.
 const CACHED_SIZE_MIN: u64 = 64 << 10;
-/// Maximum number of project folders held open.
+/// Maximum number of project directories held open.
 const PROJECTS_MAX: usize = 256;
 
 /// The format of Claude Code transcripts, for one store.
@@ -162,7 +163,7 @@ impl Format for ClaudeCode {
     }
 
     fn find_nested_workers(&self, store: &dyn Store, path: &RelPath, deadline: Deadline<'_>) {
-        // A reader of the folder gets the error.
+        // A reader of the directory gets the error.
         if let Ok(folder) = self.virtual_dir(store, path) {
             let _ = folder.index(deadline);
         }
@@ -214,7 +215,7 @@ impl ClaudeCode {
         let (mut queue, mut incomplete) = (Vec::new(), Vec::new());
         for (path, meta) in unread {
             let new = meta.size.saturating_sub(self.transcripts.bytes_read(&path));
-            // A reader of the folder gets the error.
+            // A reader of the directory gets the error.
             let Ok(folder) = self.virtual_dir(store, &path) else { continue };
             if new <= budget {
                 budget -= new;
@@ -279,7 +280,7 @@ impl Drop for BackgroundGuard {
     }
 }
 
-/// Project folders, entered once and reused by every access to a worker.
+/// Project directories, entered once and reused by every access to a worker.
 #[derive(Default)]
 struct ProjectFolders(Mutex<HashMap<RelPath, Arc<dyn Store>>>);
 
@@ -292,7 +293,7 @@ impl ProjectFolders {
         }
     }
 
-    /// Reopens folders that were replaced, and drops those that are gone.
+    /// Reopens directories that were replaced, and drops those that are gone.
     fn refresh(&self, store: &dyn Store, transcripts: &[RelPath]) {
         let wanted: HashSet<RelPath> = transcripts
             .iter()
@@ -342,7 +343,7 @@ fn contains_agent(separate: &HashSet<AgentIdentity>, path: &RelPath) -> bool {
     })
 }
 
-/// Returns `store` as the virtual folder that this format created.
+/// Returns `store` as the virtual directory that this format created.
 fn as_virtual_dir(store: &dyn Store) -> Result<&VirtualDir> {
     let any: &dyn Any = store;
     any.downcast_ref().ok_or(Error::NotFound)

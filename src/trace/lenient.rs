@@ -79,13 +79,19 @@ macro_rules! ignore_kinds {
         }
     };
     (@kind seq) => {
-        fn visit_seq<A: ::serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        fn visit_seq<A: ::serde::de::SeqAccess<'de>>(
+            self,
+            mut seq: A,
+        ) -> Result<Self::Value, A::Error> {
             while seq.next_element::<::serde::de::IgnoredAny>()?.is_some() {}
             Ok(Self::Value::default())
         }
     };
     (@kind map) => {
-        fn visit_map<A: ::serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        fn visit_map<A: ::serde::de::MapAccess<'de>>(
+            self,
+            mut map: A,
+        ) -> Result<Self::Value, A::Error> {
             while map.next_entry::<::serde::de::IgnoredAny, ::serde::de::IgnoredAny>()?.is_some() {}
             Ok(Self::Value::default())
         }

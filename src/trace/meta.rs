@@ -16,7 +16,8 @@ pub(super) fn if_exists(meta: Result<Meta>) -> Result<Option<Meta>> {
     }
 }
 
-/// Returns the metadata of a regular file or folder. Treats symlinks and special files as missing.
+/// Returns the metadata of a regular file or directory. Treats symlinks and special files as
+/// missing.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
-//! The format of the worker artifact store: one folder per worker, in `workers/` (as specified) or
-//! in the store's root (as the first implementation writes it).
+//! The format of the worker artifact store: one directory per worker, in `workers/` (as specified)
+//! or in the store's root (as the first implementation writes it).
 //!
-//! The folders are authoritative. A missing, corrupt or contradicting index.json hides no worker;
-//! it only supplies values that the metadata lacks.
+//! The directories are authoritative. A missing, corrupt or contradicting index.json hides no
+//! worker; it only supplies values that the metadata lacks.
 
 mod index;
 mod layout;
@@ -33,7 +33,7 @@ use crate::store::{Kind, Store};
 pub struct Swarmlet {
     /// Contents of the store's index.json files when they were last read.
     index: Mutex<index::StoreIndex>,
-    /// The folders found by the last search.
+    /// The directories found by the last search.
     cached: Mutex<Option<layout::CachedCandidates>>,
 }
 
@@ -62,7 +62,8 @@ impl Format for Swarmlet {
 
     fn folder_state(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<FolderState>> {
         let own = folder.stat_without_acl(&RelPath::root())?;
-        // A link or FIFO of this name is a defect of a worker, so the folder still counts as one.
+        // A link or FIFO of this name is a defect of a worker, so the directory still counts as
+        // one.
         let metadata = if_exists(folder.stat_without_acl(&layout::path(layout::METADATA)))?;
         let calls = if_file_or_folder(folder.stat_without_acl(&layout::path(layout::CALLS)))?;
         if metadata.is_none() && calls.is_none_or(|calls| calls.kind != Kind::Folder) {
@@ -71,7 +72,7 @@ impl Format for Swarmlet {
         // One layout stores the task in a file of its own.
         let task = if_file_or_folder(folder.stat_without_acl(&layout::path(layout::TASK)))?;
         let mut hash = blake3::Hasher::new();
-        // The folder's name identifies the worker, and not every rename changes the folder's
+        // The directory's name identifies the worker, and not every rename changes the directory's
         // metadata.
         hash.update(path.as_bytes());
         hash.update(&[0]);
@@ -126,10 +127,10 @@ impl Format for Swarmlet {
     }
 
     fn supervisor_folder(&self) -> Option<RelPath> {
-        RelPath::parse(layout::SUPERVISOR).ok()
+        Some(layout::path(layout::SUPERVISOR))
     }
 
     fn index_files(&self) -> Vec<RelPath> {
-        index::FILES.iter().filter_map(|path| RelPath::parse(path).ok()).collect()
+        index::FILES.map(layout::path).to_vec()
     }
 }

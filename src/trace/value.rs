@@ -41,14 +41,13 @@ pub(super) fn shorten(text: &str, max: usize) -> String {
 
 /// Returns true if `text` could be the result of shortening to `max` bytes.
 fn looks_shortened(text: &str, max: usize) -> bool {
-    let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     // Truncation happens at a character boundary, and a character has at most four bytes.
     let could_be = text.len() + 3 >= max;
     could_be
         && text
             .as_bytes()
             .last_chunk::<{ 2 * blake3::OUT_LEN }>()
-            .is_some_and(|end| end.iter().all(is_hex))
+            .is_some_and(|end| end.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')))
 }
 
 /// Returns the strings and numbers of a list as text. Skips all other items.
@@ -76,12 +75,7 @@ pub(super) fn parse_status(word: &str) -> Status {
 /// meant it.
 pub(super) fn parse_time(text: Option<String>) -> TraceTime {
     let Some(text) = text else { return TraceTime::Absent };
-    let civil = |text: &str| {
-        let civil = text.parse::<jiff::civil::DateTime>().ok()?;
-        civil.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
-    };
-    let time = Some(text.as_str()).filter(|text| text.len() <= TIME_MAX);
-    match time.and_then(|time| parse_timestamp(time).or_else(|| civil(time))) {
+    match parse_timestamp(&text).or_else(|| parse_utc(&text)) {
         Some(time) => TraceTime::At(time),
         None => TraceTime::Unparsed(truncate(text, 64)),
     }
@@ -90,6 +84,15 @@ pub(super) fn parse_time(text: Option<String>) -> TraceTime {
 /// Parses a time with an offset, in RFC 3339 form.
 pub(super) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     if text.len() <= TIME_MAX { text.parse().ok() } else { None }
+}
+
+/// Parses a time without an offset as UTC.
+fn parse_utc(text: &str) -> Option<Timestamp> {
+    if text.len() > TIME_MAX {
+        return None;
+    }
+    let civil: jiff::civil::DateTime = text.parse().ok()?;
+    Some(civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
 }
 
 /// Truncates `text` to at most `max` bytes, at a character boundary.

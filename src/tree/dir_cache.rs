@@ -46,12 +46,12 @@ impl DirCache {
 #[cfg(test)]
 mod tests {
     use super::super::NodeKind;
-    use super::super::handle::DirEntry;
+    use super::super::handle::ListedEntry;
     use super::*;
     use crate::name::Name;
 
     fn entries(version: u32, length: usize) -> DirListing {
-        let item = DirEntry { name: Name::new("a").unwrap(), kind: NodeKind::File, ino: 7 };
+        let item = ListedEntry { name: Name::new("a").unwrap(), kind: NodeKind::File, ino: 7 };
         DirListing { items: vec![item; length].into(), version }
     }
 

@@ -12,7 +12,7 @@ use crate::store::File;
 
 /// One entry of a folder.
 #[derive(Debug, Clone)]
-pub struct DirEntry {
+pub struct ListedEntry {
     /// Name of the entry.
     pub name: Name,
     /// Kind of the entry.
@@ -26,7 +26,7 @@ pub struct DirEntry {
 #[derive(Debug, Clone)]
 pub struct DirListing {
     /// Entries, sorted by name.
-    pub items: Arc<[DirEntry]>,
+    pub items: Arc<[ListedEntry]>,
     /// Version of a listing that the kernel may cache, else 0. A position in one version is never
     /// used in another.
     pub version: u32,

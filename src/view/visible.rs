@@ -25,7 +25,7 @@ pub struct VisibleWorkers {
     pub generation: u64,
     /// Workers, sorted by creation time, then by id.
     pub members: Vec<Arc<Member>>,
-    /// Runs by the name of their folder.
+    /// Runs by the name of their directory.
     pub runs: BTreeMap<Name, Arc<RunMembers>>,
     /// Counts of what the stores hold but the view does not show. `None` in a restricted view.
     pub skipped: Option<Skipped>,
@@ -93,11 +93,11 @@ impl VisibleWorkers {
         self.name_index.get(&self.members, |member| &member.name, name)
     }
 
-    /// Returns the name of the worker at `root` in a store.
+    /// Returns the name of the worker at `root` in the store `source`.
     pub(super) fn name_at(&self, source: usize, root: &RelPath) -> Option<Name> {
         let is_at_root =
             |member: &&Arc<Member>| (member.entry.source(), &member.entry.root) == (source, root);
-        // A worker is usually named after its folder.
+        // A worker is usually named after its directory.
         let named = self
             .index_of(&root.file_name()?)
             .and_then(|at| self.members.get(at))
@@ -245,15 +245,14 @@ fn run_name(id: &str) -> Name {
 /// Groups the workers by the name of their parent. A worker states its parent's id within its own
 /// store.
 fn children_by_parent(members: &[Arc<Member>]) -> HashMap<Name, Vec<Arc<Member>>> {
-    let id = |member: &Member| (member.entry.source(), member.entry.id.0.as_bytes().to_vec());
     let mut parents: HashMap<(usize, Vec<u8>), &Name> = HashMap::new();
     if members.iter().any(|member| member.entry.parent.is_some()) {
         // Among workers with one id, the smallest name is the plain one.
-        let by_name = members.iter().map(|member| (id(member), &member.name));
-        by_name.for_each(|(id, name)| {
+        for Member { name, entry } in members.iter().map(Arc::as_ref) {
+            let id = (entry.source(), entry.id.0.as_bytes().to_vec());
             let parent = parents.entry(id).or_insert(name);
             *parent = (*parent).min(name);
-        });
+        }
     }
     let mut children: HashMap<Name, Vec<Arc<Member>>> = HashMap::new();
     for member in members {

@@ -5,7 +5,7 @@ use std::result::Result;
 use super::Query;
 use crate::name::{Name, RelPath};
 use crate::route::shown_path::{is_raw_record, shown_path, worker_path};
-use crate::search::glob::{Glob, is_under};
+use crate::search::glob::Glob;
 use crate::search::ranked::{FilterValues, Filters, tool_of};
 use crate::view::Member;
 
@@ -83,7 +83,7 @@ impl<'a> SearchFilter<'a> {
     fn applies_to(&self, worker: &Name, path: &RelPath) -> bool {
         let tool = tool_of(path).map(String::from_utf8_lossy);
         let shown = |path: &RelPath| worker_path(worker).join_path(&shown_path(path));
-        self.under.is_none_or(|under| is_under(path, under))
+        self.under.is_none_or(|under| path.is_within(under))
             && self.glob.as_ref().is_none_or(|glob| glob.matches_path(&shown, path))
             && self
                 .tools

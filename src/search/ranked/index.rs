@@ -135,7 +135,7 @@ impl Index {
     /// Indexes a worker's files in the state `fingerprint` until `deadline` passes.
     ///
     /// # Errors
-    /// The worker's folder cannot be read.
+    /// The worker's directory cannot be read.
     pub fn read(
         &self,
         view: &View,

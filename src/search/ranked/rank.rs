@@ -104,10 +104,11 @@ impl WorkerMatches {
         is_primary: &dyn Fn(&RelPath) -> bool,
     ) -> WorkerMatches {
         let mut levels = [empty_levels(query), empty_levels(query)];
-        let matches = |segment: &Arc<Segment>| {
-            (segment.header().clone(), SegmentMatches::new(segment, query))
-        };
-        let segments: Vec<_> = worker.segments.iter().map(matches).collect();
+        let segments: Vec<_> = worker
+            .segments
+            .iter()
+            .map(|segment| (segment.header().clone(), SegmentMatches::new(segment, query)))
+            .collect();
         segments
             .iter()
             .for_each(|(header, matches)| count(header, matches, is_primary, &mut levels));
@@ -262,20 +263,17 @@ struct PassageCounts<'a> {
     words: [u64; FILE],
 }
 
-/// Reusable counts for a passage and its neighborhoods.
-struct Neighborhoods([TermCounts; FILE]);
-
-impl Neighborhoods {
-    fn new(terms: usize) -> Neighborhoods {
-        Neighborhoods(std::array::from_fn(|_| TermCounts::new(terms)))
-    }
+/// Creates counts of `terms` words for a passage and its neighborhoods.
+fn neighborhood_counts(terms: usize) -> [TermCounts; FILE] {
+    std::array::from_fn(|_| TermCounts::new(terms))
 }
 
 /// Calls `take` with every passage of a chunk that has a word of the query in its neighborhood.
+/// `matches` are the words in the chunk. `all_counts` is reused by every call.
 fn each_passage(
     chunk: &ChunkPassages<'_>,
     matches: &[TermMatch],
-    Neighborhoods(all_counts): &mut Neighborhoods,
+    all_counts: &mut [TermCounts; FILE],
     mut take: impl FnMut(&PassageCounts<'_>),
 ) {
     let Range { start: first, end } = chunk.numbers;
@@ -336,7 +334,8 @@ fn empty_levels(query: &Query) -> Levels {
     })
 }
 
-/// Adds the statistics of a segment, separately for primary files and the others.
+/// Adds the statistics of a segment, separately for the files that `is_primary` accepts and the
+/// others.
 fn count(
     header: &SegmentHeader,
     matches: &SegmentMatches,
@@ -345,7 +344,7 @@ fn count(
 ) {
     let [LevelStats { doc_freqs, .. }, ..] = primary;
     let terms = doc_freqs.len();
-    let (mut file_counts, mut neighborhoods) = (TermCounts::new(terms), Neighborhoods::new(terms));
+    let (mut file_counts, mut near_counts) = (TermCounts::new(terms), neighborhood_counts(terms));
     for chunk in chunks(header) {
         let file = chunk.file;
         let levels = if is_primary(&file.path) { &mut *primary } else { &mut *others };
@@ -362,7 +361,7 @@ fn count(
         within.iter().for_each(|found| file_counts.add(found));
         let [.., file_level] = levels;
         file_level.add_text(&file_counts);
-        each_passage(&chunk, within, &mut neighborhoods, |passage| {
+        each_passage(&chunk, within, &mut near_counts, |passage| {
             levels
                 .iter_mut()
                 .zip(passage.counts)
@@ -382,13 +381,9 @@ struct LevelScorer {
 impl LevelScorer {
     fn new(level: &LevelStats) -> LevelScorer {
         let texts = level.texts as f64;
-        let idf = |doc_freq: u64| {
-            (1.0 + (texts - doc_freq as f64 + 0.5).max(0.0) / (doc_freq as f64 + 0.5)).ln()
-        };
-        let average_words = (level.words as f64 / texts.max(1.0)).max(1.0);
         LevelScorer {
-            average_words,
-            idfs: level.doc_freqs.iter().map(|doc_freq| idf(*doc_freq)).collect(),
+            average_words: (level.words as f64 / texts.max(1.0)).max(1.0),
+            idfs: level.doc_freqs.iter().map(|doc_freq| idf(*doc_freq as f64, texts)).collect(),
         }
     }
 
@@ -408,7 +403,12 @@ impl LevelScorer {
     }
 }
 
-/// Scores the passages of one segment.
+/// Returns the inverse document frequency of a word that `doc_freq` of `texts` texts have.
+fn idf(doc_freq: f64, texts: f64) -> f64 {
+    (1.0 + (texts - doc_freq + 0.5).max(0.0) / (doc_freq + 0.5)).ln()
+}
+
+/// Scores the passages of one segment. `weigh` returns the weight of a file, as in [`rank`].
 fn score(
     header: &SegmentHeader,
     matches: &SegmentMatches,
@@ -419,7 +419,7 @@ fn score(
 ) {
     let ([.., file_level], [.., file_weight]) = (levels, WEIGHTS);
     let terms = file_level.idfs.len();
-    let (mut file_counts, mut neighborhoods) = (TermCounts::new(terms), Neighborhoods::new(terms));
+    let (mut file_counts, mut near_counts) = (TermCounts::new(terms), neighborhood_counts(terms));
     for (number, chunk) in (0..).zip(chunks(header)) {
         let within = matches.within(chunk.numbers.clone());
         let weight = if within.is_empty() { 0 } else { weigh(&chunk.file.path) };
@@ -431,7 +431,7 @@ fn score(
         within.iter().for_each(|found| file_counts.add(found));
         let file_score = file_level.score(file_weight, &file_counts, chunk.file.words);
         let begin = scored.len();
-        each_passage(&chunk, within, &mut neighborhoods, |passage| {
+        each_passage(&chunk, within, &mut near_counts, |passage| {
             let near = levels.iter().zip(WEIGHTS).zip(passage.counts).zip(passage.words);
             let near: f64 = near
                 .map(|(((level, weight), counts), words)| level.score(weight, counts, words))

@@ -29,7 +29,7 @@ static ESCAPE: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// A file, or a section of one, that a segment indexes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FileChunk {
-    /// Path of the file, relative to the worker's folder.
+    /// Path of the file, relative to the worker's directory.
     #[serde(with = "path")]
     pub(super) path: RelPath,
     /// Offset of the chunk in the file, in bytes.
@@ -87,9 +87,15 @@ impl Segment {
 
     /// Returns the passages that contain `term`, with its frequency in each.
     pub(super) fn postings(&self, term: &str) -> Postings<'_> {
-        let list = |at: u64| decode::u32(self.postings.get(usize::try_from(at).ok()?..)?).ok();
-        let (left, rest) = self.terms.get(term).and_then(list).unwrap_or_default();
-        Postings { left, rest, passage: 0 }
+        let found = self.terms.get(term).and_then(|offset| self.postings_at(offset));
+        found.unwrap_or(Postings { left: 0, rest: &[], passage: 0 })
+    }
+
+    /// Returns the postings list at `offset`, which begins with its length.
+    fn postings_at(&self, offset: u64) -> Option<Postings<'_>> {
+        let list = self.postings.get(usize::try_from(offset).ok()?..)?;
+        let (left, rest) = decode::u32(list).ok()?;
+        Some(Postings { left, rest, passage: 0 })
     }
 
     /// Returns the approximate memory use, in bytes.
@@ -156,14 +162,23 @@ pub(super) struct SegmentWriter {
     header: SegmentHeader,
     /// Vocabulary numbers of this segment's terms.
     terms: Vec<u32>,
-    /// For each vocabulary number, the last segment that has the term and its index in `terms`.
-    places: Vec<(u32, u32)>,
-    /// Number of the segment under construction.
+    /// The last use of each term of the vocabulary.
+    places: Vec<TermPlace>,
+    /// Number of the segment under construction, from 1.
     generation: u32,
     /// Postings in the order of the text.
     postings: Vec<Posting>,
     /// Index in `postings` of the last posting of each term.
     last: Vec<u32>,
+}
+
+/// The last segment that has a term of the vocabulary.
+#[derive(Debug, Clone, Copy, Default)]
+struct TermPlace {
+    /// Number of the segment; 0 if no segment has the term.
+    generation: u32,
+    /// Index of the term in the segment's list of terms.
+    index: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -176,10 +191,13 @@ struct Posting {
 impl SegmentWriter {
     /// Starts a segment.
     pub(super) fn begin(&mut self) {
-        if self.generation == u32::MAX || self.vocabulary.is_full() {
-            *self = SegmentWriter::default();
-        }
-        self.generation += 1;
+        self.generation = match self.generation.checked_add(1) {
+            Some(next) if !self.vocabulary.is_full() => next,
+            _ => {
+                *self = SegmentWriter::default();
+                1
+            }
+        };
         self.header = SegmentHeader::default();
         self.terms.clear();
         self.postings.clear();
@@ -195,17 +213,20 @@ impl SegmentWriter {
         let (_, counts) = self.header.words.split_at(first);
         let sum = |counts: &[u16]| counts.iter().map(|count| u64::from(*count)).sum::<u64>();
         let near = NEAR.map(|near| {
-            let around =
-                |at: usize| counts.get(at.saturating_sub(near)..(at + near + 1).min(counts.len()));
-            (0..counts.len()).filter_map(around).map(sum).sum()
+            (0..counts.len())
+                .filter_map(|at| {
+                    counts.get(at.saturating_sub(near)..(at + near + 1).min(counts.len()))
+                })
+                .map(sum)
+                .sum()
         });
-        let passages = u32::try_from(counts.len()).unwrap_or(u32::MAX);
+        let passages = to_u32(counts.len());
         let words = sum(counts);
         self.header.chunks.push(FileChunk { path: path.clone(), start, passages, words, near });
     }
 
     fn add_passage(&mut self, text: &str, length: usize) {
-        let passage = u32::try_from(self.header.lengths.len()).unwrap_or(u32::MAX);
+        let passage = to_u32(self.header.lengths.len());
         let mut count = 0_u16;
         let mut word_hash = FixedState::default().build_hasher();
         let SegmentWriter { vocabulary, terms, places, generation, postings, last, .. } = self;
@@ -215,23 +236,24 @@ impl SegmentWriter {
             let number = vocabulary.term_id(word);
             let at = number as usize;
             if places.len() <= at {
-                places.resize(at + 1, (0, 0));
+                places.resize(at + 1, TermPlace::default());
             }
             let Some(place) = places.get_mut(at) else { return };
-            if place.0 != *generation {
-                *place = (*generation, u32::try_from(terms.len()).unwrap_or(u32::MAX));
+            let next = to_u32(postings.len());
+            if place.generation != *generation {
+                *place = TermPlace { generation: *generation, index: to_u32(terms.len()) };
                 terms.push(number);
-                last.push(u32::MAX);
-            }
-            let term = place.1;
-            let Some(last) = last.get_mut(term as usize) else { return };
-            match postings.get_mut(*last as usize).filter(|posting| posting.passage == passage) {
-                Some(posting) => posting.term_freq += 1,
-                None => {
-                    *last = u32::try_from(postings.len()).unwrap_or(u32::MAX);
-                    postings.push(Posting { term, passage, term_freq: 1 });
+                last.push(next);
+            } else {
+                let Some(last) = last.get_mut(place.index as usize) else { return };
+                let posting = postings.get_mut(*last as usize);
+                if let Some(posting) = posting.filter(|posting| posting.passage == passage) {
+                    posting.term_freq += 1;
+                    return;
                 }
+                *last = next;
             }
+            postings.push(Posting { term: place.index, passage, term_freq: 1 });
         });
         self.header.lengths.push(u16::try_from(length).unwrap_or(u16::MAX));
         self.header.words.push(count);
@@ -286,6 +308,11 @@ impl SegmentWriter {
     }
 }
 
+/// Converts a count within a segment, which fits: a segment has a few megabytes of text.
+fn to_u32(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 /// Returns the text of a file with equal length in bytes, for tokenizing.
 ///
 /// Replaces bytes that belong to no word by spaces: terminal escapes, invalid UTF-8, and
@@ -297,10 +324,12 @@ fn searchable<'a>(path: &RelPath, text: &'a [u8]) -> Cow<'a, str> {
     if let Some(text) = std::str::from_utf8(text).ok().filter(|_| is_plain) {
         return Cow::Borrowed(text);
     }
-    let spaces = |found: &Captures<'_>| vec![b' '; found.get_match().len()];
-    let text =
-        ESCAPE.as_ref().map_or(Cow::Borrowed(text), |escape| escape.replace_all(text, spaces));
-    let mut text = text.into_owned();
+    let mut text = match ESCAPE.as_ref() {
+        Some(escape) => escape
+            .replace_all(text, |found: &Captures<'_>| vec![b' '; found.get_match().len()])
+            .into_owned(),
+        None => text.to_vec(),
+    };
     if is_json {
         let mut rest = text.as_mut_slice();
         while let Some(next) = memchr::memchr(b'\\', rest)

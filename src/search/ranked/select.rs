@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashSet};
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -53,7 +53,7 @@ pub(super) type ReadRange<'a> = &'a dyn Fn(usize, &RelPath, Range<u64>) -> Optio
 pub struct FileHit {
     /// Index of the worker among the ranked workers.
     pub worker: usize,
-    /// Path of the file, relative to the worker's folder.
+    /// Path of the file, relative to the worker's directory.
     pub path: RelPath,
     /// The selected byte ranges, in order.
     pub ranges: Vec<Range<u64>>,
@@ -102,7 +102,7 @@ impl RankedPassages {
     }
 
     /// Keeps the passages that contain the phrases of `query`, possibly running into the next
-    /// passage. Returns false if there was not time to check all.
+    /// passage, in the text that `read` returns. Returns false if there was not time to check all.
     pub fn retain_phrases(
         &mut self,
         query: &Query,
@@ -113,22 +113,23 @@ impl RankedPassages {
             return true;
         }
         let mut complete = true;
-        let passages = std::mem::take(&mut self.passages);
-        let has_phrases = |one: &ScoredPassage| {
+        let mut passages = std::mem::take(&mut self.passages);
+        passages.retain(|one| {
             complete &= deadline.has_time();
-            if !one.has_word || !complete {
-                return false;
-            }
-            let id = one.id;
-            let range = self.range(id, id.passage..id.passage + 1 + u32::from(self.has_next(id)));
-            let text = self
-                .path(chunk_id(id))
-                .zip(range)
-                .and_then(|(path, range)| read(id.worker as usize, &path, range));
-            text.is_some_and(|text| query.contains_phrases(&text))
-        };
-        self.passages = passages.into_iter().filter(has_phrases).collect();
+            complete && one.has_word && self.has_phrases(one.id, query, read)
+        });
+        self.passages = passages;
         complete
+    }
+
+    /// Returns true if a passage and the next one contain the phrases of `query`.
+    fn has_phrases(&self, id: PassageId, query: &Query, read: ReadRange<'_>) -> bool {
+        let range = self.range(id, id.passage..id.passage + 1 + u32::from(self.has_next(id)));
+        let text = self
+            .path(chunk_id(id))
+            .zip(range)
+            .and_then(|(path, range)| read(id.worker as usize, &path, range));
+        text.is_some_and(|text| query.contains_phrases(&text))
     }
 
     /// Raises the scores of passages from failed calls, if some of them are among the best.
@@ -159,7 +160,7 @@ impl RankedPassages {
     }
 
     /// Selects the best passages within `limits`, grouped by file. Near-duplicates of selected
-    /// passages come last.
+    /// passages come last, judged by the text that `read` returns.
     pub fn select(
         &self,
         limits: SelectionLimits<'_>,
@@ -206,7 +207,6 @@ impl RankedPassages {
         shown: Option<&BTreeSet<u32>>,
         enough: usize,
     ) -> Option<Vec<u32>> {
-        let is_shown = |passage: &u32| shown.is_some_and(|shown| shown.contains(passage));
         let mut extended = self.minimal(id)?;
         let (mut from, mut to) = (id.passage, extended.last().copied().unwrap_or(id.passage));
         let mut length = self.length(id, &extended)?;
@@ -239,7 +239,7 @@ impl RankedPassages {
                 break;
             }
             length += more;
-            if !is_shown(&passage) {
+            if shown.is_none_or(|shown| !shown.contains(&passage)) {
                 extended.push(passage);
             }
         }
@@ -443,10 +443,11 @@ impl<'a> Selector<'a> {
 
     /// Returns the selection, grouped by file.
     fn finish(self) -> PassageSelection {
-        let hit = |(id, chunk): (ChunkId, SelectedChunk)| {
-            Some((chunk.turn, self.ranked.hit(id, &chunk)?))
-        };
-        let mut hits: Vec<(usize, FileHit)> = self.selected.into_iter().filter_map(hit).collect();
+        let mut hits: Vec<(usize, FileHit)> = self
+            .selected
+            .into_iter()
+            .filter_map(|(id, chunk)| Some((chunk.turn, self.ranked.hit(id, &chunk)?)))
+            .collect();
         hits.sort_by_key(|(turn, _)| *turn);
         let hits = hits.into_iter().map(|(_, hit)| hit).collect();
         PassageSelection { hits, duplicates: self.duplicates, complete: true }
@@ -470,12 +471,8 @@ fn shingles(text: &str) -> Vec<u64> {
     if text_words.len() < COMPARABLE_WORDS {
         return Vec::new();
     }
-    let hash = |shingle: &[String]| {
-        let mut hasher = DefaultHasher::new();
-        shingle.hash(&mut hasher);
-        hasher.finish()
-    };
-    text_words.windows(SHINGLE).map(hash).collect()
+    let hasher = BuildHasherDefault::<DefaultHasher>::default();
+    text_words.windows(SHINGLE).map(|shingle| hasher.hash_one(shingle)).collect()
 }
 
 fn is_near_duplicate(shingles: &[u64], known: &HashSet<u64>) -> bool {

@@ -65,8 +65,8 @@ impl WordStemmer {
     /// Returns the stem of a lower-case word.
     pub fn stem<'a>(&self, word: &'a str) -> Cow<'a, str> {
         // A word with a digit is a name or a number, which has no stem.
-        let is_plain = word.bytes().any(|byte| byte.is_ascii_digit());
-        if is_plain { Cow::Borrowed(word) } else { self.0.stem(word) }
+        let has_digit = word.bytes().any(|byte| byte.is_ascii_digit());
+        if has_digit { Cow::Borrowed(word) } else { self.0.stem(word) }
     }
 
     /// Returns the stems of the words of `text`, in order.

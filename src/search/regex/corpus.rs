@@ -23,7 +23,7 @@ pub struct WorkerMatchCounts {
 /// The number of matching lines in a file.
 #[derive(Debug, Clone)]
 pub struct FileMatchCount {
-    /// Path of the file, relative to the worker's folder.
+    /// Path of the file, relative to the worker's directory.
     pub path: RelPath,
     /// Number of matching lines.
     pub lines: u64,
@@ -56,11 +56,11 @@ impl std::ops::AddAssign for Unsearched {
 /// Counts the matching lines in each file of a worker that `pattern` applies to. Files that are not
 /// searched to their end when `deadline` passes count as unsearched.
 ///
-/// `shown` maps a path in the worker's folder to its path in the tree. Each line counts with at
+/// `shown` maps a path in the worker's directory to its path in the tree. Each line counts with at
 /// most `line_max` bytes.
 ///
 /// # Errors
-/// The worker's folder cannot be read.
+/// The worker's directory cannot be read.
 pub fn search(
     view: &View,
     member: &Member,
@@ -79,12 +79,12 @@ pub fn search(
             continue;
         }
         let (mut lines, mut text) = (0, 0);
-        let count = |line: FoundLine<'_>| {
+        let end = search_file(&folder, &path, &mut search, deadline, |line| {
             lines += 1;
             text += line.bytes.len().min(line_max) as u64;
             true
-        };
-        match search_file(&folder, &path, &mut search, deadline, count) {
+        });
+        match end {
             // The file was removed meanwhile.
             Err(Error::NotFound) => continue,
             Err(_) => found.unsearched.unreadable += 1,
@@ -124,7 +124,7 @@ fn search_file(
 /// returns false.
 ///
 /// # Errors
-/// The worker's folder or the file cannot be opened.
+/// The worker's directory or the file cannot be opened.
 pub fn lines(
     view: &View,
     member: &Member,

@@ -45,7 +45,7 @@ pub enum LineKind {
 pub struct FoundLine<'a> {
     /// Role of the line.
     pub kind: LineKind,
-    /// Line number, from 1.
+    /// Line number, from 1; 0 for a gap, or if lines are not numbered.
     pub number: u64,
     /// Content without the line terminator.
     pub bytes: &'a [u8],

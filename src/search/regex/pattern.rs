@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::name::RelPath;
-use crate::search::glob::{Glob, is_under};
+use crate::search::glob::Glob;
 
 /// Largest compiled regex, in bytes. Larger ones take too long for every byte of input.
 const SIZE_MAX: usize = 1 << 20;
@@ -44,6 +44,7 @@ pub struct Pattern {
 
 impl Pattern {
     /// Compiles `regex`, in the syntax of the `regex` crate, for the files that `glob` selects.
+    /// If `ignore_case`, a letter also matches its other case.
     ///
     /// # Errors
     /// A message of several lines, if the regex or the glob is invalid or the regex is too large.
@@ -89,15 +90,16 @@ impl Pattern {
         self.buffers.lock().push(buffer);
     }
 
-    /// Restricts the pattern to the file at `path` in a worker's folder, or to the files below it.
+    /// Restricts the pattern to the file at `path` in a worker's directory, or to the files below
+    /// it.
     pub fn under(self, path: Option<RelPath>) -> Pattern {
         Pattern { under: path, ..self }
     }
 
-    /// Returns true if the file at `path` in a worker's folder is to be searched. `shown` maps that
-    /// path to its path in the tree.
+    /// Returns true if the file at `path` in a worker's directory is to be searched. `shown` maps
+    /// that path to its path in the tree.
     pub(super) fn applies_to(&self, shown: &dyn Fn(&RelPath) -> RelPath, path: &RelPath) -> bool {
-        self.under.as_ref().is_none_or(|under| is_under(path, under))
+        self.under.as_ref().is_none_or(|under| path.is_within(under))
             && self.glob.as_ref().is_none_or(|glob| glob.matches_path(shown, path))
     }
 }
@@ -107,21 +109,26 @@ impl Pattern {
 /// Times the regex on its own letters in random order, on which slow regexes are slow.
 fn speed(matcher: &RegexMatcher, regex: &str) -> u64 {
     let letters: Vec<u8> = regex.bytes().filter(|byte| byte.is_ascii_alphanumeric()).collect();
-    let mut state = 1_u32;
-    let mut letter = || {
-        // The generator of Numerical Recipes, seeded with a constant for equal results.
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        letters.get((state >> 16) as usize % letters.len().max(1)).copied().unwrap_or(b'a')
-    };
-    let text: Vec<u8> = (0..TRIAL).map(|_| letter()).collect();
-    let trial = || {
-        let begun = thread_time();
-        // Only the time counts.
-        let _ = matcher.find(&text);
-        thread_time().saturating_sub(begun)
-    };
-    let took = (0..TRIALS).map(|_| trial()).min().unwrap_or_default();
+    // The generator of Numerical Recipes, seeded with a constant for equal results.
+    let random = std::iter::successors(Some(1_u32), |state| {
+        Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223))
+    });
+    let text: Vec<u8> = random
+        .skip(1)
+        .map(|state| (state >> 16) as usize % letters.len().max(1))
+        .map(|at| letters.get(at).copied().unwrap_or(b'a'))
+        .take(TRIAL)
+        .collect();
+    let took = (0..TRIALS).map(|_| time_to_find(matcher, &text)).min().unwrap_or_default();
     TRIAL as u64 * 1_000_000 / u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1)
+}
+
+/// Returns the CPU time of one search in `text`.
+fn time_to_find(matcher: &RegexMatcher, text: &[u8]) -> Duration {
+    let begun = thread_time();
+    // Only the time counts.
+    let _ = matcher.find(text);
+    thread_time().saturating_sub(begun)
 }
 
 /// Returns the CPU time of this thread.

@@ -138,12 +138,11 @@ impl TranscriptCache {
         if self.agents.lock().get(path).is_some_and(|list| list.version == Some(now)) {
             return true;
         }
-        let agents = self.disk.as_ref().and_then(|disk| disk.agents(path, now));
-        agents
-            .map(|agents| {
-                self.set_agents(path, AgentList { version: Some(now), agents: agents.into() })
-            })
-            .is_some()
+        let Some(agents) = self.disk.as_ref().and_then(|disk| disk.agents(path, now)) else {
+            return false;
+        };
+        self.set_agents(path, AgentList { version: Some(now), agents: agents.into() });
+        true
     }
 
     /// Returns the number of bytes of the transcript that are indexed already.
@@ -151,7 +150,7 @@ impl TranscriptCache {
         self.entries.get(path).map_or(0, |known| known.index.bytes_read)
     }
 
-    /// Drops transcripts that are no longer in the store.
+    /// Drops transcripts for which `is_present` returns false.
     pub(super) fn retain(&self, is_present: &dyn Fn(&RelPath) -> bool) {
         self.agents.lock().retain(|path, _| is_present(path));
     }

@@ -94,7 +94,7 @@ pub(super) struct Conversation {
     pub(super) last_ms: Option<i64>,
     pub(super) model: Option<String>,
     /// Tokens of all messages except the last, by model.
-    pub(super) tokens: BTreeMap<String, TokenCounts>,
+    pub(super) tokens: BTreeMap<String, Tokens>,
     /// Length of all that the assistant wrote, in bytes.
     pub(super) written_bytes: u64,
     pub(super) last_message: Option<LastMessage>,
@@ -112,20 +112,7 @@ pub(super) struct Conversation {
 pub(super) struct LastMessage {
     pub(super) id: String,
     pub(super) model: String,
-    pub(super) tokens: TokenCounts,
-}
-
-/// The serialized form of [`Tokens`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct TokenCounts(#[serde(with = "TokensDef")] pub(super) Tokens);
-
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Tokens")]
-struct TokensDef {
-    input: u64,
-    output: u64,
-    cache_read: u64,
-    cache_creation: u64,
+    pub(super) tokens: Tokens,
 }
 
 /// A line, with the offsets at which it ends in the generated thread and source files, in bytes.
@@ -134,6 +121,25 @@ pub(super) struct LineEntry {
     pub(super) span: Span,
     pub(super) thread_end: u64,
     pub(super) source_end: u64,
+}
+
+/// A file that is generated line by line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineFile {
+    /// The transcript's own lines.
+    Source,
+    /// The lines in the format of the thread.
+    Thread,
+}
+
+impl LineEntry {
+    /// Returns the offset at which the line ends in `file`, in bytes.
+    pub(super) fn end(&self, file: LineFile) -> u64 {
+        match file {
+            LineFile::Source => self.source_end,
+            LineFile::Thread => self.thread_end,
+        }
+    }
 }
 
 /// A reference to a text in the transcript.
@@ -259,14 +265,9 @@ impl Conversation {
         to_file_name(&self.agent, &[])
     }
 
-    /// Returns the length of the generated thread, in bytes.
-    pub(super) fn thread_bytes(&self) -> u64 {
-        self.lines.last().map_or(0, |line| line.thread_end)
-    }
-
-    /// Returns the total length of the lines, in bytes.
-    pub(super) fn source_bytes(&self) -> u64 {
-        self.lines.last().map_or(0, |line| line.source_end)
+    /// Returns the length of a generated file, in bytes.
+    pub(super) fn file_bytes(&self, file: LineFile) -> u64 {
+        self.lines.last().map_or(0, |line| line.end(file))
     }
 
     /// Returns the task, if there is one.
@@ -281,8 +282,8 @@ impl Conversation {
 
     /// Returns the tokens by model, if any were counted.
     pub(super) fn tokens_by_model(&self) -> BTreeMap<String, Tokens> {
-        let all = self.tokens.iter().map(|(model, tokens)| (model, tokens.0));
-        let last = self.last_message.iter().map(|last| (&last.model, last.tokens.0));
+        let all = self.tokens.iter().map(|(model, tokens)| (model, *tokens));
+        let last = self.last_message.iter().map(|last| (&last.model, last.tokens));
         let mut by_model: BTreeMap<String, Tokens> = BTreeMap::new();
         for (model, tokens) in all.chain(last) {
             *by_model.entry(model.clone()).or_default() += tokens;

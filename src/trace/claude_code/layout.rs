@@ -1,7 +1,7 @@
 //! The layout of transcripts beneath a store's root.
 //!
-//! A store is the program's own folder, its `projects` folder, or the folder of one project. Other
-//! files in them are ignored.
+//! A store is the program's own directory, its `projects` directory, or the directory of one
+//! project. Other files in them are ignored.
 
 use super::super::{Candidates, Detection};
 use super::schema::decode;
@@ -10,18 +10,18 @@ use crate::model::SkipReason;
 use crate::name::{Name, RelPath};
 use crate::store::{DirEntry, Kind, Store, read_range};
 
-/// The folder of the calls' outputs, in a worker's virtual folder.
+/// The directory of the calls' outputs, in a worker's virtual directory.
 pub(super) const CALLS: &str = "tool_calls";
-/// The transcript in a worker's virtual folder, byte for byte; for a subagent inside a session, its
-/// lines.
+/// The transcript in a worker's virtual directory, byte for byte; for a subagent inside a session,
+/// its lines.
 pub(super) const SOURCE: &str = "source.jsonl";
-/// The folder of projects, in the program's own folder.
+/// The directory of projects, in the program's own directory.
 const PROJECTS: &str = "projects";
-/// The folder of subagents' transcripts, in a session's folder.
+/// The directory of subagents' transcripts, in a session's directory.
 const SUBAGENTS: &str = "subagents";
-/// The folder of workflows, in [`SUBAGENTS`]. Each workflow is a folder of transcripts.
+/// The directory of workflows, in [`SUBAGENTS`]. Each workflow is a directory of transcripts.
 const WORKFLOWS: &str = "workflows";
-/// The folder of results too large for the transcript, in a session's folder.
+/// The directory of results too large for the transcript, in a session's directory.
 const RESULTS: &str = "tool-results";
 const TRANSCRIPT_SUFFIX: &[u8] = b".jsonl";
 const AGENT_PREFIX: &[u8] = b"agent-";
@@ -45,9 +45,9 @@ pub(super) enum TranscriptKind {
 /// The location of a worker: a transcript, or a conversation inside one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TranscriptLocation {
-    /// Path of the project's folder from the store's root.
+    /// Path of the project's directory from the store's root.
     pub(super) project: RelPath,
-    /// Path of the transcript from the project's folder.
+    /// Path of the transcript from the project's directory.
     pub(super) transcript: RelPath,
     /// Kind of the transcript.
     pub(super) kind: TranscriptKind,
@@ -84,17 +84,18 @@ impl TranscriptLocation {
 
     /// Returns the name of the worker, derived from its path.
     pub(super) fn worker_name(&self) -> Option<Name> {
-        let stem = || {
-            let stem = stem(&self.transcript.file_name()?)?;
-            match (self.kind, stem.as_bytes().strip_prefix(AGENT_PREFIX)) {
-                (TranscriptKind::Agent, Some(id)) => Name::new(id).ok().or(Some(stem)),
-                _ => Some(stem),
-            }
-        };
-        self.agent.clone().or_else(stem)
+        if self.agent.is_some() {
+            return self.agent.clone();
+        }
+        let stem = stem(&self.transcript.file_name()?)?;
+        match (self.kind, stem.as_bytes().strip_prefix(AGENT_PREFIX)) {
+            (TranscriptKind::Agent, Some(id)) => Name::new(id).ok().or(Some(stem)),
+            _ => Some(stem),
+        }
     }
 
-    /// Returns the path of a result too large for the transcript, from the project's folder.
+    /// Returns the path of a result too large for the transcript, from the project's directory.
+    /// `session` is the session that the transcript states, for a path that names none.
     pub(super) fn spilled_result(&self, session: Option<&str>, call: &str) -> Option<RelPath> {
         let named = session.and_then(|session| Name::new(session).ok());
         let session = self.session.clone().or(named)?;
@@ -102,7 +103,7 @@ impl TranscriptLocation {
         Some(RelPath::from(session).join(&Name::new(RESULTS).ok()?).join(&file))
     }
 
-    /// Returns the path of a subagent's metadata file, from the project's folder.
+    /// Returns the path of a subagent's metadata file, from the project's directory.
     pub(super) fn agent_metadata(&self) -> Option<RelPath> {
         let stem =
             stem(&self.transcript.file_name()?).filter(|_| self.kind == TranscriptKind::Agent)?;
@@ -123,7 +124,7 @@ fn stem(file: &Name) -> Option<Name> {
 ///
 /// # Errors
 ///
-/// Fails if a folder cannot be listed, except for lack of permission.
+/// Fails if a directory cannot be listed, except for lack of permission.
 pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     let mut found = Candidates::default();
     let entries = store.list(&RelPath::root())?;
@@ -184,8 +185,8 @@ fn add_project(
     Ok(())
 }
 
-/// Adds the transcripts of one folder. In subagent folders only agents' files count, because a
-/// journal adds nothing.
+/// Adds the transcripts of one directory. In subagent directories only agents' files count, because
+/// a journal adds nothing.
 fn add_transcripts(folder: &RelPath, entries: &[DirEntry], found: &mut Candidates) {
     let only_agents = folder.names().any(|name| name.as_bytes() == SUBAGENTS.as_bytes());
     for DirEntry { name, kind } in entries {
@@ -201,7 +202,8 @@ fn add_transcripts(folder: &RelPath, entries: &[DirEntry], found: &mut Candidate
     }
 }
 
-/// Lists a folder. Returns `None` if it is missing, or skipped because it is unreadable or a link.
+/// Lists a directory. Returns `None` if it is missing, or skipped because it is unreadable or a
+/// link.
 fn list_if_present(
     store: &dyn Store,
     folder: &RelPath,
@@ -227,7 +229,7 @@ fn list_if_present(
 ///
 /// # Errors
 ///
-/// Fails if a folder cannot be listed.
+/// Fails if a directory cannot be listed.
 pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
     let found = find_workers(store)?;
     if found

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::index::{Conversation, LineEntry, Span, TranscriptIndex};
+use super::index::{Conversation, LineEntry, LineFile, Span, TranscriptIndex};
 use super::layout::TranscriptLocation;
-use super::parser::{read_on, shorten_id};
+use super::parser::{call_numbers, read_on, shorten_id};
 use super::schema::{Turn, decode};
 use super::thread;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::store::{File, Meta, read_range};
+use crate::store::{File, Meta, copy_from, read_range};
 
 /// Parses the line at `span` and calls `on_turn` with its message.
 pub(super) fn with_turn_at<T>(
@@ -42,31 +42,12 @@ impl StaticFile {
 
 impl File for StaticFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        let (_, rest) = self.bytes.split_at(offset.min(self.bytes.len()));
-        Ok(copy(rest, buffer))
+        Ok(copy_from(&self.bytes, offset, buffer))
     }
 
     fn meta(&self) -> Result<Meta> {
         Ok(self.meta)
     }
-}
-
-fn copy(from: &[u8], to: &mut [u8]) -> usize {
-    let length = from.len().min(to.len());
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = *from;
-    }
-    length
-}
-
-/// The two files that are generated line by line.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum LineFile {
-    /// The transcript's own lines.
-    Source,
-    /// The lines in the format of the thread.
-    Thread,
 }
 
 /// A file that is generated line by line and grows with its transcript.
@@ -88,7 +69,7 @@ struct RenderedLine {
     bytes: Arc<[u8]>,
 }
 
-/// An index with the numbers of the conversation's calls, by ID.
+/// An index with the numbers of the conversation's calls, by ID. Only a thread needs the numbers.
 struct FileIndex {
     index: Arc<TranscriptIndex>,
     call_numbers: HashMap<String, usize>,
@@ -97,11 +78,7 @@ struct FileIndex {
 impl FileIndex {
     fn new(index: Arc<TranscriptIndex>, agent: Option<&Name>, kind: LineFile) -> FileIndex {
         let conversation = index.conversation(agent).filter(|_| kind == LineFile::Thread);
-        let calls = conversation
-            .map(|conversation| conversation.calls.iter().enumerate())
-            .into_iter()
-            .flatten();
-        let call_numbers = calls.map(|(at, call)| (call.id.clone(), at)).collect();
+        let call_numbers = conversation.map(call_numbers).unwrap_or_default();
         FileIndex { index, call_numbers }
     }
 }
@@ -120,7 +97,8 @@ impl GrowingFile {
         GrowingFile { file, location, kind, meta, index: Mutex::new(index), line: Mutex::new(None) }
     }
 
-    /// Returns the current index, extended if the transcript has grown.
+    /// Returns the current index, extended if the transcript has grown, and the transcript's
+    /// metadata.
     fn current_index(&self) -> Result<(Arc<FileIndex>, Meta)> {
         let transcript = self.file.meta()?;
         let held = self.index.lock().clone();
@@ -138,10 +116,6 @@ impl GrowingFile {
             Arc::new(FileIndex::new(Arc::new(index), self.location.agent.as_ref(), self.kind));
         *self.index.lock() = current.clone();
         Ok((current, transcript))
-    }
-
-    fn end(&self, entry: &LineEntry) -> u64 {
-        if self.kind == LineFile::Source { entry.source_end } else { entry.thread_end }
     }
 
     /// Returns a generated line. Generates it again if the transcript has changed in any way.
@@ -175,17 +149,13 @@ impl GrowingFile {
             return read_range(&*self.file, entry.span.offset, entry.span.len);
         }
         with_turn_at(&*self.file, entry.span, |turn| {
-            let find = |id: &str| {
-                let at = *current.call_numbers.get(&shorten_id(id))?;
-                let call = conversation
-                    .calls
-                    .get(at)
-                    .filter(|call| call.line_offset <= entry.span.offset)?;
-                Some((at, call))
-            };
             let mut out = Vec::new();
             // Writing into memory cannot fail.
-            let _ = thread::write_turn(&mut out, turn, &find);
+            let _ = thread::write_turn(&mut out, turn, &|id| {
+                let at = *current.call_numbers.get(&shorten_id(id))?;
+                let call = conversation.calls.get(at)?;
+                (call.line_offset <= entry.span.offset).then_some((at, call))
+            });
             out
         })
     }
@@ -196,22 +166,24 @@ impl File for GrowingFile {
         let (current, transcript) = self.current_index()?;
         let conversation =
             current.index.conversation(self.location.agent.as_ref()).ok_or(Error::Stale)?;
-        let first = conversation.lines.partition_point(|entry| self.end(entry) <= offset);
+        let first = conversation.lines.partition_point(|entry| entry.end(self.kind) <= offset);
         let mut begin = first
             .checked_sub(1)
             .and_then(|at| conversation.lines.get(at))
-            .map_or(0, |entry| self.end(entry));
+            .map_or(0, |entry| entry.end(self.kind));
         let mut filled = 0;
         for entry in conversation.lines.iter().skip(first) {
-            let end = self.end(entry);
+            let end = entry.end(self.kind);
             if end > begin {
                 let bytes = self.rendered_line(&current, conversation, entry, &transcript)?;
                 if bytes.len() as u64 != end - begin {
                     return Err(Error::Stale);
                 }
-                let skip = offset.saturating_sub(begin) as usize;
-                let (_, wanted) = bytes.split_at_checked(skip).ok_or(Error::Stale)?;
-                filled += copy(wanted, buffer.split_at_mut(filled).1);
+                let skip = offset.saturating_sub(begin);
+                if skip > bytes.len() as u64 {
+                    return Err(Error::Stale);
+                }
+                filled += copy_from(&bytes, skip, buffer.split_at_mut(filled).1);
             }
             begin = end;
             if filled == buffer.len() {
@@ -225,11 +197,7 @@ impl File for GrowingFile {
         let (current, transcript) = self.current_index()?;
         let conversation =
             current.index.conversation(self.location.agent.as_ref()).ok_or(Error::Stale)?;
-        let size = if self.kind == LineFile::Source {
-            conversation.source_bytes()
-        } else {
-            conversation.thread_bytes()
-        };
+        let size = conversation.file_bytes(self.kind);
         Ok(Meta { size, mtime: transcript.mtime, ctime: transcript.ctime, ..self.meta })
     }
 }

@@ -13,8 +13,8 @@ use super::super::jsonl::{self, LastLine};
 use super::super::lenient::MaybeU64;
 use super::super::value::{shorten, shorten_word, truncate};
 use super::index::{
-    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, Span, TextRef, Title,
-    TitleSource, TokenCounts, TranscriptIndex,
+    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, LineFile, Span, TextRef,
+    Title, TitleSource, TranscriptIndex,
 };
 use super::layout::TranscriptKind;
 use super::requests::{LeftOut, user_text};
@@ -318,20 +318,18 @@ impl TranscriptParser {
         conversation.last_ms = turn.at_ms.or(conversation.last_ms);
         match turn.kind {
             "assistant" => {
-                add_assistant_turn(conversation, ids, &mut self.inputs, (span, line), turn)
+                add_assistant_turn(conversation, ids, &mut self.inputs, span, line, turn)
             }
-            _ => add_user_turn(conversation, ids, (span, line), turn),
+            _ => add_user_turn(conversation, ids, span, line, turn),
         }
         let mut thread_bytes = ByteCounter(0);
-        let find = |id: &str| {
-            ids.get(&shorten_id(id)).and_then(|at| Some((*at, conversation.calls.get(*at)?)))
-        };
         // Counting cannot fail.
-        let _ = thread::write_turn(&mut thread_bytes, turn, &find);
-        let (thread_end, source_end) = (
-            conversation.thread_bytes() + thread_bytes.0,
-            conversation.source_bytes() + span.len as u64,
-        );
+        let _ = thread::write_turn(&mut thread_bytes, turn, &|id| {
+            let at = *ids.get(&shorten_id(id))?;
+            Some((at, conversation.calls.get(at)?))
+        });
+        let thread_end = conversation.file_bytes(LineFile::Thread) + thread_bytes.0;
+        let source_end = conversation.file_bytes(LineFile::Source) + span.len as u64;
         conversation.lines.push(LineEntry { span, thread_end, source_end });
     }
 }
@@ -345,7 +343,7 @@ fn set_title(index: &mut TranscriptIndex, source: TitleSource, text: Option<Stri
 }
 
 /// Returns the indexes of a conversation's calls, by ID.
-fn call_numbers(conversation: &Conversation) -> HashMap<String, usize> {
+pub(super) fn call_numbers(conversation: &Conversation) -> HashMap<String, usize> {
     conversation.calls.iter().enumerate().map(|(at, call)| (call.id.clone(), at)).collect()
 }
 
@@ -353,7 +351,8 @@ fn add_assistant_turn(
     conversation: &mut Conversation,
     ids: &mut HashMap<String, usize>,
     inputs: &mut InputBudget,
-    (span, line): (Span, &TranscriptLine<'_>),
+    span: Span,
+    line: &TranscriptLine<'_>,
     turn: &Turn<'_>,
 ) {
     let message = turn.message;
@@ -375,7 +374,7 @@ fn add_assistant_turn(
     }
     for block in message.content.blocks().iter().filter(|block| block.kind.as_str() == "tool_use") {
         conversation.ending = Ending::CalledTool;
-        add_call(conversation, ids, inputs, (span, turn.at_ms), block);
+        add_call(conversation, ids, inputs, span, turn.at_ms, block);
     }
 }
 
@@ -383,7 +382,8 @@ fn add_call(
     conversation: &mut Conversation,
     ids: &mut HashMap<String, usize>,
     inputs: &mut InputBudget,
-    (span, at): (Span, Option<i64>),
+    span: Span,
+    at_ms: Option<i64>,
     block: &ContentBlock<'_>,
 ) {
     let id = shorten_id(block.id.as_str());
@@ -408,7 +408,7 @@ fn add_call(
         id,
         tool,
         line_offset: span.offset,
-        at_ms: at,
+        at_ms,
         subject_len: subject_len.unwrap_or(0).min(input.as_ref().map_or(0, String::len)),
         input,
         is_command,
@@ -481,7 +481,8 @@ fn input_line(mut arguments: Value) -> Option<(String, usize)> {
 fn add_user_turn(
     conversation: &mut Conversation,
     ids: &HashMap<String, usize>,
-    (span, line): (Span, &TranscriptLine<'_>),
+    span: Span,
+    line: &TranscriptLine<'_>,
     turn: &Turn<'_>,
 ) {
     let blocks = turn.message.content.blocks();
@@ -552,7 +553,7 @@ fn is_notification(line: &TranscriptLine<'_>) -> bool {
 
 fn call_result(
     span: Span,
-    at: Option<i64>,
+    at_ms: Option<i64>,
     block: &ContentBlock<'_>,
     is_command: bool,
 ) -> CallResult {
@@ -561,7 +562,7 @@ fn call_result(
     let spilled = text.trim_start().starts_with(SPILLED_PREFIX);
     CallResult {
         span,
-        at_ms: at,
+        at_ms,
         bytes: text.len() as u64,
         hash: text_hash(&text),
         failed,
@@ -601,18 +602,14 @@ fn count_tokens(conversation: &mut Conversation, id: &str, model: &str, usage: &
         cache_creation: number(usage.cache_creation_input_tokens),
     };
     let id = shorten_id(id);
-    let last = LastMessage {
-        id: id.clone(),
-        model: shorten(model, WORD_MAX),
-        tokens: TokenCounts(tokens),
-    };
+    let last = LastMessage { id: id.clone(), model: shorten(model, WORD_MAX), tokens: tokens };
     if let Some(before) = conversation.last_message.replace(last)
         && (before.id != id || id.is_empty())
     {
         let counts = &mut conversation.tokens;
         let is_counted = counts.len() < MODELS_MAX || counts.contains_key(&before.model);
         let model = if is_counted { before.model } else { String::new() };
-        counts.entry(model).or_default().0 += before.tokens.0;
+        *counts.entry(model).or_default() += before.tokens;
     }
 }
 

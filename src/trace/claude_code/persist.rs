@@ -25,9 +25,9 @@ pub(super) struct IndexStore {
 #[derive(Serialize, Deserialize)]
 struct EntryHeader {
     size: u64,
-    mtime: (i64, u32),
-    ctime: (i64, u32),
-    born: (i64, u32),
+    mtime: Time,
+    ctime: Time,
+    born: Time,
     bytes_read: u64,
     ends_hash: [u8; 32],
     /// Names of the subagents inside the transcript.
@@ -38,15 +38,9 @@ impl EntryHeader {
     /// Returns the stored version. The device number comes from `now`, because it can differ after
     /// a restart.
     fn version(&self, now: Meta) -> TranscriptVersion {
-        let time = |(secs, nanos)| Time { secs, nanos };
-        let identity = Identity { born: time(self.born), ..now.identity };
-        TranscriptVersion::new(Meta {
-            size: self.size,
-            mtime: time(self.mtime),
-            ctime: time(self.ctime),
-            identity,
-            ..now
-        })
+        let identity = Identity { born: self.born, ..now.identity };
+        let (size, mtime, ctime) = (self.size, self.mtime, self.ctime);
+        TranscriptVersion::new(Meta { size, mtime, ctime, identity, ..now })
     }
 }
 
@@ -89,12 +83,11 @@ impl IndexStore {
         {
             return cached.bytes_on_disk;
         }
-        let time = |time: Time| (time.secs, time.nanos);
         let header = EntryHeader {
             size: meta.size,
-            mtime: time(meta.mtime),
-            ctime: time(meta.ctime),
-            born: time(meta.identity.born),
+            mtime: meta.mtime,
+            ctime: meta.ctime,
+            born: meta.identity.born,
             bytes_read,
             ends_hash: cached.ends_hash,
             agents: cached

@@ -54,8 +54,8 @@ struct ResultLine<'a> {
     file: Option<String>,
 }
 
-/// Writes the thread lines of one message: none, one or several. `find` returns an earlier call by
-/// its ID.
+/// Writes the thread lines of one message: none, one or several. `find` returns an earlier call,
+/// with its index, by its ID.
 ///
 /// # Errors
 ///

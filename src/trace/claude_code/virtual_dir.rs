@@ -1,4 +1,4 @@
-//! The virtual folder of a conversation: files generated from its transcript, and the transcript
+//! The virtual directory of a conversation: files generated from its transcript, and the transcript
 //! itself.
 
 use std::os::fd::BorrowedFd;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::cache::TranscriptCache;
-use super::index::{CallEntry, CallResult, Conversation, TextRef, TranscriptIndex};
+use super::index::{CallEntry, CallResult, Conversation, LineFile, TextRef, TranscriptIndex};
 use super::layout::{CALLS, SOURCE, TranscriptLocation};
-use super::open_file::{GrowingFile, LineFile, StaticFile, with_turn_at};
+use super::open_file::{GrowingFile, StaticFile, with_turn_at};
 use super::parser::shorten_id;
 use super::requests::{self, LeftOut, user_text};
 use crate::deadline::Deadline;
@@ -27,7 +27,7 @@ const REQUESTS: &str = "requests.txt";
 /// Maximum number of result files that are checked for changes.
 const RESULTS_MAX: usize = 10_000;
 
-/// The virtual folder of a worker.
+/// The virtual directory of a worker.
 pub(super) struct VirtualDir {
     project: Arc<dyn Store>,
     location: TranscriptLocation,
@@ -36,12 +36,11 @@ pub(super) struct VirtualDir {
     transcripts: Arc<TranscriptCache>,
 }
 
-/// A file or folder in the virtual folder.
+/// A file or directory in the virtual directory.
 enum VirtualNode {
     Root,
-    Source,
+    Lines(LineFile),
     AgentMetadata(RelPath),
-    Thread,
     Text(TextRef),
     Requests,
     Calls,
@@ -49,7 +48,7 @@ enum VirtualNode {
 }
 
 impl VirtualDir {
-    /// Creates the folder of the worker at `location` in the entered folder `project`.
+    /// Creates the directory of the worker at `location` in the entered directory `project`.
     pub(super) fn new(
         project: Arc<dyn Store>,
         location: TranscriptLocation,
@@ -80,7 +79,7 @@ impl VirtualDir {
         exists.then_some(metadata)
     }
 
-    /// Opens a file in the project's folder.
+    /// Opens a file in the project's directory.
     pub(super) fn open_sibling(&self, path: &RelPath) -> Result<Box<dyn File>> {
         self.project.open(path)
     }
@@ -121,7 +120,8 @@ impl VirtualDir {
         }
     }
 
-    /// Returns the folder of results too large for the transcript, if the location determines it.
+    /// Returns the directory of results too large for the transcript, if the location determines
+    /// it.
     fn results_folder(&self) -> Option<RelPath> {
         self.location.spilled_result(None, "x").map(|file| file.parent())
     }
@@ -144,7 +144,7 @@ impl VirtualDir {
         let mut metas = self.source_metas()?;
         if let Some(folder) = self.results_folder() {
             let entries = self.project.list(&folder).unwrap_or_default();
-            // The folder's metadata does not reveal changes to the contents or permissions of a
+            // The directory's metadata does not reveal changes to the contents or permissions of a
             // file in it.
             let files = entries.iter().filter(|entry| entry.kind == Kind::File).take(RESULTS_MAX);
             metas.extend(
@@ -158,64 +158,58 @@ impl VirtualDir {
         self.index(Deadline::never()).map(|(index, _)| index)
     }
 
-    fn conversation<'a>(&self, index: &'a TranscriptIndex) -> Result<&'a Conversation> {
+    /// Returns the worker's conversation in the transcript's index.
+    pub(super) fn conversation<'a>(&self, index: &'a TranscriptIndex) -> Result<&'a Conversation> {
         index.conversation(self.location.agent.as_ref()).ok_or(Error::NotFound)
     }
 
+    /// Returns the file or directory at `path`. Calls `index` only if that depends on the index.
     fn resolve(
         &self,
         path: &RelPath,
         index: &dyn Fn() -> Result<Arc<TranscriptIndex>>,
     ) -> Result<VirtualNode> {
-        let names: Vec<Name> = path.names().collect();
-        let texts: Vec<&[u8]> = names.iter().map(Name::as_bytes).collect();
+        let text = path.to_text();
+        let (first, rest) = match text.split_once('/') {
+            Some((first, rest)) => (first, Some(rest)),
+            None => (&*text, None),
+        };
         let text_node = |text: fn(&Conversation) -> Option<&TextRef>| {
             let index = index()?;
             text(self.conversation(&index)?).cloned().map(VirtualNode::Text).ok_or(Error::NotFound)
         };
-        match texts.as_slice() {
-            [] => Ok(VirtualNode::Root),
-            [name] if *name == SOURCE.as_bytes() => Ok(VirtualNode::Source),
-            [name] if *name == AGENT_METADATA.as_bytes() => {
+        match (first, rest) {
+            ("", _) => Ok(VirtualNode::Root),
+            (SOURCE, None) => Ok(VirtualNode::Lines(LineFile::Source)),
+            (AGENT_METADATA, None) => {
                 self.agent_metadata_path().map(VirtualNode::AgentMetadata).ok_or(Error::NotFound)
             }
-            [name] if *name == THREAD.as_bytes() => Ok(VirtualNode::Thread),
-            [name] if *name == TASK.as_bytes() => text_node(Conversation::task),
-            [name] if *name == RESULT.as_bytes() => text_node(Conversation::final_words),
-            [name] if *name == REQUESTS.as_bytes() => {
+            (THREAD, None) => Ok(VirtualNode::Lines(LineFile::Thread)),
+            (TASK, None) => text_node(Conversation::task),
+            (RESULT, None) => text_node(Conversation::final_words),
+            (REQUESTS, None) => {
                 let has_requests = !self.conversation(&*index()?)?.requests.lines.is_empty();
                 has_requests.then_some(VirtualNode::Requests).ok_or(Error::NotFound)
             }
-            [name] if *name == CALLS.as_bytes() => Ok(VirtualNode::Calls),
-            [folder, file] if *folder == CALLS.as_bytes() => {
+            (CALLS, None) => Ok(VirtualNode::Calls),
+            (CALLS, Some(file)) if !file.contains('/') => {
                 let index = index()?;
-                let number = file
-                    .split(|byte| *byte == b'_')
-                    .next()
-                    .and_then(|text| std::str::from_utf8(text).ok());
-                let at = number
-                    .and_then(|text| text.parse::<usize>().ok()?.checked_sub(1))
-                    .ok_or(Error::NotFound)?;
+                let number = file.split('_').next().and_then(|number| number.parse::<usize>().ok());
+                let at = number.and_then(|number| number.checked_sub(1)).ok_or(Error::NotFound)?;
                 let call = self.conversation(&index)?.calls.get(at).ok_or(Error::NotFound)?;
-                if call.file_name(at).as_bytes() == *file {
+                if path.file_name() == Some(call.file_name(at)) {
                     Ok(VirtualNode::Call(at))
                 } else {
                     Err(Error::NotFound)
                 }
             }
-            [file, ..]
-                if [SOURCE, THREAD, TASK, RESULT, REQUESTS]
-                    .iter()
-                    .any(|name| name.as_bytes() == *file) =>
-            {
-                Err(Error::NotADirectory)
-            }
+            (SOURCE | THREAD | TASK | RESULT | REQUESTS, Some(_)) => Err(Error::NotADirectory),
             _ => Err(Error::NotFound),
         }
     }
 
     /// Returns the metadata of a generated file of `size` bytes. Another `version` gets another
-    /// inode number.
+    /// inode number. `mtime`, in milliseconds since 1970, replaces the times of the transcript.
     fn file_meta(
         &self,
         transcript: &Meta,
@@ -249,7 +243,7 @@ impl VirtualDir {
 
     fn folder_meta(&self, transcript: &Meta, name: &[u8]) -> Meta {
         let meta = self.file_meta(transcript, name, 0, 0, None);
-        // Read permission on the transcript grants permission to enter generated folders.
+        // Read permission on the transcript grants permission to enter generated directories.
         Meta { kind: Kind::Folder, mode: meta.mode | (meta.mode & 0o444) >> 2, ..meta }
     }
 
@@ -319,22 +313,12 @@ impl Store for VirtualDir {
             VirtualNode::Root => {
                 Ok(Meta { identity: transcript.identity, ..self.folder_meta(&transcript, b"") })
             }
-            VirtualNode::Source if self.location.agent.is_none() => Ok(transcript),
-            VirtualNode::Source => Ok(self.file_meta(
-                &transcript,
-                name,
-                0,
-                self.conversation(&*self.full_index()?)?.source_bytes(),
-                None,
-            )),
+            VirtualNode::Lines(LineFile::Source) if self.location.agent.is_none() => Ok(transcript),
+            VirtualNode::Lines(kind) => {
+                let size = self.conversation(&*self.full_index()?)?.file_bytes(kind);
+                Ok(self.file_meta(&transcript, name, 0, size, None))
+            }
             VirtualNode::AgentMetadata(path) => self.project.stat(&path),
-            VirtualNode::Thread => Ok(self.file_meta(
-                &transcript,
-                name,
-                0,
-                self.conversation(&*self.full_index()?)?.thread_bytes(),
-                None,
-            )),
             VirtualNode::Text(text) => {
                 Ok(self.file_meta(&transcript, name, text.hash, text.bytes, None))
             }
@@ -378,19 +362,16 @@ impl Store for VirtualDir {
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
         match self.resolve(path, &|| self.full_index())? {
             VirtualNode::Root | VirtualNode::Calls => Err(Error::IsADirectory),
-            VirtualNode::Source if self.location.agent.is_none() => self.open_transcript(),
+            VirtualNode::Lines(LineFile::Source) if self.location.agent.is_none() => {
+                self.open_transcript()
+            }
             VirtualNode::AgentMetadata(path) => self.project.open(&path),
-            node @ (VirtualNode::Source | VirtualNode::Thread) => {
+            VirtualNode::Lines(kind) => {
                 let file = self.open_transcript()?;
                 // The index must describe this open file, even if another one replaces it
                 // meanwhile.
                 let (index, _) = self.read_index(&*file, Deadline::never())?;
                 let meta = self.file_meta(&file.meta()?, path.as_bytes(), 0, 0, None);
-                let kind = if matches!(node, VirtualNode::Source) {
-                    LineFile::Source
-                } else {
-                    LineFile::Thread
-                };
                 Ok(Box::new(GrowingFile::new(file, self.location.clone(), kind, meta, index)))
             }
             VirtualNode::Text(text) => {
@@ -438,7 +419,7 @@ impl Store for VirtualDir {
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {
-        // The only folder inside is tool_calls, and parts of a worker cannot be entered.
+        // The only directory inside is tool_calls, and parts of a worker cannot be entered.
         if !path.is_root() {
             return Err(Error::NotFound);
         }

@@ -49,20 +49,14 @@ struct HeadAndTail {
 
 /// Reads the listing of the worker `folder`, which lies at `path` in its store.
 pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
-    if folder.location().agent.is_some() {
-        let (index, is_complete) = folder.index(Deadline::never())?;
-        let conversation =
-            index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
-        return Ok(Worker {
-            is_complete,
-            ..build_worker(folder, path, &index, conversation, conversation)
-        });
-    }
-    if let Some(ends) = read_ends(&*folder.open_transcript()?, folder.location().kind)? {
+    if folder.location().agent.is_none()
+        && let Some(ends) = read_ends(&*folder.open_transcript()?, folder.location().kind)?
+    {
         return Ok(build_worker(folder, path, &ends.head, &ends.head.main, &ends.tail.main));
     }
     let (index, is_complete) = folder.index(Deadline::never())?;
-    Ok(Worker { is_complete, ..build_worker(folder, path, &index, &index.main, &index.main) })
+    let conversation = folder.conversation(&index)?;
+    Ok(Worker { is_complete, ..build_worker(folder, path, &index, conversation, conversation) })
 }
 
 /// Creates a worker whose transcript cannot be read.
@@ -97,7 +91,7 @@ fn read_ends(file: &dyn File, kind: TranscriptKind) -> Result<Option<HeadAndTail
     }
 }
 
-/// Indexes the complete lines in a part of a transcript.
+/// Indexes the complete lines in the `length` bytes of a transcript from offset `from` on.
 fn index_range(
     file: &dyn File,
     kind: TranscriptKind,
@@ -180,8 +174,8 @@ fn build_worker(
     worker
 }
 
-/// Derives the status of a conversation. The program records none: an assistant that has answered
-/// is finished until the next message.
+/// Derives the status of a conversation, and the word that states it. The program records none: an
+/// assistant that has answered is finished until the next message.
 fn status(conversation: &Conversation) -> (Status, Option<SharedStr>) {
     let reported = conversation.reported_status.as_deref();
     match (&conversation.ending, reported) {
@@ -216,8 +210,7 @@ pub(super) fn read_record(
     deadline: Deadline<'_>,
 ) -> Result<Record> {
     let (index, is_complete) = folder.index(deadline)?;
-    let conversation =
-        index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
+    let conversation = folder.conversation(&index)?;
     let mut worker = if is_complete {
         build_worker(folder, path, &index, conversation, conversation)
     } else {

@@ -18,19 +18,19 @@ use super::super::meta::{hash_meta, if_exists};
 use super::super::value::{scalar_text, shorten_word, text_list, truncate};
 use super::layout::path;
 
-use crate::digest::digest;
+use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
 use crate::model::{Owner, TASK_MAX};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Store, Stream, TICK_MAX};
 
-/// Paths of the index files from the store's root. Each describes the workers in its own folder.
+/// Paths of the index files from the store's root. Each describes the workers in its own directory.
 pub(super) const FILES: [&str; 2] = ["workers/index.json", "index.json"];
 /// Maximum size of an index file that is read, in bytes.
 const SIZE_MAX: u64 = 64 << 20;
 /// Maximum number of owners with entries for one ID.
 const OWNERS_MAX: usize = 16;
-/// Maximum number of unlisted folders that are remembered.
+/// Maximum number of unlisted directories that are remembered.
 const UNLISTED_MAX: usize = 10_000;
 
 /// An entry of an index.
@@ -58,30 +58,32 @@ impl IndexEntry {
 /// The contents of one index file.
 #[derive(Debug, Clone, Default)]
 struct IndexFile {
-    /// Fingerprint of the file that the contents were read from.
-    key: [u8; 16],
+    /// Fingerprint of the file that the contents were read from. `None` if the next refresh must
+    /// read the file again.
+    key: Option<Key>,
     /// Time at which this fingerprint was first seen.
     first_seen: Option<Instant>,
     /// True if no later write can leave the same fingerprint. A second write within one clock tick
     /// does not change it.
     is_settled: bool,
     entries: Arc<Entries>,
-    /// Sum of the hashes of the folders that the file was read for.
+    /// Sum of the hashes of the directories that the file was read for.
     folders_hash: u64,
     unlisted: UnlistedFolders,
 }
 
-/// Hashes of the folders that an index names but that did not exist; `None` if there are too many.
+/// Hashes of the directories that an index names but that did not exist; `None` if there are too
+/// many.
 type UnlistedFolders = Option<Arc<HashSet<u64>>>;
 
 fn hash_folder(folder: &RelPath) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(folder)
 }
 
-/// Entries by the worker's folder.
+/// Entries by the worker's directory.
 type Entries = HashMap<RelPath, FolderEntries>;
 
-/// The entries of one folder, encoded in the order of the index. Decoded only when that worker's
+/// The entries of one directory, encoded in the order of the index. Decoded only when that worker's
 /// metadata is read, to save memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FolderEntries(Box<[u8]>);
@@ -115,7 +117,7 @@ impl FolderEntries {
 pub(super) struct StoreIndex([IndexFile; FILES.len()]);
 
 impl StoreIndex {
-    /// Returns all entries of a worker's folder.
+    /// Returns all entries of a worker's directory.
     pub(super) fn get(&self, folder: &RelPath) -> FolderEntries {
         self.0
             .iter()
@@ -136,9 +138,6 @@ impl StoreIndex {
     }
 }
 
-/// A key that matches no file, so the next refresh reads again.
-const UNREAD: [u8; 16] = [0; 16];
-
 impl IndexFile {
     fn refresh(
         &mut self,
@@ -151,11 +150,11 @@ impl IndexFile {
         let meta = match if_exists(store.stat(file)) {
             Ok(meta) => meta.filter(|meta| meta.kind == Kind::File),
             // The contents stay until the file can be checked again.
-            Err(_) => return self.key = UNREAD,
+            Err(_) => return self.key = None,
         };
         let mut hash = blake3::Hasher::new();
         hash_meta(&mut hash, meta.as_ref());
-        let key = digest(&hash);
+        let key = Some(digest(&hash));
         if key != self.key {
             self.first_seen = Some(now);
         } else if self.is_settled
@@ -171,7 +170,7 @@ impl IndexFile {
         } else {
             Ok(Some(IndexContents::default()))
         };
-        (self.key, self.folders_hash) = (if read.is_ok() { key } else { UNREAD }, folders_hash);
+        (self.key, self.folders_hash) = (key.filter(|_| read.is_ok()), folders_hash);
         // A file that is torn while being rewritten will change its metadata soon.
         if let Ok(Some(contents)) = read {
             let unlisted = Some(contents.unlisted).filter(|unlisted| unlisted.len() < UNLISTED_MAX);
@@ -179,7 +178,7 @@ impl IndexFile {
         }
     }
 
-    /// Returns true if the file names a folder that is new since it was read, or may name one.
+    /// Returns true if the file names a directory that is new since it was read, or may name one.
     fn may_name_new_folder(&self, folders: &[RelPath]) -> bool {
         match &self.unlisted {
             Some(unlisted) if unlisted.is_empty() => false,
@@ -194,7 +193,7 @@ impl IndexFile {
 struct IndexContents {
     entries: Entries,
     owners: Owners,
-    /// Hashes of named folders that are not wanted, at most [`UNLISTED_MAX`].
+    /// Hashes of named directories that are not wanted, at most [`UNLISTED_MAX`].
     unlisted: HashSet<u64>,
 }
 
@@ -227,18 +226,18 @@ fn read_index(
 /// empty list. Reads one item at a time, so that a large index costs only the memory of the kept
 /// entries.
 struct IndexVisitor<'a> {
-    /// The folder of the index file.
+    /// The directory of the index file.
     folder: &'a RelPath,
-    /// The folders whose entries are kept.
+    /// The directories whose entries are kept.
     wanted: &'a HashSet<&'a RelPath>,
     contents: &'a mut IndexContents,
 }
 
-/// The owners of the entries of each folder that has several.
+/// The owners of the entries of each directory that has several.
 type Owners = HashMap<RelPath, Vec<Option<String>>>;
 
 impl IndexContents {
-    /// Adds an entry of a folder. The first entry of each owner wins.
+    /// Adds an entry of a directory. The first entry of each owner wins.
     fn add(&mut self, folder: &RelPath, entry: IndexEntry) {
         let Some(packed) = self.entries.get_mut(folder) else {
             self.entries.entry(folder.clone()).or_default().add(&entry);
@@ -365,7 +364,7 @@ mod tests {
             (tasks(&three, "a"), tasks(&three, "b")),
             (vec![Some("A".into())], vec![Some("B".into())])
         );
-        // An index that names more folders than are remembered may name any folder.
+        // An index that names more directories than are remembered may name any directory.
         let many: Vec<Value> =
             (0..=UNLISTED_MAX).map(|id| serde_json::json!({"id": format!("gone-{id}")})).collect();
         store.write(&path(FILES[0]), serde_json::to_vec(&many).unwrap());

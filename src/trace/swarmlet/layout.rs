@@ -3,25 +3,25 @@
 use super::super::meta::{hash_meta, if_exists, if_file_or_folder};
 use super::super::{Candidates, Detection};
 
-use crate::digest::digest;
+use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
 use crate::model::SkipReason;
 use crate::name::{Name, RelPath};
 use crate::store::{DirEntry, Kind, Store};
 
-/// The folder of the workers, if they have one.
+/// The directory of the workers, if they have one.
 const WORKERS: &str = "workers";
-/// The folder of the supervisor's notes.
+/// The directory of the supervisor's notes.
 pub(super) const SUPERVISOR: &str = "supervisor";
 /// The metadata file of a worker.
 pub(super) const METADATA: &str = "metadata.json";
 /// The task file, in the layout whose metadata has no task.
 pub(super) const TASK: &str = "task.txt";
-/// The folder of the tool calls' outputs.
+/// The directory of the tool calls' outputs.
 pub(super) const CALLS: &str = "tool_calls";
-/// The folder of out-of-band outputs, beside the workers.
+/// The directory of out-of-band outputs, beside the workers.
 const TOOL_OUTPUTS: &str = "tool_outputs";
-/// Maximum number of folders that are probed to detect a store.
+/// Maximum number of directories that are probed to detect a store.
 const PROBED_FOLDERS_MAX: usize = 1_000;
 
 /// Returns one of this format's own paths, such as `logs/errors.log`.
@@ -29,7 +29,7 @@ pub(super) fn path(text: &str) -> RelPath {
     RelPath::constant(text)
 }
 
-/// Lists the folders that may be workers, in both layouts.
+/// Lists the directories that may be workers, in both layouts.
 ///
 /// # Errors
 ///
@@ -45,7 +45,7 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     let workers = path(WORKERS);
     match store.list(&workers) {
         Ok(entries) => add_entries(&mut found, &workers, entries, &[SUPERVISOR, TOOL_OUTPUTS]),
-        // A folder that leads out of the store is a foreign mount.
+        // A directory that leads out of the store is a foreign mount.
         Err(Error::Escape) if has_workers => {
             found.skipped.add(workers, SkipReason::ForeignMount, None)
         }
@@ -55,16 +55,13 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     Ok(found)
 }
 
-/// A search result, with the state of the listed folders.
+/// A search result, with the state of the listed directories.
 pub(super) struct CachedCandidates {
-    state: [ListingKey; 2],
+    state: [Key; 2],
     found: Candidates,
 }
 
-/// A fingerprint of a folder.
-type ListingKey = [u8; 16];
-
-/// Returns the cached result if the folders are unchanged, else that of [`find_workers`]. Also
+/// Returns the cached result if the directories are unchanged, else that of [`find_workers`]. Also
 /// returns the value to cache.
 ///
 /// # Errors
@@ -83,9 +80,9 @@ pub(super) fn find_cached(
     Ok((found.clone(), state.map(|state| CachedCandidates { state, found })))
 }
 
-/// Returns the fingerprints of the listed folders. Returns `None` if a later change could leave
+/// Returns the fingerprints of the listed directories. Returns `None` if a later change could leave
 /// them equal.
-fn folder_keys(store: &dyn Store) -> Option<[ListingKey; 2]> {
+fn folder_keys(store: &dyn Store) -> Option<[Key; 2]> {
     let state = |path: &RelPath| {
         let meta = if_exists(store.stat_without_acl(path)).ok()?;
         let at_rest = meta.is_none_or(|meta| meta.ctime.is_past_tick());
@@ -106,7 +103,7 @@ fn add_entries(
         let path = folder.join(&name);
         match kind {
             Kind::Folder if excluded.iter().any(|other| other.as_bytes() == name.as_bytes()) => {
-                // A folder of this name is misplaced in `workers/` and so is reported.
+                // A directory of this name is misplaced in `workers/` and so is reported.
                 if !folder.is_root() {
                     found.skipped.add(path, SkipReason::NotAWorker, None);
                 }

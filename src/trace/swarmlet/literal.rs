@@ -23,7 +23,8 @@ pub(super) struct OutcomeFields {
     pub(super) exit_code: Option<Box<Literal>>,
     pub(super) status_code: Option<Box<Literal>>,
     pub(super) data: Option<Box<Literal>>,
-    is_non_empty: bool,
+    /// True if the object has any field.
+    pub(super) is_non_empty: bool,
 }
 
 impl OutcomeFields {
@@ -38,11 +39,6 @@ impl OutcomeFields {
             "data" => Some(&mut self.data),
             _ => None,
         }
-    }
-
-    /// Sets whether the object has any field.
-    pub(super) fn with_is_non_empty(self, is_non_empty: bool) -> OutcomeFields {
-        OutcomeFields { is_non_empty, ..self }
     }
 }
 

@@ -10,7 +10,7 @@ use super::index::IndexEntry;
 use super::layout::{METADATA, TASK, path};
 use crate::error::{Error, Result};
 use crate::model::{Flaw, Owner, SharedStr, Status, TASK_MAX, Worker, WorkerId};
-use crate::name::{Name, RelPath};
+use crate::name::{RelPath, to_file_name};
 use crate::store::{Store, read_range, read_whole};
 
 /// Maximum size of a metadata file that is read, in bytes.
@@ -45,7 +45,7 @@ pub(super) fn read_worker(
         }
     };
     let fields = MetadataFields(&object);
-    let id = root.file_name().map_or_else(|| WorkerId(placeholder_name()), WorkerId);
+    let id = WorkerId(root.file_name().unwrap_or_else(|| to_file_name("worker", &[])));
     if let Some(claimed) =
         fields.text("worker_id").filter(|claimed| claimed.as_bytes() != id.0.as_bytes())
     {
@@ -81,7 +81,7 @@ pub(super) fn read_worker(
         task_type: fields
             .word("task_type")
             .or_else(|| index.and_then(|entry| entry.task_type.as_deref().map(SharedStr::from))),
-        tags: Some(fields.list("tags"))
+        tags: Some(text_list(object.get("tags")))
             .filter(|tags| !tags.is_empty())
             .unwrap_or_else(|| index.map(|entry| entry.tags.clone()).unwrap_or_default())
             .into_iter()
@@ -106,6 +106,7 @@ pub(super) fn read_worker(
     (worker, object)
 }
 
+/// Returns the status, and the word that states it. Adds a flaw if the index disagrees.
 fn status(
     fields: &MetadataFields<'_>,
     index: Option<&IndexEntry>,
@@ -198,16 +199,8 @@ impl MetadataFields<'_> {
         self.text(key).map(|text| shorten_word(text).into())
     }
 
-    fn list(&self, key: &str) -> Vec<String> {
-        text_list(self.0.get(key))
-    }
-
     fn number(&self, key: &str) -> Option<u64> {
         let value = self.0.get(key)?;
         value.as_u64().or_else(|| value.as_f64().filter(|n| *n >= 0.0).map(|n| n as u64))
     }
-}
-
-fn placeholder_name() -> Name {
-    crate::name::to_file_name("worker", &[])
 }

@@ -70,7 +70,7 @@ pub(super) fn read(
     Ok((records_by_tool, lines))
 }
 
-/// Fills gaps from the calls in the metadata.
+/// Fills gaps from the calls in the metadata. `files` is the number of files of each tool.
 pub(super) fn with_metadata(
     mut records_by_tool: CallRecords,
     metadata: &Map<String, Value>,

@@ -28,7 +28,8 @@ pub(crate) fn strings(text: &[u8], on_string: &mut dyn FnMut(&[&str], &str)) -> 
     parse(text, usize::MAX, on_string).map(drop)
 }
 
-/// Parses a dictionary and keeps at most `head` bytes of each string.
+/// Parses a dictionary and keeps at most `head` bytes of each string. Calls `on_string` as
+/// [`strings`] does.
 fn parse(text: &[u8], head: usize, on_string: &mut dyn FnMut(&[&str], &str)) -> Option<Literal> {
     // CPython refuses a NUL anywhere, even in a comment.
     let text = std::str::from_utf8(text).ok().filter(|_| memchr::memchr(0, text).is_none())?;
@@ -99,7 +100,7 @@ fn parse_decimal(digits: &str) -> Option<f64> {
     if digits.contains('_') { digits.replace('_', "").parse().ok() } else { digits.parse().ok() }
 }
 
-/// Parses an integer with a prefix, such as `0x1f`.
+/// Parses an integer to base `radix` after a prefix, such as `0x1f`.
 fn parse_prefixed(text: &str, radix: u32) -> Option<f64> {
     let digits = text.get(2..)?.replace('_', "");
     let is_number = digits.chars().all(|digit| digit.is_digit(radix));
@@ -408,11 +409,9 @@ impl OpenContainer {
                 Parsed::new(Literal::Truthy(self.any), kind)
             }
             Bracket::Curly if self.is_dict || !self.any => {
-                let fields = self.fields.unwrap_or_default();
-                Parsed::new(
-                    Literal::Object(fields.with_is_non_empty(self.any)),
-                    ValueKind::Unhashable,
-                )
+                let fields =
+                    OutcomeFields { is_non_empty: self.any, ..self.fields.unwrap_or_default() };
+                Parsed::new(Literal::Object(fields), ValueKind::Unhashable)
             }
             Bracket::Square | Bracket::Curly => {
                 Parsed::new(Literal::Truthy(self.any), ValueKind::Unhashable)

@@ -10,7 +10,7 @@ use super::super::bounded::BoundedValue;
 use super::super::input::tool_key;
 use super::super::value::{scalar_text, truncate};
 use super::layout::{CALLS, TASK, path};
-use super::metrics::{self, CallRecords};
+use super::metrics::{self, CallRecord};
 use super::outcome::{self, Verdict};
 use super::{metadata, outputs, thread};
 use crate::deadline::Deadline;
@@ -27,12 +27,14 @@ const NO_RESULT: [&str; 3] = ["(No result generated)", "(Critical error)", "(No 
 const LOOSE: [&str; 4] =
     ["logs/errors.log", "result.txt", "outputs/report.md", "outputs/data.json"];
 const LOGS: &str = "logs";
-/// Folders in which a worker keeps files of its own.
+/// Directories in which a worker keeps files of its own.
 const OWN_FOLDERS: [&str; 3] = ["outputs", LOGS, "context"];
 /// The list of tool names, in the layout without calls.
 const TOOLS_USED: &str = "tools_used.json";
 /// Maximum length of the task in a generated file, in bytes.
 const TASK_MAX: usize = 8_192;
+/// Maximum length of a tool name in that list, in bytes.
+const TOOL_NAME_MAX: usize = 200;
 /// Maximum number of tool names.
 const TOOLS_MAX: usize = 200;
 
@@ -71,14 +73,9 @@ pub(super) fn read_record(
     for (file, key, nth) in numbered {
         let has_time = deadline.has_time();
         unread += u64::from(!has_time);
-        trace.calls.push(build_call(
-            source,
-            &worker,
-            file,
-            (&records, &key, nth),
-            has_time,
-            &mut read_errors,
-        ));
+        let record = records.get(&key).and_then(|of_tool| of_tool.get(nth)).cloned();
+        let record = record.unwrap_or_default();
+        trace.calls.push(build_call(source, &worker, file, record, has_time, &mut read_errors));
         positions.push((key, nth));
     }
     let mut thread = read_errors
@@ -173,15 +170,17 @@ fn parse_call_file(entry: DirEntry) -> Option<CallFile> {
     })
 }
 
+/// Builds a call from its output's file and its record. Reads the output if it is `in_time`.
 fn build_call(
     source: RecordSource<'_>,
     worker: &Worker,
     file: CallFile,
-    (records, key, nth): (&CallRecords, &str, usize),
+    record: CallRecord,
     has_time: bool,
     read_errors: &mut ReadErrors,
 ) -> ToolCall {
     let path = path(CALLS).join(&file.name);
+    let unjudged = |output| (Verdict::new(Outcome::Unknown), output, 0);
     let (verdict, output, bytes) = match file.kind {
         Kind::File if has_time => match judge_file(source.folder, &path) {
             Ok((verdict, bytes)) => match &verdict.stub {
@@ -203,7 +202,7 @@ fn build_call(
             Err(error) => {
                 let reason = error.to_string();
                 read_errors.ok_or_note_path::<()>(&path, Err(error));
-                (Verdict::new(Outcome::Unknown), Output::Unreadable(reason), 0)
+                unjudged(Output::Unreadable(reason))
             }
         },
         Kind::File => (
@@ -211,21 +210,10 @@ fn build_call(
             Output::InPlace,
             source.folder.stat(&path).map_or(0, |meta| meta.size),
         ),
-        Kind::Folder => {
-            (Verdict::new(Outcome::Unknown), Output::Unreadable("a folder, not a file".into()), 0)
-        }
-        Kind::Link => (
-            Verdict::new(Outcome::Unknown),
-            Output::Unreadable("a link, which is not read".into()),
-            0,
-        ),
-        Kind::Special => (
-            Verdict::new(Outcome::Unknown),
-            Output::Unreadable("a special file, which is not opened".into()),
-            0,
-        ),
+        Kind::Folder => unjudged(Output::Unreadable("a folder, not a file".into())),
+        Kind::Link => unjudged(Output::Unreadable("a link, which is not read".into())),
+        Kind::Special => unjudged(Output::Unreadable("a special file, which is not opened".into())),
     };
-    let record = records.get(key).and_then(|of_tool| of_tool.get(nth)).cloned().unwrap_or_default();
     ToolCall {
         seq: file.seq,
         tool: file.tool,
@@ -314,11 +302,10 @@ fn read_tools_used(folder: &dyn Store) -> Result<Vec<String>> {
     let list = value
         .as_ref()
         .and_then(|value| value.as_array().or_else(|| value.get("tools")?.as_array()));
-    let name = |item: &Value| {
+    let names = list.into_iter().flatten().filter_map(|item| {
         scalar_text(Some(item))
             .or_else(|| scalar_text(item.get("tool")))
             .or_else(|| scalar_text(item.get("name")))
-    };
-    let names = list.map(Vec::as_slice).unwrap_or_default().iter().filter_map(name);
-    Ok(names.map(|name| truncate(name, 200)).take(TOOLS_MAX).collect())
+    });
+    Ok(names.map(|name| truncate(name, TOOL_NAME_MAX)).take(TOOLS_MAX).collect())
 }
