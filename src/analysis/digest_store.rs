@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::checks::Check;
+use super::checks::FailedCheck;
 use super::worker_digest::WorkerDigest;
 use crate::cache::{DiskCache, key};
 use crate::digest::Key;
@@ -47,7 +47,7 @@ struct StoredDigest {
     tools: Vec<String>,
     tokens: Option<[u64; 4]>,
     cause: String,
-    checks: Vec<(String, String, String)>,
+    checks: Vec<FailedCheck>,
 }
 
 impl DigestStore {
@@ -103,8 +103,6 @@ impl StoredDigest {
             let Tokens { input, output, cache_read, cache_creation } = tokens;
             [input, output, cache_read, cache_creation]
         });
-        let check =
-            |check: &Check| (check.name.to_string(), check.message.clone(), check.file.clone());
         Some(StoredDigest {
             name: name.as_bytes().to_vec(),
             key,
@@ -116,7 +114,7 @@ impl StoredDigest {
             tools: digest.tools.clone(),
             tokens,
             cause: digest.cause.clone(),
-            checks: digest.checks.iter().map(check).collect(),
+            checks: digest.checks.clone(),
         })
     }
 
@@ -132,11 +130,6 @@ impl StoredDigest {
             cache_read,
             cache_creation,
         });
-        let check = |(name, message, file): (String, String, String)| Check {
-            name: name.into(),
-            message,
-            file,
-        };
         let digest = WorkerDigest {
             worker: None,
             outcome,
@@ -147,7 +140,7 @@ impl StoredDigest {
             tools: self.tools,
             tokens,
             cause: self.cause,
-            checks: self.checks.into_iter().map(check).collect(),
+            checks: self.checks,
             whole: true,
             late: false,
             is_self_contained: true,

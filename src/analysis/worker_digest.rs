@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::checks::{self, Check, INVISIBLE_CHARACTERS, NO_FINAL_WORDS};
+use super::checks::{self, FailedCheck, INVISIBLE_CHARACTERS, NO_FINAL_WORDS};
 use super::{claims, root_cause};
 use crate::catalog::Fingerprint;
 use crate::error::Error;
@@ -113,7 +113,7 @@ pub(crate) struct WorkerDigest {
     pub(crate) tokens: Option<Tokens>,
     /// The cause of the failure in one line; empty if the worker did not fail.
     pub(crate) cause: String,
-    pub(crate) checks: Vec<Check>,
+    pub(crate) checks: Vec<FailedCheck>,
     /// True if the whole record was read; otherwise a later read may find more.
     pub(crate) whole: bool,
     /// True if there was no time to read the whole record.
@@ -169,7 +169,7 @@ impl WorkerDigest {
             tools: Vec::new(),
             tokens: None,
             cause: String::new(),
-            checks: vec![Check::new(
+            checks: vec![FailedCheck::new(
                 UNREADABLE,
                 format!("its record cannot be read: {error}"),
                 "tool_calls",
