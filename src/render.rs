@@ -296,7 +296,7 @@ impl Renderer {
     ) -> Result<(Rendered, bool)> {
         let deadline = clock.deadline();
         let (rows, mut whole) = self.worker_rows(states, *group == Group::Swarm, deadline);
-        let fingerprints = || rows.iter().filter_map(|row| row.fingerprint.as_deref());
+        let fingerprints = rows.iter().filter_map(|row| row.fingerprint.as_deref());
         let (newest, access) = self.newest_and_access(visible, states, fingerprints)?;
         let run = match group {
             Group::Run(name) => visible.runs.get(name).map(|run| &**run),
@@ -353,10 +353,9 @@ impl Renderer {
             }
         };
         let missing = missing();
-        let is_unchanged = |(member, key): &(Arc<Member>, Key)| {
+        let settled = shown.borrow().iter().all(|(member, key)| {
             self.analyzer.view.fingerprint_now(member).is_ok_and(|now| now.key == *key)
-        };
-        let settled = shown.borrow().iter().all(is_unchanged);
+        });
         let complete = whole && settled && clock.has_time();
         Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
     }
@@ -395,18 +394,19 @@ impl Renderer {
 
     /// Returns the newest modification time of a file's inputs, and the permission to read it. Only
     /// the owner may read it while the permissions of some inputs are unknown.
-    fn newest_and_access<'a, I: Iterator<Item = &'a Fingerprint>>(
+    fn newest_and_access<'a>(
         &self,
         visible: &VisibleWorkers,
         states: &WorkerStates,
-        fingerprints: impl Fn() -> I,
+        fingerprints: impl Iterator<Item = &'a Fingerprint> + Clone,
     ) -> Result<(Time, Access)> {
         let root = self.analyzer.view.root_meta()?;
-        let newest = match fingerprints().map(|fingerprint| fingerprint.newest_mtime).max() {
+        let mtimes = fingerprints.clone().map(|fingerprint| fingerprint.newest_mtime);
+        let newest = match mtimes.max() {
             Some(newest) => newest,
             None => self.analyzer.view.newest(visible)?,
         };
-        let mut access = fingerprints().fold(Access::from_meta(&root), |access, fingerprint| {
+        let mut access = fingerprints.fold(Access::from_meta(&root), |access, fingerprint| {
             access.intersect(&fingerprint.access)
         });
         if any_late(states) {

@@ -114,18 +114,17 @@ impl DigestCache {
     /// digests.
     fn store<'a>(&self, computed: usize, workers: impl Iterator<Item = &'a Arc<Member>>) {
         if let Some(store) = self.store.as_ref().filter(|store| store.is_due(computed)) {
-            let current = |member: &Arc<Member>| {
-                let (key, digest) = self.digests.get(&member.name)?;
-                // A version that does not last cannot match at the next start.
-                let fingerprint = member
-                    .entry
-                    .last_fingerprint()
-                    .filter(|fingerprint| fingerprint.is_stable())?;
-                (key == digest_key(member, &fingerprint))
-                    .then(|| (member.name.clone(), key, digest))
-            };
-            store.save(&workers.filter_map(current).collect::<Vec<_>>());
+            store.save(&workers.filter_map(|member| self.lasting(member)).collect::<Vec<_>>());
         }
+    }
+
+    /// Returns the digest of a worker with its name and key, if it may match at the next start.
+    fn lasting(&self, member: &Member) -> Option<(Name, DigestKey, Arc<WorkerDigest>)> {
+        let (key, digest) = self.digests.get(&member.name)?;
+        // A version that does not last cannot match at the next start.
+        let fingerprint =
+            member.entry.last_fingerprint().filter(|fingerprint| fingerprint.is_stable())?;
+        (key == digest_key(member, &fingerprint)).then(|| (member.name.clone(), key, digest))
     }
 
     /// Records that a request ran out of time, so that the backfill reads the rest.
@@ -245,8 +244,12 @@ impl DigestCache {
                 (self.clone(), view.clone(), member.clone(), fingerprint.clone());
             let control = control.cloned();
             move |in_time: &(dyn Fn() -> bool + Sync)| {
-                let deadline = || in_time() && Control::permits(control.as_ref());
-                cache.compute(&view, &member, fingerprint, Deadline::new(&deadline))
+                cache.compute(
+                    &view,
+                    &member,
+                    fingerprint,
+                    Deadline::new(&|| in_time() && Control::permits(control.as_ref())),
+                )
             }
         };
         match waited.and_then(|()| self.watchdog.run(&subject, PART_GRACE, &in_time, compute)) {

@@ -396,8 +396,8 @@ impl<'a> LineSelection<'a> {
             let text = chunk.text.trim();
             let joins = selection.joins_before(at) || selection.joins_after(at);
             // Neither a line without visible text nor a line shown elsewhere opens a region.
-            let opens = || regions_left > 0 && !text.is_empty() && !shown.contains(text);
-            if (joins || opens()) && selection.take(at, share) {
+            let may_open = regions_left > 0 && !text.is_empty() && !shown.contains(text);
+            if (joins || may_open) && selection.take(at, share) {
                 regions_left -= usize::from(!joins);
                 shown.insert(text);
             }

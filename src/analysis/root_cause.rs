@@ -187,11 +187,11 @@ fn texts(file: &dyn File, bytes: u64) -> Result<Option<Vec<(String, f64)>>> {
     let (chunks, _) = split_chunks(&raw, 0);
     let chunks = merge_repeats(chunks);
     let scores = score_lines(&chunks, raw.len() as u64).scores;
-    let has_words = |text: &String| text.chars().any(char::is_alphanumeric);
-    let lines = chunks.iter().zip(scores).flat_map(|(chunk, score)| {
-        parts(chunk, form).filter(has_words).map(move |text| (text, score))
-    });
-    Ok(Some(lines.collect()))
+    let lines = chunks
+        .iter()
+        .zip(scores)
+        .flat_map(|(chunk, score)| parts(chunk, form).map(move |text| (text, score)));
+    Ok(Some(lines.filter(|(text, _)| text.chars().any(char::is_alphanumeric)).collect()))
 }
 
 fn search(file: &dyn File, bytes: u64) -> FailureSearch {
@@ -286,12 +286,14 @@ fn is_heading(text: &str) -> bool {
 /// order.
 pub(crate) fn display_order(trace: &Trace) -> Vec<&ToolCall> {
     let mut calls: Vec<&ToolCall> = trace.calls.iter().collect();
-    let key = |call: &ToolCall| match call.outcome {
-        Outcome::Unknown => (2, call.seq, u64::MAX - call.bytes),
-        Outcome::Failed => (u8::from(call.cancelled), u64::MAX - call.seq, u64::MAX - call.bytes),
-        Outcome::Ok => (3, u64::MAX - call.seq, u64::MAX - call.bytes),
-    };
-    calls.sort_by_key(|call| (key(call), call.path.clone()));
+    calls.sort_by_cached_key(|call| {
+        let (group, seq) = match call.outcome {
+            Outcome::Failed => (u8::from(call.cancelled), u64::MAX - call.seq),
+            Outcome::Unknown => (2, call.seq),
+            Outcome::Ok => (3, u64::MAX - call.seq),
+        };
+        (group, seq, Reverse(call.bytes), call.path.clone())
+    });
     calls
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::checks::{self, FailedCheck, INVISIBLE_CHARACTERS, NO_FINAL_WORDS};
+use super::checks::{self, FailedCheck, INVISIBLE_CHARACTERS, LATE_NAME, NO_FINAL_WORDS};
 use super::{claims, root_cause};
 use crate::catalog::Fingerprint;
 use crate::error::Error;
@@ -35,6 +35,11 @@ impl WorkerRow {
     /// Returns the worker's status as of the digest.
     pub(crate) fn status(&self) -> Status {
         self.newer_metadata().map_or(self.member.entry.status, |worker| worker.status)
+    }
+
+    /// Returns the worker's outcome, or `None` if it was not read in time.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        self.digest.as_ref().map(|digest| digest.outcome)
     }
 
     /// Returns the metadata read with the digest, if it differs from the catalog's.
@@ -74,14 +79,14 @@ impl WorkerRow {
     /// Returns the names of the checks that cast doubt on a claim of success, or `None` if the
     /// worker claims none or no check does.
     pub(crate) fn doubt(&self) -> Option<String> {
+        let names = self.digest.as_ref()?.checks.iter().map(|check| &*check.name);
         // These three do not contradict a claim of success, and would bury the workers that
         // overclaim. An unfinished read is no fault of the worker.
-        let checks = self.digest.as_ref()?.checks.iter().map(|check| &*check.name);
-        let is_doubt =
-            |name: &&str| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS, checks::LATE_NAME].contains(name);
-        let names: BTreeSet<&str> = checks.filter(is_doubt).collect();
-        let claims = self.status() == Status::Completed && !names.is_empty();
-        claims.then(|| names.into_iter().collect::<Vec<_>>().join(", "))
+        let names: BTreeSet<&str> = names
+            .filter(|name| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS, LATE_NAME].contains(name))
+            .collect();
+        let is_doubtful = self.status() == Status::Completed && !names.is_empty();
+        is_doubtful.then(|| names.into_iter().collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -162,21 +162,14 @@ fn fitting(
     room: usize,
 ) -> Option<String> {
     let frame = line(kind, "", "", 0).len();
-    let fits = |cause_max: &usize| {
-        let lengths = groups
-            .iter()
-            .zip(workers)
+    let lines = groups.iter().zip(workers);
+    let cause_max = (cause_min..=CAUSE_MAX).rev().step_by(STEP).find(|cause_max| {
+        let lengths = lines
+            .clone()
             .map(|(group, workers)| frame + workers.len() + group.cause.len().min(*cause_max));
         lengths.sum::<usize>() <= room
-    };
-    let cause_max = (cause_min..=CAUSE_MAX).rev().step_by(STEP).find(fits)?;
-    Some(
-        groups
-            .iter()
-            .zip(workers)
-            .map(|(group, workers)| line(kind, workers, group.cause, cause_max))
-            .collect(),
-    )
+    })?;
+    Some(lines.map(|(group, workers)| line(kind, workers, group.cause, cause_max)).collect())
 }
 
 /// Returns lines for the largest groups that fit in `room` bytes, and a count of the other workers.

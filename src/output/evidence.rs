@@ -143,16 +143,12 @@ const BRIEF_STEP: u64 = 300;
 /// Steps of a transcript are admitted alternately from both ends, since the failing step is often
 /// an early one. Brief steps come last.
 fn priorities(calls: &[&ToolCall]) -> Vec<usize> {
-    let is_step = |at: &usize| calls.get(*at).is_some_and(|call| call.outcome == Outcome::Unknown);
-    let is_brief = |at: &usize| {
-        calls.get(*at).is_some_and(|call| call.bytes < BRIEF_STEP && call.input.is_none())
-    };
-    let steps: Vec<usize> = (0..calls.len()).filter(is_step).collect();
-    let (brief, long): (VecDeque<usize>, VecDeque<usize>) =
-        steps.iter().partition(|at| is_brief(at));
+    let steps = calls.iter().enumerate().filter(|(_, call)| call.outcome == Outcome::Unknown);
+    let (brief, long): (VecDeque<_>, VecDeque<_>) =
+        steps.clone().partition(|(_, call)| call.bytes < BRIEF_STEP && call.input.is_none());
     let admitted = [long, brief].map(from_both_ends).concat();
     let mut priorities: Vec<usize> = (0..calls.len()).collect();
-    for (priority, at) in steps.into_iter().zip(admitted) {
+    for ((priority, _), (at, _)) in steps.zip(admitted) {
         if let Some(slot) = priorities.get_mut(at) {
             *slot = priority;
         }
@@ -161,7 +157,7 @@ fn priorities(calls: &[&ToolCall]) -> Vec<usize> {
 }
 
 /// Reorders `steps`: the last one, the first three, the last but one, the next three, and so on.
-fn from_both_ends(mut steps: VecDeque<usize>) -> Vec<usize> {
+fn from_both_ends<T>(mut steps: VecDeque<T>) -> Vec<T> {
     let mut ordered = Vec::with_capacity(steps.len());
     while let Some(step) =
         if ordered.len() % STEPS_PER_ROUND == 0 { steps.pop_back() } else { steps.pop_front() }

@@ -223,9 +223,8 @@ pub(crate) fn swarm(
     rows: &[WorkerRow],
     newest: Time,
 ) -> String {
-    let with_outcome = |wanted: Option<Outcome>| {
-        rows.iter().filter(move |row| row.digest.as_ref().map(|digest| digest.outcome) == wanted)
-    };
+    let with_outcome =
+        |wanted: Option<Outcome>| rows.iter().filter(move |row| row.outcome() == wanted);
     let mut out = match run {
         Some(run) => format!("run      {}\n", one_line(&run.id, 300)),
         None if visible.runs.is_empty() => String::new(),
@@ -265,10 +264,10 @@ pub(crate) fn swarm(
     let latest = latest_write(rows);
     failures(&mut out, &failed, latest);
     // Each worker is listed once: the lists below leave out failed and unreadable workers.
-    let has_failed = |row: &WorkerRow| {
-        row.digest.as_ref().is_some_and(|digest| digest.outcome == Outcome::Failed)
+    let others = || {
+        rows.iter()
+            .filter(|row| row.outcome() != Some(Outcome::Failed) && row.unreadable().is_none())
     };
-    let others = || rows.iter().filter(|row| !has_failed(row) && row.unreadable().is_none());
     let unreadable =
         rows.iter().filter_map(|row| Some((&*row.member, row.unreadable()?.to_owned())));
     list(&mut out, "could not be read", unreadable.collect());
@@ -363,13 +362,11 @@ fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
 /// Returns a note for a line about failed workers that claim success or have not finished.
 fn note_on(rows: &[&WorkerRow], latest: Time) -> String {
     if let [row] = rows {
-        let doubt =
-            row.doubt().map(|doubt| format!(" (claims success, but checks disagree: {doubt})"));
-        let unfinished = || {
-            (!row.status().is_finished())
-                .then(|| format!(" (not finished: {})", progress(row, latest)))
+        return match row.doubt() {
+            Some(doubt) => format!(" (claims success, but checks disagree: {doubt})"),
+            None if row.status().is_finished() => String::new(),
+            None => format!(" (not finished: {})", progress(row, latest)),
         };
-        return doubt.or_else(unfinished).unwrap_or_default();
     }
     let claiming = rows.iter().filter(|row| row.doubt().is_some()).count();
     let unfinished = rows.iter().filter(|row| !row.status().is_finished()).count();

@@ -110,8 +110,7 @@ impl Renderer {
         body: Body,
         missing: Option<Missing>,
     ) -> Result<Rendered> {
-        let fingerprints =
-            || states.iter().filter_map(|(_, fingerprint)| fingerprint.as_deref().ok());
+        let fingerprints = states.iter().filter_map(|(_, fingerprint)| fingerprint.as_deref().ok());
         let (newest, access) = self.newest_and_access(visible, states, fingerprints)?;
         Ok(Rendered { bytes: body.bytes.into(), newest, access, complete: body.complete, missing })
     }

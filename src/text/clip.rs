@@ -36,8 +36,8 @@ pub(crate) fn clip(
 
 /// Returns the start of the character at byte `at`.
 fn char_start(line: &[u8], at: usize) -> usize {
-    let inside = |at: &usize| line.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
-    (at.saturating_sub(3)..=at).rev().find(|at| !inside(at)).unwrap_or(at)
+    let mut before = (at.saturating_sub(3)..=at).rev();
+    before.find(|at| line.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80)).unwrap_or(at)
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use std::collections::HashMap;
 use super::admit::{Admission, AdmittedSection, SectionRoom};
 use super::content::FrameContent;
 use super::notes::{FAILURE_LINE_MIN, used_text};
-use crate::analysis::excerpt::{Excerpt, ShownLines, excerpt};
-use crate::analysis::settings::Deadline;
+use crate::analysis::excerpt::{Excerpt, ExcerptTask, ShownLines, excerpt};
 use crate::output::Body;
 use crate::text::budget::{Budget, BudgetUnit};
 use crate::text::clean::{TAG_LEN, one_line, unused_tag};
@@ -110,8 +109,9 @@ impl FrameContent<'_> {
             if self.sections.is_empty() { 0 } else { self.not_shown(&[], 0).len() + TAG_LEN };
         // One line about the failure is worth more than a frame without room for it.
         let failure = if self.is_failed(0) { FAILURE_LINE_MIN } else { 0 };
-        let has_failure = || !(self.failure)(failure).is_empty();
-        if frame + nothing > limit || frame + nothing + failure > limit && has_failure() {
+        if frame + nothing > limit
+            || frame + nothing + failure > limit && !(self.failure)(failure).is_empty()
+        {
             return self.tiny(budget, limit);
         }
         let mut room = limit - frame;
@@ -250,11 +250,11 @@ impl FrameContent<'_> {
         let read = (self.open)(number).and_then(|file| {
             let is_failed = self.is_failed(number);
             let mut before = std::mem::take(shown_lines);
-            let task = move |deadline: Deadline<'_>| {
+            let task: ExcerptTask = Box::new(move |deadline| {
                 let made = excerpt(&*file, share, is_failed, &mut before, deadline);
                 made.map(|made| (made, before)).map_err(|error| error.to_string())
-            };
-            let (made, after) = (self.run)(number, Box::new(task))?;
+            });
+            let (made, after) = (self.run)(number, task)?;
             *shown_lines = after;
             Ok(made)
         });
@@ -352,6 +352,7 @@ mod tests {
 
     use super::super::content::OutputSection;
     use super::*;
+    use crate::analysis::settings::Deadline;
     use crate::name::RelPath;
     use crate::store::{Memory, Store};
 
