@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::digest_cache::DigestResult;
-use crate::analysis::excerpt::ExcerptTask;
 use crate::analysis::isolation::{PART_GRACE, Subject};
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
@@ -26,6 +25,7 @@ use crate::analysis::worker_states::{WorkerStates, hash_states};
 use crate::catalog::{Access, Fingerprint};
 use crate::digest::{Key, digest, hash_value};
 use crate::error::{Error, Result};
+use crate::model::Record;
 use crate::name::Name;
 use crate::output::evidence::{self, SwarmReader};
 use crate::output::{index, summary};
@@ -133,15 +133,11 @@ impl Renderer {
                 RenderInput::Group { workers, group: group.clone(), report: *report }
             }
             Document::Worker(name, report) => {
-                let (member, fingerprint) = self.worker_state(name)?;
-                hash.update(&member.entry.key());
-                hash.update(&fingerprint.version);
+                let (member, fingerprint) = self.worker_state(name, &mut hash)?;
                 RenderInput::Worker { member, fingerprint, report: *report }
             }
             Document::Focus(name, query) => {
-                let (member, fingerprint) = self.worker_state(name)?;
-                hash.update(&member.entry.key());
-                hash.update(&fingerprint.version);
+                let (member, fingerprint) = self.worker_state(name, &mut hash)?;
                 hash_value(&mut hash, &Access::from_meta(&self.analyzer.view.root_meta()?));
                 RenderInput::Focus { member, fingerprint, query: query.clone() }
             }
@@ -303,13 +299,13 @@ impl Renderer {
             Group::Swarm => None,
         };
         let sessions = group.scope().unread_sessions(visible);
-        let shown = RefCell::new(Vec::new());
-        let records_late = Cell::new(false);
-        let stamps_late = any_late(states);
+        let reads = RecordReads::default();
+        let states_late = any_late(states);
         let missing = || {
-            let ran_out = clock.ran_out() || stamps_late || records_late.get();
-            let late = rows.iter().filter(|row| row.is_late(ran_out)).count();
-            Missing { workers: (late, rows.len()), sessions, ..Missing::default() }.if_any(ran_out)
+            let ran_out = clock.ran_out() || states_late || reads.any_late.get();
+            let unread_workers = rows.iter().filter(|row| row.is_late(ran_out)).count();
+            Missing { unread_workers, workers: rows.len(), sessions, ..Missing::default() }
+                .if_any(ran_out)
         };
         let bytes = match report {
             Report::Index => index::swarm(visible, run, &rows, newest, missing())?,
@@ -320,40 +316,22 @@ impl Renderer {
                 let budget = self.analyzer.settings.budget_or(Budget::SWARM, budget);
                 let title = run
                     .map_or("Swarm".into(), |run| format!("Run {}", clean::one_line(&run.id, 200)));
-                let read = Cell::new(true);
-                let record = |worker: &WorkerOutcome<'_>| {
-                    let fingerprint = worker.fingerprint?;
-                    shown.borrow_mut().push((worker.member.clone(), fingerprint.key));
-                    let record =
-                        self.analyzer.record(worker.member, fingerprint, PART_GRACE, deadline);
-                    let is_late =
-                        record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
-                    records_late.set(records_late.get() || is_late);
-                    let record = record.ok();
-                    read.set(
-                        read.get() && record.as_ref().is_some_and(|record| record.is_complete()),
-                    );
-                    record
-                };
-                let cut = |member: &Member, cut: ExcerptTask| {
-                    self.analyzer.run_cut(member, cut, deadline)
-                };
                 let outcomes: Vec<WorkerOutcome<'_>> =
                     rows.iter().map(WorkerRow::worker_outcome).collect();
                 let reader = SwarmReader {
                     view: &self.analyzer.view,
-                    record: &record,
-                    run: &cut,
+                    record: &|worker| reads.record(&self.analyzer, worker, deadline),
+                    run: &|member, cut| self.analyzer.run_cut(member, cut, deadline),
                     deadline,
                     missing: &missing,
                 };
                 let written = evidence::swarm(&reader, title, &outcomes, budget);
-                whole &= written.complete && read.get();
+                whole &= written.complete && !reads.any_incomplete.get();
                 written.bytes
             }
         };
         let missing = missing();
-        let settled = shown.borrow().iter().all(|(member, key)| {
+        let settled = reads.states.borrow().iter().all(|(member, key)| {
             self.analyzer.view.fingerprint_now(member).is_ok_and(|now| now.key == *key)
         });
         let complete = whole && settled && clock.has_time();
@@ -385,10 +363,16 @@ impl Renderer {
         (rows, is_current && is_whole)
     }
 
-    /// Returns a worker with the state of its files.
-    fn worker_state(&self, name: &Name) -> Result<(Arc<Member>, Arc<Fingerprint>)> {
+    /// Returns a worker with the state of its files, and hashes both.
+    fn worker_state(
+        &self,
+        name: &Name,
+        hash: &mut blake3::Hasher,
+    ) -> Result<(Arc<Member>, Arc<Fingerprint>)> {
         let member = self.analyzer.view.worker(name)?;
         let fingerprint = self.analyzer.view.fingerprint(&member, true)?;
+        hash.update(&member.entry.key());
+        hash.update(&fingerprint.version);
         Ok((member, fingerprint))
     }
 
@@ -413,6 +397,39 @@ impl Renderer {
             access.mode &= 0o400;
         }
         Ok((newest, access))
+    }
+}
+
+/// Notes on the records that were read for one file.
+#[derive(Default)]
+struct RecordReads {
+    /// The workers that were read, each with the key of the state of its files.
+    states: RefCell<Vec<(Arc<Member>, Key)>>,
+    /// True if there was no time to read some record whole.
+    any_late: Cell<bool>,
+    /// True if some record is missing or lacks a part.
+    any_incomplete: Cell<bool>,
+}
+
+impl RecordReads {
+    /// Reads the record of a worker until `deadline`. Returns `None` if that fails or the worker
+    /// vanished.
+    fn record(
+        &self,
+        analyzer: &Analyzer,
+        worker: &WorkerOutcome<'_>,
+        deadline: Deadline<'_>,
+    ) -> Option<Arc<Record>> {
+        let fingerprint = worker.fingerprint?;
+        self.states.borrow_mut().push((worker.member.clone(), fingerprint.key));
+        let record = analyzer.record(worker.member, fingerprint, PART_GRACE, deadline);
+        let (is_late, is_complete) = match &record {
+            Ok(record) => (record.timed_out(), record.is_complete()),
+            Err(error) => (error.is_timeout(), false),
+        };
+        self.any_late.update(|any| any || is_late);
+        self.any_incomplete.update(|any| any || !is_complete);
+        record.ok()
     }
 }
 

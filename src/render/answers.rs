@@ -9,7 +9,7 @@ use crate::analysis::settings::{Clock, Deadline};
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::error::Result;
-use crate::output::{Body, since};
+use crate::output::since;
 use crate::query::since::ViewSnapshot;
 use crate::query::{compare, grep, search};
 use crate::route::cursor::Cursor;
@@ -41,9 +41,9 @@ impl Renderer {
         states: &WorkerStates,
         query: &grep::Query,
     ) -> Result<Rendered> {
-        let answer = grep::answer_in(&self.analyzer, scope, visible, states, query);
-        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, states, body, answer.missing)
+        let grep::Answer { text, is_complete, missing, .. } =
+            grep::answer_in(&self.analyzer, scope, visible, states, query);
+        self.rendered_answer(visible, states, text, is_complete, missing)
     }
 
     /// Renders the file that answers `query`.
@@ -54,21 +54,21 @@ impl Renderer {
         states: &WorkerStates,
         query: &search::Query,
     ) -> Result<Rendered> {
-        let answer = search::answer_in(&self.analyzer, scope, visible, states, query);
-        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, states, body, answer.missing)
+        let search::Answer { text, is_complete, missing, .. } =
+            search::answer_in(&self.analyzer, scope, visible, states, query);
+        self.rendered_answer(visible, states, text, is_complete, missing)
     }
 
-    /// Returns the file that answers `query`.
+    /// Renders the file that answers `query`.
     pub(super) fn compare_file(
         &self,
         visible: &VisibleWorkers,
         states: WorkerStates,
         query: &compare::Query,
     ) -> Result<Rendered> {
-        let (answer, states) = compare::answer_in(&self.analyzer, query, states)?;
-        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, &states, body, answer.missing)
+        let (compare::Answer { text, is_complete, missing, .. }, states) =
+            compare::answer_in(&self.analyzer, query, states)?;
+        self.rendered_answer(visible, &states, text, is_complete, missing)
     }
 
     /// Renders `since/CURSOR` from `snapshot`.
@@ -102,16 +102,18 @@ impl Renderer {
         Ok(Rendered { bytes: bytes.into(), complete, missing, ..passages })
     }
 
-    /// Returns the file with the answer to a query about the workers in `states`.
+    /// Returns the file with the `text` of an answer about the workers in `states`. `complete` is
+    /// true if everything was read.
     fn rendered_answer(
         &self,
         visible: &VisibleWorkers,
         states: &WorkerStates,
-        body: Body,
+        text: String,
+        complete: bool,
         missing: Option<Missing>,
     ) -> Result<Rendered> {
         let fingerprints = states.iter().filter_map(|(_, fingerprint)| fingerprint.as_deref().ok());
         let (newest, access) = self.newest_and_access(visible, states, fingerprints)?;
-        Ok(Rendered { bytes: body.bytes.into(), newest, access, complete: body.complete, missing })
+        Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
     }
 }
