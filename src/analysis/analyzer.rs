@@ -79,7 +79,8 @@ impl Analyzer {
         })
     }
 
-    /// Returns the record of a worker as of `fingerprint`, read until `deadline`.
+    /// Returns the record of a worker as of `fingerprint`, read until `deadline`. Returns within
+    /// `grace` after that.
     ///
     /// # Errors
     /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
@@ -164,24 +165,19 @@ impl Analyzer {
     /// Does not schedule a backfill.
     fn states_in_time(&self, members: &[Arc<Member>]) -> (WorkerStates, bool) {
         let clock = self.settings.clock(5);
-        let in_time = || clock.has_time();
         // Workers without a known state come first.
         let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
         order.sort_by_cached_key(|(_, member)| self.view.last_fingerprint(member).is_some());
-        let fingerprints = parallel_map(&order, |(_, member)| match in_time() {
+        let fingerprints = parallel_map(&order, |(_, member)| match clock.has_time() {
             true => self.view.fingerprint(member, false),
             false => self.view.last_fingerprint(member).ok_or(Error::Late),
         });
-        let is_complete = in_time();
+        let is_complete = clock.has_time();
         let mut states: Vec<_> = order.into_iter().zip(fingerprints).collect();
         states.sort_unstable_by_key(|((at, _), _)| *at);
-        (
-            states
-                .into_iter()
-                .map(|((_, member), fingerprint)| (member.clone(), fingerprint))
-                .collect(),
-            is_complete,
-        )
+        let states =
+            states.into_iter().map(|((_, member), fingerprint)| (member.clone(), fingerprint));
+        (states.collect(), is_complete)
     }
 
     /// Logs each subject whose task was abandoned and still runs, once.

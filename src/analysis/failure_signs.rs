@@ -182,12 +182,14 @@ pub(super) fn is_red(raw: &[u8]) -> bool {
     memchr::memchr(0x1b, raw).is_some() && RED_ALONE.as_ref().is_some_and(|red| red.is_match(raw))
 }
 
+/// Returns true if `text` has the `sign` outside of every denial.
 fn has_undenied(sign: &LazyLock<Option<Regex>>, text: &str) -> bool {
     let denials: Vec<_> = spans(&DENIAL_ALONE, text.as_bytes());
     let spans = spans(sign, text.as_bytes());
     spans.iter().any(|(at, _)| !denials.iter().any(|(from, to)| (from..to).contains(&at)))
 }
 
+/// Returns the offsets of the start and the end of each match.
 fn spans(regex: &LazyLock<Option<Regex>>, raw: &[u8]) -> Vec<(usize, usize)> {
     regex
         .iter()

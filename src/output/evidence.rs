@@ -43,7 +43,8 @@ const ERROR_MAX: usize = 320;
 /// Minimum length to which a quoted error is cut, in bytes.
 const ERROR_MIN: usize = 20;
 
-/// Renders the evidence.txt of one worker.
+/// Renders the evidence.txt of one worker. `missing` returns the parts that were skipped for lack
+/// of time so far.
 pub(crate) fn worker(
     view: &View,
     member: &Member,
@@ -119,7 +120,7 @@ pub(crate) fn worker(
     content.render(budget)
 }
 
-/// Returns one line per label and text, in at most `room` bytes in total.
+/// Returns one line for each label and its text, in at most `room` bytes in total.
 ///
 /// A line is left out if there is no room for [`ERROR_MIN`] bytes of its text.
 fn labeled_lines<'a>(texts: impl Iterator<Item = (&'static str, &'a str)>, room: usize) -> String {
@@ -191,16 +192,8 @@ fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection
     }
 }
 
+/// Returns the section of a file that is not the output of a call.
 fn loose_section(path: &RelPath, bytes: u64, priority: usize) -> OutputSection {
     let path = escape_markers(&path.display());
-    OutputSection {
-        path,
-        source: None,
-        priority,
-        outcome: None,
-        exit_code: None,
-        bytes,
-        input: None,
-        unreadable: None,
-    }
+    OutputSection { path, priority, bytes, ..OutputSection::default() }
 }

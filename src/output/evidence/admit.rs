@@ -46,7 +46,7 @@ pub(super) struct AdmittedSection {
 
 impl FrameContent<'_> {
     /// Returns the bytes that one line of the first section takes with its frame, or 0 if that
-    /// section did not fail.
+    /// section did not fail. `notes_hidden` is that of [`SectionRoom`].
     pub(super) fn first_section_min(&self, notes_hidden: bool) -> usize {
         let Some(first) = self.sections.first().filter(|_| self.is_failed(0)) else { return 0 };
         self.overhead(first, false, notes_hidden) + self.section_min(0)

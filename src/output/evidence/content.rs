@@ -14,7 +14,7 @@ use crate::text::clean::{TAG_LEN, one_line};
 const INPUT_MAX: usize = 120;
 
 /// One output that may be shown, with the data of its section line.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct OutputSection {
     /// Path of the output, safe to print.
     pub(crate) path: String,
@@ -70,7 +70,9 @@ impl FrameContent<'_> {
         self.sections.get(number).is_some_and(|section| section.outcome == Some(Outcome::Failed))
     }
 
-    /// Returns the maximum number of bytes that a section takes in addition to its excerpt.
+    /// Returns the maximum number of bytes that a section takes in addition to its excerpt: with the
+    /// input of the call if `input` is true, and with room for the note on invisible characters if
+    /// `notes_hidden` is true.
     pub(super) fn overhead(
         &self,
         section: &OutputSection,
@@ -86,8 +88,8 @@ impl FrameContent<'_> {
             + hidden
     }
 
-    /// Returns the lines before an excerpt: path, size and outcome, then the input if `input` is
-    /// true.
+    /// Returns the lines before an excerpt: path, size, outcome and notes on the excerpt, then
+    /// `tag`, then the input if `input` is true.
     pub(super) fn section_line(
         &self,
         section: &OutputSection,
@@ -127,9 +129,10 @@ impl FrameContent<'_> {
         line
     }
 
-    /// Returns the list of omitted sections: names while `room` bytes allow, then a count.
+    /// Returns the list of the sections numbered `listed`: names while `room` bytes allow, then a
+    /// count. Without numbers, returns the heading of a list of all sections.
     pub(super) fn not_shown(&self, listed: &[usize], room: usize) -> String {
-        let count = listed.len().max(if listed.is_empty() { self.sections.len() } else { 0 });
+        let count = if listed.is_empty() { self.sections.len() } else { listed.len() };
         let mut text = format!("\nNot shown ({count}): \n");
         let more = |n: usize| format!("and {n} more\n");
         for (at, number) in listed.iter().enumerate() {

@@ -237,6 +237,7 @@ impl FrameContent<'_> {
         }
     }
 
+    /// Makes the excerpt of a section in `share` bytes. Lines in `shown_lines` count less.
     fn excerpt(&self, number: usize, share: usize, shown_lines: &mut ShownLines) -> Excerpt {
         let Some(section) = self.sections.get(number) else { return Excerpt::default() };
         let failed = |reason: &str| {
@@ -264,6 +265,8 @@ impl FrameContent<'_> {
         })
     }
 
+    /// Puts the whole file together. `lines` follow the header, and the list of omitted sections
+    /// takes at most `room` bytes.
     fn assemble(
         &self,
         budget: Budget,
@@ -298,6 +301,7 @@ impl FrameContent<'_> {
         write(&tag, used)
     }
 
+    /// Returns the first two lines. `used` is the size of the whole file in the unit of the budget.
     fn header(&self, budget: Budget, used: usize, counts: &Counts, tag: &str) -> String {
         let Counts { whole, cut, listed } = counts;
         format!(
@@ -309,10 +313,12 @@ impl FrameContent<'_> {
         )
     }
 
+    /// Returns the last line.
     fn end(&self, tag: &str) -> String {
         format!("\n--- End Evidence --- {tag}\n")
     }
 
+    /// Returns a section with its excerpt.
     fn shown_text(&self, shown: &ShownSection, tag: &str) -> String {
         let Some(section) = self.sections.get(shown.number) else { return String::new() };
         self.section_line(section, Some(&shown.excerpt), tag, shown.input) + &shown.excerpt.text
@@ -364,16 +370,8 @@ mod tests {
             [(1, 0), (1, 8), (4, 40), (40, 500), (400, 0), (400, 999), (20_000, 99)]
         {
             store.write(&path, odd.repeat(length));
-            let section = OutputSection {
-                path: "a".into(),
-                source: None,
-                priority: 0,
-                outcome: None,
-                exit_code: None,
-                bytes: listed,
-                input: None,
-                unreadable: None,
-            };
+            let section =
+                OutputSection { path: "a".into(), bytes: listed, ..OutputSection::default() };
             for budget in (400..3_000).step_by(73) {
                 let content = FrameContent {
                     title: "x".into(),
