@@ -29,8 +29,16 @@ pub(crate) type DigestKey = (Key, Key);
 pub(crate) struct DigestStore {
     cache: Arc<DiskCache>,
     key: Key,
-    /// Number of digests computed since the last write, and the time of that write.
-    unsaved: Mutex<(usize, Option<Instant>)>,
+    pending: Mutex<PendingWrite>,
+}
+
+/// The next write of the digests.
+#[derive(Default)]
+struct PendingWrite {
+    /// Number of digests computed since the last write.
+    digests: usize,
+    /// Time of the last write.
+    last_write: Option<Instant>,
 }
 
 /// The serialized form of a digest.
@@ -53,7 +61,7 @@ struct StoredDigest {
 impl DigestStore {
     /// Returns the store in `cache` for the view identified by `scope`.
     pub(crate) fn new(cache: Arc<DiskCache>, scope: &Key) -> DigestStore {
-        DigestStore { cache, key: key("fragments", &[scope]), unsaved: Mutex::new((0, None)) }
+        DigestStore { cache, key: key("fragments", &[scope]), pending: Mutex::default() }
     }
 
     /// Reads all stored digests.
@@ -65,14 +73,14 @@ impl DigestStore {
 
     /// Counts `computed` new digests. Returns true if it is time to write, and resets the count.
     pub(crate) fn is_due(&self, computed: usize) -> bool {
-        let mut unsaved = self.unsaved.lock();
-        unsaved.0 += computed;
-        let due = unsaved.0 as u64 >= self.cache.threshold(MIN_NEW)
-            && unsaved.1.is_none_or(|written| written.elapsed() >= WRITE_INTERVAL);
-        if due {
-            *unsaved = (0, Some(Instant::now()));
+        let mut pending = self.pending.lock();
+        pending.digests += computed;
+        let is_due = pending.digests as u64 >= self.cache.threshold(MIN_NEW)
+            && pending.last_write.is_none_or(|written| written.elapsed() >= WRITE_INTERVAL);
+        if is_due {
+            *pending = PendingWrite { digests: 0, last_write: Some(Instant::now()) };
         }
-        due
+        is_due
     }
 
     /// Replaces the stored digests.
@@ -118,6 +126,7 @@ impl StoredDigest {
         })
     }
 
+    /// Returns the digest with its worker and key, or `None` if the worker's name is invalid.
     fn into_digest(self) -> Option<(Name, DigestKey, WorkerDigest)> {
         let outcome = match self.outcome {
             0 => Outcome::Ok,

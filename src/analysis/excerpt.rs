@@ -92,10 +92,8 @@ pub(crate) fn excerpt(
     let read_whole = size <= WHOLE_MAX.max(share as u64);
     let beginning = read_range(file, 0, if read_whole { length(size) } else { BINARY_PROBE })?;
     if memchr::memchr(0, beginning.get(..BINARY_PROBE).unwrap_or(&beginning)).is_some() {
-        let text = "(binary, not shown)\n";
-        let fits = text.len() <= share;
-        let text = if fits { text.to_owned() } else { String::new() };
-        let note = Some("binary".into());
+        let text = Some("(binary, not shown)\n").filter(|text| text.len() <= share);
+        let (text, note) = (text.unwrap_or_default().to_owned(), Some("binary".into()));
         return Ok(Excerpt { text, note, bytes: Some(size), ..Excerpt::default() });
     }
     let loaded = if read_whole {
@@ -103,7 +101,6 @@ pub(crate) fn excerpt(
     } else {
         LoadedOutput::regions(file, size, share, deadline)?
     };
-    let (size, bytes) = (loaded.size, Some(loaded.size));
     let (chunks, utf8) = loaded.chunks();
     let note = match (utf8, loaded.searched) {
         (false, _) => Some(NOT_UTF8.to_owned()),
@@ -111,16 +108,37 @@ pub(crate) fn excerpt(
         (true, None) => None,
     };
     let share = if note.is_none() { share + NOTE_ROOM } else { share };
-    if loaded.complete && chunks.iter().map(|chunk| chunk.text.len()).sum::<usize>() <= share {
-        let text =
-            ended(escape_markers(&chunks.iter().map(|chunk| &*chunk.text).collect::<String>()));
-        if text.len() <= share {
+    let whole = if loaded.complete { whole_excerpt(&chunks, share) } else { None };
+    let excerpt = match whole {
+        Some(excerpt) => {
             chunks.iter().for_each(|chunk| shown_lines.add(chunk));
-            let hidden = chunks.iter().map(|chunk| chunk.hidden).sum();
-            return Ok(Excerpt { text, whole: true, has_offsets: false, note, bytes, hidden });
+            excerpt
         }
+        None => cut_excerpt(&loaded, merge_repeats(chunks), share, is_failed, shown_lines),
+    };
+    Ok(Excerpt { note, bytes: Some(loaded.size), ..excerpt })
+}
+
+/// Returns the text of all `chunks`, or `None` if it takes more than `share` bytes.
+fn whole_excerpt(chunks: &[LineChunk<'_>], share: usize) -> Option<Excerpt> {
+    if chunks.iter().map(|chunk| chunk.text.len()).sum::<usize>() > share {
+        return None;
     }
-    let mut chunks = merge_repeats(chunks);
+    let text: String = chunks.iter().map(|chunk| &*chunk.text).collect();
+    let text = Some(ended(escape_markers(&text))).filter(|text| text.len() <= share)?;
+    let hidden = chunks.iter().map(|chunk| chunk.hidden).sum();
+    Some(Excerpt { text, whole: true, hidden, ..Excerpt::default() })
+}
+
+/// Returns the most relevant of `chunks` in at most `share` bytes; see [`excerpt`].
+fn cut_excerpt<'a>(
+    loaded: &'a LoadedOutput,
+    mut chunks: Vec<LineChunk<'a>>,
+    share: usize,
+    is_failed: bool,
+    shown_lines: &mut ShownLines,
+) -> Excerpt {
+    let size = loaded.size;
     let mut scored = score_lines(&chunks, size);
     let mut was_shown = false;
     for (score, chunk) in scored.scores.iter_mut().zip(&chunks) {
@@ -143,21 +161,21 @@ pub(crate) fn excerpt(
         let cost = text.len();
         if selection.is_empty() {
             // An omission line alone says no more than an entry in the list and takes more room.
-            return Ok(Excerpt { note, bytes, ..Excerpt::default() });
+            break;
         }
         if cost <= share {
             selection.shown().for_each(|chunk| shown_lines.add(chunk));
             let hidden = selection.shown().map(|chunk| chunk.hidden).sum();
             // Repeats of a line are omitted without offsets.
             let whole = !has_offsets && selection.shown().all(|chunk| chunk.repeats == 0);
-            return Ok(Excerpt { text, whole, has_offsets, note, bytes, hidden });
+            return Excerpt { text, whole, has_offsets, hidden, ..Excerpt::default() };
         }
         slack += (cost - share).max(16);
         if attempt >= EXACT_ATTEMPTS {
             slack *= 2;
         }
     }
-    Ok(Excerpt { note, bytes, ..Excerpt::default() })
+    Excerpt::default()
 }
 
 /// Returns the minimum share in which the most relevant line of an output of `size` bytes has some
