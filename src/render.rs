@@ -20,7 +20,7 @@ use crate::analysis::isolation::{PART_GRACE, Subject};
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
 use crate::analysis::settings::{Clock, Deadline, Settings};
-use crate::analysis::worker_digest::{WorkerOutcome, WorkerRow};
+use crate::analysis::worker_digest::WorkerRow;
 use crate::analysis::worker_states::{WorkerStates, hash_states};
 use crate::catalog::{Access, Fingerprint};
 use crate::digest::{Key, digest, hash_value};
@@ -225,12 +225,7 @@ impl Renderer {
             }
             RenderInput::Focus { member, fingerprint, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.focus_file(
-                        &member,
-                        &fingerprint,
-                        &query,
-                        &renderer.analyzer.settings.clock(10),
-                    )
+                    renderer.focus_file(&member, &fingerprint, &query)
                 })
             }
             RenderInput::Group { workers, group, report } => {
@@ -238,17 +233,17 @@ impl Renderer {
             }
             RenderInput::Grep { workers, scope, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.grep_file(&scope, &workers.visible, &workers.states, &query)
+                    renderer.grep_file(&scope, &workers, &query)
                 })
             }
             RenderInput::Search { workers, scope, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.search_file(&scope, &workers.visible, &workers.states, &query)
+                    renderer.search_file(&scope, &workers, &query)
                 })
             }
             RenderInput::Compare { workers, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.compare_file(&workers.visible, workers.states, &query)
+                    renderer.compare_file(workers, &query)
                 })
             }
         };
@@ -285,15 +280,16 @@ impl Renderer {
     /// worker is from one state of the worker's files.
     fn group_report_once(
         &self,
-        CoveredWorkers { visible, states }: &CoveredWorkers,
+        workers: &CoveredWorkers,
         group: &Group,
         report: Report,
         clock: &Clock<'_>,
     ) -> Result<(Rendered, bool)> {
+        let CoveredWorkers { visible, states } = workers;
         let deadline = clock.deadline();
         let (rows, mut whole) = self.worker_rows(states, *group == Group::Swarm, deadline);
         let fingerprints = rows.iter().filter_map(|row| row.fingerprint.as_deref());
-        let (newest, access) = self.newest_and_access(visible, states, fingerprints)?;
+        let (newest, access) = self.newest_and_access(workers, fingerprints)?;
         let run = match group {
             Group::Run(name) => visible.runs.get(name).map(|run| &**run),
             Group::Swarm => None,
@@ -316,16 +312,14 @@ impl Renderer {
                 let budget = self.analyzer.settings.budget_or(Budget::SWARM, budget);
                 let title = run
                     .map_or("Swarm".into(), |run| format!("Run {}", clean::one_line(&run.id, 200)));
-                let outcomes: Vec<WorkerOutcome<'_>> =
-                    rows.iter().map(WorkerRow::worker_outcome).collect();
                 let reader = SwarmReader {
                     view: &self.analyzer.view,
-                    record: &|worker| reads.record(&self.analyzer, worker, deadline),
+                    record: &|row| reads.record(&self.analyzer, row, deadline),
                     run: &|member, cut| self.analyzer.run_cut(member, cut, deadline),
                     deadline,
                     missing: &missing,
                 };
-                let written = evidence::swarm(&reader, title, &outcomes, budget);
+                let written = evidence::swarm(&reader, title, &rows, budget);
                 whole &= written.complete && !reads.any_incomplete.get();
                 written.bytes
             }
@@ -376,24 +370,24 @@ impl Renderer {
         Ok((member, fingerprint))
     }
 
-    /// Returns the newest modification time of a file's inputs, and the permission to read it. Only
-    /// the owner may read it while the permissions of some inputs are unknown.
+    /// Returns the newest modification time of a file's inputs, and the permission to read it.
+    /// `fingerprints` are the states of the workers' files that the file shows. Only the owner may
+    /// read it while the permissions of some inputs are unknown.
     fn newest_and_access<'a>(
         &self,
-        visible: &VisibleWorkers,
-        states: &WorkerStates,
+        workers: &CoveredWorkers,
         fingerprints: impl Iterator<Item = &'a Fingerprint> + Clone,
     ) -> Result<(Time, Access)> {
         let root = self.analyzer.view.root_meta()?;
         let mtimes = fingerprints.clone().map(|fingerprint| fingerprint.newest_mtime);
         let newest = match mtimes.max() {
             Some(newest) => newest,
-            None => self.analyzer.view.newest(visible)?,
+            None => self.analyzer.view.newest(&workers.visible)?,
         };
         let mut access = fingerprints.fold(Access::from_meta(&root), |access, fingerprint| {
             access.intersect(&fingerprint.access)
         });
-        if any_late(states) {
+        if any_late(&workers.states) {
             access.mode &= 0o400;
         }
         Ok((newest, access))
@@ -417,12 +411,12 @@ impl RecordReads {
     fn record(
         &self,
         analyzer: &Analyzer,
-        worker: &WorkerOutcome<'_>,
+        row: &WorkerRow,
         deadline: Deadline<'_>,
     ) -> Option<Arc<Record>> {
-        let fingerprint = worker.fingerprint?;
-        self.states.borrow_mut().push((worker.member.clone(), fingerprint.key));
-        let record = analyzer.record(worker.member, fingerprint, PART_GRACE, deadline);
+        let fingerprint = row.fingerprint.as_ref()?;
+        self.states.borrow_mut().push((row.member.clone(), fingerprint.key));
+        let record = analyzer.record(&row.member, fingerprint, PART_GRACE, deadline);
         let (is_late, is_complete) = match &record {
             Ok(record) => (record.timed_out(), record.is_complete()),
             Err(error) => (error.is_timeout(), false),

@@ -47,15 +47,11 @@ impl WorkerRow {
         self.digest.as_ref()?.worker.as_deref()
     }
 
-    /// Returns the outcome of this worker for the evidence of many workers.
-    pub(crate) fn worker_outcome(&self) -> WorkerOutcome<'_> {
-        let outcome = self.digest.as_deref().map(|digest| (digest.outcome, digest.cause.as_str()));
-        WorkerOutcome {
-            member: &self.member,
-            fingerprint: self.fingerprint.as_ref(),
-            outcome,
-            doubt: self.doubt(),
-        }
+    /// Returns the cause of the worker's failure in one line, or `None` if it is not known to have
+    /// failed.
+    pub(crate) fn failure_cause(&self) -> Option<&str> {
+        let digest = self.digest.as_ref().filter(|digest| digest.outcome == Outcome::Failed)?;
+        Some(&digest.cause)
     }
 
     /// Returns why the worker's record could not be read at all, if it could not.
@@ -186,20 +182,9 @@ impl WorkerDigest {
     }
 }
 
+/// Returns the tools that a worker called or lists as used, sorted and without duplicates.
 fn tools(record: &Record) -> Vec<String> {
     let called = record.trace.calls.iter().map(|call| &call.tool);
     let tools: BTreeSet<&String> = called.chain(&record.trace.tools_used).collect();
     tools.into_iter().cloned().collect()
-}
-
-/// Outcome of one worker, as an entry in the evidence of many workers.
-pub(crate) struct WorkerOutcome<'a> {
-    /// The worker.
-    pub(crate) member: &'a Arc<Member>,
-    /// The state of its files; `None` if it vanished.
-    pub(crate) fingerprint: Option<&'a Arc<Fingerprint>>,
-    /// Outcome and one-line cause; `None` if the worker was not read in time.
-    pub(crate) outcome: Option<(Outcome, &'a str)>,
-    /// Claim of success that the worker's record does not support.
-    pub(crate) doubt: Option<String>,
 }

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crate::analysis::root_cause::{NO_MESSAGE, is_unexplained};
+use crate::analysis::worker_digest::WorkerRow;
 use crate::text::clean::one_line;
 use crate::text::times::without_times;
 use crate::view::Member;
@@ -60,6 +61,13 @@ pub(super) struct WorkerCause<'a> {
     pub(crate) cause: &'a str,
 }
 
+impl<'a> WorkerCause<'a> {
+    /// Returns the worker in `row` with the cause of its failure, or `None` if it did not fail.
+    pub(super) fn from_failure(row: &'a WorkerRow) -> Option<WorkerCause<'a>> {
+        Some(WorkerCause { member: &row.member, cause: row.failure_cause()? })
+    }
+}
+
 /// Workers with one cause.
 pub(super) struct CauseGroup<'a> {
     /// The workers, sorted by name.
@@ -103,17 +111,17 @@ impl CauseGroup<'_> {
     /// Returns the name of the only worker, or the number of workers with names in about `max`
     /// bytes.
     pub(crate) fn describe(&self, max: usize) -> String {
-        let name = |member: &Member| one_line(&member.name.display(), NAME_MAX);
-        if let [only] = self.members.as_slice() {
-            return name(only);
+        let mut all = self.members.iter().map(|member| one_line(&member.name.display(), NAME_MAX));
+        let mut names = all.next().unwrap_or_default();
+        if self.members.len() == 1 {
+            return names;
         }
-        let mut names = String::new();
-        let mut left = self.members.len();
-        for name in self.members.iter().map(|member| name(member)) {
-            if !names.is_empty() && names.len() + name.len() > max {
+        let mut left = self.members.len() - 1;
+        for name in all {
+            if names.len() + name.len() > max {
                 break;
             }
-            names = if names.is_empty() { name } else { names + ", " + &name };
+            names = names + ", " + &name;
             left -= 1;
         }
         let more = if left == 0 { String::new() } else { format!(" and {left} more") };
@@ -131,38 +139,34 @@ impl CauseGroup<'_> {
 /// 3. Names are counted instead of listed.
 /// 4. The rarest causes are counted instead of listed.
 pub(super) fn lines(kind: CauseKind, failing: &[WorkerCause<'_>], room: usize) -> String {
-    let fit = |groups: &[CauseGroup<'_>], names, cause_min, room| {
-        fitting(kind, groups, &descriptions(groups, names), cause_min, room)
-    };
     let all = groups(failing, CauseGrouping::Text);
-    fit(&all, usize::MAX, CAUSE_MAX, room * 2 / 3).unwrap_or_else(|| {
-        let groups = groups(failing, CauseGrouping::Unexplained);
-        let good = fit(&groups, usize::MAX, CAUSE_GOOD, room * 2 / 3);
-        let cut = good.or_else(|| fit(&groups, usize::MAX, CAUSE_MIN, room));
-        let counted = cut.or_else(|| fit(&groups, NAMES_MAX, CAUSE_MIN, room));
-        counted.unwrap_or_else(|| most_frequent(kind, &groups, room))
-    })
+    if let Some(lines) = fitting(kind, &all, usize::MAX, CAUSE_MAX, room * 2 / 3) {
+        return lines;
+    }
+    let groups = groups(failing, CauseGrouping::Unexplained);
+    fitting(kind, &groups, usize::MAX, CAUSE_GOOD, room * 2 / 3)
+        .or_else(|| fitting(kind, &groups, usize::MAX, CAUSE_MIN, room))
+        .or_else(|| fitting(kind, &groups, NAMES_MAX, CAUSE_MIN, room))
+        .unwrap_or_else(|| most_frequent(kind, &groups, room))
 }
 
-fn descriptions(groups: &[CauseGroup<'_>], names_max: usize) -> Vec<String> {
-    groups.iter().map(|group| group.describe(names_max)).collect()
-}
-
+/// Returns the line of a group whose workers are described as `workers`.
 fn line(kind: CauseKind, workers: &str, cause: &str, cause_max: usize) -> String {
     format!("{} {workers}: {}\n", kind.marker(), one_line(cause, cause_max))
 }
 
 /// Returns a line for each group with its cause cut as little as possible, or `None` if `room` is
-/// too small for causes of `cause_min` bytes.
+/// too small for names of `names_max` bytes and causes of `cause_min` bytes.
 fn fitting(
     kind: CauseKind,
     groups: &[CauseGroup<'_>],
-    workers: &[String],
+    names_max: usize,
     cause_min: usize,
     room: usize,
 ) -> Option<String> {
     let frame = line(kind, "", "", 0).len();
-    let lines = groups.iter().zip(workers);
+    let workers: Vec<String> = groups.iter().map(|group| group.describe(names_max)).collect();
+    let lines = groups.iter().zip(&workers);
     let cause_max = (cause_min..=CAUSE_MAX).rev().step_by(STEP).find(|cause_max| {
         let lengths = lines
             .clone()

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::causes::{self, CauseGrouping, WorkerCause};
 use super::marker::Marker;
+use crate::analysis::checks::FailedCheck;
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Fingerprint;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
@@ -75,25 +76,28 @@ pub(crate) fn worker(
         }
         None => out.push_str("\nfinal words: none\n"),
     }
-    let checks = &digest.checks;
-    if checks.is_empty() {
-        out.push_str("\nchecks: nothing found\n");
-    } else {
-        out.push_str("\nchecks:\n");
-        for check in checks.iter().take(FAILED_MAX) {
-            out.push_str(&format!(
-                "  ! {}: {} [{}]\n",
-                check.name,
-                one_line(&check.message, 400),
-                one_line(&check.file, 300)
-            ));
-        }
-        if let Some(more) = checks.len().checked_sub(FAILED_MAX).filter(|more| *more > 0) {
-            out.push_str(&format!("  and {more} more in index.json\n"));
-        }
-    }
+    out.push_str(&check_list(&digest.checks));
     out.push_str(&format!("\n{}\n", Marker::new(member, worker)));
     (out, digest.whole)
+}
+
+/// Lists the checks that a worker's record does not pass.
+fn check_list(checks: &[FailedCheck]) -> String {
+    if checks.is_empty() {
+        return "\nchecks: nothing found\n".into();
+    }
+    let mut out = String::from("\nchecks:\n");
+    for FailedCheck { name, message, file } in checks.iter().take(FAILED_MAX) {
+        let (message, file) = (one_line(message, 400), one_line(file, 300));
+        out.push_str(&format!("  ! {name}: {message} [{file}]\n"));
+    }
+    out + &more_in_index(checks.len(), FAILED_MAX)
+}
+
+/// Returns the line that counts the entries beyond the first `shown` of `all`; empty if there are
+/// none.
+fn more_in_index(all: usize, shown: usize) -> String {
+    if all > shown { format!("  and {} more in index.json\n", all - shown) } else { String::new() }
 }
 
 fn status(worker: &Worker, fingerprint: &Fingerprint) -> String {
@@ -254,11 +258,10 @@ pub(crate) fn swarm(
         with_outcome(Some(Outcome::Ok)).count()
     ));
     out.push_str(&format!("newest   {}\n", if rows.is_empty() { "-".into() } else { utc(newest) }));
-    let bytes: u64 =
-        rows.iter().filter_map(|row| row.digest.as_ref()).map(|digest| digest.output_bytes).sum();
-    let calls: usize =
-        rows.iter().filter_map(|row| row.digest.as_ref()).map(|digest| digest.calls).sum();
-    out.push_str(&format!("outputs  {} of {}\n", format_args!("{bytes} B"), count(calls, "call")));
+    let digests = rows.iter().filter_map(|row| row.digest.as_ref());
+    let bytes: u64 = digests.clone().map(|digest| digest.output_bytes).sum();
+    let calls: usize = digests.map(|digest| digest.calls).sum();
+    out.push_str(&format!("outputs  {bytes} B of {}\n", count(calls, "call")));
     out.push_str(&totals(rows));
     let failed: Vec<&WorkerRow> = with_outcome(Some(Outcome::Failed)).collect();
     let latest = latest_write(rows);
@@ -327,13 +330,8 @@ fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
     if failed.is_empty() {
         return;
     }
-    let cause = |row: &WorkerRow| {
-        row.digest.as_ref().map(|digest| digest.cause.clone()).unwrap_or_default()
-    };
-    let causes: Vec<(&Member, String)> =
-        failed.iter().map(|row| (&*row.member, cause(row))).collect();
     let failing: Vec<WorkerCause<'_>> =
-        causes.iter().map(|(member, cause)| WorkerCause { member, cause }).collect();
+        failed.iter().copied().filter_map(WorkerCause::from_failure).collect();
     let rows: HashMap<&Name, &WorkerRow> =
         failed.iter().map(|row| (&row.member.name, *row)).collect();
     let groups = causes::groups(&failing, CauseGrouping::Text);
@@ -389,9 +387,7 @@ fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {
             one_line(text, 160)
         ));
     }
-    if let Some(more) = workers.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
-        out.push_str(&format!("  and {more} more in index.json\n"));
-    }
+    out.push_str(&more_in_index(workers.len(), NAMED_MAX));
 }
 
 /// Returns the entries of the stores that are not shown, and the warnings of the view.
