@@ -333,7 +333,7 @@ impl Renderer {
     }
 
     /// Returns a row for each of the workers that still exist, and true if every worker was read
-    /// whole in the requested state.
+    /// whole in the requested state. `is_whole_view` is that of [`Analyzer::digests`].
     fn worker_rows(
         &self,
         states: &WorkerStates,

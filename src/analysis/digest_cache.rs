@@ -184,11 +184,7 @@ impl DigestCache {
                 Ok(fingerprint) => match self.cached(member, fingerprint) {
                     Some(digest) => DigestResult::Ready(digest, fingerprint.clone()),
                     None => {
-                        let cost = fingerprint
-                            .files
-                            .saturating_mul(FILE_COST)
-                            .saturating_add(fingerprint.bytes);
-                        missing.push((cost, at, member, fingerprint));
+                        missing.push((read_cost(fingerprint), at, member, fingerprint));
                         DigestResult::Unread
                     }
                 },
@@ -302,6 +298,11 @@ impl DigestCache {
             fingerprint = now;
         }
     }
+}
+
+/// Returns the cost of reading a worker's files, in bytes.
+fn read_cost(fingerprint: &Fingerprint) -> u64 {
+    fingerprint.files.saturating_mul(FILE_COST).saturating_add(fingerprint.bytes)
 }
 
 fn digest_key(member: &Member, fingerprint: &Fingerprint) -> DigestKey {

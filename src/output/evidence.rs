@@ -28,7 +28,7 @@ use crate::analysis::NO_RESULT;
 use crate::analysis::missing::Missing;
 use crate::analysis::root_cause::{self, display_order, open_call};
 use crate::analysis::settings::Deadline;
-use crate::model::{Outcome, Output, Record, ToolCall};
+use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::name::RelPath;
 use crate::output::Body;
 use crate::store::File;
@@ -55,20 +55,7 @@ pub(crate) fn worker(
 ) -> Body {
     let Record { worker, trace, .. } = record;
     let order = display_order(trace);
-    let sections: Vec<OutputSection> = if order.is_empty() {
-        trace
-            .loose
-            .iter()
-            .enumerate()
-            .map(|(priority, file)| loose_section(&file.path, file.bytes, priority))
-            .collect()
-    } else {
-        order
-            .iter()
-            .zip(priorities(&order))
-            .map(|(call, priority)| call_section(call, "", priority))
-            .collect()
-    };
+    let sections = sections(trace, &order);
     let has_sections = !sections.is_empty();
     let counted = if order.is_empty() {
         format!("Calls: 0 | Files: {}", sections.len())
@@ -118,6 +105,18 @@ pub(crate) fn worker(
         read_failed: Cell::new(false),
     };
     content.render(budget)
+}
+
+/// Returns the sections of a worker's calls in `order`, or of its files if it has no calls.
+fn sections(trace: &Trace, order: &[&ToolCall]) -> Vec<OutputSection> {
+    if order.is_empty() {
+        let files = trace.loose.iter().enumerate();
+        return files
+            .map(|(priority, file)| loose_section(&file.path, file.bytes, priority))
+            .collect();
+    }
+    let calls = order.iter().zip(priorities(order));
+    calls.map(|(call, priority)| call_section(call, "", priority)).collect()
 }
 
 /// Returns one line for each label and its text, in at most `room` bytes in total.

@@ -227,43 +227,20 @@ pub(crate) fn swarm(
     rows: &[WorkerRow],
     newest: Time,
 ) -> String {
-    let with_outcome =
-        |wanted: Option<Outcome>| rows.iter().filter(move |row| row.outcome() == wanted);
     let mut out = match run {
         Some(run) => format!("run      {}\n", one_line(&run.id, 300)),
         None if visible.runs.is_empty() => String::new(),
         None => format!("runs     {}\n", visible.runs.len()),
     };
-    let statuses: Vec<String> =
-        [Status::Failed, Status::Running, Status::Created, Status::Unknown, Status::Completed]
-            .into_iter()
-            .filter_map(|status| {
-                let n = rows.iter().filter(|row| row.status() == status).count();
-                (n > 0).then(|| format!("{n} {status}"))
-            })
-            .collect();
-    let by_status =
-        if statuses.is_empty() { String::new() } else { format!(": {}", statuses.join(", ")) };
-    out.push_str(&format!("workers  {}{by_status}\n", rows.len()));
-    let unread = with_outcome(None).count();
-    let late = if unread == 0 {
-        String::new()
-    } else {
-        format!(" (outcomes read: {} of {})", rows.len() - unread, rows.len())
-    };
-    out.push_str(&format!(
-        "outcomes {} failed, {} unknown, {} ok{late}\n",
-        with_outcome(Some(Outcome::Failed)).count(),
-        with_outcome(Some(Outcome::Unknown)).count(),
-        with_outcome(Some(Outcome::Ok)).count()
-    ));
+    out.push_str(&worker_counts(rows));
     out.push_str(&format!("newest   {}\n", if rows.is_empty() { "-".into() } else { utc(newest) }));
     let digests = rows.iter().filter_map(|row| row.digest.as_ref());
     let bytes: u64 = digests.clone().map(|digest| digest.output_bytes).sum();
     let calls: usize = digests.map(|digest| digest.calls).sum();
     out.push_str(&format!("outputs  {bytes} B of {}\n", count(calls, "call")));
     out.push_str(&totals(rows));
-    let failed: Vec<&WorkerRow> = with_outcome(Some(Outcome::Failed)).collect();
+    let failed: Vec<&WorkerRow> =
+        rows.iter().filter(|row| row.outcome() == Some(Outcome::Failed)).collect();
     let latest = latest_write(rows);
     failures(&mut out, &failed, latest);
     // Each worker is listed once: the lists below leave out failed and unreadable workers.
@@ -290,6 +267,30 @@ pub(crate) fn swarm(
         "\nMore: evidence.txt here; summary, evidence.txt and index.json in workers/<id>/.\n",
     );
     out
+}
+
+/// Returns the lines that count the workers by status and by outcome.
+fn worker_counts(rows: &[WorkerRow]) -> String {
+    let statuses =
+        [Status::Failed, Status::Running, Status::Created, Status::Unknown, Status::Completed];
+    let by_status = statuses.into_iter().filter_map(|status| {
+        let n = rows.iter().filter(|row| row.status() == status).count();
+        (n > 0).then(|| format!("{n} {status}"))
+    });
+    let by_status = by_status.collect::<Vec<_>>().join(", ");
+    let colon = if by_status.is_empty() { "" } else { ": " };
+    let with_outcome = |wanted| rows.iter().filter(|row| row.outcome() == wanted).count();
+    let late = match (with_outcome(None), rows.len()) {
+        (0, _) => String::new(),
+        (unread, all) => format!(" (outcomes read: {} of {all})", all - unread),
+    };
+    format!(
+        "workers  {}{colon}{by_status}\noutcomes {} failed, {} unknown, {} ok{late}\n",
+        rows.len(),
+        with_outcome(Some(Outcome::Failed)),
+        with_outcome(Some(Outcome::Unknown)),
+        with_outcome(Some(Outcome::Ok))
+    )
 }
 
 /// Returns the total time and tokens of the workers that record them.

@@ -7,8 +7,9 @@ use super::clean::{InvisibleChars, cleaned_with, escape_markers};
 /// Text that is shown before the match of a long line, in bytes.
 const BEFORE: usize = 100;
 
-/// Sanitizes a line. A line longer than `max` bytes is cut to the part around byte `place`, with
-/// markers for the omitted bytes. Also returns the number of invisible characters in it.
+/// Sanitizes a line, with invisible characters treated according to `hidden`. A line longer than
+/// `max` bytes is cut to the part around byte `place`, with markers for the omitted bytes. Also
+/// returns the number of invisible characters in it.
 pub(crate) fn clip(
     line: &[u8],
     place: usize,
