@@ -111,17 +111,17 @@ impl CauseGroup<'_> {
     /// Returns the name of the only worker, or the number of workers with names in about `max`
     /// bytes.
     pub(crate) fn describe(&self, max: usize) -> String {
-        let mut all = self.members.iter().map(|member| one_line(&member.name.display(), NAME_MAX));
-        let mut names = all.next().unwrap_or_default();
-        if self.members.len() == 1 {
-            return names;
+        let name = |member: &Member| one_line(&member.name.display(), NAME_MAX);
+        if let [only] = self.members.as_slice() {
+            return name(only);
         }
-        let mut left = self.members.len() - 1;
-        for name in all {
-            if names.len() + name.len() > max {
+        let mut names = String::new();
+        let mut left = self.members.len();
+        for name in self.members.iter().map(|member| name(member)) {
+            if !names.is_empty() && names.len() + name.len() > max {
                 break;
             }
-            names = names + ", " + &name;
+            names = if names.is_empty() { name } else { names + ", " + &name };
             left -= 1;
         }
         let more = if left == 0 { String::new() } else { format!(" and {left} more") };

@@ -70,8 +70,8 @@ impl FrameContent<'_> {
         self.sections.get(number).is_some_and(|section| section.outcome == Some(Outcome::Failed))
     }
 
-    /// Returns the maximum number of bytes that a section takes in addition to its excerpt: with the
-    /// input of the call if `input` is true, and with room for the note on invisible characters if
+    /// Returns the maximum number of bytes that a section takes in addition to its excerpt. They
+    /// hold the input of the call if `input` is true, and the note on invisible characters if
     /// `notes_hidden` is true.
     pub(super) fn overhead(
         &self,
