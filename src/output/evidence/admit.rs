@@ -3,7 +3,6 @@
 use super::content::{FrameContent, OutputSection, need_of};
 use crate::analysis::excerpt::min_share;
 use crate::model::Outcome;
-use crate::text::clean::TAG_LEN;
 use crate::text::shares::{Demand, allocate};
 
 /// Minimum excerpt of a section, in bytes. A section without room for it is only listed, except the
@@ -81,7 +80,7 @@ impl FrameContent<'_> {
             .collect();
         let all =
             candidates.iter().map(|(_, candidate)| size(candidate)).fold(0, usize::saturating_add);
-        let listing = self.not_shown(&[], 0).len() + TAG_LEN;
+        let listing = self.listing_min();
         if all > room || only_failed {
             admitted.listing = (room * LISTING_PERCENT / 100).max(listing);
         }

@@ -129,26 +129,34 @@ impl FrameContent<'_> {
         line
     }
 
-    /// Returns the list of the sections numbered `listed`: names while `room` bytes allow, then a
-    /// count. Without numbers, returns the heading of a list of all sections.
-    pub(super) fn not_shown(&self, listed: &[usize], room: usize) -> String {
-        let count = if listed.is_empty() { self.sections.len() } else { listed.len() };
-        let mut text = format!("\nNot shown ({count}): \n");
+    /// Returns the size of a list of omitted sections that names none of them, in bytes.
+    pub(super) fn listing_min(&self) -> usize {
+        listing_heading(self.sections.len(), "").len() + TAG_LEN
+    }
+
+    /// Returns the list of the omitted sections numbered `listed`: names while `room` bytes allow,
+    /// then a count. The heading ends in `tag`.
+    pub(super) fn not_shown(&self, listed: &[usize], room: usize, tag: &str) -> String {
+        if listed.is_empty() {
+            return String::new();
+        }
+        let heading = listing_heading(listed.len(), "").len() + TAG_LEN;
+        let mut text = String::new();
         let more = |n: usize| format!("and {n} more\n");
         for (at, number) in listed.iter().enumerate() {
             let line = self.listed_line(*number);
             let rest = listed.len() - at - 1;
             let reserve = if rest == 0 { 0 } else { more(rest).len() };
-            if text.len() + line.len() + reserve > room {
+            if heading + text.len() + line.len() + reserve > room {
                 let line = more(listed.len() - at);
-                if text.len() + line.len() <= room && at > 0 {
+                if heading + text.len() + line.len() <= room && at > 0 {
                     text.push_str(&line);
                 }
                 break;
             }
             text.push_str(&line);
         }
-        text
+        listing_heading(listed.len(), tag) + &text
     }
 
     /// Returns the list entry of an omitted section.
@@ -157,6 +165,11 @@ impl FrameContent<'_> {
         let outcome = section.outcome.map(|outcome| format!("{outcome}, ")).unwrap_or_default();
         format!("{} ({outcome}{} B)\n", section.path, section.bytes)
     }
+}
+
+/// Returns the heading of a list of `count` omitted sections.
+fn listing_heading(count: usize, tag: &str) -> String {
+    format!("\nNot shown ({count}): {tag}\n")
 }
 
 /// Returns the bytes that show a section whole.

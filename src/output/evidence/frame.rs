@@ -105,8 +105,7 @@ impl FrameContent<'_> {
         let frame = self.header(budget, limit, &Counts::upper_bound(self.sections.len()), "").len()
             + self.end("").len()
             + 2 * TAG_LEN;
-        let nothing =
-            if self.sections.is_empty() { 0 } else { self.not_shown(&[], 0).len() + TAG_LEN };
+        let nothing = if self.sections.is_empty() { 0 } else { self.listing_min() };
         // One line about the failure is worth more than a frame without room for it.
         let failure = if self.is_failed(0) { FAILURE_LINE_MIN } else { 0 };
         if frame + nothing > limit
@@ -162,7 +161,7 @@ impl FrameContent<'_> {
             self.fill(SectionRoom { bytes, notes_hidden, only_failed: false });
         let mut failure = String::new();
         if self.is_failed(0) && shown.first().is_none_or(|first| first.number != 0) {
-            let most = bytes.saturating_sub(self.not_shown(&[], 0).len() + TAG_LEN);
+            let most = bytes.saturating_sub(self.listing_min());
             if !self.lines_name_failures {
                 failure = (self.failure)(most);
             }
@@ -196,7 +195,7 @@ impl FrameContent<'_> {
     fn excerpts(&self, admitted: &Admission, pool: usize) -> Vec<ShownSection> {
         let shares = self.shares(&admitted.sections, pool);
         let mut carry = pool.saturating_sub(shares.iter().sum());
-        let mut listing = self.not_shown(&[], 0).len() + TAG_LEN;
+        let mut listing = self.listing_min();
         let mut order: Vec<(&AdmittedSection, usize)> =
             admitted.sections.iter().zip(shares).collect();
         order.sort_by_key(|(section, share)| section.need != *share);
@@ -283,7 +282,7 @@ impl FrameContent<'_> {
             let mut text = self.header(budget, used, &counts, tag);
             text.push_str(lines);
             shown.iter().for_each(|shown| text.push_str(&self.shown_text(shown, tag)));
-            text.push_str(&self.not_shown_tagged(&listed, room, tag));
+            text.push_str(&self.not_shown(&listed, room, tag));
             text.push_str(&self.end(tag));
             text
         };
@@ -322,15 +321,6 @@ impl FrameContent<'_> {
     fn shown_text(&self, shown: &ShownSection, tag: &str) -> String {
         let Some(section) = self.sections.get(shown.number) else { return String::new() };
         self.section_line(section, Some(&shown.excerpt), tag, shown.input) + &shown.excerpt.text
-    }
-
-    /// Returns the list of omitted sections with its tag, in at most `room` bytes.
-    fn not_shown_tagged(&self, listed: &[usize], room: usize, tag: &str) -> String {
-        if listed.is_empty() {
-            return String::new();
-        }
-        let body = self.not_shown(listed, room.saturating_sub(TAG_LEN));
-        body.replacen(": \n", &format!(": {tag}\n"), 1)
     }
 }
 
