@@ -29,14 +29,13 @@ pub(crate) type DigestKey = (Key, Key);
 pub(crate) struct DigestStore {
     cache: Arc<DiskCache>,
     key: Key,
-    pending: Mutex<PendingWrite>,
+    unsaved: Mutex<UnsavedDigests>,
 }
 
-/// The next write of the digests.
+/// The digests that were computed since the last write.
 #[derive(Default)]
-struct PendingWrite {
-    /// Number of digests computed since the last write.
-    digests: usize,
+struct UnsavedDigests {
+    count: usize,
     /// Time of the last write.
     last_write: Option<Instant>,
 }
@@ -61,7 +60,7 @@ struct StoredDigest {
 impl DigestStore {
     /// Returns the store in `cache` for the view identified by `scope`.
     pub(crate) fn new(cache: Arc<DiskCache>, scope: &Key) -> DigestStore {
-        DigestStore { cache, key: key("fragments", &[scope]), pending: Mutex::default() }
+        DigestStore { cache, key: key("fragments", &[scope]), unsaved: Mutex::default() }
     }
 
     /// Reads all stored digests.
@@ -73,12 +72,12 @@ impl DigestStore {
 
     /// Counts `computed` new digests. Returns true if it is time to write, and resets the count.
     pub(crate) fn is_due(&self, computed: usize) -> bool {
-        let mut pending = self.pending.lock();
-        pending.digests += computed;
-        let is_due = pending.digests as u64 >= self.cache.threshold(MIN_NEW)
-            && pending.last_write.is_none_or(|written| written.elapsed() >= WRITE_INTERVAL);
+        let mut unsaved = self.unsaved.lock();
+        unsaved.count += computed;
+        let is_due = unsaved.count as u64 >= self.cache.threshold(MIN_NEW)
+            && unsaved.last_write.is_none_or(|written| written.elapsed() >= WRITE_INTERVAL);
         if is_due {
-            *pending = PendingWrite { digests: 0, last_write: Some(Instant::now()) };
+            *unsaved = UnsavedDigests { count: 0, last_write: Some(Instant::now()) };
         }
         is_due
     }
