@@ -191,7 +191,8 @@ fn answer_once(
         late || made.digest().is_some_and(|digest| digest.late)
     };
     let late = comparison.workers.iter().zip(&digests).filter(is_late).count();
-    let missing = Missing { workers: (late, comparison.workers.len()), ..Missing::default() };
+    let missing =
+        Missing { unread_workers: late, workers: comparison.workers.len(), ..Missing::default() };
     let missing = missing.if_any(comparison.is_late.get() || clock.ran_out());
     let page = Page {
         query,

@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{Rendered, Renderer};
+use super::{CoveredWorkers, Rendered, Renderer};
 use crate::analysis::isolation::Subject;
 use crate::analysis::missing::Missing;
-use crate::analysis::settings::Clock;
-use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::output::{Body, since};
+use crate::output::since;
 use crate::query::since::ViewSnapshot;
 use crate::query::{compare, grep, search};
 use crate::route::cursor::Cursor;
 use crate::route::{Report, Scope};
-use crate::view::{Member, VisibleWorkers};
+use crate::view::Member;
 use crate::watchdog::OVERDUE;
 
 impl Renderer {
@@ -38,38 +36,37 @@ impl Renderer {
     pub(super) fn grep_file(
         &self,
         scope: &Scope,
-        visible: &VisibleWorkers,
-        states: &WorkerStates,
+        workers: &CoveredWorkers,
         query: &grep::Query,
     ) -> Result<Rendered> {
-        let answer = grep::answer_in(&self.analyzer, scope, visible, states, query);
-        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, states, body, answer.missing)
+        let CoveredWorkers { visible, states } = workers;
+        let grep::Answer { text, is_complete, missing, .. } =
+            grep::answer_in(&self.analyzer, scope, visible, states, query);
+        self.rendered_answer(workers, text, is_complete, missing)
     }
 
     /// Renders the file that answers `query`.
     pub(super) fn search_file(
         &self,
         scope: &Scope,
-        visible: &VisibleWorkers,
-        states: &WorkerStates,
+        workers: &CoveredWorkers,
         query: &search::Query,
     ) -> Result<Rendered> {
-        let answer = search::answer_in(&self.analyzer, scope, visible, states, query);
-        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, states, body, answer.missing)
+        let CoveredWorkers { visible, states } = workers;
+        let search::Answer { text, is_complete, missing, .. } =
+            search::answer_in(&self.analyzer, scope, visible, states, query);
+        self.rendered_answer(workers, text, is_complete, missing)
     }
 
-    /// Returns the file that answers `query`.
+    /// Renders the file that answers `query`.
     pub(super) fn compare_file(
         &self,
-        visible: &VisibleWorkers,
-        states: WorkerStates,
+        CoveredWorkers { visible, states }: CoveredWorkers,
         query: &compare::Query,
     ) -> Result<Rendered> {
-        let (answer, states) = compare::answer_in(&self.analyzer, query, states)?;
-        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, &states, body, answer.missing)
+        let (compare::Answer { text, is_complete, missing, .. }, states) =
+            compare::answer_in(&self.analyzer, query, states)?;
+        self.rendered_answer(&CoveredWorkers { visible, states }, text, is_complete, missing)
     }
 
     /// Renders `since/CURSOR` from `snapshot`.
@@ -85,13 +82,15 @@ impl Renderer {
         member: &Arc<Member>,
         fingerprint: &Arc<Fingerprint>,
         query: &search::Query,
-        clock: &Clock<'_>,
     ) -> Result<Rendered> {
+        let clock = self.analyzer.settings.clock(10);
         let summary =
-            self.render_worker(member.clone(), fingerprint.clone(), Report::Summary, clock)?;
-        let (scope, states) =
-            (Scope::Worker(member.name.clone()), vec![(member.clone(), Ok(fingerprint.clone()))]);
-        let passages = self.search_file(&scope, &self.analyzer.view.visible(), &states, query)?;
+            self.render_worker(member.clone(), fingerprint.clone(), Report::Summary, &clock)?;
+        let workers = CoveredWorkers {
+            visible: self.analyzer.view.visible(),
+            states: vec![(member.clone(), Ok(fingerprint.clone()))],
+        };
+        let passages = self.search_file(&Scope::Worker(member.name.clone()), &workers, query)?;
         // An incomplete summary already begins with such a line.
         let line = match (&summary.missing, &passages.missing) {
             (None, Some(missing)) => format!("{missing}\n"),
@@ -103,17 +102,18 @@ impl Renderer {
         Ok(Rendered { bytes: bytes.into(), complete, missing, ..passages })
     }
 
-    /// Returns the file with the answer to a query about the workers in `states`.
+    /// Returns the file with the `text` of an answer about `workers`. `complete` is true if
+    /// everything was read.
     fn rendered_answer(
         &self,
-        visible: &VisibleWorkers,
-        states: &WorkerStates,
-        body: Body,
+        workers: &CoveredWorkers,
+        text: String,
+        complete: bool,
         missing: Option<Missing>,
     ) -> Result<Rendered> {
         let fingerprints =
-            || states.iter().filter_map(|(_, fingerprint)| fingerprint.as_deref().ok());
-        let (newest, access) = self.newest_and_access(visible, states, fingerprints)?;
-        Ok(Rendered { bytes: body.bytes.into(), newest, access, complete: body.complete, missing })
+            workers.states.iter().filter_map(|(_, fingerprint)| fingerprint.as_deref().ok());
+        let (newest, access) = self.newest_and_access(workers, fingerprints)?;
+        Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
     }
 }

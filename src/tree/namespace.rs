@@ -14,7 +14,8 @@ use crate::analysis::facets::Selection;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::query::{grep, search};
-use crate::render::{Renderer, list};
+use crate::render::Renderer;
+use crate::render::list::{WorkerList, WorkerListQuery};
 use crate::route::cursor::Cursor;
 use crate::route::name_collision::{INDEX, is_index, shown_name, stored_name};
 use crate::route::query_dir::{QueryDir, QueryKind};
@@ -446,8 +447,8 @@ impl Namespace {
     pub(super) fn list_workers(
         &self,
         node: &Node,
-        query: &list::Query,
-    ) -> Result<Option<list::Answer>> {
+        query: &WorkerListQuery,
+    ) -> Result<Option<WorkerList>> {
         let Some((scope, None)) = node.search_scope() else { return Err(Error::NotFound) };
         self.renderer.list(&scope, query)
     }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::query::{call_output, compare, grep, search};
 use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
-use crate::render::list;
+use crate::render::list::{WorkerList, WorkerListQuery};
 use crate::route::Scope;
 use crate::text::budget::Budget;
 
@@ -33,7 +33,7 @@ impl Tree {
     /// # Errors
     ///
     /// [`NotFound`](crate::error::Error::NotFound) if `ino` stands for no workers.
-    pub fn list_workers(&self, ino: Ino, query: &list::Query) -> Result<Option<list::Answer>> {
+    pub fn list_workers(&self, ino: Ino, query: &WorkerListQuery) -> Result<Option<WorkerList>> {
         self.namespace.list_workers(&self.node(ino)?, query)
     }
 

@@ -13,7 +13,7 @@ use crate::mcp::tools::files::byte_limit;
 use crate::name::{Name, printable};
 use crate::query::{call_output, compare};
 use crate::render::expand::InputFormat;
-use crate::render::list;
+use crate::render::list::WorkerListQuery;
 use crate::text::budget::Budget;
 use crate::tree::{Symlinks, Tree};
 
@@ -91,7 +91,7 @@ struct ListWorkersInput {
 }
 
 fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
-    let query = list::Query {
+    let query = WorkerListQuery {
         status: non_empty(args.status),
         outcome: non_empty(args.outcome),
         task_type: non_empty(args.kind),
