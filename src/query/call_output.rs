@@ -1,6 +1,6 @@
 //! Finds and opens the output of a tool call, in the worker's directory or stored elsewhere.
 
-use super::grep::{self, Options};
+use super::grep::{self, GrepOptions, GrepQuery};
 use crate::analysis::NO_RESULT;
 use crate::analysis::analyzer::Analyzer;
 use crate::error::{Error, Result};
@@ -84,11 +84,13 @@ fn open_artifact(analyzer: &Analyzer, id: &str) -> Result<(OutputLocation, Optio
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(Error::NotFound);
     }
-    let options =
-        Options { ignore_case: true, glob: Some("tool_calls/*".into()), ..Options::default() };
+    let options = GrepOptions {
+        ignore_case: true,
+        glob: Some("tool_calls/*".into()),
+        ..GrepOptions::default()
+    };
     let regex = format!(r"^\s*\[TOOL_OUTPUT:artifact_id={id},");
-    let answer =
-        grep::answer(analyzer, &Scope::Swarm, &grep::Query { options, regex, under: None })?;
+    let answer = grep::answer(analyzer, &Scope::Swarm, &GrepQuery { options, regex, under: None })?;
     let stub = answer.shown.first().ok_or(Error::NotFound)?;
     let file = stub.path.rsplit('/').next().unwrap_or(&stub.path);
     open_matching(analyzer, &stub.worker, |call| {

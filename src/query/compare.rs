@@ -23,14 +23,14 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-pub use crate::route::compare::{Options, Query};
+pub use crate::route::compare::{CompareOptions, CompareQuery};
 use aspect::Aspect;
 use differ::Differ;
 pub use facts::{Fact, WorkerFacts};
 pub use files::DiffKind;
 use files::{ComparedItem, ComparedItems, ComparedWorker, Comparison, ItemRank};
 use page::Page;
-pub use page::{Answer, FileDiff};
+pub use page::{CompareAnswer, FileDiff};
 use section::DiffSection;
 
 use crate::analysis::analyzer::Analyzer;
@@ -53,7 +53,7 @@ pub(crate) enum ResolvedQuery {
     /// The workers, each with the state of its files.
     Workers(WorkerStates),
     /// The answer to an invalid query.
-    Refused(Box<Answer>),
+    Refused(Box<CompareAnswer>),
 }
 
 /// Returns the comparison of the current state of the workers in `query`.
@@ -61,7 +61,7 @@ pub(crate) enum ResolvedQuery {
 /// # Errors
 ///
 /// Returns an error if a worker vanishes or changes its owner during the comparison.
-pub fn answer(analyzer: &Analyzer, query: &Query) -> Result<Answer> {
+pub fn answer(analyzer: &Analyzer, query: &CompareQuery) -> Result<CompareAnswer> {
     match resolve(analyzer, query, &analyzer.view.visible())? {
         ResolvedQuery::Refused(answer) => Ok(*answer),
         ResolvedQuery::Workers(states) => {
@@ -79,7 +79,7 @@ pub fn answer(analyzer: &Analyzer, query: &Query) -> Result<Answer> {
 /// Returns [`Error::NotFound`] if workers keep vanishing.
 pub(crate) fn resolve(
     analyzer: &Analyzer,
-    query: &Query,
+    query: &CompareQuery,
     visible: &VisibleWorkers,
 ) -> Result<ResolvedQuery> {
     let mut workers = query.workers(visible);
@@ -87,7 +87,7 @@ pub(crate) fn resolve(
         let members = match workers {
             Ok(members) => members,
             Err(error) => {
-                let answer = Answer::refused(query, error, budget(analyzer, query));
+                let answer = CompareAnswer::refused(query, error, budget(analyzer, query));
                 return Ok(ResolvedQuery::Refused(Box::new(answer)));
             }
         };
@@ -112,7 +112,7 @@ fn current_state(
     }
 }
 
-fn budget(analyzer: &Analyzer, query: &Query) -> Budget {
+fn budget(analyzer: &Analyzer, query: &CompareQuery) -> Budget {
     analyzer.settings.budget_or(Budget::SWARM, query.options.budget)
 }
 
@@ -121,9 +121,9 @@ fn budget(analyzer: &Analyzer, query: &Query) -> Budget {
 /// `states`.
 pub(crate) fn answer_in(
     analyzer: &Analyzer,
-    query: &Query,
+    query: &CompareQuery,
     mut states: WorkerStates,
-) -> Result<(Answer, WorkerStates)> {
+) -> Result<(CompareAnswer, WorkerStates)> {
     debug!("running a comparison");
     let clock = analyzer.settings.clock(10);
     let mut attempts = RetryBudget::new(analyzer.settings.patience());
@@ -148,10 +148,10 @@ pub(crate) fn answer_in(
 /// Returns the answer for the given state.
 fn answer_once(
     analyzer: &Analyzer,
-    query: &Query,
+    query: &CompareQuery,
     states: &WorkerStates,
     clock: &Clock<'_>,
-) -> Result<Answer> {
+) -> Result<CompareAnswer> {
     let budget = budget(analyzer, query);
     let digests = analyzer.digests(states, false, clock.deadline());
     let mut workers = Vec::with_capacity(states.len());
@@ -210,7 +210,7 @@ fn answer_once(
         .all(|worker| worker.record.as_ref().is_ok_and(|record| record.is_complete()));
     let fragments_complete =
         digests.iter().all(|made| made.digest().is_some_and(|digest| digest.whole));
-    let mut answer = Answer {
+    let mut answer = CompareAnswer {
         workers: comparison.workers.iter().map(|worker| worker.name().clone()).collect(),
         files: items.all.iter().map(|item| file_diff(item, &comparison)).collect(),
         always: items.always.clone(),
@@ -219,7 +219,7 @@ fn answer_once(
             && records_complete
             && fragments_complete
             && clock.has_time(),
-        ..Answer::default()
+        ..CompareAnswer::default()
     };
     answer.show(&page, budget);
     answer.missing = page.missing;

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-pub use crate::route::grep::{Options, Query};
+pub use crate::route::grep::{GrepOptions, GrepQuery};
 use page::NAMES_PART;
-pub use page::{Answer, FileLines, GrepCoverage, ShownLine};
+pub use page::{FileLines, GrepAnswer, GrepCoverage, ShownLine};
 
 use super::states_in;
 use crate::analysis::analyzer::Analyzer;
@@ -67,7 +67,7 @@ struct Candidate {
 ///
 /// # Errors
 /// [`Error::NotFound`] if the scope is not in the view.
-pub fn answer(analyzer: &Analyzer, scope: &Scope, query: &Query) -> Result<Answer> {
+pub fn answer(analyzer: &Analyzer, scope: &Scope, query: &GrepQuery) -> Result<GrepAnswer> {
     let visible = analyzer.view.visible();
     let states = states_in(analyzer, &visible, scope)?;
     let answer = answer_in(analyzer, scope, &visible, &states, query);
@@ -82,8 +82,8 @@ pub(crate) fn answer_in(
     scope: &Scope,
     visible: &VisibleWorkers,
     states: &WorkerStates,
-    query: &Query,
-) -> Answer {
+    query: &GrepQuery,
+) -> GrepAnswer {
     debug!("running a grep query");
     // Leave time to order the files and to read their lines.
     let [searching, ordering, showing] = [7, 8, 10].map(|tenths| analyzer.settings.clock(tenths));
@@ -94,7 +94,7 @@ pub(crate) fn answer_in(
         query.options.glob.as_deref(),
     ) {
         Ok(pattern) => pattern.under(query.under.clone()),
-        Err(error) => return Answer::invalid(query, error, budget),
+        Err(error) => return GrepAnswer::invalid(query, error, budget),
     };
     let mut members: Vec<(&Arc<Member>, &Result<Arc<Fingerprint>>)> =
         states.iter().map(|(m, s)| (m, s)).collect();
@@ -137,7 +137,7 @@ pub(crate) fn answer_in(
     is_complete &= showing.has_time()
         && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
     let found = files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));
-    let mut answer = Answer::new(query, searched, found, shown, budget, missing);
+    let mut answer = GrepAnswer::new(query, searched, found, shown, budget, missing);
     answer.is_complete = is_complete;
     answer
 }
@@ -208,7 +208,7 @@ fn in_order(
 fn lines(
     analyzer: &Analyzer,
     files: &[Candidate],
-    query: &Query,
+    query: &GrepQuery,
     pattern: &Pattern,
     budget: Budget,
     deadline: Deadline<'_>,

@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-pub use crate::route::search::{Options, Query};
+pub use crate::route::search::{SearchOptions, SearchQuery};
 use filter::SearchFilter;
 use page::AnswerFormatter;
-pub use page::{Answer, FilePassages, SearchCoverage};
+pub use page::{FilePassages, SearchAnswer, SearchCoverage};
 use passage_reader::PassageReader;
 
 use super::states_in;
@@ -30,7 +30,9 @@ use crate::name::RelPath;
 use crate::parallel::parallel_map;
 use crate::route::Scope;
 use crate::route::shown_path::is_raw_record;
-use crate::search::ranked::{self, FileHit, RankedPassages, SelectionLimits, WorkerMatches};
+use crate::search::ranked::{
+    self, FileHit, RankedPassages, RankedQuery, SelectionLimits, WorkerMatches,
+};
 use crate::view::{Member, VisibleWorkers};
 
 /// Desired length of an excerpt, as one part in this many of the budget.
@@ -49,7 +51,7 @@ const UNUSED_MIN: usize = 100;
 ///
 /// # Errors
 /// [`Error::NotFound`] if the scope is not in the view.
-pub fn answer(analyzer: &Analyzer, scope: &Scope, query: &Query) -> Result<Answer> {
+pub fn answer(analyzer: &Analyzer, scope: &Scope, query: &SearchQuery) -> Result<SearchAnswer> {
     let visible = analyzer.view.visible();
     let states = states_in(analyzer, &visible, scope)?;
     let answer = answer_in(analyzer, scope, &visible, &states, query);
@@ -64,13 +66,13 @@ pub(crate) fn answer_in(
     scope: &Scope,
     visible: &VisibleWorkers,
     states: &WorkerStates,
-    query: &Query,
-) -> Answer {
+    query: &SearchQuery,
+) -> SearchAnswer {
     debug!("running a search query");
     let [reading, showing] = [7, 10].map(|tenths| analyzer.settings.clock(tenths));
     let is_one = matches!(scope, Scope::Worker(_));
     let budget = analyzer.settings.budget_or(scope.default_budget(), query.options.budget);
-    let parsed = ranked::Query::parse(&query.words);
+    let parsed = RankedQuery::parse(&query.words);
     let filter = match SearchFilter::new(query, &parsed.filters) {
         Ok(_) if parsed.terms.is_empty() => {
             Err("the query has no word beside its filters; try search/timeout".to_owned())
@@ -79,7 +81,7 @@ pub(crate) fn answer_in(
     };
     let filter = match filter {
         Ok(filter) => filter,
-        Err(error) => return Answer::invalid(query, error, budget),
+        Err(error) => return SearchAnswer::invalid(query, error, budget),
     };
     let (workers, matches, searched) = match_workers(analyzer, states, &parsed, reading.deadline());
     let admitted: Vec<_> =
@@ -129,7 +131,7 @@ pub(crate) fn answer_in(
 fn match_workers<'a>(
     analyzer: &Analyzer,
     states: &'a WorkerStates,
-    parsed: &ranked::Query,
+    parsed: &RankedQuery,
     deadline: Deadline<'_>,
 ) -> (ReadWorkers<'a>, Vec<WorkerMatches>, SearchCoverage) {
     let mut members: Vec<&(Arc<Member>, Result<Arc<Fingerprint>>)> = states.iter().collect();
@@ -171,7 +173,7 @@ fn fit(
     reader: &PassageReader<'_>,
     is_one: bool,
     deadline: Deadline<'_>,
-) -> Answer {
+) -> SearchAnswer {
     let budget = formatter.budget;
     let read = |worker: usize, path: &RelPath, range: Range<u64>| reader.read(worker, path, range);
     let frame =
@@ -209,7 +211,7 @@ fn fit(
         if !fits || formatted.shown_bytes() > answer.shown_bytes() {
             let is_complete =
                 selection.complete && selection.hits.iter().all(|hit| reader.is_now(hit.worker));
-            (answer, fits) = (Answer { is_complete, ..formatted }, true);
+            (answer, fits) = (SearchAnswer { is_complete, ..formatted }, true);
         }
         let left = (budget.size() - used) * unit;
         let more = room.saturating_add(left).min(too_much.saturating_sub(1));

@@ -10,8 +10,10 @@ use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::error::Result;
 use crate::output::{Body, since};
+use crate::query::compare::{self, CompareQuery};
+use crate::query::grep::{self, GrepQuery};
+use crate::query::search::{self, SearchQuery};
 use crate::query::since::ViewSnapshot;
-use crate::query::{compare, grep, search};
 use crate::route::cursor::Cursor;
 use crate::route::{Report, Scope};
 use crate::view::{Member, VisibleWorkers};
@@ -39,7 +41,7 @@ impl Renderer {
         scope: &Scope,
         visible: &VisibleWorkers,
         states: &WorkerStates,
-        query: &grep::Query,
+        query: &GrepQuery,
     ) -> Result<Rendered> {
         let answer = grep::answer_in(&self.analyzer, scope, visible, states, query);
         let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
@@ -52,7 +54,7 @@ impl Renderer {
         scope: &Scope,
         visible: &VisibleWorkers,
         states: &WorkerStates,
-        query: &search::Query,
+        query: &SearchQuery,
     ) -> Result<Rendered> {
         let answer = search::answer_in(&self.analyzer, scope, visible, states, query);
         let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
@@ -64,7 +66,7 @@ impl Renderer {
         &self,
         visible: &VisibleWorkers,
         states: WorkerStates,
-        query: &compare::Query,
+        query: &CompareQuery,
     ) -> Result<Rendered> {
         let (answer, states) = compare::answer_in(&self.analyzer, query, states)?;
         let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
@@ -83,7 +85,7 @@ impl Renderer {
         &self,
         member: &Arc<Member>,
         fingerprint: &Arc<Fingerprint>,
-        query: &search::Query,
+        query: &SearchQuery,
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
         let summary =

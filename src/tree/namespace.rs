@@ -13,7 +13,8 @@ use super::{NodeKind, TTL, TTL_VERSION};
 use crate::analysis::facets::Selection;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::query::{grep, search};
+use crate::query::grep::{self, GrepAnswer, GrepQuery};
+use crate::query::search::{self, SearchAnswer, SearchQuery};
 use crate::render::{Renderer, list};
 use crate::route::cursor::Cursor;
 use crate::route::name_collision::{INDEX, is_index, shown_name, stored_name};
@@ -425,20 +426,16 @@ impl Namespace {
     }
 
     /// Searches the files under a node for lines that match; see [`super::Tree::grep`].
-    pub(super) fn grep(&self, node: &Node, query: &grep::Query) -> Result<Option<grep::Answer>> {
+    pub(super) fn grep(&self, node: &Node, query: &GrepQuery) -> Result<Option<GrepAnswer>> {
         let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        grep::answer(self.renderer.analyzer(), &scope, &grep::Query { under, ..query.clone() })
+        grep::answer(self.renderer.analyzer(), &scope, &GrepQuery { under, ..query.clone() })
             .map(Some)
     }
 
     /// Ranks the passages of the files under a node; see [`super::Tree::search`].
-    pub(super) fn search(
-        &self,
-        node: &Node,
-        query: &search::Query,
-    ) -> Result<Option<search::Answer>> {
+    pub(super) fn search(&self, node: &Node, query: &SearchQuery) -> Result<Option<SearchAnswer>> {
         let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        search::answer(self.renderer.analyzer(), &scope, &search::Query { under, ..query.clone() })
+        search::answer(self.renderer.analyzer(), &scope, &SearchQuery { under, ..query.clone() })
             .map(Some)
     }
 

@@ -7,7 +7,10 @@ use super::handle::Handle;
 use super::{Fh, Ino, Tree};
 use crate::error::Result;
 use crate::name::Name;
-use crate::query::{call_output, compare, grep, search};
+use crate::query::call_output;
+use crate::query::compare::{self, CompareAnswer, CompareQuery};
+use crate::query::grep::{self, GrepAnswer, GrepQuery};
+use crate::query::search::{self, SearchAnswer, SearchQuery};
 use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
 use crate::render::list;
 use crate::route::Scope;
@@ -17,13 +20,13 @@ impl Tree {
     /// Searches the files under `ino` for lines that match. `ino` may stand for all workers, a run,
     /// a worker, or a path in a worker's folder. Returns `None` if it stands for nothing that can
     /// be searched.
-    pub fn grep(&self, ino: Ino, query: &grep::Query) -> Result<Option<grep::Answer>> {
+    pub fn grep(&self, ino: Ino, query: &GrepQuery) -> Result<Option<GrepAnswer>> {
         self.namespace.grep(&self.node(ino)?, query)
     }
 
     /// Ranks the passages of the files under `ino` by the words of the query. Returns `None` if
     /// `ino` stands for nothing that can be searched.
-    pub fn search(&self, ino: Ino, query: &search::Query) -> Result<Option<search::Answer>> {
+    pub fn search(&self, ino: Ino, query: &SearchQuery) -> Result<Option<SearchAnswer>> {
         self.namespace.search(&self.node(ino)?, query)
     }
 
@@ -42,7 +45,7 @@ impl Tree {
     /// # Errors
     ///
     /// [`NotFound`](crate::error::Error::NotFound) if one of `workers` is not in the view.
-    pub fn grep_workers(&self, workers: Arc<[Name]>, query: &grep::Query) -> Result<grep::Answer> {
+    pub fn grep_workers(&self, workers: Arc<[Name]>, query: &GrepQuery) -> Result<GrepAnswer> {
         grep::answer(self.namespace.renderer().analyzer(), &Scope::Workers(workers), query)
     }
 
@@ -54,13 +57,13 @@ impl Tree {
     pub fn search_workers(
         &self,
         workers: Arc<[Name]>,
-        query: &search::Query,
-    ) -> Result<search::Answer> {
+        query: &SearchQuery,
+    ) -> Result<SearchAnswer> {
         search::answer(self.namespace.renderer().analyzer(), &Scope::Workers(workers), query)
     }
 
     /// Compares workers: what they share and where they differ.
-    pub fn compare(&self, query: &compare::Query) -> Result<compare::Answer> {
+    pub fn compare(&self, query: &CompareQuery) -> Result<CompareAnswer> {
         compare::answer(self.namespace.renderer().analyzer(), query)
     }
 

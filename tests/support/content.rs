@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use swarmletfs::analysis::settings::Settings;
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::name::{Name, RelPath};
-use swarmletfs::query::grep::{self, Options, Query};
+use swarmletfs::query::grep::{self, GrepOptions, GrepQuery};
 use swarmletfs::render::Renderer;
 use swarmletfs::render::expand::InputFormat;
 use swarmletfs::route::{Document, Group, Report, Scope};
@@ -99,7 +99,8 @@ pub fn read(way: Way, content: &[u8]) -> Vec<(&'static str, Duration)> {
             });
         }
     }
-    let query = Query { options: Options::default(), regex: "err(or)?".into(), under: None };
+    let query =
+        GrepQuery { options: GrepOptions::default(), regex: "err(or)?".into(), under: None };
     timed("grep", &|| {
         drop(grep::answer(renderer.analyzer(), &Scope::Worker(worker.clone()), &query).unwrap())
     });

@@ -16,7 +16,9 @@ use super::super::terminal::print_message;
 use super::super::{ViewArgs, exit};
 use super::query::AnswerHead;
 use super::{TimeArgs, TreeReader, json};
-use crate::query::compare::{Answer, DiffKind, Fact, FileDiff, Options, Query};
+use crate::query::compare::{
+    CompareAnswer, CompareOptions, CompareQuery, DiffKind, Fact, FileDiff,
+};
 use crate::route::parsed_name::has_word;
 use crate::text::budget::Budget;
 
@@ -81,8 +83,8 @@ pub(in crate::cli) struct CompareArgs {
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
-    let options = Options { budget: arguments.budget, aspect: arguments.aspect.clone() };
-    let query = Query::new(options, arguments.workers.iter().map(|name| named(name)));
+    let options = CompareOptions { budget: arguments.budget, aspect: arguments.aspect.clone() };
+    let query = CompareQuery::new(options, arguments.workers.iter().map(|name| named(name)));
     let answer = reader.tree.compare(&query)?;
     if answer.text.is_empty() && !arguments.json {
         print_message("the budget is too small for an answer");
@@ -98,7 +100,7 @@ pub(in crate::cli) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn code(answer: &Answer) -> ExitCode {
+fn code(answer: &CompareAnswer) -> ExitCode {
     match (&answer.error, answer.differs) {
         (Some(_), _) => exit::trouble(),
         _ if answer.missing.is_some() => exit::timed_out(),
@@ -147,8 +149,8 @@ struct CompareFileJson {
 }
 
 impl CompareJson {
-    fn new(query: &Query, answer: &Answer) -> CompareJson {
-        let Answer { workers, facts, files, calls, always, left_out, differs, .. } = answer;
+    fn new(query: &CompareQuery, answer: &CompareAnswer) -> CompareJson {
+        let CompareAnswer { workers, facts, files, calls, always, left_out, differs, .. } = answer;
         CompareJson {
             head: AnswerHead::new(query, answer.error.as_deref(), answer.missing.as_ref()),
             workers: workers.iter().map(|name| name.to_text().into_owned()).collect(),

@@ -11,7 +11,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::query::{self, AnswerHead, QueryAnswer, QueryArgs};
-use crate::query::grep::{Answer, FileLines, Options, Query, ShownLine};
+use crate::query::grep::{FileLines, GrepAnswer, GrepOptions, GrepQuery, ShownLine};
 use crate::search::regex::Unsearched;
 
 /// Help text after the options.
@@ -74,7 +74,7 @@ pub(in crate::cli) struct GrepArgs {
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
-    let options = Options {
+    let options = GrepOptions {
         ignore_case: arguments.ignore_case,
         context: arguments.context.into(),
         budget: arguments.query.budget,
@@ -85,7 +85,7 @@ pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
     } else {
         arguments.regex.clone()
     };
-    let query = Query { options, regex, under: None };
+    let query = GrepQuery { options, regex, under: None };
     query::run(
         &arguments.query,
         &arguments.paths,
@@ -95,7 +95,7 @@ pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
     )
 }
 
-impl QueryAnswer for Answer {
+impl QueryAnswer for GrepAnswer {
     fn text(&self) -> &str {
         &self.text
     }
@@ -162,7 +162,7 @@ struct Line {
 }
 
 impl GrepJson {
-    fn new(query: &Query, answer: &Answer) -> GrepJson {
+    fn new(query: &GrepQuery, answer: &GrepAnswer) -> GrepJson {
         let Unsearched { binary, unreadable, long_line, late } = answer.searched.unsearched;
         let file = |file: &FileLines| GrepFileJson {
             worker: file.worker.to_text().into_owned(),

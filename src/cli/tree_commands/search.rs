@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::query::{self, AnswerHead, QueryAnswer, QueryArgs};
 use crate::model::Outcome;
-use crate::query::search::{Answer, FilePassages, Options, Query};
+use crate::query::search::{FilePassages, SearchAnswer, SearchOptions, SearchQuery};
 use crate::search::ranked::Unread;
 
 /// Help text after the options.
@@ -64,8 +64,9 @@ pub(in crate::cli) struct SearchArgs {
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &SearchArgs) -> anyhow::Result<ExitCode> {
-    let options = Options { budget: arguments.query.budget, glob: arguments.query.glob.clone() };
-    let query = Query { options, words: arguments.words.clone(), under: None };
+    let options =
+        SearchOptions { budget: arguments.query.budget, glob: arguments.query.glob.clone() };
+    let query = SearchQuery { options, words: arguments.words.clone(), under: None };
     query::run(
         &arguments.query,
         &arguments.paths,
@@ -75,7 +76,7 @@ pub(in crate::cli) fn run(arguments: &SearchArgs) -> anyhow::Result<ExitCode> {
     )
 }
 
-impl QueryAnswer for Answer {
+impl QueryAnswer for SearchAnswer {
     fn text(&self) -> &str {
         &self.text
     }
@@ -136,7 +137,7 @@ struct SearchExcerptJson {
 }
 
 impl SearchJson {
-    fn new(query: &Query, answer: &Answer) -> SearchJson {
+    fn new(query: &SearchQuery, answer: &SearchAnswer) -> SearchJson {
         let Unread { binary, unreadable, late } = answer.searched.unread;
         let (workers, files, bytes) =
             (answer.searched.workers, answer.searched.files, answer.searched.bytes);

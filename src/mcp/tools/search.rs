@@ -13,7 +13,8 @@ use super::{
 use crate::error::{Error, Result};
 use crate::mcp::slice::echo;
 use crate::name::Name;
-use crate::query::{grep, search};
+use crate::query::grep::{GrepOptions, GrepQuery};
+use crate::query::search::{SearchOptions, SearchQuery};
 use crate::tree::{Ino, Symlinks, Tree};
 
 /// Most workers in one call.
@@ -76,13 +77,13 @@ struct GrepInput {
 }
 
 fn run_grep(tree: &Tree, args: GrepInput) -> ToolResult {
-    let options = grep::Options {
+    let options = GrepOptions {
         ignore_case: args.ignore_case,
         context: args.context.min(100).into(),
         budget: budget(args.bytes, args.tokens)?,
         glob: non_empty(args.glob),
     };
-    let query = grep::Query { options, regex: args.pattern, under: None };
+    let query = GrepQuery { options, regex: args.pattern, under: None };
     let answer = match target(args.workers, args.path)? {
         SearchTarget::Workers(workers) => {
             tree.grep_workers(workers, &query).map_err(unknown_worker)?
@@ -118,8 +119,8 @@ struct SearchInput {
 
 fn run_search(tree: &Tree, args: SearchInput) -> ToolResult {
     let options =
-        search::Options { budget: budget(args.bytes, args.tokens)?, glob: non_empty(args.glob) };
-    let query = search::Query { options, words: args.query, under: None };
+        SearchOptions { budget: budget(args.bytes, args.tokens)?, glob: non_empty(args.glob) };
+    let query = SearchQuery { options, words: args.query, under: None };
     let answer = match target(args.workers, args.path)? {
         SearchTarget::Workers(workers) => {
             tree.search_workers(workers, &query).map_err(unknown_worker)?

@@ -11,7 +11,8 @@ use super::{
 use crate::mcp::slice::{OpenFile, SliceRequest, echo};
 use crate::mcp::tools::files::byte_limit;
 use crate::name::{Name, printable};
-use crate::query::{call_output, compare};
+use crate::query::call_output;
+use crate::query::compare::{CompareOptions, CompareQuery};
 use crate::render::expand::InputFormat;
 use crate::render::list;
 use crate::text::budget::Budget;
@@ -297,14 +298,10 @@ struct CompareInput {
 }
 
 fn compare(tree: &Tree, args: CompareInput) -> ToolResult {
-    let options = compare::Options {
-        budget: budget(args.bytes, args.tokens)?,
-        aspect: non_empty(args.aspect),
-    };
-    let query = compare::Query::new(
-        options,
-        args.workers.iter().map(|worker| worker_id(worker).as_bytes()),
-    );
+    let options =
+        CompareOptions { budget: budget(args.bytes, args.tokens)?, aspect: non_empty(args.aspect) };
+    let query =
+        CompareQuery::new(options, args.workers.iter().map(|worker| worker_id(worker).as_bytes()));
     let answer = tree.compare(&query).map_err(|error| {
         let named: Vec<String> =
             args.workers.iter().map(|worker| printable(worker.as_bytes())).collect();

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::Query;
+use super::CompareQuery;
 use super::facts::WorkerFacts;
 use super::files::{ComparedItem, ComparedItems, DiffKind, ItemRank};
 use super::section::DiffSection;
@@ -43,7 +43,7 @@ pub struct FileDiff {
 
 /// The result of a comparison.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct CompareAnswer {
     /// Message about an invalid query.
     pub error: Option<String>,
     /// Names of the compared workers.
@@ -70,7 +70,7 @@ pub struct Answer {
 
 /// The input of the text of an answer.
 pub(super) struct Page<'a> {
-    pub(crate) query: &'a Query,
+    pub(crate) query: &'a CompareQuery,
     pub(crate) paths: Vec<String>,
     pub(crate) facts: &'a WorkerFacts,
     pub(crate) items: &'a ComparedItems,
@@ -92,14 +92,14 @@ struct RenderedPage {
     shown: Vec<Option<String>>,
 }
 
-impl Answer {
+impl CompareAnswer {
     /// Returns the answer to an invalid query.
-    pub(crate) fn refused(query: &Query, error: String, budget: Budget) -> Answer {
+    pub(crate) fn refused(query: &CompareQuery, error: String, budget: Budget) -> CompareAnswer {
         let long = format!("[{}: cannot be compared]\n{error}\n", query_text(query));
         let texts = [long.as_str(), "[cannot be compared]\n", ""];
         let text = texts.into_iter().find(|text| budget.used(text) <= budget.size());
         let text = text.unwrap_or_default().to_owned();
-        Answer { error: Some(error), text, is_complete: true, ..Answer::default() }
+        CompareAnswer { error: Some(error), text, is_complete: true, ..CompareAnswer::default() }
     }
 
     /// Renders the page within `budget` and stores its text and the text of each item.
@@ -368,6 +368,6 @@ fn list(begin: &str, label: &str, names: &[String], end: &str, room: usize) -> S
 }
 
 /// Returns the path of the query for use within a generated line.
-fn query_text(query: &Query) -> String {
+fn query_text(query: &CompareQuery) -> String {
     one_line(&query.to_string(), QUERY_MAX)
 }

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use crate::name::Name;
 use crate::search::regex::{FoundLine, LineKind, Unsearched, WorkerMatchCounts};
 
-use super::Query;
+use super::GrepQuery;
 use crate::analysis::missing::Missing;
 use crate::text::budget::Budget;
 use crate::text::clean::{InvisibleChars, one_line, removed_note};
@@ -136,7 +136,7 @@ enum OmissionDetail {
 
 /// The answer to a grep query.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct GrepAnswer {
     /// Error in the query.
     pub error: Option<String>,
     /// Extent of the search.
@@ -161,14 +161,14 @@ pub struct Answer {
     budget: Budget,
 }
 
-impl Answer {
+impl GrepAnswer {
     /// Returns the answer to an invalid query.
-    pub(crate) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
+    pub(crate) fn invalid(query: &GrepQuery, error: String, budget: Budget) -> GrepAnswer {
         let long = format!("[{}: invalid query]\n{}\n", display(query), error.trim_end());
         let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
         let (searched, found, shown, lines, files, workers, missing) = Default::default();
         let (error, is_complete) = (Some(error), true);
-        Answer {
+        GrepAnswer {
             error,
             searched,
             lines,
@@ -186,19 +186,19 @@ impl Answer {
     /// Formats an answer. `files` yields worker, path and number of matching lines of each file,
     /// in the order of the answer.
     pub(crate) fn new<'a>(
-        query: &Query,
+        query: &GrepQuery,
         searched: GrepCoverage,
         files: impl Iterator<Item = (&'a Name, &'a str, u64)>,
         shown: Vec<FileLines>,
         budget: Budget,
         missing: Option<Missing>,
-    ) -> Answer {
+    ) -> GrepAnswer {
         let (mut workers, mut found) = (WorkerLines::default(), Vec::new());
         for (name, path, lines) in files {
             workers.add(name, lines);
             found.push((path.to_owned(), lines));
         }
-        let mut answer = Answer {
+        let mut answer = GrepAnswer {
             error: None,
             searched,
             lines: found.iter().map(|(_, lines)| lines).sum(),
@@ -228,7 +228,7 @@ impl Answer {
     /// Returns the largest number of leading lines that fit the budget, and the text with them.
     fn fit(
         &self,
-        query: &Query,
+        query: &GrepQuery,
         workers: &WorkerLines,
         budget: Budget,
         detail: OmissionDetail,
@@ -278,7 +278,7 @@ impl Answer {
     /// Formats the answer with the first `most` lines.
     fn format(
         &self,
-        query: &Query,
+        query: &GrepQuery,
         workers: &WorkerLines,
         most: usize,
         detail: OmissionDetail,
@@ -317,7 +317,7 @@ impl Answer {
 
     /// Lists the files with matches within the budget, one path per line, `with_counts` followed by
     /// the number of matching lines. The first line states the totals.
-    pub fn list_files(&self, query: &Query, with_counts: bool) -> String {
+    pub fn list_files(&self, query: &GrepQuery, with_counts: bool) -> String {
         let budget = self.budget;
         let mut text = self.head(query, self.lines, 0);
         let mut left = self.found.len();
@@ -336,7 +336,7 @@ impl Answer {
 
     /// Formats the first line. `shown` is the number of shown matches, `hidden` that of removed
     /// invisible characters.
-    fn head(&self, query: &Query, shown: u64, hidden: usize) -> String {
+    fn head(&self, query: &GrepQuery, shown: u64, hidden: usize) -> String {
         let mut head = format!("[{}: ", display(query));
         let no_files =
             self.searched.files == 0 && self.searched.unsearched == Unsearched::default();
@@ -399,7 +399,7 @@ impl Answer {
 }
 
 /// Formats a query for the first line.
-fn display(query: &Query) -> String {
+fn display(query: &GrepQuery) -> String {
     one_line(&query.to_string(), QUERY_MAX)
 }
 

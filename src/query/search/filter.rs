@@ -2,7 +2,7 @@
 
 use std::result::Result;
 
-use super::Query;
+use super::SearchQuery;
 use crate::name::{Name, RelPath};
 use crate::route::shown_path::{is_raw_record, shown_path, worker_path};
 use crate::search::glob::{Glob, is_under};
@@ -50,7 +50,10 @@ impl<'a> SearchFilter<'a> {
     ///
     /// # Errors
     /// A message, if the glob of the query's options is invalid.
-    pub(crate) fn new(query: &'a Query, filters: &'a Filters) -> Result<SearchFilter<'a>, String> {
+    pub(crate) fn new(
+        query: &'a SearchQuery,
+        filters: &'a Filters,
+    ) -> Result<SearchFilter<'a>, String> {
         let glob = query.options.glob.as_deref().map(Glob::new).transpose()?;
         let [workers, tools, paths] =
             [&filters.workers, &filters.tools, &filters.paths].map(FilterGlobs::new);

@@ -8,11 +8,11 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::Query;
+use super::SearchQuery;
 use crate::analysis::missing::Missing;
 use crate::model::Outcome;
 use crate::name::Name;
-use crate::search::ranked::{self, Filters, Unread, WorkerIndex};
+use crate::search::ranked::{Filters, RankedQuery, Unread, WorkerIndex};
 use crate::text::budget::Budget;
 use crate::text::clean::{TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag};
 use crate::text::count;
@@ -79,7 +79,7 @@ pub struct FilePassages {
 
 /// The answer to a search query.
 #[derive(Debug, Clone, Default)]
-pub struct Answer {
+pub struct SearchAnswer {
     /// Error in the query.
     pub error: Option<String>,
     /// Extent of the search.
@@ -102,12 +102,12 @@ pub struct Answer {
     pub is_complete: bool,
 }
 
-impl Answer {
+impl SearchAnswer {
     /// Returns the answer to an invalid query.
-    pub(crate) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
+    pub(crate) fn invalid(query: &SearchQuery, error: String, budget: Budget) -> SearchAnswer {
         let long = format!("[{}: invalid query]\n{}\n", display(query, budget), error.trim_end());
         let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
-        Answer { error: Some(error), text, is_complete: true, ..Answer::default() }
+        SearchAnswer { error: Some(error), text, is_complete: true, ..SearchAnswer::default() }
     }
 
     /// Returns the amount of shown text, in bytes.
@@ -123,7 +123,7 @@ impl Answer {
 
 /// Formats answers to a query.
 pub(super) struct AnswerFormatter<'a> {
-    pub(crate) query: &'a Query,
+    pub(crate) query: &'a SearchQuery,
     pub(crate) searched: &'a SearchCoverage,
     pub(crate) passages: u64,
     pub(crate) files: u64,
@@ -147,7 +147,7 @@ impl AnswerFormatter<'_> {
     }
 
     /// Formats an answer without passages.
-    pub(crate) fn empty(&self) -> Answer {
+    pub(crate) fn empty(&self) -> SearchAnswer {
         let mut answer = self.format(Vec::new(), 0);
         let incomplete = if answer.missing.is_some() { ", incomplete" } else { "" };
         let brief = format!("[{}{incomplete}]\n", count(self.passages, "passage"));
@@ -157,7 +157,7 @@ impl AnswerFormatter<'_> {
 
     /// Formats an answer with `shown`, regardless of the budget. `duplicates` is the number of
     /// passages left out as duplicates.
-    pub(crate) fn format(&self, shown: Vec<FilePassages>, duplicates: u64) -> Answer {
+    pub(crate) fn format(&self, shown: Vec<FilePassages>, duplicates: u64) -> SearchAnswer {
         let mut body: Vec<(String, String)> = Vec::new();
         for file in &shown {
             let ranges: Vec<String> =
@@ -191,7 +191,7 @@ impl AnswerFormatter<'_> {
         body.iter().for_each(|(line, passages)| {
             let _ = write!(text, "\n{line} {tag}\n{passages}");
         });
-        Answer {
+        SearchAnswer {
             error: None,
             searched: self.searched.clone(),
             passages: self.passages,
@@ -209,7 +209,7 @@ impl AnswerFormatter<'_> {
     fn head(&self, missing: Option<&Missing>, shown: u64, duplicates: u64) -> String {
         let mut head = format!("[{}: ", display(self.query, self.budget));
         if self.passages == 0 {
-            let has_filters = ranked::Query::parse(&self.query.words).filters != Filters::default();
+            let has_filters = RankedQuery::parse(&self.query.words).filters != Filters::default();
             let within = if has_filters { " that matches the filters" } else { "" };
             let _ = write!(head, "no passage{within} has one of the words");
         } else {
@@ -244,7 +244,7 @@ impl AnswerFormatter<'_> {
 }
 
 /// Formats a query for the first line.
-fn display(query: &Query, budget: Budget) -> String {
+fn display(query: &SearchQuery, budget: Budget) -> String {
     one_line(&query.to_string(), QUERY_MAX.min(budget.approx_bytes() / QUERY_PART))
 }
 

@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::query::Query;
+use super::query::RankedQuery;
 use super::rank::{PassageId, RankedPassages, ScoredPassage};
 use super::words::words;
 use crate::name::RelPath;
@@ -104,7 +104,7 @@ impl RankedPassages {
     /// passage. Returns false if there was not time to check all.
     pub fn retain_phrases(
         &mut self,
-        query: &Query,
+        query: &RankedQuery,
         read: ReadRange<'_>,
         go_on: &dyn Fn() -> bool,
     ) -> bool {
