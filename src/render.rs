@@ -199,10 +199,10 @@ impl Renderer {
                     query: query.clone(),
                 })
             }
-            ResolvedQuery::Refused(answer) => {
+            ResolvedQuery::Refused(page) => {
                 let newest = self.analyzer.view.newest(&visible)?;
-                hash_value(hash, &(newest, &answer.text));
-                Ok(RenderInput::Text { text: answer.text.into(), newest, access })
+                hash_value(hash, &(newest, &page.text));
+                Ok(RenderInput::Text { text: page.text.into(), newest, access })
             }
         }
     }
@@ -243,12 +243,12 @@ impl Renderer {
             }
             RenderInput::Grep { workers, scope, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.grep_file(&scope, &workers.visible, &workers.states, &query)
+                    renderer.file_answer(&scope, &workers.visible, &workers.states, &*query)
                 })
             }
             RenderInput::Search { workers, scope, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.search_file(&scope, &workers.visible, &workers.states, &query)
+                    renderer.file_answer(&scope, &workers.visible, &workers.states, &*query)
                 })
             }
             RenderInput::Compare { workers, query } => {

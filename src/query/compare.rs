@@ -33,8 +33,8 @@ use page::Page;
 pub use page::{CompareAnswer, FileDiff};
 use section::DiffSection;
 
+use super::{AnswerPage, is_unchanged};
 use crate::analysis::analyzer::Analyzer;
-use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::isolation::PART_GRACE;
 use crate::analysis::missing::Missing;
 use crate::analysis::retry::RetryBudget;
@@ -53,7 +53,7 @@ pub(crate) enum ResolvedQuery {
     /// The workers, each with the state of its files.
     Workers(WorkerStates),
     /// The answer to an invalid query.
-    Refused(Box<CompareAnswer>),
+    Refused(AnswerPage),
 }
 
 /// Returns the comparison of the current state of the workers in `query`.
@@ -63,10 +63,10 @@ pub(crate) enum ResolvedQuery {
 /// Returns an error if a worker vanishes or changes its owner during the comparison.
 pub fn answer(analyzer: &Analyzer, query: &CompareQuery) -> Result<CompareAnswer> {
     match resolve(analyzer, query, &analyzer.view.visible())? {
-        ResolvedQuery::Refused(answer) => Ok(*answer),
+        ResolvedQuery::Refused(page) => Ok(CompareAnswer { page, ..CompareAnswer::default() }),
         ResolvedQuery::Workers(states) => {
             let answer = answer_in(analyzer, query, states)?.0;
-            analyzer.settings.note_missing(answer.missing.as_ref());
+            analyzer.settings.note_missing(answer.page.missing.as_ref());
             Ok(answer)
         }
     }
@@ -87,8 +87,8 @@ pub(crate) fn resolve(
         let members = match workers {
             Ok(members) => members,
             Err(error) => {
-                let answer = CompareAnswer::refused(query, error, budget(analyzer, query));
-                return Ok(ResolvedQuery::Refused(Box::new(answer)));
+                let page = page::refusal(query, error, budget(analyzer, query));
+                return Ok(ResolvedQuery::Refused(page));
             }
         };
         match members.iter().map(|member| current_state(analyzer, member)).collect() {
@@ -129,13 +129,9 @@ pub(crate) fn answer_in(
     let mut attempts = RetryBudget::new(analyzer.settings.patience());
     loop {
         let mut answer = answer_once(analyzer, query, &states, &clock)?;
-        let settled = states.iter().all(|(member, fingerprint)| {
-            fingerprint
-                .as_ref()
-                .is_ok_and(|fingerprint| analyzer.view.is_unchanged(member, fingerprint))
-        });
+        let settled = states.iter().all(|state| is_unchanged(analyzer, state));
         if settled || !clock.has_time() || !attempts.try_again() {
-            answer.is_complete &= settled && attempts.is_first() && clock.has_time();
+            answer.page.is_complete &= settled && attempts.is_first() && clock.has_time();
             return Ok((answer, states));
         }
         states = states
@@ -185,13 +181,12 @@ fn answer_once(
     let has_no_match = aspect.is_some() && min_matches == 0;
     let differs = !sections.is_empty() || !omitted.is_empty();
     let paths = comparison.workers.iter().map(|worker| worker.path.clone()).collect();
-    let is_late = |(worker, made): &(&ComparedWorker, &DigestResult)| {
-        let late =
-            worker.record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
-        late || made.digest().is_some_and(|digest| digest.late)
-    };
-    let late = comparison.workers.iter().zip(&digests).filter(is_late).count();
-    let missing = Missing { workers: (late, comparison.workers.len()), ..Missing::default() };
+    let late_workers = comparison.workers.iter().zip(&digests).filter(|(worker, made)| {
+        worker.record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out())
+            || made.digest().is_some_and(|digest| digest.late)
+    });
+    let workers = (late_workers.count(), comparison.workers.len());
+    let missing = Missing { workers, ..Missing::default() };
     let missing = missing.if_any(comparison.is_late.get() || clock.ran_out());
     let page = Page {
         query,
@@ -215,14 +210,12 @@ fn answer_once(
         files: items.all.iter().map(|item| file_diff(item, &comparison)).collect(),
         always: items.always.clone(),
         differs,
-        is_complete: comparison.is_complete.get()
-            && records_complete
-            && fragments_complete
-            && clock.has_time(),
         ..CompareAnswer::default()
     };
+    answer.page.is_complete =
+        comparison.is_complete.get() && records_complete && fragments_complete && clock.has_time();
     answer.show(&page, budget);
-    answer.missing = page.missing;
+    answer.page.missing = page.missing;
     answer.facts = facts;
     Ok(answer)
 }

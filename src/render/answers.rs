@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use super::{Rendered, Renderer};
 use crate::analysis::isolation::Subject;
-use crate::analysis::missing::Missing;
 use crate::analysis::settings::{Clock, Deadline};
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::error::Result;
-use crate::output::{Body, since};
+use crate::output::since;
 use crate::query::compare::{self, CompareQuery};
-use crate::query::grep::{self, GrepQuery};
-use crate::query::search::{self, SearchQuery};
+use crate::query::search::SearchQuery;
 use crate::query::since::ViewSnapshot;
+use crate::query::{AnswerPage, FileAnswer, FileQuery, QueryInput};
 use crate::route::cursor::Cursor;
 use crate::route::{Report, Scope};
 use crate::view::{Member, VisibleWorkers};
@@ -35,33 +34,19 @@ impl Renderer {
         self.analyzer.run_isolated(subject, OVERDUE, deadline, move |_| render(&renderer))?
     }
 
-    /// Renders the file that answers `query`.
-    pub(super) fn grep_file(
+    /// Renders the file that answers `query` about the workers in `states`.
+    pub(super) fn file_answer(
         &self,
         scope: &Scope,
         visible: &VisibleWorkers,
         states: &WorkerStates,
-        query: &GrepQuery,
+        query: &impl FileQuery,
     ) -> Result<Rendered> {
-        let answer = grep::answer_in(&self.analyzer, scope, visible, states, query);
-        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, states, body, answer.missing)
+        let input = QueryInput { analyzer: &self.analyzer, scope, visible, states };
+        self.rendered_page(visible, states, query.answer(&input).page())
     }
 
     /// Renders the file that answers `query`.
-    pub(super) fn search_file(
-        &self,
-        scope: &Scope,
-        visible: &VisibleWorkers,
-        states: &WorkerStates,
-        query: &SearchQuery,
-    ) -> Result<Rendered> {
-        let answer = search::answer_in(&self.analyzer, scope, visible, states, query);
-        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, states, body, answer.missing)
-    }
-
-    /// Returns the file that answers `query`.
     pub(super) fn compare_file(
         &self,
         visible: &VisibleWorkers,
@@ -69,8 +54,7 @@ impl Renderer {
         query: &CompareQuery,
     ) -> Result<Rendered> {
         let (answer, states) = compare::answer_in(&self.analyzer, query, states)?;
-        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, &states, body, answer.missing)
+        self.rendered_page(visible, &states, &answer.page)
     }
 
     /// Renders `since/CURSOR` from `snapshot`.
@@ -92,7 +76,7 @@ impl Renderer {
             self.render_worker(member.clone(), fingerprint.clone(), Report::Summary, clock)?;
         let (scope, states) =
             (Scope::Worker(member.name.clone()), vec![(member.clone(), Ok(fingerprint.clone()))]);
-        let passages = self.search_file(&scope, &self.analyzer.view.visible(), &states, query)?;
+        let passages = self.file_answer(&scope, &self.analyzer.view.visible(), &states, query)?;
         // An incomplete summary already begins with such a line.
         let line = match (&summary.missing, &passages.missing) {
             (None, Some(missing)) => format!("{missing}\n"),
@@ -105,16 +89,16 @@ impl Renderer {
     }
 
     /// Returns the file with the answer to a query about the workers in `states`.
-    fn rendered_answer(
+    fn rendered_page(
         &self,
         visible: &VisibleWorkers,
         states: &WorkerStates,
-        body: Body,
-        missing: Option<Missing>,
+        page: &AnswerPage,
     ) -> Result<Rendered> {
         let fingerprints =
             || states.iter().filter_map(|(_, fingerprint)| fingerprint.as_deref().ok());
         let (newest, access) = self.newest_and_access(visible, states, fingerprints)?;
-        Ok(Rendered { bytes: body.bytes.into(), newest, access, complete: body.complete, missing })
+        let (bytes, missing) = (page.text.as_bytes().into(), page.missing.clone());
+        Ok(Rendered { bytes, newest, access, complete: page.is_complete, missing })
     }
 }

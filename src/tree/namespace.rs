@@ -13,8 +13,6 @@ use super::{NodeKind, TTL, TTL_VERSION};
 use crate::analysis::facets::Selection;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::query::grep::{self, GrepAnswer, GrepQuery};
-use crate::query::search::{self, SearchAnswer, SearchQuery};
 use crate::render::{Renderer, list};
 use crate::route::cursor::Cursor;
 use crate::route::name_collision::{INDEX, is_index, shown_name, stored_name};
@@ -423,20 +421,6 @@ impl Namespace {
             }
             _ => Err(Error::InvalidName),
         }
-    }
-
-    /// Searches the files under a node for lines that match; see [`super::Tree::grep`].
-    pub(super) fn grep(&self, node: &Node, query: &GrepQuery) -> Result<Option<GrepAnswer>> {
-        let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        grep::answer(self.renderer.analyzer(), &scope, &GrepQuery { under, ..query.clone() })
-            .map(Some)
-    }
-
-    /// Ranks the passages of the files under a node; see [`super::Tree::search`].
-    pub(super) fn search(&self, node: &Node, query: &SearchQuery) -> Result<Option<SearchAnswer>> {
-        let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        search::answer(self.renderer.analyzer(), &scope, &SearchQuery { under, ..query.clone() })
-            .map(Some)
     }
 
     /// Lists the workers under a node; see [`super::Tree::list_workers`].

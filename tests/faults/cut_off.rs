@@ -166,21 +166,29 @@ fn incomplete_answer_shows_what_was_found() {
     whole.search(ROOT, &query).unwrap().unwrap();
     for steps in points(looks.load(Ordering::SeqCst)) {
         let answer = tree(&store, steps).0.search(ROOT, &query).unwrap().unwrap();
-        assert!(answer.passages == 0 || !answer.shown.is_empty(), "{steps}: {}", answer.text);
+        assert!(
+            answer.totals.matches == 0 || !answer.shown.is_empty(),
+            "{steps}: {}",
+            answer.page.text
+        );
         assert_eq!(
-            answer.missing.is_some(),
-            says_incomplete("search", answer.text.as_bytes()),
+            answer.page.missing.is_some(),
+            says_incomplete("search", answer.page.text.as_bytes()),
             "{}",
-            answer.text
+            answer.page.text
         );
     }
     let options = GrepOptions::default();
     let query = GrepQuery { options, regex: "disk".into(), under: None };
     let (whole, looks) = tree(&store, u64::MAX);
-    whole.grep(ROOT, &query).unwrap().unwrap();
+    whole.search(ROOT, &query).unwrap().unwrap();
     for steps in points(looks.load(Ordering::SeqCst)) {
-        let answer = tree(&store, steps).0.grep(ROOT, &query).unwrap().unwrap();
-        assert!(answer.lines == 0 || !answer.shown.is_empty(), "{steps}: {}", answer.text);
+        let answer = tree(&store, steps).0.search(ROOT, &query).unwrap().unwrap();
+        assert!(
+            answer.totals.matches == 0 || !answer.shown.is_empty(),
+            "{steps}: {}",
+            answer.page.text
+        );
     }
 }
 

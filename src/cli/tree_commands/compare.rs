@@ -16,6 +16,7 @@ use super::super::terminal::print_message;
 use super::super::{ViewArgs, exit};
 use super::query::AnswerHead;
 use super::{TimeArgs, TreeReader, json};
+use crate::query::AnswerPage;
 use crate::query::compare::{
     CompareAnswer, CompareOptions, CompareQuery, DiffKind, Fact, FileDiff,
 };
@@ -86,13 +87,13 @@ pub(in crate::cli) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
     let options = CompareOptions { budget: arguments.budget, aspect: arguments.aspect.clone() };
     let query = CompareQuery::new(options, arguments.workers.iter().map(|name| named(name)));
     let answer = reader.tree.compare(&query)?;
-    if answer.text.is_empty() && !arguments.json {
+    if answer.page.text.is_empty() && !arguments.json {
         print_message("the budget is too small for an answer");
     }
     let mut out = reader.out();
     let written = match arguments.json {
         true => json::array(&mut out.stdout, |add| add(&CompareJson::new(&query, &answer))),
-        false => out.text(&answer.text),
+        false => out.text(&answer.page.text),
     };
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -101,12 +102,12 @@ pub(in crate::cli) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn code(answer: &CompareAnswer) -> ExitCode {
-    match (&answer.error, answer.differs) {
-        (Some(_), _) => exit::trouble(),
-        _ if answer.missing.is_some() => exit::timed_out(),
-        (None, true) => ExitCode::FAILURE,
-        (None, false) if answer.is_complete => ExitCode::SUCCESS,
-        (None, false) => exit::trouble(),
+    match (&answer.page, answer.differs) {
+        (AnswerPage { error: Some(_), .. }, _) => exit::trouble(),
+        (AnswerPage { missing: Some(_), .. }, _) => exit::timed_out(),
+        (_, true) => ExitCode::FAILURE,
+        (AnswerPage { is_complete: true, .. }, false) => ExitCode::SUCCESS,
+        (_, false) => exit::trouble(),
     }
 }
 
@@ -150,9 +151,10 @@ struct CompareFileJson {
 
 impl CompareJson {
     fn new(query: &CompareQuery, answer: &CompareAnswer) -> CompareJson {
-        let CompareAnswer { workers, facts, files, calls, always, left_out, differs, .. } = answer;
+        let CompareAnswer { page, workers, facts, files, calls, always, left_out, differs, .. } =
+            answer;
         CompareJson {
-            head: AnswerHead::new(query, answer.error.as_deref(), answer.missing.as_ref()),
+            head: AnswerHead::new(query, page),
             workers: workers.iter().map(|name| name.to_text().into_owned()).collect(),
             shared: by_name(&facts.shared),
             differing: facts.per_worker.iter().map(|facts| by_name(facts)).collect(),

@@ -7,15 +7,16 @@ use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, path_or_root,
-    tool, worker_id,
+    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, page_output, path_component,
+    path_or_root, tool, worker_id,
 };
 use crate::error::{Error, Result};
 use crate::mcp::slice::echo;
 use crate::name::Name;
+use crate::query::FileQuery;
 use crate::query::grep::{GrepOptions, GrepQuery};
 use crate::query::search::{SearchOptions, SearchQuery};
-use crate::tree::{Ino, Symlinks, Tree};
+use crate::tree::{Symlinks, Tree};
 
 /// Most workers in one call.
 const WORKERS_MAX: usize = 32;
@@ -84,16 +85,12 @@ fn run_grep(tree: &Tree, args: GrepInput) -> ToolResult {
         glob: non_empty(args.glob),
     };
     let query = GrepQuery { options, regex: args.pattern, under: None };
-    let answer = match target(args.workers, args.path)? {
-        SearchTarget::Workers(workers) => {
-            tree.grep_workers(workers, &query).map_err(unknown_worker)?
+    let answer = answer(tree, args.workers, args.path, &query)?;
+    match args.mode {
+        Mode::FilesWithMatches | Mode::Count if answer.page.error.is_none() => {
+            Ok(ToolOutput::new(answer.list_files(&query, args.mode == Mode::Count)))
         }
-        SearchTarget::Path(path) => query_at(tree, &path, |ino| tree.grep(ino, &query))?,
-    };
-    match (&answer.error, args.mode) {
-        (Some(_), _) => Err(ToolError::new(answer.text)),
-        (None, Mode::Content) => Ok(ToolOutput::new(answer.text)),
-        (None, mode) => Ok(ToolOutput::new(answer.list_files(&query, mode == Mode::Count))),
+        _ => page_output(answer.page),
     }
 }
 
@@ -121,17 +118,32 @@ fn run_search(tree: &Tree, args: SearchInput) -> ToolResult {
     let options =
         SearchOptions { budget: budget(args.bytes, args.tokens)?, glob: non_empty(args.glob) };
     let query = SearchQuery { options, words: args.query, under: None };
-    let answer = match target(args.workers, args.path)? {
+    page_output(answer(tree, args.workers, args.path, &query)?.page)
+}
+
+/// Answers `query` about the files of `workers`, or of the node at `path`.
+fn answer<Q: FileQuery>(
+    tree: &Tree,
+    workers: Option<Vec<String>>,
+    path: Option<String>,
+    query: &Q,
+) -> std::result::Result<Q::Answer, ToolError> {
+    let path = match target(workers, path)? {
         SearchTarget::Workers(workers) => {
-            tree.search_workers(workers, &query).map_err(unknown_worker)?
+            return tree.search_workers(workers, query).map_err(unknown_worker);
         }
-        SearchTarget::Path(path) => query_at(tree, &path, |ino| tree.search(ino, &query))?,
+        SearchTarget::Path(path) => path,
     };
-    if answer.error.is_some() {
-        Err(ToolError::new(answer.text))
-    } else {
-        Ok(ToolOutput::new(answer.text))
-    }
+    let answer = tree
+        .with_path(path.as_bytes(), Symlinks::Follow, |place| tree.search(place.leaf().ino, query))
+        .map_err(ToolError::at(&path))?;
+    answer.ok_or_else(|| {
+        ToolError::new(format!(
+            "cannot search {}: it has no files of workers; try a run, a worker, a worker's file or folder, or \
+             by/<facet>/<value>",
+            echo(&path)
+        ))
+    })
 }
 
 /// The part of the tree to search.
@@ -170,22 +182,4 @@ fn target(
 
 fn unknown_worker(error: Error) -> ToolError {
     ToolError::new(format!("one of the workers: {error}; try list_workers"))
-}
-
-/// Runs `query` on the node at `path`. `None` from `query` means that the node cannot be searched.
-fn query_at<A>(
-    tree: &Tree,
-    path: &str,
-    query: impl Fn(Ino) -> Result<Option<A>>,
-) -> std::result::Result<A, ToolError> {
-    let answer = tree
-        .with_path(path.as_bytes(), Symlinks::Follow, |place| query(place.leaf().ino))
-        .map_err(ToolError::at(path))?;
-    answer.ok_or_else(|| {
-        ToolError::new(format!(
-            "cannot search {}: it has no files of workers; try a run, a worker, a worker's file or folder, or \
-             by/<facet>/<value>",
-            echo(path)
-        ))
-    })
 }

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 
 use super::{
-    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, tool,
-    worker_id,
+    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, page_output, path_component,
+    tool, worker_id,
 };
 use crate::mcp::slice::{OpenFile, SliceRequest, echo};
 use crate::mcp::tools::files::byte_limit;
@@ -307,11 +307,7 @@ fn compare(tree: &Tree, args: CompareInput) -> ToolResult {
             args.workers.iter().map(|worker| printable(worker.as_bytes())).collect();
         ToolError::new(format!("{}: {error}; try list_workers", named.join(", ")))
     })?;
-    if answer.error.is_some() {
-        Err(ToolError::new(answer.text))
-    } else {
-        Ok(ToolOutput::new(answer.text))
-    }
+    page_output(answer.page)
 }
 
 #[derive(Deserialize, JsonSchema)]

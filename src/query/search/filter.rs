@@ -66,12 +66,11 @@ impl<'a> SearchFilter<'a> {
         let status = member.entry.status.as_str();
         let worker = member.entry.worker();
         let source = worker.status_source.as_deref();
-        let has_status = |wanted: &str| {
-            status.eq_ignore_ascii_case(wanted)
-                || source.is_some_and(|status| status.eq_ignore_ascii_case(wanted))
-        };
         self.workers.accepts(|glob| glob.matches_name(&name))
-            && self.filters.statuses.accepts(has_status)
+            && self.filters.statuses.accepts(|wanted| {
+                status.eq_ignore_ascii_case(wanted)
+                    || source.is_some_and(|status| status.eq_ignore_ascii_case(wanted))
+            })
     }
 
     /// Returns the weight of a worker's file in percent; 0 if the file is not searched.

@@ -12,7 +12,9 @@ use super::SearchQuery;
 use crate::analysis::missing::Missing;
 use crate::model::Outcome;
 use crate::name::Name;
-use crate::search::ranked::{Filters, RankedQuery, Unread, WorkerIndex};
+use crate::query::answer::INVALID_QUERY;
+use crate::query::{AnswerPage, Totals};
+use crate::search::ranked::{Filters, RankedQuery};
 use crate::text::budget::Budget;
 use crate::text::clean::{TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag};
 use crate::text::count;
@@ -27,40 +29,6 @@ const HEAD: usize = 170;
 const RANGE: usize = 16;
 /// Separates passages of a file that are not adjacent.
 const GAP: &str = "[...]\n";
-
-/// The extent of a search.
-#[derive(Debug, Clone, Default)]
-pub struct SearchCoverage {
-    /// Number of workers.
-    pub workers: u64,
-    /// Number of files that were read.
-    pub files: u64,
-    /// Amount of text read, in bytes.
-    pub bytes: u64,
-    /// Files that were not read, by reason.
-    pub unread: Unread,
-}
-
-impl SearchCoverage {
-    /// Returns the extent of one worker's index.
-    pub(super) fn from_index(index: &WorkerIndex) -> SearchCoverage {
-        SearchCoverage { workers: 1, files: index.files, bytes: index.bytes, unread: index.unread }
-    }
-
-    /// Returns true if no file was left out that a later search could read.
-    pub fn is_whole(&self) -> bool {
-        self.unread.late == 0 && self.unread.unreadable == 0
-    }
-}
-
-impl std::ops::AddAssign for SearchCoverage {
-    fn add_assign(&mut self, more: SearchCoverage) {
-        self.workers += more.workers;
-        self.files += more.files;
-        self.bytes = self.bytes.saturating_add(more.bytes);
-        self.unread += more.unread;
-    }
-}
 
 /// The shown passages of one file.
 #[derive(Debug, Clone)]
@@ -80,34 +48,21 @@ pub struct FilePassages {
 /// The answer to a search query.
 #[derive(Debug, Clone, Default)]
 pub struct SearchAnswer {
-    /// Error in the query.
-    pub error: Option<String>,
-    /// Extent of the search.
-    pub searched: SearchCoverage,
-    /// Number of passages with a word of the query.
-    pub passages: u64,
-    /// Number of files with such passages.
-    pub files: u64,
-    /// Number of workers with such passages.
-    pub workers: u64,
+    /// The formatted answer.
+    pub page: AnswerPage,
+    /// Numbers of passages with a word of the query, their files and workers.
+    pub totals: Totals,
     /// The passages that fit the budget, the best first.
     pub shown: Vec<FilePassages>,
     /// Number of passages left out as duplicates or near-duplicates.
     pub duplicates: u64,
-    /// The formatted answer.
-    pub text: String,
-    /// Parts that the deadline cut off; the first line of `text` names them.
-    pub missing: Option<Missing>,
-    /// True if all files were read in the state that the answer is about.
-    pub is_complete: bool,
 }
 
 impl SearchAnswer {
     /// Returns the answer to an invalid query.
-    pub(crate) fn invalid(query: &SearchQuery, error: String, budget: Budget) -> SearchAnswer {
-        let long = format!("[{}: invalid query]\n{}\n", display(query, budget), error.trim_end());
-        let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
-        SearchAnswer { error: Some(error), text, is_complete: true, ..SearchAnswer::default() }
+    pub(super) fn refusal(query: &SearchQuery, error: String, budget: Budget) -> SearchAnswer {
+        let page = AnswerPage::refusal(&display(query, budget), INVALID_QUERY, error, budget);
+        SearchAnswer { page, ..SearchAnswer::default() }
     }
 
     /// Returns the amount of shown text, in bytes.
@@ -117,17 +72,15 @@ impl SearchAnswer {
 
     /// Returns true if every passage with a word of the query is shown or a duplicate.
     pub(super) fn shows_all(&self) -> bool {
-        self.shown.iter().map(|file| file.passages).sum::<u64>() + self.duplicates >= self.passages
+        self.shown.iter().map(|file| file.passages).sum::<u64>() + self.duplicates
+            >= self.totals.matches
     }
 }
 
 /// Formats answers to a query.
 pub(super) struct AnswerFormatter<'a> {
     pub(crate) query: &'a SearchQuery,
-    pub(crate) searched: &'a SearchCoverage,
-    pub(crate) passages: u64,
-    pub(crate) files: u64,
-    pub(crate) workers: u64,
+    pub(crate) totals: &'a Totals,
     pub(crate) budget: Budget,
     /// Returns the parts that the deadline has cut off so far.
     pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
@@ -149,9 +102,10 @@ impl AnswerFormatter<'_> {
     /// Formats an answer without passages.
     pub(crate) fn empty(&self) -> SearchAnswer {
         let mut answer = self.format(Vec::new(), 0);
-        let incomplete = if answer.missing.is_some() { ", incomplete" } else { "" };
-        let brief = format!("[{}{incomplete}]\n", count(self.passages, "passage"));
-        answer.text = self.budget.first_fitting([answer.text.as_str(), brief.as_str()]).to_owned();
+        let page = &mut answer.page;
+        let incomplete = if page.missing.is_some() { ", incomplete" } else { "" };
+        let brief = format!("[{}{incomplete}]\n", count(self.totals.matches, "passage"));
+        page.text = self.budget.first_fitting([page.text.as_str(), brief.as_str()]).to_owned();
         answer
     }
 
@@ -191,50 +145,29 @@ impl AnswerFormatter<'_> {
         body.iter().for_each(|(line, passages)| {
             let _ = write!(text, "\n{line} {tag}\n{passages}");
         });
-        SearchAnswer {
-            error: None,
-            searched: self.searched.clone(),
-            passages: self.passages,
-            files: self.files,
-            workers: self.workers,
-            shown,
-            duplicates,
-            text,
-            missing,
-            is_complete: true,
-        }
+        let page = AnswerPage { error: None, text, missing, is_complete: true };
+        SearchAnswer { page, totals: self.totals.clone(), shown, duplicates }
     }
 
     /// Formats the first line.
     fn head(&self, missing: Option<&Missing>, shown: u64, duplicates: u64) -> String {
         let mut head = format!("[{}: ", display(self.query, self.budget));
-        if self.passages == 0 {
+        let Totals { matches, files, workers, searched } = self.totals;
+        if *matches == 0 {
             let has_filters = RankedQuery::parse(&self.query.words).filters != Filters::default();
             let within = if has_filters { " that matches the filters" } else { "" };
             let _ = write!(head, "no passage{within} has one of the words");
         } else {
-            let (files, workers) = (count(self.files, "file"), count(self.workers, "worker"));
-            let _ = write!(head, "{} in {files} of {workers}", count(self.passages, "passage"));
-            if shown < self.passages {
+            let (files, workers) = (count(*files, "file"), count(*workers, "worker"));
+            let _ = write!(head, "{} in {files} of {workers}", count(*matches, "passage"));
+            if shown < *matches {
                 let _ = write!(head, ", best {shown} shown");
             }
             if duplicates > 0 {
                 let _ = write!(head, ", {duplicates} say nearly the same");
             }
         }
-        let SearchCoverage { workers, files, bytes, unread } = self.searched;
-        let (files, workers) = (count(*files, "file"), count(*workers, "worker"));
-        let _ = write!(head, "; searched {files} of {workers}, {bytes} B");
-        let Unread { binary, unreadable, late } = unread;
-        let reasons = [(binary, "binary"), (unreadable, "unreadable"), (late, "for lack of time")];
-        let reasons = reasons
-            .into_iter()
-            .filter(|(some, _)| **some > 0)
-            .map(|(some, why)| format!("{some} {why}"));
-        let reasons: Vec<String> = reasons.collect();
-        if !reasons.is_empty() {
-            let _ = write!(head, "; not searched: {}", reasons.join(", "));
-        }
+        let _ = write!(head, "; {searched}");
         if let Some(missing) = missing {
             let _ = write!(head, "; {missing}");
         }
