@@ -223,9 +223,9 @@ impl<'a> Comparison<'a> {
         for item in &mut items.all {
             self.tell_apart(item);
         }
-        let first = |item: &ComparedItem| item.holders().next();
         items.all.sort_by_key(|item| {
-            (item.rank, !item.is_failure, item.kind() == DiffKind::OnlyIn, first(item))
+            let is_only_in = item.kind() == DiffKind::OnlyIn;
+            (item.rank, !item.is_failure, is_only_in, item.holders().next())
         });
         self.is_complete.set(self.is_complete.get() && items.unlisted == 0);
         items
@@ -417,11 +417,12 @@ impl<'a> Comparison<'a> {
         self.left.set(left.saturating_sub(text.len() as u64));
         let is_binary =
             text.get(..BINARY_PROBE.min(text.len())).is_some_and(|begin| begin.contains(&0));
-        let is_long = || memchr::memchr_iter(b'\n', &text).count() > LINES_MAX;
-        match is_binary {
-            true => Err(NotComparedReason::Binary),
-            false if is_long() => Err(NotComparedReason::TooLarge),
-            false => Ok(text),
+        if is_binary {
+            Err(NotComparedReason::Binary)
+        } else if memchr::memchr_iter(b'\n', &text).count() > LINES_MAX {
+            Err(NotComparedReason::TooLarge)
+        } else {
+            Ok(text)
         }
     }
 
