@@ -48,6 +48,20 @@ pub struct Totals {
     pub searched: Coverage,
 }
 
+impl Totals {
+    /// Formats the numbers of matches, their files and workers. `unit` names a match.
+    pub(super) fn found(&self, unit: &str) -> String {
+        let (files, workers) = (count(self.files, "file"), count(self.workers, "worker"));
+        format!("{} in {files} of {workers}", count(self.matches, unit))
+    }
+
+    /// Formats an answer for a budget that is too small for the first line.
+    pub(super) fn brief(&self, unit: &str, missing: Option<&Missing>) -> String {
+        let incomplete = if missing.is_some() { ", incomplete" } else { "" };
+        format!("[{}{incomplete}]\n", count(self.matches, unit))
+    }
+}
+
 /// The extent of a search.
 #[derive(Debug, Clone, Default)]
 pub struct Coverage {

@@ -17,7 +17,7 @@ use crate::text::clean::one_line;
 use crate::view::{Member, VisibleWorkers};
 
 /// Name of the directory without options.
-pub(crate) const FOLDER: &str = "compare";
+pub(crate) const DIR_NAME: &str = "compare";
 /// Separator between two workers in a file name.
 const SEPARATOR: &[u8] = b"..";
 /// Maximum number of workers in a comparison.
@@ -50,10 +50,10 @@ pub struct CompareQuery {
 }
 
 impl CompareOptions {
-    /// Parses the name of a directory. Returns `None` if an option is unknown or given twice.
-    pub(crate) fn parse(folder: &ParsedName<'_>) -> Option<CompareOptions> {
-        let (budget, others) = folder.budget()?;
-        let aspect = folder.target.clone();
+    /// Parses the name of a directory. Returns `None` if an option is unknown or repeated.
+    pub(super) fn from_dir_name(name: &ParsedName<'_>) -> Option<CompareOptions> {
+        let (budget, others) = name.budget()?;
+        let aspect = name.target.clone();
         let is_valid = others.is_empty() && aspect.as_deref().is_none_or(has_word);
         is_valid.then_some(CompareOptions { budget, aspect })
     }
@@ -241,7 +241,7 @@ fn split_everywhere(names: &[u8]) -> Vec<&[u8]> {
 impl fmt::Display for CompareQuery {
     /// Writes the path of the query in the tree, in one of its spellings.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(FOLDER)?;
+        f.write_str(DIR_NAME)?;
         write_options(f, self.options.budget, self.options.aspect.as_deref())?;
         f.write_char('/')?;
         f.write_str(&printable(&self.names))

@@ -1,4 +1,4 @@
-//! Parses `grep/<regex>`: the folder's name holds the options, the file's name the regex.
+//! Parses `grep/<regex>`: the directory's name holds the options, the file's name the regex.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use super::parsed_name::{PROBED_NAMES, ParsedName, decode_lossy, write_options, 
 use crate::name::{Name, RelPath};
 use crate::text::budget::Budget;
 
-/// Name of the folder without options.
-pub(crate) const FOLDER: &str = "grep";
+/// Name of the directory without options.
+pub(crate) const DIR_NAME: &str = "grep";
 /// Highest number of context lines.
 const CONTEXT_MAX: usize = 100;
 
-/// Options in a folder's name, such as `grep` or `grep.i.4k.ctx3@*.md`.
+/// Options in a directory's name, such as `grep` or `grep.i.4k.ctx3@*.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct GrepOptions {
     /// True if case is ignored.
@@ -31,16 +31,16 @@ pub struct GrepQuery {
     pub options: GrepOptions,
     /// The regex.
     pub regex: String,
-    /// Restricts the search to this path in a worker's folder and the files below it.
+    /// Restricts the search to this path in a worker's directory and the files below it.
     pub under: Option<RelPath>,
 }
 
 impl GrepOptions {
-    /// Parses a folder's name. Returns `None` if an option is unknown or repeated.
-    pub(super) fn from_folder(folder: &ParsedName<'_>) -> Option<GrepOptions> {
-        let (budget, others) = folder.budget()?;
+    /// Parses a directory's name. Returns `None` if an option is unknown or repeated.
+    pub(super) fn from_dir_name(name: &ParsedName<'_>) -> Option<GrepOptions> {
+        let (budget, others) = name.budget()?;
         let mut options =
-            GrepOptions { budget, glob: folder.target.clone(), ..GrepOptions::default() };
+            GrepOptions { budget, glob: name.target.clone(), ..GrepOptions::default() };
         others.into_iter().try_for_each(|word| options.add(word))?;
         Some(options)
     }
@@ -80,7 +80,7 @@ impl fmt::Display for GrepQuery {
     /// Formats the query as a path that would ask for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let GrepOptions { ignore_case, context, budget, glob } = &self.options;
-        f.write_str(FOLDER)?;
+        f.write_str(DIR_NAME)?;
         if *ignore_case {
             f.write_str(".i")?;
         }

@@ -30,9 +30,9 @@ impl QueryKind {
     /// Returns the directory's name, without options.
     pub fn name(self) -> &'static str {
         match self {
-            QueryKind::Grep => grep::FOLDER,
-            QueryKind::Search => search::FOLDER,
-            QueryKind::Compare => compare::FOLDER,
+            QueryKind::Grep => grep::DIR_NAME,
+            QueryKind::Search => search::DIR_NAME,
+            QueryKind::Compare => compare::DIR_NAME,
         }
     }
 
@@ -80,9 +80,9 @@ impl QueryDir {
     pub fn parse_at_root(name: &Name) -> Option<QueryDir> {
         let parsed = ParsedName::parse(name)?;
         match QueryKind::ALL.into_iter().find(|kind| kind.name() == parsed.word)? {
-            QueryKind::Grep => GrepOptions::from_folder(&parsed).map(QueryDir::Grep),
-            QueryKind::Search => SearchOptions::from_folder(&parsed).map(QueryDir::Search),
-            QueryKind::Compare => CompareOptions::parse(&parsed).map(QueryDir::Compare),
+            QueryKind::Grep => GrepOptions::from_dir_name(&parsed).map(QueryDir::Grep),
+            QueryKind::Search => SearchOptions::from_dir_name(&parsed).map(QueryDir::Search),
+            QueryKind::Compare => CompareOptions::from_dir_name(&parsed).map(QueryDir::Compare),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Parses `search/<words>`: the folder's name holds the options, the file's name the words.
+//! Parses `search/<words>`: the directory's name holds the options, the file's name the words.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use super::parsed_name::{
 use crate::name::{Name, RelPath};
 use crate::text::budget::Budget;
 
-/// Name of the folder without options.
-pub(crate) const FOLDER: &str = "search";
+/// Name of the directory without options.
+pub(crate) const DIR_NAME: &str = "search";
 
-/// Options in a folder's name, such as `search` or `search.4k@*.md`.
+/// Options in a directory's name, such as `search` or `search.4k@*.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct SearchOptions {
     /// Size limit of the answer.
@@ -27,15 +27,15 @@ pub struct SearchQuery {
     pub options: SearchOptions,
     /// The words, with phrases and filters, as typed.
     pub words: String,
-    /// Restricts the search to this path in a worker's folder and the files below it.
+    /// Restricts the search to this path in a worker's directory and the files below it.
     pub under: Option<RelPath>,
 }
 
 impl SearchOptions {
-    /// Parses a folder's name. Returns `None` if an option is unknown or repeated.
-    pub(super) fn from_folder(folder: &ParsedName<'_>) -> Option<SearchOptions> {
-        let (budget, others) = folder.budget()?;
-        others.is_empty().then(|| SearchOptions { budget, glob: folder.target.clone() })
+    /// Parses a directory's name. Returns `None` if an option is unknown or repeated.
+    pub(super) fn from_dir_name(name: &ParsedName<'_>) -> Option<SearchOptions> {
+        let (budget, others) = name.budget()?;
+        others.is_empty().then(|| SearchOptions { budget, glob: name.target.clone() })
     }
 
     /// Returns the query in a file's name. Returns `None` for a name without a word, and for names
@@ -52,7 +52,7 @@ impl SearchOptions {
 impl fmt::Display for SearchQuery {
     /// Formats the query as a path that would ask for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(FOLDER)?;
+        f.write_str(DIR_NAME)?;
         write_options(f, self.options.budget, self.options.glob.as_deref())?;
         write_query(f, &self.words, self.under.as_ref())
     }

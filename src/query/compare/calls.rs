@@ -53,9 +53,11 @@ pub(crate) fn corresponding(
         }
         for (at, call) in old.iter().enumerate().take(a).skip(old_from) {
             let Some(queue) = unpaired.get_mut(call.tool.as_str()) else { continue };
-            let candidate =
-                queue.pop_front_if(|(_, other)| call.input.is_none() || other.input.is_none());
-            pairs.extend(candidate.map(|(other, _)| (at, other)));
+            let Some((other_at, other)) = queue.front().copied() else { continue };
+            if call.input.is_none() || other.input.is_none() {
+                queue.pop_front();
+                pairs.push((at, other_at));
+            }
         }
         if a < old.len() && b < new.len() {
             pairs.push((a, b));

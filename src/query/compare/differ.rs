@@ -61,6 +61,12 @@ impl DiffText {
         self.lines.get(at).map_or(&[], |line| line_bytes(&self.raw, line))
     }
 
+    /// Returns the line `at` of the source `side`, cut around its byte `about` if it is long.
+    fn diff_line(&self, sign: char, side: usize, at: usize, about: Option<&usize>) -> DiffLine {
+        let about = about.copied().unwrap_or(0);
+        DiffLine::new(sign, self.line(at), (side, self.start(at)), about)
+    }
+
     /// Returns the lines without trailing white space.
     fn trimmed(&self) -> Vec<&[u8]> {
         self.lines.iter().map(|line| line_bytes(&self.raw, line).trim_ascii_end()).collect()
@@ -224,44 +230,29 @@ impl<'a> Differ<'a> {
         for run in
             hunk.chunk_by(|a, b| matches!(a, DiffStep::Same(..)) == matches!(b, DiffStep::Same(..)))
         {
-            let lines_of = |number: fn(&DiffStep) -> Option<usize>| {
-                run.iter().filter_map(number).collect::<Vec<usize>>()
-            };
-            let old = lines_of(|step| if let DiffStep::Old(at) = step { Some(*at) } else { None });
-            let new = lines_of(|step| if let DiffStep::New(at) = step { Some(*at) } else { None });
+            let old: Vec<usize> = run
+                .iter()
+                .filter_map(|step| if let DiffStep::Old(at) = step { Some(*at) } else { None })
+                .collect();
+            let new: Vec<usize> = run
+                .iter()
+                .filter_map(|step| if let DiffStep::New(at) = step { Some(*at) } else { None })
+                .collect();
             // Replaced lines are cut around the first difference to their replacement.
-            let is_paired = old.len() == new.len();
-            let about = |a: Option<&usize>, b: Option<&usize>| match (a, b) {
-                (Some(a), Some(b)) if is_paired => common_prefix(from.line(*a), to.line(*b)),
-                _ => 0,
+            let prefixes: Vec<usize> = if old.len() == new.len() {
+                old.iter()
+                    .zip(&new)
+                    .map(|(a, b)| common_prefix(from.line(*a), to.line(*b)))
+                    .collect()
+            } else {
+                Vec::new()
             };
-            let (mut olds, mut news) = (0, 0);
-            for step in run {
-                let line = match step {
-                    DiffStep::Same(at, _) => {
-                        DiffLine::new(' ', from.line(*at), (0, from.start(*at)), 0)
-                    }
-                    DiffStep::Old(at) => {
-                        olds += 1;
-                        DiffLine::new(
-                            '-',
-                            from.line(*at),
-                            (0, from.start(*at)),
-                            about(Some(at), new.get(olds - 1)),
-                        )
-                    }
-                    DiffStep::New(at) => {
-                        news += 1;
-                        DiffLine::new(
-                            '+',
-                            to.line(*at),
-                            (1, to.start(*at)),
-                            about(old.get(news - 1), Some(at)),
-                        )
-                    }
-                };
-                block.lines.push(line);
-            }
+            let (mut old_prefixes, mut new_prefixes) = (prefixes.iter(), prefixes.iter());
+            block.lines.extend(run.iter().map(|step| match *step {
+                DiffStep::Same(at, _) => from.diff_line(' ', 0, at, None),
+                DiffStep::Old(at) => from.diff_line('-', 0, at, old_prefixes.next()),
+                DiffStep::New(at) => to.diff_line('+', 1, at, new_prefixes.next()),
+            }));
         }
         let first = hunk.iter().find(|step| !matches!(step, DiffStep::Same(..)));
         let headings = match first {
@@ -335,9 +326,7 @@ impl<'a> Differ<'a> {
         let first = text.lines.partition_point(|range| range.start < from);
         let all =
             text.lines.iter().enumerate().skip(first).take_while(|(_, range)| range.end <= to);
-        let lines = all
-            .map(|(at, range)| DiffLine::new(sign, text.line(at), (0, range.start), 0))
-            .collect();
+        let lines = all.map(|(at, _)| text.diff_line(sign, 0, at, None)).collect();
         let headings = text.headings.path_at(first);
         // A heading is not repeated in the title.
         let is_heading = headings.as_bytes().ends_with(text.line(first).trim_ascii());

@@ -14,7 +14,7 @@ const HEADING_MAX: usize = 100;
 /// One line of a hunk, by its number in its text from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiffStep {
-    /// Line in both texts.
+    /// Line in both texts: its number in the first and in the second.
     Same(usize, usize),
     /// Line only in the first text.
     Old(usize),
@@ -120,11 +120,13 @@ pub(super) fn drop_trivial_matches<T: AsRef<[u8]>>(
     all
 }
 
-fn is_word(byte: &u8) -> bool {
+/// Returns true if the byte belongs to a word: an ASCII letter or digit, or any other character.
+pub(super) fn is_word(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || !byte.is_ascii()
 }
 
-/// Returns the differing lines with their context as hunks.
+/// Returns the differing lines with their context as hunks. `pairs` are the lines in common, and
+/// `ends` the numbers of lines of both texts.
 pub(super) fn hunks(pairs: &[(usize, usize)], ends: (usize, usize)) -> Vec<Vec<DiffStep>> {
     let (mut hunks, mut open): (Vec<Vec<DiffStep>>, Vec<DiffStep>) = (Vec::new(), Vec::new());
     let (mut old, mut new) = (0, 0);

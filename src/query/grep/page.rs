@@ -284,7 +284,7 @@ impl GrepAnswer {
                 lines.iter().filter_map(ShownLine::text).map(|line| line.hidden).sum::<usize>();
             let more = file.all.saturating_sub(file_matches);
             if more > 0 && detail == OmissionDetail::Full {
-                let _ = writeln!(body, "[... {} in {} ...]", count_lines(more, "more "), file.path);
+                let _ = writeln!(body, "[... {} in {} ...]", count(more, "more line"), file.path);
             }
             matches += file_matches;
             files += 1;
@@ -293,7 +293,7 @@ impl GrepAnswer {
         let more = rest.lines();
         if more > 0 && files > 0 && detail == OmissionDetail::Full {
             let files = count(self.totals.files - files, "more file");
-            let _ = write!(body, "[... {} in {files}", count_lines(more, "more "));
+            let _ = write!(body, "[... {} in {files}", count(more, "more line"));
             let _ = writeln!(body, "{} ...]", rest.names(budget.approx_bytes() / NAMES_PART));
         }
         format!("{}{body}", self.head(query, matches, hidden))
@@ -322,15 +322,14 @@ impl GrepAnswer {
     /// invisible characters.
     fn head(&self, query: &GrepQuery, shown: u64, hidden: usize) -> String {
         let mut head = format!("[{}: ", display(query));
-        let Totals { matches, files, workers, searched } = &self.totals;
+        let Totals { matches, searched, .. } = &self.totals;
         let no_files = searched.files == 0 && searched.unsearched == Unsearched::default();
         if no_files && query.options.glob.is_some() {
             head.push_str("no file matches the glob");
         } else if *matches == 0 {
             head.push_str("no line matches");
         } else {
-            let (files, workers) = (count(*files, "file"), count(*workers, "worker"));
-            let _ = write!(head, "{} in {files} of {workers}", count_lines(*matches, ""));
+            head.push_str(&self.totals.found("line"));
             if shown < *matches {
                 let _ = write!(head, ", {shown} shown");
             }
@@ -348,9 +347,8 @@ impl GrepAnswer {
 
     /// Formats an answer for a budget that is too small for the first line.
     fn minimal(&self, budget: Budget) -> String {
-        let incomplete = if self.page.missing.is_some() { ", incomplete" } else { "" };
-        let lines = format!("[{}{incomplete}]\n", count_lines(self.totals.matches, ""));
-        if budget.used(&lines) <= budget.size() { lines } else { String::new() }
+        let brief = self.totals.brief("line", self.page.missing.as_ref());
+        budget.first_fitting([brief.as_str()]).to_owned()
     }
 
     /// Keeps the first `most` lines.
@@ -368,10 +366,6 @@ impl GrepAnswer {
 /// Formats a query for the first line.
 fn display(query: &GrepQuery) -> String {
     one_line(&query.to_string(), QUERY_MAX)
-}
-
-fn count_lines(lines: u64, more: &str) -> String {
-    count(lines, &format!("{more}line"))
 }
 
 /// Number of lines of each worker, in the order of insertion.

@@ -17,7 +17,6 @@ use crate::query::{AnswerPage, Totals};
 use crate::search::ranked::{Filters, RankedQuery};
 use crate::text::budget::Budget;
 use crate::text::clean::{TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag};
-use crate::text::count;
 
 /// Longest query that is repeated in the answer, in bytes.
 const QUERY_MAX: usize = 200;
@@ -103,8 +102,7 @@ impl AnswerFormatter<'_> {
     pub(crate) fn empty(&self) -> SearchAnswer {
         let mut answer = self.format(Vec::new(), 0);
         let page = &mut answer.page;
-        let incomplete = if page.missing.is_some() { ", incomplete" } else { "" };
-        let brief = format!("[{}{incomplete}]\n", count(self.totals.matches, "passage"));
+        let brief = self.totals.brief("passage", page.missing.as_ref());
         page.text = self.budget.first_fitting([page.text.as_str(), brief.as_str()]).to_owned();
         answer
     }
@@ -152,22 +150,20 @@ impl AnswerFormatter<'_> {
     /// Formats the first line.
     fn head(&self, missing: Option<&Missing>, shown: u64, duplicates: u64) -> String {
         let mut head = format!("[{}: ", display(self.query, self.budget));
-        let Totals { matches, files, workers, searched } = self.totals;
-        if *matches == 0 {
+        if self.totals.matches == 0 {
             let has_filters = RankedQuery::parse(&self.query.words).filters != Filters::default();
             let within = if has_filters { " that matches the filters" } else { "" };
             let _ = write!(head, "no passage{within} has one of the words");
         } else {
-            let (files, workers) = (count(*files, "file"), count(*workers, "worker"));
-            let _ = write!(head, "{} in {files} of {workers}", count(*matches, "passage"));
-            if shown < *matches {
+            head.push_str(&self.totals.found("passage"));
+            if shown < self.totals.matches {
                 let _ = write!(head, ", best {shown} shown");
             }
             if duplicates > 0 {
                 let _ = write!(head, ", {duplicates} say nearly the same");
             }
         }
-        let _ = write!(head, "; {searched}");
+        let _ = write!(head, "; {}", self.totals.searched);
         if let Some(missing) = missing {
             let _ = write!(head, "; {missing}");
         }
