@@ -141,6 +141,28 @@ pub(crate) fn answer_in(
     }
 }
 
+/// Reads the workers to compare.
+///
+/// # Errors
+///
+/// Returns [`Error::NotFound`] if a worker belongs to another owner by now.
+fn compared_workers(
+    analyzer: &Analyzer,
+    states: &WorkerStates,
+    clock: &Clock<'_>,
+) -> Result<Vec<ComparedWorker>> {
+    let workers = states.iter().map(|(member, fingerprint)| {
+        let record = fingerprint.clone().and_then(|fingerprint| {
+            analyzer.record(member, &fingerprint, PART_GRACE, clock.deadline())
+        });
+        match record {
+            Err(Error::NotFound) => Err(Error::NotFound),
+            record => Ok(ComparedWorker::new(&analyzer.view, member.clone(), record)),
+        }
+    });
+    workers.collect()
+}
+
 /// Returns the answer for the given state.
 fn answer_once(
     analyzer: &Analyzer,
@@ -150,18 +172,7 @@ fn answer_once(
 ) -> Result<CompareAnswer> {
     let budget = budget(analyzer, query);
     let digests = analyzer.digests(states, false, clock.deadline());
-    let mut workers = Vec::with_capacity(states.len());
-    for (member, fingerprint) in states {
-        let record = fingerprint.as_ref().map_err(|error| error.clone());
-        let record = record.and_then(|fingerprint| {
-            analyzer.record(member, fingerprint, PART_GRACE, clock.deadline())
-        });
-        // The worker belongs to another owner by now.
-        if record.as_ref().err() == Some(&Error::NotFound) {
-            return Err(Error::NotFound);
-        }
-        workers.push(ComparedWorker::new(&analyzer.view, member.clone(), record));
-    }
+    let workers = compared_workers(analyzer, states, clock)?;
     let comparison = Comparison::new(&analyzer.view, workers, clock.deadline(), clock.end());
     let facts =
         comparison.workers.iter().zip(&digests).map(|(worker, made)| match &worker.record {
@@ -199,12 +210,6 @@ fn answer_once(
         has_no_match,
         missing,
     };
-    let records_complete = comparison
-        .workers
-        .iter()
-        .all(|worker| worker.record.as_ref().is_ok_and(|record| record.is_complete()));
-    let fragments_complete =
-        digests.iter().all(|made| made.digest().is_some_and(|digest| digest.whole));
     let mut answer = CompareAnswer {
         workers: comparison.workers.iter().map(|worker| worker.name().clone()).collect(),
         files: items.all.iter().map(|item| file_diff(item, &comparison)).collect(),
@@ -212,8 +217,11 @@ fn answer_once(
         differs,
         ..CompareAnswer::default()
     };
-    answer.page.is_complete =
-        comparison.is_complete.get() && records_complete && fragments_complete && clock.has_time();
+    let mut records = comparison.workers.iter().map(|worker| &worker.record);
+    answer.page.is_complete = comparison.is_complete.get()
+        && records.all(|record| record.as_ref().is_ok_and(|record| record.is_complete()))
+        && digests.iter().all(|made| made.digest().is_some_and(|digest| digest.whole))
+        && clock.has_time();
     answer.show(&page, budget);
     answer.page.missing = page.missing;
     answer.facts = facts;

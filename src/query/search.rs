@@ -46,6 +46,9 @@ const SHRINK_MIN: usize = 40;
 /// Unused room that justifies another selection, in bytes.
 const UNUSED_MIN: usize = 100;
 
+/// Error of a query that consists of filters only.
+const NO_WORD: &str = "the query has no word beside its filters; try search/timeout";
+
 impl FileQuery for SearchQuery {
     type Answer = SearchAnswer;
 
@@ -61,11 +64,8 @@ impl FileQuery for SearchQuery {
         let parsed = RankedQuery::parse(&self.words);
         let filter = match SearchFilter::new(self, &parsed.filters) {
             Ok(_) if parsed.terms.is_empty() => {
-                Err("the query has no word beside its filters; try search/timeout".to_owned())
+                return SearchAnswer::refusal(self, NO_WORD.to_owned(), budget);
             }
-            filter => filter,
-        };
-        let filter = match filter {
             Ok(filter) => filter,
             Err(error) => return SearchAnswer::refusal(self, error, budget),
         };

@@ -189,7 +189,7 @@ impl GrepAnswer {
         let totals = Totals {
             matches: found.iter().map(|(_, lines)| lines).sum(),
             files: found.len() as u64,
-            workers: workers.0.len() as u64,
+            workers: workers.counts.len() as u64,
             searched,
         };
         let page = AnswerPage { missing, is_complete: true, ..AnswerPage::default() };
@@ -368,32 +368,37 @@ fn display(query: &GrepQuery) -> String {
     one_line(&query.to_string(), QUERY_MAX)
 }
 
-/// Number of lines of each worker, in the order of insertion.
+/// Number of lines of each worker.
 #[derive(Debug, Clone, Default)]
-struct WorkerLines(Vec<(Name, u64)>, HashMap<Name, usize>);
+struct WorkerLines {
+    /// Workers with their numbers of lines, in the order of insertion.
+    counts: Vec<(Name, u64)>,
+    /// Index of each worker in `counts`.
+    indices: HashMap<Name, usize>,
+}
 
 impl WorkerLines {
     fn add(&mut self, name: &Name, lines: u64) {
-        let at = *self.1.entry(name.clone()).or_insert(self.0.len());
-        match self.0.get_mut(at) {
+        let at = *self.indices.entry(name.clone()).or_insert(self.counts.len());
+        match self.counts.get_mut(at) {
             Some((_, sum)) => *sum += lines,
-            None => self.0.push((name.clone(), lines)),
+            None => self.counts.push((name.clone(), lines)),
         }
     }
 
     fn take(&mut self, name: &Name, lines: u64) {
-        if let Some((_, left)) = self.1.get(name).and_then(|at| self.0.get_mut(*at)) {
+        if let Some((_, left)) = self.indices.get(name).and_then(|at| self.counts.get_mut(*at)) {
             *left = left.saturating_sub(lines);
         }
     }
 
     fn lines(&self) -> u64 {
-        self.0.iter().map(|(_, lines)| lines).sum()
+        self.counts.iter().map(|(_, lines)| lines).sum()
     }
 
     /// Lists the workers with lines left, in at most about `room` bytes.
     fn names(&self, room: usize) -> String {
-        let left: Vec<&(Name, u64)> = self.0.iter().filter(|(_, lines)| *lines > 0).collect();
+        let left: Vec<&(Name, u64)> = self.counts.iter().filter(|(_, lines)| *lines > 0).collect();
         let mut names: Vec<String> = left
             .iter()
             .take(NAMES)
