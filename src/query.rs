@@ -39,8 +39,8 @@ impl QueryInput<'_> {
         self.analyzer.settings.budget_or(self.scope.default_budget(), requested)
     }
 
-    /// Returns the parts that time did not suffice for, if `ran_out` or some parts are known:
-    /// `late_files` and sessions that are not read yet.
+    /// Returns the parts that are missing: `late_files` files, and sessions that are not read yet.
+    /// Returns `None` if there are none and time has not `ran_out`.
     pub(crate) fn missing(&self, late_files: u64, ran_out: bool) -> Option<Missing> {
         let sessions = self.scope.unread_sessions(self.visible);
         Missing { files: late_files, sessions, ..Missing::default() }.if_any(ran_out)

@@ -8,7 +8,7 @@ use crate::search::regex::Unsearched;
 use crate::text::budget::Budget;
 use crate::text::count;
 
-/// First line of the page of a query that cannot be parsed.
+/// Problem in the first line of the answer to a query that cannot be parsed.
 pub(super) const INVALID_QUERY: &str = "invalid query";
 
 /// The page that answers a query, and the state that it was made in.

@@ -62,9 +62,8 @@ impl DiffText {
     }
 
     /// Returns the line `at` of the source `side`, cut around its byte `about` if it is long.
-    fn diff_line(&self, sign: char, side: usize, at: usize, about: Option<&usize>) -> DiffLine {
-        let about = about.copied().unwrap_or(0);
-        DiffLine::new(sign, self.line(at), (side, self.start(at)), about)
+    fn diff_line(&self, sign: char, side: usize, at: usize, about: Option<usize>) -> DiffLine {
+        DiffLine::new(sign, self.line(at), (side, self.start(at)), about.unwrap_or(0))
     }
 
     /// Returns the lines without trailing white space.
@@ -247,7 +246,8 @@ impl<'a> Differ<'a> {
             } else {
                 Vec::new()
             };
-            let (mut old_prefixes, mut new_prefixes) = (prefixes.iter(), prefixes.iter());
+            let mut old_prefixes = prefixes.iter().copied();
+            let mut new_prefixes = prefixes.iter().copied();
             block.lines.extend(run.iter().map(|step| match *step {
                 DiffStep::Same(at, _) => from.diff_line(' ', 0, at, None),
                 DiffStep::Old(at) => from.diff_line('-', 0, at, old_prefixes.next()),
