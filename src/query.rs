@@ -12,7 +12,7 @@ pub mod wait;
 use std::fmt;
 use std::sync::Arc;
 
-pub use answer::{AnswerPage, Coverage, Totals};
+pub use answer::{AnswerPage, Coverage, FileAnswer, Totals};
 
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::missing::Missing;
@@ -49,8 +49,8 @@ impl QueryInput<'_> {
 
 /// A query that searches the files of workers, by a regex or by words.
 pub trait FileQuery: fmt::Display {
-    /// The answer to the query.
-    type Answer: FileAnswer;
+    /// The matches in an answer.
+    type Found;
 
     /// Returns the query, restricted to the files under `path` in a worker's directory.
     #[must_use]
@@ -58,28 +58,23 @@ pub trait FileQuery: fmt::Display {
 
     /// Answers the query about the workers in `input`. The answer is complete only if everything
     /// was read and the files shown are still in the states of `input`.
-    fn answer(&self, input: &QueryInput<'_>) -> Self::Answer;
-}
-
-/// The answer to a [`FileQuery`].
-pub trait FileAnswer {
-    /// Returns the page.
-    fn page(&self) -> &AnswerPage;
-
-    /// Returns the numbers on the page.
-    fn totals(&self) -> &Totals;
+    fn answer(&self, input: &QueryInput<'_>) -> FileAnswer<Self::Found>;
 }
 
 /// Answers `query` about the files of `scope` in their current state.
 ///
 /// # Errors
 /// [`Error::NotFound`] if the scope is not in the view.
-pub fn run<Q: FileQuery>(analyzer: &Analyzer, scope: &Scope, query: &Q) -> Result<Q::Answer> {
+pub fn run<Q: FileQuery>(
+    analyzer: &Analyzer,
+    scope: &Scope,
+    query: &Q,
+) -> Result<FileAnswer<Q::Found>> {
     let visible = analyzer.view.visible();
     let states = states_in(analyzer, &visible, scope)?;
     let input = QueryInput { analyzer, scope, visible: &visible, states: &states };
     let answer = query.answer(&input);
-    analyzer.settings.note_missing(answer.page().missing.as_ref());
+    analyzer.settings.note_missing(answer.page.missing.as_ref());
     Ok(answer)
 }
 

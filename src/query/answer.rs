@@ -35,6 +35,17 @@ impl AnswerPage {
     }
 }
 
+/// The answer to a query that searches files.
+#[derive(Debug, Clone)]
+pub struct FileAnswer<T> {
+    /// The formatted answer.
+    pub page: AnswerPage,
+    /// The numbers on the page.
+    pub totals: Totals,
+    /// The matches on the page.
+    pub found: T,
+}
+
 /// The numbers of matches that a query found, and the files that it read.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {

@@ -16,9 +16,9 @@ use tracing::debug;
 
 pub use crate::route::grep::{GrepOptions, GrepQuery};
 use page::NAMES_PART;
-pub use page::{FileLines, GrepAnswer, LineText, ShownLine};
+pub use page::{FileLines, GrepAnswer, GrepFound, LineText, ShownLine};
 
-use super::{AnswerPage, Coverage, FileAnswer, FileQuery, QueryInput, Totals, is_unchanged};
+use super::{Coverage, FileQuery, QueryInput, is_unchanged};
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::isolation::PART_GRACE;
@@ -62,7 +62,7 @@ struct Candidate {
 }
 
 impl FileQuery for GrepQuery {
-    type Answer = GrepAnswer;
+    type Found = GrepFound;
 
     fn under(&self, under: Option<RelPath>) -> GrepQuery {
         GrepQuery { under, ..self.clone() }
@@ -125,16 +125,6 @@ impl FileQuery for GrepQuery {
         let mut answer = GrepAnswer::new(self, searched, found, shown, budget, missing);
         answer.page.is_complete = is_complete;
         answer
-    }
-}
-
-impl FileAnswer for GrepAnswer {
-    fn page(&self) -> &AnswerPage {
-        &self.page
-    }
-
-    fn totals(&self) -> &Totals {
-        &self.totals
     }
 }
 

@@ -14,10 +14,10 @@ use tracing::debug;
 pub use crate::route::search::{SearchOptions, SearchQuery};
 use filter::SearchFilter;
 use page::AnswerFormatter;
-pub use page::{FilePassages, SearchAnswer};
+pub use page::{FilePassages, SearchAnswer, SearchFound};
 use passage_reader::PassageReader;
 
-use super::{AnswerPage, Coverage, FileAnswer, FileQuery, QueryInput, Totals};
+use super::{Coverage, FileQuery, QueryInput, Totals};
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::settings::Deadline;
 use crate::analysis::worker_states::WorkerStates;
@@ -50,7 +50,7 @@ const UNUSED_MIN: usize = 100;
 const NO_WORD: &str = "the query has no word beside its filters; try search/timeout";
 
 impl FileQuery for SearchQuery {
-    type Answer = SearchAnswer;
+    type Found = SearchFound;
 
     fn under(&self, under: Option<RelPath>) -> SearchQuery {
         SearchQuery { under, ..self.clone() }
@@ -100,16 +100,6 @@ impl FileQuery for SearchQuery {
         let mut answer = fit(&formatter, &ranked, &reader, is_one, deadline);
         answer.page.is_complete &= phrases_read && totals.searched.is_whole() && showing.has_time();
         answer
-    }
-}
-
-impl FileAnswer for SearchAnswer {
-    fn page(&self) -> &AnswerPage {
-        &self.page
-    }
-
-    fn totals(&self) -> &Totals {
-        &self.totals
     }
 }
 

@@ -12,7 +12,7 @@ use crate::output::since;
 use crate::query::compare::{self, CompareQuery};
 use crate::query::search::SearchQuery;
 use crate::query::since::ViewSnapshot;
-use crate::query::{AnswerPage, FileAnswer, FileQuery, QueryInput};
+use crate::query::{AnswerPage, FileQuery, QueryInput};
 use crate::route::cursor::Cursor;
 use crate::route::{Report, Scope};
 use crate::view::{Member, VisibleWorkers};
@@ -43,7 +43,7 @@ impl Renderer {
         query: &impl FileQuery,
     ) -> Result<Rendered> {
         let input = QueryInput { analyzer: &self.analyzer, scope, visible, states };
-        self.rendered_page(visible, states, query.answer(&input).page())
+        self.rendered_page(visible, states, &query.answer(&input).page)
     }
 
     /// Renders the file that answers `query`.

@@ -9,7 +9,7 @@ use crate::analysis::analyzer::Analyzer;
 use crate::error::Result;
 use crate::name::Name;
 use crate::query::compare::{self, CompareAnswer, CompareQuery};
-use crate::query::{self, FileQuery, call_output};
+use crate::query::{self, FileAnswer, FileQuery, call_output};
 use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
 use crate::render::list;
 use crate::route::Scope;
@@ -22,7 +22,11 @@ impl Tree {
 
     /// Searches the files under `ino`, which may stand for all workers, a run, a worker, or a path
     /// in a worker's directory. Returns `None` if it stands for nothing that can be searched.
-    pub fn search<Q: FileQuery>(&self, ino: Ino, query: &Q) -> Result<Option<Q::Answer>> {
+    pub fn search<Q: FileQuery>(
+        &self,
+        ino: Ino,
+        query: &Q,
+    ) -> Result<Option<FileAnswer<Q::Found>>> {
         let Some((scope, under)) = self.node(ino)?.search_scope() else { return Ok(None) };
         query::run(self.analyzer(), &scope, &query.under(under)).map(Some)
     }
@@ -36,7 +40,7 @@ impl Tree {
         &self,
         workers: Arc<[Name]>,
         query: &Q,
-    ) -> Result<Q::Answer> {
+    ) -> Result<FileAnswer<Q::Found>> {
         query::run(self.analyzer(), &Scope::Workers(workers), query)
     }
 

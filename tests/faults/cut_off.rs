@@ -167,7 +167,7 @@ fn incomplete_answer_shows_what_was_found() {
     for steps in points(looks.load(Ordering::SeqCst)) {
         let answer = tree(&store, steps).0.search(ROOT, &query).unwrap().unwrap();
         assert!(
-            answer.totals.matches == 0 || !answer.shown.is_empty(),
+            answer.totals.matches == 0 || !answer.found.shown.is_empty(),
             "{steps}: {}",
             answer.page.text
         );
@@ -185,7 +185,7 @@ fn incomplete_answer_shows_what_was_found() {
     for steps in points(looks.load(Ordering::SeqCst)) {
         let answer = tree(&store, steps).0.search(ROOT, &query).unwrap().unwrap();
         assert!(
-            answer.totals.matches == 0 || !answer.shown.is_empty(),
+            answer.totals.matches == 0 || !answer.found.shown.is_empty(),
             "{steps}: {}",
             answer.page.text
         );

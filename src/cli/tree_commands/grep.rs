@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::query::{self, AnswerHead, QueryArgs, TotalsJson};
-use crate::query::grep::{FileLines, GrepAnswer, GrepOptions, GrepQuery, ShownLine};
+use crate::query::grep::{FileLines, GrepAnswer, GrepFound, GrepOptions, GrepQuery, ShownLine};
 
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
@@ -119,7 +119,7 @@ struct GrepLineJson {
 
 impl GrepJson {
     fn new(query: &GrepQuery, answer: &GrepAnswer) -> GrepJson {
-        let GrepAnswer { page, totals, shown, .. } = answer;
+        let GrepAnswer { page, totals, found: GrepFound { shown, .. } } = answer;
         GrepJson {
             head: AnswerHead::new(query, page),
             lines: totals.matches,

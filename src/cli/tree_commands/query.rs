@@ -128,7 +128,7 @@ pub(super) fn run<Q: FileQuery, O: Serialize>(
     arguments: &QueryArgs,
     query: &Q,
     hint: &str,
-    object: impl Fn(&Q::Answer) -> O,
+    object: impl Fn(&FileAnswer<Q::Found>) -> O,
 ) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
     let (mut found, mut trouble) = (false, false);
@@ -138,7 +138,7 @@ pub(super) fn run<Q: FileQuery, O: Serialize>(
             .with_path(path, Symlinks::Follow, |place| reader.tree.search(place.leaf().ino, query))
         {
             Ok(Some(answer)) => {
-                let (page, totals) = (answer.page(), answer.totals());
+                let FileAnswer { page, totals, .. } = &answer;
                 if page.text.is_empty() {
                     print_message(&format!(
                         "{}: the budget is too small for an answer",
@@ -160,7 +160,7 @@ pub(super) fn run<Q: FileQuery, O: Serialize>(
     let written = if arguments.json {
         json::array(&mut out.stdout, |add| answers.try_for_each(|answer| add(&object(&answer))))
     } else {
-        answers.try_for_each(|answer| out.text(&answer.page().text))
+        answers.try_for_each(|answer| out.text(&answer.page.text))
     };
     drop(answers);
     match written.and_then(|()| out.flush()) {

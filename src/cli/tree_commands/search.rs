@@ -99,8 +99,8 @@ impl SearchJson {
             head: AnswerHead::new(query, &answer.page),
             passages: answer.totals.matches,
             totals: TotalsJson::new(&answer.totals, None),
-            same: answer.duplicates,
-            shown: answer.shown.iter().map(SearchFileJson::new).collect(),
+            same: answer.found.duplicates,
+            shown: answer.found.shown.iter().map(SearchFileJson::new).collect(),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Tools that search, by regex and by words.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
@@ -13,9 +12,9 @@ use super::{
 use crate::error::{Error, Result};
 use crate::mcp::slice::echo;
 use crate::name::Name;
-use crate::query::FileQuery;
 use crate::query::grep::{GrepOptions, GrepQuery};
 use crate::query::search::{SearchOptions, SearchQuery};
+use crate::query::{FileAnswer, FileQuery};
 use crate::tree::{Symlinks, Tree};
 
 /// Most workers in one call.
@@ -127,12 +126,16 @@ fn answer<Q: FileQuery>(
     workers: Option<Vec<String>>,
     path: Option<String>,
     query: &Q,
-) -> std::result::Result<Q::Answer, ToolError> {
-    let path = match target(workers, path)? {
-        SearchTarget::Workers(workers) => {
-            return tree.search_workers(workers, query).map_err(unknown_worker);
+) -> std::result::Result<FileAnswer<Q::Found>, ToolError> {
+    let path = match (workers.filter(|workers| !workers.is_empty()), non_empty(path)) {
+        (Some(_), Some(_)) => {
+            return Err(ToolError::new("name either workers or a path, not both"));
         }
-        SearchTarget::Path(path) => path,
+        (None, path) => path_or_root(path),
+        (Some(workers), None) => match worker_names(&workers)?.as_slice() {
+            [one] => format!("workers/{}", path_component(&one.to_text())),
+            names => return tree.search_workers(names.into(), query).map_err(unknown_worker),
+        },
     };
     let answer = tree
         .with_path(path.as_bytes(), Symlinks::Follow, |place| tree.search(place.leaf().ino, query))
@@ -146,38 +149,14 @@ fn answer<Q: FileQuery>(
     })
 }
 
-/// The part of the tree to search.
-enum SearchTarget {
-    Path(String),
-    Workers(Arc<[Name]>),
-}
-
-fn target(
-    workers: Option<Vec<String>>,
-    path: Option<String>,
-) -> std::result::Result<SearchTarget, ToolError> {
-    match (workers.filter(|workers| !workers.is_empty()), non_empty(path)) {
-        (Some(_), Some(_)) => Err(ToolError::new("name either workers or a path, not both")),
-        (None, path) => Ok(SearchTarget::Path(path_or_root(path))),
-        (Some(workers), None) if workers.len() > WORKERS_MAX => {
-            Err(ToolError::new(format!("name at most {WORKERS_MAX} workers, or none for all")))
-        }
-        (Some(workers), None) => {
-            // The set removes duplicates.
-            let names: BTreeSet<Name> = workers
-                .iter()
-                .map(|worker| Name::new(worker_id(worker)))
-                .collect::<Result<_>>()
-                .map_err(unknown_worker)?;
-            let names: Vec<Name> = names.into_iter().collect();
-            match names.as_slice() {
-                [one] => {
-                    Ok(SearchTarget::Path(format!("workers/{}", path_component(&one.to_text()))))
-                }
-                _ => Ok(SearchTarget::Workers(names.into())),
-            }
-        }
+/// Returns the names of workers, without duplicates.
+fn worker_names(workers: &[String]) -> std::result::Result<Vec<Name>, ToolError> {
+    if workers.len() > WORKERS_MAX {
+        return Err(ToolError::new(format!("name at most {WORKERS_MAX} workers, or none for all")));
     }
+    let names: Result<BTreeSet<Name>> =
+        workers.iter().map(|worker| Name::new(worker_id(worker))).collect();
+    Ok(names.map_err(unknown_worker)?.into_iter().collect())
 }
 
 fn unknown_worker(error: Error) -> ToolError {

@@ -287,32 +287,30 @@ impl<'a> Comparison<'a> {
                 }
             }
             let paired: HashSet<usize> = pairs.iter().map(|(_, b)| *b).collect();
-            let unmatched = worker
-                .calls()
-                .iter()
-                .enumerate()
-                .filter(|(b, _)| !paired.contains(b))
-                .map(|(_, call)| call);
-            items.extend(unmatched.filter_map(|call| self.unmatched(at, call)));
+            items.extend(self.unmatched(at, worker.calls(), |b| paired.contains(&b)));
         }
-        let unmatched = first
-            .iter()
-            .enumerate()
-            .filter(|(a, _)| !item_of_call.contains_key(a))
-            .map(|(_, call)| call);
-        items.extend(unmatched.filter_map(|call| self.unmatched(0, call)));
+        items.extend(self.unmatched(0, first, |a| item_of_call.contains_key(&a)));
         items
     }
 
-    /// Returns the output of a call without a counterpart if the call failed or is a step of a
-    /// transcript.
-    fn unmatched(&self, at: usize, call: &ToolCall) -> Option<ComparedItem> {
-        let rank = match (call.outcome, &call.input) {
-            (Outcome::Failed, _) => ItemRank::Calls,
-            (Outcome::Unknown, None) => ItemRank::Steps,
-            _ => return None,
-        };
-        Some(ComparedItem { rank, ..self.output(at, call) })
+    /// Returns the outputs of the calls of worker `at` without a counterpart, if they failed or are
+    /// steps of a transcript.
+    fn unmatched(
+        &self,
+        at: usize,
+        calls: &[ToolCall],
+        is_paired: impl Fn(usize) -> bool,
+    ) -> Vec<ComparedItem> {
+        let calls = calls.iter().enumerate().filter(|(number, _)| !is_paired(*number));
+        let items = calls.filter_map(|(_, call)| {
+            let rank = match (call.outcome, &call.input) {
+                (Outcome::Failed, _) => ItemRank::Calls,
+                (Outcome::Unknown, None) => ItemRank::Steps,
+                _ => return None,
+            };
+            Some(ComparedItem { rank, ..self.output(at, call) })
+        });
+        items.collect()
     }
 
     fn output(&self, at: usize, call: &ToolCall) -> ComparedItem {

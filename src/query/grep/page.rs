@@ -13,7 +13,7 @@ use crate::search::regex::{FoundLine, LineKind, Unsearched};
 use super::GrepQuery;
 use crate::analysis::missing::Missing;
 use crate::query::answer::INVALID_QUERY;
-use crate::query::{AnswerPage, Coverage, Totals, count_fitting};
+use crate::query::{AnswerPage, Coverage, FileAnswer, Totals, count_fitting};
 use crate::text::budget::Budget;
 use crate::text::clean::{InvisibleChars, one_line, removed_note};
 use crate::text::clip::clip;
@@ -149,14 +149,13 @@ enum OmissionDetail {
 }
 
 /// The answer to a grep query.
+pub type GrepAnswer = FileAnswer<GrepFound>;
+
+/// The lines that match.
 #[derive(Debug, Clone)]
-pub struct GrepAnswer {
-    /// The formatted answer.
-    pub page: AnswerPage,
-    /// Numbers of matching lines, their files and workers.
-    pub totals: Totals,
+pub struct GrepFound {
     /// Path from the root and number of matching lines of each file, in the order of the answer.
-    pub found: Vec<(String, u64)>,
+    pub files: Vec<(String, u64)>,
     /// The lines that fit the budget.
     pub shown: Vec<FileLines>,
     /// Size limit of the page.
@@ -167,8 +166,8 @@ impl GrepAnswer {
     /// Returns the answer to an invalid query.
     pub(super) fn refusal(query: &GrepQuery, error: String, budget: Budget) -> GrepAnswer {
         let page = AnswerPage::refusal(&display(query), INVALID_QUERY, error, budget);
-        let (totals, found, shown) = Default::default();
-        GrepAnswer { page, totals, found, shown, budget }
+        let found = GrepFound { files: Vec::new(), shown: Vec::new(), budget };
+        GrepAnswer { page, totals: Totals::default(), found }
     }
 
     /// Formats an answer. `files` yields worker, path and number of matching lines of each file,
@@ -193,7 +192,8 @@ impl GrepAnswer {
             searched,
         };
         let page = AnswerPage { missing, is_complete: true, ..AnswerPage::default() };
-        let mut answer = GrepAnswer { page, totals, found, shown, budget };
+        let mut answer =
+            GrepAnswer { page, totals, found: GrepFound { files: found, shown, budget } };
         let fit = |detail| answer.fit(query, &workers, budget, detail);
         let (mut most, mut text) = fit(OmissionDetail::Full);
         // With a small budget, lines are worth more than omission markers, whose counts are in the
@@ -217,6 +217,7 @@ impl GrepAnswer {
         detail: OmissionDetail,
     ) -> (usize, Option<String>) {
         let sizes: Vec<usize> = self
+            .found
             .shown
             .iter()
             .flat_map(|file| file.lines.iter().map(|line| file.path.len() + line.len()))
@@ -271,7 +272,7 @@ impl GrepAnswer {
         let mut left = most;
         let (mut matches, mut files, mut hidden) = (0, 0, 0);
         let mut rest = workers.clone();
-        for file in &self.shown {
+        for file in &self.found.shown {
             let (lines, _) = file.lines.split_at(left.min(file.lines.len()));
             left -= lines.len();
             let lines = without_dangling_context(lines, query.options.context);
@@ -302,10 +303,10 @@ impl GrepAnswer {
     /// Lists the files with matches within the budget, one path per line, `with_counts` followed by
     /// the number of matching lines. The first line states the totals.
     pub fn list_files(&self, query: &GrepQuery, with_counts: bool) -> String {
-        let budget = self.budget;
+        let budget = self.found.budget;
         let mut text = self.head(query, self.totals.matches, 0);
-        let mut left = self.found.len();
-        for (path, lines) in &self.found {
+        let mut left = self.found.files.len();
+        for (path, lines) in &self.found.files {
             let line = if with_counts { format!("{path}:{lines}\n") } else { format!("{path}\n") };
             let rest = format!("[... {} ...]\n", count(left, "more file"));
             if budget.used(&text) + budget.used(&line) + budget.used(&rest) > budget.size() {
@@ -354,12 +355,12 @@ impl GrepAnswer {
     /// Keeps the first `most` lines.
     fn truncate(&mut self, most: usize, context: usize) {
         let mut left = most;
-        for file in &mut self.shown {
+        for file in &mut self.found.shown {
             file.lines.truncate(left);
             left -= file.lines.len();
             file.lines.truncate(without_dangling_context(&file.lines, context).len());
         }
-        self.shown.retain(|file| file.matches() > 0);
+        self.found.shown.retain(|file| file.matches() > 0);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::analysis::missing::Missing;
 use crate::model::Outcome;
 use crate::name::Name;
 use crate::query::answer::INVALID_QUERY;
-use crate::query::{AnswerPage, Totals};
+use crate::query::{AnswerPage, FileAnswer, Totals};
 use crate::search::ranked::{Filters, RankedQuery};
 use crate::text::budget::Budget;
 use crate::text::clean::{TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag};
@@ -45,12 +45,11 @@ pub struct FilePassages {
 }
 
 /// The answer to a search query.
+pub type SearchAnswer = FileAnswer<SearchFound>;
+
+/// The passages with a word of the query.
 #[derive(Debug, Clone, Default)]
-pub struct SearchAnswer {
-    /// The formatted answer.
-    pub page: AnswerPage,
-    /// Numbers of passages with a word of the query, their files and workers.
-    pub totals: Totals,
+pub struct SearchFound {
     /// The passages that fit the budget, the best first.
     pub shown: Vec<FilePassages>,
     /// Number of passages left out as duplicates or near-duplicates.
@@ -61,17 +60,17 @@ impl SearchAnswer {
     /// Returns the answer to an invalid query.
     pub(super) fn refusal(query: &SearchQuery, error: String, budget: Budget) -> SearchAnswer {
         let page = AnswerPage::refusal(&display(query, budget), INVALID_QUERY, error, budget);
-        SearchAnswer { page, ..SearchAnswer::default() }
+        SearchAnswer { page, totals: Totals::default(), found: SearchFound::default() }
     }
 
     /// Returns the amount of shown text, in bytes.
     pub(super) fn shown_bytes(&self) -> usize {
-        self.shown.iter().flat_map(|file| &file.text).map(|(_, text)| text.len()).sum()
+        self.found.shown.iter().flat_map(|file| &file.text).map(|(_, text)| text.len()).sum()
     }
 
     /// Returns true if every passage with a word of the query is shown or a duplicate.
     pub(super) fn shows_all(&self) -> bool {
-        self.shown.iter().map(|file| file.passages).sum::<u64>() + self.duplicates
+        self.found.shown.iter().map(|file| file.passages).sum::<u64>() + self.found.duplicates
             >= self.totals.matches
     }
 }
@@ -144,7 +143,7 @@ impl AnswerFormatter<'_> {
             let _ = write!(text, "\n{line} {tag}\n{passages}");
         });
         let page = AnswerPage { error: None, text, missing, is_complete: true };
-        SearchAnswer { page, totals: self.totals.clone(), shown, duplicates }
+        SearchAnswer { page, totals: self.totals.clone(), found: SearchFound { shown, duplicates } }
     }
 
     /// Formats the first line.
