@@ -30,10 +30,11 @@ use crate::model::Record;
 use crate::name::Name;
 use crate::output::evidence::{self, SwarmReader};
 use crate::output::{index, summary};
-use crate::query::compare::{self, ResolvedQuery};
+use crate::query::compare::{self, CompareQuery, ResolvedQuery};
+use crate::query::grep::GrepQuery;
+use crate::query::search::SearchQuery;
 use crate::query::since::ViewSnapshot;
 use crate::query::states_in;
-use crate::query::{grep, search};
 use crate::route::cursor::Cursor;
 use crate::route::{Document, Group, Report, Scope};
 use crate::store::Time;
@@ -70,11 +71,11 @@ enum RenderInput {
     Text { text: Cow<'static, str>, newest: Time, access: Access },
     Since { snapshot: ViewSnapshot, cursor: Cursor },
     Worker { member: Arc<Member>, fingerprint: Arc<Fingerprint>, report: Report },
-    Focus { member: Arc<Member>, fingerprint: Arc<Fingerprint>, query: Arc<search::Query> },
+    Focus { member: Arc<Member>, fingerprint: Arc<Fingerprint>, query: Arc<SearchQuery> },
     Group { workers: CoveredWorkers, group: Group, report: Report },
-    Grep { workers: CoveredWorkers, scope: Scope, query: Arc<grep::Query> },
-    Search { workers: CoveredWorkers, scope: Scope, query: Arc<search::Query> },
-    Compare { workers: CoveredWorkers, query: Arc<compare::Query> },
+    Grep { workers: CoveredWorkers, scope: Scope, query: Arc<GrepQuery> },
+    Search { workers: CoveredWorkers, scope: Scope, query: Arc<SearchQuery> },
+    Compare { workers: CoveredWorkers, query: Arc<CompareQuery> },
 }
 
 /// The workers that a document covers, with the state of their files.
@@ -181,7 +182,7 @@ impl Renderer {
     /// Returns the inputs of a comparison: the compared workers, or the text of a refusal.
     fn compare_input(
         &self,
-        query: &Arc<compare::Query>,
+        query: &Arc<CompareQuery>,
         hash: &mut blake3::Hasher,
     ) -> Result<RenderInput> {
         let (visible, access) =
@@ -195,10 +196,10 @@ impl Renderer {
                     query: query.clone(),
                 })
             }
-            ResolvedQuery::Refused(answer) => {
+            ResolvedQuery::Refused(page) => {
                 let newest = self.analyzer.view.newest(&visible)?;
-                hash_value(hash, &(newest, &answer.text));
-                Ok(RenderInput::Text { text: answer.text.into(), newest, access })
+                hash_value(hash, &(newest, &page.text));
+                Ok(RenderInput::Text { text: page.text.into(), newest, access })
             }
         }
     }
@@ -234,12 +235,12 @@ impl Renderer {
             }
             RenderInput::Grep { workers, scope, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.grep_file(&scope, &workers, &query)
+                    renderer.file_answer(&scope, &workers, &*query)
                 })
             }
             RenderInput::Search { workers, scope, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.search_file(&scope, &workers, &query)
+                    renderer.file_answer(&scope, &workers, &*query)
                 })
             }
             RenderInput::Compare { workers, query } => {

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use super::{CoveredWorkers, Rendered, Renderer};
 use crate::analysis::isolation::Subject;
-use crate::analysis::missing::Missing;
 use crate::catalog::Fingerprint;
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::output::since;
+use crate::query::compare::{self, CompareQuery};
+use crate::query::search::SearchQuery;
 use crate::query::since::ViewSnapshot;
-use crate::query::{compare, grep, search};
+use crate::query::{AnswerPage, FileQuery, QueryInput};
 use crate::route::cursor::Cursor;
 use crate::route::{Report, Scope};
 use crate::view::Member;
@@ -32,41 +33,26 @@ impl Renderer {
         self.analyzer.run_isolated(subject, OVERDUE, deadline, move |_| render(&renderer))?
     }
 
-    /// Renders the file that answers `query`.
-    pub(super) fn grep_file(
+    /// Renders the file that answers `query` about `workers`.
+    pub(super) fn file_answer(
         &self,
         scope: &Scope,
         workers: &CoveredWorkers,
-        query: &grep::Query,
+        query: &impl FileQuery,
     ) -> Result<Rendered> {
         let CoveredWorkers { visible, states } = workers;
-        let grep::Answer { text, is_complete, missing, .. } =
-            grep::answer_in(&self.analyzer, scope, visible, states, query);
-        self.rendered_answer(workers, text, is_complete, missing)
-    }
-
-    /// Renders the file that answers `query`.
-    pub(super) fn search_file(
-        &self,
-        scope: &Scope,
-        workers: &CoveredWorkers,
-        query: &search::Query,
-    ) -> Result<Rendered> {
-        let CoveredWorkers { visible, states } = workers;
-        let search::Answer { text, is_complete, missing, .. } =
-            search::answer_in(&self.analyzer, scope, visible, states, query);
-        self.rendered_answer(workers, text, is_complete, missing)
+        let input = QueryInput { analyzer: &self.analyzer, scope, visible, states };
+        self.rendered_page(workers, query.answer(&input).page)
     }
 
     /// Renders the file that answers `query`.
     pub(super) fn compare_file(
         &self,
         CoveredWorkers { visible, states }: CoveredWorkers,
-        query: &compare::Query,
+        query: &CompareQuery,
     ) -> Result<Rendered> {
-        let (compare::Answer { text, is_complete, missing, .. }, states) =
-            compare::answer_in(&self.analyzer, query, states)?;
-        self.rendered_answer(&CoveredWorkers { visible, states }, text, is_complete, missing)
+        let (answer, states) = compare::answer_in(&self.analyzer, query, states)?;
+        self.rendered_page(&CoveredWorkers { visible, states }, answer.page)
     }
 
     /// Renders `since/CURSOR` from `snapshot`.
@@ -81,7 +67,7 @@ impl Renderer {
         &self,
         member: &Arc<Member>,
         fingerprint: &Arc<Fingerprint>,
-        query: &search::Query,
+        query: &SearchQuery,
     ) -> Result<Rendered> {
         let clock = self.analyzer.settings.clock(10);
         let summary =
@@ -90,7 +76,7 @@ impl Renderer {
             visible: self.analyzer.view.visible(),
             states: vec![(member.clone(), Ok(fingerprint.clone()))],
         };
-        let passages = self.search_file(&Scope::Worker(member.name.clone()), &workers, query)?;
+        let passages = self.file_answer(&Scope::Worker(member.name.clone()), &workers, query)?;
         // An incomplete summary already begins with such a line.
         let line = match (&summary.missing, &passages.missing) {
             (None, Some(missing)) => format!("{missing}\n"),
@@ -102,18 +88,12 @@ impl Renderer {
         Ok(Rendered { bytes: bytes.into(), complete, missing, ..passages })
     }
 
-    /// Returns the file with the `text` of an answer about `workers`. `complete` is true if
-    /// everything was read.
-    fn rendered_answer(
-        &self,
-        workers: &CoveredWorkers,
-        text: String,
-        complete: bool,
-        missing: Option<Missing>,
-    ) -> Result<Rendered> {
+    /// Returns the file with the answer to a query about `workers`.
+    fn rendered_page(&self, workers: &CoveredWorkers, page: AnswerPage) -> Result<Rendered> {
         let fingerprints =
             workers.states.iter().filter_map(|(_, fingerprint)| fingerprint.as_deref().ok());
         let (newest, access) = self.newest_and_access(workers, fingerprints)?;
+        let AnswerPage { text, missing, is_complete: complete, .. } = page;
         Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
     }
 }

@@ -13,7 +13,6 @@ use super::{NodeKind, TTL, TTL_VERSION};
 use crate::analysis::facets::Selection;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::query::{grep, search};
 use crate::render::Renderer;
 use crate::render::list::{WorkerList, WorkerListQuery};
 use crate::route::cursor::Cursor;
@@ -423,24 +422,6 @@ impl Namespace {
             }
             _ => Err(Error::InvalidName),
         }
-    }
-
-    /// Searches the files under a node for lines that match; see [`super::Tree::grep`].
-    pub(super) fn grep(&self, node: &Node, query: &grep::Query) -> Result<Option<grep::Answer>> {
-        let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        grep::answer(self.renderer.analyzer(), &scope, &grep::Query { under, ..query.clone() })
-            .map(Some)
-    }
-
-    /// Ranks the passages of the files under a node; see [`super::Tree::search`].
-    pub(super) fn search(
-        &self,
-        node: &Node,
-        query: &search::Query,
-    ) -> Result<Option<search::Answer>> {
-        let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        search::answer(self.renderer.analyzer(), &scope, &search::Query { under, ..query.clone() })
-            .map(Some)
     }
 
     /// Lists the workers under a node; see [`super::Tree::list_workers`].
