@@ -164,11 +164,11 @@ fn may_be_frame(text: &str) -> bool {
 /// Returns true if [`LOCATION`] may match; a cheap test that avoids most regex searches. A time of
 /// day also has a colon before a digit, but no full stop.
 fn may_be_location(text: &[u8]) -> bool {
-    let has_extension = |at: usize| {
-        text.split_at(at).0.iter().rev().take(EXTENSION_MAX + 1).any(|byte| *byte == b'.')
-    };
-    let is_numbered = |at: usize| text.get(at + 1).is_some_and(u8::is_ascii_digit);
-    memchr::memchr2_iter(b':', b'(', text).any(|at| is_numbered(at) && has_extension(at))
+    memchr::memchr2_iter(b':', b'(', text).any(|at| {
+        let (before, after) = text.split_at(at);
+        after.get(1).is_some_and(u8::is_ascii_digit)
+            && before.iter().rev().take(EXTENSION_MAX + 1).any(|byte| *byte == b'.')
+    })
 }
 
 /// Returns the offset of the first sign of failure in each line of `raw` that has one.
@@ -186,13 +186,14 @@ pub(crate) fn is_red(raw: &[u8]) -> bool {
     memchr::memchr(0x1b, raw).is_some() && RED_ALONE.as_ref().is_some_and(|red| red.is_match(raw))
 }
 
+/// Returns true if `text` has the `sign` outside of every denial.
 fn has_undenied(sign: &LazyLock<Option<Regex>>, text: &str) -> bool {
     let denials: Vec<_> = spans(&DENIAL_ALONE, text.as_bytes());
-    let inside =
-        |(at, _): &(usize, usize)| denials.iter().any(|(from, to)| (from..to).contains(&at));
-    spans(sign, text.as_bytes()).iter().any(|span| !inside(span))
+    let spans = spans(sign, text.as_bytes());
+    spans.iter().any(|(at, _)| !denials.iter().any(|(from, to)| (from..to).contains(&at)))
 }
 
+/// Returns the offsets of the start and the end of each match.
 fn spans(regex: &LazyLock<Option<Regex>>, raw: &[u8]) -> Vec<(usize, usize)> {
     regex
         .iter()

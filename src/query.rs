@@ -1,6 +1,7 @@
 //! Queries about the workers of a view. Each reads what it needs through an
 //! [`Analyzer`] and returns its answer as a value.
 
+mod answer;
 pub mod call_output;
 pub mod compare;
 pub mod grep;
@@ -8,11 +9,74 @@ pub mod search;
 pub mod since;
 pub mod wait;
 
+use std::fmt;
+use std::sync::Arc;
+
+pub use answer::{AnswerPage, Coverage, FileAnswer, Totals};
+
 use crate::analysis::analyzer::Analyzer;
+use crate::analysis::missing::Missing;
 use crate::analysis::worker_states::WorkerStates;
+use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
+use crate::name::RelPath;
 use crate::route::Scope;
-use crate::view::VisibleWorkers;
+use crate::text::budget::Budget;
+use crate::view::{Member, VisibleWorkers};
+
+/// The workers whose files a query searches.
+pub struct QueryInput<'a> {
+    pub(crate) analyzer: &'a Analyzer,
+    pub(crate) scope: &'a Scope,
+    pub(crate) visible: &'a VisibleWorkers,
+    /// The workers of the scope, with the states of their files.
+    pub(crate) states: &'a WorkerStates,
+}
+
+impl QueryInput<'_> {
+    /// Returns the size limit of the answer, which is `requested` unless that is `None`.
+    pub(crate) fn budget(&self, requested: Option<Budget>) -> Budget {
+        self.analyzer.settings.budget_or(self.scope.default_budget(), requested)
+    }
+
+    /// Returns the parts that are missing: `late_files` files, and sessions that are not read yet.
+    /// Returns `None` if there are none and time has not `ran_out`.
+    pub(crate) fn missing(&self, late_files: u64, ran_out: bool) -> Option<Missing> {
+        let sessions = self.scope.unread_sessions(self.visible);
+        Missing { files: late_files, sessions, ..Missing::default() }.if_any(ran_out)
+    }
+}
+
+/// A query that searches the files of workers, by a regex or by words.
+pub trait FileQuery: fmt::Display {
+    /// The matches in an answer.
+    type Found;
+
+    /// Returns the query, restricted to the files under `path` in a worker's directory.
+    #[must_use]
+    fn under(&self, path: Option<RelPath>) -> Self;
+
+    /// Answers the query about the workers in `input`. The answer is complete only if everything
+    /// was read and the files shown are still in the states of `input`.
+    fn answer(&self, input: &QueryInput<'_>) -> FileAnswer<Self::Found>;
+}
+
+/// Answers `query` about the files of `scope` in their current state.
+///
+/// # Errors
+/// [`Error::NotFound`] if the scope is not in the view.
+pub fn run<Q: FileQuery>(
+    analyzer: &Analyzer,
+    scope: &Scope,
+    query: &Q,
+) -> Result<FileAnswer<Q::Found>> {
+    let visible = analyzer.view.visible();
+    let states = states_in(analyzer, &visible, scope)?;
+    let input = QueryInput { analyzer, scope, visible: &visible, states: &states };
+    let answer = query.answer(&input);
+    analyzer.settings.note_missing(answer.page.missing.as_ref());
+    Ok(answer)
+}
 
 /// Returns the workers of a scope with the states of their files.
 pub(crate) fn states_in(
@@ -38,4 +102,21 @@ pub(crate) fn states_in(
         }
     };
     Ok(analyzer.states(members))
+}
+
+/// Returns true if the files of a worker are still in the state of `fingerprint`.
+pub(crate) fn is_unchanged(
+    analyzer: &Analyzer,
+    (member, fingerprint): &(Arc<Member>, Result<Arc<Fingerprint>>),
+) -> bool {
+    fingerprint.as_ref().is_ok_and(|fingerprint| analyzer.view.is_unchanged(member, fingerprint))
+}
+
+/// Returns the number of leading `sizes` that fit in `room`.
+pub(crate) fn count_fitting(sizes: impl IntoIterator<Item = usize>, mut room: usize) -> usize {
+    let fitting = sizes.into_iter().map_while(|size| {
+        room = room.checked_sub(size)?;
+        Some(())
+    });
+    fitting.count()
 }

@@ -16,24 +16,25 @@ use std::sync::Arc;
 
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::digest_cache::DigestResult;
-use crate::analysis::excerpt::ExcerptTask;
 use crate::analysis::isolation::{PART_GRACE, Subject};
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
 use crate::analysis::settings::{Clock, Settings};
-use crate::analysis::worker_digest::{WorkerOutcome, WorkerRow};
+use crate::analysis::worker_digest::WorkerRow;
 use crate::analysis::worker_states::{WorkerStates, hash_states};
 use crate::catalog::{Access, Fingerprint};
 use crate::deadline::Deadline;
 use crate::digest::{Key, digest, hash_value};
 use crate::error::{Error, Result};
+use crate::model::Record;
 use crate::name::Name;
 use crate::output::evidence::{self, SwarmReader};
 use crate::output::{index, summary};
-use crate::query::compare::{self, ResolvedQuery};
+use crate::query::compare::{self, CompareQuery, ResolvedQuery};
+use crate::query::grep::GrepQuery;
+use crate::query::search::SearchQuery;
 use crate::query::since::ViewSnapshot;
 use crate::query::states_in;
-use crate::query::{grep, search};
 use crate::route::cursor::Cursor;
 use crate::route::{Document, Group, Report, Scope};
 use crate::store::Time;
@@ -70,11 +71,11 @@ enum RenderInput {
     Text { text: Cow<'static, str>, newest: Time, access: Access },
     Since { snapshot: ViewSnapshot, cursor: Cursor },
     Worker { member: Arc<Member>, fingerprint: Arc<Fingerprint>, report: Report },
-    Focus { member: Arc<Member>, fingerprint: Arc<Fingerprint>, query: Arc<search::Query> },
+    Focus { member: Arc<Member>, fingerprint: Arc<Fingerprint>, query: Arc<SearchQuery> },
     Group { workers: CoveredWorkers, group: Group, report: Report },
-    Grep { workers: CoveredWorkers, scope: Scope, query: Arc<grep::Query> },
-    Search { workers: CoveredWorkers, scope: Scope, query: Arc<search::Query> },
-    Compare { workers: CoveredWorkers, query: Arc<compare::Query> },
+    Grep { workers: CoveredWorkers, scope: Scope, query: Arc<GrepQuery> },
+    Search { workers: CoveredWorkers, scope: Scope, query: Arc<SearchQuery> },
+    Compare { workers: CoveredWorkers, query: Arc<CompareQuery> },
 }
 
 /// The workers that a document covers, with the state of their files.
@@ -134,15 +135,11 @@ impl Renderer {
                 RenderInput::Group { workers, group: group.clone(), report: *report }
             }
             Document::Worker(name, report) => {
-                let (member, fingerprint) = self.worker_state(name)?;
-                hash.update(&member.entry.key());
-                hash.update(&fingerprint.version);
+                let (member, fingerprint) = self.worker_state(name, &mut hash)?;
                 RenderInput::Worker { member, fingerprint, report: *report }
             }
             Document::Focus(name, query) => {
-                let (member, fingerprint) = self.worker_state(name)?;
-                hash.update(&member.entry.key());
-                hash.update(&fingerprint.version);
+                let (member, fingerprint) = self.worker_state(name, &mut hash)?;
                 hash_value(&mut hash, &Access::from_meta(&self.analyzer.view.root_meta()?));
                 RenderInput::Focus { member, fingerprint, query: query.clone() }
             }
@@ -185,7 +182,7 @@ impl Renderer {
     /// Returns the inputs of a comparison: the compared workers, or the text of a refusal.
     fn compare_input(
         &self,
-        query: &Arc<compare::Query>,
+        query: &Arc<CompareQuery>,
         hash: &mut blake3::Hasher,
     ) -> Result<RenderInput> {
         let (visible, access) =
@@ -199,10 +196,10 @@ impl Renderer {
                     query: query.clone(),
                 })
             }
-            ResolvedQuery::Refused(answer) => {
+            ResolvedQuery::Refused(page) => {
                 let newest = self.analyzer.view.newest(&visible)?;
-                hash_value(hash, &(newest, &answer.text));
-                Ok(RenderInput::Text { text: answer.text.into(), newest, access })
+                hash_value(hash, &(newest, &page.text));
+                Ok(RenderInput::Text { text: page.text.into(), newest, access })
             }
         }
     }
@@ -230,12 +227,7 @@ impl Renderer {
             }
             RenderInput::Focus { member, fingerprint, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.focus_file(
-                        &member,
-                        &fingerprint,
-                        &query,
-                        &renderer.analyzer.settings.clock(10),
-                    )
+                    renderer.focus_file(&member, &fingerprint, &query)
                 })
             }
             RenderInput::Group { workers, group, report } => {
@@ -243,17 +235,17 @@ impl Renderer {
             }
             RenderInput::Grep { workers, scope, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.grep_file(&scope, &workers.visible, &workers.states, &query)
+                    renderer.file_answer(&scope, &workers, &*query)
                 })
             }
             RenderInput::Search { workers, scope, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.search_file(&scope, &workers.visible, &workers.states, &query)
+                    renderer.file_answer(&scope, &workers, &*query)
                 })
             }
             RenderInput::Compare { workers, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.compare_file(&workers.visible, workers.states, &query)
+                    renderer.compare_file(workers, &query)
                 })
             }
         };
@@ -290,27 +282,28 @@ impl Renderer {
     /// worker is from one state of the worker's files.
     fn group_report_once(
         &self,
-        CoveredWorkers { visible, states }: &CoveredWorkers,
+        workers: &CoveredWorkers,
         group: &Group,
         report: Report,
         clock: &Clock<'_>,
     ) -> Result<(Rendered, bool)> {
+        let CoveredWorkers { visible, states } = workers;
         let deadline = clock.deadline();
         let (rows, mut whole) = self.worker_rows(states, *group == Group::Swarm, deadline);
-        let fingerprints = || rows.iter().filter_map(|row| row.fingerprint.as_deref());
-        let (newest, access) = self.newest_and_access(visible, states, fingerprints)?;
+        let fingerprints = rows.iter().filter_map(|row| row.fingerprint.as_deref());
+        let (newest, access) = self.newest_and_access(workers, fingerprints)?;
         let run = match group {
             Group::Run(name) => visible.runs.get(name).map(|run| &**run),
             Group::Swarm => None,
         };
         let sessions = group.scope().unread_sessions(visible);
-        let shown = RefCell::new(Vec::new());
-        let records_late = Cell::new(false);
-        let stamps_late = any_late(states);
+        let reads = RecordReads::default();
+        let states_late = any_late(states);
         let missing = || {
-            let ran_out = clock.ran_out() || stamps_late || records_late.get();
-            let late = rows.iter().filter(|row| row.is_late(ran_out)).count();
-            Missing { workers: (late, rows.len()), sessions, ..Missing::default() }.if_any(ran_out)
+            let ran_out = clock.ran_out() || states_late || reads.any_late.get();
+            let unread_workers = rows.iter().filter(|row| row.is_late(ran_out)).count();
+            Missing { unread_workers, workers: rows.len(), sessions, ..Missing::default() }
+                .if_any(ran_out)
         };
         let bytes = match report {
             Report::Index => index::swarm(visible, run, &rows, newest, missing())?,
@@ -321,49 +314,28 @@ impl Renderer {
                 let budget = self.analyzer.settings.budget_or(Budget::SWARM, budget);
                 let title = run
                     .map_or("Swarm".into(), |run| format!("Run {}", clean::one_line(&run.id, 200)));
-                let read = Cell::new(true);
-                let record = |worker: &WorkerOutcome<'_>| {
-                    let fingerprint = worker.fingerprint?;
-                    shown.borrow_mut().push((worker.member.clone(), fingerprint.key));
-                    let record =
-                        self.analyzer.record(worker.member, fingerprint, PART_GRACE, deadline);
-                    let is_late =
-                        record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
-                    records_late.set(records_late.get() || is_late);
-                    let record = record.ok();
-                    read.set(
-                        read.get() && record.as_ref().is_some_and(|record| record.is_complete()),
-                    );
-                    record
-                };
-                let cut = |member: &Member, cut: ExcerptTask| {
-                    self.analyzer.run_cut(member, cut, deadline)
-                };
-                let outcomes: Vec<WorkerOutcome<'_>> =
-                    rows.iter().map(WorkerRow::worker_outcome).collect();
                 let reader = SwarmReader {
                     view: &self.analyzer.view,
-                    record: &record,
-                    run: &cut,
+                    record: &|row| reads.record(&self.analyzer, row, deadline),
+                    run: &|member, cut| self.analyzer.run_cut(member, cut, deadline),
                     deadline,
                     missing: &missing,
                 };
-                let written = evidence::swarm(&reader, title, &outcomes, budget);
-                whole &= written.complete && read.get();
+                let written = evidence::swarm(&reader, title, &rows, budget);
+                whole &= written.complete && !reads.any_incomplete.get();
                 written.bytes
             }
         };
         let missing = missing();
-        let is_unchanged = |(member, key): &(Arc<Member>, Key)| {
+        let settled = reads.states.borrow().iter().all(|(member, key)| {
             self.analyzer.view.fingerprint_now(member).is_ok_and(|now| now.key == *key)
-        };
-        let settled = shown.borrow().iter().all(is_unchanged);
+        });
         let complete = whole && settled && clock.has_time();
         Ok((Rendered { bytes: bytes.into(), newest, access, complete, missing }, settled))
     }
 
     /// Returns a row for each of the workers that still exist, and true if every worker was read
-    /// whole in the requested state.
+    /// whole in the requested state. `is_whole_view` is that of [`Analyzer::digests`].
     fn worker_rows(
         &self,
         states: &WorkerStates,
@@ -387,33 +359,73 @@ impl Renderer {
         (rows, is_current && is_whole)
     }
 
-    /// Returns a worker with the state of its files.
-    fn worker_state(&self, name: &Name) -> Result<(Arc<Member>, Arc<Fingerprint>)> {
+    /// Returns a worker with the state of its files, and hashes both.
+    fn worker_state(
+        &self,
+        name: &Name,
+        hash: &mut blake3::Hasher,
+    ) -> Result<(Arc<Member>, Arc<Fingerprint>)> {
         let member = self.analyzer.view.worker(name)?;
         let fingerprint = self.analyzer.view.fingerprint(&member, true)?;
+        hash.update(&member.entry.key());
+        hash.update(&fingerprint.version);
         Ok((member, fingerprint))
     }
 
-    /// Returns the newest modification time of a file's inputs, and the permission to read it. Only
-    /// the owner may read it while the permissions of some inputs are unknown.
-    fn newest_and_access<'a, I: Iterator<Item = &'a Fingerprint>>(
+    /// Returns the newest modification time of a file's inputs, and the permission to read it.
+    /// `fingerprints` are the states of the workers' files that the file shows. Only the owner may
+    /// read it while the permissions of some inputs are unknown.
+    fn newest_and_access<'a>(
         &self,
-        visible: &VisibleWorkers,
-        states: &WorkerStates,
-        fingerprints: impl Fn() -> I,
+        workers: &CoveredWorkers,
+        fingerprints: impl Iterator<Item = &'a Fingerprint> + Clone,
     ) -> Result<(Time, Access)> {
         let root = self.analyzer.view.root_meta()?;
-        let newest = match fingerprints().map(|fingerprint| fingerprint.newest_mtime).max() {
+        let mtimes = fingerprints.clone().map(|fingerprint| fingerprint.newest_mtime);
+        let newest = match mtimes.max() {
             Some(newest) => newest,
-            None => self.analyzer.view.newest(visible)?,
+            None => self.analyzer.view.newest(&workers.visible)?,
         };
-        let mut access = fingerprints().fold(Access::from_meta(&root), |access, fingerprint| {
+        let mut access = fingerprints.fold(Access::from_meta(&root), |access, fingerprint| {
             access.intersect(&fingerprint.access)
         });
-        if any_late(states) {
+        if any_late(&workers.states) {
             access.mode &= 0o400;
         }
         Ok((newest, access))
+    }
+}
+
+/// Notes on the records that were read for one file.
+#[derive(Default)]
+struct RecordReads {
+    /// The workers that were read, each with the key of the state of its files.
+    states: RefCell<Vec<(Arc<Member>, Key)>>,
+    /// True if there was no time to read some record whole.
+    any_late: Cell<bool>,
+    /// True if some record is missing or lacks a part.
+    any_incomplete: Cell<bool>,
+}
+
+impl RecordReads {
+    /// Reads the record of a worker until `deadline`. Returns `None` if that fails or the worker
+    /// vanished.
+    fn record(
+        &self,
+        analyzer: &Analyzer,
+        row: &WorkerRow,
+        deadline: Deadline<'_>,
+    ) -> Option<Arc<Record>> {
+        let fingerprint = row.fingerprint.as_ref()?;
+        self.states.borrow_mut().push((row.member.clone(), fingerprint.key));
+        let record = analyzer.record(&row.member, fingerprint, PART_GRACE, deadline);
+        let (is_late, is_complete) = match &record {
+            Ok(record) => (record.timed_out(), record.is_complete()),
+            Err(error) => (error.is_timeout(), false),
+        };
+        self.any_late.update(|any| any || is_late);
+        self.any_incomplete.update(|any| any || !is_complete);
+        record.ok()
     }
 }
 

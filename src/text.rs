@@ -42,8 +42,8 @@ pub(crate) fn duration(ms: u64) -> String {
 
 /// Cleans and indents worker text of several lines, and cuts it after `max` characters.
 pub(crate) fn block(text: &str, max: usize, indent: &str) -> String {
-    let text_of = |line: &str| cleaned(line.as_bytes()).text.into_owned();
-    let all: String = text.split_inclusive('\n').map(text_of).collect();
+    let all: String =
+        text.split_inclusive('\n').map(|line| cleaned(line.as_bytes()).text).collect();
     let end = all.char_indices().nth(max).map(|(at, _)| at);
     let shown = end.and_then(|end| all.get(..end)).unwrap_or(&all);
     let mut out = String::new();

@@ -80,7 +80,8 @@ impl Analyzer {
         })
     }
 
-    /// Returns the record of a worker as of `fingerprint`, read until `deadline`.
+    /// Returns the record of a worker as of `fingerprint`, read until `deadline`. Returns within
+    /// `grace` after that.
     ///
     /// # Errors
     /// [`Error::Late`] or [`Error::Abandoned`] if reading does not end; those of
@@ -175,13 +176,9 @@ impl Analyzer {
         let is_complete = clock.has_time();
         let mut states: Vec<_> = order.into_iter().zip(fingerprints).collect();
         states.sort_unstable_by_key(|((at, _), _)| *at);
-        (
-            states
-                .into_iter()
-                .map(|((_, member), fingerprint)| (member.clone(), fingerprint))
-                .collect(),
-            is_complete,
-        )
+        let states =
+            states.into_iter().map(|((_, member), fingerprint)| (member.clone(), fingerprint));
+        (states.collect(), is_complete)
     }
 
     /// Logs each subject whose task was abandoned and still runs, once.

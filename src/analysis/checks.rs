@@ -1,14 +1,16 @@
-//! Checks a worker's claims against its record. Each finding has a name and the file that proves
-//! it.
+//! Checks a worker's claims against its record. Each check is a function that returns a
+//! [`FailedCheck`] for what it finds.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::catalog::Fingerprint;
-use crate::model::{Flaw, Outcome, Output, Record, Status, Trace, UnansweredCalls, Unused};
+use crate::model::{
+    Flaw, Outcome, Output, Record, Skipped, Status, Trace, UnansweredCalls, Unused,
+};
 use crate::store::Time;
 use crate::text::clean::one_line;
 use crate::text::count;
@@ -25,21 +27,25 @@ const NAMES_SHOWN: usize = 5;
 /// Maximum length of a name, input or status quoted from a trace, in bytes.
 const QUOTE_MAX: usize = 80;
 
-/// A finding about a worker's record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Check {
+/// A check that a worker's record does not pass.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FailedCheck {
     /// The name of the check, equal in all files.
     pub(crate) name: Cow<'static, str>,
-    /// The finding, as a sentence.
+    /// The reason, as a sentence.
     #[serde(rename = "says")]
     pub(crate) message: String,
     /// The file that proves it, relative to the worker's directory.
     pub(crate) file: String,
 }
 
-impl Check {
-    pub(crate) fn new(name: &'static str, message: String, file: impl Into<String>) -> Check {
-        Check { name: name.into(), message, file: file.into() }
+impl FailedCheck {
+    pub(crate) fn new(
+        name: &'static str,
+        message: impl Into<String>,
+        file: impl Into<String>,
+    ) -> FailedCheck {
+        FailedCheck { name: name.into(), message: message.into(), file: file.into() }
     }
 }
 
@@ -61,135 +67,44 @@ pub(crate) fn silent(status: Status, last: Time, newest: Time) -> Option<Duratio
     (!status.is_finished() && status != Status::Unknown && silence >= SILENT).then_some(silence)
 }
 
-/// Runs all checks and returns their findings. `missing` returns the files that final words name
-/// and that do not exist.
+/// Runs all checks and returns those that the record does not pass. `missing` returns the files
+/// that final words name and that do not exist.
 pub(crate) fn run(
     record: &Record,
     fingerprint: &Fingerprint,
     missing: &dyn Fn(&str) -> Vec<String>,
-) -> Vec<Check> {
-    let Record { worker, trace, unread } = record;
-    let mut checks: Vec<Check> = worker.flaws.iter().map(flaw).collect();
-    let finished = worker.status.is_finished();
-    if finished && trace.records_calls && trace.calls.is_empty() {
-        checks.push(Check::new(
-            "no_tool_call",
-            "it finished without any tool call".into(),
-            "tool_calls",
-        ));
-    }
-    if worker.status == Status::Completed
-        && trace.final_words.is_none()
-        && !trace.final_words_in_parent
-    {
-        checks.push(Check::new(
-            NO_FINAL_WORDS,
-            "it finished without any final words".into(),
-            "result.txt",
-        ));
-    }
-    if worker.status == Status::Completed {
-        success(trace, &mut checks);
-        let missing = trace.final_words.as_deref().map(missing).unwrap_or_default();
-        checks.extend(missing.into_iter().map(|file| {
-            let message = "its final words name this file, which does not exist".into();
-            Check::new("claimed_file_missing", message, file)
-        }));
-    }
-    if finished && !trace.unanswered.tools.is_empty() {
-        let message = format!("calls without output: {}", quoted(&trace.unanswered));
-        checks.push(Check::new("call_without_result", message, "thread.jsonl"));
-    }
-    repeated(trace, &mut checks);
-    for call in &trace.calls {
-        if let Output::Unreadable(reason) = &call.output {
-            checks.push(Check::new("unreadable_output", reason.clone(), call.path.display()));
-        }
-    }
-    for (file, reason) in &trace.unreadable {
-        checks.push(Check::new("unreadable_file", reason.clone(), one_line(&file.display(), 300)));
-    }
-    for (file, lines) in &trace.bad_lines {
-        checks.push(Check::new(
-            "bad_lines",
-            format!("{} could not be read", count(*lines, "line")),
-            *file,
-        ));
-    }
-    for (file, partly) in &trace.partial_reads {
-        let (name, why) =
-            if partly.timed_out { (LATE_NAME, " in time") } else { ("not_read_whole", "") };
-        checks.push(Check::new(
-            name,
-            format!("only its first {} bytes were read{why}", partly.bytes),
-            *file,
-        ));
-    }
-    if let Some(file) = trace.truncated.first() {
-        let message = match trace.truncated.len() {
-            1 => "an output was truncated before it was recorded".into(),
-            n => format!("{n} outputs were truncated before they were recorded; this is the first"),
-        };
-        checks.push(Check::new("truncated_at_source", message, file.display()));
-    }
-    unused(&trace.unused, &mut checks);
-    if *unread > 0 {
-        let message = format!(
-            "not read in time: {}; their outcomes are shown as unknown",
-            count(*unread, "output")
-        );
-        checks.push(Check::new(LATE_NAME, message, "tool_calls"));
-    }
-    if let Some(hidden) = Some(hidden(record)).filter(|hidden| *hidden > 0) {
-        let characters = count(hidden as u64, "invisible character");
-        let message = format!(
-            "{characters} in its task, words, names and inputs; generated files omit or escape them"
-        );
-        checks.push(Check::new(INVISIBLE_CHARACTERS, message, "."));
-    }
-    let skipped = fingerprint.skipped;
-    if !skipped.is_empty() {
-        let message = format!(
-            "in its folder but not shown: {}, {}, {} unreadable",
-            count(skipped.links, "link"),
-            count(skipped.special, "special file"),
-            skipped.unreadable
-        );
-        checks.push(Check::new("not_shown", message, "."));
-    }
-    checks
+) -> Vec<FailedCheck> {
+    let trace = &record.trace;
+    let flaws = record.worker.flaws.iter().map(flaw);
+    flaws
+        .chain(no_tool_call(record))
+        .chain(no_final_words(record))
+        .chain(unsupported_success(record))
+        .chain(missing_claimed_files(record, missing))
+        .chain(calls_without_result(record))
+        .chain(repeated_failures(trace))
+        .chain(unreadable_outputs(trace))
+        .chain(unreadable_files(trace))
+        .chain(bad_lines(trace))
+        .chain(partial_reads(trace))
+        .chain(truncated_outputs(trace))
+        .chain(unused_lines(&trace.unused))
+        .chain(late_outputs(record))
+        .chain(invisible_characters(record))
+        .chain(skipped_entries(fingerprint.skipped))
+        .collect()
 }
 
-/// Counts the invisible characters in the texts of a record, except those of ordinary writing.
-fn hidden(record: &Record) -> usize {
-    let Record { worker, trace, .. } = record;
-    let texts = [&worker.error, &worker.summary, &trace.task, &trace.final_words];
-    let texts = texts.into_iter().filter_map(Option::as_deref);
-    let task = trace.task.is_none().then_some(&*worker.task);
-    let words = [&worker.run, &worker.job, &worker.model, &worker.task_type, &worker.status_source];
-    let words =
-        words.into_iter().filter_map(Option::as_deref).chain(worker.tags.iter().map(|tag| &**tag));
-    let calls =
-        trace.calls.iter().flat_map(|call| call.input.as_deref().into_iter().chain([&*call.tool]));
-    texts.chain(task).chain(words).chain(calls).map(count_hidden).sum()
-}
-
-/// Returns the check for a flaw of the worker's files.
-fn flaw(flaw: &Flaw) -> Check {
+/// Returns the check that fails because of a flaw of the worker's files.
+fn flaw(flaw: &Flaw) -> FailedCheck {
     let (name, message) = match flaw {
         Flaw::BadTranscript(reason) => {
-            return Check::new(
-                "bad_transcript",
-                one_line(&format!("its transcript: {reason}"), 300),
-                "source.jsonl",
-            );
+            let message = one_line(&format!("its transcript: {reason}"), 300);
+            return FailedCheck::new("bad_transcript", message, "source.jsonl");
         }
         Flaw::NoMessages => {
-            return Check::new(
-                "no_message",
-                "its transcript has no messages".into(),
-                "source.jsonl",
-            );
+            let message = "its transcript has no messages";
+            return FailedCheck::new("no_message", message, "source.jsonl");
         }
         Flaw::NoMetadata => ("no_metadata", "there is no metadata.json".into()),
         Flaw::BadMetadata { reason, last_good_shown: true, .. } => {
@@ -209,88 +124,205 @@ fn flaw(flaw: &Flaw) -> Check {
             format!("the store's index.json has another status: {}", one_line(word, QUOTE_MAX)),
         ),
     };
-    Check::new(name, one_line(&message, 300), "metadata.json")
+    FailedCheck::new(name, one_line(&message, 300), "metadata.json")
 }
 
-/// Checks a claimed success against the outcomes of calls.
-fn success(trace: &Trace, checks: &mut Vec<Check>) {
-    if let Some(last) = trace.failed_last_call() {
-        let message = "its status says success, but its last call failed".into();
-        checks.push(Check::new("success_but_last_call_failed", message, last.path.display()));
-    } else if let Some(call) = trace.unresolved().last() {
-        let tool = one_line(&call.tool, QUOTE_MAX);
-        let message = format!(
-            "its status says success, but a call of {tool} failed and no later call of it succeeded"
-        );
-        checks.push(Check::new("failure_never_made_good", message, call.path.display()));
+fn no_tool_call(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> {
+    let is_idle = worker.status.is_finished() && trace.records_calls && trace.calls.is_empty();
+    is_idle.then(|| {
+        FailedCheck::new("no_tool_call", "it finished without any tool call", "tool_calls")
+    })
+}
+
+fn no_final_words(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> {
+    let has_words = trace.final_words.is_some() || trace.final_words_in_parent;
+    (worker.status == Status::Completed && !has_words).then(|| {
+        FailedCheck::new(NO_FINAL_WORDS, "it finished without any final words", "result.txt")
+    })
+}
+
+/// Checks a claim of success against the outcomes of the calls.
+fn unsupported_success(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> {
+    if worker.status != Status::Completed {
+        return None;
     }
+    if let Some(last) = trace.failed_last_call() {
+        let message = "its status says success, but its last call failed";
+        let file = last.path.display();
+        return Some(FailedCheck::new("success_but_last_call_failed", message, file));
+    }
+    let call = trace.unresolved().pop()?;
+    let tool = one_line(&call.tool, QUOTE_MAX);
+    let message = format!(
+        "its status says success, but a call of {tool} failed and no later call of it succeeded"
+    );
+    Some(FailedCheck::new("failure_never_made_good", message, call.path.display()))
 }
 
-/// Reports the parts of a transcript that are not shown.
-fn unused(unused: &Unused, checks: &mut Vec<Check>) {
-    let mut add = |name, count: u64, text: &str| {
-        if count > 0 {
-            checks.push(Check::new(name, format!("{count} {text}"), "source.jsonl"));
-        }
-    };
-    let kinds = unused
-        .kinds
-        .keys()
-        .take(NAMES_SHOWN)
-        .map(|kind| one_line(kind, QUOTE_MAX))
-        .collect::<Vec<_>>();
-    let text = format!("lines are of unknown kinds: {}", kinds.join(", "));
-    add("unknown_records", unused.kinds.values().sum(), &text);
-    add("results_without_calls", unused.orphan_results, "results belong to no call");
-    add(
-        "calls_not_shown",
-        unused.excess_calls,
-        "further calls are not shown, because there are too many",
-    );
-    add(
-        "workers_not_shown",
-        unused.excess_agent_lines,
-        "lines belong to subagents that are not shown",
-    );
+fn missing_claimed_files(
+    Record { worker, trace, .. }: &Record,
+    missing: &dyn Fn(&str) -> Vec<String>,
+) -> impl Iterator<Item = FailedCheck> {
+    let words = trace.final_words.as_deref().filter(|_| worker.status == Status::Completed);
+    words.map(missing).unwrap_or_default().into_iter().map(|file| {
+        let message = "its final words name this file, which does not exist";
+        FailedCheck::new("claimed_file_missing", message, file)
+    })
 }
 
-/// Reports calls that failed repeatedly with the same input and never succeeded after that.
-fn repeated(trace: &Trace, checks: &mut Vec<Check>) {
+fn calls_without_result(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> {
+    (worker.status.is_finished() && !trace.unanswered.tools.is_empty()).then(|| {
+        let message = format!("calls without output: {}", quoted(&trace.unanswered));
+        FailedCheck::new("call_without_result", message, "thread.jsonl")
+    })
+}
+
+/// Lists the first tools by name, with the number of their calls if there are several. Counts the
+/// calls of all other tools.
+fn quoted(unanswered: &UnansweredCalls) -> String {
+    let names = unanswered.tools.iter().take(NAMES_SHOWN).map(|(tool, calls)| {
+        let tool = one_line(tool, QUOTE_MAX);
+        if *calls > 1 { format!("{tool} ({calls})") } else { tool }
+    });
+    let shown = names.collect::<Vec<_>>().join(", ");
+    let more = unanswered.tools.values().skip(NAMES_SHOWN).sum::<u64>() + unanswered.other_tools;
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
+}
+
+/// Finds calls that failed repeatedly with the same input and never succeeded after that.
+fn repeated_failures(trace: &Trace) -> impl Iterator<Item = FailedCheck> {
     let mut failures: BTreeMap<(&str, &str), (usize, String)> = BTreeMap::new();
     for call in &trace.calls {
         // Calls can only be compared by their input.
         let Some(input) = &call.input else { continue };
         match call.outcome {
             Outcome::Failed => {
-                let entry = failures.entry((&call.tool, input)).or_default();
-                entry.0 += 1;
-                entry.1 = call.path.display();
+                let (times, file) = failures.entry((&call.tool, input)).or_default();
+                *times += 1;
+                *file = call.path.display();
             }
             // Retrying until a call succeeds is normal when looking for a fault.
             Outcome::Ok => drop(failures.remove(&(call.tool.as_str(), input.as_str()))),
             Outcome::Unknown | Outcome::NotRun => {}
         }
     }
-    for ((tool, input), (times, file)) in failures {
-        if times >= REPEATED_MIN {
-            let message = format!(
-                "failed {times} times: {} {}",
-                one_line(tool, QUOTE_MAX),
-                one_line(input, QUOTE_MAX)
-            );
-            checks.push(Check::new("same_call_failed_again", message, file));
-        }
-    }
+    let repeated = failures.into_iter().filter(|(_, (times, _))| *times >= REPEATED_MIN);
+    repeated.map(|((tool, input), (times, file))| {
+        let (tool, input) = (one_line(tool, QUOTE_MAX), one_line(input, QUOTE_MAX));
+        let message = format!("failed {times} times: {tool} {input}");
+        FailedCheck::new("same_call_failed_again", message, file)
+    })
 }
 
-/// Lists the first tools by name, with the number of their calls if there are several. Counts the
-/// calls of all other tools.
-fn quoted(unanswered: &UnansweredCalls) -> String {
-    let name = |(tool, calls): (&String, &u64)| {
-        let tool = one_line(tool, QUOTE_MAX);
-        if *calls > 1 { format!("{tool} ({calls})") } else { tool }
+fn unreadable_outputs(trace: &Trace) -> impl Iterator<Item = FailedCheck> {
+    trace.calls.iter().filter_map(|call| match &call.output {
+        Output::Unreadable(reason) => {
+            Some(FailedCheck::new("unreadable_output", reason, call.path.display()))
+        }
+        _ => None,
+    })
+}
+
+fn unreadable_files(trace: &Trace) -> impl Iterator<Item = FailedCheck> {
+    trace.unreadable.iter().map(|(file, reason)| {
+        FailedCheck::new("unreadable_file", reason, one_line(&file.display(), 300))
+    })
+}
+
+fn bad_lines(trace: &Trace) -> impl Iterator<Item = FailedCheck> {
+    trace.bad_lines.iter().map(|(file, lines)| {
+        let message = format!("{} could not be read", count(*lines, "line"));
+        FailedCheck::new("bad_lines", message, *file)
+    })
+}
+
+fn partial_reads(trace: &Trace) -> impl Iterator<Item = FailedCheck> {
+    trace.partial_reads.iter().map(|(file, read)| {
+        let (name, why) =
+            if read.timed_out { (LATE_NAME, " in time") } else { ("not_read_whole", "") };
+        let message = format!("only its first {} bytes were read{why}", read.bytes);
+        FailedCheck::new(name, message, *file)
+    })
+}
+
+fn truncated_outputs(trace: &Trace) -> Option<FailedCheck> {
+    let first = trace.truncated.first()?;
+    let message = match trace.truncated.len() {
+        1 => "an output was truncated before it was recorded".into(),
+        n => format!("{n} outputs were truncated before they were recorded; this is the first"),
     };
-    let shown = unanswered.tools.iter().take(NAMES_SHOWN).map(name).collect::<Vec<_>>().join(", ");
-    let more = unanswered.tools.values().skip(NAMES_SHOWN).sum::<u64>() + unanswered.other_tools;
-    if more > 0 { format!("{shown} and {more} more") } else { shown }
+    Some(FailedCheck::new("truncated_at_source", message, first.display()))
+}
+
+/// Finds the parts of a transcript that are not shown.
+fn unused_lines(unused: &Unused) -> impl Iterator<Item = FailedCheck> {
+    let kinds = unused.kinds.keys().take(NAMES_SHOWN).map(|kind| one_line(kind, QUOTE_MAX));
+    let kinds = kinds.collect::<Vec<_>>().join(", ");
+    let parts = [
+        (
+            "unknown_records",
+            unused.kinds.values().sum(),
+            &*format!("lines are of unknown kinds: {kinds}"),
+        ),
+        ("results_without_calls", unused.orphan_results, "results belong to no call"),
+        (
+            "calls_not_shown",
+            unused.excess_calls,
+            "further calls are not shown, because there are too many",
+        ),
+        (
+            "workers_not_shown",
+            unused.excess_agent_lines,
+            "lines belong to subagents that are not shown",
+        ),
+    ];
+    let checks = parts.map(|(name, n, text)| {
+        (n > 0).then(|| FailedCheck::new(name, format!("{n} {text}"), "source.jsonl"))
+    });
+    checks.into_iter().flatten()
+}
+
+fn late_outputs(record: &Record) -> Option<FailedCheck> {
+    (record.unread > 0).then(|| {
+        let outputs = count(record.unread, "output");
+        let message = format!("not read in time: {outputs}; their outcomes are shown as unknown");
+        FailedCheck::new(LATE_NAME, message, "tool_calls")
+    })
+}
+
+fn invisible_characters(record: &Record) -> Option<FailedCheck> {
+    let hidden = hidden(record);
+    (hidden > 0).then(|| {
+        let characters = count(hidden as u64, "invisible character");
+        let message = format!(
+            "{characters} in its task, words, names and inputs; generated files omit or escape them"
+        );
+        FailedCheck::new(INVISIBLE_CHARACTERS, message, ".")
+    })
+}
+
+/// Counts the invisible characters in the texts of a record, except those of ordinary writing.
+fn hidden(record: &Record) -> usize {
+    let Record { worker, trace, .. } = record;
+    let texts = [&worker.error, &worker.summary, &trace.task, &trace.final_words];
+    let texts = texts.into_iter().filter_map(Option::as_deref);
+    let task = trace.task.is_none().then_some(&*worker.task);
+    let words = [&worker.run, &worker.job, &worker.model, &worker.task_type, &worker.status_source];
+    let words =
+        words.into_iter().filter_map(Option::as_deref).chain(worker.tags.iter().map(|tag| &**tag));
+    let calls =
+        trace.calls.iter().flat_map(|call| call.input.as_deref().into_iter().chain([&*call.tool]));
+    texts.chain(task).chain(words).chain(calls).map(count_hidden).sum()
+}
+
+fn skipped_entries(skipped: Skipped) -> Option<FailedCheck> {
+    (!skipped.is_empty()).then(|| {
+        let message = format!(
+            "in its folder but not shown: {}, {}, {} unreadable",
+            count(skipped.links, "link"),
+            count(skipped.special, "special file"),
+            skipped.unreadable
+        );
+        FailedCheck::new("not_shown", message, ".")
+    })
 }

@@ -26,34 +26,32 @@ pub(super) fn missing_files(
     own_folders: &[&str],
     words: &str,
 ) -> Vec<String> {
-    let is_folder = |name: &Name| {
-        let is_own = own_folders.iter().any(|folder| folder.as_bytes() == name.as_bytes());
-        is_own
-            || view
-                .stat(member, &RelPath::root().join(name))
-                .is_ok_and(|meta| meta.kind == Kind::Folder)
-    };
-    let is_missing = |path: &RelPath| {
-        matches!(view.stat(member, path), Err(Error::NotFound | Error::NotADirectory))
-    };
     let words = words.get(..words.floor_char_boundary(WORDS_MAX)).unwrap_or(words);
     let mut missing: Vec<String> = Vec::new();
     for path in paths(words).take(PATHS_MAX) {
+        let Some(first) = path.names().next() else { continue };
+        let is_missing = is_own_directory(view, member, own_folders, &first)
+            && matches!(view.stat(member, &path), Err(Error::NotFound | Error::NotADirectory));
         let name = one_line(&path.display(), NAME_MAX);
-        let is_named =
-            path.names().next().is_some_and(|first| is_folder(&first)) && is_missing(&path);
-        if is_named && missing.len() < NAMED_MAX && !missing.contains(&name) {
+        if is_missing && missing.len() < NAMED_MAX && !missing.contains(&name) {
             missing.push(name);
         }
     }
     missing
 }
 
+/// Returns true if `name` is one of `own_folders` or an existing directory of the worker.
+fn is_own_directory(view: &View, member: &Member, own_folders: &[&str], name: &Name) -> bool {
+    own_folders.iter().any(|folder| folder.as_bytes() == name.as_bytes())
+        || view
+            .stat(member, &RelPath::root().join(name))
+            .is_ok_and(|meta| meta.kind == Kind::Folder)
+}
+
 /// Finds words that look like relative paths: at least two names, without a pattern or placeholder.
 fn paths(words: &str) -> impl Iterator<Item = RelPath> {
-    let is_separator = |c: char| c.is_whitespace() || "`'\"()[],;:|=".contains(c);
     words
-        .split(is_separator)
+        .split(|c: char| c.is_whitespace() || "`'\"()[],;:|=".contains(c))
         .map(|word| word.trim_start_matches("./").trim_matches(|c: char| ".!?_*…".contains(c)))
         .filter(|word| {
             word.contains('/')

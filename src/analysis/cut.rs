@@ -15,10 +15,11 @@ const SIGN_MAX: usize = 8;
 /// Returns the index of the highest-scoring chunk with a sign of failure, else of the
 /// highest-scoring chunk. Among equals the latest wins.
 fn most_relevant(chunks: &[LineChunk<'_>], scored: &LineScores) -> Option<usize> {
-    let with_scores = chunks.iter().zip(&scored.scores).enumerate();
-    let with_text = with_scores.filter(|(_, (chunk, _))| !chunk.text.trim().is_empty());
-    let highest = || with_text.max_by(|(_, (_, a)), (_, (_, b))| a.total_cmp(b)).map(|(at, _)| at);
-    scored.failure.or_else(highest)
+    scored.failure.or_else(|| {
+        let with_scores = chunks.iter().zip(&scored.scores).enumerate();
+        let with_text = with_scores.filter(|(_, (chunk, _))| !chunk.text.trim().is_empty());
+        with_text.max_by(|(_, (_, a)), (_, (_, b))| a.total_cmp(b)).map(|(at, _)| at)
+    })
 }
 
 /// Splits the most relevant chunk if it takes more than `room` bytes, so that the part with the

@@ -115,18 +115,17 @@ impl DigestCache {
     /// digests.
     fn store<'a>(&self, computed: usize, workers: impl Iterator<Item = &'a Arc<Member>>) {
         if let Some(store) = self.store.as_ref().filter(|store| store.is_due(computed)) {
-            let current = |member: &Arc<Member>| {
-                let (key, digest) = self.digests.get(&member.name)?;
-                // A version that does not last cannot match at the next start.
-                let fingerprint = member
-                    .entry
-                    .last_fingerprint()
-                    .filter(|fingerprint| fingerprint.is_stable())?;
-                (key == digest_key(member, &fingerprint))
-                    .then(|| (member.name.clone(), key, digest))
-            };
-            store.save(&workers.filter_map(current).collect::<Vec<_>>());
+            store.save(&workers.filter_map(|member| self.lasting(member)).collect::<Vec<_>>());
         }
+    }
+
+    /// Returns the digest of a worker with its name and key, if it may match at the next start.
+    fn lasting(&self, member: &Member) -> Option<(Name, DigestKey, Arc<WorkerDigest>)> {
+        let (key, digest) = self.digests.get(&member.name)?;
+        // A version that does not last cannot match at the next start.
+        let fingerprint =
+            member.entry.last_fingerprint().filter(|fingerprint| fingerprint.is_stable())?;
+        (key == digest_key(member, &fingerprint)).then(|| (member.name.clone(), key, digest))
     }
 
     /// Records that a request ran out of time, so that the backfill reads the rest.
@@ -186,11 +185,7 @@ impl DigestCache {
                 Ok(fingerprint) => match self.cached(member, fingerprint) {
                     Some(digest) => DigestResult::Ready(digest, fingerprint.clone()),
                     None => {
-                        let cost = fingerprint
-                            .files
-                            .saturating_mul(FILE_COST)
-                            .saturating_add(fingerprint.bytes);
-                        missing.push((cost, at, member, fingerprint));
+                        missing.push((read_cost(fingerprint), at, member, fingerprint));
                         DigestResult::Unread
                     }
                 },
@@ -303,6 +298,11 @@ impl DigestCache {
             fingerprint = now;
         }
     }
+}
+
+/// Returns the cost of reading a worker's files, in bytes.
+fn read_cost(fingerprint: &Fingerprint) -> u64 {
+    fingerprint.files.saturating_mul(FILE_COST).saturating_add(fingerprint.bytes)
 }
 
 fn digest_key(member: &Member, fingerprint: &Fingerprint) -> DigestKey {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::checks::Check;
+use super::checks::FailedCheck;
 use super::file_uses::FileUse;
 use super::worker_digest::WorkerDigest;
 use crate::cache::{DiskCache, key};
@@ -30,8 +30,15 @@ pub(crate) type DigestKey = (Key, Key);
 pub(crate) struct DigestStore {
     cache: Arc<DiskCache>,
     key: Key,
-    /// Number of digests computed since the last write, and the time of that write.
-    unsaved: Mutex<(usize, Option<Instant>)>,
+    unsaved: Mutex<UnsavedDigests>,
+}
+
+/// The digests that were computed since the last write.
+#[derive(Default)]
+struct UnsavedDigests {
+    count: usize,
+    /// Time of the last write.
+    last_write: Option<Instant>,
 }
 
 /// The serialized form of a digest.
@@ -51,13 +58,13 @@ struct StoredDigest {
     tools: Vec<String>,
     tokens: Option<[u64; 4]>,
     cause: String,
-    checks: Vec<(String, String, String)>,
+    checks: Vec<FailedCheck>,
 }
 
 impl DigestStore {
     /// Returns the store in `cache` for the view identified by `scope`.
     pub(crate) fn new(cache: Arc<DiskCache>, scope: &Key) -> DigestStore {
-        DigestStore { cache, key: key("fragments", &[scope]), unsaved: Mutex::new((0, None)) }
+        DigestStore { cache, key: key("fragments", &[scope]), unsaved: Mutex::default() }
     }
 
     /// Reads all stored digests.
@@ -70,13 +77,13 @@ impl DigestStore {
     /// Counts `computed` new digests. Returns true if it is time to write, and resets the count.
     pub(crate) fn is_due(&self, computed: usize) -> bool {
         let mut unsaved = self.unsaved.lock();
-        unsaved.0 += computed;
-        let due = unsaved.0 as u64 >= self.cache.threshold(MIN_NEW)
-            && unsaved.1.is_none_or(|written| written.elapsed() >= WRITE_INTERVAL);
-        if due {
-            *unsaved = (0, Some(Instant::now()));
+        unsaved.count += computed;
+        let is_due = unsaved.count as u64 >= self.cache.threshold(MIN_NEW)
+            && unsaved.last_write.is_none_or(|written| written.elapsed() >= WRITE_INTERVAL);
+        if is_due {
+            *unsaved = UnsavedDigests { count: 0, last_write: Some(Instant::now()) };
         }
-        due
+        is_due
     }
 
     /// Replaces the stored digests.
@@ -107,8 +114,6 @@ impl StoredDigest {
             let Tokens { input, output, cache_read, cache_creation } = tokens;
             [input, output, cache_read, cache_creation]
         });
-        let check =
-            |check: &Check| (check.name.to_string(), check.message.clone(), check.file.clone());
         Some(StoredDigest {
             name: name.as_bytes().to_vec(),
             key,
@@ -123,10 +128,11 @@ impl StoredDigest {
             tools: digest.tools.clone(),
             tokens,
             cause: digest.cause.clone(),
-            checks: digest.checks.iter().map(check).collect(),
+            checks: digest.checks.clone(),
         })
     }
 
+    /// Returns the digest with its worker and key, or `None` if the worker's name is invalid.
     fn into_digest(self) -> Option<(Name, DigestKey, WorkerDigest)> {
         let outcome = match self.outcome {
             0 => Outcome::Ok,
@@ -139,11 +145,6 @@ impl StoredDigest {
             cache_read,
             cache_creation,
         });
-        let check = |(name, message, file): (String, String, String)| Check {
-            name: name.into(),
-            message,
-            file,
-        };
         let digest = WorkerDigest {
             worker: None,
             outcome,
@@ -157,7 +158,7 @@ impl StoredDigest {
             tools: self.tools,
             tokens,
             cause: self.cause,
-            checks: self.checks.into_iter().map(check).collect(),
+            checks: self.checks,
             whole: true,
             late: false,
             is_self_contained: true,

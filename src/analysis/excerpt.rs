@@ -1,7 +1,6 @@
 //! The excerpt of one output within a share of the budget: all of it, or a short head, the most
 //! relevant lines with their context and the tail. Every omission is marked in place.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use super::cut::cut_most_relevant;
@@ -51,7 +50,7 @@ pub(crate) const NOT_UTF8: &str = "not UTF-8";
 /// note. Otherwise an escaped marker alone could cause a short output to be cut.
 const NOTE_ROOM: usize = NOT_UTF8.len() + 2;
 
-/// A task that makes an excerpt while its argument returns true.
+/// A task that makes an excerpt until the deadline passes.
 pub(crate) type ExcerptTask = Box<dyn FnOnce(Deadline<'_>) -> ExcerptResult + Send>;
 /// The excerpt with the lines shown so far, or the reason why the output cannot be read.
 pub(crate) type ExcerptResult = Result<(Excerpt, ShownLines), String>;
@@ -75,9 +74,9 @@ pub(crate) struct Excerpt {
 
 /// Returns the excerpt of `file` in at most `share` bytes, or [`NOTE_ROOM`] more if it has no note.
 ///
-/// Lines in `shown_lines` have a lower score; the lines of this excerpt are added to them. The most
-/// relevant line of a failed call comes before any other and is cut if the share is too small for
-/// it.
+/// Lines in `shown_lines` have a lower score; the lines of this excerpt are added to them. If
+/// `is_failed` is true, the most relevant line comes before any other and is cut if the share is
+/// too small for it.
 ///
 /// # Errors
 ///
@@ -93,10 +92,8 @@ pub(crate) fn excerpt(
     let read_whole = size <= WHOLE_MAX.max(share as u64);
     let beginning = read_range(file, 0, if read_whole { length(size) } else { BINARY_PROBE })?;
     if memchr::memchr(0, beginning.get(..BINARY_PROBE).unwrap_or(&beginning)).is_some() {
-        let text = "(binary, not shown)\n";
-        let fits = text.len() <= share;
-        let text = if fits { text.to_owned() } else { String::new() };
-        let note = Some("binary".into());
+        let text = Some("(binary, not shown)\n").filter(|text| text.len() <= share);
+        let (text, note) = (text.unwrap_or_default().to_owned(), Some("binary".into()));
         return Ok(Excerpt { text, note, bytes: Some(size), ..Excerpt::default() });
     }
     let loaded = if read_whole {
@@ -104,7 +101,6 @@ pub(crate) fn excerpt(
     } else {
         LoadedOutput::regions(file, size, share, deadline)?
     };
-    let (size, bytes) = (loaded.size, Some(loaded.size));
     let (chunks, utf8) = loaded.chunks();
     let note = match (utf8, loaded.searched) {
         (false, _) => Some(NOT_UTF8.to_owned()),
@@ -112,16 +108,37 @@ pub(crate) fn excerpt(
         (true, None) => None,
     };
     let share = if note.is_none() { share + NOTE_ROOM } else { share };
-    if loaded.complete && chunks.iter().map(|chunk| chunk.text.len()).sum::<usize>() <= share {
-        let text =
-            ended(escape_markers(&chunks.iter().map(|chunk| &*chunk.text).collect::<String>()));
-        if text.len() <= share {
+    let whole = if loaded.complete { whole_excerpt(&chunks, share) } else { None };
+    let excerpt = match whole {
+        Some(excerpt) => {
             chunks.iter().for_each(|chunk| shown_lines.add(chunk));
-            let hidden = chunks.iter().map(|chunk| chunk.hidden).sum();
-            return Ok(Excerpt { text, whole: true, has_offsets: false, note, bytes, hidden });
+            excerpt
         }
+        None => cut_excerpt(&loaded, merge_repeats(chunks), share, is_failed, shown_lines),
+    };
+    Ok(Excerpt { note, bytes: Some(loaded.size), ..excerpt })
+}
+
+/// Returns the text of all `chunks`, or `None` if it takes more than `share` bytes.
+fn whole_excerpt(chunks: &[LineChunk<'_>], share: usize) -> Option<Excerpt> {
+    if chunks.iter().map(|chunk| chunk.text.len()).sum::<usize>() > share {
+        return None;
     }
-    let mut chunks = merge_repeats(chunks);
+    let text: String = chunks.iter().map(|chunk| &*chunk.text).collect();
+    let text = Some(ended(escape_markers(&text))).filter(|text| text.len() <= share)?;
+    let hidden = chunks.iter().map(|chunk| chunk.hidden).sum();
+    Some(Excerpt { text, whole: true, hidden, ..Excerpt::default() })
+}
+
+/// Returns the most relevant of `chunks` in at most `share` bytes; see [`excerpt`].
+fn cut_excerpt<'a>(
+    loaded: &'a LoadedOutput,
+    mut chunks: Vec<LineChunk<'a>>,
+    share: usize,
+    is_failed: bool,
+    shown_lines: &mut ShownLines,
+) -> Excerpt {
+    let size = loaded.size;
     let mut scored = score_lines(&chunks, size);
     let mut was_shown = false;
     for (score, chunk) in scored.scores.iter_mut().zip(&chunks) {
@@ -144,21 +161,21 @@ pub(crate) fn excerpt(
         let cost = text.len();
         if selection.is_empty() {
             // An omission line alone says no more than an entry in the list and takes more room.
-            return Ok(Excerpt { note, bytes, ..Excerpt::default() });
+            break;
         }
         if cost <= share {
             selection.shown().for_each(|chunk| shown_lines.add(chunk));
             let hidden = selection.shown().map(|chunk| chunk.hidden).sum();
             // Repeats of a line are omitted without offsets.
             let whole = !has_offsets && selection.shown().all(|chunk| chunk.repeats == 0);
-            return Ok(Excerpt { text, whole, has_offsets, note, bytes, hidden });
+            return Excerpt { text, whole, has_offsets, hidden, ..Excerpt::default() };
         }
         slack += (cost - share).max(16);
         if attempt >= EXACT_ATTEMPTS {
             slack *= 2;
         }
     }
-    Ok(Excerpt { note, bytes, ..Excerpt::default() })
+    Excerpt::default()
 }
 
 /// Returns the minimum share in which the most relevant line of an output of `size` bytes has some
@@ -189,6 +206,7 @@ impl ShownLines {
     }
 }
 
+/// Returns `text` with a line end, unless it is empty.
 fn ended(mut text: String) -> String {
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
@@ -301,6 +319,7 @@ fn search(
     Ok((hits, searched))
 }
 
+/// Merges regions that overlap or touch. Each is a range of offsets.
 fn merged(mut regions: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     regions.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::with_capacity(regions.len());
@@ -314,6 +333,7 @@ fn merged(mut regions: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 }
 
 /// Returns the range of `raw` that starts and ends at whole lines, or at least at whole characters.
+/// `at_start` is true if `raw` is the start of the output, and `at_end` if it is its end.
 fn whole_lines(raw: &[u8], at_start: bool, at_end: bool) -> (usize, usize) {
     let is_start = |at: &usize| raw.get(*at).is_none_or(|b| b & 0xc0 != 0x80);
     let half = raw.len() / 2;
@@ -331,24 +351,6 @@ fn whole_lines(raw: &[u8], at_start: bool, at_end: bool) -> (usize, usize) {
     (from, to.max(from))
 }
 
-/// A score with a total order.
-#[derive(PartialEq)]
-struct OrderedScore(f64);
-
-impl Eq for OrderedScore {}
-
-impl Ord for OrderedScore {
-    fn cmp(&self, other: &OrderedScore) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
-impl PartialOrd for OrderedScore {
-    fn partial_cmp(&self, other: &OrderedScore) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 /// The chunks that are shown, with an upper bound for the size of their text.
 struct LineSelection<'a> {
     chunks: &'a [LineChunk<'a>],
@@ -359,6 +361,7 @@ struct LineSelection<'a> {
 }
 
 impl<'a> LineSelection<'a> {
+    /// Chooses chunks of an output of `size` bytes whose text takes at most `share` bytes.
     fn choose(
         chunks: &'a [LineChunk<'a>],
         scored: &LineScores,
@@ -396,8 +399,8 @@ impl<'a> LineSelection<'a> {
             let text = chunk.text.trim();
             let joins = selection.joins_before(at) || selection.joins_after(at);
             // Neither a line without visible text nor a line shown elsewhere opens a region.
-            let opens = || regions_left > 0 && !text.is_empty() && !shown.contains(text);
-            if (joins || opens()) && selection.take(at, share) {
+            let may_open = regions_left > 0 && !text.is_empty() && !shown.contains(text);
+            if (joins || may_open) && selection.take(at, share) {
                 regions_left -= usize::from(!joins);
                 shown.insert(text);
             }
@@ -437,9 +440,10 @@ impl<'a> LineSelection<'a> {
             let is_beside = at.checked_sub(1).is_some_and(|before| selection.is_chosen(before))
                 || selection.is_chosen(at + 1);
             let score = scores.get(at).filter(|_| is_beside && !selection.is_chosen(at))?;
-            Some((OrderedScore(*score), at))
+            // The bits of numbers that are not negative sort like the numbers.
+            Some((score.to_bits(), at))
         };
-        let mut edges: BTreeSet<(OrderedScore, usize)> =
+        let mut edges: BTreeSet<(u64, usize)> =
             (0..self.chunks.len()).filter_map(|at| edge(self, at)).collect();
         while let Some((_, at)) = edges.pop_last() {
             if self.take(at, limit) {
@@ -449,6 +453,7 @@ impl<'a> LineSelection<'a> {
         }
     }
 
+    /// Returns true if nothing is omitted directly before the chunk `at`.
     fn joins_before(&self, at: usize) -> bool {
         let Some(chunk) = self.chunks.get(at) else { return false };
         match at.checked_sub(1).and_then(|before| Some((before, self.chunks.get(before)?))) {
@@ -457,6 +462,7 @@ impl<'a> LineSelection<'a> {
         }
     }
 
+    /// Returns true if nothing is omitted directly after the chunk `at`.
     fn joins_after(&self, at: usize) -> bool {
         let Some(chunk) = self.chunks.get(at) else { return false };
         match self.chunks.get(at + 1) {
@@ -475,17 +481,12 @@ impl<'a> LineSelection<'a> {
 
     /// Returns the text with its omission lines, and true if there are any.
     fn text(&self) -> (String, bool) {
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
         let mut runs: Vec<ChunkRun> = Vec::new();
         for chunk in self.shown() {
-            match (ranges.last_mut(), runs.last_mut()) {
-                (Some(last), Some(run)) if last.1 == chunk.start => {
-                    last.1 = chunk.end;
-                    run.add(chunk);
-                }
-                _ => {
-                    ranges.push((chunk.start, chunk.end));
-                    let mut run = ChunkRun::default();
+            match runs.last_mut().filter(|run| run.end == chunk.start) {
+                Some(run) => run.add(chunk),
+                None => {
+                    let mut run = ChunkRun { start: chunk.start, ..ChunkRun::default() };
                     run.add(chunk);
                     runs.push(run);
                 }
@@ -499,10 +500,10 @@ impl<'a> LineSelection<'a> {
                 has_offsets = true;
             }
         };
-        for ((start, end), run) in ranges.iter().zip(runs) {
-            omit(&mut text, shown_to, *start);
+        for run in runs {
+            omit(&mut text, shown_to, run.start);
+            shown_to = run.end;
             text.push_str(&ended(run.text()));
-            shown_to = *end;
         }
         omit(&mut text, shown_to, self.size);
         (text, has_offsets)
@@ -512,6 +513,10 @@ impl<'a> LineSelection<'a> {
 /// The text of consecutive chunks.
 #[derive(Default)]
 struct ChunkRun {
+    /// Offset of the first byte in the file.
+    start: u64,
+    /// Offset after the last byte in the file.
+    end: u64,
     /// Finished text.
     text: String,
     /// Worker text that follows. It is escaped as a whole, since a marker may span several chunks.
@@ -520,6 +525,7 @@ struct ChunkRun {
 
 impl ChunkRun {
     fn add(&mut self, chunk: &LineChunk<'_>) {
+        self.end = chunk.end;
         self.unescaped.push_str(&chunk.text);
         if chunk.repeats > 0 {
             self.text.push_str(&escape_markers(&std::mem::take(&mut self.unescaped)));

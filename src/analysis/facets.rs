@@ -196,10 +196,12 @@ impl Selection {
         (self.values.len() < VALUES_MAX).then_some(Selection { values, latest: None })
     }
 
+    /// Returns true if the digests of workers are needed to find the selected ones.
     pub(super) fn needs_digest(&self) -> bool {
         self.values.iter().any(|(facet, _)| facet.needs_digest())
     }
 
+    /// Returns true if a worker has all values. Does not apply the limit of the selection.
     pub(super) fn matches(&self, (member, digest): &MemberDigest) -> bool {
         self.values
             .iter()
@@ -211,7 +213,9 @@ impl Selection {
 pub(super) struct FacetIndex {
     /// The generation of the view that was indexed.
     generation: u64,
+    /// The values by the names of their directories.
     pub(super) names: HashMap<Name, Arc<str>>,
+    /// The workers that have each value.
     pub(super) members: HashMap<Arc<str>, Vec<Arc<Member>>>,
 }
 
@@ -244,6 +248,7 @@ impl FacetIndex {
 pub(crate) struct FacetIndexes(Mutex<HashMap<Facet, Arc<FacetIndex>>>);
 
 impl FacetIndexes {
+    /// Returns the index of a facet, which is built again if the view has changed.
     pub(super) fn get(&self, facet: Facet, visible: &VisibleWorkers) -> Arc<FacetIndex> {
         let cached = self
             .0

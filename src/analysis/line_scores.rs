@@ -155,25 +155,29 @@ fn to_end(chunks: &[&LineChunk<'_>], signs: &[LineSigns], size: u64) -> Vec<Opti
 /// Returns the bytes to each line from the latest line with a sign of failure.
 fn since_failure(chunks: &[&LineChunk<'_>], signs: &[LineSigns]) -> Vec<Option<u64>> {
     let mut from = None;
-    let since = |(chunk, signs): (&&LineChunk<'_>, &LineSigns)| {
+    let distances = chunks.iter().zip(signs).map(|(chunk, signs)| {
         if signs.strong {
             from = Some(chunk.start);
         }
         from.map(|from: u64| chunk.start.saturating_sub(from))
-    };
-    chunks.iter().zip(signs).map(since).collect()
+    });
+    distances.collect()
 }
 
 /// Returns scores in which lines of one paragraph, indented block or long line are similar.
 fn smooth_scores(chunks: &[&LineChunk<'_>], mut scores: Vec<f64>) -> Vec<f64> {
-    let is_continued = |at: usize| {
-        let before = at.checked_sub(1).and_then(|before| chunks.get(before));
-        before.is_some_and(|before| !before.text.ends_with('\n') && !before.text.ends_with("\\n"))
-    };
-    let blank = |at: usize| chunks.get(at).is_none_or(|chunk| chunk.text.trim().is_empty());
+    raise_paragraphs(chunks, &mut scores);
+    raise_indented_lines(chunks, &mut scores);
+    let mut scores = weighted_averages(&scores);
+    raise_line_starts(chunks, &mut scores);
+    scores
+}
+
+/// Raises the scores in each paragraph towards its highest score.
+fn raise_paragraphs(chunks: &[&LineChunk<'_>], scores: &mut [f64]) {
     let mut from = 0;
     for at in 0..=chunks.len() {
-        if !blank(at) {
+        if chunks.get(at).is_some_and(|chunk| !chunk.text.trim().is_empty()) {
             continue;
         }
         if let Some(paragraph) =
@@ -184,29 +188,47 @@ fn smooth_scores(chunks: &[&LineChunk<'_>], mut scores: Vec<f64>) -> Vec<f64> {
         }
         from = at + 1;
     }
+}
+
+/// Raises the scores of indented lines and continued long lines to most of the score before them.
+fn raise_indented_lines(chunks: &[&LineChunk<'_>], scores: &mut [f64]) {
     let mut last = 0.0;
     for (at, (score, chunk)) in scores.iter_mut().zip(chunks).enumerate() {
-        if is_continued(at) || chunk.text.starts_with([' ', '\t']) && !chunk.text.trim().is_empty()
-        {
+        let is_indented = chunk.text.starts_with([' ', '\t']) && !chunk.text.trim().is_empty();
+        if is_indented || is_continuation(chunks, at) {
             *score = score.max(last * INDENTED);
         }
         last = *score;
     }
-    // Lines beyond both ends score 0.
+}
+
+/// Returns the weighted average of each score and the two on either side. Lines beyond both ends
+/// score 0.
+fn weighted_averages(scores: &[f64]) -> Vec<f64> {
     let near = |at: usize, by: isize| {
         at.checked_add_signed(by).and_then(|at| scores.get(at)).map_or(0.0, |score| *score)
     };
-    let smooth = |at| {
+    let averages = (0..scores.len()).map(|at| {
         (3.0 * near(at, 0) + 2.0 * (near(at, -1) + near(at, 1)) + near(at, -2) + near(at, 2)) / 9.0
-    };
-    let mut smoothed: Vec<f64> = (0..scores.len()).map(smooth).collect();
-    // The start of a long line, which is split into chunks, names its subject.
-    for at in (1..smoothed.len()).rev().filter(|at| is_continued(*at)) {
-        if let Some([before, rest]) = smoothed.get_mut(at - 1..=at) {
-            *before = before.max(if is_continued(at - 1) { *rest } else { *rest * LINE_START });
+    });
+    averages.collect()
+}
+
+/// Raises the score at the start of each long line above the rest of the line, since the start
+/// names its subject.
+fn raise_line_starts(chunks: &[&LineChunk<'_>], scores: &mut [f64]) {
+    for at in (1..scores.len()).rev().filter(|at| is_continuation(chunks, *at)) {
+        if let Some([before, rest]) = scores.get_mut(at - 1..=at) {
+            let factor = if is_continuation(chunks, at - 1) { 1.0 } else { LINE_START };
+            *before = before.max(*rest * factor);
         }
     }
-    smoothed
+}
+
+/// Returns true if the chunk at `at` continues the line of the chunk before it.
+fn is_continuation(chunks: &[&LineChunk<'_>], at: usize) -> bool {
+    let before = at.checked_sub(1).and_then(|before| chunks.get(before));
+    before.is_some_and(|before| !before.text.ends_with('\n') && !before.text.ends_with("\\n"))
 }
 
 /// Raises the score of an error message directly above or below a stack trace to the highest score

@@ -4,11 +4,13 @@ use std::fmt;
 
 use crate::text::count;
 
-/// The parts missing from an answer. If all counts are 0, the answer lacks an unknown part.
+/// The parts missing from an answer. If nothing is counted, the answer lacks an unknown part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Number of workers that were not read whole, and the number of all workers.
-    pub workers: (usize, usize),
+    /// Number of workers that were not read whole.
+    pub unread_workers: usize,
+    /// Number of all workers that the answer is about.
+    pub workers: usize,
     /// Number of outputs that were not read.
     pub outputs: u64,
     /// Number of files that were not searched.
@@ -20,8 +22,8 @@ pub struct Missing {
 impl Missing {
     /// Returns `self` if anything is missing or the render ran out of time.
     pub(crate) fn if_any(self, ran_out: bool) -> Option<Missing> {
-        (ran_out || self != Missing { workers: (0, self.workers.1), ..Missing::default() })
-            .then_some(self)
+        let nothing = Missing { workers: self.workers, ..Missing::default() };
+        (ran_out || self != nothing).then_some(self)
     }
 }
 
@@ -30,8 +32,9 @@ impl fmt::Display for Missing {
     /// again continues`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
-        if let (some @ 1.., all) = self.workers {
-            parts.push(format!("{some} of {} not read", count(all, "worker")));
+        if self.unread_workers > 0 {
+            let workers = count(self.workers, "worker");
+            parts.push(format!("{} of {workers} not read", self.unread_workers));
         }
         if self.outputs > 0 {
             parts.push(format!("{} not read", count(self.outputs, "output")));
@@ -66,14 +69,14 @@ mod tests {
 
     #[test]
     fn incomplete_line_names_each_missing_part() {
-        let nothing = Missing { workers: (0, 84), ..Missing::default() };
+        let nothing = Missing { workers: 84, ..Missing::default() };
         assert_eq!(nothing.clone().if_any(false), None);
         let line = |missing: Missing| missing.if_any(true).unwrap().to_string();
         assert_eq!(
             line(nothing),
             "incomplete: not everything was read in time; reading again continues"
         );
-        let some = Missing { workers: (3, 84), outputs: 1, files: 2, sessions: 1 };
+        let some = Missing { unread_workers: 3, workers: 84, outputs: 1, files: 2, sessions: 1 };
         assert_eq!(
             line(some),
             "incomplete: 3 of 84 workers not read, 1 output not read, 2 files not searched, 1 session not read yet for \

@@ -6,7 +6,7 @@ use super::line_scores::score_lines;
 use super::lines::{LineChunk, merge_repeats, split_chunks};
 use super::strings::{decoded_text, is_structured, json_text, unescaped};
 use crate::error::Result;
-use crate::failure_signs;
+use crate::failure_signs::{self, SignStrength};
 use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::store::{File, read_range};
 use crate::text::clean::one_line;
@@ -43,26 +43,20 @@ const LOGS: &[u8] = b"logs";
 pub(crate) fn cause(view: &View, member: &Member, record: &Record) -> (String, bool) {
     let Record { worker, trace, .. } = record;
     let failed = latest_failed(trace);
-    let found = failed.map(|call| search_call(view, member, call)).unwrap_or_default();
+    let mut found = failed.map(|call| search_call(view, member, call)).unwrap_or_default();
     let mut whole = !matches!(found, FailureSearch::Unreadable);
-    let code = failed
-        .and_then(|call| call.exit_code)
-        .map(|code| format!("exit={code}: "))
-        .unwrap_or_default();
+    let is_silent = matches!(found, FailureSearch::Nothing | FailureSearch::Unreadable);
+    if is_silent && worker.error.is_none() {
+        let (rest, rest_is_whole) = search_rest(view, member, trace);
+        (found, whole) = (rest, whole && rest_is_whole);
+    }
     let line = match (found, &worker.error) {
         (FailureSearch::Message(lines), _) => lines.join(" | "),
         (_, Some(error)) => error.clone(),
-        (FailureSearch::LastLine(line), None) => unexplained(&line),
-        (FailureSearch::Nothing | FailureSearch::Unreadable, None) => {
-            let (found, rest_is_whole) = search_rest(view, member, trace);
-            whole &= rest_is_whole;
-            match found {
-                FailureSearch::Message(lines) => lines.join(" | "),
-                FailureSearch::LastLine(line) => unexplained(&line),
-                FailureSearch::Nothing | FailureSearch::Unreadable => NO_MESSAGE.into(),
-            }
-        }
+        (FailureSearch::LastLine(line), None) => format!("{NO_MESSAGE}; last output: {line}"),
+        (FailureSearch::Nothing | FailureSearch::Unreadable, None) => NO_MESSAGE.into(),
     };
+    let code = failed.map(exit_prefix).unwrap_or_default();
     (one_line(&format!("{code}{line}"), CAUSE_MAX), whole)
 }
 
@@ -74,8 +68,12 @@ pub(crate) fn message(view: &View, member: &Member, call: &ToolCall) -> Option<S
         FailureSearch::LastLine(line) => line,
         FailureSearch::Nothing | FailureSearch::Unreadable => return None,
     };
-    let code = call.exit_code.map(|code| format!("exit={code}: ")).unwrap_or_default();
-    Some(format!("{code}{line}"))
+    Some(exit_prefix(call) + &line)
+}
+
+/// Returns the start of a cause that states the exit code of `call`; empty if it is unknown.
+fn exit_prefix(call: &ToolCall) -> String {
+    call.exit_code.map(|code| format!("exit={code}: ")).unwrap_or_default()
 }
 
 /// Returns the latest call that was carried out and failed.
@@ -96,10 +94,6 @@ pub(crate) fn is_unexplained(cause: &str) -> bool {
     line.starts_with(NO_MESSAGE)
 }
 
-fn unexplained(last: &str) -> String {
-    format!("{NO_MESSAGE}; last output: {last}")
-}
-
 /// Result of searching an output for a failure.
 #[derive(Default)]
 enum FailureSearch {
@@ -113,7 +107,7 @@ enum FailureSearch {
     Unreadable,
 }
 
-/// TextForm of the text in an output.
+/// Form of the text in an output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TextForm {
     Plain,
@@ -166,6 +160,7 @@ fn last_line(view: &View, member: &Member, call: &ToolCall) -> Result<Option<Str
     Ok(texts.and_then(|texts| texts.last().map(|(text, _)| text.clone())))
 }
 
+/// Searches the output of a call.
 fn search_call(view: &View, member: &Member, call: &ToolCall) -> FailureSearch {
     if matches!(call.output, Output::Pending | Output::Unreadable(_)) {
         return FailureSearch::Nothing;
@@ -174,8 +169,8 @@ fn search_call(view: &View, member: &Member, call: &ToolCall) -> FailureSearch {
     search(&*file, call.bytes)
 }
 
-/// Reads the end of an output as lines with their scores, with JSON strings decoded. Returns `None`
-/// if the output is binary.
+/// Reads the end of an output of `bytes` bytes as lines with their scores, with JSON strings
+/// decoded. Returns `None` if the output is binary.
 fn texts(file: &dyn File, bytes: u64) -> Result<Option<Vec<(String, f64)>>> {
     let raw = read_range(file, bytes.saturating_sub(TAIL as u64), TAIL)?;
     if memchr::memchr(0, &raw).is_some() {
@@ -191,57 +186,76 @@ fn texts(file: &dyn File, bytes: u64) -> Result<Option<Vec<(String, f64)>>> {
     let (chunks, _) = split_chunks(&raw, 0);
     let chunks = merge_repeats(chunks);
     let scores = score_lines(&chunks, raw.len() as u64).scores;
-    let has_words = |text: &String| text.chars().any(char::is_alphanumeric);
-    let lines = chunks.iter().zip(scores).flat_map(|(chunk, score)| {
-        parts(chunk, form).filter(has_words).map(move |text| (text, score))
-    });
-    Ok(Some(lines.collect()))
+    let lines = chunks
+        .iter()
+        .zip(scores)
+        .flat_map(|(chunk, score)| parts(chunk, form).map(move |text| (text, score)));
+    Ok(Some(lines.filter(|(text, _)| text.chars().any(char::is_alphanumeric)).collect()))
 }
 
+/// Searches the end of an output of `bytes` bytes.
 fn search(file: &dyn File, bytes: u64) -> FailureSearch {
     let texts = match texts(file, bytes) {
         Ok(Some(texts)) => texts,
         Ok(None) => return FailureSearch::Nothing,
         Err(_) => return FailureSearch::Unreadable,
     };
-    let mut ranked: Vec<_> = texts
-        .iter()
-        .enumerate()
-        .filter_map(|(at, (text, score))| {
-            let rank = (Reverse(failure_signs::strength_of_line(text)?), is_heading(text));
-            Some((rank, failure_signs::is_wrapper(text), *score, at, text.as_str()))
-        })
-        .collect();
-    // Lines of equal score are sorted latest first.
-    ranked
-        .sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)).then(b.2.total_cmp(&a.2)).then(b.3.cmp(&a.3)));
-    let strongest = ranked.first().map(|(rank, ..)| *rank);
-    ranked.retain(|(rank, ..)| Some(*rank) == strongest);
-    // The latest line that gives a reason comes second, since it is often a summary.
-    let reasons = ranked.iter().filter(|(_, is_wrapper, ..)| !is_wrapper).count();
-    let latest = (1..reasons).max_by_key(|at| ranked.get(*at).map(|(.., at, _)| *at));
-    if let Some(second_to_latest) = latest.and_then(|latest| ranked.get_mut(1..=latest)) {
-        second_to_latest.rotate_right(1);
-    }
-    let mut quotes: Vec<&str> = ranked.iter().map(|(.., text)| *text).collect();
-    // A short line without a reason only announces the next one.
-    let next = ranked.first().and_then(|(.., at, text)| {
-        texts.get(at + 1).filter(|_| text.len() < SHORT && !text.contains(": "))
-    });
-    if let Some((next, _)) = next {
-        quotes.insert(1, next);
-    }
-    let mut quoted: Vec<String> = Vec::new();
-    for text in quotes.into_iter().map(|text| one_line(text, QUOTE_MAX)) {
-        if quoted.len() < QUOTES_MAX && !quoted.contains(&text) {
-            quoted.push(text);
-        }
-    }
+    let quotes = quotes(&texts);
     match texts.last() {
-        _ if !quoted.is_empty() => FailureSearch::Message(quoted),
+        _ if !quotes.is_empty() => FailureSearch::Message(quotes),
         Some((last, _)) => FailureSearch::LastLine(last.clone()),
         None => FailureSearch::Nothing,
     }
+}
+
+/// A line with a sign of failure.
+struct RankedLine<'a> {
+    /// Lines with a stronger sign come first, and headings last.
+    rank: (Reverse<SignStrength>, bool),
+    /// True if the line reports a failure without its reason.
+    is_wrapper: bool,
+    score: f64,
+    /// Index of the line in the output.
+    at: usize,
+    text: &'a str,
+}
+
+/// Returns the most relevant of `lines`, which come with their scores, cut to be quoted. Returns
+/// none if no line has a sign of failure.
+fn quotes(lines: &[(String, f64)]) -> Vec<String> {
+    let ranked = lines.iter().enumerate().filter_map(|(at, (text, score))| {
+        let rank = (Reverse(failure_signs::strength_of_line(text)?), is_heading(text));
+        let is_wrapper = failure_signs::is_wrapper(text);
+        Some(RankedLine { rank, is_wrapper, score: *score, at, text })
+    });
+    let mut ranked: Vec<RankedLine<'_>> = ranked.collect();
+    // Lines of equal score are sorted latest first.
+    ranked.sort_by(|a, b| {
+        let by_rank = (a.rank, a.is_wrapper).cmp(&(b.rank, b.is_wrapper));
+        by_rank.then(b.score.total_cmp(&a.score)).then(b.at.cmp(&a.at))
+    });
+    let Some(first) = ranked.first() else { return Vec::new() };
+    let (highest, first_at) = (first.rank, first.at);
+    // A short line without a reason only announces the next one.
+    let is_announcement = first.text.len() < SHORT && !first.text.contains(": ");
+    ranked.retain(|line| line.rank == highest);
+    // The latest line that gives a reason comes second, since it is often a summary.
+    let reasons = ranked.iter().filter(|line| !line.is_wrapper).count();
+    let latest = (1..reasons).max_by_key(|at| ranked.get(*at).map(|line| line.at));
+    if let Some(second_to_latest) = latest.and_then(|latest| ranked.get_mut(1..=latest)) {
+        second_to_latest.rotate_right(1);
+    }
+    let mut texts: Vec<&str> = ranked.iter().map(|line| line.text).collect();
+    if let Some((next, _)) = lines.get(first_at + 1).filter(|_| is_announcement) {
+        texts.insert(1, next);
+    }
+    let mut quotes: Vec<String> = Vec::new();
+    for text in texts.into_iter().map(|text| one_line(text, QUOTE_MAX)) {
+        if quotes.len() < QUOTES_MAX && !quotes.contains(&text) {
+            quotes.push(text);
+        }
+    }
+    quotes
 }
 
 /// Returns the lines of a chunk. JSON that is not decoded is split at escaped line ends and at
@@ -290,14 +304,16 @@ fn is_heading(text: &str) -> bool {
 /// order.
 pub(crate) fn display_order(trace: &Trace) -> Vec<&ToolCall> {
     let mut calls: Vec<&ToolCall> = trace.calls.iter().collect();
-    let key = |call: &ToolCall| match call.outcome {
-        Outcome::Failed => (0, u64::MAX - call.seq, u64::MAX - call.bytes),
-        Outcome::Ok if call.suspect.is_some() => (1, u64::MAX - call.seq, u64::MAX - call.bytes),
-        Outcome::Unknown => (2, call.seq, u64::MAX - call.bytes),
-        Outcome::Ok => (3, u64::MAX - call.seq, u64::MAX - call.bytes),
-        Outcome::NotRun => (4, u64::MAX - call.seq, u64::MAX - call.bytes),
-    };
-    calls.sort_by_key(|call| (key(call), call.path.clone()));
+    calls.sort_by_cached_key(|call| {
+        let (group, seq) = match call.outcome {
+            Outcome::Failed => (0, u64::MAX - call.seq),
+            Outcome::Ok if call.suspect.is_some() => (1, u64::MAX - call.seq),
+            Outcome::Unknown => (2, call.seq),
+            Outcome::Ok => (3, u64::MAX - call.seq),
+            Outcome::NotRun => (4, u64::MAX - call.seq),
+        };
+        (group, seq, Reverse(call.bytes), call.path.clone())
+    });
     calls
 }
 

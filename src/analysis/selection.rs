@@ -46,9 +46,10 @@ impl Analyzer {
             let texts = facet.values(&member.entry, digest.as_deref());
             values.extend(texts.into_iter().map(|value| FacetValue::Text(value.into())));
         }
-        let narrow =
-            |value: FacetValue| Some((facet.file_name(&value), selection.with(facet, value)?));
-        values.into_iter().filter_map(narrow).collect()
+        let narrowed = values
+            .into_iter()
+            .filter_map(|value| Some((facet.file_name(&value), selection.with(facet, value)?)));
+        narrowed.collect()
     }
 
     /// Narrows a selection to the value called `name`, as listed or with `%XX` for any byte.
@@ -71,12 +72,11 @@ impl Analyzer {
             let plain = decoded.and_then(|text| Some(index.members.get_key_value(&*text)?.0));
             return index.names.get(name).or(plain).cloned().map(FacetValue::Text);
         }
-        let is_named = |text: &str| {
-            decoded.as_deref() == Some(text)
-                || facet.file_name(&FacetValue::Text(text.into())) == *name
-        };
-        if let Some(text) = facet.preset_values().iter().find(|text| is_named(text)) {
-            return Some(FacetValue::Text((*text).into()));
+        for text in facet.preset_values() {
+            let value = FacetValue::Text((*text).into());
+            if decoded.as_deref() == Some(*text) || facet.file_name(&value) == *name {
+                return Some(value);
+            }
         }
         let mut decoded_match = None;
         for (member, digest) in self.matching(&Selection::default(), Some(facet)) {
@@ -125,19 +125,14 @@ impl Analyzer {
     /// Returns the workers that have the rarest catalog value of a selection.
     fn candidates(&self, selection: &Selection) -> Vec<Arc<Member>> {
         let visible = self.view.visible();
-        let members_with = |(facet, value): &(Facet, FacetValue)| match value {
-            FacetValue::Text(text) if !facet.needs_digest() => Some(
-                self.facet_indexes
-                    .get(*facet, &visible)
-                    .members
-                    .get(text)
-                    .cloned()
-                    .unwrap_or_default(),
-            ),
+        let members = selection.values.iter().filter_map(|(facet, value)| match value {
+            FacetValue::Text(text) if !facet.needs_digest() => {
+                let index = self.facet_indexes.get(*facet, &visible);
+                Some(index.members.get(text).cloned().unwrap_or_default())
+            }
             FacetValue::Text(_) | FacetValue::Unread => None,
-        };
-        let rarest = selection.values.iter().filter_map(members_with).min_by_key(Vec::len);
-        rarest.unwrap_or_else(|| visible.members.clone())
+        });
+        members.min_by_key(Vec::len).unwrap_or_else(|| visible.members.clone())
     }
 
     /// Pairs workers with their digests if `needs_digests` is true. Leaves out workers that

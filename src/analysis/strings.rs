@@ -44,8 +44,9 @@ pub(crate) fn unescaped(part: &str) -> String {
         .next()
         .and_then(Result::ok);
     // A quote before the first escape opens a string.
-    let is_inside = |text: &String| part.find('\\').is_some_and(|escape| text.len() > escape);
-    decoded.filter(is_inside).unwrap_or_else(|| part.to_owned())
+    decoded
+        .filter(|text| part.find('\\').is_some_and(|escape| text.len() > escape))
+        .unwrap_or_else(|| part.to_owned())
 }
 
 /// Returns the strings in `raw` if it consists of JSON values and starts like an object, a list or

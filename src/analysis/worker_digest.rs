@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::checks::{self, Check, INVISIBLE_CHARACTERS, NO_FINAL_WORDS};
+use super::checks::{self, FailedCheck, INVISIBLE_CHARACTERS, LATE_NAME, NO_FINAL_WORDS};
 use super::file_uses::{FileUse, file_uses};
 use super::{claims, root_cause};
 use crate::catalog::Fingerprint;
@@ -38,20 +38,21 @@ impl WorkerRow {
         self.newer_metadata().map_or(self.member.entry.status, |worker| worker.status)
     }
 
+    /// Returns the worker's outcome, or `None` if it was not read in time.
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        self.digest.as_ref().map(|digest| digest.outcome)
+    }
+
     /// Returns the metadata read with the digest, if it differs from the catalog's.
     fn newer_metadata(&self) -> Option<&Worker> {
         self.digest.as_ref()?.worker.as_deref()
     }
 
-    /// Returns the outcome of this worker for the evidence of many workers.
-    pub(crate) fn worker_outcome(&self) -> WorkerOutcome<'_> {
-        let outcome = self.digest.as_deref().map(|digest| (digest.outcome, digest.cause.as_str()));
-        WorkerOutcome {
-            member: &self.member,
-            fingerprint: self.fingerprint.as_ref(),
-            outcome,
-            doubt: self.doubt(),
-        }
+    /// Returns the cause of the worker's failure in one line, or `None` if it is not known to have
+    /// failed.
+    pub(crate) fn failure_cause(&self) -> Option<&str> {
+        let digest = self.digest.as_ref().filter(|digest| digest.outcome == Outcome::Failed)?;
+        Some(&digest.cause)
     }
 
     /// Returns why the worker's record could not be read at all, if it could not.
@@ -75,14 +76,14 @@ impl WorkerRow {
     /// Returns the names of the checks that cast doubt on a claim of success, or `None` if the
     /// worker claims none or no check does.
     pub(crate) fn doubt(&self) -> Option<String> {
+        let names = self.digest.as_ref()?.checks.iter().map(|check| &*check.name);
         // These three do not contradict a claim of success, and would bury the workers that
         // overclaim. An unfinished read is no fault of the worker.
-        let checks = self.digest.as_ref()?.checks.iter().map(|check| &*check.name);
-        let is_doubt =
-            |name: &&str| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS, checks::LATE_NAME].contains(name);
-        let names: BTreeSet<&str> = checks.filter(is_doubt).collect();
-        let claims = self.status() == Status::Completed && !names.is_empty();
-        claims.then(|| names.into_iter().collect::<Vec<_>>().join(", "))
+        let names: BTreeSet<&str> = names
+            .filter(|name| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS, LATE_NAME].contains(name))
+            .collect();
+        let is_doubtful = self.status() == Status::Completed && !names.is_empty();
+        is_doubtful.then(|| names.into_iter().collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -120,7 +121,7 @@ pub(crate) struct WorkerDigest {
     pub(crate) tokens: Option<Tokens>,
     /// The cause of the failure in one line; empty if the worker did not fail.
     pub(crate) cause: String,
-    pub(crate) checks: Vec<Check>,
+    pub(crate) checks: Vec<FailedCheck>,
     /// True if the whole record was read; otherwise a later read may find more.
     pub(crate) whole: bool,
     /// True if there was no time to read the whole record.
@@ -182,7 +183,7 @@ impl WorkerDigest {
             tools: Vec::new(),
             tokens: None,
             cause: String::new(),
-            checks: vec![Check::new(
+            checks: vec![FailedCheck::new(
                 UNREADABLE,
                 format!("its record cannot be read: {error}"),
                 "tool_calls",
@@ -194,20 +195,9 @@ impl WorkerDigest {
     }
 }
 
+/// Returns the tools that a worker called or lists as used, sorted and without duplicates.
 fn tools(record: &Record) -> Vec<String> {
     let called = record.trace.calls.iter().map(|call| &call.tool);
     let tools: BTreeSet<&String> = called.chain(&record.trace.tools_used).collect();
     tools.into_iter().cloned().collect()
-}
-
-/// Outcome of one worker, as an entry in the evidence of many workers.
-pub(crate) struct WorkerOutcome<'a> {
-    /// The worker.
-    pub(crate) member: &'a Arc<Member>,
-    /// The state of its files; `None` if it vanished.
-    pub(crate) fingerprint: Option<&'a Arc<Fingerprint>>,
-    /// Outcome and one-line cause; `None` if the worker was not read in time.
-    pub(crate) outcome: Option<(Outcome, &'a str)>,
-    /// Claim of success that the worker's record does not support.
-    pub(crate) doubt: Option<String>,
 }

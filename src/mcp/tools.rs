@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::slice::{MAX, Slice, error_message};
 use crate::error::Error;
+use crate::query::AnswerPage;
 use crate::text::budget::Budget;
 use crate::text::json::printable as printable_json;
 use crate::tree::Tree;
@@ -111,6 +112,14 @@ fn tool<A: DeserializeOwned + JsonSchema + Any>(
         call(tree, arguments.map_err(|error| ToolError::new(format!("{name}: {error}")))?)
     };
     ToolEntry { definition, call: Box::new(call) }
+}
+
+/// Returns the page of an answer as the output of a tool, or as an error if it refuses the query.
+fn page_output(page: AnswerPage) -> ToolResult {
+    match page.error {
+        Some(_) => Err(ToolError::new(page.text)),
+        None => Ok(ToolOutput::new(page.text)),
+    }
 }
 
 /// Escapes a name for use as one component of a path. A name that would lead to another folder

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crate::analysis::root_cause::{NO_MESSAGE, is_unexplained};
+use crate::analysis::worker_digest::WorkerRow;
 use crate::text::clean::one_line;
 use crate::text::times::without_times;
 use crate::view::Member;
@@ -58,6 +59,13 @@ pub(super) struct WorkerCause<'a> {
     pub(crate) member: &'a Member,
     /// The cause as one line.
     pub(crate) cause: &'a str,
+}
+
+impl<'a> WorkerCause<'a> {
+    /// Returns the worker in `row` with the cause of its failure, or `None` if it did not fail.
+    pub(super) fn from_failure(row: &'a WorkerRow) -> Option<WorkerCause<'a>> {
+        Some(WorkerCause { member: &row.member, cause: row.failure_cause()? })
+    }
 }
 
 /// Workers with one cause.
@@ -131,52 +139,41 @@ impl CauseGroup<'_> {
 /// 3. Names are counted instead of listed.
 /// 4. The rarest causes are counted instead of listed.
 pub(super) fn lines(kind: CauseKind, failing: &[WorkerCause<'_>], room: usize) -> String {
-    let fit = |groups: &[CauseGroup<'_>], names, cause_min, room| {
-        fitting(kind, groups, &descriptions(groups, names), cause_min, room)
-    };
     let all = groups(failing, CauseGrouping::Text);
-    fit(&all, usize::MAX, CAUSE_MAX, room * 2 / 3).unwrap_or_else(|| {
-        let groups = groups(failing, CauseGrouping::Unexplained);
-        let good = fit(&groups, usize::MAX, CAUSE_GOOD, room * 2 / 3);
-        let cut = good.or_else(|| fit(&groups, usize::MAX, CAUSE_MIN, room));
-        let counted = cut.or_else(|| fit(&groups, NAMES_MAX, CAUSE_MIN, room));
-        counted.unwrap_or_else(|| most_frequent(kind, &groups, room))
-    })
+    if let Some(lines) = fitting(kind, &all, usize::MAX, CAUSE_MAX, room * 2 / 3) {
+        return lines;
+    }
+    let groups = groups(failing, CauseGrouping::Unexplained);
+    fitting(kind, &groups, usize::MAX, CAUSE_GOOD, room * 2 / 3)
+        .or_else(|| fitting(kind, &groups, usize::MAX, CAUSE_MIN, room))
+        .or_else(|| fitting(kind, &groups, NAMES_MAX, CAUSE_MIN, room))
+        .unwrap_or_else(|| most_frequent(kind, &groups, room))
 }
 
-fn descriptions(groups: &[CauseGroup<'_>], names_max: usize) -> Vec<String> {
-    groups.iter().map(|group| group.describe(names_max)).collect()
-}
-
+/// Returns the line of a group whose workers are described as `workers`.
 fn line(kind: CauseKind, workers: &str, cause: &str, cause_max: usize) -> String {
     format!("{} {workers}: {}\n", kind.marker(), one_line(cause, cause_max))
 }
 
 /// Returns a line for each group with its cause cut as little as possible, or `None` if `room` is
-/// too small for causes of `cause_min` bytes.
+/// too small for names of `names_max` bytes and causes of `cause_min` bytes.
 fn fitting(
     kind: CauseKind,
     groups: &[CauseGroup<'_>],
-    workers: &[String],
+    names_max: usize,
     cause_min: usize,
     room: usize,
 ) -> Option<String> {
     let frame = line(kind, "", "", 0).len();
-    let fits = |cause_max: &usize| {
-        let lengths = groups
-            .iter()
-            .zip(workers)
+    let workers: Vec<String> = groups.iter().map(|group| group.describe(names_max)).collect();
+    let lines = groups.iter().zip(&workers);
+    let cause_max = (cause_min..=CAUSE_MAX).rev().step_by(STEP).find(|cause_max| {
+        let lengths = lines
+            .clone()
             .map(|(group, workers)| frame + workers.len() + group.cause.len().min(*cause_max));
         lengths.sum::<usize>() <= room
-    };
-    let cause_max = (cause_min..=CAUSE_MAX).rev().step_by(STEP).find(fits)?;
-    Some(
-        groups
-            .iter()
-            .zip(workers)
-            .map(|(group, workers)| line(kind, workers, group.cause, cause_max))
-            .collect(),
-    )
+    })?;
+    Some(lines.map(|(group, workers)| line(kind, workers, group.cause, cause_max)).collect())
 }
 
 /// Returns lines for the largest groups that fit in `room` bytes, and a count of the other workers.

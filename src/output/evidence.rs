@@ -28,7 +28,7 @@ use crate::analysis::NO_RESULT;
 use crate::analysis::missing::Missing;
 use crate::analysis::root_cause::{self, display_order, open_call};
 use crate::deadline::Deadline;
-use crate::model::{Outcome, Output, Record, ToolCall};
+use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::name::RelPath;
 use crate::output::Body;
 use crate::store::File;
@@ -43,7 +43,8 @@ const ERROR_MAX: usize = 320;
 /// Minimum length to which a quoted error is cut, in bytes.
 const ERROR_MIN: usize = 20;
 
-/// Renders the evidence.txt of one worker.
+/// Renders the evidence.txt of one worker. `missing` returns the parts that were skipped for lack
+/// of time so far.
 pub(crate) fn worker(
     view: &View,
     member: &Member,
@@ -54,20 +55,7 @@ pub(crate) fn worker(
 ) -> Body {
     let Record { worker, trace, .. } = record;
     let order = display_order(trace);
-    let sections: Vec<OutputSection> = if order.is_empty() {
-        trace
-            .loose
-            .iter()
-            .enumerate()
-            .map(|(priority, file)| loose_section(&file.path, file.bytes, priority))
-            .collect()
-    } else {
-        order
-            .iter()
-            .zip(priorities(&order))
-            .map(|(call, priority)| call_section(call, "", priority))
-            .collect()
-    };
+    let sections = sections(trace, &order);
     let has_sections = !sections.is_empty();
     let counted = if order.is_empty() {
         format!("Calls: 0 | Files: {}", sections.len())
@@ -119,7 +107,19 @@ pub(crate) fn worker(
     content.render(budget)
 }
 
-/// Returns one line per label and text, in at most `room` bytes in total.
+/// Returns the sections of a worker's calls in `order`, or of its files if it has no calls.
+fn sections(trace: &Trace, order: &[&ToolCall]) -> Vec<OutputSection> {
+    if order.is_empty() {
+        let files = trace.loose.iter().enumerate();
+        return files
+            .map(|(priority, file)| loose_section(&file.path, file.bytes, priority))
+            .collect();
+    }
+    let calls = order.iter().zip(priorities(order));
+    calls.map(|(call, priority)| call_section(call, "", priority)).collect()
+}
+
+/// Returns one line for each label and its text, in at most `room` bytes in total.
 ///
 /// A line is left out if there is no room for [`ERROR_MIN`] bytes of its text.
 fn labeled_lines<'a>(texts: impl Iterator<Item = (&'static str, &'a str)>, room: usize) -> String {
@@ -143,16 +143,12 @@ const BRIEF_STEP: u64 = 300;
 /// Steps of a transcript are admitted alternately from both ends, since the failing step is often
 /// an early one. Brief steps come last.
 fn priorities(calls: &[&ToolCall]) -> Vec<usize> {
-    let is_step = |at: &usize| calls.get(*at).is_some_and(|call| call.outcome == Outcome::Unknown);
-    let is_brief = |at: &usize| {
-        calls.get(*at).is_some_and(|call| call.bytes < BRIEF_STEP && call.input.is_none())
-    };
-    let steps: Vec<usize> = (0..calls.len()).filter(is_step).collect();
-    let (brief, long): (VecDeque<usize>, VecDeque<usize>) =
-        steps.iter().partition(|at| is_brief(at));
+    let steps = calls.iter().enumerate().filter(|(_, call)| call.outcome == Outcome::Unknown);
+    let (brief, long): (VecDeque<_>, VecDeque<_>) =
+        steps.clone().partition(|(_, call)| call.bytes < BRIEF_STEP && call.input.is_none());
     let admitted = [long, brief].map(from_both_ends).concat();
     let mut priorities: Vec<usize> = (0..calls.len()).collect();
-    for (priority, at) in steps.into_iter().zip(admitted) {
+    for ((priority, _), (at, _)) in steps.zip(admitted) {
         if let Some(slot) = priorities.get_mut(at) {
             *slot = priority;
         }
@@ -161,7 +157,7 @@ fn priorities(calls: &[&ToolCall]) -> Vec<usize> {
 }
 
 /// Reorders `steps`: the last one, the first three, the last but one, the next three, and so on.
-fn from_both_ends(mut steps: VecDeque<usize>) -> Vec<usize> {
+fn from_both_ends<T>(mut steps: VecDeque<T>) -> Vec<T> {
     let mut ordered = Vec::with_capacity(steps.len());
     while let Some(step) =
         if ordered.len() % STEPS_PER_ROUND == 0 { steps.pop_back() } else { steps.pop_front() }
@@ -195,16 +191,8 @@ fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection
     }
 }
 
+/// Returns the section of a file that is not the output of a call.
 fn loose_section(path: &RelPath, bytes: u64, priority: usize) -> OutputSection {
     let path = escape_markers(&path.display());
-    OutputSection {
-        path,
-        source: None,
-        priority,
-        outcome: None,
-        exit_code: None,
-        bytes,
-        input: None,
-        unreadable: None,
-    }
+    OutputSection { path, priority, bytes, ..OutputSection::default() }
 }

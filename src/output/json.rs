@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::analysis::checks::Check;
+use crate::analysis::checks::FailedCheck;
 use crate::model::{self, SharedStr, Skipped};
 
 /// index.json of a worker.
@@ -37,7 +37,7 @@ pub(crate) struct WorkerIndexJson<'a> {
     pub(crate) tokens: Option<TokenCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<TranscriptStats>,
-    pub(crate) checks: &'a [Check],
+    pub(crate) checks: &'a [FailedCheck],
     pub(crate) marker: String,
 }
 

@@ -44,16 +44,11 @@ pub(crate) struct Marker {
 impl Marker {
     /// Returns the marker of a worker.
     pub(super) fn new(member: &Member, worker: &Worker) -> Marker {
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._:-".contains(&b);
-        let id = |id: Option<&str>| match id {
-            Some(id) if !id.is_empty() && id.bytes().all(is_plain) => id.to_owned(),
-            _ => NONE.into(),
-        };
         // The worker's id selects the worker, so other bytes are encoded rather than left out.
         let name = percent_encode(member.name.as_bytes(), PLAIN).to_string();
         Marker {
-            run: id(worker.run.as_deref()),
-            job: id(worker.job.as_deref()),
+            run: plain_or_none(worker.run.as_deref()),
+            job: plain_or_none(worker.job.as_deref()),
             worker: name.into(),
         }
     }
@@ -103,6 +98,14 @@ impl Marker {
     pub(crate) fn is_of_another_run(&self, view: &View) -> bool {
         self.run != NONE && view.run().is_some_and(|run| run != self.run)
     }
+}
+
+/// Returns the id of a run or job if a marker can hold it, else [`NONE`].
+fn plain_or_none(id: Option<&str>) -> String {
+    let plain = id.filter(|id| {
+        !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:-".contains(&b))
+    });
+    plain.unwrap_or(NONE).to_owned()
 }
 
 impl fmt::Display for Marker {

@@ -147,8 +147,8 @@ struct Membership<'a> {
     gone: String,
 }
 
-/// Compares the workers of the snapshot with those of the cursor. A worker is new if its folder was
-/// created since.
+/// Compares the workers of the snapshot with those of the cursor. A worker is new if its directory
+/// was created since.
 fn compare_membership<'a>(
     view: &View,
     snapshot: &ViewSnapshot,
@@ -158,19 +158,11 @@ fn compare_membership<'a>(
     let Cursor::Since(Checkpoint { resume, fingerprint, .. }) = cursor else {
         return Membership { new: HashSet::new(), gone: String::new() };
     };
-    let compare_birth = |worker: &WorkerSnapshot| {
-        let born =
-            view.stat(&worker.member, &RelPath::root()).map(|meta| nanos(meta.identity.born));
-        match born.unwrap_or_default() {
-            _ if changes.is_full => Ordering::Less,
-            _ if changes.from == 0 => Ordering::Greater,
-            born if born < changes.from => Ordering::Less,
-            born if born <= changes.from.saturating_add(MARGIN) => Ordering::Equal,
-            _ => Ordering::Greater,
-        }
-    };
-    let births: Vec<(Ordering, &'a WorkerSnapshot)> =
-        changes.changed.iter().map(|(_, worker)| (compare_birth(worker), *worker)).collect();
+    let births: Vec<(Ordering, &'a WorkerSnapshot)> = changes
+        .changed
+        .iter()
+        .map(|(_, worker)| (compare_birth(view, worker, changes), *worker))
+        .collect();
     let born = |wanted| {
         births.iter().filter(move |(birth, _)| *birth == wanted).map(|(_, worker)| *worker)
     };
@@ -195,11 +187,11 @@ fn compare_membership<'a>(
             .map(|(_, worker)| *worker)
     };
     // The doubtful workers are new whose addition explains the snapshot's fingerprint.
-    let explains = |set: &u32| {
+    let explanation = (0..1 << doubtful.len().min(DOUBTFUL_MAX)).find(|set| {
         let all = chosen(*set).fold(expected, |all, worker| all.with_worker(worker.name_hash));
         all.has_same_workers(&snapshot.fingerprint)
-    };
-    let gone = match (0..1 << doubtful.len().min(DOUBTFUL_MAX)).find(explains) {
+    });
+    let gone = match explanation {
         // After a partial answer, the fingerprint is newer than the time the changes start from.
         _ if resume.is_some() || changes.from == 0 => None,
         Some(set) => {
@@ -219,6 +211,19 @@ fn compare_membership<'a>(
         }
     };
     Membership { new, gone }
+}
+
+/// Compares the time at which a worker's directory was created with the start of the changes. The
+/// times are equal if they are too close to tell.
+fn compare_birth(view: &View, worker: &WorkerSnapshot, changes: &Changes<'_>) -> Ordering {
+    let born = view.stat(&worker.member, &RelPath::root()).map(|meta| nanos(meta.identity.born));
+    match born.unwrap_or_default() {
+        _ if changes.is_full => Ordering::Less,
+        _ if changes.from == 0 => Ordering::Greater,
+        born if born < changes.from => Ordering::Less,
+        born if born <= changes.from.saturating_add(MARGIN) => Ordering::Equal,
+        _ => Ordering::Greater,
+    }
 }
 
 /// Lists problems that may leave the answer incomplete.

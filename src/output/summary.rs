@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::causes::{self, CauseGrouping, WorkerCause};
 use super::marker::Marker;
+use crate::analysis::checks::FailedCheck;
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Fingerprint;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
@@ -75,25 +76,28 @@ pub(crate) fn worker(
         }
         None => out.push_str("\nfinal words: none\n"),
     }
-    let checks = &digest.checks;
-    if checks.is_empty() {
-        out.push_str("\nchecks: nothing found\n");
-    } else {
-        out.push_str("\nchecks:\n");
-        for check in checks.iter().take(FAILED_MAX) {
-            out.push_str(&format!(
-                "  ! {}: {} [{}]\n",
-                check.name,
-                one_line(&check.message, 400),
-                one_line(&check.file, 300)
-            ));
-        }
-        if let Some(more) = checks.len().checked_sub(FAILED_MAX).filter(|more| *more > 0) {
-            out.push_str(&format!("  and {more} more in index.json\n"));
-        }
-    }
+    out.push_str(&check_list(&digest.checks));
     out.push_str(&format!("\n{}\n", Marker::new(member, worker)));
     (out, digest.whole)
+}
+
+/// Lists the checks that a worker's record does not pass.
+fn check_list(checks: &[FailedCheck]) -> String {
+    if checks.is_empty() {
+        return "\nchecks: nothing found\n".into();
+    }
+    let mut out = String::from("\nchecks:\n");
+    for FailedCheck { name, message, file } in checks.iter().take(FAILED_MAX) {
+        let (message, file) = (one_line(message, 400), one_line(file, 300));
+        out.push_str(&format!("  ! {name}: {message} [{file}]\n"));
+    }
+    out + &more_in_index(checks.len(), FAILED_MAX)
+}
+
+/// Returns the line that counts the entries beyond the first `shown` of `all`; empty if there are
+/// none.
+fn more_in_index(all: usize, shown: usize) -> String {
+    if all > shown { format!("  and {} more in index.json\n", all - shown) } else { String::new() }
 }
 
 fn status(worker: &Worker, fingerprint: &Fingerprint) -> String {
@@ -235,51 +239,27 @@ pub(crate) fn swarm(
     rows: &[WorkerRow],
     newest: Time,
 ) -> String {
-    let with_outcome = |wanted: Option<Outcome>| {
-        rows.iter().filter(move |row| row.digest.as_ref().map(|digest| digest.outcome) == wanted)
-    };
     let mut out = match run {
         Some(run) => format!("run      {}\n", one_line(&run.id, 300)),
         None if visible.runs.is_empty() => String::new(),
         None => format!("runs     {}\n", visible.runs.len()),
     };
-    let statuses: Vec<String> = Status::ALL
-        .into_iter()
-        .filter_map(|status| {
-            let n = rows.iter().filter(|row| row.status() == status).count();
-            (n > 0).then(|| format!("{n} {status}"))
-        })
-        .collect();
-    let by_status =
-        if statuses.is_empty() { String::new() } else { format!(": {}", statuses.join(", ")) };
-    out.push_str(&format!("workers  {}{by_status}\n", rows.len()));
-    let unread = with_outcome(None).count();
-    let late = if unread == 0 {
-        String::new()
-    } else {
-        format!(" (outcomes read: {} of {})", rows.len() - unread, rows.len())
-    };
-    out.push_str(&format!(
-        "outcomes {} failed, {} unknown, {} ok{late}\n",
-        with_outcome(Some(Outcome::Failed)).count(),
-        with_outcome(Some(Outcome::Unknown)).count(),
-        with_outcome(Some(Outcome::Ok)).count()
-    ));
+    out.push_str(&worker_counts(rows));
     out.push_str(&format!("newest   {}\n", if rows.is_empty() { "-".into() } else { utc(newest) }));
-    let bytes: u64 =
-        rows.iter().filter_map(|row| row.digest.as_ref()).map(|digest| digest.output_bytes).sum();
-    let calls: usize =
-        rows.iter().filter_map(|row| row.digest.as_ref()).map(|digest| digest.calls).sum();
-    out.push_str(&format!("outputs  {} of {}\n", format_args!("{bytes} B"), count(calls, "call")));
+    let digests = rows.iter().filter_map(|row| row.digest.as_ref());
+    let bytes: u64 = digests.clone().map(|digest| digest.output_bytes).sum();
+    let calls: usize = digests.map(|digest| digest.calls).sum();
+    out.push_str(&format!("outputs  {bytes} B of {}\n", count(calls, "call")));
     out.push_str(&totals(rows));
-    let failed: Vec<&WorkerRow> = with_outcome(Some(Outcome::Failed)).collect();
+    let failed: Vec<&WorkerRow> =
+        rows.iter().filter(|row| row.outcome() == Some(Outcome::Failed)).collect();
     let latest = latest_write(rows);
     failures(&mut out, &failed, latest);
     // Each worker is listed once: the lists below leave out failed and unreadable workers.
-    let has_failed = |row: &WorkerRow| {
-        row.digest.as_ref().is_some_and(|digest| digest.outcome == Outcome::Failed)
+    let others = || {
+        rows.iter()
+            .filter(|row| row.outcome() != Some(Outcome::Failed) && row.unreadable().is_none())
     };
-    let others = || rows.iter().filter(|row| !has_failed(row) && row.unreadable().is_none());
     let unreadable =
         rows.iter().filter_map(|row| Some((&*row.member, row.unreadable()?.to_owned())));
     list(&mut out, "could not be read", unreadable.collect());
@@ -299,6 +279,28 @@ pub(crate) fn swarm(
         "\nMore: evidence.txt here; summary, evidence.txt and index.json in workers/<id>/.\n",
     );
     out
+}
+
+/// Returns the lines that count the workers by status and by outcome.
+fn worker_counts(rows: &[WorkerRow]) -> String {
+    let by_status = Status::ALL.into_iter().filter_map(|status| {
+        let n = rows.iter().filter(|row| row.status() == status).count();
+        (n > 0).then(|| format!("{n} {status}"))
+    });
+    let by_status = by_status.collect::<Vec<_>>().join(", ");
+    let colon = if by_status.is_empty() { "" } else { ": " };
+    let with_outcome = |wanted| rows.iter().filter(|row| row.outcome() == wanted).count();
+    let late = match (with_outcome(None), rows.len()) {
+        (0, _) => String::new(),
+        (unread, all) => format!(" (outcomes read: {} of {all})", all - unread),
+    };
+    format!(
+        "workers  {}{colon}{by_status}\noutcomes {} failed, {} unknown, {} ok{late}\n",
+        rows.len(),
+        with_outcome(Some(Outcome::Failed)),
+        with_outcome(Some(Outcome::Unknown)),
+        with_outcome(Some(Outcome::Ok))
+    )
 }
 
 /// Returns the total time and tokens of the workers that record them.
@@ -339,13 +341,8 @@ fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
     if failed.is_empty() {
         return;
     }
-    let cause = |row: &WorkerRow| {
-        row.digest.as_ref().map(|digest| digest.cause.clone()).unwrap_or_default()
-    };
-    let causes: Vec<(&Member, String)> =
-        failed.iter().map(|row| (&*row.member, cause(row))).collect();
     let failing: Vec<WorkerCause<'_>> =
-        causes.iter().map(|(member, cause)| WorkerCause { member, cause }).collect();
+        failed.iter().copied().filter_map(WorkerCause::from_failure).collect();
     let rows: HashMap<&Name, &WorkerRow> =
         failed.iter().map(|row| (&row.member.name, *row)).collect();
     let groups = causes::groups(&failing, CauseGrouping::Text);
@@ -374,13 +371,11 @@ fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
 /// Returns a note for a line about failed workers that claim success or have not finished.
 fn note_on(rows: &[&WorkerRow], latest: Time) -> String {
     if let [row] = rows {
-        let doubt =
-            row.doubt().map(|doubt| format!(" (claims success, but checks disagree: {doubt})"));
-        let unfinished = || {
-            (!row.status().is_finished())
-                .then(|| format!(" (not finished: {})", progress(row, latest)))
+        return match row.doubt() {
+            Some(doubt) => format!(" (claims success, but checks disagree: {doubt})"),
+            None if row.status().is_finished() => String::new(),
+            None => format!(" (not finished: {})", progress(row, latest)),
         };
-        return doubt.or_else(unfinished).unwrap_or_default();
     }
     let claiming = rows.iter().filter(|row| row.doubt().is_some()).count();
     let unfinished = rows.iter().filter(|row| !row.status().is_finished()).count();
@@ -403,9 +398,7 @@ fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {
             one_line(text, 160)
         ));
     }
-    if let Some(more) = workers.len().checked_sub(NAMED_MAX).filter(|more| *more > 0) {
-        out.push_str(&format!("  and {more} more in index.json\n"));
-    }
+    out.push_str(&more_in_index(workers.len(), NAMED_MAX));
 }
 
 /// Returns the entries of the stores that are not shown, and the warnings of the view.

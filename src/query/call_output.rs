@@ -1,6 +1,7 @@
 //! Finds and opens the output of a tool call, in the worker's directory or stored elsewhere.
 
-use super::grep::{self, Options};
+use super::grep::{GrepOptions, GrepQuery};
+use super::run;
 use crate::analysis::NO_RESULT;
 use crate::analysis::analyzer::Analyzer;
 use crate::error::{Error, Result};
@@ -44,14 +45,9 @@ pub fn open(
         CallSelector::Number(worker, number) => {
             open_matching(analyzer, worker, |call| call.seq == *number)
         }
-        CallSelector::File(worker, file) => {
-            let is_named = |path: &RelPath| {
-                path.file_name().is_some_and(|name| name.as_bytes() == file.as_bytes())
-            };
-            open_matching(analyzer, worker, |call| {
-                is_named(&call.path) || call.path.as_bytes() == file.as_bytes()
-            })
-        }
+        CallSelector::File(worker, file) => open_matching(analyzer, worker, |call| {
+            is_named(&call.path, file) || call.path.as_bytes() == file.as_bytes()
+        }),
         CallSelector::Artifact(id) => open_artifact(analyzer, id),
     }
 }
@@ -84,14 +80,18 @@ fn open_artifact(analyzer: &Analyzer, id: &str) -> Result<(OutputLocation, Optio
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(Error::NotFound);
     }
-    let options =
-        Options { ignore_case: true, glob: Some("tool_calls/*".into()), ..Options::default() };
+    let options = GrepOptions {
+        ignore_case: true,
+        glob: Some("tool_calls/*".into()),
+        ..GrepOptions::default()
+    };
     let regex = format!(r"^\s*\[TOOL_OUTPUT:artifact_id={id},");
-    let answer =
-        grep::answer(analyzer, &Scope::Swarm, &grep::Query { options, regex, under: None })?;
-    let stub = answer.shown.first().ok_or(Error::NotFound)?;
+    let answer = run(analyzer, &Scope::Swarm, &GrepQuery { options, regex, under: None })?;
+    let stub = answer.found.shown.first().ok_or(Error::NotFound)?;
     let file = stub.path.rsplit('/').next().unwrap_or(&stub.path);
-    open_matching(analyzer, &stub.worker, |call| {
-        call.path.file_name().is_some_and(|name| name.as_bytes() == file.as_bytes())
-    })
+    open_matching(analyzer, &stub.worker, |call| is_named(&call.path, file))
+}
+
+fn is_named(path: &RelPath, name: &str) -> bool {
+    path.file_name().is_some_and(|file_name| file_name.as_bytes() == name.as_bytes())
 }

@@ -23,18 +23,18 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-pub use crate::route::compare::{Options, Query};
+pub use crate::route::compare::{CompareOptions, CompareQuery};
 use aspect::Aspect;
 use differ::Differ;
 pub use facts::{Fact, WorkerFacts};
 pub use files::DiffKind;
 use files::{ComparedItem, ComparedItems, ComparedWorker, Comparison, ItemRank};
 use page::Page;
-pub use page::{Answer, FileDiff};
+pub use page::{CompareAnswer, FileDiff};
 use section::DiffSection;
 
+use super::{AnswerPage, is_unchanged};
 use crate::analysis::analyzer::Analyzer;
-use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::isolation::PART_GRACE;
 use crate::analysis::missing::Missing;
 use crate::analysis::retry::RetryBudget;
@@ -53,7 +53,7 @@ pub(crate) enum ResolvedQuery {
     /// The workers, each with the state of its files.
     Workers(WorkerStates),
     /// The answer to an invalid query.
-    Refused(Box<Answer>),
+    Refused(AnswerPage),
 }
 
 /// Returns the comparison of the current state of the workers in `query`.
@@ -61,12 +61,12 @@ pub(crate) enum ResolvedQuery {
 /// # Errors
 ///
 /// Returns an error if a worker vanishes or changes its owner during the comparison.
-pub fn answer(analyzer: &Analyzer, query: &Query) -> Result<Answer> {
+pub fn answer(analyzer: &Analyzer, query: &CompareQuery) -> Result<CompareAnswer> {
     match resolve(analyzer, query, &analyzer.view.visible())? {
-        ResolvedQuery::Refused(answer) => Ok(*answer),
+        ResolvedQuery::Refused(page) => Ok(CompareAnswer { page, ..CompareAnswer::default() }),
         ResolvedQuery::Workers(states) => {
             let answer = answer_in(analyzer, query, states)?.0;
-            analyzer.settings.note_missing(answer.missing.as_ref());
+            analyzer.settings.note_missing(answer.page.missing.as_ref());
             Ok(answer)
         }
     }
@@ -79,7 +79,7 @@ pub fn answer(analyzer: &Analyzer, query: &Query) -> Result<Answer> {
 /// Returns [`Error::NotFound`] if workers keep vanishing.
 pub(crate) fn resolve(
     analyzer: &Analyzer,
-    query: &Query,
+    query: &CompareQuery,
     visible: &VisibleWorkers,
 ) -> Result<ResolvedQuery> {
     let mut workers = query.workers(visible);
@@ -87,8 +87,8 @@ pub(crate) fn resolve(
         let members = match workers {
             Ok(members) => members,
             Err(error) => {
-                let answer = Answer::refused(query, error, budget(analyzer, query));
-                return Ok(ResolvedQuery::Refused(Box::new(answer)));
+                let page = page::refusal(query, error, budget(analyzer, query));
+                return Ok(ResolvedQuery::Refused(page));
             }
         };
         match members.iter().map(|member| current_state(analyzer, member)).collect() {
@@ -112,7 +112,7 @@ fn current_state(
     }
 }
 
-fn budget(analyzer: &Analyzer, query: &Query) -> Budget {
+fn budget(analyzer: &Analyzer, query: &CompareQuery) -> Budget {
     analyzer.settings.budget_or(Budget::SWARM, query.options.budget)
 }
 
@@ -121,21 +121,17 @@ fn budget(analyzer: &Analyzer, query: &Query) -> Budget {
 /// `states`.
 pub(crate) fn answer_in(
     analyzer: &Analyzer,
-    query: &Query,
+    query: &CompareQuery,
     mut states: WorkerStates,
-) -> Result<(Answer, WorkerStates)> {
+) -> Result<(CompareAnswer, WorkerStates)> {
     debug!("running a comparison");
     let clock = analyzer.settings.clock(10);
     let mut attempts = RetryBudget::new(analyzer.settings.patience());
     loop {
         let mut answer = answer_once(analyzer, query, &states, &clock)?;
-        let settled = states.iter().all(|(member, fingerprint)| {
-            fingerprint
-                .as_ref()
-                .is_ok_and(|fingerprint| analyzer.view.is_unchanged(member, fingerprint))
-        });
+        let settled = states.iter().all(|state| is_unchanged(analyzer, state));
         if settled || !clock.has_time() || !attempts.try_again() {
-            answer.is_complete &= settled && attempts.is_first() && clock.has_time();
+            answer.page.is_complete &= settled && attempts.is_first() && clock.has_time();
             return Ok((answer, states));
         }
         states = states
@@ -145,27 +141,38 @@ pub(crate) fn answer_in(
     }
 }
 
+/// Reads the workers to compare.
+///
+/// # Errors
+///
+/// Returns [`Error::NotFound`] if a worker belongs to another owner by now.
+fn compared_workers(
+    analyzer: &Analyzer,
+    states: &WorkerStates,
+    clock: &Clock<'_>,
+) -> Result<Vec<ComparedWorker>> {
+    let workers = states.iter().map(|(member, fingerprint)| {
+        let record = fingerprint.clone().and_then(|fingerprint| {
+            analyzer.record(member, &fingerprint, PART_GRACE, clock.deadline())
+        });
+        match record {
+            Err(Error::NotFound) => Err(Error::NotFound),
+            record => Ok(ComparedWorker::new(&analyzer.view, member.clone(), record)),
+        }
+    });
+    workers.collect()
+}
+
 /// Returns the answer for the given state.
 fn answer_once(
     analyzer: &Analyzer,
-    query: &Query,
+    query: &CompareQuery,
     states: &WorkerStates,
     clock: &Clock<'_>,
-) -> Result<Answer> {
+) -> Result<CompareAnswer> {
     let budget = budget(analyzer, query);
     let digests = analyzer.digests(states, false, clock.deadline());
-    let mut workers = Vec::with_capacity(states.len());
-    for (member, fingerprint) in states {
-        let record = fingerprint.as_ref().map_err(|error| error.clone());
-        let record = record.and_then(|fingerprint| {
-            analyzer.record(member, fingerprint, PART_GRACE, clock.deadline())
-        });
-        // The worker belongs to another owner by now.
-        if record.as_ref().err() == Some(&Error::NotFound) {
-            return Err(Error::NotFound);
-        }
-        workers.push(ComparedWorker::new(&analyzer.view, member.clone(), record));
-    }
+    let workers = compared_workers(analyzer, states, clock)?;
     let comparison = Comparison::new(&analyzer.view, workers, clock.deadline(), clock.end());
     let facts =
         comparison.workers.iter().zip(&digests).map(|(worker, made)| match &worker.record {
@@ -185,13 +192,15 @@ fn answer_once(
     let has_no_match = aspect.is_some() && min_matches == 0;
     let differs = !sections.is_empty() || !omitted.is_empty();
     let paths = comparison.workers.iter().map(|worker| worker.path.clone()).collect();
-    let is_late = |(worker, made): &(&ComparedWorker, &DigestResult)| {
-        let late =
-            worker.record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out());
-        late || made.digest().is_some_and(|digest| digest.late)
+    let late_workers = comparison.workers.iter().zip(&digests).filter(|(worker, made)| {
+        worker.record.as_ref().map_or_else(Error::is_timeout, |record| record.timed_out())
+            || made.digest().is_some_and(|digest| digest.late)
+    });
+    let missing = Missing {
+        unread_workers: late_workers.count(),
+        workers: comparison.workers.len(),
+        ..Missing::default()
     };
-    let late = comparison.workers.iter().zip(&digests).filter(is_late).count();
-    let missing = Missing { workers: (late, comparison.workers.len()), ..Missing::default() };
     let missing = missing.if_any(comparison.is_late.get() || clock.ran_out());
     let page = Page {
         query,
@@ -204,25 +213,20 @@ fn answer_once(
         has_no_match,
         missing,
     };
-    let records_complete = comparison
-        .workers
-        .iter()
-        .all(|worker| worker.record.as_ref().is_ok_and(|record| record.is_complete()));
-    let fragments_complete =
-        digests.iter().all(|made| made.digest().is_some_and(|digest| digest.whole));
-    let mut answer = Answer {
+    let mut answer = CompareAnswer {
         workers: comparison.workers.iter().map(|worker| worker.name().clone()).collect(),
         files: items.all.iter().map(|item| file_diff(item, &comparison)).collect(),
         always: items.always.clone(),
         differs,
-        is_complete: comparison.is_complete.get()
-            && records_complete
-            && fragments_complete
-            && clock.has_time(),
-        ..Answer::default()
+        ..CompareAnswer::default()
     };
+    let mut records = comparison.workers.iter().map(|worker| &worker.record);
+    answer.page.is_complete = comparison.is_complete.get()
+        && records.all(|record| record.as_ref().is_ok_and(|record| record.is_complete()))
+        && digests.iter().all(|made| made.digest().is_some_and(|digest| digest.whole))
+        && clock.has_time();
     answer.show(&page, budget);
-    answer.missing = page.missing;
+    answer.page.missing = page.missing;
     answer.facts = facts;
     Ok(answer)
 }

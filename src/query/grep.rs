@@ -14,15 +14,14 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-pub use crate::route::grep::{Options, Query};
+pub use crate::route::grep::{GrepOptions, GrepQuery};
 use page::NAMES_PART;
-pub use page::{Answer, FileLines, GrepCoverage, ShownLine};
+pub use page::{FileLines, GrepAnswer, GrepFound, LineText, ShownLine};
 
-use super::states_in;
+use super::{Coverage, FileQuery, QueryInput, is_unchanged};
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::digest_cache::DigestResult;
 use crate::analysis::isolation::PART_GRACE;
-use crate::analysis::missing::Missing;
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::deadline::Deadline;
@@ -30,12 +29,11 @@ use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath};
 use crate::parallel::parallel_map;
-use crate::route::Scope;
 use crate::route::shown_path::{display_path, is_raw_record, shown_path, worker_path};
-use crate::search::regex::{self, FileMatchCount, FoundLine, Pattern, WorkerMatchCounts};
+use crate::search::regex::{self, FileMatchCount, Pattern, WorkerMatchCounts};
 use crate::text::budget::Budget;
 use crate::text::shares::{Demand, allocate};
-use crate::view::{Member, VisibleWorkers};
+use crate::view::Member;
 
 /// Longest shown text of a matching line, in bytes.
 const LINE_MAX: usize = 400;
@@ -63,83 +61,71 @@ struct Candidate {
     path: String,
 }
 
-/// Returns the lines that match `query` in the files of `scope`, in their current state.
-///
-/// # Errors
-/// [`Error::NotFound`] if the scope is not in the view.
-pub fn answer(analyzer: &Analyzer, scope: &Scope, query: &Query) -> Result<Answer> {
-    let visible = analyzer.view.visible();
-    let states = states_in(analyzer, &visible, scope)?;
-    let answer = answer_in(analyzer, scope, &visible, &states, query);
-    analyzer.settings.note_missing(answer.missing.as_ref());
-    Ok(answer)
-}
+impl FileQuery for GrepQuery {
+    type Found = GrepFound;
 
-/// Answers `query` about the workers in `states`. The answer is complete only if everything was
-/// read and the files shown are still in the state of `states`.
-pub(crate) fn answer_in(
-    analyzer: &Analyzer,
-    scope: &Scope,
-    visible: &VisibleWorkers,
-    states: &WorkerStates,
-    query: &Query,
-) -> Answer {
-    debug!("running a grep query");
-    // Leave time to order the files and to read their lines.
-    let [searching, ordering, showing] = [7, 8, 10].map(|tenths| analyzer.settings.clock(tenths));
-    let budget = analyzer.settings.budget_or(scope.default_budget(), query.options.budget);
-    let pattern = match Pattern::new(
-        &query.regex,
-        query.options.ignore_case,
-        query.options.glob.as_deref(),
-    ) {
-        Ok(pattern) => pattern.under(query.under.clone()),
-        Err(error) => return Answer::invalid(query, error, budget),
-    };
-    let mut members: Vec<(&Arc<Member>, &Result<Arc<Fingerprint>>)> =
-        states.iter().map(|(m, s)| (m, s)).collect();
-    // If time runs out, workers that are known to have failed have been searched.
-    members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
-    analyzer.settings.start_stage(members.len());
-    let found = parallel_map(&members, |(member, fingerprint)| {
-        let found = count_matches(analyzer, member, fingerprint, &pattern, searching.deadline());
-        analyzer.settings.count_one();
-        found
-    });
-    let mut searched = GrepCoverage::default();
-    let (mut with_hits, mut hits): (WorkerStates, Vec<Vec<FileMatchCount>>) =
-        (Vec::new(), Vec::new());
-    for ((member, fingerprint), found) in members.iter().zip(found) {
-        let Some(found) = found else { continue };
-        searched.add(&found);
-        if !found.hits.is_empty() {
-            with_hits.push(((*member).clone(), (*fingerprint).clone()));
-            hits.push(found.hits);
-        }
+    fn under(&self, under: Option<RelPath>) -> GrepQuery {
+        GrepQuery { under, ..self.clone() }
     }
-    let known = analyzer.digests(&with_hits, false, ordering.deadline());
-    let mut is_complete = searched.is_whole() && known.iter().all(|found| found.digest().is_some());
-    let files = candidates(&with_hits, &known, hits);
-    let showing = analyzer.settings.grant(showing);
-    let files = in_order(analyzer, files, &with_hits, budget, showing.deadline());
-    let shown = lines(analyzer, &files, query, &pattern, budget, showing.deadline());
-    let sessions = scope.unread_sessions(visible);
-    let missing = Missing { files: searched.unsearched.late, sessions, ..Missing::default() };
-    let is_late = known.iter().any(|found| found.digest().is_some_and(|digest| digest.late));
-    let missing = missing
-        .if_any(is_late || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out()));
-    let shown_workers: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
-    let is_now = |(member, fingerprint): &(Arc<Member>, Result<Arc<Fingerprint>>)| {
-        fingerprint
-            .as_ref()
-            .is_ok_and(|fingerprint| analyzer.view.is_unchanged(member, fingerprint))
-    };
-    is_complete &= showing.has_time()
-        && with_hits.iter().filter(|(member, _)| shown_workers.contains(&member.name)).all(is_now);
-    let found = files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));
-    let mut answer = Answer::new(query, searched, found, shown, budget, missing);
-    answer.is_complete = is_complete;
-    answer
+
+    fn answer(&self, input: &QueryInput<'_>) -> GrepAnswer {
+        debug!("running a grep query");
+        let QueryInput { analyzer, states, .. } = *input;
+        // Leave time to order the files and to read their lines.
+        let [searching, ordering, showing] =
+            [7, 8, 10].map(|tenths| analyzer.settings.clock(tenths));
+        let GrepOptions { ignore_case, budget, ref glob, .. } = self.options;
+        let budget = input.budget(budget);
+        let pattern = match Pattern::new(&self.regex, ignore_case, glob.as_deref()) {
+            Ok(pattern) => pattern.under(self.under.clone()),
+            Err(error) => return GrepAnswer::refusal(self, error, budget),
+        };
+        let mut members: Vec<(&Arc<Member>, &Result<Arc<Fingerprint>>)> =
+            states.iter().map(|(member, fingerprint)| (member, fingerprint)).collect();
+        // If time runs out, workers that are known to have failed have been searched.
+        members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
+        analyzer.settings.start_stage(members.len());
+        let found = parallel_map(&members, |(member, fingerprint)| {
+            let found =
+                count_matches(analyzer, member, fingerprint, &pattern, searching.deadline());
+            analyzer.settings.count_one();
+            found
+        });
+        let mut searched = Coverage::default();
+        let (mut with_hits, mut hits): (WorkerStates, Vec<Vec<FileMatchCount>>) =
+            (Vec::new(), Vec::new());
+        for ((member, fingerprint), found) in members.iter().zip(found) {
+            let Some(WorkerMatchCounts { files, bytes, unsearched, hits: found }) = found else {
+                continue;
+            };
+            searched += Coverage { workers: 1, files, bytes, unsearched };
+            if !found.is_empty() {
+                with_hits.push(((*member).clone(), (*fingerprint).clone()));
+                hits.push(found);
+            }
+        }
+        let known = analyzer.digests(&with_hits, false, ordering.deadline());
+        let files = candidates(&with_hits, &known, hits);
+        let showing = analyzer.settings.grant(showing);
+        let files = in_order(analyzer, files, &with_hits, budget, showing.deadline());
+        let shown = lines(analyzer, &files, self, &pattern, budget, showing.deadline());
+        let is_late = known.iter().any(|found| found.digest().is_some_and(|digest| digest.late))
+            || [&searching, &ordering, &showing].iter().any(|clock| clock.ran_out());
+        let missing = input.missing(searched.unsearched.late, is_late);
+        let shown_workers: HashSet<&Name> = shown.iter().map(|file| &file.worker).collect();
+        let is_complete = showing.has_time()
+            && searched.is_whole()
+            && known.iter().all(|found| found.digest().is_some())
+            && with_hits
+                .iter()
+                .filter(|(member, _)| shown_workers.contains(&member.name))
+                .all(|state| is_unchanged(analyzer, state));
+        let found =
+            files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));
+        let mut answer = GrepAnswer::new(self, searched, found, shown, budget, missing);
+        answer.page.is_complete = is_complete;
+        answer
+    }
 }
 
 /// Counts the matches in the files of a worker. Returns `None` if the worker was removed.
@@ -156,9 +142,15 @@ fn count_matches(
             fingerprint.as_ref().map_or(1, |fingerprint| fingerprint.files.max(1));
         return Some(found);
     }
-    let place = worker_path(&member.name);
-    let shown = |path: &RelPath| place.join_path(&shown_path(path));
-    match regex::search(&analyzer.view, member, &shown, pattern, LINE_MAX, deadline) {
+    let worker_path = worker_path(&member.name);
+    match regex::search(
+        &analyzer.view,
+        member,
+        &|path| worker_path.join_path(&shown_path(path)),
+        pattern,
+        LINE_MAX,
+        deadline,
+    ) {
         Ok(found) => Some(found),
         Err(Error::NotFound) => None,
         Err(_) => {
@@ -207,7 +199,7 @@ fn in_order(
 fn lines(
     analyzer: &Analyzer,
     files: &[Candidate],
-    query: &Query,
+    query: &GrepQuery,
     pattern: &Pattern,
     budget: Budget,
     deadline: Deadline<'_>,
@@ -222,11 +214,13 @@ fn lines(
         has_room
     });
     let admitted: Vec<&Candidate> = admitted.collect();
-    let demand = |file: &&Candidate| Demand {
-        need: full_size(file, context),
-        weight: if file.outcome == Outcome::Failed { FAILED_WEIGHT } else { 1 },
-    };
-    let demands: Vec<Demand> = admitted.iter().map(demand).collect();
+    let demands: Vec<Demand> = admitted
+        .iter()
+        .map(|file| Demand {
+            need: full_size(file, context),
+            weight: if file.outcome == Outcome::Failed { FAILED_WEIGHT } else { 1 },
+        })
+        .collect();
     let names = if demands.len() < files.len() { budget.approx_bytes() / NAMES_PART } else { 0 };
     let overhead = HEAD + query.regex.len() + names;
     let shares = allocate(&demands, budget.approx_bytes().saturating_sub(overhead));
@@ -239,15 +233,6 @@ fn lines(
             true => share.saturating_sub(file.path.len() + OMISSION),
             false => usize::MAX,
         };
-        let take = |line: FoundLine<'_>| {
-            let has_match = shown.matches() > 0;
-            shown.add(ShownLine::new(
-                &line,
-                if line.is_match() { line_max } else { CONTEXT_MAX.min(line_max) },
-            ));
-            // Every file shows at least one match, even beyond its share.
-            !(has_match && shown.size() > share)
-        };
         // Lines that can no longer be read count as left out.
         let _ = regex::lines(
             &analyzer.view,
@@ -255,7 +240,13 @@ fn lines(
             &file.hits.path,
             (pattern, context),
             deadline,
-            take,
+            |line| {
+                let has_match = shown.matches() > 0;
+                let max = if line.is_match() { line_max } else { CONTEXT_MAX.min(line_max) };
+                shown.add(ShownLine::new(&line, max));
+                // Every file shows at least one match, even beyond its share.
+                !(has_match && shown.size() > share)
+            },
         );
         shown
     });
@@ -273,9 +264,9 @@ fn candidates(
         let says_failed = member.entry.status == Status::Failed;
         let unknown = if says_failed { Outcome::Failed } else { Outcome::Unknown };
         let outcome = known.digest().map_or(unknown, |digest| digest.outcome);
-        let place = worker_path(&member.name);
+        let worker_path = worker_path(&member.name);
         files.extend(hits.into_iter().map(|hits| {
-            let path = display_path(&place, &hits.path);
+            let path = display_path(&worker_path, &hits.path);
             Candidate { member: member.clone(), outcome, turn, hits, path }
         }));
     }

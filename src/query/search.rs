@@ -7,20 +7,18 @@ mod filter;
 mod page;
 mod passage_reader;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use tracing::debug;
 
-pub use crate::route::search::{Options, Query};
+pub use crate::route::search::{SearchOptions, SearchQuery};
 use filter::SearchFilter;
 use page::AnswerFormatter;
-pub use page::{Answer, FilePassages, SearchCoverage};
+pub use page::{FilePassages, SearchAnswer, SearchFound};
 use passage_reader::PassageReader;
 
-use super::states_in;
+use super::{Coverage, FileQuery, QueryInput, Totals};
 use crate::analysis::analyzer::Analyzer;
-use crate::analysis::missing::Missing;
 use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::deadline::Deadline;
@@ -30,8 +28,11 @@ use crate::name::RelPath;
 use crate::parallel::parallel_map;
 use crate::route::Scope;
 use crate::route::shown_path::is_raw_record;
-use crate::search::ranked::{self, FileHit, RankedPassages, SelectionLimits, WorkerMatches};
-use crate::view::{Member, VisibleWorkers};
+use crate::search::ranked::{
+    self, RankedPassages, RankedQuery, SelectionLimits, Unread, WorkerIndex, WorkerMatches,
+};
+use crate::search::regex::Unsearched;
+use crate::view::Member;
 
 /// Desired length of an excerpt, as one part in this many of the budget.
 const EXCERPT_PART: usize = 8;
@@ -45,80 +46,61 @@ const SHRINK_MIN: usize = 40;
 /// Unused room that justifies another selection, in bytes.
 const UNUSED_MIN: usize = 100;
 
-/// Returns the passages that match `query` in the files of `scope`, in their current state.
-///
-/// # Errors
-/// [`Error::NotFound`] if the scope is not in the view.
-pub fn answer(analyzer: &Analyzer, scope: &Scope, query: &Query) -> Result<Answer> {
-    let visible = analyzer.view.visible();
-    let states = states_in(analyzer, &visible, scope)?;
-    let answer = answer_in(analyzer, scope, &visible, &states, query);
-    analyzer.settings.note_missing(answer.missing.as_ref());
-    Ok(answer)
-}
+/// Error of a query that consists of filters only.
+const NO_WORD: &str = "the query has no word beside its filters; try search/timeout";
 
-/// Answers `query` about the workers in `states`. The answer is complete only if everything was
-/// read and the files shown are still in the state of `states`.
-pub(crate) fn answer_in(
-    analyzer: &Analyzer,
-    scope: &Scope,
-    visible: &VisibleWorkers,
-    states: &WorkerStates,
-    query: &Query,
-) -> Answer {
-    debug!("running a search query");
-    let [reading, showing] = [7, 10].map(|tenths| analyzer.settings.clock(tenths));
-    let is_one = matches!(scope, Scope::Worker(_));
-    let budget = analyzer.settings.budget_or(scope.default_budget(), query.options.budget);
-    let parsed = ranked::Query::parse(&query.words);
-    let filter = match SearchFilter::new(query, &parsed.filters) {
-        Ok(_) if parsed.terms.is_empty() => {
-            Err("the query has no word beside its filters; try search/timeout".to_owned())
-        }
-        filter => filter,
-    };
-    let filter = match filter {
-        Ok(filter) => filter,
-        Err(error) => return Answer::invalid(query, error, budget),
-    };
-    let (workers, matches, searched) = match_workers(analyzer, states, &parsed, reading.deadline());
-    let admitted: Vec<_> =
-        workers.iter().map(|(member, _)| (&member.name, filter.admits(member))).collect();
-    let weigh = |worker: usize, path: &RelPath| match admitted.get(worker) {
-        Some((name, true)) => filter.weight(name, path),
-        _ => 0,
-    };
-    let mut ranked = ranked::rank(matches, &parsed, &weigh);
-    let reader = PassageReader::new(analyzer, workers);
-    let showing = analyzer.settings.grant(showing);
-    let deadline = showing.deadline();
-    let phrases_read = ranked.retain_phrases(
-        &parsed,
-        &|worker, path, range| reader.read(worker, path, range),
-        deadline,
-    );
-    ranked.favor_failures(&|worker, path| {
-        reader.outcome(worker, path, deadline) == Some(Outcome::Failed)
-    });
-    let (files, workers) = ranked.file_and_worker_counts();
-    let missing = || {
-        let (late, sessions) = (searched.unread.late, scope.unread_sessions(visible));
-        let missing = Missing { files: late, sessions, ..Missing::default() };
-        missing.if_any(reading.ran_out() || showing.ran_out() || reader.is_late())
-    };
-    let passages = ranked.count();
-    let formatter = AnswerFormatter {
-        query,
-        searched: &searched,
-        passages,
-        files,
-        workers,
-        budget,
-        missing: &missing,
-    };
-    let mut answer = fit(&formatter, &ranked, &reader, is_one, deadline);
-    answer.is_complete &= phrases_read && answer.searched.is_whole() && showing.has_time();
-    answer
+impl FileQuery for SearchQuery {
+    type Found = SearchFound;
+
+    fn under(&self, under: Option<RelPath>) -> SearchQuery {
+        SearchQuery { under, ..self.clone() }
+    }
+
+    fn answer(&self, input: &QueryInput<'_>) -> SearchAnswer {
+        debug!("running a search query");
+        let QueryInput { analyzer, states, scope, .. } = *input;
+        let [reading, showing] = [7, 10].map(|tenths| analyzer.settings.clock(tenths));
+        let budget = input.budget(self.options.budget);
+        let parsed = RankedQuery::parse(&self.words);
+        let filter = match SearchFilter::new(self, &parsed.filters) {
+            Ok(_) if parsed.terms.is_empty() => {
+                return SearchAnswer::refusal(self, NO_WORD.to_owned(), budget);
+            }
+            Ok(filter) => filter,
+            Err(error) => return SearchAnswer::refusal(self, error, budget),
+        };
+        let (workers, matches, searched) =
+            match_workers(analyzer, states, &parsed, reading.deadline());
+        let admitted: Vec<_> =
+            workers.iter().map(|(member, _)| (&member.name, filter.admits(member))).collect();
+        let mut ranked =
+            ranked::rank(matches, &parsed, &|worker, path| match admitted.get(worker) {
+                Some((name, true)) => filter.weight(name, path),
+                _ => 0,
+            });
+        let reader = PassageReader::new(analyzer, workers);
+        let showing = analyzer.settings.grant(showing);
+        let deadline = showing.deadline();
+        let phrases_read = ranked.retain_phrases(
+            &parsed,
+            &|worker, path, range| reader.read(worker, path, range),
+            deadline,
+        );
+        ranked.favor_failures(&|worker, path| {
+            reader.outcome(worker, path, deadline) == Some(Outcome::Failed)
+        });
+        let (files, workers) = ranked.file_and_worker_counts();
+        let totals = Totals { matches: ranked.count(), files, workers, searched };
+        let missing = || {
+            let is_late = reading.ran_out() || showing.ran_out() || reader.is_late();
+            input.missing(totals.searched.unsearched.late, is_late)
+        };
+        let formatter = AnswerFormatter { query: self, totals: &totals, budget, missing: &missing };
+        let is_one = matches!(scope, Scope::Worker(_));
+        let mut answer = fit(&formatter, &ranked, &reader, is_one, deadline);
+        answer.page.is_complete &= phrases_read && totals.searched.is_whole() && showing.has_time();
+        answer
+    }
 }
 
 /// Looks up the words of `parsed` in the index of each worker.
@@ -129,9 +111,9 @@ pub(crate) fn answer_in(
 fn match_workers<'a>(
     analyzer: &Analyzer,
     states: &'a WorkerStates,
-    parsed: &ranked::Query,
+    parsed: &RankedQuery,
     deadline: Deadline<'_>,
-) -> (ReadWorkers<'a>, Vec<WorkerMatches>, SearchCoverage) {
+) -> (ReadWorkers<'a>, Vec<WorkerMatches>, Coverage) {
     let mut members: Vec<&(Arc<Member>, Result<Arc<Fingerprint>>)> = states.iter().collect();
     members.sort_by_key(|(member, _)| &member.name);
     analyzer.settings.start_stage(members.len());
@@ -141,9 +123,9 @@ fn match_workers<'a>(
         analyzer.settings.count_one();
         let index = index?;
         let matches = WorkerMatches::new(&index, parsed, &|path| !is_raw_record(path));
-        Ok::<_, Error>((fingerprint, matches, SearchCoverage::from_index(&index)))
+        Ok::<_, Error>((fingerprint, matches, coverage(&index)))
     });
-    let mut searched = SearchCoverage::default();
+    let mut searched = Coverage::default();
     let (mut workers, mut all) = (Vec::new(), Vec::new());
     for ((member, _), found) in members.into_iter().zip(found) {
         match found {
@@ -153,11 +135,18 @@ fn match_workers<'a>(
                 all.push(matches);
             }
             Err(Error::NotFound) => {}
-            Err(error) if error.is_timeout() => searched.unread.late += 1,
-            Err(_) => searched.unread.unreadable += 1,
+            Err(error) if error.is_timeout() => searched.unsearched.late += 1,
+            Err(_) => searched.unsearched.unreadable += 1,
         }
     }
     (workers, all, searched)
+}
+
+/// Returns the extent of a search in one worker's index.
+fn coverage(index: &WorkerIndex) -> Coverage {
+    let Unread { binary, unreadable, late } = index.unread;
+    let unsearched = Unsearched { binary, unreadable, long_line: 0, late };
+    Coverage { workers: 1, files: index.files, bytes: index.bytes, unsearched }
 }
 
 /// Workers whose index could be read, in the order of their names.
@@ -171,22 +160,10 @@ fn fit(
     reader: &PassageReader<'_>,
     is_one: bool,
     deadline: Deadline<'_>,
-) -> Answer {
+) -> SearchAnswer {
     let budget = formatter.budget;
-    let read = |worker: usize, path: &RelPath, range: Range<u64>| reader.read(worker, path, range);
     let frame =
         |worker: usize, path: &RelPath| AnswerFormatter::frame(&reader.shown_path(worker, path));
-    let show = |hit: &FileHit| {
-        let text =
-            |range: &Range<u64>| Some((range.clone(), read(hit.worker, &hit.path, range.clone())?));
-        Some(FilePassages {
-            worker: reader.member(hit.worker)?.name.clone(),
-            path: reader.shown_path(hit.worker, &hit.path),
-            outcome: reader.outcome(hit.worker, &hit.path, deadline),
-            passages: hit.passages,
-            text: hit.ranges.iter().filter_map(text).collect(),
-        })
-    };
     // A token mostly has several bytes.
     let unit = budget.approx_bytes().checked_div(budget.size()).unwrap_or(1).max(1);
     let excerpt = (budget.approx_bytes() / EXCERPT_PART).clamp(*EXCERPT.start(), *EXCERPT.end());
@@ -194,10 +171,15 @@ fn fit(
     let (mut answer, mut fits, mut too_much) = (formatter.empty(), false, usize::MAX);
     for _ in 0..TRIES {
         let limits = SelectionLimits { bytes: room, excerpt, spread: is_one, frame: &frame };
-        let selection = ranked.select(limits, &read, deadline);
-        let formatted = formatter
-            .format(selection.hits.iter().filter_map(show).collect(), selection.duplicates);
-        let used = budget.used(&formatted.text);
+        let selection = ranked.select(
+            limits,
+            &|worker, path, range| reader.read(worker, path, range),
+            deadline,
+        );
+        let hits = selection.hits.iter();
+        let shown = hits.filter_map(|hit| reader.passages(hit, deadline)).collect();
+        let formatted = formatter.format(shown, selection.duplicates);
+        let used = budget.used(&formatted.page.text);
         if used > budget.size() {
             if fits || room == 0 {
                 break;
@@ -207,9 +189,9 @@ fn fit(
             continue;
         }
         if !fits || formatted.shown_bytes() > answer.shown_bytes() {
-            let is_complete =
+            (answer, fits) = (formatted, true);
+            answer.page.is_complete =
                 selection.complete && selection.hits.iter().all(|hit| reader.is_now(hit.worker));
-            (answer, fits) = (Answer { is_complete, ..formatted }, true);
         }
         let left = (budget.size() - used) * unit;
         let more = room.saturating_add(left).min(too_much.saturating_sub(1));

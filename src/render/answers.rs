@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{Rendered, Renderer};
+use super::{CoveredWorkers, Rendered, Renderer};
 use crate::analysis::isolation::Subject;
-use crate::analysis::missing::Missing;
-use crate::analysis::settings::Clock;
-use crate::analysis::worker_states::WorkerStates;
 use crate::catalog::Fingerprint;
 use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::output::{Body, since};
+use crate::output::since;
+use crate::query::compare::{self, CompareQuery};
+use crate::query::search::SearchQuery;
 use crate::query::since::ViewSnapshot;
-use crate::query::{compare, grep, search};
+use crate::query::{AnswerPage, FileQuery, QueryInput};
 use crate::route::cursor::Cursor;
 use crate::route::{Report, Scope};
-use crate::view::{Member, VisibleWorkers};
+use crate::view::Member;
 use crate::watchdog::OVERDUE;
 
 impl Renderer {
@@ -34,42 +33,26 @@ impl Renderer {
         self.analyzer.run_isolated(subject, OVERDUE, deadline, move |_| render(&renderer))?
     }
 
-    /// Renders the file that answers `query`.
-    pub(super) fn grep_file(
+    /// Renders the file that answers `query` about `workers`.
+    pub(super) fn file_answer(
         &self,
         scope: &Scope,
-        visible: &VisibleWorkers,
-        states: &WorkerStates,
-        query: &grep::Query,
+        workers: &CoveredWorkers,
+        query: &impl FileQuery,
     ) -> Result<Rendered> {
-        let answer = grep::answer_in(&self.analyzer, scope, visible, states, query);
-        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, states, body, answer.missing)
+        let CoveredWorkers { visible, states } = workers;
+        let input = QueryInput { analyzer: &self.analyzer, scope, visible, states };
+        self.rendered_page(workers, query.answer(&input).page)
     }
 
     /// Renders the file that answers `query`.
-    pub(super) fn search_file(
-        &self,
-        scope: &Scope,
-        visible: &VisibleWorkers,
-        states: &WorkerStates,
-        query: &search::Query,
-    ) -> Result<Rendered> {
-        let answer = search::answer_in(&self.analyzer, scope, visible, states, query);
-        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, states, body, answer.missing)
-    }
-
-    /// Returns the file that answers `query`.
     pub(super) fn compare_file(
         &self,
-        visible: &VisibleWorkers,
-        states: WorkerStates,
-        query: &compare::Query,
+        CoveredWorkers { visible, states }: CoveredWorkers,
+        query: &CompareQuery,
     ) -> Result<Rendered> {
         let (answer, states) = compare::answer_in(&self.analyzer, query, states)?;
-        let body = Body { bytes: answer.text.into_bytes(), complete: answer.is_complete };
-        self.rendered_answer(visible, &states, body, answer.missing)
+        self.rendered_page(&CoveredWorkers { visible, states }, answer.page)
     }
 
     /// Renders `since/CURSOR` from `snapshot`.
@@ -84,14 +67,16 @@ impl Renderer {
         &self,
         member: &Arc<Member>,
         fingerprint: &Arc<Fingerprint>,
-        query: &search::Query,
-        clock: &Clock<'_>,
+        query: &SearchQuery,
     ) -> Result<Rendered> {
+        let clock = self.analyzer.settings.clock(10);
         let summary =
-            self.render_worker(member.clone(), fingerprint.clone(), Report::Summary, clock)?;
-        let (scope, states) =
-            (Scope::Worker(member.name.clone()), vec![(member.clone(), Ok(fingerprint.clone()))]);
-        let passages = self.search_file(&scope, &self.analyzer.view.visible(), &states, query)?;
+            self.render_worker(member.clone(), fingerprint.clone(), Report::Summary, &clock)?;
+        let workers = CoveredWorkers {
+            visible: self.analyzer.view.visible(),
+            states: vec![(member.clone(), Ok(fingerprint.clone()))],
+        };
+        let passages = self.file_answer(&Scope::Worker(member.name.clone()), &workers, query)?;
         // An incomplete summary already begins with such a line.
         let line = match (&summary.missing, &passages.missing) {
             (None, Some(missing)) => format!("{missing}\n"),
@@ -103,17 +88,12 @@ impl Renderer {
         Ok(Rendered { bytes: bytes.into(), complete, missing, ..passages })
     }
 
-    /// Returns the file with the answer to a query about the workers in `states`.
-    fn rendered_answer(
-        &self,
-        visible: &VisibleWorkers,
-        states: &WorkerStates,
-        body: Body,
-        missing: Option<Missing>,
-    ) -> Result<Rendered> {
+    /// Returns the file with the answer to a query about `workers`.
+    fn rendered_page(&self, workers: &CoveredWorkers, page: AnswerPage) -> Result<Rendered> {
         let fingerprints =
-            || states.iter().filter_map(|(_, fingerprint)| fingerprint.as_deref().ok());
-        let (newest, access) = self.newest_and_access(visible, states, fingerprints)?;
-        Ok(Rendered { bytes: body.bytes.into(), newest, access, complete: body.complete, missing })
+            workers.states.iter().filter_map(|(_, fingerprint)| fingerprint.as_deref().ok());
+        let (newest, access) = self.newest_and_access(workers, fingerprints)?;
+        let AnswerPage { text, missing, is_complete: complete, .. } = page;
+        Ok(Rendered { bytes: text.into_bytes().into(), newest, access, complete, missing })
     }
 }

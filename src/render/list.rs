@@ -12,7 +12,7 @@ use crate::route::Scope;
 
 /// Conditions on the workers of a list. `None` admits every worker.
 #[derive(Debug, Clone, Default)]
-pub struct Query {
+pub struct WorkerListQuery {
     /// Status, or the word that the worker's program wrote for it, in any case.
     pub status: Option<String>,
     /// Outcome, in any case.
@@ -26,8 +26,8 @@ pub struct Query {
 }
 
 /// The workers that a query admits, in the order of index.json.
-#[derive(Debug)]
-pub struct Answer {
+#[derive(Debug, Default)]
+pub struct WorkerList {
     /// The workers.
     pub workers: Vec<IndexRow>,
     /// All statuses in the scope, admitted or not.
@@ -38,7 +38,8 @@ pub struct Answer {
     pub task_types: BTreeSet<SharedStr>,
 }
 
-impl Query {
+impl WorkerListQuery {
+    /// Returns true if a worker meets all conditions but `after`.
     fn admits(&self, row: &IndexRow) -> bool {
         let is = |value: Option<&str>, wanted: &Option<String>| {
             wanted
@@ -57,27 +58,22 @@ impl Renderer {
     ///
     /// # Errors
     /// [`crate::error::Error::NotFound`] if the scope is not in the view.
-    pub fn list(&self, scope: &Scope, query: &Query) -> Result<Option<Answer>> {
+    pub fn list(&self, scope: &Scope, query: &WorkerListQuery) -> Result<Option<WorkerList>> {
         let clock = self.analyzer.settings.clock(10);
         let states = states_in(&self.analyzer, &self.analyzer.view.visible(), scope)?;
         let (rows, _) = self.worker_rows(&states, *scope == Scope::Swarm, clock.deadline());
-        let mut answer = Answer {
-            workers: Vec::new(),
-            statuses: BTreeSet::new(),
-            outcomes: BTreeSet::new(),
-            task_types: BTreeSet::new(),
-        };
+        let mut list = WorkerList::default();
         let mut has_begun = query.after.is_none();
         for row in index::swarm_rows(&rows) {
-            answer.statuses.insert(row.status);
-            answer.outcomes.extend(row.outcome);
-            answer.task_types.extend(row.task_type.clone());
+            list.statuses.insert(row.status);
+            list.outcomes.extend(row.outcome);
+            list.task_types.extend(row.task_type.clone());
             if !has_begun {
                 has_begun = query.after.as_ref() == Some(&row.id);
             } else if query.admits(&row) {
-                answer.workers.push(row);
+                list.workers.push(row);
             }
         }
-        Ok(has_begun.then_some(answer))
+        Ok(has_begun.then_some(list))
     }
 }

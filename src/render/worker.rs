@@ -30,26 +30,22 @@ impl Renderer {
         deadline: Deadline<'_>,
     ) -> Result<Rendered> {
         let subject = Subject::Worker(member.name.clone());
-        let whole = {
+        let rendered = {
             let (renderer, member, fingerprint) =
                 (self.clone(), member.clone(), fingerprint.clone());
-            move |_: Deadline<'_>| {
-                renderer.render_worker(
-                    member,
-                    fingerprint,
-                    report,
-                    &renderer.analyzer.settings.clock(10),
-                )
-            }
+            self.analyzer.run_isolated(&subject, OVERDUE, deadline, move |_| {
+                let clock = renderer.analyzer.settings.clock(10);
+                renderer.render_worker(member, fingerprint, report, &clock)
+            })
         };
-        let unfinished = match self.analyzer.run_isolated(&subject, OVERDUE, deadline, whole) {
+        let unfinished = match rendered {
             Ok(rendered) => return rendered,
             Err(unfinished) => unfinished.into(),
         };
         // A subject of its own: this render reads no files of the worker, so it need not wait.
         let subject = Subject::Answer(fingerprint.key);
-        let (renderer, member, fingerprint) = (self.clone(), member.clone(), fingerprint.clone());
-        self.analyzer.run_isolated(&subject, OVERDUE, Deadline::passed(), move |_| {
+        let (member, fingerprint) = (member.clone(), fingerprint.clone());
+        self.render_isolated(&subject, Deadline::passed(), move |renderer| {
             let (record, no_time) =
                 (unread_record(&member, &unfinished), renderer.analyzer.settings.expired_clock());
             let (body, missing) =
@@ -61,7 +57,7 @@ impl Renderer {
                 complete: false,
                 missing,
             })
-        })?
+        })
     }
 
     /// Renders a report on a worker from one state of its files, again if they change meanwhile.

@@ -18,7 +18,7 @@ use crate::text::clean::one_line;
 use crate::view::{Member, VisibleWorkers};
 
 /// Name of the directory without options.
-pub(crate) const FOLDER: &str = "compare";
+pub(crate) const DIR_NAME: &str = "compare";
 /// Separator between two workers in a file name.
 const SEPARATOR: &[u8] = b"..";
 /// Maximum number of workers in a comparison.
@@ -34,7 +34,7 @@ const USAGE: &str = "Use two to 8 names from workers/ with .. between them: comp
 
 /// Options of a comparison, from the name of its directory: `compare`, `compare.4k@section 3`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Options {
+pub struct CompareOptions {
     /// Size limit of the answer.
     pub budget: Option<Budget>,
     /// Words that limit the shown differences.
@@ -43,35 +43,38 @@ pub struct Options {
 
 /// The workers to compare, with options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Query {
+pub struct CompareQuery {
     /// Options of the comparison.
-    pub options: Options,
+    pub options: CompareOptions,
     /// Workers as in the file name.
     names: Arc<[u8]>,
 }
 
-impl Options {
-    /// Parses the name of a directory. Returns `None` if an option is unknown or given twice.
-    pub(crate) fn parse(folder: &ParsedName<'_>) -> Option<Options> {
-        let (budget, others) = folder.budget()?;
-        let aspect = folder.target.clone();
+impl CompareOptions {
+    /// Parses the name of a directory. Returns `None` if an option is unknown or repeated.
+    pub(super) fn from_dir_name(name: &ParsedName<'_>) -> Option<CompareOptions> {
+        let (budget, others) = name.budget()?;
+        let aspect = name.target.clone();
         let is_valid = others.is_empty() && aspect.as_deref().is_none_or(has_word);
-        is_valid.then_some(Options { budget, aspect })
+        is_valid.then_some(CompareOptions { budget, aspect })
     }
 
     /// Returns the query for a file name in the directory, or `None` for a name that tools probe on
     /// their own.
-    pub fn query(&self, name: &Name) -> Option<Query> {
+    pub fn query(&self, name: &Name) -> Option<CompareQuery> {
         let is_query = !name.as_bytes().starts_with(b".") && has_word(&name.to_text());
-        is_query.then(|| Query { options: self.clone(), names: name.as_bytes().into() })
+        is_query.then(|| CompareQuery { options: self.clone(), names: name.as_bytes().into() })
     }
 }
 
-impl Query {
+impl CompareQuery {
     /// Creates a query for the workers of the given names.
-    pub fn new<'a>(options: Options, workers: impl IntoIterator<Item = &'a [u8]>) -> Query {
+    pub fn new<'a>(
+        options: CompareOptions,
+        workers: impl IntoIterator<Item = &'a [u8]>,
+    ) -> CompareQuery {
         let names: Vec<Vec<u8>> = workers.into_iter().map(encoded).collect();
-        Query { options, names: names.join(SEPARATOR).into() }
+        CompareQuery { options, names: names.join(SEPARATOR).into() }
     }
 
     /// Returns the size of the worker names, in bytes.
@@ -237,10 +240,10 @@ fn split_everywhere(names: &[u8]) -> Vec<&[u8]> {
     parts
 }
 
-impl fmt::Display for Query {
+impl fmt::Display for CompareQuery {
     /// Writes the path of the query in the tree, in one of its spellings.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(FOLDER)?;
+        f.write_str(DIR_NAME)?;
         write_options(f, self.options.budget, self.options.aspect.as_deref())?;
         f.write_char('/')?;
         f.write_str(&printable(&self.names))
@@ -252,7 +255,7 @@ mod tests {
     use super::*;
     use crate::route::query_dir::QueryDir;
 
-    fn options(name: &str) -> Option<Options> {
+    fn options(name: &str) -> Option<CompareOptions> {
         match QueryDir::parse_at_root(&Name::new(name).unwrap())? {
             QueryDir::Compare(options) => Some(options),
             _ => None,
@@ -269,11 +272,12 @@ mod tests {
 
     #[test]
     fn options_are_a_size_and_words() {
-        let all = Options { budget: Budget::parse("4k").ok(), aspect: Some("section 3".into()) };
+        let all =
+            CompareOptions { budget: Budget::parse("4k").ok(), aspect: Some("section 3".into()) };
         for name in ["compare.4k@section 3", "compare@section%203.4k"] {
             assert_eq!(options(name).as_ref(), Some(&all), "{name}");
         }
-        assert_eq!(options("compare"), Some(Options::default()));
+        assert_eq!(options("compare"), Some(CompareOptions::default()));
         assert_eq!(options("compare.2000tok").unwrap().budget, Budget::parse("2000tok").ok());
         for name in [
             "compare.",
@@ -290,7 +294,8 @@ mod tests {
 
     #[test]
     fn names_that_tools_probe_are_not_queries() {
-        let is_query = |name: &str| Options::default().query(&Name::new(name).unwrap()).is_some();
+        let is_query =
+            |name: &str| CompareOptions::default().query(&Name::new(name).unwrap()).is_some();
         for name in [".git", ".ignore", "._a..b", "...", "....", "~", "-..-", ".a..b"] {
             assert!(!is_query(name), "{name}");
         }
@@ -333,7 +338,7 @@ mod tests {
             );
             assert_eq!(decoded(&encoded), name.as_bytes(), "{name}");
         }
-        let query = Query::new(Options::default(), [&b"v..1"[..], b"v2"]);
+        let query = CompareQuery::new(CompareOptions::default(), [&b"v..1"[..], b"v2"]);
         assert_eq!(query.to_string(), "compare/v%2E.1..v2");
     }
 }

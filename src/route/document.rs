@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use super::compare::CompareQuery;
 use super::cursor::Cursor;
+use super::focus;
+use super::grep::GrepQuery;
 use super::query_dir::QueryKind;
-use super::{compare, focus, grep, search};
+use super::search::SearchQuery;
 use crate::analysis::facets::Selection;
 use crate::name::Name;
 use crate::text::budget::Budget;
@@ -20,17 +23,17 @@ pub enum Document {
     /// `since/CURSOR`: the changes since a cursor, and the next cursor.
     Since(Cursor),
     /// `compare/<a>..<b>`: what workers share and where they differ.
-    Compare(Arc<compare::Query>),
+    Compare(Arc<CompareQuery>),
     /// A report on a group of workers.
     Group(Group, Report),
     /// A report on the worker under this name in `workers/`.
     Worker(Name, Report),
     /// `summary@<words>`: the summary of a worker with the passages relevant to the words.
-    Focus(Name, Arc<search::Query>),
+    Focus(Name, Arc<SearchQuery>),
     /// `grep/<regex>`: the lines that match.
-    Grep(Scope, Arc<grep::Query>),
+    Grep(Scope, Arc<GrepQuery>),
     /// `search/<words>`: the passages relevant to the words.
-    Search(Scope, Arc<search::Query>),
+    Search(Scope, Arc<SearchQuery>),
 }
 
 /// A group of workers that has reports.

@@ -1,7 +1,7 @@
 //! Parses `summary@<words>`: the summary of a worker with the passages relevant to the words.
 
 use super::parsed_name::{ParsedName, has_word};
-use super::search;
+use super::search::{SearchOptions, SearchQuery};
 use crate::name::Name;
 use crate::text::budget::Budget;
 
@@ -9,10 +9,10 @@ use crate::text::budget::Budget;
 const SUMMARY: &str = "summary";
 
 /// Parses `summary@<words>`. A size as in `summary.8k@` bounds the passages.
-pub(super) fn parse_name(name: &Name) -> Option<search::Query> {
+pub(super) fn parse_name(name: &Name) -> Option<SearchQuery> {
     let name = ParsedName::parse(name).filter(|name| name.word == SUMMARY)?;
     let (budget, others) = name.budget()?;
     let words = name.target.filter(|words| others.is_empty() && has_word(words))?;
-    let options = search::Options { budget: Some(budget.unwrap_or(Budget::FOCUS)), glob: None };
-    Some(search::Query { options, words, under: None })
+    let options = SearchOptions { budget: Some(budget.unwrap_or(Budget::FOCUS)), glob: None };
+    Some(SearchQuery { options, words, under: None })
 }

@@ -1,4 +1,4 @@
-//! Parses `grep/<regex>`: the folder's name holds the options, the file's name the regex.
+//! Parses `grep/<regex>`: the directory's name holds the options, the file's name the regex.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use super::parsed_name::{PROBED_NAMES, ParsedName, decode_lossy, write_options, 
 use crate::name::{Name, RelPath};
 use crate::text::budget::Budget;
 
-/// Name of the folder without options.
-pub(crate) const FOLDER: &str = "grep";
+/// Name of the directory without options.
+pub(crate) const DIR_NAME: &str = "grep";
 /// Highest number of context lines.
 const CONTEXT_MAX: usize = 100;
 
-/// Options in a folder's name, such as `grep` or `grep.i.4k.ctx3@*.md`.
+/// Options in a directory's name, such as `grep` or `grep.i.4k.ctx3@*.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Options {
+pub struct GrepOptions {
     /// True if case is ignored.
     pub ignore_case: bool,
     /// Number of context lines before and after each match.
@@ -26,20 +26,21 @@ pub struct Options {
 
 /// A regex with its options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Query {
+pub struct GrepQuery {
     /// The options.
-    pub options: Options,
+    pub options: GrepOptions,
     /// The regex.
     pub regex: String,
-    /// Restricts the search to this path in a worker's folder and the files below it.
+    /// Restricts the search to this path in a worker's directory and the files below it.
     pub under: Option<RelPath>,
 }
 
-impl Options {
-    /// Parses a folder's name. Returns `None` if an option is unknown or repeated.
-    pub(super) fn from_folder(folder: &ParsedName<'_>) -> Option<Options> {
-        let (budget, others) = folder.budget()?;
-        let mut options = Options { budget, glob: folder.target.clone(), ..Options::default() };
+impl GrepOptions {
+    /// Parses a directory's name. Returns `None` if an option is unknown or repeated.
+    pub(super) fn from_dir_name(name: &ParsedName<'_>) -> Option<GrepOptions> {
+        let (budget, others) = name.budget()?;
+        let mut options =
+            GrepOptions { budget, glob: name.target.clone(), ..GrepOptions::default() };
         others.into_iter().try_for_each(|word| options.add(word))?;
         Some(options)
     }
@@ -56,12 +57,12 @@ impl Options {
     }
 
     /// Returns the query in a file's name, or `None` for a name that tools probe for.
-    pub fn query(&self, name: &Name) -> Option<Query> {
+    pub fn query(&self, name: &Name) -> Option<GrepQuery> {
         if is_probed(name.as_bytes()) {
             return None;
         }
         // Decoding invalid UTF-8 lossily is safe: it is not a valid regex either.
-        Some(Query { options: self.clone(), regex: decode_lossy(name), under: None })
+        Some(GrepQuery { options: self.clone(), regex: decode_lossy(name), under: None })
     }
 }
 
@@ -75,11 +76,11 @@ fn is_probed(name: &[u8]) -> bool {
         || matches!(name, [b'.', second, ..] if second.is_ascii_alphanumeric() || b"_#~".contains(second))
 }
 
-impl fmt::Display for Query {
+impl fmt::Display for GrepQuery {
     /// Formats the query as a path that would ask for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Options { ignore_case, context, budget, glob } = &self.options;
-        f.write_str(FOLDER)?;
+        let GrepOptions { ignore_case, context, budget, glob } = &self.options;
+        f.write_str(DIR_NAME)?;
         if *ignore_case {
             f.write_str(".i")?;
         }
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
     use crate::route::query_dir::QueryDir;
 
-    fn options(name: &str) -> Option<Options> {
+    fn options(name: &str) -> Option<GrepOptions> {
         match QueryDir::parse(&Name::new(name).unwrap())? {
             QueryDir::Grep(options) => Some(options),
             _ => None,
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn options_are_parsed_in_any_order() {
-        let all = Options {
+        let all = GrepOptions {
             ignore_case: true,
             context: 3,
             budget: Budget::parse("4k").ok(),
@@ -116,7 +117,7 @@ mod tests {
         {
             assert_eq!(options(name).as_ref(), Some(&all), "{name}");
         }
-        assert_eq!(options("grep"), Some(Options::default()));
+        assert_eq!(options("grep"), Some(GrepOptions::default()));
         assert_eq!(options("grep.2000tok").unwrap().budget, Budget::parse("2000tok").ok());
         // After `@`, a suffix that could end a file name belongs to the glob.
         for glob in ["*.i", "*.1", "*.md", "a@b"] {
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn names_that_tools_probe_for_are_not_queries() {
         let regex_of = |name: &str| {
-            Options::default().query(&Name::new(name).unwrap()).map(|query| query.regex)
+            GrepOptions::default().query(&Name::new(name).unwrap()).map(|query| query.regex)
         };
         for name in [
             ".git",

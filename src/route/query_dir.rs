@@ -5,8 +5,11 @@
 //! follow dots and a target follows `@`, in any order: `grep.i.4k@*.md`. Each kind of query
 //! interprets its own options.
 
+use super::compare::{self, CompareOptions};
+use super::grep::{self, GrepOptions};
 use super::parsed_name::ParsedName;
-use super::{Document, Scope, compare, grep, search};
+use super::search::{self, SearchOptions};
+use super::{Document, Scope};
 use crate::name::Name;
 
 /// A kind of query.
@@ -27,9 +30,9 @@ impl QueryKind {
     /// Returns the directory's name, without options.
     pub fn name(self) -> &'static str {
         match self {
-            QueryKind::Grep => grep::FOLDER,
-            QueryKind::Search => search::FOLDER,
-            QueryKind::Compare => compare::FOLDER,
+            QueryKind::Grep => grep::DIR_NAME,
+            QueryKind::Search => search::DIR_NAME,
+            QueryKind::Compare => compare::DIR_NAME,
         }
     }
 
@@ -45,9 +48,9 @@ impl QueryKind {
     /// Returns the directory without options.
     pub fn default_dir(self) -> QueryDir {
         match self {
-            QueryKind::Grep => QueryDir::Grep(grep::Options::default()),
-            QueryKind::Search => QueryDir::Search(search::Options::default()),
-            QueryKind::Compare => QueryDir::Compare(compare::Options::default()),
+            QueryKind::Grep => QueryDir::Grep(GrepOptions::default()),
+            QueryKind::Search => QueryDir::Search(SearchOptions::default()),
+            QueryKind::Compare => QueryDir::Compare(CompareOptions::default()),
         }
     }
 
@@ -60,11 +63,11 @@ impl QueryKind {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum QueryDir {
     /// Takes a regex.
-    Grep(grep::Options),
+    Grep(GrepOptions),
     /// Takes words.
-    Search(search::Options),
+    Search(SearchOptions),
     /// Takes the names of the workers to compare.
-    Compare(compare::Options),
+    Compare(CompareOptions),
 }
 
 impl QueryDir {
@@ -77,9 +80,9 @@ impl QueryDir {
     pub fn parse_at_root(name: &Name) -> Option<QueryDir> {
         let parsed = ParsedName::parse(name)?;
         match QueryKind::ALL.into_iter().find(|kind| kind.name() == parsed.word)? {
-            QueryKind::Grep => grep::Options::from_folder(&parsed).map(QueryDir::Grep),
-            QueryKind::Search => search::Options::from_folder(&parsed).map(QueryDir::Search),
-            QueryKind::Compare => compare::Options::parse(&parsed).map(QueryDir::Compare),
+            QueryKind::Grep => GrepOptions::from_dir_name(&parsed).map(QueryDir::Grep),
+            QueryKind::Search => SearchOptions::from_dir_name(&parsed).map(QueryDir::Search),
+            QueryKind::Compare => CompareOptions::from_dir_name(&parsed).map(QueryDir::Compare),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Parses `search/<words>`: the folder's name holds the options, the file's name the words.
+//! Parses `search/<words>`: the directory's name holds the options, the file's name the words.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use super::parsed_name::{
 use crate::name::{Name, RelPath};
 use crate::text::budget::Budget;
 
-/// Name of the folder without options.
-pub(crate) const FOLDER: &str = "search";
+/// Name of the directory without options.
+pub(crate) const DIR_NAME: &str = "search";
 
-/// Options in a folder's name, such as `search` or `search.4k@*.md`.
+/// Options in a directory's name, such as `search` or `search.4k@*.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Options {
+pub struct SearchOptions {
     /// Size limit of the answer.
     pub budget: Option<Budget>,
     /// Glob of the files to search.
@@ -22,37 +22,37 @@ pub struct Options {
 
 /// Words with their options.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Query {
+pub struct SearchQuery {
     /// The options.
-    pub options: Options,
+    pub options: SearchOptions,
     /// The words, with phrases and filters, as typed.
     pub words: String,
-    /// Restricts the search to this path in a worker's folder and the files below it.
+    /// Restricts the search to this path in a worker's directory and the files below it.
     pub under: Option<RelPath>,
 }
 
-impl Options {
-    /// Parses a folder's name. Returns `None` if an option is unknown or repeated.
-    pub(super) fn from_folder(folder: &ParsedName<'_>) -> Option<Options> {
-        let (budget, others) = folder.budget()?;
-        others.is_empty().then(|| Options { budget, glob: folder.target.clone() })
+impl SearchOptions {
+    /// Parses a directory's name. Returns `None` if an option is unknown or repeated.
+    pub(super) fn from_dir_name(name: &ParsedName<'_>) -> Option<SearchOptions> {
+        let (budget, others) = name.budget()?;
+        others.is_empty().then(|| SearchOptions { budget, glob: name.target.clone() })
     }
 
     /// Returns the query in a file's name. Returns `None` for a name without a word, and for names
     /// that tools probe for, which begin with a dot.
-    pub fn query(&self, name: &Name) -> Option<Query> {
+    pub fn query(&self, name: &Name) -> Option<SearchQuery> {
         let words = decode_lossy(name);
         let is_probed =
             name.as_bytes().starts_with(b".") || PROBED_NAMES.contains(&name.as_bytes());
         let is_query = !is_probed && has_word(&words);
-        is_query.then(|| Query { options: self.clone(), words, under: None })
+        is_query.then(|| SearchQuery { options: self.clone(), words, under: None })
     }
 }
 
-impl fmt::Display for Query {
+impl fmt::Display for SearchQuery {
     /// Formats the query as a path that would ask for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(FOLDER)?;
+        f.write_str(DIR_NAME)?;
         write_options(f, self.options.budget, self.options.glob.as_deref())?;
         write_query(f, &self.words, self.under.as_ref())
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::route::query_dir::QueryDir;
 
-    fn options(name: &str) -> Option<Options> {
+    fn options(name: &str) -> Option<SearchOptions> {
         match QueryDir::parse(&Name::new(name).unwrap())? {
             QueryDir::Search(options) => Some(options),
             _ => None,
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn options_are_parsed_in_any_order() {
-        let all = Options { budget: Budget::parse("4k").ok(), glob: Some("*.md".into()) };
+        let all = SearchOptions { budget: Budget::parse("4k").ok(), glob: Some("*.md".into()) };
         for name in ["search.4k@*.md", "search@*.md.4k"] {
             assert_eq!(options(name), Some(all.clone()), "{name}");
         }
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn only_names_with_words_are_queries() {
         let path = |name: &str| {
-            Options::default().query(&Name::new(name).unwrap()).map(|query| query.to_string())
+            SearchOptions::default().query(&Name::new(name).unwrap()).map(|query| query.to_string())
         };
         for name in [".git", ".ignore", "...", "%20", "-", "\u{fffd}", ".words", "HEAD"] {
             assert_eq!(path(name), None, "{name}");

@@ -18,7 +18,7 @@ mod select;
 mod words;
 
 pub use index::{Index, Unread, WorkerIndex, tool_of};
-pub use query::{FilterValues, Filters, Query};
+pub use query::{FilterValues, Filters, RankedQuery};
 pub use rank::{RankedPassages, WorkerMatches, rank};
 pub use select::{FileHit, PassageSelection, SelectionLimits};
 pub use words::WordStemmer;

@@ -12,7 +12,7 @@ pub struct Budget {
     unit: BudgetUnit,
 }
 
-/// BudgetUnit of a budget.
+/// Unit of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BudgetUnit {
     /// Bytes.

@@ -266,21 +266,21 @@ pub(crate) fn unused_tag(content: &str) -> String {
         true => Cow::Borrowed(content),
         false => content.chars().filter(|c| !is_invisible(*c)).collect::<String>().into(),
     };
-    let tag = |number: u32| {
+    let mut tags = (0..=u32::MAX).map(|number| {
         let mut hash = blake3::Hasher::new();
         hash.update(content.as_bytes());
         hash.update(&number.to_le_bytes());
         format!("#{:.1$}", hash.finalize().to_hex(), TAG_LEN - 1)
-    };
-    let is_there = |tag: &String| {
-        memchr::memchr_iter(b'#', content.as_bytes()).any(|at| {
-            content
-                .as_bytes()
-                .get(at..at + tag.len())
-                .is_some_and(|part| part.eq_ignore_ascii_case(tag.as_bytes()))
-        })
-    };
-    (0..=u32::MAX).map(tag).find(|tag| !is_there(tag)).unwrap_or_default()
+    });
+    tags.find(|tag| !contains_tag(content.as_bytes(), tag)).unwrap_or_default()
+}
+
+/// Returns true if `content` holds `tag` in any case.
+fn contains_tag(content: &[u8], tag: &str) -> bool {
+    memchr::memchr_iter(b'#', content).any(|at| {
+        let part = content.get(at..at + tag.len());
+        part.is_some_and(|part| part.eq_ignore_ascii_case(tag.as_bytes()))
+    })
 }
 
 #[cfg(test)]

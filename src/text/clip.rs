@@ -7,8 +7,9 @@ use super::clean::{InvisibleChars, cleaned_with, escape_markers};
 /// Text that is shown before the match of a long line, in bytes.
 const BEFORE: usize = 100;
 
-/// Sanitizes a line. A line longer than `max` bytes is cut to the part around byte `place`, with
-/// markers for the omitted bytes. Also returns the number of invisible characters in it.
+/// Sanitizes a line, with invisible characters treated according to `hidden`. A line longer than
+/// `max` bytes is cut to the part around byte `place`, with markers for the omitted bytes. Also
+/// returns the number of invisible characters in it.
 pub(crate) fn clip(
     line: &[u8],
     place: usize,
@@ -36,8 +37,8 @@ pub(crate) fn clip(
 
 /// Returns the start of the character at byte `at`.
 fn char_start(line: &[u8], at: usize) -> usize {
-    let inside = |at: &usize| line.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
-    (at.saturating_sub(3)..=at).rev().find(|at| !inside(at)).unwrap_or(at)
+    let mut before = (at.saturating_sub(3)..=at).rev();
+    before.find(|at| line.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80)).unwrap_or(at)
 }
 
 #[cfg(test)]

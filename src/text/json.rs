@@ -21,8 +21,8 @@ pub(crate) fn printable(json: &str) -> String {
 
 /// Returns the bytes of a name or path in hexadecimal, or `None` if it is UTF-8.
 pub(crate) fn hex(name: &[u8]) -> Option<String> {
-    let digits = || name.iter().map(|byte| format!("{byte:02x}")).collect();
-    std::str::from_utf8(name).is_err().then(digits)
+    let is_text = std::str::from_utf8(name).is_ok();
+    (!is_text).then(|| name.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

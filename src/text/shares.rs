@@ -17,17 +17,13 @@ pub(crate) fn allocate(demands: &[Demand], total: usize) -> Vec<usize> {
     let mut shares = vec![0; demands.len()];
     // By need per weight: each demand takes its need while its part of the remaining bytes covers
     // it.
-    let mut order: Vec<usize> = (0..demands.len()).collect();
-    let key = |at: &usize| {
-        demands
-            .get(*at)
-            .map(|demand| (demand.need as u128 * 1_000_000) / demand.weight.max(1) as u128)
-    };
-    order.sort_by_key(|at| (key(at), *at));
+    let mut order: Vec<(&Demand, &mut usize)> = demands.iter().zip(&mut shares).collect();
+    order.sort_by_key(|(demand, _)| {
+        (demand.need as u128 * 1_000_000) / demand.weight.max(1) as u128
+    });
     let mut left = total;
     let mut weights: usize = demands.iter().map(|demand| demand.weight.max(1)).sum();
-    for at in order {
-        let (Some(demand), Some(share)) = (demands.get(at), shares.get_mut(at)) else { continue };
+    for (demand, share) in order {
         let weight = demand.weight.max(1);
         let part = (left as u128 * weight as u128 / weights.max(1) as u128) as usize;
         *share = demand.need.min(part);

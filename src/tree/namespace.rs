@@ -13,8 +13,8 @@ use super::{NodeKind, TTL, TTL_VERSION};
 use crate::analysis::facets::Selection;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::query::{grep, search};
-use crate::render::{Renderer, list};
+use crate::render::Renderer;
+use crate::render::list::{WorkerList, WorkerListQuery};
 use crate::route::cursor::Cursor;
 use crate::route::name_collision::{INDEX, is_index, shown_name, stored_name};
 use crate::route::query_dir::{QueryDir, QueryKind};
@@ -424,24 +424,6 @@ impl Namespace {
         }
     }
 
-    /// Searches the files under a node for lines that match; see [`super::Tree::grep`].
-    pub(super) fn grep(&self, node: &Node, query: &grep::Query) -> Result<Option<grep::Answer>> {
-        let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        grep::answer(self.renderer.analyzer(), &scope, &grep::Query { under, ..query.clone() })
-            .map(Some)
-    }
-
-    /// Ranks the passages of the files under a node; see [`super::Tree::search`].
-    pub(super) fn search(
-        &self,
-        node: &Node,
-        query: &search::Query,
-    ) -> Result<Option<search::Answer>> {
-        let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        search::answer(self.renderer.analyzer(), &scope, &search::Query { under, ..query.clone() })
-            .map(Some)
-    }
-
     /// Returns the name in `workers/` of the only worker whose name begins with `id`.
     pub(super) fn complete_id(&self, id: &Name) -> Result<Name> {
         Ok(shown_name(&self.view().visible().find(id)?.name, is_index))
@@ -451,8 +433,8 @@ impl Namespace {
     pub(super) fn list_workers(
         &self,
         node: &Node,
-        query: &list::Query,
-    ) -> Result<Option<list::Answer>> {
+        query: &WorkerListQuery,
+    ) -> Result<Option<WorkerList>> {
         let Some((scope, None)) = node.search_scope() else { return Err(Error::NotFound) };
         self.renderer.list(&scope, query)
     }

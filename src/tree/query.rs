@@ -5,26 +5,43 @@ use std::sync::Arc;
 
 use super::handle::Handle;
 use super::{Fh, Ino, Tree};
+use crate::analysis::analyzer::Analyzer;
 use crate::error::Result;
 use crate::name::Name;
-use crate::query::{call_output, compare, grep, search};
+use crate::query::compare::{self, CompareAnswer, CompareQuery};
+use crate::query::{self, FileAnswer, FileQuery, call_output};
 use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
-use crate::render::list;
+use crate::render::list::{WorkerList, WorkerListQuery};
 use crate::route::Scope;
 use crate::text::budget::Budget;
 
 impl Tree {
-    /// Searches the files under `ino` for lines that match. `ino` may stand for all workers, a run,
-    /// a worker, or a path in a worker's folder. Returns `None` if it stands for nothing that can
-    /// be searched.
-    pub fn grep(&self, ino: Ino, query: &grep::Query) -> Result<Option<grep::Answer>> {
-        self.namespace.grep(&self.node(ino)?, query)
+    fn analyzer(&self) -> &Analyzer {
+        self.namespace.renderer().analyzer()
     }
 
-    /// Ranks the passages of the files under `ino` by the words of the query. Returns `None` if
-    /// `ino` stands for nothing that can be searched.
-    pub fn search(&self, ino: Ino, query: &search::Query) -> Result<Option<search::Answer>> {
-        self.namespace.search(&self.node(ino)?, query)
+    /// Searches the files under `ino`, which may stand for all workers, a run, a worker, or a path
+    /// in a worker's directory. Returns `None` if it stands for nothing that can be searched.
+    pub fn search<Q: FileQuery>(
+        &self,
+        ino: Ino,
+        query: &Q,
+    ) -> Result<Option<FileAnswer<Q::Found>>> {
+        let Some((scope, under)) = self.node(ino)?.search_scope() else { return Ok(None) };
+        query::run(self.analyzer(), &scope, &query.under(under)).map(Some)
+    }
+
+    /// Searches the files of `workers`.
+    ///
+    /// # Errors
+    ///
+    /// [`NotFound`](crate::error::Error::NotFound) if one of `workers` is not in the view.
+    pub fn search_workers<Q: FileQuery>(
+        &self,
+        workers: Arc<[Name]>,
+        query: &Q,
+    ) -> Result<FileAnswer<Q::Found>> {
+        query::run(self.analyzer(), &Scope::Workers(workers), query)
     }
 
     /// Lists the workers of the run at `ino`, or of the swarm at the root. Returns `None` if no
@@ -33,35 +50,13 @@ impl Tree {
     /// # Errors
     ///
     /// [`NotFound`](crate::error::Error::NotFound) if `ino` stands for no workers.
-    pub fn list_workers(&self, ino: Ino, query: &list::Query) -> Result<Option<list::Answer>> {
+    pub fn list_workers(&self, ino: Ino, query: &WorkerListQuery) -> Result<Option<WorkerList>> {
         self.namespace.list_workers(&self.node(ino)?, query)
     }
 
-    /// Searches the files of `workers` for lines that match.
-    ///
-    /// # Errors
-    ///
-    /// [`NotFound`](crate::error::Error::NotFound) if one of `workers` is not in the view.
-    pub fn grep_workers(&self, workers: Arc<[Name]>, query: &grep::Query) -> Result<grep::Answer> {
-        grep::answer(self.namespace.renderer().analyzer(), &Scope::Workers(workers), query)
-    }
-
-    /// Ranks the passages in the files of `workers` by the words of the query.
-    ///
-    /// # Errors
-    ///
-    /// [`NotFound`](crate::error::Error::NotFound) if one of `workers` is not in the view.
-    pub fn search_workers(
-        &self,
-        workers: Arc<[Name]>,
-        query: &search::Query,
-    ) -> Result<search::Answer> {
-        search::answer(self.namespace.renderer().analyzer(), &Scope::Workers(workers), query)
-    }
-
     /// Compares workers: what they share and where they differ.
-    pub fn compare(&self, query: &compare::Query) -> Result<compare::Answer> {
-        compare::answer(self.namespace.renderer().analyzer(), query)
+    pub fn compare(&self, query: &CompareQuery) -> Result<CompareAnswer> {
+        compare::answer(self.analyzer(), query)
     }
 
     /// Copies a text and expands its evidence markers; see
@@ -87,12 +82,12 @@ impl Tree {
         self.namespace.renderer().expand_workers(workers, budget, output)
     }
 
-    /// Opens the output of a call, in the worker's folder or outside of it.
+    /// Opens the output of a call, in the worker's directory or outside of it.
     pub fn open_output(
         &self,
         call: &call_output::CallSelector<'_>,
     ) -> Result<(call_output::OutputLocation, Option<Fh>)> {
-        let (place, file) = call_output::open(self.namespace.renderer().analyzer(), call)?;
+        let (place, file) = call_output::open(self.analyzer(), call)?;
         Ok((place, file.map(|file| self.handles.lock().add(Handle::File(None, file.into())))))
     }
 }

@@ -11,7 +11,8 @@ use swarmletfs::analysis::settings::Control;
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::error::{Error, Result};
 use swarmletfs::name::RelPath;
-use swarmletfs::query::{grep, search};
+use swarmletfs::query::grep::{GrepOptions, GrepQuery};
+use swarmletfs::query::search::{SearchOptions, SearchQuery};
 use swarmletfs::store::{File, Memory, Meta, Store};
 use swarmletfs::tree::{ROOT, Settings, Tree};
 use swarmletfs::view::{Filter, View};
@@ -159,30 +160,35 @@ fn answer_cut_off_at_any_point_is_marked() {
 #[test]
 fn incomplete_answer_shows_what_was_found() {
     let store = Arc::new(store());
-    let query = search::Query {
-        options: search::Options::default(),
-        words: "disk full".into(),
-        under: None,
-    };
+    let query =
+        SearchQuery { options: SearchOptions::default(), words: "disk full".into(), under: None };
     let (whole, looks) = tree(&store, u64::MAX);
     whole.search(ROOT, &query).unwrap().unwrap();
     for steps in points(looks.load(Ordering::SeqCst)) {
         let answer = tree(&store, steps).0.search(ROOT, &query).unwrap().unwrap();
-        assert!(answer.passages == 0 || !answer.shown.is_empty(), "{steps}: {}", answer.text);
+        assert!(
+            answer.totals.matches == 0 || !answer.found.shown.is_empty(),
+            "{steps}: {}",
+            answer.page.text
+        );
         assert_eq!(
-            answer.missing.is_some(),
-            says_incomplete("search", answer.text.as_bytes()),
+            answer.page.missing.is_some(),
+            says_incomplete("search", answer.page.text.as_bytes()),
             "{}",
-            answer.text
+            answer.page.text
         );
     }
-    let options = grep::Options::default();
-    let query = grep::Query { options, regex: "disk".into(), under: None };
+    let options = GrepOptions::default();
+    let query = GrepQuery { options, regex: "disk".into(), under: None };
     let (whole, looks) = tree(&store, u64::MAX);
-    whole.grep(ROOT, &query).unwrap().unwrap();
+    whole.search(ROOT, &query).unwrap().unwrap();
     for steps in points(looks.load(Ordering::SeqCst)) {
-        let answer = tree(&store, steps).0.grep(ROOT, &query).unwrap().unwrap();
-        assert!(answer.lines == 0 || !answer.shown.is_empty(), "{steps}: {}", answer.text);
+        let answer = tree(&store, steps).0.search(ROOT, &query).unwrap().unwrap();
+        assert!(
+            answer.totals.matches == 0 || !answer.found.shown.is_empty(),
+            "{steps}: {}",
+            answer.page.text
+        );
     }
 }
 

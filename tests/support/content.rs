@@ -8,7 +8,8 @@ use rustix::time::{ClockId, clock_gettime};
 use swarmletfs::analysis::settings::Settings;
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::name::{Name, RelPath};
-use swarmletfs::query::grep::{self, Options, Query};
+use swarmletfs::query;
+use swarmletfs::query::grep::{GrepOptions, GrepQuery};
 use swarmletfs::render::Renderer;
 use swarmletfs::render::expand::InputFormat;
 use swarmletfs::route::{Document, Group, Report, Scope};
@@ -99,9 +100,10 @@ pub fn read(way: Way, content: &[u8]) -> Vec<(&'static str, Duration)> {
             });
         }
     }
-    let query = Query { options: Options::default(), regex: "err(or)?".into(), under: None };
+    let query =
+        GrepQuery { options: GrepOptions::default(), regex: "err(or)?".into(), under: None };
     timed("grep", &|| {
-        drop(grep::answer(renderer.analyzer(), &Scope::Worker(worker.clone()), &query).unwrap())
+        drop(query::run(renderer.analyzer(), &Scope::Worker(worker.clone()), &query).unwrap())
     });
     took
 }

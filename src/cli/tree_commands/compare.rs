@@ -16,7 +16,10 @@ use super::super::terminal::print_message;
 use super::super::{ViewArgs, exit};
 use super::query::AnswerHead;
 use super::{TimeArgs, TreeReader, json};
-use crate::query::compare::{Answer, DiffKind, Fact, FileDiff, Options, Query};
+use crate::query::AnswerPage;
+use crate::query::compare::{
+    CompareAnswer, CompareOptions, CompareQuery, DiffKind, Fact, FileDiff,
+};
 use crate::route::parsed_name::has_word;
 use crate::text::budget::Budget;
 
@@ -81,16 +84,16 @@ pub(in crate::cli) struct CompareArgs {
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
-    let options = Options { budget: arguments.budget, aspect: arguments.aspect.clone() };
-    let query = Query::new(options, arguments.workers.iter().map(|name| named(name)));
+    let options = CompareOptions { budget: arguments.budget, aspect: arguments.aspect.clone() };
+    let query = CompareQuery::new(options, arguments.workers.iter().map(|name| named(name)));
     let answer = reader.tree.compare(&query)?;
-    if answer.text.is_empty() && !arguments.json {
+    if answer.page.text.is_empty() && !arguments.json {
         print_message("the budget is too small for an answer");
     }
     let mut out = reader.out();
     let written = match arguments.json {
         true => json::array(&mut out.stdout, |add| add(&CompareJson::new(&query, &answer))),
-        false => out.text(&answer.text),
+        false => out.text(&answer.page.text),
     };
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -98,13 +101,13 @@ pub(in crate::cli) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn code(answer: &Answer) -> ExitCode {
-    match (&answer.error, answer.differs) {
-        (Some(_), _) => exit::trouble(),
-        _ if answer.missing.is_some() => exit::timed_out(),
-        (None, true) => ExitCode::FAILURE,
-        (None, false) if answer.is_complete => ExitCode::SUCCESS,
-        (None, false) => exit::trouble(),
+fn code(answer: &CompareAnswer) -> ExitCode {
+    match (&answer.page, answer.differs) {
+        (AnswerPage { error: Some(_), .. }, _) => exit::trouble(),
+        (AnswerPage { missing: Some(_), .. }, _) => exit::timed_out(),
+        (_, true) => ExitCode::FAILURE,
+        (AnswerPage { is_complete: true, .. }, false) => ExitCode::SUCCESS,
+        (_, false) => exit::trouble(),
     }
 }
 
@@ -147,10 +150,11 @@ struct CompareFileJson {
 }
 
 impl CompareJson {
-    fn new(query: &Query, answer: &Answer) -> CompareJson {
-        let Answer { workers, facts, files, calls, always, left_out, differs, .. } = answer;
+    fn new(query: &CompareQuery, answer: &CompareAnswer) -> CompareJson {
+        let CompareAnswer { page, workers, facts, files, calls, always, left_out, differs, .. } =
+            answer;
         CompareJson {
-            head: AnswerHead::new(query, answer.error.as_deref(), answer.missing.as_ref()),
+            head: AnswerHead::new(query, page),
             workers: workers.iter().map(|name| name.to_text().into_owned()).collect(),
             shared: by_name(&facts.shared),
             differing: facts.per_worker.iter().map(|facts| by_name(facts)).collect(),

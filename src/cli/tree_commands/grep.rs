@@ -4,15 +4,13 @@
 //! For the root, a run or a worker, the output equals its `grep/REGEX`. Exit codes are those of
 //! grep: 1 if no line matches and everything was searched, and also 3 if the time ran out.
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 
-use super::query::{self, AnswerHead, QueryAnswer, QueryArgs};
-use crate::query::grep::{Answer, FileLines, Options, Query, ShownLine};
-use crate::search::regex::Unsearched;
+use super::query::{self, AnswerHead, QueryArgs, TotalsJson};
+use crate::query::grep::{FileLines, GrepAnswer, GrepFound, GrepOptions, GrepQuery, ShownLine};
 
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
@@ -43,11 +41,6 @@ pub(in crate::cli) struct GrepArgs {
     #[arg(value_name = "REGEX")]
     regex: String,
 
-    /// The root, a run, a worker, a file or folder of a worker, or a folder such as
-    /// by/outcome/failed [default: the root]
-    #[arg(value_name = "PATH")]
-    paths: Vec<OsString>,
-
     /// Ignore case
     #[arg(long, short)]
     ignore_case: bool,
@@ -74,7 +67,7 @@ pub(in crate::cli) struct GrepArgs {
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
-    let options = Options {
+    let options = GrepOptions {
         ignore_case: arguments.ignore_case,
         context: arguments.context.into(),
         budget: arguments.query.budget,
@@ -85,28 +78,8 @@ pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
     } else {
         arguments.regex.clone()
     };
-    let query = Query { options, regex, under: None };
-    query::run(
-        &arguments.query,
-        &arguments.paths,
-        "",
-        |tree, ino| tree.grep(ino, &query),
-        |answer| GrepJson::new(&query, answer),
-    )
-}
-
-impl QueryAnswer for Answer {
-    fn text(&self) -> &str {
-        &self.text
-    }
-
-    fn has_found(&self) -> bool {
-        self.lines > 0
-    }
-
-    fn is_trouble(&self) -> bool {
-        self.error.is_some() || (self.lines == 0 && self.searched.unsearched.unreadable > 0)
-    }
+    let query = GrepQuery { options, regex, under: None };
+    query::run(&arguments.query, &query, "", |answer| GrepJson::new(&query, answer))
 }
 
 /// The JSON form of an answer.
@@ -115,10 +88,8 @@ struct GrepJson {
     #[serde(flatten)]
     head: AnswerHead,
     lines: u64,
-    files: u64,
-    workers: u64,
-    searched: GrepCountsJson,
-    not_searched: GrepOmissionsJson,
+    #[serde(flatten)]
+    totals: TotalsJson,
     shown: Vec<GrepFileJson>,
     left_out: LeftOut,
 }
@@ -130,69 +101,57 @@ struct LeftOut {
     lines: u64,
 }
 
-#[derive(Debug, Serialize)]
-struct GrepCountsJson {
-    workers: u64,
-    files: u64,
-    bytes: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct GrepOmissionsJson {
-    binary: u64,
-    unreadable: u64,
-    long_line: u64,
-    late: u64,
-}
-
 /// The shown lines of a file.
 #[derive(Debug, Serialize)]
 struct GrepFileJson {
     worker: String,
     path: String,
-    lines: Vec<Line>,
+    lines: Vec<GrepLineJson>,
     more: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct Line {
+struct GrepLineJson {
     number: u64,
     text: String,
     matches: bool,
 }
 
 impl GrepJson {
-    fn new(query: &Query, answer: &Answer) -> GrepJson {
-        let Unsearched { binary, unreadable, long_line, late } = answer.searched.unsearched;
-        let file = |file: &FileLines| GrepFileJson {
-            worker: file.worker.to_text().into_owned(),
-            path: file.path.clone(),
-            more: file.more(),
-            // Line 0 marks a gap, which JSON shows by the numbers.
-            lines: file.lines.iter().filter(|line| line.number > 0).map(Line::new).collect(),
-        };
+    fn new(query: &GrepQuery, answer: &GrepAnswer) -> GrepJson {
+        let GrepAnswer { page, totals, found: GrepFound { shown, .. } } = answer;
         GrepJson {
-            head: AnswerHead::new(query, answer.error.as_deref(), answer.missing.as_ref()),
-            lines: answer.lines,
-            files: answer.files,
-            workers: answer.workers,
-            searched: GrepCountsJson {
-                workers: answer.searched.workers,
-                files: answer.searched.files,
-                bytes: answer.searched.bytes,
-            },
-            not_searched: GrepOmissionsJson { binary, unreadable, long_line, late },
-            shown: answer.shown.iter().map(file).collect(),
+            head: AnswerHead::new(query, page),
+            lines: totals.matches,
+            totals: TotalsJson::new(totals, Some(totals.searched.unsearched.long_line)),
+            shown: shown.iter().map(GrepFileJson::new).collect(),
             left_out: LeftOut {
-                files: answer.files.saturating_sub(answer.shown.len() as u64),
-                lines: answer.lines.saturating_sub(answer.shown.iter().map(|file| file.all).sum()),
+                files: totals.files.saturating_sub(shown.len() as u64),
+                lines: totals.matches.saturating_sub(shown.iter().map(|file| file.all).sum()),
             },
         }
     }
 }
 
-impl Line {
-    fn new(line: &ShownLine) -> Line {
-        Line { number: line.number, text: line.text.clone(), matches: line.matches }
+impl GrepFileJson {
+    fn new(file: &FileLines) -> GrepFileJson {
+        GrepFileJson {
+            worker: file.worker.to_text().into_owned(),
+            path: file.path.clone(),
+            more: file.more(),
+            lines: file.lines.iter().filter_map(GrepLineJson::new).collect(),
+        }
+    }
+}
+
+impl GrepLineJson {
+    /// Returns the JSON form of a line, or `None` for a gap, which the line numbers show.
+    fn new(line: &ShownLine) -> Option<GrepLineJson> {
+        let (line, matches) = match line {
+            ShownLine::Match(line) => (line, true),
+            ShownLine::Context(line) => (line, false),
+            ShownLine::Gap => return None,
+        };
+        Some(GrepLineJson { number: line.number, text: line.text.clone(), matches })
     }
 }

@@ -14,11 +14,11 @@ use serde::Serialize;
 use super::super::terminal::print_message;
 use super::super::{ViewArgs, exit};
 use super::{TimeArgs, TreeReader, json, paths};
-use crate::analysis::missing::Missing;
-use crate::error::Result;
 use crate::name::printable;
+use crate::query::{AnswerPage, Coverage, FileAnswer, FileQuery, Totals};
+use crate::search::regex::Unsearched;
 use crate::text::budget::Budget;
-use crate::tree::{Ino, Symlinks, Tree};
+use crate::tree::Symlinks;
 
 /// The part of the message for a path without files of workers.
 const NOT_SEARCHABLE: &str = "\
@@ -28,6 +28,11 @@ folder of a worker, or a facet value (`by/outcome/failed`)";
 /// The options that `grep` and `search` share.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct QueryArgs {
+    /// The root, a run, a worker, a file or folder of a worker, or a folder such as
+    /// by/outcome/failed [default: the root]
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+
     /// Search only files with this name, or with this path if it contains a /: '*.md',
     /// 'outputs/**'; with a leading !, all others
     #[arg(long, short, value_name = "GLOB", value_parser = clap::builder::NonEmptyStringValueParser::new())]
@@ -49,19 +54,6 @@ pub(in crate::cli) struct QueryArgs {
     pub(super) time: TimeArgs,
 }
 
-/// The common part of the answers.
-pub(super) trait QueryAnswer {
-    /// Returns the text of the answer, which equals the file in the tree.
-    fn text(&self) -> &str;
-
-    /// Returns true if anything was found.
-    fn has_found(&self) -> bool;
-
-    /// Returns true if the query is invalid, or if nothing was found and some files could not be
-    /// read.
-    fn is_trouble(&self) -> bool;
-}
-
 /// The first fields of an answer's JSON form.
 #[derive(Debug, Serialize)]
 pub(super) struct AnswerHead {
@@ -75,50 +67,87 @@ pub(super) struct AnswerHead {
 }
 
 impl AnswerHead {
-    pub(super) fn new(
-        query: &impl Display,
-        error: Option<&str>,
-        missing: Option<&Missing>,
-    ) -> AnswerHead {
+    pub(super) fn new(query: &impl Display, page: &AnswerPage) -> AnswerHead {
         AnswerHead {
             query: query.to_string(),
-            error: error.map(str::to_owned),
-            complete: missing.is_none(),
-            incomplete: missing.map(ToString::to_string),
+            error: page.error.clone(),
+            complete: page.missing.is_none(),
+            incomplete: page.missing.as_ref().map(ToString::to_string),
         }
     }
 }
 
-/// Runs a query at each of the paths, or at the root, and prints the answers as text or JSON.
+/// The totals of a search in its JSON form.
+#[derive(Debug, Serialize)]
+pub(super) struct TotalsJson {
+    files: u64,
+    workers: u64,
+    searched: SearchedJson,
+    not_searched: NotSearchedJson,
+}
+
+#[derive(Debug, Serialize)]
+struct SearchedJson {
+    workers: u64,
+    files: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct NotSearchedJson {
+    binary: u64,
+    unreadable: u64,
+    /// Only `grep` stops at long lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    long_line: Option<u64>,
+    late: u64,
+}
+
+impl TotalsJson {
+    pub(super) fn new(totals: &Totals, long_line: Option<u64>) -> TotalsJson {
+        let Coverage { workers, files, bytes, unsearched } = totals.searched;
+        let Unsearched { binary, unreadable, late, .. } = unsearched;
+        TotalsJson {
+            files: totals.files,
+            workers: totals.workers,
+            searched: SearchedJson { workers, files, bytes },
+            not_searched: NotSearchedJson { binary, unreadable, long_line, late },
+        }
+    }
+}
+
+/// Runs a query at each of the paths, or at the root, and prints the answers as text, which equals
+/// the file in the tree, or as the JSON that `object` returns.
 ///
 /// `hint` ends the message for a path without files of workers. Returns the exit code of grep.
 ///
 /// # Errors
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
-pub(super) fn run<A: QueryAnswer, O: Serialize>(
+pub(super) fn run<Q: FileQuery, O: Serialize>(
     arguments: &QueryArgs,
-    typed: &[OsString],
+    query: &Q,
     hint: &str,
-    ask: impl Fn(&Tree, Ino) -> Result<Option<A>>,
-    object: impl Fn(&A) -> O,
+    object: impl Fn(&FileAnswer<Q::Found>) -> O,
 ) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
     let (mut found, mut trouble) = (false, false);
-    let mut answers = paths(typed).into_iter().filter_map(|path| {
+    let mut answers = paths(&arguments.paths).into_iter().filter_map(|path| {
         match reader
             .tree
-            .with_path(path, Symlinks::Follow, |place| ask(&reader.tree, place.leaf().ino))
+            .with_path(path, Symlinks::Follow, |place| reader.tree.search(place.leaf().ino, query))
         {
             Ok(Some(answer)) => {
-                if answer.text().is_empty() {
+                let FileAnswer { page, totals, .. } = &answer;
+                if page.text.is_empty() {
                     print_message(&format!(
                         "{}: the budget is too small for an answer",
                         printable(path)
                     ));
                 }
-                found |= answer.has_found();
-                trouble |= answer.is_trouble();
+                let has_unreadable = totals.searched.unsearched.unreadable > 0;
+                found |= totals.matches > 0;
+                trouble |= page.error.is_some() || (totals.matches == 0 && has_unreadable);
                 return Some(answer);
             }
             Ok(None) => print_message(&format!("{}: {NOT_SEARCHABLE}{hint}", printable(path))),
@@ -131,7 +160,7 @@ pub(super) fn run<A: QueryAnswer, O: Serialize>(
     let written = if arguments.json {
         json::array(&mut out.stdout, |add| answers.try_for_each(|answer| add(&object(&answer))))
     } else {
-        answers.try_for_each(|answer| out.text(answer.text()))
+        answers.try_for_each(|answer| out.text(&answer.page.text))
     };
     drop(answers);
     match written.and_then(|()| out.flush()) {

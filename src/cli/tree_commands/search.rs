@@ -4,16 +4,14 @@
 //! For the root, a run or a worker, the output equals its `search/WORDS`. Exit codes are those of
 //! grep: 1 if nothing matches and everything was searched, and also 3 if the time ran out.
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 
-use super::query::{self, AnswerHead, QueryAnswer, QueryArgs};
+use super::query::{self, AnswerHead, QueryArgs, TotalsJson};
 use crate::model::Outcome;
-use crate::query::search::{Answer, FilePassages, Options, Query};
-use crate::search::ranked::Unread;
+use crate::query::search::{FilePassages, SearchAnswer, SearchOptions, SearchQuery};
 
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
@@ -49,11 +47,6 @@ pub(in crate::cli) struct SearchArgs {
     #[arg(value_name = "WORDS")]
     words: String,
 
-    /// The root, a run, a worker, a file or folder of a worker, or a folder such as
-    /// by/outcome/failed [default: the root]
-    #[arg(value_name = "PATH")]
-    paths: Vec<OsString>,
-
     #[command(flatten)]
     query: QueryArgs,
 }
@@ -64,29 +57,10 @@ pub(in crate::cli) struct SearchArgs {
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &SearchArgs) -> anyhow::Result<ExitCode> {
-    let options = Options { budget: arguments.query.budget, glob: arguments.query.glob.clone() };
-    let query = Query { options, words: arguments.words.clone(), under: None };
-    query::run(
-        &arguments.query,
-        &arguments.paths,
-        WORDS_HINT,
-        |tree, ino| tree.search(ino, &query),
-        |answer| SearchJson::new(&query, answer),
-    )
-}
-
-impl QueryAnswer for Answer {
-    fn text(&self) -> &str {
-        &self.text
-    }
-
-    fn has_found(&self) -> bool {
-        self.passages > 0
-    }
-
-    fn is_trouble(&self) -> bool {
-        self.error.is_some() || (self.passages == 0 && self.searched.unread.unreadable > 0)
-    }
+    let options =
+        SearchOptions { budget: arguments.query.budget, glob: arguments.query.glob.clone() };
+    let query = SearchQuery { options, words: arguments.words.clone(), under: None };
+    query::run(&arguments.query, &query, WORDS_HINT, |answer| SearchJson::new(&query, answer))
 }
 
 /// The JSON form of an answer.
@@ -95,26 +69,10 @@ struct SearchJson {
     #[serde(flatten)]
     head: AnswerHead,
     passages: u64,
-    files: u64,
-    workers: u64,
-    searched: SearchCountsJson,
-    not_searched: SearchOmissionsJson,
+    #[serde(flatten)]
+    totals: TotalsJson,
     same: u64,
     shown: Vec<SearchFileJson>,
-}
-
-#[derive(Debug, Serialize)]
-struct SearchCountsJson {
-    workers: u64,
-    files: u64,
-    bytes: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct SearchOmissionsJson {
-    binary: u64,
-    unreadable: u64,
-    late: u64,
 }
 
 /// The shown passages of a file.
@@ -136,34 +94,30 @@ struct SearchExcerptJson {
 }
 
 impl SearchJson {
-    fn new(query: &Query, answer: &Answer) -> SearchJson {
-        let Unread { binary, unreadable, late } = answer.searched.unread;
-        let (workers, files, bytes) =
-            (answer.searched.workers, answer.searched.files, answer.searched.bytes);
-        let file = |file: &FilePassages| SearchFileJson {
+    fn new(query: &SearchQuery, answer: &SearchAnswer) -> SearchJson {
+        SearchJson {
+            head: AnswerHead::new(query, &answer.page),
+            passages: answer.totals.matches,
+            totals: TotalsJson::new(&answer.totals, None),
+            same: answer.found.duplicates,
+            shown: answer.found.shown.iter().map(SearchFileJson::new).collect(),
+        }
+    }
+}
+
+impl SearchFileJson {
+    fn new(file: &FilePassages) -> SearchFileJson {
+        let text = file.text.iter().map(|(range, text)| SearchExcerptJson {
+            first: range.start,
+            end: range.end,
+            text: text.to_string(),
+        });
+        SearchFileJson {
             worker: file.worker.to_text().into_owned(),
             path: file.path.clone(),
             outcome: file.outcome.map(Outcome::as_str),
             passages: file.passages,
-            text: file
-                .text
-                .iter()
-                .map(|(range, text)| SearchExcerptJson {
-                    first: range.start,
-                    end: range.end,
-                    text: text.to_string(),
-                })
-                .collect(),
-        };
-        SearchJson {
-            head: AnswerHead::new(query, answer.error.as_deref(), answer.missing.as_ref()),
-            passages: answer.passages,
-            files: answer.files,
-            workers: answer.workers,
-            searched: SearchCountsJson { workers, files, bytes },
-            not_searched: SearchOmissionsJson { binary, unreadable, late },
-            same: answer.duplicates,
-            shown: answer.shown.iter().map(file).collect(),
+            text: text.collect(),
         }
     }
 }

@@ -1,20 +1,21 @@
 //! Tools that search, by regex and by words.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, path_or_root,
-    tool, worker_id,
+    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, page_output, path_component,
+    path_or_root, tool, worker_id,
 };
 use crate::error::{Error, Result};
 use crate::mcp::slice::echo;
 use crate::name::Name;
-use crate::query::{grep, search};
-use crate::tree::{Ino, Symlinks, Tree};
+use crate::query::grep::{GrepOptions, GrepQuery};
+use crate::query::search::{SearchOptions, SearchQuery};
+use crate::query::{FileAnswer, FileQuery};
+use crate::tree::{Symlinks, Tree};
 
 /// Most workers in one call.
 const WORKERS_MAX: usize = 32;
@@ -78,23 +79,19 @@ struct GrepInput {
 }
 
 fn run_grep(tree: &Tree, args: GrepInput) -> ToolResult {
-    let options = grep::Options {
+    let options = GrepOptions {
         ignore_case: args.ignore_case,
         context: args.context.min(100).into(),
         budget: budget(args.bytes, args.tokens)?,
         glob: non_empty(args.glob),
     };
-    let query = grep::Query { options, regex: args.pattern, under: None };
-    let answer = match target(args.workers, args.path)? {
-        SearchTarget::Workers(workers) => {
-            tree.grep_workers(workers, &query).map_err(unknown_worker)?
+    let query = GrepQuery { options, regex: args.pattern, under: None };
+    let answer = answer(tree, args.workers, args.path, &query)?;
+    match args.mode {
+        Mode::FilesWithMatches | Mode::Count if answer.page.error.is_none() => {
+            Ok(ToolOutput::new(answer.list_files(&query, args.mode == Mode::Count)))
         }
-        SearchTarget::Path(path) => query_at(tree, &path, |ino| tree.grep(ino, &query))?,
-    };
-    match (&answer.error, args.mode) {
-        (Some(_), _) => Err(ToolError::new(answer.text)),
-        (None, Mode::Content) => Ok(ToolOutput::new(answer.text)),
-        (None, mode) => Ok(ToolOutput::new(answer.list_files(&query, mode == Mode::Count))),
+        _ => page_output(answer.page),
     }
 }
 
@@ -122,73 +119,50 @@ struct SearchInput {
 
 fn run_search(tree: &Tree, args: SearchInput) -> ToolResult {
     let options =
-        search::Options { budget: budget(args.bytes, args.tokens)?, glob: non_empty(args.glob) };
-    let query = search::Query { options, words: args.query, under: None };
-    let answer = match target(args.workers, args.path)? {
-        SearchTarget::Workers(workers) => {
-            tree.search_workers(workers, &query).map_err(unknown_worker)?
-        }
-        SearchTarget::Path(path) => query_at(tree, &path, |ino| tree.search(ino, &query))?,
-    };
-    if answer.error.is_some() {
-        Err(ToolError::new(answer.text))
-    } else {
-        Ok(ToolOutput::new(answer.text))
-    }
+        SearchOptions { budget: budget(args.bytes, args.tokens)?, glob: non_empty(args.glob) };
+    let query = SearchQuery { options, words: args.query, under: None };
+    page_output(answer(tree, args.workers, args.path, &query)?.page)
 }
 
-/// The part of the tree to search.
-enum SearchTarget {
-    Path(String),
-    Workers(Arc<[Name]>),
-}
-
-fn target(
+/// Answers `query` about the files of `workers`, or of the node at `path`.
+fn answer<Q: FileQuery>(
+    tree: &Tree,
     workers: Option<Vec<String>>,
     path: Option<String>,
-) -> std::result::Result<SearchTarget, ToolError> {
-    match (workers.filter(|workers| !workers.is_empty()), non_empty(path)) {
-        (Some(_), Some(_)) => Err(ToolError::new("name either workers or a path, not both")),
-        (None, path) => Ok(SearchTarget::Path(path_or_root(path))),
-        (Some(workers), None) if workers.len() > WORKERS_MAX => {
-            Err(ToolError::new(format!("name at most {WORKERS_MAX} workers, or none for all")))
+    query: &Q,
+) -> std::result::Result<FileAnswer<Q::Found>, ToolError> {
+    let path = match (workers.filter(|workers| !workers.is_empty()), non_empty(path)) {
+        (Some(_), Some(_)) => {
+            return Err(ToolError::new("name either workers or a path, not both"));
         }
-        (Some(workers), None) => {
-            // The set removes duplicates.
-            let names: BTreeSet<Name> = workers
-                .iter()
-                .map(|worker| Name::new(worker_id(worker)))
-                .collect::<Result<_>>()
-                .map_err(unknown_worker)?;
-            let names: Vec<Name> = names.into_iter().collect();
-            match names.as_slice() {
-                [one] => {
-                    Ok(SearchTarget::Path(format!("workers/{}", path_component(&one.to_text()))))
-                }
-                _ => Ok(SearchTarget::Workers(names.into())),
-            }
-        }
-    }
-}
-
-fn unknown_worker(error: Error) -> ToolError {
-    ToolError::new(format!("one of the workers: {error}; try list_workers"))
-}
-
-/// Runs `query` on the node at `path`. `None` from `query` means that the node cannot be searched.
-fn query_at<A>(
-    tree: &Tree,
-    path: &str,
-    query: impl Fn(Ino) -> Result<Option<A>>,
-) -> std::result::Result<A, ToolError> {
+        (None, path) => path_or_root(path),
+        (Some(workers), None) => match worker_names(&workers)?.as_slice() {
+            [one] => format!("workers/{}", path_component(&one.to_text())),
+            names => return tree.search_workers(names.into(), query).map_err(unknown_worker),
+        },
+    };
     let answer = tree
-        .with_path(path.as_bytes(), Symlinks::Follow, |place| query(place.leaf().ino))
-        .map_err(ToolError::at(path))?;
+        .with_path(path.as_bytes(), Symlinks::Follow, |place| tree.search(place.leaf().ino, query))
+        .map_err(ToolError::at(&path))?;
     answer.ok_or_else(|| {
         ToolError::new(format!(
             "cannot search {}: it has no files of workers; try a run, a worker, a worker's file or folder, or \
              by/<facet>/<value>",
-            echo(path)
+            echo(&path)
         ))
     })
+}
+
+/// Returns the names of workers, without duplicates.
+fn worker_names(workers: &[String]) -> std::result::Result<Vec<Name>, ToolError> {
+    if workers.len() > WORKERS_MAX {
+        return Err(ToolError::new(format!("name at most {WORKERS_MAX} workers, or none for all")));
+    }
+    let names: Result<BTreeSet<Name>> =
+        workers.iter().map(|worker| Name::new(worker_id(worker))).collect();
+    Ok(names.map_err(unknown_worker)?.into_iter().collect())
+}
+
+fn unknown_worker(error: Error) -> ToolError {
+    ToolError::new(format!("one of the workers: {error}; try list_workers"))
 }

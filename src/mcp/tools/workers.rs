@@ -5,15 +5,16 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 
 use super::{
-    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, tool,
-    worker_id,
+    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, page_output, path_component,
+    tool, worker_id,
 };
 use crate::mcp::slice::{OpenFile, SliceRequest, echo};
 use crate::mcp::tools::files::byte_limit;
 use crate::name::{Name, printable};
-use crate::query::{call_output, compare};
+use crate::query::call_output;
+use crate::query::compare::{CompareOptions, CompareQuery};
 use crate::render::expand::InputFormat;
-use crate::render::list;
+use crate::render::list::WorkerListQuery;
 use crate::text::budget::Budget;
 use crate::tree::{Symlinks, Tree};
 
@@ -92,7 +93,7 @@ struct ListWorkersInput {
 }
 
 fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
-    let query = list::Query {
+    let query = WorkerListQuery {
         status: non_empty(args.status),
         outcome: non_empty(args.outcome),
         task_type: non_empty(args.kind),
@@ -307,24 +308,16 @@ struct CompareInput {
 }
 
 fn compare(tree: &Tree, args: CompareInput) -> ToolResult {
-    let options = compare::Options {
-        budget: budget(args.bytes, args.tokens)?,
-        aspect: non_empty(args.aspect),
-    };
-    let query = compare::Query::new(
-        options,
-        args.workers.iter().map(|worker| worker_id(worker).as_bytes()),
-    );
+    let options =
+        CompareOptions { budget: budget(args.bytes, args.tokens)?, aspect: non_empty(args.aspect) };
+    let query =
+        CompareQuery::new(options, args.workers.iter().map(|worker| worker_id(worker).as_bytes()));
     let answer = tree.compare(&query).map_err(|error| {
         let named: Vec<String> =
             args.workers.iter().map(|worker| printable(worker.as_bytes())).collect();
         ToolError::new(format!("{}: {error}; try list_workers", named.join(", ")))
     })?;
-    if answer.error.is_some() {
-        Err(ToolError::new(answer.text))
-    } else {
-        Ok(ToolOutput::new(answer.text))
-    }
+    page_output(answer.page)
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -3,7 +3,6 @@
 use super::content::{FrameContent, OutputSection, need_of};
 use crate::analysis::excerpt::min_share;
 use crate::model::Outcome;
-use crate::text::clean::TAG_LEN;
 use crate::text::shares::{Demand, allocate};
 
 /// Minimum excerpt of a section, in bytes. A section without room for it is only listed, except the
@@ -46,7 +45,7 @@ pub(super) struct AdmittedSection {
 
 impl FrameContent<'_> {
     /// Returns the bytes that one line of the first section takes with its frame, or 0 if that
-    /// section did not fail.
+    /// section did not fail. `notes_hidden` is that of [`SectionRoom`].
     pub(super) fn first_section_min(&self, notes_hidden: bool) -> usize {
         let Some(first) = self.sections.first().filter(|_| self.is_failed(0)) else { return 0 };
         self.overhead(first, false, notes_hidden) + self.section_min(0)
@@ -66,19 +65,22 @@ impl FrameContent<'_> {
     pub(crate) fn admit(&self, room: SectionRoom) -> Admission {
         let SectionRoom { bytes: room, notes_hidden, only_failed } = room;
         let mut admitted = Admission::default();
-        let with_size = |(number, section): (usize, &OutputSection)| AdmittedSection {
-            number,
-            need: need_of(section),
-            overhead: self.overhead(section, true, notes_hidden),
-        };
         let size = |section: &AdmittedSection| {
             section.overhead + section.need.min(MIN_EXCERPT).max(self.section_min(section.number))
         };
-        let mut candidates: Vec<(&OutputSection, AdmittedSection)> =
-            self.sections.iter().zip(self.sections.iter().enumerate().map(with_size)).collect();
+        let mut candidates: Vec<(&OutputSection, AdmittedSection)> = self
+            .sections
+            .iter()
+            .enumerate()
+            .map(|(number, section)| {
+                let (need, overhead) =
+                    (need_of(section), self.overhead(section, true, notes_hidden));
+                (section, AdmittedSection { number, need, overhead })
+            })
+            .collect();
         let all =
             candidates.iter().map(|(_, candidate)| size(candidate)).fold(0, usize::saturating_add);
-        let listing = self.not_shown(&[], 0).len() + TAG_LEN;
+        let listing = self.listing_min();
         if all > room || only_failed {
             admitted.listing = (room * LISTING_PERCENT / 100).max(listing);
         }
@@ -114,11 +116,10 @@ impl FrameContent<'_> {
     /// Allocates `pool` bytes to `sections`, so that every failed one has room for its most
     /// relevant line.
     pub(crate) fn shares(&self, sections: &[AdmittedSection], pool: usize) -> Vec<usize> {
-        let demand = |section: &AdmittedSection| Demand {
-            need: section.need,
-            weight: self.weight(section.number),
-        };
-        let demands: Vec<Demand> = sections.iter().map(demand).collect();
+        let demands: Vec<Demand> = sections
+            .iter()
+            .map(|section| Demand { need: section.need, weight: self.weight(section.number) })
+            .collect();
         let shares = allocate(&demands, pool);
         let minima: Vec<usize> =
             sections.iter().map(|section| self.section_min(section.number)).collect();

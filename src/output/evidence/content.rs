@@ -14,7 +14,7 @@ use crate::text::clean::{TAG_LEN, one_line};
 const INPUT_MAX: usize = 120;
 
 /// One output that may be shown, with the data of its section line.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct OutputSection {
     /// Path of the output, safe to print.
     pub(crate) path: String,
@@ -70,7 +70,9 @@ impl FrameContent<'_> {
         self.sections.get(number).is_some_and(|section| section.outcome == Some(Outcome::Failed))
     }
 
-    /// Returns the maximum number of bytes that a section takes in addition to its excerpt.
+    /// Returns the maximum number of bytes that a section takes in addition to its excerpt. They
+    /// hold the input of the call if `input` is true, and the note on invisible characters if
+    /// `notes_hidden` is true.
     pub(super) fn overhead(
         &self,
         section: &OutputSection,
@@ -86,8 +88,8 @@ impl FrameContent<'_> {
             + hidden
     }
 
-    /// Returns the lines before an excerpt: path, size and outcome, then the input if `input` is
-    /// true.
+    /// Returns the lines before an excerpt: path, size, outcome and notes on the excerpt, then
+    /// `tag`, then the input if `input` is true.
     pub(super) fn section_line(
         &self,
         section: &OutputSection,
@@ -128,25 +130,34 @@ impl FrameContent<'_> {
         line
     }
 
-    /// Returns the list of omitted sections: names while `room` bytes allow, then a count.
-    pub(super) fn not_shown(&self, listed: &[usize], room: usize) -> String {
-        let count = listed.len().max(if listed.is_empty() { self.sections.len() } else { 0 });
-        let mut text = format!("\nNot shown ({count}): \n");
+    /// Returns the size of a list of omitted sections that names none of them, in bytes.
+    pub(super) fn listing_min(&self) -> usize {
+        listing_heading(self.sections.len(), "").len() + TAG_LEN
+    }
+
+    /// Returns the list of the omitted sections numbered `listed`: names while `room` bytes allow,
+    /// then a count. The heading ends in `tag`.
+    pub(super) fn not_shown(&self, listed: &[usize], room: usize, tag: &str) -> String {
+        if listed.is_empty() {
+            return String::new();
+        }
+        let heading = listing_heading(listed.len(), "").len() + TAG_LEN;
+        let mut text = String::new();
         let more = |n: usize| format!("and {n} more\n");
         for (at, number) in listed.iter().enumerate() {
             let line = self.listed_line(*number);
             let rest = listed.len() - at - 1;
             let reserve = if rest == 0 { 0 } else { more(rest).len() };
-            if text.len() + line.len() + reserve > room {
+            if heading + text.len() + line.len() + reserve > room {
                 let line = more(listed.len() - at);
-                if text.len() + line.len() <= room && at > 0 {
+                if heading + text.len() + line.len() <= room && at > 0 {
                     text.push_str(&line);
                 }
                 break;
             }
             text.push_str(&line);
         }
-        text
+        listing_heading(listed.len(), tag) + &text
     }
 
     /// Returns the list entry of an omitted section.
@@ -155,6 +166,11 @@ impl FrameContent<'_> {
         let outcome = section.outcome.map(|outcome| format!("{outcome}, ")).unwrap_or_default();
         format!("{} ({outcome}{} B)\n", section.path, section.bytes)
     }
+}
+
+/// Returns the heading of a list of `count` omitted sections.
+fn listing_heading(count: usize, tag: &str) -> String {
+    format!("\nNot shown ({count}): {tag}\n")
 }
 
 /// Returns the bytes that show a section whole.

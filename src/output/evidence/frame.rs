@@ -9,8 +9,7 @@ use std::collections::HashMap;
 use super::admit::{Admission, AdmittedSection, SectionRoom};
 use super::content::FrameContent;
 use super::notes::{FAILURE_LINE_MIN, used_text};
-use crate::analysis::excerpt::{Excerpt, ShownLines, excerpt};
-use crate::deadline::Deadline;
+use crate::analysis::excerpt::{Excerpt, ExcerptTask, ShownLines, excerpt};
 use crate::output::Body;
 use crate::text::budget::{Budget, BudgetUnit};
 use crate::text::clean::{TAG_LEN, one_line, unused_tag};
@@ -106,12 +105,12 @@ impl FrameContent<'_> {
         let frame = self.header(budget, limit, &Counts::upper_bound(self.sections.len()), "").len()
             + self.end("").len()
             + 2 * TAG_LEN;
-        let nothing =
-            if self.sections.is_empty() { 0 } else { self.not_shown(&[], 0).len() + TAG_LEN };
+        let nothing = if self.sections.is_empty() { 0 } else { self.listing_min() };
         // One line about the failure is worth more than a frame without room for it.
         let failure = if self.is_failed(0) { FAILURE_LINE_MIN } else { 0 };
-        let has_failure = || !(self.failure)(failure).is_empty();
-        if frame + nothing > limit || frame + nothing + failure > limit && has_failure() {
+        if frame + nothing > limit
+            || frame + nothing + failure > limit && !(self.failure)(failure).is_empty()
+        {
             return self.tiny(budget, limit);
         }
         let mut room = limit - frame;
@@ -162,7 +161,7 @@ impl FrameContent<'_> {
             self.fill(SectionRoom { bytes, notes_hidden, only_failed: false });
         let mut failure = String::new();
         if self.is_failed(0) && shown.first().is_none_or(|first| first.number != 0) {
-            let most = bytes.saturating_sub(self.not_shown(&[], 0).len() + TAG_LEN);
+            let most = bytes.saturating_sub(self.listing_min());
             if !self.lines_name_failures {
                 failure = (self.failure)(most);
             }
@@ -196,7 +195,7 @@ impl FrameContent<'_> {
     fn excerpts(&self, admitted: &Admission, pool: usize) -> Vec<ShownSection> {
         let shares = self.shares(&admitted.sections, pool);
         let mut carry = pool.saturating_sub(shares.iter().sum());
-        let mut listing = self.not_shown(&[], 0).len() + TAG_LEN;
+        let mut listing = self.listing_min();
         let mut order: Vec<(&AdmittedSection, usize)> =
             admitted.sections.iter().zip(shares).collect();
         order.sort_by_key(|(section, share)| section.need != *share);
@@ -237,6 +236,7 @@ impl FrameContent<'_> {
         }
     }
 
+    /// Makes the excerpt of a section in `share` bytes. Lines in `shown_lines` count less.
     fn excerpt(&self, number: usize, share: usize, shown_lines: &mut ShownLines) -> Excerpt {
         let Some(section) = self.sections.get(number) else { return Excerpt::default() };
         let failed = |reason: &str| {
@@ -250,11 +250,11 @@ impl FrameContent<'_> {
         let read = (self.open)(number).and_then(|file| {
             let is_failed = self.is_failed(number);
             let mut before = std::mem::take(shown_lines);
-            let task = move |deadline: Deadline<'_>| {
+            let task: ExcerptTask = Box::new(move |deadline| {
                 let made = excerpt(&*file, share, is_failed, &mut before, deadline);
                 made.map(|made| (made, before)).map_err(|error| error.to_string())
-            };
-            let (made, after) = (self.run)(number, Box::new(task))?;
+            });
+            let (made, after) = (self.run)(number, task)?;
             *shown_lines = after;
             Ok(made)
         });
@@ -264,6 +264,8 @@ impl FrameContent<'_> {
         })
     }
 
+    /// Puts the whole file together. `lines` follow the header, and the list of omitted sections
+    /// takes at most `room` bytes.
     fn assemble(
         &self,
         budget: Budget,
@@ -280,7 +282,7 @@ impl FrameContent<'_> {
             let mut text = self.header(budget, used, &counts, tag);
             text.push_str(lines);
             shown.iter().for_each(|shown| text.push_str(&self.shown_text(shown, tag)));
-            text.push_str(&self.not_shown_tagged(&listed, room, tag));
+            text.push_str(&self.not_shown(&listed, room, tag));
             text.push_str(&self.end(tag));
             text
         };
@@ -298,6 +300,7 @@ impl FrameContent<'_> {
         write(&tag, used)
     }
 
+    /// Returns the first two lines. `used` is the size of the whole file in the unit of the budget.
     fn header(&self, budget: Budget, used: usize, counts: &Counts, tag: &str) -> String {
         let Counts { whole, cut, listed } = counts;
         format!(
@@ -309,22 +312,15 @@ impl FrameContent<'_> {
         )
     }
 
+    /// Returns the last line.
     fn end(&self, tag: &str) -> String {
         format!("\n--- End Evidence --- {tag}\n")
     }
 
+    /// Returns a section with its excerpt.
     fn shown_text(&self, shown: &ShownSection, tag: &str) -> String {
         let Some(section) = self.sections.get(shown.number) else { return String::new() };
         self.section_line(section, Some(&shown.excerpt), tag, shown.input) + &shown.excerpt.text
-    }
-
-    /// Returns the list of omitted sections with its tag, in at most `room` bytes.
-    fn not_shown_tagged(&self, listed: &[usize], room: usize, tag: &str) -> String {
-        if listed.is_empty() {
-            return String::new();
-        }
-        let body = self.not_shown(listed, room.saturating_sub(TAG_LEN));
-        body.replacen(": \n", &format!(": {tag}\n"), 1)
     }
 }
 
@@ -352,6 +348,7 @@ mod tests {
 
     use super::super::content::OutputSection;
     use super::*;
+    use crate::deadline::Deadline;
     use crate::name::RelPath;
     use crate::store::{Memory, Store};
 
@@ -363,16 +360,8 @@ mod tests {
             [(1, 0), (1, 8), (4, 40), (40, 500), (400, 0), (400, 999), (20_000, 99)]
         {
             store.write(&path, odd.repeat(length));
-            let section = OutputSection {
-                path: "a".into(),
-                source: None,
-                priority: 0,
-                outcome: None,
-                exit_code: None,
-                bytes: listed,
-                input: None,
-                unreadable: None,
-            };
+            let section =
+                OutputSection { path: "a".into(), bytes: listed, ..OutputSection::default() };
             for budget in (400..3_000).step_by(73) {
                 let content = FrameContent {
                     title: "x".into(),

@@ -13,12 +13,12 @@ pub(super) const FAILURE_LINE_MIN: usize = FAILED.len() + LINE_MIN + 1;
 /// little.
 pub(super) fn failure_line(path: &str, message: &str, room: usize) -> String {
     let starts = [format!("{FAILED}{path}: "), FAILED.to_owned()];
-    let line = |start: String| {
+    let line = starts.into_iter().find_map(|start| {
         let left = room.saturating_sub(start.len() + 1);
         let fits = left >= message.len().min(LINE_MIN) && !message.is_empty();
         fits.then(|| format!("{start}{}\n", one_line(message, left)))
-    };
-    starts.into_iter().find_map(line).unwrap_or_default()
+    });
+    line.unwrap_or_default()
 }
 
 /// Returns the part of the header that states how much of the budget is used.

@@ -10,7 +10,7 @@ use super::content::{FrameContent, OutputSection};
 use crate::analysis::excerpt::{ExcerptResult, ExcerptTask};
 use crate::analysis::missing::Missing;
 use crate::analysis::root_cause::{open_call, root_cause_call};
-use crate::analysis::worker_digest::WorkerOutcome;
+use crate::analysis::worker_digest::WorkerRow;
 use crate::deadline::Deadline;
 use crate::model::{Outcome, Record};
 use crate::name::Name;
@@ -26,7 +26,7 @@ pub(crate) struct SwarmReader<'a> {
     /// View that opens the outputs.
     pub(crate) view: &'a View,
     /// Reads the record of a worker again.
-    pub(crate) record: &'a dyn Fn(&WorkerOutcome<'_>) -> Option<Arc<Record>>,
+    pub(crate) record: &'a dyn Fn(&WorkerRow) -> Option<Arc<Record>>,
     /// Runs the excerpt of one output of a worker.
     pub(crate) run: &'a dyn Fn(&Member, ExcerptTask) -> ExcerptResult,
     /// Limits the time for reading outputs.
@@ -35,67 +35,57 @@ pub(crate) struct SwarmReader<'a> {
     pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
 }
 
-/// Renders the evidence.txt of `outcomes`.
+/// Renders the evidence.txt of the workers in `rows`.
 pub(crate) fn swarm(
-    reading: &SwarmReader<'_>,
+    reader: &SwarmReader<'_>,
     title: String,
-    outcomes: &[WorkerOutcome<'_>],
+    rows: &[WorkerRow],
     budget: Budget,
 ) -> Body {
-    let SwarmReader { view, record, run, deadline, missing } = *reading;
-    let outcome = |worker: &WorkerOutcome<'_>| worker.outcome.map(|(outcome, _)| outcome);
-    let count = |wanted| outcomes.iter().filter(|worker| outcome(worker) == wanted).count();
+    let SwarmReader { view, record, run, deadline, missing } = *reader;
+    let count = |wanted| rows.iter().filter(|row| row.outcome() == wanted).count();
     let unread = count(None);
     let unread = if unread == 0 { String::new() } else { format!(", {unread} not read in time") };
-    let failing: Vec<WorkerCause<'_>> = outcomes
-        .iter()
-        .filter_map(|worker| match worker.outcome {
-            Some((Outcome::Failed, cause)) => Some(WorkerCause { member: worker.member, cause }),
-            _ => None,
-        })
-        .collect();
+    let failing: Vec<WorkerCause<'_>> = rows.iter().filter_map(WorkerCause::from_failure).collect();
     // Failed workers have a line of their own.
-    let doubtful: Vec<WorkerCause<'_>> = outcomes
-        .iter()
-        .filter(|worker| outcome(worker) != Some(Outcome::Failed))
-        .filter_map(|worker| {
-            Some(WorkerCause { member: worker.member, cause: worker.doubt.as_deref()? })
-        })
-        .collect();
-    let by_name: HashMap<&Name, &WorkerOutcome<'_>> =
-        outcomes.iter().map(|worker| (&worker.member.name, worker)).collect();
+    let others = rows.iter().filter(|row| row.outcome() != Some(Outcome::Failed));
+    let doubts: Vec<(&Member, String)> =
+        others.filter_map(|row| Some((&*row.member, row.doubt()?))).collect();
+    let doubtful: Vec<WorkerCause<'_>> =
+        doubts.iter().map(|(member, cause)| WorkerCause { member, cause }).collect();
+    let by_name: HashMap<&Name, &WorkerRow> =
+        rows.iter().map(|row| (&row.member.name, row)).collect();
     // One worker per cause is read; each worker's own evidence.txt shows more.
     let sections_max = budget.approx_bytes() / 300 + 1;
-    let examples: Vec<(&WorkerOutcome<'_>, Arc<Record>)> =
-        causes::groups(&failing, CauseGrouping::Text)
-            .iter()
-            .take(sections_max)
-            .filter_map(|group| group.members.first())
-            .filter_map(|first| by_name.get(&first.name))
-            .filter_map(|worker| record(worker).map(|record| (*worker, record)))
-            .collect();
+    let examples: Vec<(&WorkerRow, Arc<Record>)> = causes::groups(&failing, CauseGrouping::Text)
+        .iter()
+        .take(sections_max)
+        .filter_map(|group| group.members.first())
+        .filter_map(|first| by_name.get(&first.name))
+        .filter_map(|row| record(row).map(|record| (*row, record)))
+        .collect();
     let mut calls: Vec<_> = examples
         .iter()
-        .filter_map(|(worker, record)| root_cause_call(&record.trace).map(|call| (*worker, call)))
+        .filter_map(|(row, record)| root_cause_call(&record.trace).map(|call| (*row, call)))
         .collect();
     calls.sort_by_key(|(_, call)| call.outcome != Outcome::Failed);
     let sections: Vec<OutputSection> = calls
         .iter()
         .enumerate()
-        .map(|(priority, (worker, call))| {
-            let folder = name_collision::shown_name(&worker.member.name, name_collision::is_index);
+        .map(|(priority, (row, call))| {
+            let folder = name_collision::shown_name(&row.member.name, name_collision::is_index);
             call_section(call, &format!("workers/{}/", folder.display()), priority)
         })
         .collect();
     let open = |number: usize| -> Result<Box<dyn File>, String> {
-        let (worker, call) = calls.get(number).ok_or("not there")?;
-        open_call(view, worker.member, call)
+        let (row, call) = calls.get(number).ok_or("not there")?;
+        open_call(view, &row.member, call)
     };
     let content = FrameContent {
         title,
         counted: format!(
             "Workers: {} ({} failed, {} unknown{unread})",
-            outcomes.len(),
+            rows.len(),
             failing.len(),
             count(Some(Outcome::Unknown)),
         ),
@@ -109,7 +99,7 @@ pub(crate) fn swarm(
         sections,
         open: &open,
         run: &|number, task| match calls.get(number) {
-            Some((worker, _)) => run(worker.member, task),
+            Some((row, _)) => run(&row.member, task),
             None => Err("not there".into()),
         },
         deadline,

@@ -6,6 +6,8 @@ use std::time::Instant;
 use super::lines::{DiffStep, common_items, hunk_header, hunks};
 use super::section::{DiffBlock, DiffLine, DiffSection, inline};
 use crate::model::{Outcome, Output, ToolCall};
+use crate::text::clean::one_line;
+use crate::text::count;
 
 /// Maximum length of an input, in bytes.
 const INPUT_MAX: usize = 160;
@@ -35,9 +37,12 @@ pub(crate) fn corresponding(
     new: &[ToolCall],
     deadline: Instant,
 ) -> Vec<(usize, usize)> {
-    let key =
-        |call: &ToolCall| format!("{}\0{}", call.tool, call.input.as_deref().unwrap_or_default());
-    let keys = |calls: &[ToolCall]| calls.iter().map(key).collect::<Vec<_>>();
+    let keys = |calls: &[ToolCall]| -> Vec<String> {
+        calls
+            .iter()
+            .map(|call| format!("{}\0{}", call.tool, call.input.as_deref().unwrap_or_default()))
+            .collect()
+    };
     let equal = common_items(&keys(old), &keys(new), deadline);
     let mut pairs = Vec::new();
     let (mut old_from, mut new_from) = (0, 0);
@@ -47,12 +52,11 @@ pub(crate) fn corresponding(
             unpaired.entry(&call.tool).or_default().push_back((at, call));
         }
         for (at, call) in old.iter().enumerate().take(a).skip(old_from) {
-            let candidates = unpaired.get_mut(call.tool.as_str());
-            let may_match = |other: &ToolCall| call.input.is_none() || other.input.is_none();
-            if let Some(queue) =
-                candidates.filter(|queue| queue.front().is_some_and(|(_, other)| may_match(other)))
-            {
-                pairs.extend(queue.pop_front().map(|(other, _)| (at, other)));
+            let Some(queue) = unpaired.get_mut(call.tool.as_str()) else { continue };
+            let Some((other_at, other)) = queue.front().copied() else { continue };
+            if call.input.is_none() || other.input.is_none() {
+                queue.pop_front();
+                pairs.push((at, other_at));
             }
         }
         if a < old.len() && b < new.len() {
@@ -63,28 +67,46 @@ pub(crate) fn corresponding(
     pairs
 }
 
+/// The calls of a worker, in order.
+#[derive(Clone, Copy)]
+pub(super) struct CallSequence<'a> {
+    /// Path of the worker in the tree.
+    pub(super) path: &'a str,
+    pub(super) calls: &'a [ToolCall],
+}
+
+impl CallSequence<'_> {
+    /// Returns a text for each call; calls with equal texts are shown as equal.
+    fn keys(self) -> Vec<String> {
+        let keys = self.calls.iter().map(|call| {
+            format!("{}\0{:?}\0{:?}\0{:?}", call.tool, call.outcome, call.exit_code, call.input)
+        });
+        keys.collect()
+    }
+
+    fn title(self) -> String {
+        format!("{}: {}", self.path, count(self.calls.len(), "call"))
+    }
+}
+
 /// Returns the difference between two sequences of calls, one line per call, or `None` if they are
 /// equal.
 pub(crate) fn section(
-    (old, mine): (&str, &[ToolCall]),
-    (new, other): (&str, &[ToolCall]),
+    old: CallSequence<'_>,
+    new: CallSequence<'_>,
     deadline: Instant,
 ) -> Option<DiffSection> {
-    let key = |call: &ToolCall| {
-        format!("{}\0{:?}\0{:?}\0{:?}", call.tool, call.outcome, call.exit_code, call.input)
-    };
-    let keys = |calls: &[ToolCall]| calls.iter().map(key).collect::<Vec<_>>();
-    let pairs = common_items(&keys(mine), &keys(other), deadline);
-    let hunks = hunks(&pairs, (mine.len(), other.len()));
+    let pairs = common_items(&old.keys(), &new.keys(), deadline);
+    let hunks = hunks(&pairs, (old.calls.len(), new.calls.len()));
     let line = |step: &DiffStep| {
         let (sign, call) = match step {
-            DiffStep::Same(at, _) => (' ', mine.get(*at)?),
-            DiffStep::Old(at) => ('-', mine.get(*at)?),
-            DiffStep::New(at) => ('+', other.get(*at)?),
+            DiffStep::Same(at, _) => (' ', old.calls.get(*at)?),
+            DiffStep::Old(at) => ('-', old.calls.get(*at)?),
+            DiffStep::New(at) => ('+', new.calls.get(*at)?),
         };
         Some((call, DiffLine::new(sign, call_line(call).as_bytes(), (0, 0), 0)))
     };
-    let block = |hunk: &Vec<DiffStep>| {
+    let blocks = hunks.iter().map(|hunk| {
         let lines: Vec<(&ToolCall, DiffLine)> = hunk.iter().filter_map(line).collect();
         let has_failed = hunk
             .iter()
@@ -97,11 +119,10 @@ pub(crate) fn section(
             lines: lines.into_iter().map(|(_, line)| line).collect(),
             matches: 0,
         }
-    };
-    let blocks: Vec<DiffBlock> = hunks.iter().map(block).collect();
-    let count = |calls: &[ToolCall]| crate::text::count(calls.len(), "call");
+    });
+    let blocks: Vec<DiffBlock> = blocks.collect();
     (!blocks.is_empty()).then(|| DiffSection {
-        head: format!("--- {old}: {}\n+++ {new}: {}\n", count(mine), count(other)),
+        head: format!("--- {}\n+++ {}\n", old.title(), new.title()),
         sources: Vec::new(),
         unit: "hunk",
         blocks,
@@ -118,10 +139,7 @@ fn call_line(call: &ToolCall) -> String {
         .filter(|code| *code != 0)
         .map(|code| format!(" exit={code}"))
         .unwrap_or_default();
-    let input = call
-        .input
-        .as_deref()
-        .map(|input| format!(" $ {}", crate::text::clean::one_line(input, INPUT_MAX)));
+    let input = call.input.as_deref().map(|input| format!(" $ {}", one_line(input, INPUT_MAX)));
     let name = call.path.file_name().map(|name| name.display()).unwrap_or_default();
     inline(&format!("{name} {outcome}{code}, {} B{}", call.bytes, input.unwrap_or_default()))
 }
@@ -178,15 +196,16 @@ mod tests {
     fn sequences_are_shown_with_one_line_per_call() {
         let old = vec![call("sql", Some("a"), Outcome::Ok), call("web", None, Outcome::Failed)];
         let new = vec![call("sql", Some("a"), Outcome::Ok), call("web", None, Outcome::Ok)];
-        let text = section(("workers/a", &old), ("workers/b", &new), later())
-            .unwrap()
-            .within(1_000, 0)
-            .unwrap();
+        let (old, new) = (
+            CallSequence { path: "workers/a", calls: &old },
+            CallSequence { path: "workers/b", calls: &new },
+        );
+        let text = section(old, new, later()).unwrap().within(1_000, 0).unwrap();
         assert_eq!(
             text,
             "--- workers/a: 2 calls\n+++ workers/b: 2 calls\n@@ -1,2 +1,2 @@\n 001_sql.txt ok, 5 B $ a\n\
              -001_web.txt FAILED, 5 B\n+001_web.txt ok, 5 B\n"
         );
-        assert!(section(("workers/a", &old), ("workers/b", &old), later()).is_none());
+        assert!(section(old, CallSequence { path: "workers/b", ..old }, later()).is_none());
     }
 }

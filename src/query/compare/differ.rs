@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::aspect::Aspect;
-use super::calls;
+use super::calls::{self, CallSequence};
 use super::files::{ComparedItem, Comparison, DiffKind, ItemCopy, ItemRank, NotComparedReason};
 use super::lines::{
     CONTEXT, DiffStep, Headings, common_items, drop_trivial_matches, hunk_header, hunks,
@@ -13,12 +13,18 @@ use super::lines::{
 };
 use super::passages::{TextIndex, TextPassage, passages};
 use super::section::{DiffBlock, DiffLine, DiffSection};
+use crate::text::clean::one_line;
 
 /// Weight of final words and files in `outputs/`.
 const RESULT_WEIGHT: usize = 4;
 /// Weight of calls that failed or have different outcomes.
 const FAILURE_WEIGHT: usize = 3;
-
+/// Maximum size of a group of adjacent passages, in bytes.
+const ADJACENT_MAX: usize = 1_000;
+/// Maximum number of lines of a hunk that is not split by the aspect.
+const HUNK_MAX: usize = 24;
+/// Maximum length of the title of a block, in bytes.
+const TITLE_MAX: usize = 120;
 /// Divisor of the remaining time that one difference may take.
 const TIME_DIVISOR: u32 = 4;
 
@@ -55,6 +61,11 @@ impl DiffText {
         self.lines.get(at).map_or(&[], |line| line_bytes(&self.raw, line))
     }
 
+    /// Returns the line `at` of the source `side`, cut around its byte `about` if it is long.
+    fn diff_line(&self, sign: char, side: usize, at: usize, about: Option<usize>) -> DiffLine {
+        DiffLine::new(sign, self.line(at), (side, self.start(at)), about.unwrap_or(0))
+    }
+
     /// Returns the lines without trailing white space.
     fn trimmed(&self) -> Vec<&[u8]> {
         self.lines.iter().map(|line| line_bytes(&self.raw, line).trim_ascii_end()).collect()
@@ -73,13 +84,15 @@ impl<'a> Differ<'a> {
 
     /// Returns the differences of the sequences of calls from that of the first worker.
     pub(crate) fn calls(&self) -> Vec<DiffSection> {
-        let calls = |at: usize| {
-            self.comparison.workers.get(at).map(|worker| (worker.path.as_str(), worker.calls()))
-        };
-        let first = calls(0);
-        let section = |at: usize| calls::section(first?, calls(at)?, self.comparison.minimal_until);
-        let mut sections: Vec<DiffSection> =
-            (1..self.comparison.workers.len()).filter_map(section).collect();
+        let mut sequences = self
+            .comparison
+            .workers
+            .iter()
+            .map(|worker| CallSequence { path: &worker.path, calls: worker.calls() });
+        let Some(first) = sequences.next() else { return Vec::new() };
+        let mut sections: Vec<DiffSection> = sequences
+            .filter_map(|other| calls::section(first, other, self.comparison.minimal_until))
+            .collect();
         for block in sections.iter_mut().flat_map(|section| &mut section.blocks) {
             self.measure(block, "");
         }
@@ -119,18 +132,8 @@ impl<'a> Differ<'a> {
                 continue;
             }
             shown.push(version(at));
-            let also: Vec<&str> = item
-                .holders()
-                .filter(|other| *other > at && version(*other) == version(at))
-                .filter_map(|other| {
-                    self.comparison.workers.get(other).map(|worker| worker.path.as_str())
-                })
-                .collect();
-            let also = if also.is_empty() {
-                String::new()
-            } else {
-                format!(" (the same: {})", also.join(", "))
-            };
+            let others = item.holders().filter(|other| *other > at);
+            let also = self.same_note(others.filter(|other| version(*other) == version(at)));
             sections.extend(self.pair(item, first, at, &also));
         }
         sections
@@ -154,7 +157,7 @@ impl<'a> Differ<'a> {
                     other.path,
                     reason(&skipped)
                 );
-                return Some(DiffSection { head, ..DiffSection::default() });
+                return Some(DiffSection::note(head));
             }
         };
         let (old, new) = (from.trimmed(), to.trimmed());
@@ -179,7 +182,7 @@ impl<'a> Differ<'a> {
                 "[{} and {}{also} differ only in trailing white space]\n",
                 mine.path, other.path
             );
-            return Some(DiffSection { head, ..DiffSection::default() });
+            return Some(DiffSection::note(head));
         }
         Some(DiffSection {
             head: format!("--- {}\n+++ {}{also}\n", mine.path, other.path),
@@ -198,28 +201,26 @@ impl<'a> Differ<'a> {
         to: &DiffText,
     ) -> Vec<&'h [DiffStep]> {
         let Some(aspect) = self.aspect.filter(|_| hunk.len() > HUNK_MAX) else { return vec![hunk] };
-        let is_match = |step: &DiffStep| {
-            let (line, headings) = match step {
-                DiffStep::Same(at, _) | DiffStep::Old(at) => {
-                    (from.line(*at), from.headings.path_at(*at))
-                }
-                DiffStep::New(at) => (to.line(*at), to.headings.path_at(*at)),
+        let matches = hunk.iter().map(|step| {
+            let (text, at) = match step {
+                DiffStep::Same(at, _) | DiffStep::Old(at) => (from, *at),
+                DiffStep::New(at) => (to, *at),
             };
-            aspect.count_matches(&headings) + aspect.count_matches(&String::from_utf8_lossy(line))
-                > 0
-        };
-        let matches: Vec<bool> = hunk.iter().map(is_match).collect();
+            aspect.count_matches(&text.headings.path_at(at)) > 0
+                || aspect.count_matches(&String::from_utf8_lossy(text.line(at))) > 0
+        });
+        let matches: Vec<bool> = matches.collect();
         let is_near = |at: usize| {
             matches
                 .get(at.saturating_sub(CONTEXT)..(at + CONTEXT + 1).min(matches.len()))
                 .is_some_and(|near| near.contains(&true))
         };
         let mut at = 0;
-        let is_same_part = |_: &DiffStep, _: &DiffStep| {
+        hunk.chunk_by(|_, _| {
             at += 1;
             is_near(at - 1) == is_near(at)
-        };
-        hunk.chunk_by(is_same_part).collect()
+        })
+        .collect()
     }
 
     /// Renders a hunk as a block.
@@ -228,44 +229,30 @@ impl<'a> Differ<'a> {
         for run in
             hunk.chunk_by(|a, b| matches!(a, DiffStep::Same(..)) == matches!(b, DiffStep::Same(..)))
         {
-            let lines_of = |number: fn(&DiffStep) -> Option<usize>| {
-                run.iter().filter_map(number).collect::<Vec<usize>>()
-            };
-            let old = lines_of(|step| if let DiffStep::Old(at) = step { Some(*at) } else { None });
-            let new = lines_of(|step| if let DiffStep::New(at) = step { Some(*at) } else { None });
+            let old: Vec<usize> = run
+                .iter()
+                .filter_map(|step| if let DiffStep::Old(at) = step { Some(*at) } else { None })
+                .collect();
+            let new: Vec<usize> = run
+                .iter()
+                .filter_map(|step| if let DiffStep::New(at) = step { Some(*at) } else { None })
+                .collect();
             // Replaced lines are cut around the first difference to their replacement.
-            let is_paired = old.len() == new.len();
-            let about = |a: Option<&usize>, b: Option<&usize>| match (a, b) {
-                (Some(a), Some(b)) if is_paired => common_prefix(from.line(*a), to.line(*b)),
-                _ => 0,
+            let prefixes: Vec<usize> = if old.len() == new.len() {
+                old.iter()
+                    .zip(&new)
+                    .map(|(a, b)| common_prefix(from.line(*a), to.line(*b)))
+                    .collect()
+            } else {
+                Vec::new()
             };
-            let (mut olds, mut news) = (0, 0);
-            for step in run {
-                let line = match step {
-                    DiffStep::Same(at, _) => {
-                        DiffLine::new(' ', from.line(*at), (0, from.start(*at)), 0)
-                    }
-                    DiffStep::Old(at) => {
-                        olds += 1;
-                        DiffLine::new(
-                            '-',
-                            from.line(*at),
-                            (0, from.start(*at)),
-                            about(Some(at), new.get(olds - 1)),
-                        )
-                    }
-                    DiffStep::New(at) => {
-                        news += 1;
-                        DiffLine::new(
-                            '+',
-                            to.line(*at),
-                            (1, to.start(*at)),
-                            about(old.get(news - 1), Some(at)),
-                        )
-                    }
-                };
-                block.lines.push(line);
-            }
+            let mut old_prefixes = prefixes.iter().copied();
+            let mut new_prefixes = prefixes.iter().copied();
+            block.lines.extend(run.iter().map(|step| match *step {
+                DiffStep::Same(at, _) => from.diff_line(' ', 0, at, None),
+                DiffStep::Old(at) => from.diff_line('-', 0, at, old_prefixes.next()),
+                DiffStep::New(at) => to.diff_line('+', 1, at, new_prefixes.next()),
+            }));
         }
         let first = hunk.iter().find(|step| !matches!(step, DiffStep::Same(..)));
         let headings = match first {
@@ -286,24 +273,13 @@ impl<'a> Differ<'a> {
         else {
             return Vec::new();
         };
-        let has = |other: usize| item.copies.get(other).is_some_and(Option::is_some);
-        let others: Vec<usize> =
-            (0..self.comparison.workers.len()).filter(|other| !has(*other)).collect();
-        let names = |numbers: &mut dyn Iterator<Item = usize>| {
-            let paths: Vec<&str> = numbers
-                .filter_map(|at| self.comparison.workers.get(at).map(|worker| worker.path.as_str()))
-                .collect();
-            paths.join(", ")
-        };
-        let also: Vec<usize> = item.holders().skip(1).collect();
-        let also = match names(&mut also.into_iter()) {
-            empty if empty.is_empty() => String::new(),
-            also => format!(" (the same: {also})"),
-        };
-        let lacking = names(&mut others.iter().copied());
-        let note = |text: &str| DiffSection {
-            head: format!("[not in {lacking}: {}{also}: {text}]\n", copy.path),
-            ..DiffSection::default()
+        let others: Vec<usize> = (0..self.comparison.workers.len())
+            .filter(|other| !item.copies.get(*other).is_some_and(Option::is_some))
+            .collect();
+        let also = self.same_note(item.holders().skip(1));
+        let lacking = self.paths(others.iter().copied());
+        let note = |text: &str| {
+            DiffSection::note(format!("[not in {lacking}: {}{also}: {text}]\n", copy.path))
         };
         let text = match self.comparison.text(worker, copy) {
             Ok(raw) => DiffText::new(raw, is_prose(copy)),
@@ -350,9 +326,7 @@ impl<'a> Differ<'a> {
         let first = text.lines.partition_point(|range| range.start < from);
         let all =
             text.lines.iter().enumerate().skip(first).take_while(|(_, range)| range.end <= to);
-        let lines = all
-            .map(|(at, range)| DiffLine::new(sign, text.line(at), (0, range.start), 0))
-            .collect();
+        let lines = all.map(|(at, _)| text.diff_line(sign, 0, at, None)).collect();
         let headings = text.headings.path_at(first);
         // A heading is not repeated in the title.
         let is_heading = headings.as_bytes().ends_with(text.line(first).trim_ascii());
@@ -367,7 +341,7 @@ impl<'a> Differ<'a> {
     /// Returns the index of a worker's text, and true if all of its text files could be read.
     fn index_of(&self, at: usize) -> Option<&(TextIndex, bool)> {
         let (cell, worker) = (self.indexes.get(at)?, self.comparison.workers.get(at)?);
-        let build = || {
+        Some(cell.get_or_init(|| {
             let (mut index, mut is_complete) = (TextIndex::default(), true);
             for copy in self.items.iter().filter_map(|item| item.copies.get(at)?.as_ref()) {
                 match self.comparison.text(worker, copy) {
@@ -376,8 +350,20 @@ impl<'a> Differ<'a> {
                 }
             }
             (index, is_complete)
-        };
-        Some(cell.get_or_init(build))
+        }))
+    }
+
+    /// Returns the paths of the workers with these numbers, for a note.
+    fn paths(&self, workers: impl Iterator<Item = usize>) -> String {
+        let workers = workers.filter_map(|at| self.comparison.workers.get(at));
+        workers.map(|worker| worker.path.as_str()).collect::<Vec<&str>>().join(", ")
+    }
+
+    /// Returns a note that the workers with these numbers have an equal copy; empty if there are
+    /// none.
+    fn same_note(&self, workers: impl Iterator<Item = usize>) -> String {
+        let paths = self.paths(workers);
+        if paths.is_empty() { paths } else { format!(" (the same: {paths})") }
     }
 
     /// Sets the substance of a block and its number of words of the aspect.
@@ -393,7 +379,7 @@ impl<'a> Differ<'a> {
 }
 
 fn titled(head: String, title: &str) -> String {
-    let title = crate::text::clean::one_line(title, TITLE_MAX);
+    let title = one_line(title, TITLE_MAX);
     if title.is_empty() { head } else { format!("{head} {title}") }
 }
 
@@ -422,13 +408,6 @@ fn adjacent<'a>(found: &'a [TextPassage], text: &DiffText) -> Vec<&'a [TextPassa
     found.chunk_by(follows).collect()
 }
 
-/// Maximum size of a group of adjacent passages, in bytes.
-const ADJACENT_MAX: usize = 1_000;
-/// Maximum number of lines of a hunk that is not split by the aspect.
-const HUNK_MAX: usize = 24;
-/// Maximum length of the title of a block, in bytes.
-const TITLE_MAX: usize = 120;
-
 /// Returns the length of the common prefix of two lines, in bytes.
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
@@ -445,10 +424,7 @@ fn is_prose(copy: &ItemCopy) -> bool {
 fn not_compared(item: &ComparedItem) -> DiffSection {
     let reason = item.skipped.as_ref().map(reason).unwrap_or_default();
     let paths: Vec<&str> = item.copies.iter().flatten().map(|copy| copy.path.as_str()).collect();
-    DiffSection {
-        head: format!("[{}: not compared: {reason}]\n", paths.join(", ")),
-        ..DiffSection::default()
-    }
+    DiffSection::note(format!("[{}: not compared: {reason}]\n", paths.join(", ")))
 }
 
 /// Returns the reason as a part of a sentence.

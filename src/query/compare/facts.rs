@@ -13,7 +13,7 @@ const LONG_LABELS: [&str; 3] = ["task", "error", "cause"];
 const BRIEF_LABELS: [&str; 2] = ["status", "outcome"];
 /// Maximum number of tools that are named.
 const TOOLS_MAX: usize = 12;
-/// Maximum length of a fact in bytes, tried in order until all facts fit.
+/// Maximum length of a fact in bytes, longest first; tried in order until all facts fit.
 const FACT_MAX: [usize; 4] = [400, 160, 80, 40];
 
 /// A fact about a worker.
@@ -39,8 +39,8 @@ impl WorkerFacts {
     /// Separates the facts that all workers share from the others.
     pub(crate) fn new(all: Vec<Vec<Fact>>) -> WorkerFacts {
         let first = all.first().cloned().unwrap_or_default();
-        let is_shared = |fact: &Fact| all.iter().all(|facts| facts.contains(fact));
-        let shared: Vec<Fact> = first.into_iter().filter(is_shared).collect();
+        let shared: Vec<Fact> =
+            first.into_iter().filter(|fact| all.iter().all(|facts| facts.contains(fact))).collect();
         let per_worker = all
             .into_iter()
             .map(|mut facts| {
@@ -53,29 +53,26 @@ impl WorkerFacts {
 
     /// Returns the facts as text in at most `room` bytes, with the workers named by `paths`.
     pub(crate) fn text(&self, paths: &[String], room: usize) -> String {
+        let selections: [fn(&Fact) -> bool; 3] =
+            [|_| true, |fact| !is_long(fact), |fact| BRIEF_LABELS.contains(&fact.label)];
+        let mut texts = selections
+            .into_iter()
+            .flat_map(|is_included| FACT_MAX.map(|max| (max, is_included)))
+            .map(|(max, is_included)| self.lines(paths, max, is_included));
+        let short = "[... facts about the workers do not fit ...]\n".to_owned();
+        let fitting = texts.find(|text| text.len() <= room);
+        fitting.or_else(|| Some(short).filter(|text| text.len() <= room)).unwrap_or_default()
+    }
+
+    /// Returns the included facts as lines, each cut to `max` bytes.
+    fn lines(&self, paths: &[String], max: usize, is_included: fn(&Fact) -> bool) -> String {
         let all = match paths.len() {
             2 => "both".to_owned(),
             many => format!("all {many}"),
         };
-        let written = |max: usize, is_included: &dyn Fn(&Fact) -> bool| {
-            let mut out = lines_of(&all, &self.shared, max, is_included);
-            let each = paths
-                .iter()
-                .zip(&self.per_worker)
-                .map(|(path, facts)| lines_of(path, facts, max, is_included));
-            each.for_each(|lines| out.push_str(&lines));
-            out
-        };
-        let is_short = |fact: &Fact| !is_long(fact);
-        let is_first = |fact: &Fact| BRIEF_LABELS.contains(&fact.label);
-        let kinds: [&dyn Fn(&Fact) -> bool; 3] = [&|_| true, &is_short, &is_first];
-        let mut texts = kinds
-            .into_iter()
-            .flat_map(|is_included| FACT_MAX.map(|max| (max, is_included)))
-            .map(|(max, is_included)| written(max, is_included));
-        let short = "[... facts about the workers do not fit ...]\n".to_owned();
-        let fitting = texts.find(|text| text.len() <= room);
-        fitting.or_else(|| Some(short).filter(|text| text.len() <= room)).unwrap_or_default()
+        let subjects =
+            std::iter::once((&all, &self.shared)).chain(paths.iter().zip(&self.per_worker));
+        subjects.map(|(subject, facts)| lines_of(subject, facts, max, is_included)).collect()
     }
 }
 
@@ -83,19 +80,17 @@ fn is_long(fact: &Fact) -> bool {
     LONG_LABELS.contains(&fact.label)
 }
 
-/// Returns the included facts as lines, each cut to `max` bytes.
-fn lines_of(
-    subject: &str,
-    facts: &[Fact],
-    max: usize,
-    is_included: &dyn Fn(&Fact) -> bool,
-) -> String {
-    let facts = || facts.iter().filter(|fact| is_included(fact));
-    let text = |fact: &Fact| format!("{} {}", fact.label, one_line(&fact.value, max));
-    let short: Vec<String> = facts().filter(|fact| !is_long(fact)).map(text).collect();
+/// Returns the included facts about `subject` as lines, each fact cut to `max` bytes.
+fn lines_of(subject: &str, facts: &[Fact], max: usize, is_included: fn(&Fact) -> bool) -> String {
+    let (long, short): (Vec<&Fact>, Vec<&Fact>) =
+        facts.iter().filter(|fact| is_included(fact)).partition(|fact| is_long(fact));
+    let short: Vec<String> = short
+        .into_iter()
+        .map(|fact| format!("{} {}", fact.label, one_line(&fact.value, max)))
+        .collect();
     let mut out =
         if short.is_empty() { String::new() } else { format!("{subject}: {}\n", short.join("; ")) };
-    for fact in facts().filter(|fact| is_long(fact)) {
+    for fact in long {
         out.push_str(&format!("{subject}: {}: {}\n", fact.label, one_line(&fact.value, max)));
     }
     out
@@ -124,11 +119,12 @@ pub(crate) fn facts(record: &Record, digest: Option<&WorkerDigest>) -> Vec<Fact>
         ("error", worker.error.clone()),
         ("cause", digest.map(|digest| digest.cause.clone())),
     ];
-    let known = |(label, value): (&'static str, Option<String>)| {
-        let value = one_line(&value?, FACT_MAX.into_iter().max()?);
+    let [max, ..] = FACT_MAX;
+    let facts = facts.into_iter().filter_map(|(label, value)| {
+        let value = one_line(&value?, max);
         (!value.is_empty()).then_some(Fact { label, value })
-    };
-    facts.into_iter().filter_map(known).collect()
+    });
+    facts.collect()
 }
 
 /// Returns one fact: the record cannot be read, with the reason.
@@ -162,11 +158,11 @@ fn tools(trace: &Trace) -> String {
     }
     let mut used: Vec<(&str, (usize, usize))> = used.into_iter().collect();
     used.sort_by_key(|(_, (calls, _))| std::cmp::Reverse(*calls));
-    let text = |(tool, (calls, failed)): &(&str, (usize, usize))| {
+    let named = used.iter().take(TOOLS_MAX).map(|(tool, (calls, failed))| {
         let failed = if *failed > 0 { format!(" ({failed} failed)") } else { String::new() };
         format!("{tool} {calls}{failed}")
-    };
-    let mut named: Vec<String> = used.iter().take(TOOLS_MAX).map(text).collect();
+    });
+    let mut named: Vec<String> = named.collect();
     named.extend(trace.tools_used.iter().take(TOOLS_MAX - named.len().min(TOOLS_MAX)).cloned());
     let more = (used.len() + trace.tools_used.len()).saturating_sub(named.len());
     named.extend((more > 0).then(|| count(more, "more tool")));

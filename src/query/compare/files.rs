@@ -10,8 +10,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, ToolCall};
 use crate::name::{Name, RelPath};
-use crate::route::name_collision::{is_index, shown_name};
-use crate::route::shown_path::shown_path;
+use crate::route::shown_path::{shown_path, worker_path};
 use crate::store::{File, read_into, read_range};
 use crate::text::clean::escape_markers;
 use crate::view::{Folder, Member, View};
@@ -98,6 +97,9 @@ pub(crate) enum NotComparedReason {
     Unreadable(String),
     Late,
 }
+
+/// A property of a copy, or the reason why it cannot be read.
+type CopyResult<T> = std::result::Result<T, NotComparedReason>;
 
 /// Relation between the copies of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -221,11 +223,14 @@ impl<'a> Comparison<'a> {
         items.always.sort();
         items.all.sort_by_key(|item| (item.rank, !item.is_failure));
         for item in &mut items.all {
-            self.tell_apart(item);
+            match self.versions(item) {
+                Ok(versions) => item.versions = versions,
+                Err(reason) => item.skipped = Some(reason),
+            }
         }
-        let first = |item: &ComparedItem| item.holders().next();
         items.all.sort_by_key(|item| {
-            (item.rank, !item.is_failure, item.kind() == DiffKind::OnlyIn, first(item))
+            let is_only_in = item.kind() == DiffKind::OnlyIn;
+            (item.rank, !item.is_failure, is_only_in, item.holders().next())
         });
         self.is_complete.set(self.is_complete.get() && items.unlisted == 0);
         items
@@ -282,32 +287,30 @@ impl<'a> Comparison<'a> {
                 }
             }
             let paired: HashSet<usize> = pairs.iter().map(|(_, b)| *b).collect();
-            let unmatched = worker
-                .calls()
-                .iter()
-                .enumerate()
-                .filter(|(b, _)| !paired.contains(b))
-                .map(|(_, call)| call);
-            items.extend(unmatched.filter_map(|call| self.unmatched(at, call)));
+            items.extend(self.unmatched(at, worker.calls(), |b| paired.contains(&b)));
         }
-        let unmatched = first
-            .iter()
-            .enumerate()
-            .filter(|(a, _)| !item_of_call.contains_key(a))
-            .map(|(_, call)| call);
-        items.extend(unmatched.filter_map(|call| self.unmatched(0, call)));
+        items.extend(self.unmatched(0, first, |a| item_of_call.contains_key(&a)));
         items
     }
 
-    /// Returns the output of a call without a counterpart if the call failed or is a step of a
-    /// transcript.
-    fn unmatched(&self, at: usize, call: &ToolCall) -> Option<ComparedItem> {
-        let rank = match (call.outcome, &call.input) {
-            (Outcome::Failed, _) => ItemRank::Calls,
-            (Outcome::Unknown, None) => ItemRank::Steps,
-            _ => return None,
-        };
-        Some(ComparedItem { rank, ..self.output(at, call) })
+    /// Returns the outputs of the calls of worker `at` without a counterpart, if they failed or are
+    /// steps of a transcript.
+    fn unmatched(
+        &self,
+        at: usize,
+        calls: &[ToolCall],
+        is_paired: impl Fn(usize) -> bool,
+    ) -> Vec<ComparedItem> {
+        let calls = calls.iter().enumerate().filter(|(number, _)| !is_paired(*number));
+        let items = calls.filter_map(|(_, call)| {
+            let rank = match (call.outcome, &call.input) {
+                (Outcome::Failed, _) => ItemRank::Calls,
+                (Outcome::Unknown, None) => ItemRank::Steps,
+                _ => return None,
+            };
+            Some(ComparedItem { rank, ..self.output(at, call) })
+        });
+        items.collect()
     }
 
     fn output(&self, at: usize, call: &ToolCall) -> ComparedItem {
@@ -320,61 +323,42 @@ impl<'a> Comparison<'a> {
         item
     }
 
-    /// Numbers the versions of an item by their bytes.
-    fn tell_apart(&self, item: &mut ComparedItem) {
-        item.versions = vec![None; item.copies.len()];
-        let mut sizes: Vec<Option<u64>> = Vec::new();
-        for (worker, copy) in self.workers.iter().zip(&item.copies) {
-            let size = copy.as_ref().map(|copy| self.size(worker, copy)).transpose();
-            match size {
-                Ok(size) => sizes.push(size),
-                Err(reason) => {
-                    item.skipped = Some(reason);
-                    return;
-                }
-            }
-        }
+    /// Returns the version of each worker's copy of an item. Equal numbers mean equal bytes.
+    fn versions(&self, item: &ComparedItem) -> CopyResult<Vec<Option<usize>>> {
+        let copies: Vec<Option<(&ComparedWorker, &ItemCopy)>> = self
+            .workers
+            .iter()
+            .zip(&item.copies)
+            .map(|(worker, copy)| Some((worker, copy.as_ref()?)))
+            .collect();
+        let sizes = copies.iter().map(|copy| copy.map(|(worker, copy)| self.size(worker, copy)));
+        let sizes: Vec<Option<u64>> = sizes.map(Option::transpose).collect::<CopyResult<_>>()?;
         let mut known: Vec<(u64, Option<[u8; 32]>)> = Vec::new();
-        for (at, (worker, copy)) in self.workers.iter().zip(&item.copies).enumerate() {
-            let (Some(copy), Some(Some(size))) = (copy, sizes.get(at)) else { continue };
-            let is_unique_size = sizes.iter().filter(|other| *other == &Some(*size)).count() == 1;
-            let digest = match is_unique_size
-                .then_some(None)
-                .map_or_else(|| self.digest(worker, copy).map(Some), Ok)
-            {
-                Ok(digest) => digest,
-                Err(reason) => {
-                    item.skipped = Some(reason);
-                    return;
-                }
+        let mut versions = Vec::with_capacity(copies.len());
+        for (copy, size) in copies.into_iter().zip(&sizes) {
+            let (Some((worker, copy)), Some(size)) = (copy, *size) else {
+                versions.push(None);
+                continue;
             };
-            let version =
-                known.iter().position(|known| *known == (*size, digest)).unwrap_or_else(|| {
-                    known.push((*size, digest));
-                    known.len() - 1
-                });
-            if let Some(slot) = item.versions.get_mut(at) {
-                *slot = Some(version);
-            }
+            let is_unique_size = sizes.iter().filter(|other| **other == Some(size)).count() == 1;
+            let digest = if is_unique_size { None } else { Some(self.digest(worker, copy)?) };
+            let version = known.iter().position(|known| *known == (size, digest));
+            versions.push(Some(version.unwrap_or_else(|| {
+                known.push((size, digest));
+                known.len() - 1
+            })));
         }
+        Ok(versions)
     }
 
-    fn size(
-        &self,
-        worker: &ComparedWorker,
-        copy: &ItemCopy,
-    ) -> std::result::Result<u64, NotComparedReason> {
+    fn size(&self, worker: &ComparedWorker, copy: &ItemCopy) -> CopyResult<u64> {
         if let CopySource::Words(words) = &copy.source {
             return Ok(words.len() as u64);
         }
         self.read(worker, copy, |file| Ok(file.stat_without_acl()?.size))
     }
 
-    fn digest(
-        &self,
-        worker: &ComparedWorker,
-        copy: &ItemCopy,
-    ) -> std::result::Result<[u8; 32], NotComparedReason> {
+    fn digest(&self, worker: &ComparedWorker, copy: &ItemCopy) -> CopyResult<[u8; 32]> {
         if let CopySource::Words(words) = &copy.source {
             return Ok(*blake3::hash(words.as_bytes()).as_bytes());
         }
@@ -399,11 +383,7 @@ impl<'a> Comparison<'a> {
     /// # Errors
     ///
     /// Returns the reason if the copy is not text that can be compared line by line.
-    pub(crate) fn text(
-        &self,
-        worker: &ComparedWorker,
-        copy: &ItemCopy,
-    ) -> std::result::Result<Vec<u8>, NotComparedReason> {
+    pub(crate) fn text(&self, worker: &ComparedWorker, copy: &ItemCopy) -> CopyResult<Vec<u8>> {
         if let CopySource::Words(words) = &copy.source {
             return Ok(words.clone().into_bytes());
         }
@@ -417,11 +397,12 @@ impl<'a> Comparison<'a> {
         self.left.set(left.saturating_sub(text.len() as u64));
         let is_binary =
             text.get(..BINARY_PROBE.min(text.len())).is_some_and(|begin| begin.contains(&0));
-        let is_long = || memchr::memchr_iter(b'\n', &text).count() > LINES_MAX;
-        match is_binary {
-            true => Err(NotComparedReason::Binary),
-            false if is_long() => Err(NotComparedReason::TooLarge),
-            false => Ok(text),
+        if is_binary {
+            Err(NotComparedReason::Binary)
+        } else if memchr::memchr_iter(b'\n', &text).count() > LINES_MAX {
+            Err(NotComparedReason::TooLarge)
+        } else {
+            Ok(text)
         }
     }
 
@@ -430,7 +411,7 @@ impl<'a> Comparison<'a> {
         worker: &ComparedWorker,
         copy: &ItemCopy,
         read: impl FnOnce(&dyn File) -> Result<T>,
-    ) -> std::result::Result<T, NotComparedReason> {
+    ) -> CopyResult<T> {
         if !self.deadline.has_time() {
             return Err(self.late());
         }
@@ -463,8 +444,7 @@ impl ComparedWorker {
         member: Arc<Member>,
         record: std::result::Result<Arc<Record>, Error>,
     ) -> ComparedWorker {
-        let path =
-            escape_markers(&format!("workers/{}", shown_name(&member.name, is_index).display()));
+        let path = escape_markers(&worker_path(&member.name).display());
         let folder = view.folder(&member).ok();
         ComparedWorker { path, record, folder, member }
     }

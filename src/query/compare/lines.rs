@@ -14,7 +14,7 @@ const HEADING_MAX: usize = 100;
 /// One line of a hunk, by its number in its text from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiffStep {
-    /// Line in both texts.
+    /// Line in both texts: its number in the first and in the second.
     Same(usize, usize),
     /// Line only in the first text.
     Old(usize),
@@ -92,12 +92,12 @@ pub(super) fn drop_trivial_matches<T: AsRef<[u8]>>(
     new: &[T],
 ) -> Vec<(usize, usize)> {
     let ends = (old.len(), new.len());
-    let has_words = |at: usize| old.get(at).is_some_and(|line| line.as_ref().iter().any(is_word));
     let mut kept = Vec::with_capacity(pairs.len());
     for run in pairs.chunk_by(|a, b| (a.0 + 1, a.1 + 1) == *b) {
         let is_begin = run.first() == Some(&(0, 0));
         let is_end = run.last().is_some_and(|(a, b)| (a + 1, b + 1) == ends);
-        if is_begin || is_end || run.iter().any(|(old, _)| has_words(*old)) {
+        let mut lines = run.iter().filter_map(|(at, _)| old.get(*at));
+        if is_begin || is_end || lines.any(|line| line.as_ref().iter().any(is_word)) {
             kept.extend_from_slice(run);
         }
     }
@@ -120,11 +120,13 @@ pub(super) fn drop_trivial_matches<T: AsRef<[u8]>>(
     all
 }
 
-fn is_word(byte: &u8) -> bool {
+/// Returns true if the byte belongs to a word: an ASCII letter or digit, or any other character.
+pub(super) fn is_word(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || !byte.is_ascii()
 }
 
-/// Returns the differing lines with their context as hunks.
+/// Returns the differing lines with their context as hunks. `pairs` are the lines in common, and
+/// `ends` the numbers of lines of both texts.
 pub(super) fn hunks(pairs: &[(usize, usize)], ends: (usize, usize)) -> Vec<Vec<DiffStep>> {
     let (mut hunks, mut open): (Vec<Vec<DiffStep>>, Vec<DiffStep>) = (Vec::new(), Vec::new());
     let (mut old, mut new) = (0, 0);
@@ -188,19 +190,19 @@ impl Headings {
     /// Parses the Markdown headings of `lines`.
     pub(crate) fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Headings {
         let mut is_code = false;
-        let heading = |(at, line): (usize, &[u8])| {
-            is_code ^= line.starts_with(b"```");
-            let level = line.iter().take_while(|byte| **byte == b'#').count();
-            let is_heading = !is_code && (1..=6).contains(&level) && line.get(level) == Some(&b' ');
-            is_heading.then(|| (at, level, String::from_utf8_lossy(line).trim().to_owned()))
-        };
         let mut all: Vec<Heading> = Vec::new();
         // Indices and levels of the enclosing headings, innermost last.
         let mut open: Vec<(usize, usize)> = Vec::new();
-        for (line, level, text) in lines.enumerate().filter_map(heading) {
+        for (line, text) in lines.enumerate() {
+            is_code ^= text.starts_with(b"```");
+            let level = text.iter().take_while(|byte| **byte == b'#').count();
+            if is_code || !(1..=6).contains(&level) || text.get(level) != Some(&b' ') {
+                continue;
+            }
             open.truncate(open.iter().take_while(|(_, outer)| *outer < level).count());
             let parent = open.last().map(|(at, _)| *at);
             open.push((all.len(), level));
+            let text = String::from_utf8_lossy(text).trim().to_owned();
             all.push(Heading { line, text, parent });
         }
         Headings(all)

@@ -6,12 +6,13 @@
 
 use std::fmt::Write;
 
-use super::Query;
+use super::CompareQuery;
 use super::facts::WorkerFacts;
 use super::files::{ComparedItem, ComparedItems, DiffKind, ItemRank};
 use super::section::DiffSection;
 use crate::analysis::missing::Missing;
 use crate::name::Name;
+use crate::query::{AnswerPage, count_fitting};
 use crate::text::budget::Budget;
 use crate::text::clean::one_line;
 use crate::text::count;
@@ -43,9 +44,9 @@ pub struct FileDiff {
 
 /// The result of a comparison.
 #[derive(Debug, Default)]
-pub struct Answer {
-    /// Message about an invalid query.
-    pub error: Option<String>,
+pub struct CompareAnswer {
+    /// The comparison as text.
+    pub page: AnswerPage,
     /// Names of the compared workers.
     pub workers: Vec<Name>,
     /// Facts about the workers.
@@ -60,17 +61,11 @@ pub struct Answer {
     pub left_out: usize,
     /// True if anything differs, apart from files that always do.
     pub differs: bool,
-    /// True if everything was compared in the state that the answer is about.
-    pub is_complete: bool,
-    /// Parts that were skipped for lack of time, as in the first line.
-    pub missing: Option<Missing>,
-    /// The whole answer as text.
-    pub text: String,
 }
 
 /// The input of the text of an answer.
 pub(super) struct Page<'a> {
-    pub(crate) query: &'a Query,
+    pub(crate) query: &'a CompareQuery,
     pub(crate) paths: Vec<String>,
     pub(crate) facts: &'a WorkerFacts,
     pub(crate) items: &'a ComparedItems,
@@ -92,16 +87,7 @@ struct RenderedPage {
     shown: Vec<Option<String>>,
 }
 
-impl Answer {
-    /// Returns the answer to an invalid query.
-    pub(crate) fn refused(query: &Query, error: String, budget: Budget) -> Answer {
-        let long = format!("[{}: cannot be compared]\n{error}\n", query_text(query));
-        let texts = [long.as_str(), "[cannot be compared]\n", ""];
-        let text = texts.into_iter().find(|text| budget.used(text) <= budget.size());
-        let text = text.unwrap_or_default().to_owned();
-        Answer { error: Some(error), text, is_complete: true, ..Answer::default() }
-    }
-
+impl CompareAnswer {
     /// Renders the page within `budget` and stores its text and the text of each item.
     pub(super) fn show(&mut self, page: &Page<'_>, budget: Budget) {
         let rendered = page.fitting(budget);
@@ -116,7 +102,7 @@ impl Answer {
             }
         }
         self.left_out += page.omitted.len();
-        self.text = rendered.text;
+        self.page.text = rendered.text;
     }
 }
 
@@ -177,36 +163,37 @@ impl Page<'_> {
         let mut left = room;
         let mut is_first = true;
         // Sections are admitted in order while their minimum size fits; the first is always tried.
-        let mut admit = |(section, included): (&DiffSection, &bool)| {
+        let shares = self.sections.iter().zip(included).map(|(section, included)| {
             let need = section.min_size();
             let fits = *included && (need <= left || is_first);
             is_first &= !*included;
             let share = if fits { need.min(left) } else { 0 };
             left -= share;
             fits.then_some(share)
-        };
-        let mut shares: Vec<Option<usize>> =
-            self.sections.iter().zip(included).map(&mut admit).collect();
+        });
+        let mut shares: Vec<Option<usize>> = shares.collect();
         // Sections of weight 0 share the bytes that the others leave.
         for is_light in [false, true] {
-            let demand = |(section, share): (&DiffSection, &Option<usize>)| {
+            let demands = self.sections.iter().zip(&shares).map(|(section, share)| {
                 let need =
                     share.map_or(0, |share| section.need(self.min_matches).saturating_sub(share));
                 Demand {
                     need: if is_light == (section.weight == 0) { need } else { 0 },
                     weight: section.weight.max(1),
                 }
-            };
-            let demands: Vec<Demand> = self.sections.iter().zip(&shares).map(demand).collect();
+            });
+            let demands: Vec<Demand> = demands.collect();
             for (share, more) in shares.iter_mut().zip(allocate(&demands, left)) {
                 *share = share.map(|share| share + more);
                 left -= more;
             }
         }
-        let write = |(section, share): (&DiffSection, &Option<usize>)| {
-            section.within((*share)?, self.min_matches)
-        };
-        let mut shown: Vec<Option<String>> = self.sections.iter().zip(&shares).map(write).collect();
+        let mut shown: Vec<Option<String>> = self
+            .sections
+            .iter()
+            .zip(shares)
+            .map(|(section, share)| section.within(share?, self.min_matches))
+            .collect();
         // Unused bytes go in order to sections that were cut or not admitted.
         let mut spare = room.saturating_sub(shown.iter().flatten().map(String::len).sum());
         for ((section, shown), _) in
@@ -322,52 +309,73 @@ impl Page<'_> {
             .filter(is_equal)
             .map(|item| one_line(&item.name, QUERY_MAX))
             .collect();
+        let omission = ("[... ", " ...]");
         let lists = [
-            ("[... ", "not shown", not_shown, " ...]"),
-            ("[... ", "without a match for the words", names(others), " ...]"),
-            ("[", "equal", equal, "]"),
-            ("[", "not compared, since they always differ", self.items.always.clone(), "]"),
+            (omission, "not shown", not_shown),
+            (omission, "without a match for the words", names(others)),
+            (("[", "]"), "equal", equal),
+            (("[", "]"), "not compared, since they always differ", self.items.always.clone()),
         ];
-        let lists: Vec<_> =
-            lists.into_iter().filter(|(_, _, names, _)| !names.is_empty()).collect();
-        let need = |(begin, label, names, end): &(&str, &str, Vec<String>, &str)| Demand {
-            need: list(begin, label, names, end, usize::MAX).len(),
-            weight: 1,
-        };
-        let demands: Vec<Demand> = lists.iter().map(need).collect();
-        let each = lists.iter().zip(allocate(&demands, room));
-        each.map(|((begin, label, names, end), share)| list(begin, label, names, end, share))
-            .collect()
+        let lists: Vec<NameList> = lists
+            .into_iter()
+            .filter(|(_, _, names)| !names.is_empty())
+            .map(|(brackets, label, names)| NameList { brackets, label, names })
+            .collect();
+        let demands: Vec<Demand> =
+            lists.iter().map(|list| Demand { need: list.whole().len(), weight: 1 }).collect();
+        let shares = allocate(&demands, room);
+        lists.iter().zip(shares).map(|(list, share)| list.within(share)).collect()
     }
 }
 
-/// Returns a list of names, as many as fit in `room` bytes and a count of the others; empty if
-/// nothing fits.
-fn list(begin: &str, label: &str, names: &[String], end: &str, room: usize) -> String {
-    let head = format!("{begin}{} {label}", names.len());
-    let whole = format!("{head}: {}{end}\n", names.join(", "));
-    if whole.len() <= room {
-        return whole;
+/// A line that lists names.
+struct NameList {
+    /// Start and end of the line.
+    brackets: (&'static str, &'static str),
+    label: &'static str,
+    names: Vec<String>,
+}
+
+impl NameList {
+    /// Returns the start of the line, up to the names.
+    fn head(&self) -> String {
+        format!("{}{} {}", self.brackets.0, self.names.len(), self.label)
     }
-    let more = |left: usize| format!(", {left} more");
-    let mut left = room.saturating_sub(head.len() + 2 + more(names.len()).len() + end.len() + 1);
-    let fits = |name: &&String| {
-        let fits = name.len() + 2 <= left;
-        left = if fits { left - name.len() - 2 } else { 0 };
-        fits
-    };
-    let named: Vec<&str> = names.iter().take_while(fits).map(String::as_str).collect();
-    let rest = names.len() - named.len();
-    let named = if named.is_empty() {
-        String::new()
-    } else {
-        format!(": {}{}", named.join(", "), if rest > 0 { more(rest) } else { String::new() })
-    };
-    let line = format!("{head}{named}{end}\n");
-    if line.len() <= room { line } else { String::new() }
+
+    /// Returns the line with all names.
+    fn whole(&self) -> String {
+        format!("{}: {}{}\n", self.head(), self.names.join(", "), self.brackets.1)
+    }
+
+    /// Returns the line with as many names as fit in `room` bytes and a count of the others; empty
+    /// if nothing fits.
+    fn within(&self, room: usize) -> String {
+        let whole = self.whole();
+        if whole.len() <= room {
+            return whole;
+        }
+        let NameList { brackets: (_, end), names, .. } = self;
+        let head = self.head();
+        let more = |left: usize| format!(", {left} more");
+        let frame = head.len() + 2 + more(names.len()).len() + end.len() + 1;
+        let fitting =
+            count_fitting(names.iter().map(|name| name.len() + 2), room.saturating_sub(frame));
+        let named = names.split_at(fitting).0.join(", ");
+        let line = match names.len() - fitting {
+            _ if fitting == 0 => format!("{head}{end}\n"),
+            0 => format!("{head}: {named}{end}\n"),
+            rest => format!("{head}: {named}{}{end}\n", more(rest)),
+        };
+        if line.len() <= room { line } else { String::new() }
+    }
+}
+
+/// Returns the answer to an invalid query.
+pub(super) fn refusal(query: &CompareQuery, error: String, budget: Budget) -> AnswerPage {
+    AnswerPage::refusal(&query_text(query), "cannot be compared", error, budget)
 }
 
 /// Returns the path of the query for use within a generated line.
-fn query_text(query: &Query) -> String {
+fn query_text(query: &CompareQuery) -> String {
     one_line(&query.to_string(), QUERY_MAX)
 }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::lines::{line_bytes, lines};
+use super::lines::{is_word, line_bytes, lines};
 use crate::digest::digest;
 
 /// Maximum number of lines in a block that is compared as a whole; a longer one is compared line by
@@ -72,8 +72,7 @@ pub(crate) fn passages(text: &[u8], others: &[&TextIndex]) -> (Vec<TextPassage>,
 impl TextPassage {
     fn new(text: &[u8], lines: &[Range<usize>]) -> TextPassage {
         let bytes = lines.iter().flat_map(|line| line_bytes(text, line));
-        let substance =
-            bytes.filter(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii()).count();
+        let substance = bytes.filter(|byte| is_word(byte)).count();
         TextPassage { lines: lines.to_vec(), substance }
     }
 }
@@ -91,7 +90,7 @@ fn hash(text: &[u8], lines: &[Range<usize>]) -> Option<[u8; 16]> {
     let mut hash = blake3::Hasher::new();
     let mut has_words = false;
     for word in words.filter(|word| !word.is_empty()) {
-        has_words |= word.iter().any(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii());
+        has_words |= word.iter().any(is_word);
         hash.update(word);
         hash.update(b" ");
     }

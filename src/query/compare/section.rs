@@ -6,6 +6,7 @@
 
 use std::fmt::Write;
 
+use crate::query::count_fitting;
 use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers};
 use crate::text::clip::clip;
 use crate::text::count;
@@ -112,7 +113,7 @@ impl DiffBlock {
     }
 
     fn size(&self) -> usize {
-        self.head.len() + 1 + self.lines.iter().map(DiffLine::size).sum::<usize>()
+        self.head.len() + 1 + size(&self.lines)
     }
 
     /// Returns the text in at most `share` bytes, or `None` if no line fits.
@@ -121,16 +122,11 @@ impl DiffBlock {
         if runs.len() > RUNS_MAX && self.size() > share {
             return self.first_lines(share, sources);
         }
-        let size = |run: &[DiffLine]| run.iter().map(DiffLine::size).sum::<usize>();
-        let demand = |run: &&[DiffLine]| Demand {
-            need: size(run),
-            weight: if run.first().is_some_and(|line| line.sign == ' ') {
-                1
-            } else {
-                CHANGED_WEIGHT
-            },
-        };
-        let demands: Vec<Demand> = runs.iter().map(demand).collect();
+        let demands = runs.iter().map(|run| {
+            let is_context = run.first().is_some_and(|line| line.sign == ' ');
+            Demand { need: size(run), weight: if is_context { 1 } else { CHANGED_WEIGHT } }
+        });
+        let demands: Vec<Demand> = demands.collect();
         let mut total = share.checked_sub(self.head.len() + 1)?;
         for _ in 0..TRIES {
             let mut out = format!("{}\n", self.head);
@@ -150,13 +146,8 @@ impl DiffBlock {
     fn first_lines(&self, share: usize, sources: &[String]) -> Option<String> {
         let mut omission = String::new();
         write_omission(&mut omission, (self.lines.len(), "line"), self.lines.iter(), sources);
-        let mut room = share.checked_sub(self.head.len() + 1 + omission.len() + DIGITS)?;
-        let fits = |line: &&DiffLine| {
-            let fits = line.size() <= room;
-            room = if fits { room - line.size() } else { 0 };
-            fits
-        };
-        let first = self.lines.iter().take_while(fits).count();
+        let room = share.checked_sub(self.head.len() + 1 + omission.len() + DIGITS)?;
+        let first = count_fitting(self.lines.iter().map(DiffLine::size), room);
         let (shown, left) =
             self.lines.split_at_checked(first).filter(|(shown, _)| !shown.is_empty())?;
         let mut out = format!("{}\n", self.head);
@@ -171,27 +162,18 @@ impl DiffBlock {
 ///
 /// The omission line is not counted in the share.
 fn write_run(out: &mut String, run: &[DiffLine], share: usize, sources: &[String]) -> bool {
-    if run.iter().map(DiffLine::size).sum::<usize>() <= share {
+    if size(run) <= share {
         run.iter().for_each(|line| line.write(out));
         return !run.is_empty();
     }
-    let fitting = |lines: &mut dyn Iterator<Item = &DiffLine>, room: &mut usize| {
-        let fits = |line: &&DiffLine| {
-            let fits = line.size() <= *room;
-            *room = if fits { *room - line.size() } else { 0 };
-            fits
-        };
-        lines.take_while(fits).count()
-    };
-    let mut room = share * 2 / 3;
-    let mut first = fitting(&mut run.iter(), &mut room);
+    let mut first = count_fitting(run.iter().map(DiffLine::size), share * 2 / 3);
     let mut cut = None;
     if first == 0 {
         cut = run.first().and_then(|line| line.cut(share));
         first = usize::from(cut.is_some());
     }
-    let mut room = if cut.is_some() { 0 } else { share / 3 };
-    let last = fitting(&mut run.iter().skip(first).rev(), &mut room);
+    let room = if cut.is_some() { 0 } else { share / 3 };
+    let last = count_fitting(run.iter().skip(first).rev().map(DiffLine::size), room);
     match cut {
         Some(cut) => out.push_str(&cut),
         None => run.iter().take(first).for_each(|line| line.write(out)),
@@ -201,15 +183,22 @@ fn write_run(out: &mut String, run: &[DiffLine], share: usize, sources: &[String
     let mut omission = String::new();
     write_omission(&mut omission, (left.len(), "line"), left.iter(), sources);
     // The omission line may be longer than the omitted lines.
-    match left.iter().map(DiffLine::size).sum::<usize>() <= omission.len() {
-        true => left.iter().for_each(|line| line.write(out)),
-        false => out.push_str(&omission),
+    if size(left) <= omission.len() {
+        left.iter().for_each(|line| line.write(out));
+    } else {
+        out.push_str(&omission);
     }
     shown.iter().for_each(|line| line.write(out));
     first + last > 0
 }
 
-/// Writes a line about `left` omitted units, with the byte ranges of `lines`.
+/// Returns the size of lines as text, in bytes.
+fn size(lines: &[DiffLine]) -> usize {
+    lines.iter().map(DiffLine::size).sum()
+}
+
+/// Writes a line about `left` omitted units, such as hunks. Lists the byte range of `lines` in each
+/// of `sources`. Writes nothing if `left` is 0.
 fn write_omission<'a>(
     out: &mut String,
     (left, unit): (usize, &str),
@@ -219,13 +208,13 @@ fn write_omission<'a>(
     if left == 0 {
         return;
     }
-    let range = |(side, source): (usize, &String)| {
+    let ranges = sources.iter().enumerate().filter_map(|(side, source)| {
         let omitted = lines.clone().filter(|line| line.side == side);
         let from = omitted.clone().map(|line| line.range.0).min()?;
         let to = omitted.map(|line| line.range.1).max()?;
         Some(format!("bytes {from}-{} of {source}", to.saturating_sub(1)))
-    };
-    let ranges: Vec<String> = sources.iter().enumerate().filter_map(range).collect();
+    });
+    let ranges: Vec<String> = ranges.collect();
     let between = if ranges.is_empty() { "" } else { ": " };
     let _ = writeln!(out, "[... {} omitted{between}{} ...]", count(left, unit), ranges.join(", "));
 }
@@ -248,6 +237,11 @@ pub(super) struct DiffSection {
 }
 
 impl DiffSection {
+    /// Returns a difference that consists of one line, with its line end.
+    pub(super) fn note(line: String) -> DiffSection {
+        DiffSection { head: line, ..DiffSection::default() }
+    }
+
     /// Returns the size in bytes if all blocks with at least `min_matches` words of the aspect are
     /// shown.
     pub(crate) fn need(&self, min_matches: usize) -> usize {
@@ -286,24 +280,20 @@ impl DiffSection {
         let is_whole = order.len() == self.blocks.len() && self.need(0) <= share;
         let substance = |at: &usize| self.blocks.get(*at).map_or(0, |block| block.substance);
         order.sort_by_key(|at| (std::cmp::Reverse(substance(at)), *at));
-        let mut room =
-            share.checked_sub(self.head.len() + if is_whole { 0 } else { self.omission() })?;
+        let omission = if is_whole { 0 } else { self.omission() };
+        let room = share.checked_sub(self.head.len() + omission)?;
         let size = |at: &usize| self.blocks.get(*at).map_or(0, DiffBlock::size);
-        let fits_min = |at: &&usize| {
-            let need = size(at).min(MIN_EXCERPT + self.omission())
-                + if is_whole { 0 } else { self.omission() };
-            let fits = need <= room;
-            room = if fits { room - need } else { 0 };
-            fits
-        };
-        let mut most =
-            if is_whole { order.len() } else { order.iter().take_while(fits_min).count().max(1) };
+        let mut most = order.len();
+        if !is_whole {
+            let min_sizes = order.iter().map(|at| size(at).min(MIN_EXCERPT + omission) + omission);
+            most = count_fitting(min_sizes, room).max(1);
+        }
         while most > 0 {
             let mut chosen: Vec<usize> = order.iter().copied().take(most).collect();
             chosen.sort_unstable();
             let demands: Vec<Demand> =
                 chosen.iter().map(|at| Demand { need: size(at), weight: 1 }).collect();
-            let omissions = if is_whole { 0 } else { self.gaps(&chosen) * self.omission() };
+            let omissions = self.gaps(&chosen) * omission;
             let mut total = share.saturating_sub(self.head.len() + omissions);
             for _ in 0..TRIES {
                 let Some(text) = self.written(&chosen, &allocate(&demands, total)) else { break };

@@ -8,10 +8,12 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::name::Name;
-use crate::search::regex::{FoundLine, LineKind, Unsearched, WorkerMatchCounts};
+use crate::search::regex::{FoundLine, LineKind, Unsearched};
 
-use super::Query;
+use super::GrepQuery;
 use crate::analysis::missing::Missing;
+use crate::query::answer::INVALID_QUERY;
+use crate::query::{AnswerPage, Coverage, FileAnswer, Totals, count_fitting};
 use crate::text::budget::Budget;
 use crate::text::clean::{InvisibleChars, one_line, removed_note};
 use crate::text::clip::clip;
@@ -32,40 +34,22 @@ const TOKEN: usize = 3;
 /// Longest name of a worker in the list of names, in bytes.
 const NAME_MAX: usize = 60;
 
-/// The extent of a search.
-#[derive(Debug, Clone, Default)]
-pub struct GrepCoverage {
-    /// Number of workers.
-    pub workers: u64,
-    /// Number of files that were searched to their end.
-    pub files: u64,
-    /// Amount of data read, in bytes.
-    pub bytes: u64,
-    /// Files that were not searched, by reason.
-    pub unsearched: Unsearched,
-}
-
-impl GrepCoverage {
-    pub(crate) fn add(&mut self, found: &WorkerMatchCounts) {
-        self.workers += 1;
-        self.files += found.files;
-        self.bytes = self.bytes.saturating_add(found.bytes);
-        self.unsearched += found.unsearched;
-    }
-
-    /// Returns true if no file was left out that a later search could read.
-    pub fn is_whole(&self) -> bool {
-        self.unsearched.late == 0 && self.unsearched.unreadable == 0
-    }
-}
-
 /// A line of the answer.
 #[derive(Debug, Clone)]
-pub struct ShownLine {
-    /// Line number, from 1; 0 for a gap between lines that are not consecutive.
+pub enum ShownLine {
+    /// A line that matches.
+    Match(LineText),
+    /// A line of context before or after a match.
+    Context(LineText),
+    /// A gap between lines that are not consecutive.
+    Gap,
+}
+
+/// The text of a shown line.
+#[derive(Debug, Clone)]
+pub struct LineText {
+    /// Line number, from 1.
     pub number: u64,
-    /// True if the line matches; else it is context.
-    pub matches: bool,
     /// Sanitized text, cut around the match if it is long.
     pub text: String,
     /// Number of invisible characters that were removed.
@@ -74,15 +58,45 @@ pub struct ShownLine {
 
 impl ShownLine {
     pub(crate) fn new(line: &FoundLine<'_>, max: usize) -> ShownLine {
-        let start = match &line.kind {
-            LineKind::Match(range) => range.start,
-            LineKind::Context => 0,
-            LineKind::Break => {
-                return ShownLine { number: 0, matches: false, text: String::new(), hidden: 0 };
-            }
+        let clipped = |start| {
+            let (text, hidden) = clip(line.bytes, start, max, InvisibleChars::Remove);
+            LineText { number: line.number, text, hidden }
         };
-        let (text, hidden) = clip(line.bytes, start, max, InvisibleChars::Remove);
-        ShownLine { number: line.number, matches: line.kind != LineKind::Context, text, hidden }
+        match &line.kind {
+            LineKind::Match(range) => ShownLine::Match(clipped(range.start)),
+            LineKind::Context => ShownLine::Context(clipped(0)),
+            LineKind::Break => ShownLine::Gap,
+        }
+    }
+
+    fn is_match(&self) -> bool {
+        matches!(self, ShownLine::Match(_))
+    }
+
+    /// Returns the text, or `None` for a gap.
+    fn text(&self) -> Option<&LineText> {
+        match self {
+            ShownLine::Match(line) | ShownLine::Context(line) => Some(line),
+            ShownLine::Gap => None,
+        }
+    }
+
+    /// Returns the length of the text, in bytes.
+    fn len(&self) -> usize {
+        self.text().map_or(0, |line| line.text.len())
+    }
+
+    /// Writes the line as `path:number:text`, with `-` around the number of a line of context.
+    fn write(&self, out: &mut String, path: &str) {
+        let _ = match self {
+            ShownLine::Match(LineText { number, text, .. }) => {
+                writeln!(out, "{path}:{number}:{text}")
+            }
+            ShownLine::Context(LineText { number, text, .. }) => {
+                writeln!(out, "{path}-{number}-{text}")
+            }
+            ShownLine::Gap => writeln!(out, "--"),
+        };
     }
 }
 
@@ -106,7 +120,7 @@ impl FileLines {
     }
 
     pub(crate) fn add(&mut self, line: ShownLine) {
-        self.size += self.path.len() + line.text.len() + 8;
+        self.size += self.path.len() + line.len() + 8;
         self.lines.push(line);
     }
 
@@ -121,7 +135,7 @@ impl FileLines {
     }
 
     pub(crate) fn matches(&self) -> u64 {
-        self.lines.iter().filter(|line| line.matches).count() as u64
+        self.lines.iter().filter(|line| line.is_match()).count() as u64
     }
 }
 
@@ -135,82 +149,51 @@ enum OmissionDetail {
 }
 
 /// The answer to a grep query.
+pub type GrepAnswer = FileAnswer<GrepFound>;
+
+/// The lines that match.
 #[derive(Debug, Clone)]
-pub struct Answer {
-    /// Error in the query.
-    pub error: Option<String>,
-    /// Extent of the search.
-    pub searched: GrepCoverage,
-    /// Number of matching lines.
-    pub lines: u64,
-    /// Number of files with matches.
-    pub files: u64,
-    /// Number of workers with matches.
-    pub workers: u64,
+pub struct GrepFound {
     /// Path from the root and number of matching lines of each file, in the order of the answer.
-    pub found: Vec<(String, u64)>,
+    pub files: Vec<(String, u64)>,
     /// The lines that fit the budget.
     pub shown: Vec<FileLines>,
-    /// The formatted answer.
-    pub text: String,
-    /// Parts that the deadline cut off; the first line of `text` names them.
-    pub missing: Option<Missing>,
-    /// True if all files were read in the state that the answer is about.
-    pub is_complete: bool,
-    /// Size limit of `text`.
+    /// Size limit of the page.
     budget: Budget,
 }
 
-impl Answer {
+impl GrepAnswer {
     /// Returns the answer to an invalid query.
-    pub(crate) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
-        let long = format!("[{}: invalid query]\n{}\n", display(query), error.trim_end());
-        let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
-        let (searched, found, shown, lines, files, workers, missing) = Default::default();
-        let (error, is_complete) = (Some(error), true);
-        Answer {
-            error,
-            searched,
-            lines,
-            files,
-            workers,
-            found,
-            shown,
-            text,
-            missing,
-            is_complete,
-            budget,
-        }
+    pub(super) fn refusal(query: &GrepQuery, error: String, budget: Budget) -> GrepAnswer {
+        let page = AnswerPage::refusal(&display(query), INVALID_QUERY, error, budget);
+        let found = GrepFound { files: Vec::new(), shown: Vec::new(), budget };
+        GrepAnswer { page, totals: Totals::default(), found }
     }
 
     /// Formats an answer. `files` yields worker, path and number of matching lines of each file,
     /// in the order of the answer.
     pub(crate) fn new<'a>(
-        query: &Query,
-        searched: GrepCoverage,
+        query: &GrepQuery,
+        searched: Coverage,
         files: impl Iterator<Item = (&'a Name, &'a str, u64)>,
         shown: Vec<FileLines>,
         budget: Budget,
         missing: Option<Missing>,
-    ) -> Answer {
+    ) -> GrepAnswer {
         let (mut workers, mut found) = (WorkerLines::default(), Vec::new());
         for (name, path, lines) in files {
             workers.add(name, lines);
             found.push((path.to_owned(), lines));
         }
-        let mut answer = Answer {
-            error: None,
-            searched,
-            lines: found.iter().map(|(_, lines)| lines).sum(),
+        let totals = Totals {
+            matches: found.iter().map(|(_, lines)| lines).sum(),
             files: found.len() as u64,
-            workers: workers.0.len() as u64,
-            found,
-            shown,
-            text: String::new(),
-            missing,
-            is_complete: true,
-            budget,
+            workers: workers.counts.len() as u64,
+            searched,
         };
+        let page = AnswerPage { missing, is_complete: true, ..AnswerPage::default() };
+        let mut answer =
+            GrepAnswer { page, totals, found: GrepFound { files: found, shown, budget } };
         let fit = |detail| answer.fit(query, &workers, budget, detail);
         let (mut most, mut text) = fit(OmissionDetail::Full);
         // With a small budget, lines are worth more than omission markers, whose counts are in the
@@ -220,7 +203,7 @@ impl Answer {
         if text.is_none() || brief.0 > 2 * most {
             (most, text) = brief;
         }
-        answer.text = text.unwrap_or_else(|| answer.minimal(budget));
+        answer.page.text = text.unwrap_or_else(|| answer.minimal(budget));
         answer.truncate(most, query.options.context);
         answer
     }
@@ -228,15 +211,16 @@ impl Answer {
     /// Returns the largest number of leading lines that fit the budget, and the text with them.
     fn fit(
         &self,
-        query: &Query,
+        query: &GrepQuery,
         workers: &WorkerLines,
         budget: Budget,
         detail: OmissionDetail,
     ) -> (usize, Option<String>) {
         let sizes: Vec<usize> = self
+            .found
             .shown
             .iter()
-            .flat_map(|file| file.lines.iter().map(|line| file.path.len() + line.text.len()))
+            .flat_map(|file| file.lines.iter().map(|line| file.path.len() + line.len()))
             .collect();
         let format = |most| {
             let text = self.format(query, workers, most, detail, budget);
@@ -278,7 +262,7 @@ impl Answer {
     /// Formats the answer with the first `most` lines.
     fn format(
         &self,
-        query: &Query,
+        query: &GrepQuery,
         workers: &WorkerLines,
         most: usize,
         detail: OmissionDetail,
@@ -288,19 +272,20 @@ impl Answer {
         let mut left = most;
         let (mut matches, mut files, mut hidden) = (0, 0, 0);
         let mut rest = workers.clone();
-        for file in &self.shown {
+        for file in &self.found.shown {
             let (lines, _) = file.lines.split_at(left.min(file.lines.len()));
             left -= lines.len();
             let lines = without_dangling_context(lines, query.options.context);
-            let file_matches = lines.iter().filter(|line| line.matches).count() as u64;
+            let file_matches = lines.iter().filter(|line| line.is_match()).count() as u64;
             if file_matches == 0 {
                 continue;
             }
-            lines.iter().for_each(|line| write_line(&mut body, &file.path, line));
-            hidden += lines.iter().map(|line| line.hidden).sum::<usize>();
+            lines.iter().for_each(|line| line.write(&mut body, &file.path));
+            hidden +=
+                lines.iter().filter_map(ShownLine::text).map(|line| line.hidden).sum::<usize>();
             let more = file.all.saturating_sub(file_matches);
             if more > 0 && detail == OmissionDetail::Full {
-                let _ = writeln!(body, "[... {} in {} ...]", count_lines(more, "more "), file.path);
+                let _ = writeln!(body, "[... {} in {} ...]", count(more, "more line"), file.path);
             }
             matches += file_matches;
             files += 1;
@@ -308,8 +293,8 @@ impl Answer {
         }
         let more = rest.lines();
         if more > 0 && files > 0 && detail == OmissionDetail::Full {
-            let files = count(self.files - files, "more file");
-            let _ = write!(body, "[... {} in {files}", count_lines(more, "more "));
+            let files = count(self.totals.files - files, "more file");
+            let _ = write!(body, "[... {} in {files}", count(more, "more line"));
             let _ = writeln!(body, "{} ...]", rest.names(budget.approx_bytes() / NAMES_PART));
         }
         format!("{}{body}", self.head(query, matches, hidden))
@@ -317,11 +302,11 @@ impl Answer {
 
     /// Lists the files with matches within the budget, one path per line, `with_counts` followed by
     /// the number of matching lines. The first line states the totals.
-    pub fn list_files(&self, query: &Query, with_counts: bool) -> String {
-        let budget = self.budget;
-        let mut text = self.head(query, self.lines, 0);
-        let mut left = self.found.len();
-        for (path, lines) in &self.found {
+    pub fn list_files(&self, query: &GrepQuery, with_counts: bool) -> String {
+        let budget = self.found.budget;
+        let mut text = self.head(query, self.totals.matches, 0);
+        let mut left = self.found.files.len();
+        for (path, lines) in &self.found.files {
             let line = if with_counts { format!("{path}:{lines}\n") } else { format!("{path}\n") };
             let rest = format!("[... {} ...]\n", count(left, "more file"));
             if budget.used(&text) + budget.used(&line) + budget.used(&rest) > budget.size() {
@@ -336,43 +321,25 @@ impl Answer {
 
     /// Formats the first line. `shown` is the number of shown matches, `hidden` that of removed
     /// invisible characters.
-    fn head(&self, query: &Query, shown: u64, hidden: usize) -> String {
+    fn head(&self, query: &GrepQuery, shown: u64, hidden: usize) -> String {
         let mut head = format!("[{}: ", display(query));
-        let no_files =
-            self.searched.files == 0 && self.searched.unsearched == Unsearched::default();
+        let Totals { matches, searched, .. } = &self.totals;
+        let no_files = searched.files == 0 && searched.unsearched == Unsearched::default();
         if no_files && query.options.glob.is_some() {
             head.push_str("no file matches the glob");
-        } else if self.lines == 0 {
+        } else if *matches == 0 {
             head.push_str("no line matches");
         } else {
-            let (files, workers) = (count(self.files, "file"), count(self.workers, "worker"));
-            let _ = write!(head, "{} in {files} of {workers}", count_lines(self.lines, ""));
-            if shown < self.lines {
+            head.push_str(&self.totals.found("line"));
+            if shown < *matches {
                 let _ = write!(head, ", {shown} shown");
             }
         }
-        let GrepCoverage { workers, files, bytes, unsearched } = &self.searched;
-        let (files, workers) = (count(*files, "file"), count(*workers, "worker"));
-        let _ = write!(head, "; searched {files} of {workers}, {bytes} B");
-        let Unsearched { binary, unreadable, long_line, late } = unsearched;
-        let reasons = [
-            (binary, "binary"),
-            (unreadable, "unreadable"),
-            (long_line, "after a line that is too long"),
-            (late, "for lack of time"),
-        ];
-        let reasons = reasons
-            .into_iter()
-            .filter(|(some, _)| **some > 0)
-            .map(|(some, why)| format!("{some} {why}"));
-        let reasons: Vec<String> = reasons.collect();
-        if !reasons.is_empty() {
-            let _ = write!(head, "; not searched: {}", reasons.join(", "));
-        }
+        let _ = write!(head, "; {searched}");
         if hidden > 0 {
             let _ = write!(head, "; {}", removed_note(hidden));
         }
-        if let Some(missing) = &self.missing {
+        if let Some(missing) = &self.page.missing {
             let _ = write!(head, "; {missing}");
         }
         head.push_str("]\n");
@@ -381,68 +348,64 @@ impl Answer {
 
     /// Formats an answer for a budget that is too small for the first line.
     fn minimal(&self, budget: Budget) -> String {
-        let incomplete = if self.missing.is_some() { ", incomplete" } else { "" };
-        let lines = format!("[{}{incomplete}]\n", count_lines(self.lines, ""));
-        if budget.used(&lines) <= budget.size() { lines } else { String::new() }
+        let brief = self.totals.brief("line", self.page.missing.as_ref());
+        budget.first_fitting([brief.as_str()]).to_owned()
     }
 
     /// Keeps the first `most` lines.
     fn truncate(&mut self, most: usize, context: usize) {
         let mut left = most;
-        for file in &mut self.shown {
+        for file in &mut self.found.shown {
             file.lines.truncate(left);
             left -= file.lines.len();
             file.lines.truncate(without_dangling_context(&file.lines, context).len());
         }
-        self.shown.retain(|file| file.matches() > 0);
+        self.found.shown.retain(|file| file.matches() > 0);
     }
 }
 
 /// Formats a query for the first line.
-fn display(query: &Query) -> String {
+fn display(query: &GrepQuery) -> String {
     one_line(&query.to_string(), QUERY_MAX)
 }
 
-fn count_lines(lines: u64, more: &str) -> String {
-    count(lines, &format!("{more}line"))
-}
-
-/// Number of lines of each worker, in the order of insertion.
+/// Number of lines of each worker.
 #[derive(Debug, Clone, Default)]
-struct WorkerLines(Vec<(Name, u64)>, HashMap<Name, usize>);
+struct WorkerLines {
+    /// Workers with their numbers of lines, in the order of insertion.
+    counts: Vec<(Name, u64)>,
+    /// Index of each worker in `counts`.
+    indices: HashMap<Name, usize>,
+}
 
 impl WorkerLines {
     fn add(&mut self, name: &Name, lines: u64) {
-        let at = *self.1.entry(name.clone()).or_insert(self.0.len());
-        match self.0.get_mut(at) {
+        let at = *self.indices.entry(name.clone()).or_insert(self.counts.len());
+        match self.counts.get_mut(at) {
             Some((_, sum)) => *sum += lines,
-            None => self.0.push((name.clone(), lines)),
+            None => self.counts.push((name.clone(), lines)),
         }
     }
 
     fn take(&mut self, name: &Name, lines: u64) {
-        if let Some((_, left)) = self.1.get(name).and_then(|at| self.0.get_mut(*at)) {
+        if let Some((_, left)) = self.indices.get(name).and_then(|at| self.counts.get_mut(*at)) {
             *left = left.saturating_sub(lines);
         }
     }
 
     fn lines(&self) -> u64 {
-        self.0.iter().map(|(_, lines)| lines).sum()
+        self.counts.iter().map(|(_, lines)| lines).sum()
     }
 
     /// Lists the workers with lines left, in at most about `room` bytes.
-    fn names(&self, mut room: usize) -> String {
-        let left: Vec<&(Name, u64)> = self.0.iter().filter(|(_, lines)| *lines > 0).collect();
-        let name = |(name, lines): &&(Name, u64)| {
-            format!("{} ({lines})", one_line(&name.display(), NAME_MAX))
-        };
-        let has_room = |name: &String| {
-            let has = name.len() <= room;
-            room = room.saturating_sub(name.len());
-            has
-        };
-        let mut names: Vec<String> =
-            left.iter().take(NAMES).map(name).take_while(has_room).collect();
+    fn names(&self, room: usize) -> String {
+        let left: Vec<&(Name, u64)> = self.counts.iter().filter(|(_, lines)| *lines > 0).collect();
+        let mut names: Vec<String> = left
+            .iter()
+            .take(NAMES)
+            .map(|(name, lines)| format!("{} ({lines})", one_line(&name.display(), NAME_MAX)))
+            .collect();
+        names.truncate(count_fitting(names.iter().map(String::len), room));
         if left.len() > names.len() {
             names.push(count(
                 left.len() - names.len(),
@@ -455,18 +418,16 @@ impl WorkerLines {
 
 /// Returns `lines` without trailing context of a match that is not among them.
 fn without_dangling_context(lines: &[ShownLine], context: usize) -> &[ShownLine] {
-    let matches = lines.iter().enumerate().rev().find(|(_, line)| line.matches);
-    let Some((at, last)) = matches else { return &[] };
-    let is_after =
-        |line: &&ShownLine| line.number > 0 && line.number <= last.number + context as u64;
-    let after = lines.iter().skip(at + 1).take_while(is_after).count();
+    let last_match = lines.iter().enumerate().rev().find_map(|(at, line)| match line {
+        ShownLine::Match(line) => Some((at, line.number)),
+        ShownLine::Context(_) | ShownLine::Gap => None,
+    });
+    let Some((at, number)) = last_match else { return &[] };
+    let end = number + context as u64;
+    let after = lines
+        .iter()
+        .skip(at + 1)
+        .take_while(|line| line.text().is_some_and(|line| line.number <= end))
+        .count();
     lines.split_at(at + 1 + after).0
-}
-
-fn write_line(out: &mut String, path: &str, line: &ShownLine) {
-    let separator = if line.matches { ':' } else { '-' };
-    let _ = match line.number {
-        0 => writeln!(out, "--"),
-        number => writeln!(out, "{path}{separator}{number}{separator}{}", line.text),
-    };
 }

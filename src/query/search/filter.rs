@@ -2,7 +2,7 @@
 
 use std::result::Result;
 
-use super::Query;
+use super::SearchQuery;
 use crate::name::{Name, RelPath};
 use crate::route::shown_path::{is_raw_record, shown_path, worker_path};
 use crate::search::glob::Glob;
@@ -50,7 +50,10 @@ impl<'a> SearchFilter<'a> {
     ///
     /// # Errors
     /// A message, if the glob of the query's options is invalid.
-    pub(crate) fn new(query: &'a Query, filters: &'a Filters) -> Result<SearchFilter<'a>, String> {
+    pub(crate) fn new(
+        query: &'a SearchQuery,
+        filters: &'a Filters,
+    ) -> Result<SearchFilter<'a>, String> {
         let glob = query.options.glob.as_deref().map(Glob::new).transpose()?;
         let [workers, tools, paths] =
             [&filters.workers, &filters.tools, &filters.paths].map(FilterGlobs::new);
@@ -63,12 +66,11 @@ impl<'a> SearchFilter<'a> {
         let status = member.entry.status.as_str();
         let worker = member.entry.worker();
         let source = worker.status_source.as_deref();
-        let has_status = |wanted: &str| {
-            status.eq_ignore_ascii_case(wanted)
-                || source.is_some_and(|status| status.eq_ignore_ascii_case(wanted))
-        };
         self.workers.accepts(|glob| glob.matches_name(&name))
-            && self.filters.statuses.accepts(has_status)
+            && self.filters.statuses.accepts(|wanted| {
+                status.eq_ignore_ascii_case(wanted)
+                    || source.is_some_and(|status| status.eq_ignore_ascii_case(wanted))
+            })
     }
 
     /// Returns the weight of a worker's file in percent; 0 if the file is not searched.

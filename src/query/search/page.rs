@@ -8,14 +8,15 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::Query;
+use super::SearchQuery;
 use crate::analysis::missing::Missing;
 use crate::model::Outcome;
 use crate::name::Name;
-use crate::search::ranked::{self, Filters, Unread, WorkerIndex};
+use crate::query::answer::INVALID_QUERY;
+use crate::query::{AnswerPage, FileAnswer, Totals};
+use crate::search::ranked::{Filters, RankedQuery};
 use crate::text::budget::Budget;
 use crate::text::clean::{TAG_LEN, cleaned, escape_markers, one_line, removed_note, unused_tag};
-use crate::text::count;
 
 /// Longest query that is repeated in the answer, in bytes.
 const QUERY_MAX: usize = 200;
@@ -27,40 +28,6 @@ const HEAD: usize = 170;
 const RANGE: usize = 16;
 /// Separates passages of a file that are not adjacent.
 const GAP: &str = "[...]\n";
-
-/// The extent of a search.
-#[derive(Debug, Clone, Default)]
-pub struct SearchCoverage {
-    /// Number of workers.
-    pub workers: u64,
-    /// Number of files that were read.
-    pub files: u64,
-    /// Amount of text read, in bytes.
-    pub bytes: u64,
-    /// Files that were not read, by reason.
-    pub unread: Unread,
-}
-
-impl SearchCoverage {
-    /// Returns the extent of one worker's index.
-    pub(super) fn from_index(index: &WorkerIndex) -> SearchCoverage {
-        SearchCoverage { workers: 1, files: index.files, bytes: index.bytes, unread: index.unread }
-    }
-
-    /// Returns true if no file was left out that a later search could read.
-    pub fn is_whole(&self) -> bool {
-        self.unread.late == 0 && self.unread.unreadable == 0
-    }
-}
-
-impl std::ops::AddAssign for SearchCoverage {
-    fn add_assign(&mut self, more: SearchCoverage) {
-        self.workers += more.workers;
-        self.files += more.files;
-        self.bytes = self.bytes.saturating_add(more.bytes);
-        self.unread += more.unread;
-    }
-}
 
 /// The shown passages of one file.
 #[derive(Debug, Clone)]
@@ -78,56 +45,40 @@ pub struct FilePassages {
 }
 
 /// The answer to a search query.
+pub type SearchAnswer = FileAnswer<SearchFound>;
+
+/// The passages with a word of the query.
 #[derive(Debug, Clone, Default)]
-pub struct Answer {
-    /// Error in the query.
-    pub error: Option<String>,
-    /// Extent of the search.
-    pub searched: SearchCoverage,
-    /// Number of passages with a word of the query.
-    pub passages: u64,
-    /// Number of files with such passages.
-    pub files: u64,
-    /// Number of workers with such passages.
-    pub workers: u64,
+pub struct SearchFound {
     /// The passages that fit the budget, the best first.
     pub shown: Vec<FilePassages>,
     /// Number of passages left out as duplicates or near-duplicates.
     pub duplicates: u64,
-    /// The formatted answer.
-    pub text: String,
-    /// Parts that the deadline cut off; the first line of `text` names them.
-    pub missing: Option<Missing>,
-    /// True if all files were read in the state that the answer is about.
-    pub is_complete: bool,
 }
 
-impl Answer {
+impl SearchAnswer {
     /// Returns the answer to an invalid query.
-    pub(crate) fn invalid(query: &Query, error: String, budget: Budget) -> Answer {
-        let long = format!("[{}: invalid query]\n{}\n", display(query, budget), error.trim_end());
-        let text = budget.first_fitting([long.as_str(), "[invalid query]\n"]).to_owned();
-        Answer { error: Some(error), text, is_complete: true, ..Answer::default() }
+    pub(super) fn refusal(query: &SearchQuery, error: String, budget: Budget) -> SearchAnswer {
+        let page = AnswerPage::refusal(&display(query, budget), INVALID_QUERY, error, budget);
+        SearchAnswer { page, totals: Totals::default(), found: SearchFound::default() }
     }
 
     /// Returns the amount of shown text, in bytes.
     pub(super) fn shown_bytes(&self) -> usize {
-        self.shown.iter().flat_map(|file| &file.text).map(|(_, text)| text.len()).sum()
+        self.found.shown.iter().flat_map(|file| &file.text).map(|(_, text)| text.len()).sum()
     }
 
     /// Returns true if every passage with a word of the query is shown or a duplicate.
     pub(super) fn shows_all(&self) -> bool {
-        self.shown.iter().map(|file| file.passages).sum::<u64>() + self.duplicates >= self.passages
+        self.found.shown.iter().map(|file| file.passages).sum::<u64>() + self.found.duplicates
+            >= self.totals.matches
     }
 }
 
 /// Formats answers to a query.
 pub(super) struct AnswerFormatter<'a> {
-    pub(crate) query: &'a Query,
-    pub(crate) searched: &'a SearchCoverage,
-    pub(crate) passages: u64,
-    pub(crate) files: u64,
-    pub(crate) workers: u64,
+    pub(crate) query: &'a SearchQuery,
+    pub(crate) totals: &'a Totals,
     pub(crate) budget: Budget,
     /// Returns the parts that the deadline has cut off so far.
     pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
@@ -147,17 +98,17 @@ impl AnswerFormatter<'_> {
     }
 
     /// Formats an answer without passages.
-    pub(crate) fn empty(&self) -> Answer {
+    pub(crate) fn empty(&self) -> SearchAnswer {
         let mut answer = self.format(Vec::new(), 0);
-        let incomplete = if answer.missing.is_some() { ", incomplete" } else { "" };
-        let brief = format!("[{}{incomplete}]\n", count(self.passages, "passage"));
-        answer.text = self.budget.first_fitting([answer.text.as_str(), brief.as_str()]).to_owned();
+        let page = &mut answer.page;
+        let brief = self.totals.brief("passage", page.missing.as_ref());
+        page.text = self.budget.first_fitting([page.text.as_str(), brief.as_str()]).to_owned();
         answer
     }
 
     /// Formats an answer with `shown`, regardless of the budget. `duplicates` is the number of
     /// passages left out as duplicates.
-    pub(crate) fn format(&self, shown: Vec<FilePassages>, duplicates: u64) -> Answer {
+    pub(crate) fn format(&self, shown: Vec<FilePassages>, duplicates: u64) -> SearchAnswer {
         let mut body: Vec<(String, String)> = Vec::new();
         for file in &shown {
             let ranges: Vec<String> =
@@ -191,50 +142,27 @@ impl AnswerFormatter<'_> {
         body.iter().for_each(|(line, passages)| {
             let _ = write!(text, "\n{line} {tag}\n{passages}");
         });
-        Answer {
-            error: None,
-            searched: self.searched.clone(),
-            passages: self.passages,
-            files: self.files,
-            workers: self.workers,
-            shown,
-            duplicates,
-            text,
-            missing,
-            is_complete: true,
-        }
+        let page = AnswerPage { error: None, text, missing, is_complete: true };
+        SearchAnswer { page, totals: self.totals.clone(), found: SearchFound { shown, duplicates } }
     }
 
     /// Formats the first line.
     fn head(&self, missing: Option<&Missing>, shown: u64, duplicates: u64) -> String {
         let mut head = format!("[{}: ", display(self.query, self.budget));
-        if self.passages == 0 {
-            let has_filters = ranked::Query::parse(&self.query.words).filters != Filters::default();
+        if self.totals.matches == 0 {
+            let has_filters = RankedQuery::parse(&self.query.words).filters != Filters::default();
             let within = if has_filters { " that matches the filters" } else { "" };
             let _ = write!(head, "no passage{within} has one of the words");
         } else {
-            let (files, workers) = (count(self.files, "file"), count(self.workers, "worker"));
-            let _ = write!(head, "{} in {files} of {workers}", count(self.passages, "passage"));
-            if shown < self.passages {
+            head.push_str(&self.totals.found("passage"));
+            if shown < self.totals.matches {
                 let _ = write!(head, ", best {shown} shown");
             }
             if duplicates > 0 {
                 let _ = write!(head, ", {duplicates} say nearly the same");
             }
         }
-        let SearchCoverage { workers, files, bytes, unread } = self.searched;
-        let (files, workers) = (count(*files, "file"), count(*workers, "worker"));
-        let _ = write!(head, "; searched {files} of {workers}, {bytes} B");
-        let Unread { binary, unreadable, late } = unread;
-        let reasons = [(binary, "binary"), (unreadable, "unreadable"), (late, "for lack of time")];
-        let reasons = reasons
-            .into_iter()
-            .filter(|(some, _)| **some > 0)
-            .map(|(some, why)| format!("{some} {why}"));
-        let reasons: Vec<String> = reasons.collect();
-        if !reasons.is_empty() {
-            let _ = write!(head, "; not searched: {}", reasons.join(", "));
-        }
+        let _ = write!(head, "; {}", self.totals.searched);
         if let Some(missing) = missing {
             let _ = write!(head, "; {missing}");
         }
@@ -244,7 +172,7 @@ impl AnswerFormatter<'_> {
 }
 
 /// Formats a query for the first line.
-fn display(query: &Query, budget: Budget) -> String {
+fn display(query: &SearchQuery, budget: Budget) -> String {
     one_line(&query.to_string(), QUERY_MAX.min(budget.approx_bytes() / QUERY_PART))
 }
 

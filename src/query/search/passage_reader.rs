@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::page::FilePassages;
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::isolation::PART_GRACE;
 use crate::catalog::Fingerprint;
@@ -14,6 +15,7 @@ use crate::error::Error;
 use crate::model::Outcome;
 use crate::name::RelPath;
 use crate::route::shown_path::{display_path, worker_path};
+use crate::search::ranked::FileHit;
 use crate::store::read_range;
 use crate::view::{Folder, Member};
 
@@ -75,6 +77,21 @@ impl<'a> PassageReader<'a> {
         let length = usize::try_from(range.end.saturating_sub(range.start)).ok()?;
         let bytes = read_range(&*file, range.start, length).ok()?;
         Some(String::from_utf8_lossy(&bytes).into())
+    }
+
+    /// Returns the passages of a file that is shown, or `None` if its worker is unknown.
+    pub(super) fn passages(&self, hit: &FileHit, deadline: Deadline<'_>) -> Option<FilePassages> {
+        let FileHit { worker, path, passages, ranges } = hit;
+        let text = ranges.iter().filter_map(|range| {
+            self.read(*worker, path, range.clone()).map(|text| (range.clone(), text))
+        });
+        Some(FilePassages {
+            worker: self.member(*worker)?.name.clone(),
+            path: self.shown_path(*worker, path),
+            outcome: self.outcome(*worker, path, deadline),
+            passages: *passages,
+            text: text.collect(),
+        })
     }
 
     /// Returns the outcome of the call whose output a file is, or `None` for other files.

@@ -5,7 +5,6 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use super::{ExpandError, ExpandStats};
-use crate::analysis::digest_cache::DigestResult;
 use crate::error::Result;
 use crate::model::Outcome;
 use crate::name::Name;
@@ -65,8 +64,13 @@ enum Replacement {
     Evidence(Arc<Member>),
 }
 
-/// A request for a worker's evidence: outcome, index of the marker, worker.
-type EvidenceRequest = (Outcome, usize, Arc<Member>);
+/// A request for a worker's evidence.
+struct EvidenceRequest {
+    outcome: Outcome,
+    /// Index of the marker among the held items.
+    at: usize,
+    member: Arc<Member>,
+}
 
 /// The texts to insert for each held item, and the budget that is left.
 struct Insertions {
@@ -85,11 +89,14 @@ impl Insertions {
     }
 }
 
+/// Returns the line that stands for evidence that cannot be shown.
 fn unavailable(why: &str) -> String {
     format!("[Evidence unavailable: {why}]")
 }
 
 impl<'a, W: Write> MarkerExpander<'a, W> {
+    /// Creates an expander that writes to `output`. `in_json` is true if evidence is inserted into
+    /// JSON strings.
     pub(super) fn new(
         renderer: &'a Renderer,
         budget: Option<Budget>,
@@ -150,6 +157,7 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
         Ok(self.stats)
     }
 
+    /// Writes to the output.
     fn write(&mut self, bytes: &[u8]) -> Result<(), ExpandError> {
         self.output.write_all(bytes).map_err(ExpandError::Write)
     }
@@ -264,19 +272,20 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
         insertions.texts
     }
 
-    /// Returns the requests for evidence, failed workers first.
+    /// Returns the requests for the evidence of the `wanted` workers, which come with the index of
+    /// their marker. Failed workers come first.
     fn ranked_requests(&self, wanted: Vec<(usize, Arc<Member>)>) -> Vec<EvidenceRequest> {
         let members: Vec<Arc<Member>> = wanted.iter().map(|(_, member)| member.clone()).collect();
         let renderer = self.fitter.renderer;
         let clock = renderer.analyzer.settings.clock(10);
         let states = renderer.analyzer.states(&members);
         let found = renderer.analyzer.digests(&states, false, clock.deadline());
-        let outcome =
-            |found: DigestResult| found.digest().map_or(Outcome::Unknown, |digest| digest.outcome);
-        let requests =
-            wanted.into_iter().zip(found).map(|((at, member), found)| (outcome(found), at, member));
+        let requests = wanted.into_iter().zip(found).map(|((at, member), found)| {
+            let outcome = found.digest().map_or(Outcome::Unknown, |digest| digest.outcome);
+            EvidenceRequest { outcome, at, member }
+        });
         let mut requests: Vec<EvidenceRequest> = requests.collect();
-        requests.sort_by_key(|(outcome, at, _)| (*outcome, *at));
+        requests.sort_by_key(|request| (request.outcome, request.at));
         requests
     }
 
@@ -289,47 +298,48 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
     ) {
         // Render each at its largest size first, since its need is known only afterwards.
         let fitter = self.fitter;
-        let rendered = parallel_map(admitted, |(.., member)| {
-            fitter.fit(member, fitter.each.size() + fitter.cost(""))
+        let rendered = parallel_map(admitted, |request| {
+            fitter.fit(&request.member, fitter.each.size() + fitter.cost(""))
         });
-        let demand = |((outcome, ..), text): (&EvidenceRequest, &Result<String>)| Demand {
-            need: text.as_ref().map_or(self.fitter.evidence_min(), |text| self.fitter.cost(text)),
-            weight: if *outcome == Outcome::Failed { 2 } else { 1 },
-        };
-        let demands: Vec<Demand> = admitted.iter().zip(&rendered).map(demand).collect();
+        let demands = admitted.iter().zip(&rendered).map(|(request, text)| Demand {
+            need: text.as_ref().map_or(fitter.evidence_min(), |text| fitter.cost(text)),
+            weight: if request.outcome == Outcome::Failed { 2 } else { 1 },
+        });
+        let demands: Vec<Demand> = demands.collect();
         let shares = allocate(&demands, insertions.left.saturating_sub(reserved));
         let with_shares: Vec<_> =
             admitted.iter().zip(&rendered).zip(demands.iter().zip(shares)).collect();
-        let fitted =
-            parallel_map(&with_shares, |(((.., member), text), (demand, share))| match text {
-                Ok(_) if *share < demand.need => fitter.fit(member, *share),
-                text => (*text).clone(),
-            });
-        for ((_, at, member), text) in admitted.iter().zip(fitted) {
+        let fitted = parallel_map(&with_shares, |((request, text), (demand, share))| match text {
+            Ok(_) if *share < demand.need => fitter.fit(&request.member, *share),
+            text => (*text).clone(),
+        });
+        for (request, text) in admitted.iter().zip(fitted) {
             let (count, text) = match text {
                 Ok(text) if text.is_empty() => (&mut self.stats.without_room, text),
                 Ok(text) => {
-                    self.inserted.insert(member.name.clone());
+                    self.inserted.insert(request.member.name.clone());
                     (&mut self.stats.expanded, text)
                 }
                 Err(error) => (&mut self.stats.unavailable, unavailable(&error.to_string())),
             };
             *count += 1;
-            insertions.set(*at, self.fitter.cost(&text), text);
+            insertions.set(request.at, self.fitter.cost(&text), text);
         }
     }
 
-    /// Splits the requests into those with enough room for evidence, and lines for the others.
+    /// Splits the requests into those with enough room for evidence, and lines for the others, each
+    /// with the index of its marker.
     fn admit<'m>(
         &self,
         requests: &'m [EvidenceRequest],
         room: usize,
     ) -> (&'m [EvidenceRequest], Vec<(usize, String)>) {
-        let line = |(_, at, member): &EvidenceRequest| {
-            let path = one_line(&member.name.display(), 200);
-            (*at, format!("[Evidence left out for lack of room: workers/{path}/evidence.txt]"))
-        };
-        let lines: Vec<(usize, String)> = requests.iter().map(line).collect();
+        let lines = requests.iter().map(|request| {
+            let path = one_line(&request.member.name.display(), 200);
+            let line = format!("[Evidence left out for lack of room: workers/{path}/evidence.txt]");
+            (request.at, line)
+        });
+        let lines: Vec<(usize, String)> = lines.collect();
         let mut lines_cost: usize = lines.iter().map(|(_, line)| self.fitter.cost(line)).sum();
         let mut admitted = 0;
         for (_, line) in &lines {

@@ -245,28 +245,17 @@ fn results(format: InputFormat, message: &RawValue) -> Vec<Range<usize>> {
         }
         InputFormat::Anthropic => {
             let blocks = members.get("content").into_iter().flat_map(elements);
-            let is_result = |block: &Members<'_>| {
+            let results = blocks.map(Members::parse).filter(|block| {
                 block.text("type").is_some_and(|kind| kind.ends_with("tool_result"))
-            };
-            blocks
-                .map(Members::parse)
-                .filter(is_result)
-                .filter_map(|block| block.get("content"))
-                .collect()
+            });
+            results.filter_map(|result| result.get("content")).collect()
         }
         InputFormat::LangChain => {
             let is_tool =
                 is("type", &["tool", "function", "ToolMessageChunk", "FunctionMessageChunk"]);
-            let is_tool_class = |id: &RawValue| {
-                let id: Vec<Cow<'_, str>> = serde_json::from_str(id.get()).unwrap_or_default();
-                id.last().is_some_and(|class| {
-                    class.contains("ToolMessage") || class.contains("FunctionMessage")
-                })
-            };
-            let inner = match (is_tool, members.get("id").is_some_and(is_tool_class)) {
-                (true, _) => Some("data"),
-                (false, true) => Some("kwargs"),
-                (false, false) => None,
+            let inner = match is_tool {
+                true => Some("data"),
+                false => members.get("id").filter(|id| is_tool_class(id)).map(|_| "kwargs"),
             };
             let inner_content =
                 inner.and_then(|name| Members::parse(members.get(name)?).get("content"));
@@ -275,18 +264,25 @@ fn results(format: InputFormat, message: &RawValue) -> Vec<Range<usize>> {
         }
     };
     let whole = message.get();
-    let mut spans: Vec<Range<usize>> =
-        contents.into_iter().flat_map(texts).filter_map(|text| span(whole, text)).collect();
+    let mut spans: Vec<Range<usize>> = contents
+        .into_iter()
+        .flat_map(|content| texts(content, DEPTH_MAX))
+        .filter_map(|text| span(whole, text))
+        .collect();
     spans.sort_by_key(|span| span.start);
     spans
 }
 
-/// Returns the strings of a content: the content itself, or the strings in its blocks.
-fn texts(content: &RawValue) -> Vec<&RawValue> {
-    texts_within(content, DEPTH_MAX)
+/// Returns true if `id`, the path of a LangChain class, is that of a tool message.
+fn is_tool_class(id: &RawValue) -> bool {
+    let id: Vec<Cow<'_, str>> = serde_json::from_str(id.get()).unwrap_or_default();
+    id.last()
+        .is_some_and(|class| class.contains("ToolMessage") || class.contains("FunctionMessage"))
 }
 
-fn texts_within(content: &RawValue, depth: usize) -> Vec<&RawValue> {
+/// Returns the strings of a content: the content itself, or the strings in its blocks down to
+/// `depth` levels.
+fn texts(content: &RawValue, depth: usize) -> Vec<&RawValue> {
     if content.get().starts_with('"') {
         return vec![content];
     }
@@ -294,7 +290,7 @@ fn texts_within(content: &RawValue, depth: usize) -> Vec<&RawValue> {
     let members = Members::parse(content);
     let inner =
         elements(content).into_iter().chain(TEXTS.iter().filter_map(|name| members.get(name)));
-    inner.flat_map(|inner| texts_within(inner, depth)).collect()
+    inner.flat_map(|inner| texts(inner, depth)).collect()
 }
 
 /// Returns the elements of a list. Any other value has none.

@@ -18,7 +18,7 @@ static TOKEN: LazyLock<Option<Regex>> = LazyLock::new(|| {
 
 /// A parsed full-text query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Query {
+pub struct RankedQuery {
     /// The stems to search for, without duplicates.
     pub terms: Vec<String>,
     /// Phrases that a passage must contain, each as lower-case words.
@@ -64,11 +64,11 @@ impl FilterValues {
     }
 }
 
-impl Query {
+impl RankedQuery {
     /// Parses a query. Every text is valid: an unclosed quote is ignored, and an unknown filter
     /// is a word.
-    pub fn parse(text: &str) -> Query {
-        let mut query = Query::default();
+    pub fn parse(text: &str) -> RankedQuery {
+        let mut query = RankedQuery::default();
         let stems = WordStemmer::default();
         let mut all: Vec<String> = Vec::new();
         for token in TOKEN.iter().flat_map(|token| token.captures_iter(text)) {
@@ -129,13 +129,13 @@ impl Query {
 mod tests {
     use super::*;
 
-    fn stems(query: &Query) -> Vec<&str> {
+    fn stems(query: &RankedQuery) -> Vec<&str> {
         query.terms.iter().map(String::as_str).collect()
     }
 
     #[test]
     fn words_phrases_and_filters_are_distinguished() {
-        let query = Query::parse(
+        let query = RankedQuery::parse(
             r#"Connections "exit code" -retry worker:a-* status:failed -path:*.json "path:x y""#,
         );
         assert_eq!(stems(&query), ["connect", "exit", "code", "path", "x", "y"]);
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(query.filters.workers.include, ["a-*"]);
         assert_eq!(query.filters.statuses.include, ["failed"]);
         assert_eq!(query.filters.paths.exclude, ["*.json"]);
-        assert_eq!(Query::parse(r#"path:"a b.txt""#).filters.paths.include, ["a b.txt"]);
+        assert_eq!(RankedQuery::parse(r#"path:"a b.txt""#).filters.paths.include, ["a b.txt"]);
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
             ("\"", &[]),
             ("", &[]),
         ] {
-            let query = Query::parse(text);
+            let query = RankedQuery::parse(text);
             assert!(query.phrases.is_empty() && query.filters == Filters::default(), "{text}");
             let found: Vec<&str> = stems(&query)
                 .into_iter()
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_phrase_is_found_word_for_word() {
-        let query = Query::parse("\"exit code\"");
+        let query = RankedQuery::parse("\"exit code\"");
         assert!(
             query.contains_phrases("the Exit-code is 1") && query.contains_phrases("exit\n code")
         );

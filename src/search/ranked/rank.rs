@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::index::WorkerIndex;
-use super::query::Query;
+use super::query::RankedQuery;
 use super::segment::{FileChunk, NEAR, Segment, SegmentHeader};
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
@@ -100,7 +100,7 @@ impl WorkerMatches {
     /// that only repeat other files are not primary.
     pub fn new(
         worker: &WorkerIndex,
-        query: &Query,
+        query: &RankedQuery,
         is_primary: &dyn Fn(&RelPath) -> bool,
     ) -> WorkerMatches {
         let mut levels = [empty_levels(query), empty_levels(query)];
@@ -141,7 +141,7 @@ impl RankedPassages {
 /// its words still count for document frequencies.
 pub fn rank(
     workers: Vec<WorkerMatches>,
-    query: &Query,
+    query: &RankedQuery,
     weigh: &(dyn Fn(usize, &RelPath) -> u32 + Sync),
 ) -> RankedPassages {
     let mut stats = [empty_levels(query), empty_levels(query)];
@@ -180,7 +180,7 @@ pub fn rank(
 }
 
 impl SegmentMatches {
-    fn new(segment: &Segment, query: &Query) -> SegmentMatches {
+    fn new(segment: &Segment, query: &RankedQuery) -> SegmentMatches {
         let mut all = Vec::new();
         for (term, text) in (0..).zip(&query.terms) {
             all.extend(segment.postings(text).map(|(passage, term_freq)| TermMatch {
@@ -327,7 +327,7 @@ fn chunks(header: &SegmentHeader) -> impl Iterator<Item = ChunkPassages<'_>> {
     })
 }
 
-fn empty_levels(query: &Query) -> Levels {
+fn empty_levels(query: &RankedQuery) -> Levels {
     std::array::from_fn(|_| LevelStats {
         doc_freqs: vec![0; query.terms.len()],
         ..LevelStats::default()

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, BuildHasherDefault};
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::query::Query;
+use super::query::RankedQuery;
 use super::rank::{PassageId, RankedPassages, ScoredPassage};
 use super::words::words;
 use crate::deadline::Deadline;
@@ -105,7 +105,7 @@ impl RankedPassages {
     /// passage, in the text that `read` returns. Returns false if there was not time to check all.
     pub fn retain_phrases(
         &mut self,
-        query: &Query,
+        query: &RankedQuery,
         read: ReadRange<'_>,
         deadline: Deadline<'_>,
     ) -> bool {
@@ -123,7 +123,7 @@ impl RankedPassages {
     }
 
     /// Returns true if a passage and the next one contain the phrases of `query`.
-    fn has_phrases(&self, id: PassageId, query: &Query, read: ReadRange<'_>) -> bool {
+    fn has_phrases(&self, id: PassageId, query: &RankedQuery, read: ReadRange<'_>) -> bool {
         let range = self.range(id, id.passage..id.passage + 1 + u32::from(self.has_next(id)));
         let text = self
             .path(chunk_id(id))
