@@ -36,6 +36,7 @@ mod request_class;
 mod versions;
 
 use std::collections::HashSet;
+use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -367,7 +368,8 @@ impl Tree {
                 }
             }
             None => {
-                dir.listing = Some(DirListing { items: self.list_items(ino)?.into(), version: 0 })
+                let items = self.list_items(ino)?.into();
+                dir.listing = Some(DirListing { items, version: None });
             }
         }
         let keep_entries = dir.is_cacheable;
@@ -392,14 +394,14 @@ impl Tree {
             )
         };
         let listing = listing.or_else(|| match position {
-            DirPosition::Start => None,
-            DirPosition::Version(version) => self.dir_cache.lock().get(ino, version),
+            DirPosition::Within(Some(version)) => self.dir_cache.lock().get(ino, version),
+            DirPosition::Start | DirPosition::Within(None) => None,
         });
         if let Some(listing) = listing {
             return Ok(listing);
         }
         let items = self.list_items(ino)?;
-        let version = if is_cacheable { listing_version(&items) } else { 0 };
+        let version = is_cacheable.then(|| listing_version(&items));
         let listing = DirListing { version, items: items.into() };
         dir.lock().listing = Some(listing.clone());
         if is_cacheable {
@@ -465,13 +467,13 @@ fn parse_name(raw: &[u8]) -> Result<Name> {
         .map_err(|error| if error == Error::NameTooLong { error } else { Error::NotFound })
 }
 
-/// Returns a 31-bit version number of a listing, never 0.
-fn listing_version(items: &[DirEntry]) -> u32 {
+/// Returns a version number of a listing. It has 31 bits, since an offset of readdir is signed.
+fn listing_version(items: &[DirEntry]) -> NonZeroU32 {
     let mut hash = blake3::Hasher::new();
     for item in items {
         hash.update(item.name.as_bytes()).update(&[0, item.kind as u8]);
     }
-    (u32::from_le_bytes(digest(&hash)) & (u32::MAX >> 1)).max(1)
+    NonZeroU32::new(u32::from_le_bytes(digest(&hash)) >> 1).unwrap_or(NonZeroU32::MIN)
 }
 
 /// Fails with [`Error::Stale`] if the content behind a node was replaced.

@@ -7,7 +7,7 @@ use super::NodeKind;
 use super::attr::Attr;
 use super::namespace::Namespace;
 use super::node::{FacetPath, NamedNode, Node, facet_link_target};
-use crate::analysis::facets::Facet;
+use crate::analysis::facets::{Facet, Selection};
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::route::Scope;
@@ -22,6 +22,13 @@ fn is_reserved(name: &Name) -> bool {
     Facet::from_name(name).is_some()
         || name.as_bytes() == LIMIT.as_bytes()
         || QueryDir::parse(name).is_some()
+}
+
+/// Returns the symlink to `worker` in the folder of `selection`.
+fn worker_link(selection: &Selection, worker: &Name) -> NamedNode {
+    let name = shown_name(&shown_name(worker, is_index), is_reserved);
+    let node = Node::Facet(FacetPath::Worker(selection.clone(), worker.clone()));
+    (name, node, NodeKind::Link)
 }
 
 impl Namespace {
@@ -104,17 +111,8 @@ impl Namespace {
                 Facet::ALL.into_iter().map(facet).collect()
             }
             FacetPath::Selection(selection) => {
-                let link = |name: Name| {
-                    let node = Node::Facet(FacetPath::Worker(selection.clone(), name.clone()));
-                    (shown_name(&shown_name(&name, is_index), is_reserved), node, NodeKind::Link)
-                };
-                Ok(self
-                    .renderer()
-                    .analyzer()
-                    .selected(selection)
-                    .iter()
-                    .map(|member| link(member.name.clone()))
-                    .collect())
+                let selected = self.renderer().analyzer().selected(selection);
+                Ok(selected.iter().map(|member| worker_link(selection, &member.name)).collect())
             }
             FacetPath::Facet(selection, facet) => {
                 let picks = self.renderer().analyzer().facet_values(selection, *facet);

@@ -1,6 +1,7 @@
 //! Handles of open files and folders.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -27,9 +28,9 @@ pub struct DirEntry {
 pub struct DirListing {
     /// Entries, sorted by name.
     pub items: Arc<[DirEntry]>,
-    /// Version of a listing that the kernel may cache, else 0. A position in one version is never
-    /// used in another.
-    pub version: u32,
+    /// Version of the listing, `None` if the kernel may not cache it. A position in one version is
+    /// never used in another.
+    pub version: Option<NonZeroU32>,
 }
 
 /// Position from which the entries of a folder are read.
@@ -37,14 +38,14 @@ pub struct DirListing {
 pub enum DirPosition {
     /// The first entry.
     Start,
-    /// A position in the listing of this version.
-    Version(u32),
+    /// A position in the listing of this version, or in the handle's own listing if it has none.
+    Within(Option<NonZeroU32>),
 }
 
 impl DirPosition {
     /// Returns true if a reader at this position may continue in `listing`.
     pub(super) fn is_in(self, listing: &DirListing) -> bool {
-        self == DirPosition::Start || self == DirPosition::Version(listing.version)
+        self == DirPosition::Start || self == DirPosition::Within(listing.version)
     }
 }
 

@@ -221,7 +221,7 @@ impl Client<'_> {
     fn use_open(&mut self) {
         let at = self.dice.below(self.open.len());
         let whence =
-            if self.dice.once_in(2) { DirPosition::Start } else { DirPosition::Version(0) };
+            if self.dice.once_in(2) { DirPosition::Start } else { DirPosition::Within(None) };
         let OpenHandle { fh, ino, kind, bytes } = &self.open[at];
         if *kind == NodeKind::Folder {
             // The inode may be unknown by now, so the listing may fail.
