@@ -63,8 +63,11 @@ impl ReadSession {
         }
         let view = selection.open(Freshness::default())?;
         let control = &self.control;
-        let expect = |sessions| control.start_stage(sessions as u64);
-        view.read_sessions(&|| control.may_continue(), &expect, &|| control.count_one());
+        view.read_sessions(
+            &|| control.may_continue(),
+            &|sessions| control.start_stage(sessions as u64),
+            &|| control.count_one(),
+        );
         Ok(view)
     }
 

@@ -66,8 +66,10 @@ fn run_until_unmounted(
     // Locked while one mount replaces another, so that a signal then ends the new one.
     let device = Arc::new(Mutex::new(mounted.device.clone()));
     let signal_device = device.clone();
-    let wait = move || exit_on_signal(signals, &signal_device, foreground);
-    if let Err(error) = std::thread::Builder::new().name("signals".into()).spawn(wait) {
+    let started = std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || exit_on_signal(signals, &signal_device, foreground));
+    if let Err(error) = started {
         unmount_device(&mounted.device)?;
         return Err(error).context("cannot watch for signals");
     }

@@ -164,12 +164,12 @@ fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
             "change to another one with `cd`",
         )
     })?;
-    // A folder that hangs cannot be used as a store.
-    let is_store = |path: &Path| probe::check_alive(path).is_ok() && looks_like_store(path);
-    let is_own_mount = |path: &Path| probe::check_alive(path).is_ok() && is_own_mount(path);
+    // A directory that hangs cannot be used as a store.
     let environment = discover::Environment {
-        is_own_mount: &is_own_mount,
-        ..discover::Environment::new(&current, &is_store)
+        is_own_mount: &|path| probe::check_alive(path).is_ok() && is_own_mount(path),
+        ..discover::Environment::new(&current, &|path| {
+            probe::check_alive(path).is_ok() && looks_like_store(path)
+        })
     };
     if arguments.stores.is_empty() {
         return discover::choose(&[], &arguments.paths, &environment);
