@@ -107,7 +107,7 @@ fn errno(operation: &str, error: &Error) -> Errno {
     if error.is_miss() || *error == Error::ReadOnly {
         debug!("{operation}: {error}");
     } else if matches!(error, Error::Escape | Error::Special) {
-        // A worker planted this in its folder. At a higher level, lookups could fill the log.
+        // A worker planted this in its directory. At a higher level, lookups could fill the log.
         info!("{operation}: {error}");
     } else {
         warn!("{operation}: {error}");
@@ -135,7 +135,8 @@ fn file_attr(ino: u64, attr: &Attr) -> FileAttr {
         crtime: SystemTime::UNIX_EPOCH,
         kind: file_type(attr.kind),
         perm: (attr.mode & 0o777) as u16,
-        // Not counted. With 1, tools such as find derive nothing from the link count of a folder.
+        // Not counted. With 1, tools such as find derive nothing from the link count of a
+        // directory.
         nlink: 1,
         uid: attr.uid,
         gid: attr.gid,
@@ -165,8 +166,9 @@ fn split_offset(offset: u64) -> (DirPosition, usize) {
 
 impl Filesystem for FuseAdapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Without PARALLEL_DIROPS, lookups in one folder are serialized. Without AUTO_INVAL_DATA,
-        // the kernel serves stale pages of a file that grew or was rewritten in place.
+        // Without PARALLEL_DIROPS, lookups in one directory are serialized. Without
+        // AUTO_INVAL_DATA, the kernel serves stale pages of a file that grew or was rewritten in
+        // place.
         for capability in [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_AUTO_INVAL_DATA] {
             if config.add_capabilities(capability).is_err() {
                 warn!("this kernel does not support {capability:?}");

@@ -65,7 +65,7 @@ use namespace::{AttrReply, Namespace};
 use node::Node;
 use pinned_opens::PinnedOpens;
 
-/// Time for which the kernel may cache a name or attributes of a worker's file or of a folder.
+/// Time for which the kernel may cache a name or attributes of a worker's file or of a directory.
 const TTL: Duration = Duration::from_secs(1);
 /// Time for which the kernel may cache attributes of one version of a generated file. A version
 /// never changes.
@@ -73,7 +73,7 @@ const TTL_VERSION: Duration = Duration::from_secs(3_600);
 
 /// Inode number.
 pub type Ino = u64;
-/// Number of an open file or folder.
+/// Number of an open file or directory.
 pub type Fh = u64;
 
 /// Result of a lookup.
@@ -100,7 +100,7 @@ pub struct Opened {
     pub passthrough_size: Option<u64>,
     /// True if the pages or entries in the kernel's cache are still valid.
     pub keep_cache: bool,
-    /// True if the kernel may cache the entries of this folder.
+    /// True if the kernel may cache the entries of this directory.
     pub keep_entries: bool,
 }
 
@@ -125,12 +125,12 @@ impl Tree {
         }
     }
 
-    /// Returns descriptors of all folders on disk that the tree reads.
+    /// Returns descriptors of all directories on disk that the tree reads.
     pub fn roots(&self) -> Vec<BorrowedFd<'_>> {
         self.namespace.view().roots()
     }
 
-    /// Returns true if the path of a store leads to another folder by now.
+    /// Returns true if the path of a store leads to another directory by now.
     pub fn is_replaced(&self) -> bool {
         self.namespace.view().is_replaced()
     }
@@ -152,8 +152,8 @@ impl Tree {
         self.namespace.backfill()
     }
 
-    /// Starts to watch the workers' folders for changes. While the tree is in use, the caller must
-    /// call [`Tree::wait_for_changes`]. Returns how many folders can be watched.
+    /// Starts to watch the workers' directories for changes. While the tree is in use, the caller
+    /// must call [`Tree::wait_for_changes`]. Returns how many directories can be watched.
     ///
     /// # Errors
     ///
@@ -173,15 +173,15 @@ impl Tree {
         self.namespace.view().wait_for_changes(end, limit)
     }
 
-    /// Returns the inodes of the folders of `workers` and of all files in them.
+    /// Returns the inodes of the directories of `workers` and of all files in them.
     pub fn worker_inodes(&self, workers: &HashSet<Name>) -> Vec<Ino> {
         self.inodes
             .lock()
             .inodes_matching(|node| node.worker().is_some_and(|worker| workers.contains(worker)))
     }
 
-    /// Looks up `name` in the folder `parent`. Each success adds one lookup, which the caller must
-    /// give back with [`Tree::forget`].
+    /// Looks up `name` in the directory `parent`. Each success adds one lookup, which the caller
+    /// must give back with [`Tree::forget`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Lookup> {
         let parent = self.node(parent)?;
         let node = self.namespace.child(&parent, &parse_name(name)?)?;
@@ -249,7 +249,7 @@ impl Tree {
         Ok((attr, ttl))
     }
 
-    /// Returns the target of a symlink, relative to the folder that contains it.
+    /// Returns the target of a symlink, relative to the directory that contains it.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
         self.namespace.link_target(&self.node(ino)?)
     }
@@ -351,7 +351,7 @@ impl Tree {
         }
     }
 
-    /// Opens a folder. A folder in a store is listed at the first read, any other one now.
+    /// Opens a directory. A directory in a store is listed at the first read, any other one now.
     pub fn open_folder(&self, ino: Ino) -> Result<Opened> {
         let entry = self.inodes.lock().get(ino)?;
         let stored = self
@@ -377,9 +377,9 @@ impl Tree {
         Ok(Opened { fh, passthrough_size: None, keep_cache, keep_entries })
     }
 
-    /// Returns the entries of an open folder. A second read from the start lists the folder again,
-    /// as rewinddir(3) requires. A reader that continues passes the version of the listing that it
-    /// began with.
+    /// Returns the entries of an open directory. A second read from the start lists the directory
+    /// again, as rewinddir(3) requires. A reader that continues passes the version of the listing
+    /// that it began with.
     pub fn entries(&self, ino: Ino, fh: Fh, position: DirPosition) -> Result<DirListing> {
         let Handle::Folder(dir) = self.handles.lock().get(fh)? else {
             return Err(Error::NotADirectory);
@@ -410,7 +410,7 @@ impl Tree {
         Ok(listing)
     }
 
-    /// Closes a file or folder.
+    /// Closes a file or directory.
     pub fn release(&self, fh: Fh) {
         let handle = self.handles.lock().remove(fh);
         // Dropped after the lock is released: closing may be slow on the underlying file system.

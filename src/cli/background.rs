@@ -135,7 +135,7 @@ pub(super) fn report(mark: u8, text: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Releases the parent's terminal, pipes and current folder.
+/// Releases the parent's terminal, pipes and current directory.
 fn leave_terminal() -> io::Result<()> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;

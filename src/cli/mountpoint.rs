@@ -1,7 +1,7 @@
-//! Checks of the mountpoint. Every error names the folder and a remedy.
+//! Checks of the mountpoint. Every error names the directory and a remedy.
 //!
-//! A dead swarmletfs mount in the way is removed. A folder that may hang is accessed only through
-//! [`probe`]. The kernel's mount table is read first, since that accesses no mount.
+//! A dead swarmletfs mount in the way is removed. A directory that may hang is accessed only
+//! through [`probe`]. The kernel's mount table is read first, since that accesses no mount.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -62,7 +62,7 @@ pub(super) fn resolve(path_arg: &Path, mounts: &MountTable) -> io::Result<PathBu
 }
 
 /// Checks that `path_arg` can be mounted on to show `stores`, and removes a dead swarmletfs mount
-/// there. Returns the resolved folder.
+/// there. Returns the resolved directory.
 pub(super) fn prepare(
     path_arg: &Path,
     stores: &[FolderIdentity],
@@ -244,7 +244,7 @@ pub(super) fn identify_store(
     mounts: &MountTable,
 ) -> Result<Option<PathBuf>, Diagnosis> {
     let resolved = FolderIdentity::resolve(&store, mounts).and_then(|found| {
-        // The kernel may answer from its cache for a folder whose entries can no longer be read.
+        // The kernel may answer from its cache for a directory whose entries can no longer be read.
         match probe::first_entry(&found.path) {
             Err(error) if error.kind() == ErrorKind::TimedOut => Err(error),
             _ => Ok(found),

@@ -53,7 +53,7 @@ pub(super) fn landlock() -> io::Result<i32> {
     String::from_utf8_lossy(&answer).parse().map_err(io::Error::other)
 }
 
-/// Returns the device and inode numbers of the folder and of its ancestors, innermost first.
+/// Returns the device and inode numbers of the directory and of its ancestors, innermost first.
 pub(super) fn ancestor_ids(path: &Path) -> io::Result<Vec<(u64, u64)>> {
     let answer = run_probe("chain", path, TIMEOUT)?;
     let text = String::from_utf8_lossy(&answer);
@@ -61,11 +61,12 @@ pub(super) fn ancestor_ids(path: &Path) -> io::Result<Vec<(u64, u64)>> {
     Ok(pairs.filter_map(|(dev, ino)| Some((dev.parse().ok()?, ino.parse().ok()?))).collect())
 }
 
-/// Returns the name of any one entry of the folder, or `None` if it is empty.
+/// Returns the name of any one entry of the directory, or `None` if it is empty.
 ///
 /// # Errors
 ///
-/// Fails with `NotADirectory` if `path` is no folder, `TimedOut` if it hangs, or another I/O error.
+/// Fails with `NotADirectory` if `path` is no directory, `TimedOut` if it hangs, or another I/O
+/// error.
 pub(super) fn first_entry(path: &Path) -> io::Result<Option<OsString>> {
     let answer = run_probe("entry", path, TIMEOUT)?;
     Ok(if answer.is_empty() { None } else { Some(OsString::from_vec(answer)) })
@@ -202,7 +203,7 @@ fn ancestor_ids_here(path: &Path) -> io::Result<Vec<u8>> {
 
 fn entry_here(path: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // A probe must not change access times in a store. Only a folder's owner may set NOATIME.
+    // A probe must not change access times in a store. Only a directory's owner may set NOATIME.
     let folder = match rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty()) {
         Err(Errno::PERM) => rustix::fs::open(path, flags, Mode::empty())?,
         other => other?,

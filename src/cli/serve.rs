@@ -3,7 +3,7 @@
 //! SIGTERM and SIGINT unmount. SIGHUP unmounts in the foreground, where the terminal is gone; in
 //! the background it is ignored. A mount in use is detached, and its users get a moment to finish.
 //!
-//! Once a second, the session checks whether a store's folder was replaced by another one. The
+//! Once a second, the session checks whether a store's directory was replaced by another one. The
 //! roots were opened once, and the serving threads may read nothing else. So the new store is
 //! opened, read and mounted in place of the old one, which stays available to processes that have
 //! it open.

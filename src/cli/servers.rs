@@ -16,7 +16,7 @@ const FUSE_DEVICE: &str = "/dev/fuse";
 /// Field in fdinfo with the connection number; Linux has it since 6.16.
 const CONNECTION_FIELD: &str = "fuse_connection:";
 
-/// Folder in which the kernel lists FUSE connections, if it is mounted.
+/// Directory in which the kernel lists FUSE connections, if it is mounted.
 const CONNECTIONS_DIR: &str = "/sys/fs/fuse/connections";
 
 /// Returns true if requests to the mount of `device` are pending, or if the kernel does not tell.

@@ -113,7 +113,7 @@ fn tool<A: DeserializeOwned + JsonSchema + Any>(
     ToolEntry { definition, call: Box::new(call) }
 }
 
-/// Escapes a name for use as one component of a path. A name that would lead to another folder
+/// Escapes a name for use as one component of a path. A name that would lead to another directory
 /// becomes one that cannot exist.
 fn path_component(name: &str) -> String {
     match name {
@@ -133,7 +133,7 @@ fn path_or_root(path: Option<String>) -> String {
     non_empty(path).unwrap_or_else(|| ".".into())
 }
 
-/// Returns the id of a worker, which may be given as the path of its folder.
+/// Returns the id of a worker, which may be given as the path of its directory.
 fn worker_id(text: &str) -> &str {
     let id = text.strip_prefix("workers/").unwrap_or(text);
     id.strip_suffix('/').unwrap_or(id)

@@ -1,9 +1,9 @@
-//! Recent folder listings, for readers that continue in one that the kernel has dropped.
+//! Recent directory listings, for readers that continue in one that the kernel has dropped.
 //!
-//! The kernel shares its cached entries of a folder among all readers. A reader that began in the
-//! cached entries requests the rest once the folder has changed and the kernel has dropped them. It
-//! must receive the rest of the listing that it began with. Only the handles that produced that
-//! listing hold it, so it is also kept here.
+//! The kernel shares its cached entries of a directory among all readers. A reader that began in
+//! the cached entries requests the rest once the directory has changed and the kernel has dropped
+//! them. It must receive the rest of the listing that it began with. Only the handles that produced
+//! that listing hold it, so it is also kept here.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -23,7 +23,7 @@ pub(super) struct DirCache {
 }
 
 impl DirCache {
-    /// Returns the listing of a folder that has this version.
+    /// Returns the listing of a directory that has this version.
     pub(super) fn get(&self, ino: Ino, version: NonZeroU32) -> Option<DirListing> {
         self.listings
             .iter()
@@ -31,7 +31,7 @@ impl DirCache {
             .map(|(_, listing)| listing.clone())
     }
 
-    /// Adds the listing of a folder, and evicts the oldest ones.
+    /// Adds the listing of a directory, and evicts the oldest ones.
     pub(super) fn insert(&mut self, ino: Ino, listing: DirListing) {
         self.items += listing.items.len();
         self.listings.push_front((ino, listing));

@@ -1,7 +1,7 @@
 //! `by/`: workers grouped by common properties.
 //!
-//! The folder of a value lists symlinks to its workers and nothing deeper. It also resolves further
-//! facets, `limit/N` and `grep/`, which are not listed.
+//! The directory of a value lists symlinks to its workers and nothing deeper. It also resolves
+//! further facets, `limit/N` and `grep/`, which are not listed.
 
 use super::NodeKind;
 use super::attr::Attr;
@@ -14,7 +14,7 @@ use crate::route::Scope;
 use crate::route::name_collision::{is_index, shown_name, stored_name};
 use crate::route::query_dir::QueryDir;
 
-/// Name of the folder that resolves numbers.
+/// Name of the directory that resolves numbers.
 const LIMIT: &str = "limit";
 
 /// Returns true if `name` has a meaning of its own beside the symlinks.
@@ -24,7 +24,7 @@ fn is_reserved(name: &Name) -> bool {
         || QueryDir::parse(name).is_some()
 }
 
-/// Returns the symlink to `worker` in the folder of `selection`.
+/// Returns the symlink to `worker` in the directory of `selection`.
 fn worker_link(selection: &Selection, worker: &Name) -> NamedNode {
     let name = shown_name(&shown_name(worker, is_index), is_reserved);
     let node = Node::Facet(FacetPath::Worker(selection.clone(), worker.clone()));
@@ -32,7 +32,7 @@ fn worker_link(selection: &Selection, worker: &Name) -> NamedNode {
 }
 
 impl Namespace {
-    /// Returns the node under `name` in the folder `path`.
+    /// Returns the node under `name` in the directory `path`.
     pub(super) fn facet_child(&self, path: &FacetPath, name: &Name) -> Result<Node> {
         match (path, QueryDir::parse(name)) {
             (FacetPath::Selection(selection), Some(ask)) if !selection.is_all() => {

@@ -1,4 +1,4 @@
-//! Handles of open files and folders.
+//! Handles of open files and directories.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::File;
 
-/// One entry of a folder.
+/// One entry of a directory.
 #[derive(Debug, Clone)]
 pub struct DirEntry {
     /// Name of the entry.
@@ -23,7 +23,7 @@ pub struct DirEntry {
     pub ino: Ino,
 }
 
-/// Listing of a folder at one moment.
+/// Listing of a directory at one moment.
 #[derive(Debug, Clone)]
 pub struct DirListing {
     /// Entries, sorted by name.
@@ -33,7 +33,7 @@ pub struct DirListing {
     pub version: Option<NonZeroU32>,
 }
 
-/// Position from which the entries of a folder are read.
+/// Position from which the entries of a directory are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirPosition {
     /// The first entry.
@@ -49,7 +49,7 @@ impl DirPosition {
     }
 }
 
-/// Open file or folder.
+/// Open file or directory.
 #[derive(Clone)]
 pub(super) enum Handle {
     /// One version of a generated file.
@@ -59,7 +59,7 @@ pub(super) enum Handle {
     Folder(Arc<Mutex<OpenDir>>),
 }
 
-/// State of an open folder.
+/// State of an open directory.
 #[derive(Default)]
 pub(super) struct OpenDir {
     /// The last listing, `None` before the first read.

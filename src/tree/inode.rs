@@ -110,9 +110,9 @@ impl<H: BuildHasher> Inodes<H> {
         self.entries.get(&ino).cloned().ok_or(Error::Stale)
     }
 
-    /// Records that a file or folder was opened in this state. Returns true if the kernel's cached
-    /// data is of an equal state and younger than `max_age`. Data read in a state that is not
-    /// `at_rest` is never valid for a later open.
+    /// Records that a file or directory was opened in this state. Returns true if the kernel's
+    /// cached data is of an equal state and younger than `max_age`. Data read in a state that is
+    /// not `at_rest` is never valid for a later open.
     pub(super) fn record_open(
         &mut self,
         ino: Ino,

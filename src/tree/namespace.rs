@@ -39,7 +39,7 @@ pub(super) struct AttrReply {
     pub(super) ttl: Duration,
 }
 
-/// State of a folder in a store.
+/// State of a directory in a store.
 pub(super) struct StoredDir {
     pub(super) content_id: ContentId,
     /// The state that decides whether a cached listing is valid, and for how long.
@@ -80,7 +80,7 @@ impl Namespace {
         self.renderer.analyzer().backfill()
     }
 
-    /// Returns the node under `name` in the folder `parent`. The node may still be absent; see
+    /// Returns the node under `name` in the directory `parent`. The node may still be absent; see
     /// [`Namespace::attr`].
     pub(super) fn child(&self, parent: &Node, name: &Name) -> Result<Node> {
         let text = std::str::from_utf8(name.as_bytes()).unwrap_or_default();
@@ -247,7 +247,8 @@ impl Namespace {
         Ok(AttrReply { attr: version.attr, version: Some(version), ttl: TTL_VERSION })
     }
 
-    /// Returns the state of a worker's folder or of a folder in it, and `None` for any other node.
+    /// Returns the state of a worker's directory or of a directory in it, and `None` for any other
+    /// node.
     pub(super) fn stat_stored_dir(&self, node: &Node) -> Result<Option<StoredDir>> {
         let view = self.view();
         let (worker, path) = match node {
@@ -260,7 +261,7 @@ impl Namespace {
         if attr.kind != NodeKind::Folder {
             return Err(Error::NotADirectory);
         }
-        // Besides its own entries, a worker's folder lists `children/` if the worker has any.
+        // Besides its own entries, a worker's directory lists `children/` if the worker has any.
         let has_children =
             matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
         let cacheable = (attr.ctime.is_past_tick() && view.is_listing_cacheable(&member))
@@ -268,7 +269,7 @@ impl Namespace {
         Ok(Some(StoredDir { content_id: attr.content_id, cacheable }))
     }
 
-    /// Returns the entries of a folder, sorted by name.
+    /// Returns the entries of a directory, sorted by name.
     pub(super) fn list(&self, node: &Node) -> Result<Vec<NamedNode>> {
         let view = self.view();
         let mut listed = match node {
@@ -400,7 +401,7 @@ impl Namespace {
         Ok(listed)
     }
 
-    /// Returns the target of a symlink, relative to its folder.
+    /// Returns the target of a symlink, relative to its directory.
     pub(super) fn link_target(&self, node: &Node) -> Result<Vec<u8>> {
         match node {
             Node::Latest => {
@@ -488,7 +489,7 @@ impl Namespace {
     }
 }
 
-/// Returns the node of a document, or else of a query folder over `scope`.
+/// Returns the node of a document, or else of a query directory over `scope`.
 fn document_or_query_dir(
     document: Option<Document>,
     dir: Option<QueryDir>,

@@ -15,8 +15,8 @@ use crate::text::budget::Budget;
 
 impl Tree {
     /// Searches the files under `ino` for lines that match. `ino` may stand for all workers, a run,
-    /// a worker, or a path in a worker's folder. Returns `None` if it stands for nothing that can
-    /// be searched.
+    /// a worker, or a path in a worker's directory. Returns `None` if it stands for nothing that
+    /// can be searched.
     pub fn grep(&self, ino: Ino, query: &grep::Query) -> Result<Option<grep::Answer>> {
         self.namespace.grep(&self.node(ino)?, query)
     }
@@ -87,7 +87,7 @@ impl Tree {
         self.namespace.renderer().expand_workers(workers, budget, output)
     }
 
-    /// Opens the output of a call, in the worker's folder or outside of it.
+    /// Opens the output of a call, in the worker's directory or outside of it.
     pub fn open_output(
         &self,
         call: &call_output::CallSelector<'_>,

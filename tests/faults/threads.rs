@@ -76,7 +76,7 @@ fn change(store: &Memory, dice: &mut Dice) {
     }
 }
 
-/// Names to look up in any folder.
+/// Names to look up in any directory.
 const NAMES: [&str; 24] = [
     "workers",
     "workers",
@@ -148,7 +148,7 @@ fn allow_change<T>(what: &str, result: Result<T>) -> Option<T> {
 }
 
 impl Client<'_> {
-    /// Returns a random known folder, sometimes the root.
+    /// Returns a random known directory, sometimes the root.
     fn folder(&mut self) -> Ino {
         let folders: Vec<Ino> = self
             .known

@@ -4,11 +4,11 @@
 use super::finding::Finding;
 use crate::error::Result;
 
-/// Number of watched folders of a typical worker: its own and its `tool_calls`.
+/// Number of watched directories of a typical worker: its own and its `tool_calls`.
 const FOLDERS_PER_WORKER: u64 = 2;
 
-/// Returns the finding for a store of `workers` workers; `watchable` is the number of folders that
-/// can be watched.
+/// Returns the finding for a store of `workers` workers; `watchable` is the number of directories
+/// that can be watched.
 pub(super) fn finding(watchable: Result<Option<usize>>, workers: u64) -> Finding {
     let note = |message: String| Finding::note("store", "changes", message);
     const LATE: &str = "late changes of finished workers";

@@ -35,7 +35,7 @@ pub(super) fn inspect() -> (Limits, Vec<Finding>) {
     (limits, vec![descriptors(limit.current, limit.maximum), cache()])
 }
 
-/// Returns the finding on the cache folder.
+/// Returns the finding on the cache directory.
 fn cache() -> Finding {
     let Some(place) = cache_args::default_dir() else {
         let message = "there is no cache folder: each start parses everything again";

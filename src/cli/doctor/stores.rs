@@ -49,8 +49,8 @@ pub(super) struct StoreFacts {
     format: Option<String>,
     /// Facts about its workers; null if it cannot be read.
     workers: Option<Workers>,
-    /// Facts about the transcripts that worker folders are generated from; null for a format with
-    /// real folders.
+    /// Facts about the transcripts that worker directories are generated from; null for a format
+    /// with real directories.
     transcripts: Option<Transcripts>,
 }
 
@@ -250,7 +250,7 @@ impl Stores {
                 let described = format!("{} ({}): {format}", facts.path, facts.why);
                 let found = workers.findings(&path, &described, sign, owner.as_deref());
                 self.findings.extend(found.into_iter().map(|finding| finding.about(&facts.path)));
-                // Generated folders are polled every second in any case.
+                // Generated directories are polled every second in any case.
                 let changes = (!made).then(|| {
                     change_detection::finding(watchable, workers.total()).about(&facts.path)
                 });

@@ -1,8 +1,8 @@
-//! A short trial mount on a private folder.
+//! A short trial mount on a private directory.
 //!
 //! One subprocess mounts and serves, and another one reads, so that neither a hang nor a signal
 //! blocks this process. The server holds only a pipe from this process. When the pipe closes, it
-//! unmounts and removes its folder.
+//! unmounts and removes its directory.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -125,13 +125,13 @@ fn end(child: &mut Child, folder: Option<&Path>) {
     }
 }
 
-/// Unmounts and removes the folder, without access to the mount.
+/// Unmounts and removes the directory, without access to the mount.
 fn clear(folder: &Path) {
     let _ = unmount(folder, UnmountMode::Detached);
     let _ = std::fs::remove_dir(folder);
 }
 
-/// Runs the server: mounts, reports the folder, and waits for its stdin to close.
+/// Runs the server: mounts, reports the directory, and waits for its stdin to close.
 pub(in crate::cli) fn serve(kind: TrialKind) -> ExitCode {
     // Ctrl-C goes to the parent only; the server then sees its stdin close.
     let _ = rustix::process::setsid();
@@ -152,7 +152,7 @@ pub(in crate::cli) fn serve(kind: TrialKind) -> ExitCode {
     }
 }
 
-/// Mounts on a new folder, which is served until this process ends.
+/// Mounts on a new directory, which is served until this process ends.
 fn set_up(kind: TrialKind) -> Result<PathBuf, TrialError> {
     let temporary = std::env::temp_dir();
     let folder = temporary
@@ -171,7 +171,7 @@ fn set_up(kind: TrialKind) -> Result<PathBuf, TrialError> {
                 display_path(&temporary)
             ))
         })?;
-    // From here on the folder is removed manually: `TempDir` would read the mount.
+    // From here on the directory is removed manually: `TempDir` would read the mount.
     let folder = folder.keep();
     let mounted = match kind {
         TrialKind::Tree => {

@@ -1,4 +1,4 @@
-//! `swarmletfs ls`: lists folders like ls(1).
+//! `swarmletfs ls`: lists directories like ls(1).
 
 use std::cmp::Ordering;
 use std::ffi::OsString;
@@ -95,7 +95,7 @@ pub(in crate::cli) struct LsArgs {
 
 /// Receives the listing.
 trait EntrySink {
-    /// Starts the listing of the folder `label`.
+    /// Starts the listing of the directory `label`.
     fn folder(&mut self, label: &[u8]) -> io::Result<()>;
 
     /// Adds entries, in their order.
@@ -156,7 +156,7 @@ impl<'a> Ls<'a> {
         Ok(())
     }
 
-    /// Returns the entry for a path that was typed. A link to a folder is followed unless the
+    /// Returns the entry for a path that was typed. A link to a directory is followed unless the
     /// options show links themselves.
     fn operand(&self, path: &[u8]) -> Result<TreeEntry> {
         let entry = |links| {
@@ -174,7 +174,7 @@ impl<'a> Ls<'a> {
         Ok(target_folder.unwrap_or(found))
     }
 
-    /// Writes the entries of a folder, and of its subfolders if `--recursive` is given.
+    /// Writes the entries of a directory, and of its subdirectories if `--recursive` is given.
     fn folder(
         &self,
         to: &mut dyn EntrySink,
@@ -201,7 +201,7 @@ impl<'a> Ls<'a> {
         Ok(())
     }
 
-    /// Returns the sorted entries of the folder at `path`.
+    /// Returns the sorted entries of the directory at `path`.
     fn inside(&self, ino: Ino, path: &[u8], label: &[u8]) -> Result<Vec<TreeEntry>> {
         let arguments = self.arguments;
         let needs_look = arguments.long || arguments.json || arguments.by_time || arguments.by_size;
@@ -239,7 +239,7 @@ impl<'a> Ls<'a> {
     }
 }
 
-/// Joins `name` to a folder's label; `.` is kept as a prefix, as in ls(1).
+/// Joins `name` to a directory's label; `.` is kept as a prefix, as in ls(1).
 fn join_label(label: &[u8], name: &[u8]) -> Vec<u8> {
     if label == b"." { [b"./", name].concat() } else { join(label, name) }
 }

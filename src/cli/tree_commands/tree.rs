@@ -1,4 +1,4 @@
-//! `swarmletfs tree`: draws folders and their contents like tree(1).
+//! `swarmletfs tree`: draws directories and their contents like tree(1).
 //!
 //! CommandOutput is written during the walk. Links are printed but not followed, so the walk ends.
 
@@ -78,7 +78,7 @@ pub(in crate::cli) struct TreeCommandArgs {
 
 /// Receives the nodes of the walk in drawing order.
 trait TreeVisitor {
-    /// Enters a node; `is_last` is true for the last one in its folder.
+    /// Enters a node; `is_last` is true for the last one in its directory.
     fn enter(&mut self, entry: &TreeEntry, is_last: bool, children: &Children) -> io::Result<()>;
 
     /// Leaves a node after all its children.
@@ -137,11 +137,11 @@ struct TreeWalk<'a> {
 
 /// Contents of a node.
 enum Children {
-    /// Not read: no folder, or beyond the depth limit.
+    /// Not read: no directory, or beyond the depth limit.
     Closed,
-    /// The entries of a folder.
+    /// The entries of a directory.
     Open(Arc<[DirEntry]>),
-    /// A folder that cannot be read.
+    /// A directory that cannot be read.
     Unreadable(Error),
 }
 
@@ -163,7 +163,7 @@ impl<'a> TreeWalk<'a> {
         }
     }
 
-    /// Returns true if folders at this depth are not entered.
+    /// Returns true if directories at this depth are not entered.
     fn is_depth_limit(&self, depth: u32) -> bool {
         self.arguments.depth.is_some_and(|most| depth >= most)
     }
@@ -254,7 +254,7 @@ impl<'a> TreeWalk<'a> {
 struct LineDrawer<'a> {
     out: &'a mut CommandOutput,
     arguments: &'a TreeCommandArgs,
-    /// One flag for each open folder: true if it is the last in its parent.
+    /// One flag for each open directory: true if it is the last in its parent.
     ancestors_last: Vec<bool>,
     folders: u64,
     files: u64,

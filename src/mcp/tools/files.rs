@@ -18,7 +18,7 @@ use crate::mcp::slice::{DEFAULT, LINES, OpenFile, SliceRequest};
 use crate::name::printable;
 use crate::tree::{Attr, NodeKind, Symlinks, Tree};
 
-/// Depth of folders that a walk enters.
+/// Depth of directories that a walk enters.
 const DEPTH_MAX: usize = 32;
 
 pub(super) fn tools() -> Vec<ToolEntry> {
@@ -102,7 +102,7 @@ impl Details {
     }
 }
 
-/// Returns the prefix of paths in the folder at `path`; empty for the root.
+/// Returns the prefix of paths in the directory at `path`; empty for the root.
 fn path_prefix(path: &[u8]) -> Vec<u8> {
     let parts = path.split(|byte| *byte == b'/').filter(|part| !matches!(**part, [] | [b'.']));
     parts.collect::<Vec<_>>().join(&b'/')
@@ -117,8 +117,8 @@ struct WalkEntry {
     kind: NodeKind,
 }
 
-/// Walks the folder at `path` down to `depth`, folders before their contents. With `follow`, links
-/// to folders are entered, too. Returns false if the deadline cut the walk short.
+/// Walks the directory at `path` down to `depth`, directories before their contents. With `follow`,
+/// links to directories are entered, too. Returns false if the deadline cut the walk short.
 fn walk(
     tree: &Tree,
     path: &[u8],
@@ -135,7 +135,7 @@ fn walk(
             match tree.with_path(&folder, Symlinks::Follow, |place| place.leaf().list_folder()) {
                 Ok(items) => items,
                 Err(error) if level == 0 => return Err(error),
-                // The folder was removed after it was listed, or is a link to a file.
+                // The directory was removed after it was listed, or is a link to a file.
                 Err(_) => continue,
             };
         let mut inner = Vec::new();
