@@ -126,7 +126,10 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Mount a store on a folder; `mount` can be omitted if the first path contains a `/`
-    #[command(after_help = MOUNT_HELP, override_usage = "swarmletfs mount [OPTIONS] [[STORE] MOUNTPOINT]")]
+    #[command(
+        after_help = MOUNT_HELP,
+        override_usage = "swarmletfs mount [OPTIONS] [[STORE] MOUNTPOINT]"
+    )]
     Mount(Box<MountArgs>),
     /// Unmount a swarmletfs mount
     #[command(visible_alias = "unmount")]

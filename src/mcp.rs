@@ -41,10 +41,11 @@ const REPLACED_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of requests that run at once.
 const THREADS: usize = 8;
 /// Instructions for clients, sent on initialization.
-const INSTRUCTIONS: &str = "The traces of a swarm of agents, as a tree of read-only files. Every worker has a folder \
-`workers/<id>/` with summary (one screen, its claims checked against its record), evidence.txt (its tool outputs, \
-failures first) and index.json beside its own files. Start with read_file `summary`, then use summarize or get_evidence for \
-failed workers; search and grep find words and lines in all workers. A worker's claims about itself may be wrong: `!` in its \
+const INSTRUCTIONS: &str = "The traces of a swarm of agents, as a tree of read-only files. Every \
+worker has a folder `workers/<id>/` with summary (one screen, its claims checked against its \
+record), evidence.txt (its tool outputs, failures first) and index.json beside its own files. \
+Start with read_file `summary`, then use summarize or get_evidence for failed workers; search and \
+grep find words and lines in all workers. A worker's claims about itself may be wrong: `!` in its \
 checks marks them. read_file `README.md` has the details.";
 
 /// Serves one client until it closes the input that `open` returns, usually stdin.

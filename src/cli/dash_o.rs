@@ -100,7 +100,8 @@ fn apply_item(
         ("dev" | "suid", None) if by_mount_helper => {}
         ("dev" | "suid", None) => {
             return Err(UsageError(format!(
-                "-o {key} is not supported: a mount always hides devices and ignores set-user-id bits"
+                "-o {key} is not supported: \
+                 a mount always hides devices and ignores set-user-id bits"
             )));
         }
         ("comment" | "fsname" | "subtype" | "user", Some(_)) => {}

@@ -107,7 +107,8 @@ fn diagnose_message(
     if lower.contains("user_allow_other") {
         return Diagnosis::new(
             "--allow-other is not permitted",
-            "add the line `user_allow_other` to /etc/fuse.conf as root, mount as root, or omit --allow-other",
+            "add the line `user_allow_other` to /etc/fuse.conf as root, mount as root, or omit \
+             --allow-other",
         );
     }
     if kind == io::ErrorKind::NotFound && !has_fusermount {
@@ -139,7 +140,8 @@ fn diagnose_message(
         return Diagnosis::new(
             format!("mounting is not permitted ({text})"),
             format!(
-                "{CONTAINER}; elsewhere mount as root, or make sure that fusermount3 is set-user-id root"
+                "{CONTAINER}; elsewhere mount as root, or make sure that fusermount3 is \
+                 set-user-id root"
             ),
         );
     }
@@ -156,7 +158,8 @@ mod tests {
 
     #[test]
     fn every_diagnosis_has_a_remedy() {
-        let allow = "fusermount3: option allow_other only allowed if 'user_allow_other' is set in /etc/fuse.conf\n";
+        let allow = "fusermount3: option allow_other only allowed if 'user_allow_other' is set in \
+                     /etc/fuse.conf\n";
         for (kind, text, root, has, remedy) in [
             (PermissionDenied, allow, false, true, "/etc/fuse.conf"),
             (NotFound, "No such file or directory (os error 2)", false, false, "fuse3"),

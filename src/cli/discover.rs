@@ -159,8 +159,8 @@ fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
         .map(|folder| format!("; {} contains no sessions", display_path(folder)));
     Diagnosis::new(
         format!(
-            "no store was found (${STORE_VARIABLE} is not set, no folder from {} upwards is a store, and neither is any of \
-             {}{}{skipped})",
+            "no store was found (${STORE_VARIABLE} is not set, no folder from {} upwards is a \
+             store, and neither is any of {}{}{skipped})",
             display_path(environment.current),
             environment.known.join(", "),
             sessions.unwrap_or_default(),

@@ -51,7 +51,10 @@ impl FolderIdentity {
     pub(super) fn is_within(&self, other: &FolderIdentity) -> bool {
         let by_inode =
             other.ancestor_ids.first().is_some_and(|folder| self.ancestor_ids.contains(folder));
-        let by_fs_path = matches!((&self.fs_path, &other.fs_path), (Some(mine), Some(theirs)) if mine.is_within(theirs));
+        let by_fs_path = match (&self.fs_path, &other.fs_path) {
+            (Some(mine), Some(theirs)) => mine.is_within(theirs),
+            _ => false,
+        };
         by_inode || by_fs_path || self.path.starts_with(&other.path)
     }
 }

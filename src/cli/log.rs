@@ -84,7 +84,8 @@ fn require_regular(stat: &Stat) -> anyhow::Result<()> {
         FileType::Unknown => "of an unknown type",
     };
     bail!(
-        "it is {kind}; use a regular file, or omit --log (with --foreground, the log goes to stderr)"
+        "it is {kind}; use a regular file, or omit --log \
+         (with --foreground, the log goes to stderr)"
     )
 }
 

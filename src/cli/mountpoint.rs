@@ -80,12 +80,14 @@ pub(super) fn prepare(
         }
         if point.is_within(store) {
             bail!(
-                "{here} lies inside the store {there}, which would then contain itself: mount outside it"
+                "{here} lies inside the store {there}, which would then contain itself: mount \
+                 outside it"
             );
         }
         if store.is_within(&point) {
             bail!(
-                "the store {there} lies inside {here} and would be hidden by the mount: choose another mountpoint"
+                "the store {there} lies inside {here} and would be hidden by the mount: choose \
+                 another mountpoint"
             );
         }
     }
@@ -162,7 +164,8 @@ pub(super) fn clear_dead(path: &Path) -> anyhow::Result<()> {
                 Err(error) => return Err(error).with_context(cannot),
             },
             Err(error) if error.kind() == ErrorKind::TimedOut => bail!(
-                "the swarmletfs mount on {} does not answer; to detach it: `swarmletfs umount --lazy {}`",
+                "the swarmletfs mount on {} does not answer; to detach it: `swarmletfs umount \
+                 --lazy {}`",
                 display_path(path),
                 shell_quote(path),
             ),
@@ -202,7 +205,8 @@ fn access_error(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow
             anyhow::anyhow!("{here} is not a folder: mount on an empty folder")
         }
         ErrorKind::TimedOut => anyhow::anyhow!(
-            "{here} did not answer within {} seconds{mount_clause}: a mount there or above it hangs; choose another mountpoint",
+            "{here} did not answer within {} seconds{mount_clause}: a mount there or above it \
+             hangs; choose another mountpoint",
             probe::TIMEOUT.as_secs(),
         ),
         ErrorKind::PermissionDenied => {
@@ -212,7 +216,8 @@ fn access_error(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow
         }
         _ if is_dead(error) => {
             anyhow::anyhow!(
-                "{here} has a dead mount{mount_clause}; remove it with `umount -l {quoted}`, or mount elsewhere"
+                "{here} has a dead mount{mount_clause}; remove it with `umount -l {quoted}`, or \
+                 mount elsewhere"
             )
         }
         _ => anyhow::anyhow!("cannot access {here}: {error}"),

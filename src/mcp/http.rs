@@ -248,7 +248,8 @@ async fn answer(service: &TowerToHyperService<Mcp>, request: Request<Incoming>) 
 
 /// Refuses a request without the token, and closes the connection.
 fn unauthorized() -> HttpResponse {
-    let text = "cannot answer: the token is missing or wrong; send the header Authorization: Bearer TOKEN\n";
+    let text = "cannot answer: the token is missing or wrong; send the header Authorization: \
+                Bearer TOKEN\n";
     let mut answer = refused(StatusCode::UNAUTHORIZED, text);
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     answer

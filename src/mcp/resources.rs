@@ -87,7 +87,8 @@ pub(super) fn list(tree: &Tree, cursor: Option<&str>) -> Result<ListResourcesRes
 /// Returns the template of the URIs of all files.
 pub(super) fn template() -> ResourceTemplate {
     ResourceTemplate::new(format!("{SCHEME}{{+path}}"), "file").with_description(
-        "any file of the tree by its path, also by query paths such as search/<words> and evidence.4k.txt",
+        "any file of the tree by its path, also by query paths such as search/<words> and \
+         evidence.4k.txt",
     )
 }
 

@@ -90,7 +90,8 @@ fn mounting(trial: Result<(), Failure>, root: bool, fusermount: Option<&str>) ->
                 }
                 _ => format!("could not be read: {error}"),
             };
-            let remedy = "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` shows what happens";
+            let remedy = "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` \
+                          shows what happens";
             Finding::problem(
                 "fuse",
                 "mount",

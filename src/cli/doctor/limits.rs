@@ -48,7 +48,8 @@ fn cache() -> Finding {
         Ok(bytes) => {
             let index = DiskCache::size(&place.join(cache_args::INDEX)).unwrap_or(0);
             let message = format!(
-                "the cache is in {path}: {} of at most {most} MiB, and a search index of {} of at most {} MiB",
+                "the cache is in {path}: {} of at most {most} MiB, and a search index of {} of at \
+                 most {} MiB",
                 mebibytes(bytes),
                 mebibytes(index),
                 cache_args::INDEX_LIMIT >> 20

@@ -16,10 +16,10 @@ use crate::tree::{Ino, NodeKind, Symlinks};
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
-No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, the \
-default PATH. The output is one name per line, in byte order; -l prints mode, uid, gid, size, last \
-change (UTC) and name. A link to a folder lists that folder; with -l, -d or -F it lists the link, \
-unless a `/` follows it. On a terminal, control characters in names are escaped.
+No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, \
+the default PATH. The output is one name per line, in byte order; -l prints mode, uid, gid, size, \
+last change (UTC) and name. A link to a folder lists that folder; with -l, -d or -F it lists the \
+link, unless a `/` follows it. On a terminal, control characters in names are escaped.
 
 ",
     json::fields!(),
@@ -31,8 +31,8 @@ Examples:
   swarmletfs ls -lhS workers/ID/tool_calls         a worker's outputs, largest first
   swarmletfs ls -R --json runs/latest/workers/ID/ | jq -r '.[] | select(.size > 100000) | .path'
 
-Exit code: 0 if everything was listed, 1 if something could not be listed, 2 for a usage error, 3 if \
---max-time ended before everything was read."
+Exit code: 0 if everything was listed, 1 if something could not be listed, 2 for a usage error, 3 \
+if --max-time ended before everything was read."
 );
 
 /// Arguments of `ls`.

@@ -20,14 +20,15 @@ use crate::tree::{DirEntry, Ino, LookupGuard, NodeKind, ResolvedPath, Symlinks};
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
-No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, the \
-default PATH. Links are printed with their target; only a PATH that is a link is followed. The last \
-line counts the entries: a link counts as a file. A folder that cannot be read is marked with the \
-reason after its name.
+No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, \
+the default PATH. Links are printed with their target; only a PATH that is a link is followed. The \
+last line counts the entries: a link counts as a file. A folder that cannot be read is marked with \
+the reason after its name.
 
 ",
     json::fields!(),
-    " A folder also has children, an array of such objects, unless -L excludes them; or error, the reason why it cannot be read.
+    " A folder also has children, an array of such objects, unless -L excludes them; or error, the \
+     reason why it cannot be read.
 
 Examples:
   swarmletfs tree -L 2                             the swarm, its workers and runs

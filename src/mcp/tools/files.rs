@@ -25,34 +25,39 @@ pub(super) fn tools() -> Vec<ToolEntry> {
     vec![
         tool(
             "list_dir",
-            "Lists a folder of the tree, one entry per line: name and kind; with details also size, time and the \
-            target of a link. Good folders to start with: workers, runs, by/status/failed, by/outcome/failed, by/type, by/tag, \
-            by/tool, by/job, by/day, supervisor. recursive does not follow links.",
+            "Lists a folder of the tree, one entry per line: name and kind; with details also \
+            size, time and the target of a link. Good folders to start with: workers, runs, \
+            by/status/failed, by/outcome/failed, by/type, by/tag, by/tool, by/job, by/day, \
+            supervisor. recursive does not follow links.",
             list_dir,
         ),
         tool(
             "read_file",
-            "Reads a file of the tree, exactly. Beside a worker's own files, every worker, every run and the \
-            root have summary, evidence.txt and index.json. Long files come in parts: a note says what was omitted and how to \
-            continue. Binary files are described. Queries are paths, too: search/<words>, grep/<regex>, evidence.4k.txt, \
+            "Reads a file of the tree, exactly. Beside a worker's own files, every worker, every \
+            run and the root have summary, evidence.txt and index.json. Long files come in parts: \
+            a note says what was omitted and how to continue. Binary files are described. Queries \
+            are paths, too: search/<words>, grep/<regex>, evidence.4k.txt, \
             workers/<id>/summary@<words>, since/<cursor>.",
             read_file,
         ),
         tool(
             "info",
-            "Describes a file or folder: kind, size in bytes, time of the last change, mode, and the target of a link.",
+            "Describes a file or folder: kind, size in bytes, time of the last change, mode, and \
+             the target of a link.",
             info,
         ),
         tool(
             "exists",
-            "Checks whether a path exists. A file that may not be seen is reported like one that does not exist.",
+            "Checks whether a path exists. A file that may not be seen is reported like one that \
+             does not exist.",
             exists,
         ),
         tool(
             "glob",
-            "Finds files and folders by a pattern of paths from the root of the tree, one path per line: * and ? match within \
-            a name, ** matches across folders, also {a,b} and [ab]. Example: workers/*/tool_calls/*.txt, workers/**/report.md. Names \
-            that exist only on request (search/, grep/) are not found.",
+            "Finds files and folders by a pattern of paths from the root of the tree, one path per \
+            line: * and ? match within a name, ** matches across folders, also {a,b} and [ab]. \
+            Example: workers/*/tool_calls/*.txt, workers/**/report.md. Names that exist only on \
+            request (search/, grep/) are not found.",
             glob,
         ),
     ]

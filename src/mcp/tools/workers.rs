@@ -24,45 +24,49 @@ pub(super) fn tools() -> Vec<ToolEntry> {
     vec![
         tool(
             "list_workers",
-            "Lists workers, one object per line: id, status (what it reports itself), outcome (what its record \
-            shows: ok, failed or unknown), cause of a failure, task, type, tags, times, and checks that its claims do not pass. \
-            Start here, or with read_file summary.",
+            "Lists workers, one object per line: id, status (what it reports itself), outcome \
+            (what its record shows: ok, failed or unknown), cause of a failure, task, type, tags, \
+            times, and checks that its claims do not pass. Start here, or with read_file summary.",
             list_workers,
         ),
         tool(
             "get_evidence",
-            "Returns proof: an excerpt of tool outputs within a budget, failures first, with byte offsets of what \
-            was omitted. Covers one worker, the workers of a job, a run, or, with no argument, the whole swarm.",
+            "Returns proof: an excerpt of tool outputs within a budget, failures first, with byte \
+            offsets of what was omitted. Covers one worker, the workers of a job, a run, or, with \
+            no argument, the whole swarm.",
             get_evidence,
         ),
         tool(
             "get_tool_output",
-            "Returns the raw output of one tool call, exactly, even if it was stored outside of the worker's \
-            folder. Name a worker and a call, or the artifact id of a [TOOL_OUTPUT:artifact_id=...] stub.",
+            "Returns the raw output of one tool call, exactly, even if it was stored outside of \
+            the worker's folder. Name a worker and a call, or the artifact id of a \
+            [TOOL_OUTPUT:artifact_id=...] stub.",
             get_tool_output,
         ),
         tool(
             "summarize",
-            "Summarizes one worker on one screen: status, outcome and cause, task, its tool calls, its own final words, \
-            and checks of its claims against its record. With focus, also the passages that match those words.",
+            "Summarizes one worker on one screen: status, outcome and cause, task, its tool calls, \
+            its own final words, and checks of its claims against its record. With focus, also the \
+            passages that match those words.",
             summarize,
         ),
         tool(
             "compare",
-            "Compares two to eight workers: files of one name as unified diffs, passages that only one worker \
-            has, calls and how they ended. With aspect, only what matches those words.",
+            "Compares two to eight workers: files of one name as unified diffs, passages that only \
+            one worker has, calls and how they ended. With aspect, only what matches those words.",
             compare,
         ),
         tool(
             "changes_since",
-            "Lists what changed since a cursor, one line per worker: its status, and which of its files are new or \
-            changed. The last line is the next cursor. Start with cursor now, or 0 for everything.",
+            "Lists what changed since a cursor, one line per worker: its status, and which of its \
+            files are new or changed. The last line is the next cursor. Start with cursor now, or \
+            0 for everything.",
             changes_since,
         ),
         tool(
             "expand",
-            "Inserts evidence after every marker [EVIDENCE:run_id=..,job_id=..,worker_id=..] in a text; the rest of \
-            the text is unchanged.",
+            "Inserts evidence after every marker [EVIDENCE:run_id=..,job_id=..,worker_id=..] in a \
+            text; the rest of the text is unchanged.",
             expand,
         ),
     ]
@@ -118,7 +122,8 @@ fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
         let types: Vec<String> = answer.task_types.iter().take(20).map(|kind| echo(kind)).collect();
         let words = |words: &BTreeSet<&str>| words.iter().copied().collect::<Vec<_>>().join(", ");
         format!(
-            "[... no worker matches all of these filters; statuses: {}; outcomes: {}; types: {} ...]",
+            "[... no worker matches all of these filters; \
+             statuses: {}; outcomes: {}; types: {} ...]",
             words(&answer.statuses),
             words(&answer.outcomes),
             types.join(", ")
