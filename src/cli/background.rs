@@ -112,8 +112,8 @@ pub(super) fn serve(mountpoint: PathBuf) -> anyhow::Result<()> {
 
 fn mount_and_serve(mountpoint: PathBuf) -> anyhow::Result<()> {
     let plan = Plan { mountpoint, options: read_options()? };
-    plan.start_log(false)?;
-    session::serve(&plan, false, |text| {
+    plan.start_log()?;
+    session::serve(&plan, |text| {
         report(READY, text.as_bytes())?;
         leave_terminal()
     })

@@ -36,7 +36,7 @@ pub(super) fn check() -> Result<(), UsageError> {
     filter(FILE_FILTER).map(drop)
 }
 
-/// Starts logging to `file`, or to stderr in the foreground.
+/// Starts logging to `file`. Without a file, logs to stderr in the `foreground`, otherwise nowhere.
 ///
 /// # Errors
 ///

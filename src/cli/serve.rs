@@ -34,11 +34,7 @@ const REPLACEMENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads the stores, mounts, calls `ready` with a description of the mount, and serves until the
 /// mount ends. Unmounts if `ready` fails.
-pub(super) fn serve(
-    plan: &Plan,
-    foreground: bool,
-    ready: impl FnOnce(&str) -> io::Result<()>,
-) -> anyhow::Result<()> {
+pub(super) fn serve(plan: &Plan, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
     limits::raise_open_files();
     let (tree, description) = plan.tree()?;
     let signals = catch_signals()?;
@@ -47,7 +43,7 @@ pub(super) fn serve(
         let _ = unmount(&plan.mountpoint, UnmountMode::Detached);
         return Err(error.into());
     }
-    run_until_unmounted(plan, served, signals, foreground)
+    run_until_unmounted(plan, served, signals)
 }
 
 /// Starts to queue signals for [`run_until_unmounted`], so that a signal during mounting leaves no
@@ -61,11 +57,10 @@ fn run_until_unmounted(
     plan: &Plan,
     mut mounted: MountedSession,
     signals: Signals,
-    foreground: bool,
 ) -> anyhow::Result<()> {
     // Locked while one mount replaces another, so that a signal then ends the new one.
     let device = Arc::new(Mutex::new(mounted.device.clone()));
-    let signal_device = device.clone();
+    let (signal_device, foreground) = (device.clone(), plan.options.foreground);
     let started = std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || exit_on_signal(signals, &signal_device, foreground));
@@ -114,7 +109,8 @@ fn run_until_unmounted(
     clear(&mounted.device)
 }
 
-/// Waits for a signal that ends the mount of `device`, unmounts and exits.
+/// Waits for a signal that ends the mount of `device`, unmounts and exits. SIGHUP ends it only in
+/// the `foreground`.
 fn exit_on_signal(mut signals: Signals, device: &Mutex<String>, foreground: bool) {
     for signal in signals.forever() {
         if signal != SIGHUP || foreground {
