@@ -57,7 +57,8 @@ struct FuseAdapter {
 }
 
 impl FuseAdapter {
-    /// Runs `work` at once if it is as cheap as a stat, otherwise in a pool. Contains panics.
+    /// Runs `work` at once if `class` returns that it is as cheap as a stat, otherwise in a pool.
+    /// Contains panics.
     fn run(
         &self,
         class: impl FnOnce(&Tree) -> RequestClass,

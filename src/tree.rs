@@ -321,7 +321,8 @@ impl Tree {
         view.backing(&*view.worker(&worker).ok()?, &path, &*file).ok()?
     }
 
-    /// Reads up to `size` bytes at `offset`, and fewer only at the end of the file.
+    /// Reads up to `size` bytes at `offset`, and fewer only at the end of the file. Returns the
+    /// result of `reply`, which receives the bytes.
     pub fn read<R>(
         &self,
         fh: Fh,

@@ -232,6 +232,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
         }
     }
 
+    /// Runs `work` on a new thread, which is kept for further work if `keep` is true. Returns
+    /// `work` if the system refuses a thread.
     fn start_thread(
         &self,
         work: Box<dyn FnOnce() + Send>,

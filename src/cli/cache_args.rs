@@ -61,8 +61,8 @@ pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
         .map(Arc::new)
 }
 
-/// Opens the index directory: the one given by `--index`, or the default one inside the cache
-/// directory.
+/// Opens the index directory: the one given by `--index`, or the default one inside that of
+/// `cache`. Returns `None` without either, and with `--no-index`.
 ///
 /// # Errors
 ///
@@ -73,7 +73,6 @@ pub(super) fn open_index(
     arguments: &CacheArgs,
     cache: Option<&DiskCache>,
 ) -> anyhow::Result<Option<Arc<DiskCache>>> {
-    let is_explicit = arguments.index.is_some();
     if arguments.no_index {
         return Ok(None);
     }
@@ -81,11 +80,10 @@ pub(super) fn open_index(
     let Some(folder_path) = explicit.or_else(|| Some(cache.and(default_dir())?.join(INDEX))) else {
         return Ok(None);
     };
-    let opened = open_outside_stores(&folder_path, stores, INDEX_LIMIT);
     let why = || format!("cannot keep the index in {}", display_path(&folder_path));
-    match opened {
+    match open_outside_stores(&folder_path, stores, INDEX_LIMIT) {
         Ok(index) => Ok(Some(Arc::new(index))),
-        Err(error) if is_explicit => Err(error).with_context(why),
+        Err(error) if arguments.index.is_some() => Err(error).with_context(why),
         Err(error) => {
             warn!("{}: {error}", why());
             Ok(None)
@@ -93,7 +91,7 @@ pub(super) fn open_index(
     }
 }
 
-/// Opens the cache in the directory `folder_path`.
+/// Opens the cache in the directory `folder_path`, with at most `limit` bytes.
 ///
 /// # Errors
 ///

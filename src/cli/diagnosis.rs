@@ -97,6 +97,8 @@ pub(super) fn diagnose_mount(error: &io::Error) -> Diagnosis {
     diagnose_message(error.kind(), &text, rustix::process::geteuid().is_root(), has_fusermount)
 }
 
+/// Diagnoses a failed mount by its message. `root` is true if root mounts: root needs no
+/// fusermount3.
 fn diagnose_message(
     kind: io::ErrorKind,
     text: &str,

@@ -50,7 +50,8 @@ pub(super) struct Environment<'a> {
 }
 
 impl<'a> Environment<'a> {
-    /// Returns the environment of this process, with `current` as the current directory.
+    /// Returns the environment of this process, with `current` as the current directory. `is_store`
+    /// returns true if a directory looks like a store.
     pub(super) fn new(current: &'a Path, is_store: &'a dyn Fn(&Path) -> bool) -> Environment<'a> {
         let (has_sessions, is_own_mount) = (&looks_like_sessions, &is_own_mount);
         let (variable, sessions) = (std::env::var_os(STORE_VARIABLE), claude_folder());

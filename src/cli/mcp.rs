@@ -108,7 +108,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// Returns the configured token, or a new random one with its text.
+/// Returns the configured token, or a new random one with its text to print.
 fn token() -> anyhow::Result<(Token, Option<String>)> {
     if let Some(text) = std::env::var_os(TOKEN_VARIABLE) {
         let text = text.into_string().unwrap_or_default();

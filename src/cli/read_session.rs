@@ -47,7 +47,7 @@ impl ReadSession {
         ReadSession { control: Arc::new(Control::until(end)), progress: None }
     }
 
-    /// Returns settings that let renders read until the deadline.
+    /// Returns settings that let renders read until the deadline. `budget` bounds evidence.txt.
     pub(super) fn settings(&self, budget: Option<Budget>) -> Settings {
         Settings { budget, ..Settings::without_deadline(self.control.clone()) }
     }
@@ -140,7 +140,8 @@ fn show_progress(control: &Control, ended: &Receiver<()>) {
     }
 }
 
-/// Returns the text of the progress line.
+/// Returns the text of the progress line: how much of a total is done, and the elapsed time. The
+/// total is 0 until the workers are counted.
 fn line((done, total): (u64, u64), time: Duration) -> String {
     let seconds = time.as_secs();
     match total {

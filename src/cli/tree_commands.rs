@@ -191,7 +191,7 @@ impl Write for ProgressStdout {
     }
 }
 
-/// CommandOutput of a command.
+/// Output of a command.
 struct CommandOutput {
     stdout: BufWriter<ProgressStdout>,
     /// Names are escaped on a terminal, so that none can control it.

@@ -139,9 +139,10 @@ fn worker_id(text: &str) -> &str {
     id.strip_suffix('/').unwrap_or(id)
 }
 
-/// Returns the budget in the arguments.
+/// Returns the budget in the arguments, in bytes or tokens.
 ///
 /// # Errors
+///
 /// Both units are given, or the budget is too large.
 fn budget(bytes: Option<u32>, tokens: Option<u32>) -> Result<Option<Budget>, ToolError> {
     if bytes.is_some_and(|bytes| bytes as usize > MAX)

@@ -101,7 +101,8 @@ impl Attr {
         }
     }
 
-    /// Returns the attributes of one version of a generated file.
+    /// Returns the attributes of a version of a generated file: its `size` in bytes and the hash of
+    /// its `content`.
     pub(super) fn generated(size: u64, content: [u8; 16], access: Access, newest: Time) -> Attr {
         Attr {
             kind: NodeKind::File,

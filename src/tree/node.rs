@@ -88,7 +88,8 @@ impl Node {
         }
     }
 
-    /// Returns the scope and the path that a search under this node covers.
+    /// Returns the workers that a search under this node covers, and the path that it is limited to
+    /// in a worker's directory. Returns `None` if nothing can be searched.
     pub(super) fn search_scope(&self) -> Option<(Scope, Option<RelPath>)> {
         Some(match self {
             Node::Root | Node::Workers | Node::Runs => (Scope::Swarm, None),

@@ -87,7 +87,8 @@ impl Tree {
         self.namespace.renderer().expand_workers(workers, budget, output)
     }
 
-    /// Opens the output of a call, in the worker's directory or outside of it.
+    /// Opens the output of a call, in the worker's directory or outside of it. The handle is `None`
+    /// if the output is missing; the location then gives the reason.
     pub fn open_output(
         &self,
         call: &call_output::CallSelector<'_>,

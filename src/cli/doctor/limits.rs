@@ -23,7 +23,7 @@ pub(super) struct Limits {
     inotify_watches: Option<u64>,
 }
 
-/// Inspects the limits.
+/// Reads the limits and the size of the cache. Returns the facts and the findings.
 pub(super) fn inspect() -> (Limits, Vec<Finding>) {
     let limit = getrlimit(Resource::Nofile);
     let watches = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok();
@@ -69,6 +69,7 @@ fn cache() -> Finding {
     }
 }
 
+/// Returns the finding on the limits of open files; `None` is unlimited.
 fn descriptors(soft: Option<u64>, hard: Option<u64>) -> Finding {
     let Some(soft) = soft else {
         return Finding::ok("limits", "descriptors", "any number of files may be open");

@@ -62,7 +62,8 @@ pub(super) struct ViewFacts {
     workers: usize,
 }
 
-/// Inspects the stores in a subprocess.
+/// Finds and reads the stores in a subprocess. If that fails or takes too long, the only finding
+/// says so.
 pub(super) fn inspect_in_subprocess(arguments: &DoctorArgs) -> Stores {
     let answer = std::env::current_exe()
         .and_then(|program| probe::run_with_timeout(command(&program, arguments), TIMEOUT));
@@ -288,12 +289,12 @@ impl Stores {
     }
 }
 
-/// Returns a finding with the number of workers in `run`.
-fn run_finding(run: &str, some: usize, all: &VisibleWorkers) -> Finding {
+/// Returns the finding on `run`, to which `shown` of all workers belong.
+fn run_finding(run: &str, shown: usize, all: &VisibleWorkers) -> Finding {
     let run = escape_controls(run);
     let of = all.members.len();
-    if some > 0 {
-        return Finding::ok("view", "run", format!("run {run}: {some} of {of} workers are shown"));
+    if shown > 0 {
+        return Finding::ok("view", "run", format!("run {run}: {shown} of {of} workers are shown"));
     }
     let note = Finding::note(
         "view",

@@ -108,7 +108,7 @@ pub(super) fn run_trial(kind: TrialKind) -> Result<(), Failure> {
     }
 }
 
-/// Lets the server end, and cleans up if it does not end by itself.
+/// Lets the server end. If it does not end by itself, kills it and removes its mount on `folder`.
 fn end(child: &mut Child, folder: Option<&Path>) {
     drop(child.stdin.take());
     let begun = Instant::now();

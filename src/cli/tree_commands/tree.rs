@@ -1,6 +1,6 @@
 //! `swarmletfs tree`: draws directories and their contents like tree(1).
 //!
-//! CommandOutput is written during the walk. Links are printed but not followed, so the walk ends.
+//! The output is written during the walk. Links are printed but not followed, so the walk ends.
 
 use std::ffi::OsString;
 use std::io;
@@ -155,7 +155,7 @@ impl<'a> TreeWalk<'a> {
             });
         match found {
             Ok((entry, children, place)) => {
-                self.visit(to, (entry, children), true, place.leaf().ino, 1)
+                self.visit(to, entry, children, true, place.leaf().ino, 1)
             }
             Err(error) => {
                 self.reader.fail(path, &error);
@@ -185,16 +185,17 @@ impl<'a> TreeWalk<'a> {
         }
     }
 
-    /// Visits a node and its children.
+    /// Visits a node and its children. `is_last` is true for the last node in its directory, `ino`
+    /// is the node's number if its children are open, and `depth` is that of the children.
     fn visit(
         &self,
         to: &mut dyn TreeVisitor,
-        node: (TreeEntry, Children),
+        entry: TreeEntry,
+        children: Children,
         is_last: bool,
         ino: Ino,
         depth: u32,
     ) -> io::Result<()> {
-        let (entry, children) = node;
         if let Children::Unreadable(error) = &children {
             self.reader.note_failure();
             if self.arguments.json {
@@ -230,7 +231,7 @@ impl<'a> TreeWalk<'a> {
             };
             if is_known && !needs_look {
                 let entry = TreeEntry::without_details(path, name, item.kind);
-                self.visit(to, (entry, Children::Closed), is_last, ino, depth)?;
+                self.visit(to, entry, Children::Closed, is_last, ino, depth)?;
                 continue;
             }
             let found = self.reader.tree.with_entry(ino, name, |held: LookupGuard<'a>| {
@@ -239,11 +240,11 @@ impl<'a> TreeWalk<'a> {
             });
             match found {
                 Ok((entry, children, held)) => {
-                    self.visit(to, (entry, children), is_last, held.ino, depth + 1)?
+                    self.visit(to, entry, children, is_last, held.ino, depth + 1)?
                 }
                 Err(error) => {
                     let entry = TreeEntry::without_details(path, name, item.kind);
-                    self.visit(to, (entry, Children::Unreadable(error)), is_last, ino, depth)?;
+                    self.visit(to, entry, Children::Unreadable(error), is_last, ino, depth)?;
                 }
             }
         }
