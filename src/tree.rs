@@ -138,18 +138,18 @@ impl Tree {
     /// Returns the number of sessions that were not yet searched for workers inside them. More
     /// workers may exist than are listed.
     pub fn unread_session_count(&self) -> usize {
-        self.namespace.renderer().view().visible().unread.len()
+        self.namespace.view().visible().unread.len()
     }
 
     /// Claims the pending work that a render skipped for lack of time; see [`Tree::backfill`].
     /// Returns true for one caller only until that work is done.
     pub fn claim_backfill(&self) -> bool {
-        self.namespace.claim_backfill()
+        self.namespace.analyzer().claim_backfill()
     }
 
     /// Does a short slice of the pending work. Returns true if more is left.
     pub fn backfill(&self) -> bool {
-        self.namespace.backfill()
+        self.namespace.analyzer().backfill()
     }
 
     /// Starts to watch the workers' directories for changes. While the tree is in use, the caller

@@ -57,14 +57,14 @@ impl Namespace {
                 let worker = stored_name(name, is_reserved)
                     .and_then(|name| stored_name(&name, is_index))
                     .ok_or(Error::NotFound)?;
-                let is_selected = self.renderer().analyzer().is_selected(selection, &worker);
+                let is_selected = self.analyzer().is_selected(selection, &worker);
                 is_selected
                     .then(|| FacetPath::Worker(selection.clone(), worker))
                     .ok_or(Error::NotFound)
             }
-            FacetPath::Facet(selection, facet) => Ok(FacetPath::Selection(
-                self.renderer().analyzer().select(selection, *facet, name)?,
-            )),
+            FacetPath::Facet(selection, facet) => {
+                Ok(FacetPath::Selection(self.analyzer().select(selection, *facet, name)?))
+            }
             FacetPath::Limit(selection) => {
                 let digits =
                     std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.starts_with('+'));
@@ -86,7 +86,7 @@ impl Namespace {
         let root = view.root_meta()?;
         match path {
             FacetPath::Selection(selection) if !selection.is_all() => {
-                Ok(Attr::virtual_folder(&root, self.renderer().analyzer().last_write(selection)))
+                Ok(Attr::virtual_folder(&root, self.analyzer().last_write(selection)))
             }
             FacetPath::Selection(_) | FacetPath::Facet(..) | FacetPath::Limit(_) => {
                 Ok(Attr::virtual_folder(&root, view.newest(&view.visible())?))
@@ -111,11 +111,11 @@ impl Namespace {
                 Facet::ALL.into_iter().map(facet).collect()
             }
             FacetPath::Selection(selection) => {
-                let selected = self.renderer().analyzer().selected(selection);
+                let selected = self.analyzer().selected(selection);
                 Ok(selected.iter().map(|member| worker_link(selection, &member.name)).collect())
             }
             FacetPath::Facet(selection, facet) => {
-                let picks = self.renderer().analyzer().facet_values(selection, *facet);
+                let picks = self.analyzer().facet_values(selection, *facet);
                 Ok(picks
                     .into_iter()
                     .map(|(name, picked)| folder(name, FacetPath::Selection(picked)))

@@ -10,11 +10,11 @@ use super::attr::{Attr, ContentId, Signature};
 use super::node::{FacetPath, NamedNode, Node, facet_link_target};
 use super::versions::{Version, Versions};
 use super::{NodeKind, TTL, TTL_VERSION};
+use crate::analysis::analyzer::Analyzer;
 use crate::analysis::facets::Selection;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::query::{grep, search};
-use crate::render::{Renderer, list};
+use crate::render::Renderer;
 use crate::route::cursor::Cursor;
 use crate::route::name_collision::{INDEX, is_index, shown_name, stored_name};
 use crate::route::query_dir::{QueryDir, QueryKind};
@@ -72,12 +72,8 @@ impl Namespace {
         &self.renderer
     }
 
-    pub(super) fn claim_backfill(&self) -> bool {
-        self.renderer.analyzer().claim_backfill()
-    }
-
-    pub(super) fn backfill(&self) -> bool {
-        self.renderer.analyzer().backfill()
+    pub(super) fn analyzer(&self) -> &Analyzer {
+        self.renderer.analyzer()
     }
 
     /// Returns the node under `name` in the directory `parent`. The node may still be absent; see
@@ -410,8 +406,7 @@ impl Namespace {
                     run.members.iter().map(move |member| (name, member.clone()))
                 });
                 let (runs, members): (Vec<&Name>, Vec<Arc<Member>>) = in_runs.unzip();
-                let latest =
-                    self.renderer.analyzer().last_writes(&members).into_iter().zip(runs).max();
+                let latest = self.analyzer().last_writes(&members).into_iter().zip(runs).max();
                 latest.map(|(_, run)| run.as_bytes().to_vec()).ok_or(Error::NotFound)
             }
             Node::Facet(path) => facet_link_target(path),
@@ -423,34 +418,6 @@ impl Namespace {
             }
             _ => Err(Error::InvalidName),
         }
-    }
-
-    /// Searches the files under a node for lines that match; see [`super::Tree::grep`].
-    pub(super) fn grep(&self, node: &Node, query: &grep::Query) -> Result<Option<grep::Answer>> {
-        let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        grep::answer(self.renderer.analyzer(), &scope, &grep::Query { under, ..query.clone() })
-            .map(Some)
-    }
-
-    /// Ranks the passages of the files under a node; see [`super::Tree::search`].
-    pub(super) fn search(
-        &self,
-        node: &Node,
-        query: &search::Query,
-    ) -> Result<Option<search::Answer>> {
-        let Some((scope, under)) = node.search_scope() else { return Ok(None) };
-        search::answer(self.renderer.analyzer(), &scope, &search::Query { under, ..query.clone() })
-            .map(Some)
-    }
-
-    /// Lists the workers under a node; see [`super::Tree::list_workers`].
-    pub(super) fn list_workers(
-        &self,
-        node: &Node,
-        query: &list::Query,
-    ) -> Result<Option<list::Answer>> {
-        let Some((scope, None)) = node.search_scope() else { return Err(Error::NotFound) };
-        self.renderer.list(&scope, query)
     }
 
     /// Opens a file in a store.
@@ -478,14 +445,8 @@ impl Namespace {
     fn run_newest(&self, run: &Name) -> Result<Time> {
         let visible = self.view().visible();
         let run = visible.runs.get(run).ok_or(Error::NotFound)?;
-        Ok(self
-            .renderer
-            .analyzer()
-            .last_writes(&run.members)
-            .into_iter()
-            .flatten()
-            .max()
-            .unwrap_or_default())
+        let last_writes = self.analyzer().last_writes(&run.members);
+        Ok(last_writes.into_iter().flatten().max().unwrap_or_default())
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::handle::Handle;
 use super::{Fh, Ino, Tree};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::query::{call_output, compare, grep, search};
 use crate::render::expand::{ExpandError, ExpandStats, InputFormat};
@@ -18,13 +18,17 @@ impl Tree {
     /// a worker, or a path in a worker's directory. Returns `None` if it stands for nothing that
     /// can be searched.
     pub fn grep(&self, ino: Ino, query: &grep::Query) -> Result<Option<grep::Answer>> {
-        self.namespace.grep(&self.node(ino)?, query)
+        let Some((scope, under)) = self.node(ino)?.search_scope() else { return Ok(None) };
+        let query = grep::Query { under, ..query.clone() };
+        grep::answer(self.namespace.analyzer(), &scope, &query).map(Some)
     }
 
     /// Ranks the passages of the files under `ino` by the words of the query. Returns `None` if
     /// `ino` stands for nothing that can be searched.
     pub fn search(&self, ino: Ino, query: &search::Query) -> Result<Option<search::Answer>> {
-        self.namespace.search(&self.node(ino)?, query)
+        let Some((scope, under)) = self.node(ino)?.search_scope() else { return Ok(None) };
+        let query = search::Query { under, ..query.clone() };
+        search::answer(self.namespace.analyzer(), &scope, &query).map(Some)
     }
 
     /// Lists the workers of the run at `ino`, or of the swarm at the root. Returns `None` if no
@@ -32,36 +36,39 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](crate::error::Error::NotFound) if `ino` stands for no workers.
+    /// [`Error::NotFound`] if `ino` stands for no workers.
     pub fn list_workers(&self, ino: Ino, query: &list::Query) -> Result<Option<list::Answer>> {
-        self.namespace.list_workers(&self.node(ino)?, query)
+        let Some((scope, None)) = self.node(ino)?.search_scope() else {
+            return Err(Error::NotFound);
+        };
+        self.namespace.renderer().list(&scope, query)
     }
 
     /// Searches the files of `workers` for lines that match.
     ///
     /// # Errors
     ///
-    /// [`NotFound`](crate::error::Error::NotFound) if one of `workers` is not in the view.
+    /// [`Error::NotFound`] if one of `workers` is not in the view.
     pub fn grep_workers(&self, workers: Arc<[Name]>, query: &grep::Query) -> Result<grep::Answer> {
-        grep::answer(self.namespace.renderer().analyzer(), &Scope::Workers(workers), query)
+        grep::answer(self.namespace.analyzer(), &Scope::Workers(workers), query)
     }
 
     /// Ranks the passages in the files of `workers` by the words of the query.
     ///
     /// # Errors
     ///
-    /// [`NotFound`](crate::error::Error::NotFound) if one of `workers` is not in the view.
+    /// [`Error::NotFound`] if one of `workers` is not in the view.
     pub fn search_workers(
         &self,
         workers: Arc<[Name]>,
         query: &search::Query,
     ) -> Result<search::Answer> {
-        search::answer(self.namespace.renderer().analyzer(), &Scope::Workers(workers), query)
+        search::answer(self.namespace.analyzer(), &Scope::Workers(workers), query)
     }
 
     /// Compares workers: what they share and where they differ.
     pub fn compare(&self, query: &compare::Query) -> Result<compare::Answer> {
-        compare::answer(self.namespace.renderer().analyzer(), query)
+        compare::answer(self.namespace.analyzer(), query)
     }
 
     /// Copies a text and expands its evidence markers; see
@@ -93,7 +100,7 @@ impl Tree {
         &self,
         call: &call_output::CallSelector<'_>,
     ) -> Result<(call_output::OutputLocation, Option<Fh>)> {
-        let (place, file) = call_output::open(self.namespace.renderer().analyzer(), call)?;
+        let (place, file) = call_output::open(self.namespace.analyzer(), call)?;
         Ok((place, file.map(|file| self.handles.lock().add(Handle::File(None, file.into())))))
     }
 }
