@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult,
-    ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
-    ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest,
+    CustomResult, ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -153,7 +153,7 @@ impl McpServer {
             let tree = server.tree.get();
             let done = work(&tree);
             if tree.claim_backfill() {
-                catch_up(tree);
+                backfill(tree);
             }
             done
         });
@@ -170,11 +170,11 @@ impl McpServer {
     }
 }
 
-/// Reads the backlog of the tree in short steps, each queued behind the waiting requests.
-fn catch_up(tree: Arc<Tree>) {
+/// Does pending work in short slices, each queued behind the waiting requests.
+fn backfill(tree: Arc<Tree>) {
     tokio::task::spawn_blocking(move || {
         if tree.backfill() {
-            catch_up(tree);
+            backfill(tree);
         }
     });
 }
@@ -214,8 +214,10 @@ impl ServerHandler for McpServer {
         let arguments = request.arguments.unwrap_or_default();
         let result = self.work(move |tree| (tool.call)(tree, arguments)).await?;
         Ok(CallToolResponse::Complete(match result {
-            Ok(output) => CallToolResult::success(output.content()),
-            Err(error) => CallToolResult::error(error.content()),
+            Ok(output) => {
+                CallToolResult::success(output.blocks().map(ContentBlock::text).collect())
+            }
+            Err(error) => CallToolResult::error(vec![ContentBlock::text(error.0)]),
         }))
     }
 

@@ -106,11 +106,8 @@ pub(super) fn read(tree: &Tree, uri: &str) -> Result<ReadResourceResult, ErrorDa
         OpenFile::at_path(tree, &path).and_then(|file| file.slice(SliceRequest::Bytes(0, MAX)));
     let slice = slice
         .map_err(|error| ErrorData::resource_not_found(error_message(&path_text, &error), None))?;
-    let contents =
-        [Some(slice.text).filter(|text| !text.is_empty() || slice.note.is_none()), slice.note];
-    let contents = contents
-        .into_iter()
-        .flatten()
+    let contents = slice
+        .blocks()
         .map(|text| ResourceContents::text(text, uri).with_mime_type(mime_type(&path_text)))
         .collect();
     Ok(ReadResourceResult::new(contents))

@@ -11,12 +11,12 @@ use std::any::Any;
 use std::sync::{Arc, LazyLock};
 
 use rmcp::handler::server::tool::schema_for_type;
-use rmcp::model::{ContentBlock, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use rmcp::schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::slice::{MAX, Slice, error_message};
+use super::slice::{MAX, NotedText, error_message};
 use crate::error::Error;
 use crate::text::budget::Budget;
 use crate::text::json::printable as printable_json;
@@ -33,40 +33,9 @@ pub(super) struct ToolEntry {
     pub(super) call: Box<ToolFn>,
 }
 
-/// The output of a tool: a text, and a note about it.
-#[derive(Debug, Default)]
-pub(super) struct ToolOutput {
-    text: String,
-    note: Option<String>,
-}
-
-impl ToolOutput {
-    /// Creates an output without a note.
-    fn new(text: impl Into<String>) -> ToolOutput {
-        ToolOutput { text: text.into(), note: None }
-    }
-
-    /// Creates an output from the bytes of a generated file, which are UTF-8.
-    fn from_bytes(bytes: &[u8]) -> ToolOutput {
-        ToolOutput::new(String::from_utf8_lossy(bytes))
-    }
-
-    /// Returns the content for clients: the exact text and the note, in blocks of their own.
-    pub(super) fn content(self) -> Vec<ContentBlock> {
-        let text = (!self.text.is_empty() || self.note.is_none()).then_some(self.text);
-        text.into_iter().chain(self.note).map(ContentBlock::text).collect()
-    }
-}
-
-impl From<Slice> for ToolOutput {
-    fn from(slice: Slice) -> ToolOutput {
-        ToolOutput { text: slice.text, note: slice.note }
-    }
-}
-
 /// An error message of a tool, with a hint.
 #[derive(Debug)]
-pub(super) struct ToolError(String);
+pub(super) struct ToolError(pub(super) String);
 
 impl ToolError {
     fn new(text: impl Into<String>) -> ToolError {
@@ -77,13 +46,10 @@ impl ToolError {
     fn at(path: &str) -> impl Fn(Error) -> ToolError {
         move |error| ToolError(error_message(path, &error))
     }
-
-    pub(super) fn content(self) -> Vec<ContentBlock> {
-        vec![ContentBlock::text(self.0)]
-    }
 }
 
-type ToolResult = Result<ToolOutput, ToolError>;
+/// The output of a tool, which clients receive in one or two blocks.
+type ToolResult = Result<NotedText, ToolError>;
 type ToolFn = dyn Fn(&Tree, JsonObject) -> ToolResult + Send + Sync;
 
 /// Returns all tools.

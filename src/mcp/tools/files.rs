@@ -10,11 +10,11 @@ use rmcp::schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    LIST_MAX, ToolEntry, ToolError, ToolOutput, ToolResult, json, non_empty, path_or_root, tool,
+    LIST_MAX, NotedText, ToolEntry, ToolError, ToolResult, json, non_empty, path_or_root, tool,
 };
 use crate::analysis::settings::DEADLINE;
 use crate::error::Result;
-use crate::mcp::slice::{DEFAULT, LINES, OpenFile, SliceRequest};
+use crate::mcp::slice::{DEFAULT, LINES, OpenFile, SliceRequest, joined_note};
 use crate::name::printable;
 use crate::tree::{Attr, NodeKind, Symlinks, Tree};
 
@@ -198,7 +198,7 @@ fn list_dir(tree: &Tree, args: ListDirInput) -> ToolResult {
     )?;
     let note = (!is_all)
         .then(|| "[... not all folders were read in time; list them one by one ...]".to_owned());
-    Ok(ToolOutput { text, note })
+    Ok(NotedText { text, note })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -231,7 +231,7 @@ fn read_file(tree: &Tree, args: ReadFileInput) -> ToolResult {
         Unit::Bytes => SliceRequest::Bytes(args.offset, byte_limit(args.limit)),
     };
     let read = OpenFile::at_path(tree, args.path.as_bytes()).and_then(|file| file.slice(request));
-    read.map(ToolOutput::from).map_err(ToolError::at(&args.path))
+    read.map_err(ToolError::at(&args.path))
 }
 
 /// Returns the number of bytes to read for a `limit` argument.
@@ -265,7 +265,7 @@ fn info(tree: &Tree, args: PathInput) -> ToolResult {
             details: Details::new(&held.attr, held.link_target()?),
         })
     });
-    Ok(ToolOutput::new(json(&info.map_err(ToolError::at(&args.path))?)?))
+    Ok(NotedText::new(json(&info.map_err(ToolError::at(&args.path))?)?))
 }
 
 #[derive(Serialize)]
@@ -279,9 +279,9 @@ fn exists(tree: &Tree, args: PathInput) -> ToolResult {
     match tree.with_path(args.path.as_bytes(), Symlinks::NoFollow, |place| {
         Ok(place.leaf().attr.kind.as_str())
     }) {
-        Ok(kind) => Ok(ToolOutput::new(json(&Exists { exists: true, kind: Some(kind) })?)),
+        Ok(kind) => Ok(NotedText::new(json(&Exists { exists: true, kind: Some(kind) })?)),
         Err(error) if error.is_not_a_file() || error.is_miss() => {
-            Ok(ToolOutput::new(json(&Exists { exists: false, kind: None })?))
+            Ok(NotedText::new(json(&Exists { exists: false, kind: None })?))
         }
         Err(error) => Err(ToolError::at(&args.path)(error)),
     }
@@ -338,8 +338,7 @@ fn glob(tree: &Tree, args: GlobInput) -> ToolResult {
             "not all folders were read in time; begin the pattern with folder names".to_owned(),
         );
     }
-    let note = (!notes.is_empty()).then(|| format!("[... {} ...]", notes.join("; ")));
-    Ok(ToolOutput { text: found.text, note })
+    Ok(NotedText { text: found.text, note: joined_note(&notes) })
 }
 
 /// The matching paths, one per line.

@@ -7,7 +7,7 @@ use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, path_or_root,
+    NotedText, ToolEntry, ToolError, ToolResult, budget, non_empty, path_component, path_or_root,
     tool, worker_id,
 };
 use crate::error::{Error, Result};
@@ -91,8 +91,8 @@ fn run_grep(tree: &Tree, args: GrepInput) -> ToolResult {
     };
     match (&answer.error, args.mode) {
         (Some(_), _) => Err(ToolError::new(answer.text)),
-        (None, Mode::Content) => Ok(ToolOutput::new(answer.text)),
-        (None, mode) => Ok(ToolOutput::new(answer.list_files(&query, mode == Mode::Count))),
+        (None, Mode::Content) => Ok(NotedText::new(answer.text)),
+        (None, mode) => Ok(NotedText::new(answer.list_files(&query, mode == Mode::Count))),
     }
 }
 
@@ -129,7 +129,7 @@ fn run_search(tree: &Tree, args: SearchInput) -> ToolResult {
     if answer.error.is_some() {
         Err(ToolError::new(answer.text))
     } else {
-        Ok(ToolOutput::new(answer.text))
+        Ok(NotedText::new(answer.text))
     }
 }
 

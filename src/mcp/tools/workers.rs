@@ -5,8 +5,7 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 
 use super::{
-    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, path_component, tool,
-    worker_id,
+    NotedText, ToolEntry, ToolError, ToolResult, budget, non_empty, path_component, tool, worker_id,
 };
 use crate::mcp::slice::{OpenFile, SliceRequest, echo};
 use crate::mcp::tools::files::byte_limit;
@@ -129,7 +128,7 @@ fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
             types.join(", ")
         )
     });
-    Ok(ToolOutput { text, note })
+    Ok(NotedText { text, note })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -174,7 +173,7 @@ fn job_evidence(tree: &Tree, job: &str, budget: Option<Budget>) -> ToolResult {
     let mut text = Vec::new();
     let done = tree.expand_workers(listed.iter().map(|worker| &worker.name), budget, &mut text);
     done.map_err(|error| ToolError::new(error.to_string()))?;
-    Ok(ToolOutput::from_bytes(&text))
+    Ok(NotedText::from_bytes(&text))
 }
 
 /// Returns the name of the evidence file for a budget.
@@ -198,7 +197,7 @@ fn generated_file(tree: &Tree, path: &str) -> ToolResult {
     let read = OpenFile::at_path(tree, path.as_bytes())
         .and_then(|file| file.read_all(most))
         .map_err(ToolError::at(path))?;
-    read.map(|bytes| ToolOutput::from_bytes(&bytes))
+    read.map(|bytes| NotedText::from_bytes(&bytes))
         .ok_or_else(|| ToolError::new(format!("{path} is too large")))
 }
 
@@ -213,7 +212,7 @@ enum CallArg {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct GetToolOutputInput {
+struct GetNotedTextInput {
     /// The worker's id
     worker: Option<String>,
     /// The call: its number (seq in index.json), or its file, such as 002_ssh_exec.txt
@@ -227,7 +226,7 @@ struct GetToolOutputInput {
     limit: Option<u64>,
 }
 
-fn get_tool_output(tree: &Tree, args: GetToolOutputInput) -> ToolResult {
+fn get_tool_output(tree: &Tree, args: GetNotedTextInput) -> ToolResult {
     let worker = non_empty(args.worker).map(|worker| Name::new(worker_id(&worker))).transpose();
     let worker = worker.map_err(|_| ToolError::new("there is no such worker; try list_workers"))?;
     let number = args.call.as_ref().and_then(|call| match call {
@@ -260,7 +259,7 @@ fn get_tool_output(tree: &Tree, args: GetToolOutputInput) -> ToolResult {
         (Some(fh), _) => {
             let request = SliceRequest::Bytes(args.offset, byte_limit(args.limit));
             let slice = OpenFile::from_handle(tree, fh, path.clone()).slice(request);
-            slice.map(ToolOutput::from).map_err(ToolError::at(&path))
+            slice.map_err(ToolError::at(&path))
         }
         (None, missing) => Err(ToolError::new(format!("{path}: {}", missing.unwrap_or_default()))),
     }
@@ -318,7 +317,7 @@ fn compare(tree: &Tree, args: CompareInput) -> ToolResult {
     if answer.error.is_some() {
         Err(ToolError::new(answer.text))
     } else {
-        Ok(ToolOutput::new(answer.text))
+        Ok(NotedText::new(answer.text))
     }
 }
 
@@ -357,5 +356,5 @@ fn expand(tree: &Tree, args: ExpandInput) -> ToolResult {
     );
     let stats = done.map_err(|error| ToolError::new(error.to_string()))?;
     let note = stats.not_expanded().map(|text| format!("[... {text} ...]"));
-    Ok(ToolOutput { note, ..ToolOutput::from_bytes(&text) })
+    Ok(NotedText { note, ..NotedText::from_bytes(&text) })
 }
