@@ -20,10 +20,7 @@ use crate::text::budget::Budget;
 #[derive(Debug, Default, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
 pub(super) struct MountOptions {
     /// A folder of traces to show; can be given several times
-    #[serde(
-        serialize_with = "path_bytes::serialize",
-        deserialize_with = "path_bytes::deserialize"
-    )]
+    #[serde(with = "path_bytes")]
     #[arg(long = "store", value_name = "PATH")]
     pub(super) stores: Vec<PathBuf>,
 
