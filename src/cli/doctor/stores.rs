@@ -17,8 +17,10 @@ use super::transcripts::Transcripts;
 use super::workers::Workers;
 use crate::catalog::{Freshness, Source, SourceError, is_own_mount, looks_like_store};
 use crate::cli::diagnosis::Diagnosis;
+use crate::cli::mountinfo::MountTable;
 use crate::cli::terminal::{display_path, escape_controls, shell_quote};
 use crate::cli::{DoctorArgs, discover, mountpoint, probe};
+use crate::error::Result;
 use crate::model::SkipReason;
 use crate::name::RelPath;
 use crate::text::count;
@@ -120,11 +122,11 @@ fn inspect(arguments: &DoctorArgs) -> Stores {
             Ok(all) => all,
             Err(diagnosis) => return Stores::with_problem(diagnosis),
         };
-    let (mut identities, mut findings, mut stores, mut sources) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut result = Stores::default();
+    let (mut identities, mut opened, mut sources) = (Vec::new(), Vec::new(), Vec::new());
     for path in chosen.stores {
-        let shown_path = display_path(&path);
-        let opened = match mountpoint::identify_store(path, &mut identities, &mounts) {
+        let mut shown_path = display_path(&path);
+        let source = match mountpoint::identify_store(path, &mut identities, &mounts) {
             Ok(Some(path)) => Source::open(&path)
                 .map(|source| (path, source))
                 .map_err(|error| diagnose_source(&error)),
@@ -132,30 +134,54 @@ fn inspect(arguments: &DoctorArgs) -> Stores {
             Ok(None) => continue,
             Err(diagnosis) => Err(diagnosis),
         };
-        let path = match opened {
+        match source {
             Ok((path, source)) => {
-                let shown_path = display_path(&path);
-                sources.push((stores.len(), path, source));
-                shown_path
+                shown_path = display_path(&path);
+                opened.push(OpenedStore::new(result.stores.len(), path, &source));
+                sources.push(source);
             }
             Err(diagnosis) => {
-                findings.push(Finding::problem("store", "open", diagnosis).about(&shown_path));
-                shown_path
+                let finding = Finding::problem("store", "open", diagnosis).about(&shown_path);
+                result.findings.push(finding);
             }
-        };
-        stores.push(StoreFacts {
-            path,
+        }
+        result.stores.push(StoreFacts {
+            path: shown_path,
             why: chosen.why.clone(),
             format: None,
             workers: None,
             transcripts: None,
         });
     }
-    let mut result = Stores { stores, view: None, findings };
     if !sources.is_empty() {
-        result.read(sources, arguments);
+        result.read(opened, sources, arguments);
     }
     result
+}
+
+/// A store that was opened, with the properties of its source, which the view then owns.
+struct OpenedStore {
+    /// Index of its facts in [`Stores::stores`].
+    facts_index: usize,
+    path: PathBuf,
+    format: &'static str,
+    worker_description: &'static str,
+    has_virtual_folders: bool,
+    max_watches: Result<Option<usize>>,
+}
+
+impl OpenedStore {
+    fn new(facts_index: usize, path: PathBuf, source: &Source) -> OpenedStore {
+        let format = source.format();
+        OpenedStore {
+            facts_index,
+            path,
+            format: format.name(),
+            worker_description: format.worker_description(),
+            has_virtual_folders: format.has_virtual_folders(),
+            max_watches: source.max_watches(),
+        }
+    }
 }
 
 fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
@@ -179,7 +205,7 @@ fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
     discover::choose(&all, &[], &environment)
 }
 
-fn read_mount_table() -> Result<crate::cli::mountinfo::MountTable, Diagnosis> {
+fn read_mount_table() -> Result<MountTable, Diagnosis> {
     mountpoint::read_mount_table().map_err(|error| Diagnosis::without_remedy(format!("{error:#}")))
 }
 
@@ -217,15 +243,8 @@ fn diagnose_source(error: &SourceError) -> Diagnosis {
 }
 
 impl Stores {
-    /// Reads the opened stores, each with its index in `self.stores`.
-    fn read(&mut self, sources: Vec<(usize, PathBuf, Source)>, arguments: &DoctorArgs) {
-        let described = sources.into_iter().map(|(place, path, source)| {
-            let format = source.format();
-            let description =
-                (format.name(), format.worker_description(), format.has_virtual_folders());
-            ((place, path, description, source.max_watches()), source)
-        });
-        let (places, sources): (Vec<_>, Vec<Source>) = described.unzip();
+    /// Reads the opened stores, in the order of their sources.
+    fn read(&mut self, opened: Vec<OpenedStore>, sources: Vec<Source>, arguments: &DoctorArgs) {
         let freshness = Freshness { unfinished: NO_REFRESH, finished: NO_REFRESH };
         let (owner, run) = (arguments.owner.clone(), arguments.run.as_deref());
         // The view is not filtered by run, so that the other runs can be named.
@@ -242,26 +261,8 @@ impl Stores {
             }
         };
         let visible = view.visible();
-        for (number, (place, path, (format, sign, made), watchable)) in
-            places.into_iter().enumerate()
-        {
-            let workers = Workers::new(&visible, number);
-            let transcripts = made.then(|| Transcripts::new(&view, &visible, number));
-            if let Some(facts) = self.stores.get_mut(place) {
-                let described = format!("{} ({}): {format}", facts.path, facts.why);
-                let found = workers.findings(&path, &described, sign, owner.as_deref());
-                self.findings.extend(found.into_iter().map(|finding| finding.about(&facts.path)));
-                // Generated directories are polled every second in any case.
-                let changes = (!made).then(|| {
-                    change_detection::finding(watchable, workers.total()).about(&facts.path)
-                });
-                self.findings.extend(changes);
-                let found =
-                    transcripts.iter().map(|transcripts| transcripts.finding().about(&facts.path));
-                self.findings.extend(found);
-                (facts.format, facts.workers, facts.transcripts) =
-                    (Some(format.into()), Some(workers), transcripts);
-            }
+        for (number, store) in opened.into_iter().enumerate() {
+            self.add_store(store, number, &view, &visible, owner.as_deref());
         }
         for message in &visible.list_errors {
             self.findings.push(Finding::problem(
@@ -286,6 +287,34 @@ impl Stores {
         }
         let (owner, run) = (owner.as_deref().map(escape_controls), run.map(escape_controls));
         self.view = Some(ViewFacts { owner, run, workers: shown });
+    }
+
+    /// Adds the facts and findings about a store. `number` is its index in the view, which is
+    /// limited to `owner`.
+    fn add_store(
+        &mut self,
+        store: OpenedStore,
+        number: usize,
+        view: &View,
+        visible: &VisibleWorkers,
+        owner: Option<&str>,
+    ) {
+        let Some(facts) = self.stores.get_mut(store.facts_index) else { return };
+        let workers = Workers::new(visible, number);
+        let described = format!("{} ({}): {}", facts.path, facts.why, store.format);
+        let mut findings =
+            workers.findings(&store.path, &described, store.worker_description, owner);
+        if store.has_virtual_folders {
+            // Generated directories are polled every second in any case.
+            let transcripts = Transcripts::new(view, visible, number);
+            findings.push(transcripts.finding());
+            facts.transcripts = Some(transcripts);
+        } else {
+            findings.push(change_detection::finding(store.max_watches, workers.total()));
+        }
+        facts.format = Some(store.format.into());
+        facts.workers = Some(workers);
+        self.findings.extend(findings.into_iter().map(|finding| finding.about(&facts.path)));
     }
 }
 
