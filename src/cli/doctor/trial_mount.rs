@@ -75,10 +75,8 @@ enum TrialError {
 /// Fails if the trial cannot be started, mounting fails, or the mount cannot be read.
 pub(super) fn run_trial(kind: TrialKind) -> Result<(), Failure> {
     let untried = |error: io::Error| Failure::Untried(error.to_string());
-    let name =
-        kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let mut child = Command::new(std::env::current_exe().map_err(untried)?)
-        .args(["__trial", &name])
+        .args(["__trial", &probe::value_name(kind)])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
