@@ -53,6 +53,7 @@ checks marks them. read_file `README.md` has the details.";
 /// Calls `open` inside of the runtime, so that it may open async streams.
 ///
 /// # Errors
+///
 /// The runtime cannot be started, or `open` fails.
 pub fn serve<R, W>(tree: ServedTree, open: impl FnOnce() -> io::Result<(R, W)>) -> io::Result<()>
 where
@@ -70,6 +71,7 @@ where
 /// connect.
 ///
 /// # Errors
+///
 /// The runtime cannot be started, or the address cannot be listened on.
 pub fn serve_http(
     tree: ServedTree,
@@ -143,6 +145,7 @@ impl McpServer {
     /// Runs `work` on a blocking thread.
     ///
     /// # Errors
+    ///
     /// An internal error, if `work` panics.
     async fn work<T: Send + 'static>(
         &self,

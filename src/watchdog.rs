@@ -173,6 +173,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
     /// Waits, while `in_time` returns true, for detached work on `subject` to end.
     ///
     /// # Errors
+    ///
     /// [`Unfinished`] if it does not end in time, or was abandoned.
     pub(crate) fn wait(&self, subject: &K, in_time: &dyn Fn() -> bool) -> Result<(), Unfinished> {
         while let Err(unfinished) = self.may_start(subject) {

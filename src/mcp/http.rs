@@ -69,6 +69,7 @@ impl Token {
     /// Creates a token.
     ///
     /// # Errors
+    ///
     /// A message, if `text` is too short or has other characters than printable ASCII.
     pub fn new(text: &str) -> Result<Token, String> {
         let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -102,6 +103,7 @@ pub struct HttpConfig {
 /// Serves until the process ends. Calls `ready` with the address once clients can connect.
 ///
 /// # Errors
+///
 /// The address cannot be listened on.
 pub(super) async fn serve(
     server: McpServer,
