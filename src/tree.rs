@@ -238,11 +238,11 @@ impl Tree {
             Ok(reply) => (reply.attr, reply.ttl),
             Err(error) => {
                 // A file replaced or deleted on disk stays readable through its open handles.
-                let open = self.handles.lock().file(ino);
-                let pinned =
-                    || if error == Error::Stale { self.pinned_file(ino, entry.node) } else { None };
-                let file = open.or_else(pinned).ok_or(error)?;
-                (Attr::from_meta(&file.meta()?), TTL)
+                let mut file = self.handles.lock().file(ino);
+                if file.is_none() && error == Error::Stale {
+                    file = self.pinned_file(ino, entry.node);
+                }
+                (Attr::from_meta(&file.ok_or(error)?.meta()?), TTL)
             }
         };
         self.inodes.lock().record_reported(ino, attr.signature(), ttl > TTL);

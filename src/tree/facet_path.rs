@@ -102,13 +102,11 @@ impl Namespace {
         let folder = |name, path| (name, Node::Facet(path), NodeKind::Folder);
         match path {
             FacetPath::Selection(selection) if selection.is_all() => {
-                let facet = |facet: Facet| {
-                    Ok(folder(
-                        Name::new(facet.as_str())?,
-                        FacetPath::Facet(selection.clone(), facet),
-                    ))
-                };
-                Facet::ALL.into_iter().map(facet).collect()
+                let facets = Facet::ALL.into_iter().map(|facet| {
+                    let path = FacetPath::Facet(selection.clone(), facet);
+                    Ok(folder(Name::new(facet.as_str())?, path))
+                });
+                facets.collect()
             }
             FacetPath::Selection(selection) => {
                 let selected = self.analyzer().selected(selection);

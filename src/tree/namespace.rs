@@ -290,15 +290,8 @@ impl Namespace {
                 listed
             }
             Node::Workers => {
-                let worker = |member: &Arc<Member>| {
-                    (
-                        shown_name(&member.name, is_index),
-                        Node::Worker(member.name.clone()),
-                        NodeKind::Folder,
-                    )
-                };
                 let visible = view.visible();
-                let mut listed: Vec<NamedNode> = visible.members.iter().map(worker).collect();
+                let mut listed = worker_entries(&visible.members, NodeKind::Folder, Node::Worker);
                 let index = Name::new(INDEX)?;
                 // A worker with that name takes precedence.
                 if visible.get(&index).is_none() && !matches!(view.index_file(), Ok(None)) {
@@ -308,9 +301,11 @@ impl Namespace {
                 listed
             }
             Node::Runs => {
-                let visible = view.visible();
-                let run = |name: &Name| (name.clone(), Node::Run(name.clone()), NodeKind::Folder);
-                let mut listed: Vec<NamedNode> = visible.runs.keys().map(run).collect();
+                let runs = &view.visible().runs;
+                let mut listed: Vec<NamedNode> = runs
+                    .keys()
+                    .map(|name| (name.clone(), Node::Run(name.clone()), NodeKind::Folder))
+                    .collect();
                 if !listed.is_empty() {
                     listed.push((Name::new(LATEST)?, Node::Latest, NodeKind::Link));
                 }
@@ -332,20 +327,16 @@ impl Namespace {
             }
             Node::RunWorkers(run) => {
                 let visible = view.visible();
-                let link = |member: &Arc<Member>| {
-                    let node = Node::RunWorker(run.clone(), member.name.clone());
-                    (shown_name(&member.name, is_index), node, NodeKind::Link)
-                };
-                visible.runs.get(run).ok_or(Error::NotFound)?.members.iter().map(link).collect()
+                let members = &visible.runs.get(run).ok_or(Error::NotFound)?.members;
+                worker_entries(members, NodeKind::Link, |name| Node::RunWorker(run.clone(), name))
             }
             Node::Worker(worker) => {
                 let entries = view.list(&*view.worker(worker)?, &RelPath::root())?;
-                let own = |entry: DirEntry| {
-                    let path = entry.name.clone().into();
-                    let node = Node::WorkerPath { worker: worker.clone(), path };
-                    (shown_name(&entry.name, is_generated), node, kind(entry.kind))
-                };
-                let mut listed: Vec<NamedNode> = entries.into_iter().map(own).collect();
+                let mut listed = stored_entries(entries, |name| Node::WorkerPath {
+                    worker: worker.clone(),
+                    path: name.into(),
+                });
+                listed.iter_mut().for_each(|(name, ..)| *name = shown_name(name, is_generated));
                 listed.extend(listed_reports(|report| Document::Worker(worker.clone(), report)));
                 if !view.visible().children(worker).is_empty() {
                     listed.push((
@@ -357,11 +348,9 @@ impl Namespace {
                 listed
             }
             Node::Children(worker) => {
-                let link = |member: &Arc<Member>| {
-                    let node = Node::Child(worker.clone(), member.name.clone());
-                    (shown_name(&member.name, is_index), node, NodeKind::Link)
-                };
-                view.visible().children(worker).iter().map(link).collect()
+                let visible = view.visible();
+                let children = visible.children(worker);
+                worker_entries(children, NodeKind::Link, |name| Node::Child(worker.clone(), name))
             }
             Node::Facet(path) => self.list_facet(path)?,
             Node::QueryDir(_, dir) => {
@@ -369,22 +358,15 @@ impl Namespace {
                 vec![(Name::new(README)?, how_to, NodeKind::File)]
             }
             Node::WorkerPath { worker, path } => {
-                let entries = view.list(&*view.worker(worker)?, path)?;
-                let own = |entry: DirEntry| {
-                    let node =
-                        Node::WorkerPath { worker: worker.clone(), path: path.join(&entry.name) };
-                    (entry.name, node, kind(entry.kind))
-                };
-                entries.into_iter().map(own).collect()
+                stored_entries(view.list(&*view.worker(worker)?, path)?, |name| Node::WorkerPath {
+                    worker: worker.clone(),
+                    path: path.join(&name),
+                })
             }
             Node::Supervisor(path) => {
                 let shared = view.supervisor()?.ok_or(Error::NotFound)?;
                 let entries = view.shared_list(&shared, path)?;
-                let note = |entry: DirEntry| {
-                    let node = Node::Supervisor(path.join(&entry.name));
-                    (entry.name, node, kind(entry.kind))
-                };
-                entries.into_iter().map(note).collect()
+                stored_entries(entries, |name| Node::Supervisor(path.join(&name)))
             }
             Node::Latest
             | Node::RunWorker(..)
@@ -462,6 +444,30 @@ fn document_or_query_dir(
         .ok_or(Error::NotFound)
 }
 
+/// Returns an entry for each worker, with the node that `node` returns for its name.
+fn worker_entries(
+    members: &[Arc<Member>],
+    kind: NodeKind,
+    node: impl Fn(Name) -> Node,
+) -> Vec<NamedNode> {
+    members
+        .iter()
+        .map(|member| (shown_name(&member.name, is_index), node(member.name.clone()), kind))
+        .collect()
+}
+
+/// Returns an entry for each entry in a store, with the node that `node` returns for its name.
+fn stored_entries(entries: Vec<DirEntry>, node: impl Fn(Name) -> Node) -> Vec<NamedNode> {
+    entries
+        .into_iter()
+        .map(|DirEntry { name, kind: stored_kind, .. }| {
+            let node = node(name.clone());
+            (name, node, kind(stored_kind))
+        })
+        .collect()
+}
+
+/// Returns the entries of the reports that every directory of workers lists.
 fn listed_reports(document: impl Fn(Report) -> Document) -> Vec<NamedNode> {
     let listed = Report::LISTED.into_iter().filter_map(|(text, report)| {
         let name = Name::new(text).ok()?;
