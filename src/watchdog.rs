@@ -249,8 +249,10 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
         let tasks = Arc::new(Mutex::new(tasks));
         let tasks_of_thread = tasks.clone();
         drop(sender);
-        let serve = move || serve(number, &tasks_of_thread.lock(), &shared);
-        match thread::Builder::new().name("record".into()).spawn(serve) {
+        let started = thread::Builder::new()
+            .name("record".into())
+            .spawn(move || serve(number, &tasks_of_thread.lock(), &shared));
+        match started {
             Ok(_) => Ok(()),
             Err(_) => match tasks.lock().try_recv() {
                 Ok(task) => Err(task.work),
@@ -264,8 +266,11 @@ impl<K: Eq + Hash + Clone> WatchdogState<K> {
     /// Records that `thread` was detached. Its work missed its deadline at `since`.
     fn detach(&self, subject: &K, thread: Pid, since: Instant) -> Unfinished {
         let mut subjects = self.detached.lock();
-        let new = || DetachedThreads { threads: Vec::new(), since, is_reported: false };
-        let detached = subjects.entry(subject.clone()).or_insert_with(new);
+        let detached = subjects.entry(subject.clone()).or_insert(DetachedThreads {
+            threads: Vec::new(),
+            since,
+            is_reported: false,
+        });
         detached.threads.push(thread);
         detached.state()
     }

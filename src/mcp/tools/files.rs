@@ -1,6 +1,5 @@
 //! Tools for paths: list, read, inspect and find.
 
-use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
@@ -122,8 +121,20 @@ struct WalkEntry {
     kind: NodeKind,
 }
 
+impl WalkEntry {
+    /// Looks up the entry again for its attributes.
+    fn details(&self, tree: &Tree) -> Result<Details> {
+        tree.with_path(&self.folder, Symlinks::Follow, |place| {
+            tree.with_entry(place.leaf().ino, &self.name, |held| {
+                Ok(Details::new(&held.attr, held.link_target()?))
+            })
+        })
+    }
+}
+
 /// Walks the directory at `path` down to `depth`, directories before their contents. With `follow`,
-/// links to directories are entered, too. Returns false if the deadline cut the walk short.
+/// links to directories are entered, too. Calls `visit` with each entry. Returns false if the
+/// deadline cut the walk short.
 fn walk(
     tree: &Tree,
     path: &[u8],
@@ -132,10 +143,10 @@ fn walk(
     mut visit: impl FnMut(WalkEntry),
 ) -> Result<bool> {
     let begun = Instant::now();
-    let mut rest: VecDeque<(Vec<u8>, Vec<u8>, usize)> =
-        VecDeque::from([(path.to_vec(), path_prefix(path), 0)]);
+    // Directories to list, the next one last: path, path to show, and depth.
+    let mut rest = vec![(path.to_vec(), path_prefix(path), 0)];
     let mut is_all = true;
-    while let Some((folder, shown, level)) = rest.pop_front() {
+    while let Some((folder, shown, level)) = rest.pop() {
         let items =
             match tree.with_path(&folder, Symlinks::Follow, |place| place.leaf().list_folder()) {
                 Ok(items) => items,
@@ -158,7 +169,7 @@ fn walk(
             is_all = false;
             break;
         }
-        inner.into_iter().rev().for_each(|folder| rest.push_front(folder));
+        rest.extend(inner.into_iter().rev());
     }
     Ok(is_all)
 }
@@ -174,25 +185,14 @@ fn list_dir(tree: &Tree, args: ListDirInput) -> ToolResult {
     let mut all = Vec::new();
     let is_all = walk(tree, path.as_bytes(), depth, false, |entry| all.push(entry))
         .map_err(ToolError::at(&path))?;
-    let details = |entry: &WalkEntry| {
-        tree.with_path(&entry.folder, Symlinks::Follow, |place| {
-            tree.with_entry(place.leaf().ino, &entry.name, |held| {
-                Ok(Details::new(&held.attr, held.link_target()?))
-            })
-        })
-    };
-    let entry = |entry: &WalkEntry| {
-        let details = args.details.then(|| details(entry).ok()).flatten();
-        ListEntry {
-            path: String::from_utf8_lossy(&entry.path).into_owned(),
-            kind: entry.kind.as_str(),
-            details,
-        }
-    };
     let count = all.len().saturating_sub(skip);
     let text = super::list(
         "entries",
-        all.iter().skip(skip).map(entry),
+        all.iter().skip(skip).map(|entry| ListEntry {
+            path: String::from_utf8_lossy(&entry.path).into_owned(),
+            kind: entry.kind.as_str(),
+            details: args.details.then(|| entry.details(tree).ok()).flatten(),
+        }),
         |shown| count - shown,
         |shown| (skip + shown).to_string().into(),
     )?;

@@ -111,10 +111,12 @@ fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
             ToolError::new("cannot find the worker of this cursor; list again without it")
         })?;
     let workers = &answer.workers;
-    let shown = workers.iter().take(args.limit.unwrap_or(LIMIT).max(1));
-    let cursor =
-        |shown: usize| workers.iter().take(shown).next_back().map(|last| last.id.as_str()).into();
-    let text = super::list("workers", shown, |shown| workers.len() - shown, cursor)?;
+    let text = super::list(
+        "workers",
+        workers.iter().take(args.limit.unwrap_or(LIMIT).max(1)),
+        |shown| workers.len() - shown,
+        |shown| workers.iter().take(shown).next_back().map(|last| last.id.as_str()).into(),
+    )?;
     // A filter without a match may be misspelled, so list the values that exist.
     let note = workers.is_empty().then(|| {
         // Types come from workers, so their number and length are unbounded.
