@@ -40,8 +40,8 @@ pub(super) enum UntilArg {
 }
 
 impl From<UntilArg> for WaitCondition {
-    fn from(asked: UntilArg) -> WaitCondition {
-        match asked {
+    fn from(until: UntilArg) -> WaitCondition {
+        match until {
             UntilArg::Finished => WaitCondition::Finished,
             UntilArg::Failed => WaitCondition::Failed,
             UntilArg::Any => WaitCondition::Any,

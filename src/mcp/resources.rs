@@ -8,7 +8,7 @@ use rmcp::model::{
 
 use super::slice::{MAX, OpenFile, SliceRequest, error_message};
 use crate::name::printable;
-use crate::tree::{Symlinks, Tree};
+use crate::tree::{NodeKind, Symlinks, Tree};
 
 /// Prefix of all URIs.
 const SCHEME: &str = "swarm:///";
@@ -70,7 +70,7 @@ pub(super) fn list(tree: &Tree, cursor: Option<&str>) -> Result<ListResourcesRes
     if cursor.is_none() {
         resources.extend(ROOT_FILES.iter().map(|(path, description)| resource(path, *description)));
     }
-    let folders = workers.iter().filter(|item| item.kind == crate::tree::NodeKind::Folder);
+    let folders = workers.iter().filter(|item| item.kind == NodeKind::Folder);
     let mut names =
         folders.filter_map(|item| std::str::from_utf8(item.name.as_bytes()).ok()).skip(skip);
     for name in names.by_ref().take(PAGE) {

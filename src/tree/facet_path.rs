@@ -35,8 +35,8 @@ impl Namespace {
     /// Returns the node under `name` in the directory `path`.
     pub(super) fn facet_child(&self, path: &FacetPath, name: &Name) -> Result<Node> {
         match (path, QueryDir::parse(name)) {
-            (FacetPath::Selection(selection), Some(ask)) if !selection.is_all() => {
-                Ok(Node::QueryDir(Scope::Selected(selection.clone()), ask))
+            (FacetPath::Selection(selection), Some(dir)) if !selection.is_all() => {
+                Ok(Node::QueryDir(Scope::Selected(selection.clone()), dir))
             }
             _ => self.facet_path_child(path, name).map(Node::Facet),
         }
