@@ -44,7 +44,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub use attr::{Attr, NodeKind};
-pub use handle::{DirEntry, DirListing, DirPosition};
+pub use handle::{DirListing, DirPosition, ListedEntry};
 pub use inode::ROOT;
 pub use path::{LookupGuard, ResolvedPath, Symlinks};
 pub use request_class::RequestClass;
@@ -446,13 +446,13 @@ impl Tree {
         }
     }
 
-    fn list_items(&self, ino: Ino) -> Result<Vec<DirEntry>> {
+    fn list_items(&self, ino: Ino) -> Result<Vec<ListedEntry>> {
         let node = self.node(ino)?;
         let listed = self.namespace.list(&node)?;
         let inodes = self.inodes.lock();
         let entries = listed.into_iter().map(|(name, node, kind)| {
             let ino = inodes.number(&node, ContentId::Fixed);
-            DirEntry { name, kind, ino }
+            ListedEntry { name, kind, ino }
         });
         Ok(entries.collect())
     }
@@ -469,7 +469,7 @@ fn parse_name(raw: &[u8]) -> Result<Name> {
 }
 
 /// Returns a version number of a listing. It has 31 bits, since an offset of readdir is signed.
-fn listing_version(items: &[DirEntry]) -> NonZeroU32 {
+fn listing_version(items: &[ListedEntry]) -> NonZeroU32 {
     let mut hash = blake3::Hasher::new();
     for item in items {
         hash.update(item.name.as_bytes()).update(&[0, item.kind as u8]);

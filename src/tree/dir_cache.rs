@@ -48,7 +48,7 @@ impl DirCache {
 #[cfg(test)]
 mod tests {
     use super::super::NodeKind;
-    use super::super::handle::DirEntry;
+    use super::super::handle::ListedEntry;
     use super::*;
     use crate::name::Name;
 
@@ -57,7 +57,7 @@ mod tests {
     }
 
     fn listing(number: u32, length: usize) -> DirListing {
-        let item = DirEntry { name: Name::new("a").unwrap(), kind: NodeKind::File, ino: 7 };
+        let item = ListedEntry { name: Name::new("a").unwrap(), kind: NodeKind::File, ino: 7 };
         DirListing { items: vec![item; length].into(), version: Some(version(number)) }
     }
 

@@ -13,7 +13,7 @@ use crate::store::File;
 
 /// One entry of a directory.
 #[derive(Debug, Clone)]
-pub struct DirEntry {
+pub struct ListedEntry {
     /// Name of the entry.
     pub name: Name,
     /// Kind of the entry.
@@ -27,7 +27,7 @@ pub struct DirEntry {
 #[derive(Debug, Clone)]
 pub struct DirListing {
     /// Entries, sorted by name.
-    pub items: Arc<[DirEntry]>,
+    pub items: Arc<[ListedEntry]>,
     /// Version of the listing, `None` if the kernel may not cache it. A position in one version is
     /// never used in another.
     pub version: Option<NonZeroU32>,

@@ -460,7 +460,7 @@ fn worker_entries(
 fn stored_entries(entries: Vec<DirEntry>, node: impl Fn(Name) -> Node) -> Vec<NamedNode> {
     entries
         .into_iter()
-        .map(|DirEntry { name, kind: stored_kind, .. }| {
+        .map(|DirEntry { name, kind: stored_kind }| {
             let node = node(name.clone());
             (name, node, kind(stored_kind))
         })

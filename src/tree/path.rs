@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Attr, DirEntry, Ino, Lookup, NodeKind, Opened, ROOT, Tree};
+use super::{Attr, Ino, ListedEntry, Lookup, NodeKind, Opened, ROOT, Tree};
 use crate::error::{Error, Result};
 
 /// Most symlinks followed in one path, as in the kernel.
@@ -54,7 +54,7 @@ impl<'t> LookupGuard<'t> {
     ///
     /// [`Error::NotADirectory`] if this is not a directory; [`Tree::open_folder`] would report it
     /// as stale.
-    pub fn list_folder(&self) -> Result<Arc<[DirEntry]>> {
+    pub fn list_folder(&self) -> Result<Arc<[ListedEntry]>> {
         if self.attr.kind == NodeKind::Folder {
             self.tree.list_folder(self.ino)
         } else {
@@ -164,7 +164,7 @@ impl Tree {
     }
 
     /// Returns the entries of a directory, sorted by name.
-    pub fn list_folder(&self, folder: Ino) -> Result<Arc<[DirEntry]>> {
+    pub fn list_folder(&self, folder: Ino) -> Result<Arc<[ListedEntry]>> {
         let opened = self.open_folder(folder)?.fh;
         let items = self.entries(folder, opened, super::DirPosition::Start);
         self.release(opened);

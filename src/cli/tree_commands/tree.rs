@@ -15,7 +15,7 @@ use super::json::{self, Object};
 use super::{CommandOutput, LongHelp, ReaderArgs, TreeReader, format, paths, sentence};
 use crate::error::{Error, Result};
 use crate::text::count;
-use crate::tree::{DirEntry, Ino, LookupGuard, NodeKind, ResolvedPath, Symlinks};
+use crate::tree::{Ino, ListedEntry, LookupGuard, NodeKind, ResolvedPath, Symlinks};
 
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
@@ -141,7 +141,7 @@ enum Children {
     /// Not read: no directory, or beyond the depth limit.
     Closed,
     /// The entries of a directory.
-    Open(Arc<[DirEntry]>),
+    Open(Arc<[ListedEntry]>),
     /// A directory that cannot be read.
     Unreadable(Error),
 }
@@ -213,7 +213,7 @@ impl<'a> TreeWalk<'a> {
         &self,
         to: &mut dyn TreeVisitor,
         path: &[u8],
-        items: &[DirEntry],
+        items: &[ListedEntry],
         ino: Ino,
         depth: u32,
     ) -> io::Result<()> {
