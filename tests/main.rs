@@ -11,6 +11,7 @@
 
 mod cache_format;
 mod cli;
+mod clients;
 mod evidence;
 mod examples;
 mod expand;

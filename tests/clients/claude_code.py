@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""Runs the real Claude Code in a small project against a scripted model on loopback, and checks what came of it.
+
+usage: claude_code.py [--hold TURN] PROGRAM DIR [HOOK ARGUMENT...]
+  PROGRAM      Claude Code
+  DIR          a new directory for all that the session leaves:
+                 project/        the git repository it worked in
+                 config/         its configuration directory, with the transcripts below projects/
+                 requests.jsonl  what the model was asked
+                 hooks.jsonl     what the hook was told and what it answered
+                 result.json     what the program printed
+  HOOK         the hook that tells a session about its ended subagents; without it, a stand-in
+  --hold TURN  before this turn of the session, creates DIR/held and waits until somebody removes it
+"""
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import recorder
+import scenario
+from model import HOLD_MAX, ScriptedModel
+
+RECORDER = Path(recorder.__file__).resolve()
+# How long the session may take without being held, in seconds.
+LIMIT = 120
+# Nobody listens here: a program that wants another network than loopback fails at once.
+NOBODY = "http://127.0.0.1:9"
+
+
+def lines(path):
+    """Returns the JSON objects of a file, one a line."""
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def settings(hook):
+    """Returns the settings of the session, with the hook as a shell command."""
+    run = {"hooks": [{"type": "command", "command": hook}]}
+    hooks = {
+        "PostToolUse": [{"matcher": "Task|Agent", **run}],
+        "SubagentStop": [run],
+        "UserPromptSubmit": [run],
+    }
+    return {"permissions": scenario.PERMISSIONS, "hooks": hooks}
+
+
+def environment(out, url):
+    """Returns the variables of the session: nothing of the caller's but PATH, and no network but the model."""
+    return {
+        "PATH": os.environ["PATH"],
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "HOME": str(out / "home"),
+        "TMPDIR": str(out / "tmp"),
+        "CLAUDE_CODE_TMPDIR": str(out / "tmp"),
+        "CLAUDE_CONFIG_DIR": str(out / "config"),
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": "none",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_TELEMETRY": "1",
+        "DISABLE_ERROR_REPORTING": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        # All tools stand in the first request, so that the script need not search for them.
+        "ENABLE_TOOL_SEARCH": "false",
+        "HTTP_PROXY": NOBODY,
+        "HTTPS_PROXY": NOBODY,
+        "NO_PROXY": "127.0.0.1",
+        "GIT_CONFIG_NOSYSTEM": "1",
+    }
+
+
+def make_project(project, env):
+    """Creates the git repository that the session works in."""
+    for name, text in scenario.FILES.items():
+        (project / name).write_text(text, encoding="utf-8")
+    author = {"NAME": "Test", "EMAIL": "test@example.org", "DATE": "2026-01-20T00:00:00Z"}
+    who = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in author.items()}
+    for command in ("git init --quiet --initial-branch=main", "git add .", "git commit --quiet --message start"):
+        subprocess.run(command.split(), cwd=project, env=env | who, check=True)
+
+
+def run(program, out, hook, hold=None):
+    """Runs the session and writes what it leaves to `out`."""
+    for name in ("project", "config", "home", "tmp"):
+        (out / name).mkdir(parents=True)
+    project = out / "project"
+    command = shlex.join([sys.executable, str(RECORDER), str(out / "hooks.jsonl"), *hook])
+    (out / "config/settings.json").write_text(json.dumps(settings(command), indent=2), encoding="utf-8")
+    with ScriptedModel(scenario.script(project), out / "requests.jsonl", hold, out / "held") as model:
+        env = environment(out, model.url)
+        make_project(project, env)
+        session = subprocess.run(
+            [str(program), "--print", scenario.PROMPT, "--output-format", "json"],
+            cwd=project, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            timeout=LIMIT + (0 if hold is None else HOLD_MAX),
+        )
+    (out / "result.json").write_text(session.stdout, encoding="utf-8")
+    if session.returncode:
+        sys.exit(f"claude_code.py: {program} ended with {session.returncode}: {session.stdout}{session.stderr}")
+
+
+def results(transcripts):
+    """Returns the record of the result of every call, by the call's id."""
+    found = {}
+    for record in (record for path in transcripts for record in lines(path) if record.get("type") == "user"):
+        content = record["message"]["content"]
+        for block in content if isinstance(content, list) else []:
+            if block.get("type") == "tool_result":
+                found[block["tool_use_id"]] = (block, record)
+    return found
+
+
+def check_record(out):
+    """Checks that the transcripts hold what the script is for. This fails if a new version records it otherwise."""
+    projects = out / "config/projects"
+    assert len(list(projects.glob("*/*.jsonl"))) == 1, "one transcript of the session"
+    subagents = list(projects.glob("*/*/subagents/agent-*.jsonl"))
+    assert len(subagents) == 2, "one transcript of each subagent"
+    found = results(projects.rglob("*.jsonl"))
+
+    def result(conversation, turn, block=0):
+        return found[f"toolu_{conversation}-{turn:02}-{block}"]
+
+    for call in (("main", 0, 1), (scenario.REVIEWER, 0, 1)):
+        block, _ = result(*call)
+        assert not block.get("is_error") and "1 failed" in block["content"], f"a masked failure: {block}"
+    for call in (("main", 1), ("main", 5), ("main", 6), ("main", 7), (scenario.TESTER, 2)):
+        block, _ = result(*call)
+        assert block["is_error"], f"an error: {block}"
+    for call in (("main", 6), ("main", 7)):
+        _, record = result(*call)
+        assert "toolDenialKind" in record, f"a call that did not run: {record}"
+    assert not result("main", 8)[0].get("is_error"), "the repeated call goes well"
+    # Only the session's own results have a patch; those of a subagent have the input of the call alone.
+    for block, file in ((1, "price.sh"), (3, "README.md")):
+        edited = result("main", 3, block)[1]["toolUseResult"]
+        assert edited["filePath"] == f"{out}/project/{file}" and edited["structuredPatch"], f"an edit: {edited}"
+    assert not result(scenario.TESTER, 1)[0].get("is_error"), "an edit of a subagent"
+    assert not (out / "project/report.md").exists(), "nobody wrote the report"
+    said = json.loads((out / "result.json").read_text(encoding="utf-8"))
+    assert said["result"] == scenario.CLAIMS["main"], f"the false claim comes last: {said}"
+
+
+def check_hook(out):
+    """Checks that what the hook says reaches the session, and disturbs nobody. Returns its longest time."""
+    requests = [request for request in lines(out / "requests.jsonl") if request["conversation"]]
+    hooks = lines(out / "hooks.jsonl")
+    told = {}
+    for hook in hooks:
+        event, output = hook["input"], hook["output"]
+        name = event["hook_event_name"]
+        assert hook["exit"] == 0 and not hook["stderr"], f"{name}: exit {hook['exit']}, {hook['stderr']}"
+        context = json.loads(output)["hookSpecificOutput"] if output else {}
+        assert context.get("hookEventName", name) == name, f"{name}: an answer to another event: {output}"
+        if name == "SubagentStop":
+            assert Path(event["agent_transcript_path"]).exists(), f"{name}: no transcript of the subagent"
+            turn = None
+        elif name == "PostToolUse":
+            turn = 10 if event["tool_response"]["status"] == "completed" else None
+        else:
+            turn = 12 if event["prompt"].startswith("<task-notification>") else None
+        assert bool(output) == (turn is not None), f"{name}: {output!r}, expected {'a' if turn else 'no'} context"
+        if turn:
+            told[turn] = context["additionalContext"]
+    assert sorted(told) == [10, 12], f"a context about both subagents: {told}"
+    for turn, context in told.items():
+        for request in requests:
+            seen = context in "\n".join(text(request))
+            wanted = request["conversation"] == "main" and request["turn"] >= turn
+            assert seen == wanted, f"{context!r} in turn {request['turn']} of {request['conversation']}: {seen}"
+    for agent in (scenario.TESTER, scenario.REVIEWER):
+        turns = sum(request["conversation"] == agent for request in requests)
+        wanted = len(scenario.script("")["agents"][agent])
+        assert turns == wanted, f"the hook does not prolong {agent}: {turns} turns, expected {wanted}"
+    return max(hook["milliseconds"] for hook in hooks)
+
+
+def text(request):
+    """Returns every text of a request's messages."""
+    def walk(value):
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, (list, dict)):
+            for inner in value.values() if isinstance(value, dict) else value:
+                yield from walk(inner)
+    return walk(request["messages"])
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ", 1)[1])
+    parser.add_argument("--hold", type=int)
+    parser.add_argument("program", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("hook", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    out = options.out.resolve()
+    run(options.program.resolve(), out, options.hook, options.hold)
+    check_record(out)
+    longest = check_hook(out)
+    by = f", longest hook {longest} ms" if options.hook else ""
+    print(f"Claude Code: a session with two subagents, as its script says{by}")
+
+
+if __name__ == "__main__":
+    main()
