@@ -126,7 +126,10 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Mount a store on a folder; `mount` can be omitted if the first path contains a `/`
-    #[command(after_help = MOUNT_HELP, override_usage = "swarmletfs mount [OPTIONS] [[STORE] MOUNTPOINT]")]
+    #[command(
+        after_help = MOUNT_HELP,
+        override_usage = "swarmletfs mount [OPTIONS] [[STORE] MOUNTPOINT]"
+    )]
     Mount(Box<MountArgs>),
     /// Unmount a swarmletfs mount
     #[command(visible_alias = "unmount")]
@@ -176,7 +179,7 @@ enum Command {
 enum InternalCommand {
     /// Accesses a path that may hang; see the module `probe`
     #[command(name = "__probe")]
-    Probe { probe: String, path: PathBuf },
+    Probe { probe: probe::Probe, path: PathBuf },
     /// Serves a trial mount; see the module `doctor::trial_mount`
     #[command(name = "__trial")]
     Trial { what: doctor::TrialKind },
@@ -314,7 +317,7 @@ pub fn main() -> ExitCode {
         && let Ok(inner) = InternalCommand::try_parse_from(&arguments)
     {
         return match inner {
-            InternalCommand::Probe { probe, path } => probe::serve(&probe, &path),
+            InternalCommand::Probe { probe, path } => probe::serve(probe, &path),
             InternalCommand::Trial { what } => doctor::serve_trial(what),
             InternalCommand::Stores(arguments) => doctor::answer_stores(&arguments),
         };

@@ -16,6 +16,7 @@ mod session;
 mod watch;
 
 use std::ffi::OsStr;
+use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -56,7 +57,8 @@ struct FuseAdapter {
 }
 
 impl FuseAdapter {
-    /// Runs `work` at once if it is as cheap as a stat, otherwise in a pool. Contains panics.
+    /// Runs `work` at once if `class` returns that it is as cheap as a stat, otherwise in a pool.
+    /// Contains panics.
     fn run(
         &self,
         class: impl FnOnce(&Tree) -> RequestClass,
@@ -106,7 +108,7 @@ fn errno(operation: &str, error: &Error) -> Errno {
     if error.is_miss() || *error == Error::ReadOnly {
         debug!("{operation}: {error}");
     } else if matches!(error, Error::Escape | Error::Special) {
-        // A worker planted this in its folder. At a higher level, lookups could fill the log.
+        // A worker planted this in its directory. At a higher level, lookups could fill the log.
         info!("{operation}: {error}");
     } else {
         warn!("{operation}: {error}");
@@ -134,7 +136,8 @@ fn file_attr(ino: u64, attr: &Attr) -> FileAttr {
         crtime: SystemTime::UNIX_EPOCH,
         kind: file_type(attr.kind),
         perm: (attr.mode & 0o777) as u16,
-        // Not counted. With 1, tools such as find derive nothing from the link count of a folder.
+        // Not counted. With 1, tools such as find derive nothing from the link count of a
+        // directory.
         nlink: 1,
         uid: attr.uid,
         gid: attr.gid,
@@ -149,10 +152,24 @@ fn keep_cache_flag(is_valid: bool) -> FopenFlags {
     if is_valid { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
 }
 
+/// Returns the offset of the first entry in a listing: the version in the upper 32 bits. The lower
+/// 32 bits count entries. In a listing without a version, the upper ones are zero.
+fn first_offset(version: Option<NonZeroU32>) -> u64 {
+    u64::from(version.map_or(0, NonZeroU32::get)) << 32
+}
+
+/// Splits the offset of a readdir request into the listing and the number of entries to skip.
+fn split_offset(offset: u64) -> (DirPosition, usize) {
+    let version = NonZeroU32::new((offset >> 32) as u32);
+    let position = if offset == 0 { DirPosition::Start } else { DirPosition::Within(version) };
+    (position, (offset & u64::from(u32::MAX)) as usize)
+}
+
 impl Filesystem for FuseAdapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Without PARALLEL_DIROPS, lookups in one folder are serialized. Without AUTO_INVAL_DATA,
-        // the kernel serves stale pages of a file that grew or was rewritten in place.
+        // Without PARALLEL_DIROPS, lookups in one directory are serialized. Without
+        // AUTO_INVAL_DATA, the kernel serves stale pages of a file that grew or was rewritten in
+        // place.
         for capability in [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_AUTO_INVAL_DATA] {
             if config.add_capabilities(capability).is_err() {
                 warn!("this kernel does not support {capability:?}");
@@ -163,14 +180,17 @@ impl Filesystem for FuseAdapter {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (name_ref, name) = (name.as_bytes(), name.as_bytes().to_vec());
-        let class = |tree: &Tree| tree.classify_lookup(parent.0, name_ref);
-        self.run(class, move |tree| match tree.lookup(parent.0, &name) {
-            Ok(Lookup { ino, attr, name_ttl, attr_ttl }) => {
-                reply.entry_with_ttls(&attr_ttl, &name_ttl, &file_attr(ino, &attr), Generation(0));
-            }
-            Err(error) => reply.error(errno("lookup", &error)),
-        });
+        let owned_name = name.as_bytes().to_vec();
+        self.run(
+            |tree| tree.classify_lookup(parent.0, name.as_bytes()),
+            move |tree| match tree.lookup(parent.0, &owned_name) {
+                Ok(Lookup { ino, attr, name_ttl, attr_ttl }) => {
+                    let attr = file_attr(ino, &attr);
+                    reply.entry_with_ttls(&attr_ttl, &name_ttl, &attr, Generation(0));
+                }
+                Err(error) => reply.error(errno("lookup", &error)),
+            },
+        );
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
@@ -178,11 +198,13 @@ impl Filesystem for FuseAdapter {
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let class = |tree: &Tree| tree.classify(ino.0);
-        self.run(class, move |tree| match tree.attr(ino.0) {
-            Ok((attr, ttl)) => reply.attr(&ttl, &file_attr(ino.0, &attr)),
-            Err(error) => reply.error(errno("getattr", &error)),
-        });
+        self.run(
+            |tree| tree.classify(ino.0),
+            move |tree| match tree.attr(ino.0) {
+                Ok((attr, ttl)) => reply.attr(&ttl, &file_attr(ino.0, &attr)),
+                Err(error) => reply.error(errno("getattr", &error)),
+            },
+        );
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
@@ -197,19 +219,21 @@ impl Filesystem for FuseAdapter {
         if flags.acc_mode() != OpenAccMode::O_RDONLY || flags.0 & TRUNC != 0 {
             return reply.error(Errno::EROFS);
         }
-        let class = |tree: &Tree| tree.classify_open(ino.0);
         let passthrough = self.passthrough.clone();
-        self.run(class, move |tree| match tree.open(ino.0) {
-            Ok(opened) => match passthrough
-                .open(ino.0, opened.passthrough_size, &reply, || tree.backing(opened.fh))
-            {
-                Some(backing) => {
-                    reply.opened_passthrough(FileHandle(opened.fh), FopenFlags::empty(), &backing)
+        self.run(
+            |tree| tree.classify_open(ino.0),
+            move |tree| {
+                let opened = match tree.open(ino.0) {
+                    Ok(opened) => opened,
+                    Err(error) => return reply.error(errno("open", &error)),
+                };
+                let (fh, size) = (FileHandle(opened.fh), opened.passthrough_size);
+                match passthrough.open(ino.0, size, &reply, || tree.backing(opened.fh)) {
+                    Some(backing) => reply.opened_passthrough(fh, FopenFlags::empty(), &backing),
+                    None => reply.opened(fh, keep_cache_flag(opened.keep_cache)),
                 }
-                None => reply.opened(FileHandle(opened.fh), keep_cache_flag(opened.keep_cache)),
             },
-            Err(error) => reply.error(errno("open", &error)),
-        });
+        );
     }
 
     fn read(
@@ -264,18 +288,17 @@ impl Filesystem for FuseAdapter {
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let class = |tree: &Tree| tree.classify_opendir(ino.0);
-        self.run(class, move |tree| match tree.open_folder(ino.0) {
-            Ok(opened) => {
-                let entries = if opened.keep_entries {
-                    FopenFlags::FOPEN_CACHE_DIR
-                } else {
-                    FopenFlags::empty()
-                };
-                reply.opened(FileHandle(opened.fh), entries | keep_cache_flag(opened.keep_cache));
-            }
-            Err(error) => reply.error(errno("opendir", &error)),
-        });
+        self.run(
+            |tree| tree.classify_opendir(ino.0),
+            move |tree| match tree.open_folder(ino.0) {
+                Ok(opened) => {
+                    let mut flags = keep_cache_flag(opened.keep_cache);
+                    flags.set(FopenFlags::FOPEN_CACHE_DIR, opened.keep_entries);
+                    reply.opened(FileHandle(opened.fh), flags);
+                }
+                Err(error) => reply.error(errno("opendir", &error)),
+            },
+        );
     }
 
     fn readdir(
@@ -286,35 +309,30 @@ impl Filesystem for FuseAdapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let class =
-            |tree: &Tree| if offset == 0 { tree.classify(ino.0) } else { RequestClass::Stat };
-        self.run(class, move |tree| {
-            // The offset holds the listing's version in the upper 32 bits and the position in the
-            // lower.
-            let (version, at) = ((offset >> 32) as u32, (offset & u64::from(u32::MAX)) as usize);
-            let position =
-                if offset == 0 { DirPosition::Start } else { DirPosition::Version(version) };
-            let entries = match tree.entries(ino.0, fh.0, position) {
-                Ok(entries) => entries,
-                Err(error) => return reply.error(errno("readdir", &error)),
-            };
-            let dots = [
-                (INodeNo(ino.0), FileType::Directory, OsStr::new(".")),
-                (INodeNo(ino.0), FileType::Directory, OsStr::new("..")),
-            ];
-            let listed = entries
-                .items
-                .iter()
-                .map(|item| (INodeNo(item.ino), file_type(item.kind), item.name.as_os_str()));
-            let places = (u64::from(entries.version) << 32) + 1..;
-            for (next, (number, kind, name)) in places.zip(dots.into_iter().chain(listed)).skip(at)
-            {
-                if reply.add(number, next, kind, name) {
-                    break;
+        self.run(
+            |tree| if offset == 0 { tree.classify(ino.0) } else { RequestClass::Stat },
+            move |tree| {
+                let (position, skipped) = split_offset(offset);
+                let listing = match tree.entries(ino.0, fh.0, position) {
+                    Ok(listing) => listing,
+                    Err(error) => return reply.error(errno("readdir", &error)),
+                };
+                let dots = [".", ".."].map(|name| (ino, FileType::Directory, OsStr::new(name)));
+                let entries = listing
+                    .items
+                    .iter()
+                    .map(|item| (INodeNo(item.ino), file_type(item.kind), item.name.as_os_str()));
+                let offsets = first_offset(listing.version) + 1..;
+                for (next, (ino, kind, name)) in
+                    offsets.zip(dots.into_iter().chain(entries)).skip(skipped)
+                {
+                    if reply.add(ino, next, kind, name) {
+                        break;
+                    }
                 }
-            }
-            reply.ok();
-        });
+                reply.ok();
+            },
+        );
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {

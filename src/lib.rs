@@ -36,7 +36,7 @@
 //! parallel         maps a slice with several threads if that takes long
 //! deadline         time limits that work polls
 //! watchdog         runs work that may never return on threads that can be detached
-//! cache            bounded caches, in memory and in a folder
+//! cache            bounded caches, in memory and in a directory
 //! model            Worker, Trace, ToolCall, Outcome, Status: plain values without I/O
 //! store            reads bytes beneath roots that are opened once; no symlinks, no writes
 //! trace            formats: from a store to workers

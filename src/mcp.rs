@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult,
-    ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
-    ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest,
+    CustomResult, ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -41,10 +41,11 @@ const REPLACED_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of requests that run at once.
 const THREADS: usize = 8;
 /// Instructions for clients, sent on initialization.
-const INSTRUCTIONS: &str = "The traces of a swarm of agents, as a tree of read-only files. Every worker has a folder \
-`workers/<id>/` with summary (one screen, its claims checked against its record), evidence.txt (its tool outputs, \
-failures first) and index.json beside its own files. Start with read_file `summary`, then use summarize or get_evidence for \
-failed workers; search and grep find words and lines in all workers. A worker's claims about itself may be wrong: `!` in its \
+const INSTRUCTIONS: &str = "The traces of a swarm of agents, as a tree of read-only files. Every \
+worker has a folder `workers/<id>/` with summary (one screen, its claims checked against its \
+record), evidence.txt (its tool outputs, failures first) and index.json beside its own files. \
+Start with read_file `summary`, then use summarize or get_evidence for failed workers; search and \
+grep find words and lines in all workers. A worker's claims about itself may be wrong: `!` in its \
 checks marks them. read_file `README.md` has the details.";
 
 /// Serves one client until it closes the input that `open` returns, usually stdin.
@@ -52,6 +53,7 @@ checks marks them. read_file `README.md` has the details.";
 /// Calls `open` inside of the runtime, so that it may open async streams.
 ///
 /// # Errors
+///
 /// The runtime cannot be started, or `open` fails.
 pub fn serve<R, W>(tree: ServedTree, open: impl FnOnce() -> io::Result<(R, W)>) -> io::Result<()>
 where
@@ -69,6 +71,7 @@ where
 /// connect.
 ///
 /// # Errors
+///
 /// The runtime cannot be started, or the address cannot be listened on.
 pub fn serve_http(
     tree: ServedTree,
@@ -142,6 +145,7 @@ impl McpServer {
     /// Runs `work` on a blocking thread.
     ///
     /// # Errors
+    ///
     /// An internal error, if `work` panics.
     async fn work<T: Send + 'static>(
         &self,
@@ -152,7 +156,7 @@ impl McpServer {
             let tree = server.tree.get();
             let done = work(&tree);
             if tree.claim_backfill() {
-                catch_up(tree);
+                backfill(tree);
             }
             done
         });
@@ -169,11 +173,11 @@ impl McpServer {
     }
 }
 
-/// Reads the backlog of the tree in short steps, each queued behind the waiting requests.
-fn catch_up(tree: Arc<Tree>) {
+/// Does pending work in short slices, each queued behind the waiting requests.
+fn backfill(tree: Arc<Tree>) {
     tokio::task::spawn_blocking(move || {
         if tree.backfill() {
-            catch_up(tree);
+            backfill(tree);
         }
     });
 }
@@ -213,8 +217,10 @@ impl ServerHandler for McpServer {
         let arguments = request.arguments.unwrap_or_default();
         let result = self.work(move |tree| (tool.call)(tree, arguments)).await?;
         Ok(CallToolResponse::Complete(match result {
-            Ok(output) => CallToolResult::success(output.content()),
-            Err(error) => CallToolResult::error(error.content()),
+            Ok(output) => {
+                CallToolResult::success(output.blocks().map(ContentBlock::text).collect())
+            }
+            Err(error) => CallToolResult::error(vec![ContentBlock::text(error.0)]),
         }))
     }
 

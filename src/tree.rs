@@ -36,6 +36,7 @@ mod request_class;
 mod versions;
 
 use std::collections::HashSet;
+use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +65,7 @@ use namespace::{AttrReply, Namespace};
 use node::Node;
 use pinned_opens::PinnedOpens;
 
-/// Time for which the kernel may cache a name or attributes of a worker's file or of a folder.
+/// Time for which the kernel may cache a name or attributes of a worker's file or of a directory.
 const TTL: Duration = Duration::from_secs(1);
 /// Time for which the kernel may cache attributes of one version of a generated file. A version
 /// never changes.
@@ -72,7 +73,7 @@ const TTL_VERSION: Duration = Duration::from_secs(3_600);
 
 /// Inode number.
 pub type Ino = u64;
-/// Number of an open file or folder.
+/// Number of an open file or directory.
 pub type Fh = u64;
 
 /// Result of a lookup.
@@ -99,7 +100,7 @@ pub struct Opened {
     pub passthrough_size: Option<u64>,
     /// True if the pages or entries in the kernel's cache are still valid.
     pub keep_cache: bool,
-    /// True if the kernel may cache the entries of this folder.
+    /// True if the kernel may cache the entries of this directory.
     pub keep_entries: bool,
 }
 
@@ -124,12 +125,12 @@ impl Tree {
         }
     }
 
-    /// Returns descriptors of all folders on disk that the tree reads.
+    /// Returns descriptors of all directories on disk that the tree reads.
     pub fn roots(&self) -> Vec<BorrowedFd<'_>> {
         self.namespace.view().roots()
     }
 
-    /// Returns true if the path of a store leads to another folder by now.
+    /// Returns true if the path of a store leads to another directory by now.
     pub fn is_replaced(&self) -> bool {
         self.namespace.view().is_replaced()
     }
@@ -137,22 +138,22 @@ impl Tree {
     /// Returns the number of sessions that were not yet searched for workers inside them. More
     /// workers may exist than are listed.
     pub fn unread_session_count(&self) -> usize {
-        self.namespace.renderer().view().visible().unread.len()
+        self.namespace.view().visible().unread.len()
     }
 
     /// Claims the pending work that a render skipped for lack of time; see [`Tree::backfill`].
     /// Returns true for one caller only until that work is done.
     pub fn claim_backfill(&self) -> bool {
-        self.namespace.claim_backfill()
+        self.namespace.analyzer().claim_backfill()
     }
 
     /// Does a short slice of the pending work. Returns true if more is left.
     pub fn backfill(&self) -> bool {
-        self.namespace.backfill()
+        self.namespace.analyzer().backfill()
     }
 
-    /// Starts to watch the workers' folders for changes. While the tree is in use, the caller must
-    /// call [`Tree::wait_for_changes`]. Returns how many folders can be watched.
+    /// Starts to watch the workers' directories for changes. While the tree is in use, the caller
+    /// must call [`Tree::wait_for_changes`]. Returns how many directories can be watched.
     ///
     /// # Errors
     ///
@@ -172,15 +173,15 @@ impl Tree {
         self.namespace.view().wait_for_changes(end, limit)
     }
 
-    /// Returns the inodes of the folders of `workers` and of all files in them.
+    /// Returns the inodes of the directories of `workers` and of all files in them.
     pub fn worker_inodes(&self, workers: &HashSet<Name>) -> Vec<Ino> {
         self.inodes
             .lock()
             .inodes_matching(|node| node.worker().is_some_and(|worker| workers.contains(worker)))
     }
 
-    /// Looks up `name` in the folder `parent`. Each success adds one lookup, which the caller must
-    /// give back with [`Tree::forget`].
+    /// Looks up `name` in the directory `parent`. Each success adds one lookup, which the caller
+    /// must give back with [`Tree::forget`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Lookup> {
         let parent = self.node(parent)?;
         let node = self.namespace.child(&parent, &parse_name(name)?)?;
@@ -237,18 +238,18 @@ impl Tree {
             Ok(reply) => (reply.attr, reply.ttl),
             Err(error) => {
                 // A file replaced or deleted on disk stays readable through its open handles.
-                let open = self.handles.lock().file(ino);
-                let pinned =
-                    || if error == Error::Stale { self.pinned_file(ino, entry.node) } else { None };
-                let file = open.or_else(pinned).ok_or(error)?;
-                (Attr::from_meta(&file.meta()?), TTL)
+                let mut file = self.handles.lock().file(ino);
+                if file.is_none() && error == Error::Stale {
+                    file = self.pinned_file(ino, entry.node);
+                }
+                (Attr::from_meta(&file.ok_or(error)?.meta()?), TTL)
             }
         };
         self.inodes.lock().record_reported(ino, attr.signature(), ttl > TTL);
         Ok((attr, ttl))
     }
 
-    /// Returns the target of a symlink, relative to the folder that contains it.
+    /// Returns the target of a symlink, relative to the directory that contains it.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
         self.namespace.link_target(&self.node(ino)?)
     }
@@ -320,7 +321,8 @@ impl Tree {
         view.backing(&*view.worker(&worker).ok()?, &path, &*file).ok()?
     }
 
-    /// Reads up to `size` bytes at `offset`, and fewer only at the end of the file.
+    /// Reads up to `size` bytes at `offset`, and fewer only at the end of the file. Returns the
+    /// result of `reply`, which receives the bytes.
     pub fn read<R>(
         &self,
         fh: Fh,
@@ -350,7 +352,7 @@ impl Tree {
         }
     }
 
-    /// Opens a folder. A folder in a store is listed at the first read, any other one now.
+    /// Opens a directory. A directory in a store is listed at the first read, any other one now.
     pub fn open_folder(&self, ino: Ino) -> Result<Opened> {
         let entry = self.inodes.lock().get(ino)?;
         let stored = self
@@ -367,7 +369,8 @@ impl Tree {
                 }
             }
             None => {
-                dir.listing = Some(DirListing { items: self.list_items(ino)?.into(), version: 0 })
+                let items = self.list_items(ino)?.into();
+                dir.listing = Some(DirListing { items, version: None });
             }
         }
         let keep_entries = dir.is_cacheable;
@@ -375,9 +378,9 @@ impl Tree {
         Ok(Opened { fh, passthrough_size: None, keep_cache, keep_entries })
     }
 
-    /// Returns the entries of an open folder. A second read from the start lists the folder again,
-    /// as rewinddir(3) requires. A reader that continues passes the version of the listing that it
-    /// began with.
+    /// Returns the entries of an open directory. A second read from the start lists the directory
+    /// again, as rewinddir(3) requires. A reader that continues passes the version of the listing
+    /// that it began with.
     pub fn entries(&self, ino: Ino, fh: Fh, position: DirPosition) -> Result<DirListing> {
         let Handle::Folder(dir) = self.handles.lock().get(fh)? else {
             return Err(Error::NotADirectory);
@@ -392,14 +395,14 @@ impl Tree {
             )
         };
         let listing = listing.or_else(|| match position {
-            DirPosition::Start => None,
-            DirPosition::Version(version) => self.dir_cache.lock().get(ino, version),
+            DirPosition::Within(Some(version)) => self.dir_cache.lock().get(ino, version),
+            DirPosition::Start | DirPosition::Within(None) => None,
         });
         if let Some(listing) = listing {
             return Ok(listing);
         }
         let items = self.list_items(ino)?;
-        let version = if is_cacheable { listing_version(&items) } else { 0 };
+        let version = is_cacheable.then(|| listing_version(&items));
         let listing = DirListing { version, items: items.into() };
         dir.lock().listing = Some(listing.clone());
         if is_cacheable {
@@ -408,7 +411,7 @@ impl Tree {
         Ok(listing)
     }
 
-    /// Closes a file or folder.
+    /// Closes a file or directory.
     pub fn release(&self, fh: Fh) {
         let handle = self.handles.lock().remove(fh);
         // Dropped after the lock is released: closing may be slow on the underlying file system.
@@ -478,13 +481,13 @@ fn parse_name(raw: &[u8]) -> Result<Name> {
         .map_err(|error| if error == Error::NameTooLong { error } else { Error::NotFound })
 }
 
-/// Returns a 31-bit version number of a listing, never 0.
-fn listing_version(items: &[ListedEntry]) -> u32 {
+/// Returns a version number of a listing. It has 31 bits, since an offset of readdir is signed.
+fn listing_version(items: &[ListedEntry]) -> NonZeroU32 {
     let mut hash = blake3::Hasher::new();
     for item in items {
         hash.update(item.name.as_bytes()).update(&[0, item.kind as u8]);
     }
-    (u32::from_le_bytes(digest(&hash)) & (u32::MAX >> 1)).max(1)
+    NonZeroU32::new(u32::from_le_bytes(digest(&hash)) >> 1).unwrap_or(NonZeroU32::MIN)
 }
 
 /// Fails with [`Error::Stale`] if the content behind a node was replaced.

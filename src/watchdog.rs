@@ -175,6 +175,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
     /// Waits, until `deadline` passes, for detached work on `subject` to end.
     ///
     /// # Errors
+    ///
     /// [`Unfinished`] if it does not end in time, or was abandoned.
     pub(crate) fn wait(&self, subject: &K, deadline: Deadline<'_>) -> Result<(), Unfinished> {
         while let Err(unfinished) = self.may_start(subject) {
@@ -234,6 +235,8 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
         }
     }
 
+    /// Runs `work` on a new thread, which is kept for further work if `keep` is true. Returns
+    /// `work` if the system refuses a thread.
     fn start_thread(
         &self,
         work: Box<dyn FnOnce() + Send>,
@@ -248,8 +251,10 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
         let tasks = Arc::new(Mutex::new(tasks));
         let tasks_of_thread = tasks.clone();
         drop(sender);
-        let serve = move || serve(number, &tasks_of_thread.lock(), &shared);
-        match thread::Builder::new().name("record".into()).spawn(serve) {
+        let started = thread::Builder::new()
+            .name("record".into())
+            .spawn(move || serve(number, &tasks_of_thread.lock(), &shared));
+        match started {
             Ok(_) => Ok(()),
             Err(_) => match tasks.lock().try_recv() {
                 Ok(task) => Err(task.work),
@@ -263,8 +268,11 @@ impl<K: Eq + Hash + Clone> WatchdogState<K> {
     /// Records that `thread` was detached. Its work missed its deadline at `since`.
     fn detach(&self, subject: &K, thread: Pid, since: Instant) -> Unfinished {
         let mut subjects = self.detached.lock();
-        let new = || DetachedThreads { threads: Vec::new(), since, is_reported: false };
-        let detached = subjects.entry(subject.clone()).or_insert_with(new);
+        let detached = subjects.entry(subject.clone()).or_insert(DetachedThreads {
+            threads: Vec::new(),
+            since,
+            is_reported: false,
+        });
         detached.threads.push(thread);
         detached.state()
     }

@@ -36,7 +36,7 @@ const FAULTS: [Fault; 7] = [
     Fault::ShortRead,
 ];
 
-/// Paths that are read; a folder is listed.
+/// Paths that are read; a directory is listed.
 const PATHS: [&str; 20] = [
     "",
     "workers",
@@ -116,7 +116,7 @@ fn tree_of(store: Arc<Memory>, plan: &Arc<FaultPlan>) -> Tree {
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), settings)
 }
 
-/// Reads a file or symlink at `path`, or lists the names of a folder.
+/// Reads a file or symlink at `path`, or lists the names of a directory.
 fn read(tree: &Tree, path: &str) -> Result<Vec<u8>> {
     if path.is_empty() {
         return Ok(seen::names(tree, path)?.join(&b'\n'));

@@ -46,7 +46,7 @@ pub fn rows(tree: &Tree) -> BTreeMap<String, Value> {
     rows.map(|row| (row["id"].as_str().unwrap().to_owned(), row.clone())).collect()
 }
 
-/// Returns the names of the workers' folders.
+/// Returns the names of the workers' directories.
 pub fn listed(tree: &Tree) -> Vec<String> {
     let names =
         names(tree, "workers").unwrap().into_iter().map(|name| String::from_utf8(name).unwrap());

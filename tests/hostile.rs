@@ -45,8 +45,8 @@ pub fn make_fifo(path: &Path) {
     rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
 }
 
-/// Returns everything below a folder without following links: the bytes of files and the targets of
-/// links.
+/// Returns everything below a directory without following links: the bytes of files and the targets
+/// of links.
 pub fn walk(folder: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut all = BTreeMap::new();
     let mut open = vec![folder.to_path_buf()];

@@ -169,7 +169,7 @@ fn used_paths(text: &str) -> Vec<String> {
     found
 }
 
-/// The arrows between the modules of each folder. An arrow from inside a module counts as the
+/// The arrows between the modules of each directory. An arrow from inside a module counts as the
 /// module's.
 fn sibling_arrows() -> BTreeMap<Vec<String>, BTreeSet<(String, String)>> {
     let paths = sources(&root().join("src"));
@@ -205,7 +205,7 @@ fn modules_of_a_folder_form_no_cycle() {
     let arrows = sibling_arrows();
     assert!(arrows.len() > 10, "only {} folders were found", arrows.len());
     for (folder, mut left) in arrows {
-        // The order of the folder `src` is that of the layers.
+        // The order of the directory `src` is that of the layers.
         if folder.is_empty() {
             continue;
         }

@@ -112,8 +112,8 @@ pub(super) fn serve(mountpoint: PathBuf) -> anyhow::Result<()> {
 
 fn mount_and_serve(mountpoint: PathBuf) -> anyhow::Result<()> {
     let plan = Plan { mountpoint, options: read_options()? };
-    plan.start_log(false)?;
-    session::serve(&plan, false, |text| {
+    plan.start_log()?;
+    session::serve(&plan, |text| {
         report(READY, text.as_bytes())?;
         leave_terminal()
     })
@@ -135,7 +135,7 @@ pub(super) fn report(mark: u8, text: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Releases the parent's terminal, pipes and current folder.
+/// Releases the parent's terminal, pipes and current directory.
 fn leave_terminal() -> io::Result<()> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;

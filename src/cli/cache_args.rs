@@ -20,7 +20,7 @@ use crate::cache::DiskCache;
 /// Maximum size of the cache in bytes.
 pub(super) const CACHE_LIMIT: u64 = 512 << 20;
 pub(super) const INDEX_LIMIT: u64 = 4 << 30;
-/// Name of the index folder inside the cache folder.
+/// Name of the index directory inside the cache directory.
 pub(super) const INDEX: &str = "index";
 
 /// Options for what is kept between runs.
@@ -44,12 +44,12 @@ pub(super) struct CacheArgs {
     pub(super) no_index: bool,
 }
 
-/// Name of this program's folder inside the user's cache folder.
+/// Name of this program's directory inside the user's cache directory.
 const FOLDER: &str = "swarmletfs";
 
-/// Opens the default cache folder, creating it if needed.
+/// Opens the default cache directory, creating it if needed.
 ///
-/// Returns `None` if there is no such folder, if it cannot be used, or if it lies inside one of
+/// Returns `None` if there is no such directory, if it cannot be used, or if it lies inside one of
 /// `stores`, where nothing may be written. The log then gives the reason.
 pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
     let folder_path = default_dir()?;
@@ -61,18 +61,18 @@ pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
         .map(Arc::new)
 }
 
-/// Opens the index folder: the one given by `--index`, or the default one inside the cache folder.
+/// Opens the index directory: the one given by `--index`, or the default one inside that of
+/// `cache`. Returns `None` without either, and with `--no-index`.
 ///
 /// # Errors
 ///
-/// Fails if the folder given by `--index` cannot be used. A default one that cannot be used is
+/// Fails if the directory given by `--index` cannot be used. A default one that cannot be used is
 /// logged and skipped.
 pub(super) fn open_index(
     stores: &[PathBuf],
     arguments: &CacheArgs,
     cache: Option<&DiskCache>,
 ) -> anyhow::Result<Option<Arc<DiskCache>>> {
-    let is_explicit = arguments.index.is_some();
     if arguments.no_index {
         return Ok(None);
     }
@@ -80,11 +80,10 @@ pub(super) fn open_index(
     let Some(folder_path) = explicit.or_else(|| Some(cache.and(default_dir())?.join(INDEX))) else {
         return Ok(None);
     };
-    let opened = open_outside_stores(&folder_path, stores, INDEX_LIMIT);
     let why = || format!("cannot keep the index in {}", display_path(&folder_path));
-    match opened {
+    match open_outside_stores(&folder_path, stores, INDEX_LIMIT) {
         Ok(index) => Ok(Some(Arc::new(index))),
-        Err(error) if is_explicit => Err(error).with_context(why),
+        Err(error) if arguments.index.is_some() => Err(error).with_context(why),
         Err(error) => {
             warn!("{}: {error}", why());
             Ok(None)
@@ -92,11 +91,12 @@ pub(super) fn open_index(
     }
 }
 
-/// Opens the cache in the folder `folder_path`.
+/// Opens the cache in the directory `folder_path`, with at most `limit` bytes.
 ///
 /// # Errors
 ///
-/// Fails if the folder cannot be used or lies inside one of `stores`, where nothing may be written.
+/// Fails if the directory cannot be used or lies inside one of `stores`, where nothing may be
+/// written.
 fn open_outside_stores(
     folder_path: &Path,
     stores: &[PathBuf],
@@ -108,7 +108,7 @@ fn open_outside_stores(
     }
 }
 
-/// Returns the path of the cache folder, which may not exist; `None` without a home folder.
+/// Returns the path of the cache directory, which may not exist; `None` without a home directory.
 pub(super) fn default_dir() -> Option<PathBuf> {
     let folder = |name: &str| {
         std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute())

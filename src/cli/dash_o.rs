@@ -11,8 +11,8 @@ use super::exit::UsageError;
 use super::mount_options::{MountOptions, merge_value, parse_budget, parse_id};
 use super::terminal::escape_controls;
 
-/// MountOptions of mount(8) and fstab that have no effect: the mount is always read-only, nosuid
-/// and nodev.
+/// Options of mount(8) and fstab that have no effect: the mount is always read-only, nosuid and
+/// nodev.
 const IGNORED_OPTIONS: &[&str] = &[
     "ro",
     "rw",
@@ -56,7 +56,8 @@ pub(super) fn parse(lists: &[OsString], by_mount_helper: bool) -> Result<MountOp
     Ok(options)
 }
 
-/// Adds one item of an `-o` list to `options`.
+/// Adds one item of an `-o` list to `options`. `by_mount_helper` is true if mount(8) may have
+/// written it.
 fn apply_item(
     options: &mut MountOptions,
     item: &[u8],
@@ -72,20 +73,10 @@ fn apply_item(
                 options.stores.push(store);
             }
         }
-        ("owner", Some(value)) => {
-            merge_value("owner", &mut options.owner, Some(checked("owner", value, parse_id)?))?
-        }
-        ("run", Some(value)) => {
-            merge_value("run", &mut options.run, Some(checked("run", value, parse_id)?))?
-        }
-        ("budget", Some(value)) => merge_value(
-            "budget",
-            &mut options.budget,
-            Some(checked("budget", value, parse_budget)?),
-        )?,
-        ("ttl", Some(value)) => {
-            merge_value("ttl", &mut options.ttl, Some(checked("ttl", value, seconds)?))?
-        }
+        ("owner", Some(value)) => set("owner", &mut options.owner, value, parse_id)?,
+        ("run", Some(value)) => set("run", &mut options.run, value, parse_id)?,
+        ("budget", Some(value)) => set("budget", &mut options.budget, value, parse_budget)?,
+        ("ttl", Some(value)) => set("ttl", &mut options.ttl, value, seconds)?,
         ("log", Some(value)) => merge_value("log", &mut options.log, Some(path("log", value)?))?,
         ("all_owners", None) => options.all_owners = true,
         ("hard_links", None) => options.hard_links = true,
@@ -100,7 +91,8 @@ fn apply_item(
         ("dev" | "suid", None) if by_mount_helper => {}
         ("dev" | "suid", None) => {
             return Err(UsageError(format!(
-                "-o {key} is not supported: a mount always hides devices and ignores set-user-id bits"
+                "-o {key} is not supported: \
+                 a mount always hides devices and ignores set-user-id bits"
             )));
         }
         ("comment" | "fsname" | "subtype" | "user", Some(_)) => {}
@@ -147,17 +139,19 @@ fn path(key: &str, value: &[u8]) -> Result<PathBuf, UsageError> {
     Ok(PathBuf::from(OsString::from_vec(value.to_vec())))
 }
 
-fn checked<T>(
+/// Parses `value` and sets `option` to it, which must not have a different value already.
+fn set<T: PartialEq>(
     key: &str,
+    option: &mut Option<T>,
     value: &[u8],
-    check: impl Fn(&str) -> Result<T, String>,
-) -> Result<T, UsageError> {
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<(), UsageError> {
     let wrong = |why: &str| {
         let value = escape_controls(&String::from_utf8_lossy(value));
         UsageError(format!("-o {key}={value} is invalid: {}", escape_controls(why)))
     };
     let text = std::str::from_utf8(value).map_err(|_| wrong("not valid UTF-8"))?;
-    check(text).map_err(|why| wrong(&why))
+    merge_value(key, option, Some(parse(text).map_err(|why| wrong(&why))?))
 }
 
 #[cfg(test)]

@@ -97,6 +97,8 @@ pub(super) fn diagnose_mount(error: &io::Error) -> Diagnosis {
     diagnose_message(error.kind(), &text, rustix::process::geteuid().is_root(), has_fusermount)
 }
 
+/// Diagnoses a failed mount by its message. `root` is true if root mounts: root needs no
+/// fusermount3.
 fn diagnose_message(
     kind: io::ErrorKind,
     text: &str,
@@ -107,7 +109,8 @@ fn diagnose_message(
     if lower.contains("user_allow_other") {
         return Diagnosis::new(
             "--allow-other is not permitted",
-            "add the line `user_allow_other` to /etc/fuse.conf as root, mount as root, or omit --allow-other",
+            "add the line `user_allow_other` to /etc/fuse.conf as root, mount as root, or omit \
+             --allow-other",
         );
     }
     if kind == io::ErrorKind::NotFound && !has_fusermount {
@@ -139,7 +142,8 @@ fn diagnose_message(
         return Diagnosis::new(
             format!("mounting is not permitted ({text})"),
             format!(
-                "{CONTAINER}; elsewhere mount as root, or make sure that fusermount3 is set-user-id root"
+                "{CONTAINER}; elsewhere mount as root, or make sure that fusermount3 is \
+                 set-user-id root"
             ),
         );
     }
@@ -156,7 +160,8 @@ mod tests {
 
     #[test]
     fn every_diagnosis_has_a_remedy() {
-        let allow = "fusermount3: option allow_other only allowed if 'user_allow_other' is set in /etc/fuse.conf\n";
+        let allow = "fusermount3: option allow_other only allowed if 'user_allow_other' is set in \
+                     /etc/fuse.conf\n";
         for (kind, text, root, has, remedy) in [
             (PermissionDenied, allow, false, true, "/etc/fuse.conf"),
             (NotFound, "No such file or directory (os error 2)", false, false, "fuse3"),

@@ -1,7 +1,7 @@
 //! Discovery of the stores to use, in the same order for every command.
 //!
 //! The order is: paths on the command line, `$SWARMLET_DATA_PATH`, the nearest store from the
-//! current folder upwards, the known paths, and the sessions of Claude Code. An explicit path is
+//! current directory upwards, the known paths, and the sessions of Claude Code. An explicit path is
 //! taken without a check: opening it reports what is wrong. A discovered one must look like a store
 //! and be the only one at its level.
 
@@ -18,7 +18,7 @@ const STORE_VARIABLE: &str = "SWARMLET_DATA_PATH";
 /// Conventional paths of a store, searched last before the sessions of Claude Code.
 const KNOWN_PATHS: &[&str] = &["/data/swarmlet", "/data/workers", "/data/swarmlet/workers"];
 
-/// Environment variable that names Claude Code's folder.
+/// Environment variable that names Claude Code's directory.
 const CLAUDE_VARIABLE: &str = "CLAUDE_CONFIG_DIR";
 const CLAUDE_FOLDER: &str = ".claude";
 
@@ -35,22 +35,23 @@ pub(super) struct ChosenStores {
 pub(super) struct Environment<'a> {
     /// Value of [`STORE_VARIABLE`].
     pub(super) variable: Option<OsString>,
-    /// Current folder.
+    /// Current directory.
     pub(super) current: &'a Path,
     /// Conventional store paths; [`KNOWN_PATHS`] in production.
     pub(super) known: &'a [&'a str],
-    /// Claude Code's folder; only sessions are looked for in it.
+    /// Claude Code's directory; only sessions are looked for in it.
     pub(super) sessions: Option<PathBuf>,
-    /// Returns true if a folder looks like a store.
+    /// Returns true if a directory looks like a store.
     pub(super) is_store: &'a dyn Fn(&Path) -> bool,
-    /// Returns true for a folder inside a mount of this program, which is never a store.
+    /// Returns true for a directory inside a mount of this program, which is never a store.
     pub(super) is_own_mount: &'a dyn Fn(&Path) -> bool,
-    /// Returns true if a folder holds sessions.
+    /// Returns true if a directory holds sessions.
     pub(super) has_sessions: &'a dyn Fn(&Path) -> bool,
 }
 
 impl<'a> Environment<'a> {
-    /// Returns the environment of this process, with `current` as the current folder.
+    /// Returns the environment of this process, with `current` as the current directory. `is_store`
+    /// returns true if a directory looks like a store.
     pub(super) fn new(current: &'a Path, is_store: &'a dyn Fn(&Path) -> bool) -> Environment<'a> {
         let (has_sessions, is_own_mount) = (&looks_like_sessions, &is_own_mount);
         let (variable, sessions) = (std::env::var_os(STORE_VARIABLE), claude_folder());
@@ -135,7 +136,7 @@ pub(super) fn choose(
 /// Returns a clause that names the mounts of this program that discovery skipped, or an empty
 /// string.
 fn describe_skipped(environment: &Environment<'_>) -> String {
-    // The current folder and its ancestors up to the root of the mount belong to one mount.
+    // The current directory and its ancestors up to the root of the mount belong to one mount.
     let inside = environment
         .current
         .ancestors()
@@ -159,8 +160,8 @@ fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
         .map(|folder| format!("; {} contains no sessions", display_path(folder)));
     Diagnosis::new(
         format!(
-            "no store was found (${STORE_VARIABLE} is not set, no folder from {} upwards is a store, and neither is any of \
-             {}{}{skipped})",
+            "no store was found (${STORE_VARIABLE} is not set, no folder from {} upwards is a \
+             store, and neither is any of {}{}{skipped})",
             display_path(environment.current),
             environment.known.join(", "),
             sessions.unwrap_or_default(),
@@ -169,7 +170,7 @@ fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
     )
 }
 
-/// Returns Claude Code's folder, located as Claude Code does it.
+/// Returns Claude Code's directory, located as Claude Code does it.
 fn claude_folder() -> Option<PathBuf> {
     let named =
         std::env::var_os(CLAUDE_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
@@ -181,9 +182,9 @@ fn claude_folder() -> Option<PathBuf> {
     named.or_else(home).filter(|folder| folder.is_absolute())
 }
 
-/// Returns the nearest store from the current folder upwards.
+/// Returns the nearest store from the current directory upwards.
 ///
-/// A store's `workers` folder can look like a store too; its parent is returned then.
+/// A store's `workers` directory can look like a store too; its parent is returned then.
 fn nearest_store(environment: &Environment<'_>) -> Option<PathBuf> {
     let store = environment.current.ancestors().find(|folder| (environment.is_store)(folder))?;
     let whole = store

@@ -100,6 +100,6 @@ fn inspect(arguments: &DoctorArgs) -> anyhow::Result<DoctorReport> {
     })
 }
 
-fn joined<T>(look: ScopedJoinHandle<'_, T>) -> anyhow::Result<T> {
-    look.join().map_err(|_| anyhow!("an inspection ended unexpectedly"))
+fn joined<T>(inspection: ScopedJoinHandle<'_, T>) -> anyhow::Result<T> {
+    inspection.join().map_err(|_| anyhow!("an inspection ended unexpectedly"))
 }

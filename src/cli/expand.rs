@@ -43,7 +43,7 @@ counted on stderr.";
 /// Arguments of `expand`.
 #[derive(Debug, Args)]
 pub(super) struct ExpandArgs {
-    /// MessageFormat of the input
+    /// Format of the input
     #[arg(long, value_enum, default_value = "text")]
     format: MessageFormat,
 

@@ -1,7 +1,7 @@
-//! Detects that one folder lies inside another, through links and bind mounts.
+//! Detects that one directory lies inside another, through links and bind mounts.
 //!
 //! The process that serves a mount must not read a mountpoint inside its own store: it would wait
-//! for itself. One folder can have several names, so three things are compared: the path, the
+//! for itself. One directory can have several names, so three things are compared: the path, the
 //! inodes of all ancestors, and the path on the underlying file system.
 
 use std::io;
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use super::mountinfo::{FsPath, MountTable};
 use super::probe;
 
-/// A folder with its ancestors.
+/// A directory with its ancestors.
 #[derive(Debug, Clone)]
 pub(super) struct FolderIdentity {
     /// Absolute and resolved.
     pub(super) path: PathBuf,
-    /// Device and inode numbers of the folder and all its ancestors.
+    /// Device and inode numbers of the directory and all its ancestors.
     ancestor_ids: Vec<(u64, u64)>,
     fs_path: Option<FsPath>,
 }
@@ -33,7 +33,7 @@ impl FolderIdentity {
         Ok(FolderIdentity { path, ancestor_ids, fs_path })
     }
 
-    /// Resolves `path`, then identifies the folder that it leads to.
+    /// Resolves `path`, then identifies the directory that it leads to.
     ///
     /// # Errors
     ///
@@ -42,16 +42,19 @@ impl FolderIdentity {
         FolderIdentity::new(probe::resolve(path)?, mounts)
     }
 
-    /// Returns true if both are one folder.
+    /// Returns true if both are one directory.
     pub(super) fn is_same_folder(&self, other: &FolderIdentity) -> bool {
         self.is_within(other) && other.is_within(self)
     }
 
-    /// Returns true if this folder is `other` or lies inside it.
+    /// Returns true if this directory is `other` or lies inside it.
     pub(super) fn is_within(&self, other: &FolderIdentity) -> bool {
         let by_inode =
             other.ancestor_ids.first().is_some_and(|folder| self.ancestor_ids.contains(folder));
-        let by_fs_path = matches!((&self.fs_path, &other.fs_path), (Some(mine), Some(theirs)) if mine.is_within(theirs));
+        let by_fs_path = match (&self.fs_path, &other.fs_path) {
+            (Some(mine), Some(theirs)) => mine.is_within(theirs),
+            _ => false,
+        };
         by_inode || by_fs_path || self.path.starts_with(&other.path)
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn check() -> Result<(), UsageError> {
     filter(FILE_FILTER).map(drop)
 }
 
-/// Starts logging to `file`, or to stderr in the foreground.
+/// Starts logging to `file`. Without a file, logs to stderr in the `foreground`, otherwise nowhere.
 ///
 /// # Errors
 ///
@@ -84,7 +84,8 @@ fn require_regular(stat: &Stat) -> anyhow::Result<()> {
         FileType::Unknown => "of an unknown type",
     };
     bail!(
-        "it is {kind}; use a regular file, or omit --log (with --foreground, the log goes to stderr)"
+        "it is {kind}; use a regular file, or omit --log \
+         (with --foreground, the log goes to stderr)"
     )
 }
 

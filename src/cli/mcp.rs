@@ -65,7 +65,8 @@ pub(super) struct McpArgs {
 pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
     if let Some(address) = arguments.http.filter(|address| !address.ip().is_loopback()) {
         let text = format!(
-            "{address} is not on the loopback: use 127.0.0.1:PORT or [::1]:PORT, and a tunnel for remote clients"
+            "{address} is not on the loopback: use 127.0.0.1:PORT or [::1]:PORT, and a tunnel for \
+             remote clients"
         );
         return Err(UsageError(text).into());
     }
@@ -107,7 +108,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// Returns the configured token, or a new random one with its text.
+/// Returns the configured token, or a new random one with its text to print.
 fn token() -> anyhow::Result<(Token, Option<String>)> {
     if let Some(text) = std::env::var_os(TOKEN_VARIABLE) {
         let text = text.into_string().unwrap_or_default();

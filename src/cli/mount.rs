@@ -38,8 +38,8 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
         print_message(&mounted_message(&description, &plan.mountpoint));
         return Ok(());
     }
-    plan.start_log(true)?;
-    serve::serve(&plan, true, |description| {
+    plan.start_log()?;
+    serve::serve(&plan, |description| {
         background::check_readable(&plan.mountpoint)
             .map_err(|error| io::Error::other(error.to_string()))?;
         print_message(&mounted_message(description, &plan.mountpoint));

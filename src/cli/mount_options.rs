@@ -20,10 +20,7 @@ use crate::text::budget::Budget;
 #[derive(Debug, Default, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
 pub(super) struct MountOptions {
     /// A folder of traces to show; can be given several times
-    #[serde(
-        serialize_with = "path_bytes::serialize",
-        deserialize_with = "path_bytes::deserialize"
-    )]
+    #[serde(with = "path_bytes")]
     #[arg(long = "store", value_name = "PATH")]
     pub(super) stores: Vec<PathBuf>,
 
@@ -116,8 +113,8 @@ impl MountOptions {
         }
         if self.allow_other && self.owner.is_none() && !self.all_owners {
             return Err(UsageError(
-                "--allow-other lets every user of this machine read the mount: choose the workers with --owner ID, \
-                 or with --all-owners"
+                "--allow-other lets every user of this machine read the mount: choose the workers \
+                 with --owner ID, or with --all-owners"
                     .into(),
             ));
         }
@@ -173,7 +170,8 @@ mod tests {
 
     #[test]
     fn dash_o_equals_long_options() {
-        let listed = "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other,hard_links,no_cache,index=/i";
+        let listed = "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other,\
+                      hard_links,no_cache,index=/i";
         let typed = [
             "--store=/a",
             "--owner=7",
@@ -214,8 +212,8 @@ mod tests {
 
     #[test]
     fn generic_mount_options_have_no_effect() {
-        let usual = "rw,,nosuid,nodev,noexec,noatime,relatime,default_permissions,auto,noauto,user,users,nofail,\
-                     _netdev,x-systemd.automount,x-a=b,comment=c,fsname=f,subtype=s";
+        let usual = "rw,,nosuid,nodev,noexec,noatime,relatime,default_permissions,auto,noauto,user,\
+                     users,nofail,_netdev,x-systemd.automount,x-a=b,comment=c,fsname=f,subtype=s";
         assert_eq!(parse(&["-o", usual]).unwrap(), MountOptions::default());
         assert_eq!(parse(&["--__short", "-o", "rw,dev,suid"]).unwrap(), MountOptions::default());
     }

@@ -16,7 +16,7 @@ pub(super) const FS_TYPE: &str = crate::store::MOUNT_TYPE;
 pub(super) struct Mount {
     /// Device number as `major:minor`; unique for each swarmletfs mount.
     pub(super) device: String,
-    /// Folder of the mounted file system that appears at the mountpoint; not `/` for some bind
+    /// Directory of the mounted file system that appears at the mountpoint; not `/` for some bind
     /// mounts.
     pub(super) root: PathBuf,
     /// Mountpoint: absolute and resolved.
@@ -34,7 +34,7 @@ impl Mount {
     }
 }
 
-/// A folder's path on its underlying file system, equal through every bind mount.
+/// A directory's path on its underlying file system, equal through every bind mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FsPath {
     /// Device number of the file system as `major:minor`.
@@ -44,7 +44,7 @@ pub(super) struct FsPath {
 }
 
 impl FsPath {
-    /// Returns true if this folder is `other` or lies inside it.
+    /// Returns true if this directory is `other` or lies inside it.
     pub(super) fn is_within(&self, other: &FsPath) -> bool {
         self.device == other.device && self.path.starts_with(&other.path)
     }

@@ -1,7 +1,7 @@
-//! Checks of the mountpoint. Every error names the folder and a remedy.
+//! Checks of the mountpoint. Every error names the directory and a remedy.
 //!
-//! A dead swarmletfs mount in the way is removed. A folder that may hang is accessed only through
-//! [`probe`]. The kernel's mount table is read first, since that accesses no mount.
+//! A dead swarmletfs mount in the way is removed. A directory that may hang is accessed only
+//! through [`probe`]. The kernel's mount table is read first, since that accesses no mount.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -62,7 +62,7 @@ pub(super) fn resolve(path_arg: &Path, mounts: &MountTable) -> io::Result<PathBu
 }
 
 /// Checks that `path_arg` can be mounted on to show `stores`, and removes a dead swarmletfs mount
-/// there. Returns the resolved folder.
+/// there. Returns the resolved directory.
 pub(super) fn prepare(
     path_arg: &Path,
     stores: &[FolderIdentity],
@@ -80,12 +80,14 @@ pub(super) fn prepare(
         }
         if point.is_within(store) {
             bail!(
-                "{here} lies inside the store {there}, which would then contain itself: mount outside it"
+                "{here} lies inside the store {there}, which would then contain itself: mount \
+                 outside it"
             );
         }
         if store.is_within(&point) {
             bail!(
-                "the store {there} lies inside {here} and would be hidden by the mount: choose another mountpoint"
+                "the store {there} lies inside {here} and would be hidden by the mount: choose \
+                 another mountpoint"
             );
         }
     }
@@ -162,7 +164,8 @@ pub(super) fn clear_dead(path: &Path) -> anyhow::Result<()> {
                 Err(error) => return Err(error).with_context(cannot),
             },
             Err(error) if error.kind() == ErrorKind::TimedOut => bail!(
-                "the swarmletfs mount on {} does not answer; to detach it: `swarmletfs umount --lazy {}`",
+                "the swarmletfs mount on {} does not answer; to detach it: `swarmletfs umount \
+                 --lazy {}`",
                 display_path(path),
                 shell_quote(path),
             ),
@@ -202,7 +205,8 @@ fn access_error(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow
             anyhow::anyhow!("{here} is not a folder: mount on an empty folder")
         }
         ErrorKind::TimedOut => anyhow::anyhow!(
-            "{here} did not answer within {} seconds{mount_clause}: a mount there or above it hangs; choose another mountpoint",
+            "{here} did not answer within {} seconds{mount_clause}: a mount there or above it \
+             hangs; choose another mountpoint",
             probe::TIMEOUT.as_secs(),
         ),
         ErrorKind::PermissionDenied => {
@@ -212,7 +216,8 @@ fn access_error(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow
         }
         _ if is_dead(error) => {
             anyhow::anyhow!(
-                "{here} has a dead mount{mount_clause}; remove it with `umount -l {quoted}`, or mount elsewhere"
+                "{here} has a dead mount{mount_clause}; remove it with `umount -l {quoted}`, or \
+                 mount elsewhere"
             )
         }
         _ => anyhow::anyhow!("cannot access {here}: {error}"),
@@ -244,7 +249,7 @@ pub(super) fn identify_store(
     mounts: &MountTable,
 ) -> Result<Option<PathBuf>, Diagnosis> {
     let resolved = FolderIdentity::resolve(&store, mounts).and_then(|found| {
-        // The kernel may answer from its cache for a folder whose entries can no longer be read.
+        // The kernel may answer from its cache for a directory whose entries can no longer be read.
         match probe::first_entry(&found.path) {
             Err(error) if error.kind() == ErrorKind::TimedOut => Err(error),
             _ => Ok(found),

@@ -36,8 +36,8 @@ pub(super) struct MountedSession {
 
 impl Plan {
     /// Starts the log. Without a log file it goes to stderr in the foreground, otherwise nowhere.
-    pub(super) fn start_log(&self, foreground: bool) -> anyhow::Result<()> {
-        log::start(self.options.log.as_deref(), foreground)
+    pub(super) fn start_log(&self) -> anyhow::Result<()> {
+        log::start(self.options.log.as_deref(), self.options.foreground)
     }
 
     /// Opens and reads the stores. Returns the tree to mount and a description of it.

@@ -12,6 +12,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use landlock::{LandlockStatus, RestrictSelf};
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
@@ -32,10 +33,29 @@ const ERRNO_EXIT_CODE: u8 = 3;
 /// Maximum number of links to follow on the way to a mountpoint.
 const MAX_LINKS: usize = 40;
 
+/// An access to a path. Its name is passed to the subprocess.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Probe {
+    /// Resolves links and `..`.
+    Resolve,
+    /// Prints the device and inode numbers of a directory and of its ancestors.
+    AncestorIds,
+    /// Prints the name of any one entry.
+    FirstEntry,
+    /// Calls statfs.
+    Alive,
+    /// Reads the first byte.
+    Read,
+    /// Lists a directory as the store does.
+    Openat2,
+    /// Prints the landlock ABI version; the path is not used.
+    Landlock,
+}
+
 /// Resolves links and `..` in `path`. The last component may be a dead mount, for which
 /// `canonicalize` fails.
 pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
-    Ok(PathBuf::from(OsString::from_vec(run_probe("resolve", path, TIMEOUT)?)))
+    Ok(PathBuf::from(OsString::from_vec(run_probe(Probe::Resolve, path, TIMEOUT)?)))
 }
 
 /// Checks that the kernel supports `openat2` as the store uses it.
@@ -44,30 +64,31 @@ pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
 ///
 /// Fails with `NOSYS` if the kernel lacks the call, or with another errno.
 pub(super) fn openat2() -> io::Result<()> {
-    run_probe("openat2", Path::new("/"), TIMEOUT).map(drop)
+    run_probe(Probe::Openat2, Path::new("/"), TIMEOUT).map(drop)
 }
 
 /// Returns the kernel's landlock ABI version; 0 if it has none.
 pub(super) fn landlock() -> io::Result<i32> {
-    let answer = run_probe("landlock", Path::new("/"), TIMEOUT)?;
+    let answer = run_probe(Probe::Landlock, Path::new("/"), TIMEOUT)?;
     String::from_utf8_lossy(&answer).parse().map_err(io::Error::other)
 }
 
-/// Returns the device and inode numbers of the folder and of its ancestors, innermost first.
+/// Returns the device and inode numbers of the directory and of its ancestors, innermost first.
 pub(super) fn ancestor_ids(path: &Path) -> io::Result<Vec<(u64, u64)>> {
-    let answer = run_probe("chain", path, TIMEOUT)?;
+    let answer = run_probe(Probe::AncestorIds, path, TIMEOUT)?;
     let text = String::from_utf8_lossy(&answer);
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
     Ok(pairs.filter_map(|(dev, ino)| Some((dev.parse().ok()?, ino.parse().ok()?))).collect())
 }
 
-/// Returns the name of any one entry of the folder, or `None` if it is empty.
+/// Returns the name of any one entry of the directory, or `None` if it is empty.
 ///
 /// # Errors
 ///
-/// Fails with `NotADirectory` if `path` is no folder, `TimedOut` if it hangs, or another I/O error.
+/// Fails with `NotADirectory` if `path` is no directory, `TimedOut` if it hangs, or another I/O
+/// error.
 pub(super) fn first_entry(path: &Path) -> io::Result<Option<OsString>> {
-    let answer = run_probe("entry", path, TIMEOUT)?;
+    let answer = run_probe(Probe::FirstEntry, path, TIMEOUT)?;
     Ok(if answer.is_empty() { None } else { Some(OsString::from_vec(answer)) })
 }
 
@@ -77,7 +98,7 @@ pub(super) fn first_entry(path: &Path) -> io::Result<Option<OsString>> {
 ///
 /// Fails with `TimedOut` if it hangs, `NotConnected` if its process is gone, or another I/O error.
 pub(super) fn check_alive(path: &Path) -> io::Result<()> {
-    run_probe("alive", path, TIMEOUT).map(drop)
+    run_probe(Probe::Alive, path, TIMEOUT).map(drop)
 }
 
 /// Checks that the file at `path` can be read.
@@ -86,13 +107,13 @@ pub(super) fn check_alive(path: &Path) -> io::Result<()> {
 ///
 /// Fails with `TimedOut` if it hangs, or with another I/O error.
 pub(super) fn check_readable(path: &Path) -> io::Result<()> {
-    run_probe("read", path, MOUNT_TIMEOUT).map(drop)
+    run_probe(Probe::Read, path, MOUNT_TIMEOUT).map(drop)
 }
 
 /// Runs a probe in a subprocess and returns its answer.
-fn run_probe(probe: &str, path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
+fn run_probe(probe: Probe, path: &Path, limit: Duration) -> io::Result<Vec<u8>> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["__probe", probe, "--"]).arg(path).current_dir("/");
+    command.args(["__probe", &value_name(probe), "--"]).arg(path).current_dir("/");
     run_with_timeout(command, limit)
 }
 
@@ -138,17 +159,21 @@ pub(super) fn read_stdout(child: &mut Child, limit: Duration) -> io::Result<Vec<
 }
 
 /// Runs a probe in this process and writes the answer to stdout.
-pub(super) fn serve(probe: &str, path: &Path) -> ExitCode {
+pub(super) fn serve(probe: Probe, path: &Path) -> ExitCode {
     reply(match probe {
-        "resolve" => resolve_here(path).map(|path| path.into_os_string().into_vec()),
-        "chain" => ancestor_ids_here(path),
-        "entry" => entry_here(path),
-        "alive" => rustix::fs::statfs(path).map(|_| Vec::new()).map_err(io::Error::from),
-        "read" => read_here(path),
-        "openat2" => openat2_here(path),
-        "landlock" => landlock_here(),
-        _ => Err(Errno::NOSYS.into()),
+        Probe::Resolve => resolve_here(path).map(|path| path.into_os_string().into_vec()),
+        Probe::AncestorIds => ancestor_ids_here(path),
+        Probe::FirstEntry => entry_here(path),
+        Probe::Alive => rustix::fs::statfs(path).map(|_| Vec::new()).map_err(io::Error::from),
+        Probe::Read => read_here(path),
+        Probe::Openat2 => openat2_here(path),
+        Probe::Landlock => landlock_here(),
     })
+}
+
+/// Returns the name of a value on the command line.
+pub(super) fn value_name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Writes an answer to stdout for [`run_with_timeout`].
@@ -202,7 +227,7 @@ fn ancestor_ids_here(path: &Path) -> io::Result<Vec<u8>> {
 
 fn entry_here(path: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // A probe must not change access times in a store. Only a folder's owner may set NOATIME.
+    // A probe must not change access times in a store. Only a directory's owner may set NOATIME.
     let folder = match rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty()) {
         Err(Errno::PERM) => rustix::fs::open(path, flags, Mode::empty())?,
         other => other?,

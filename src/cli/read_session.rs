@@ -48,7 +48,7 @@ impl ReadSession {
         ReadSession { control: Arc::new(Control::until(end)), progress: None }
     }
 
-    /// Returns settings that let renders read until the deadline.
+    /// Returns settings that let renders read until the deadline. `budget` bounds evidence.txt.
     pub(super) fn settings(&self, budget: Option<Budget>) -> Settings {
         Settings { budget, ..Settings::without_deadline(self.control.clone()) }
     }
@@ -64,10 +64,11 @@ impl ReadSession {
         }
         let view = selection.open(Freshness::default())?;
         let control = &self.control;
-        let expect = |sessions| control.start_stage(sessions as u64);
-        view.read_sessions(Deadline::new(&|| control.may_continue()), &expect, &|| {
-            control.count_one()
-        });
+        view.read_sessions(
+            Deadline::new(&|| control.may_continue()),
+            &|sessions| control.start_stage(sessions as u64),
+            &|| control.count_one(),
+        );
         Ok(view)
     }
 
@@ -140,7 +141,8 @@ fn show_progress(control: &Control, ended: &Receiver<()>) {
     }
 }
 
-/// Returns the text of the progress line.
+/// Returns the text of the progress line: how much of a total is done, and the elapsed time. The
+/// total is 0 until the workers are counted.
 fn line((done, total): (u64, u64), time: Duration) -> String {
     let seconds = time.as_secs();
     match total {

@@ -3,7 +3,7 @@
 //! SIGTERM and SIGINT unmount. SIGHUP unmounts in the foreground, where the terminal is gone; in
 //! the background it is ignored. A mount in use is detached, and its users get a moment to finish.
 //!
-//! Once a second, the session checks whether a store's folder was replaced by another one. The
+//! Once a second, the session checks whether a store's directory was replaced by another one. The
 //! roots were opened once, and the serving threads may read nothing else. So the new store is
 //! opened, read and mounted in place of the old one, which stays available to processes that have
 //! it open.
@@ -34,11 +34,7 @@ const REPLACEMENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads the stores, mounts, calls `ready` with a description of the mount, and serves until the
 /// mount ends. Unmounts if `ready` fails.
-pub(super) fn serve(
-    plan: &Plan,
-    foreground: bool,
-    ready: impl FnOnce(&str) -> io::Result<()>,
-) -> anyhow::Result<()> {
+pub(super) fn serve(plan: &Plan, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
     limits::raise_open_files();
     let (tree, description) = plan.tree()?;
     let signals = catch_signals()?;
@@ -47,7 +43,7 @@ pub(super) fn serve(
         let _ = unmount(&plan.mountpoint, UnmountMode::Detached);
         return Err(error.into());
     }
-    run_until_unmounted(plan, served, signals, foreground)
+    run_until_unmounted(plan, served, signals)
 }
 
 /// Starts to queue signals for [`run_until_unmounted`], so that a signal during mounting leaves no
@@ -61,13 +57,14 @@ fn run_until_unmounted(
     plan: &Plan,
     mut mounted: MountedSession,
     signals: Signals,
-    foreground: bool,
 ) -> anyhow::Result<()> {
     // Locked while one mount replaces another, so that a signal then ends the new one.
     let device = Arc::new(Mutex::new(mounted.device.clone()));
-    let signal_device = device.clone();
-    let wait = move || exit_on_signal(signals, &signal_device, foreground);
-    if let Err(error) = std::thread::Builder::new().name("signals".into()).spawn(wait) {
+    let (signal_device, foreground) = (device.clone(), plan.options.foreground);
+    let started = std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || exit_on_signal(signals, &signal_device, foreground));
+    if let Err(error) = started {
         unmount_device(&mounted.device)?;
         return Err(error).context("cannot watch for signals");
     }
@@ -112,7 +109,8 @@ fn run_until_unmounted(
     clear(&mounted.device)
 }
 
-/// Waits for a signal that ends the mount of `device`, unmounts and exits.
+/// Waits for a signal that ends the mount of `device`, unmounts and exits. SIGHUP ends it only in
+/// the `foreground`.
 fn exit_on_signal(mut signals: Signals, device: &Mutex<String>, foreground: bool) {
     for signal in signals.forever() {
         if signal != SIGHUP || foreground {

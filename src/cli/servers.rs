@@ -16,7 +16,7 @@ const FUSE_DEVICE: &str = "/dev/fuse";
 /// Field in fdinfo with the connection number; Linux has it since 6.16.
 const CONNECTION_FIELD: &str = "fuse_connection:";
 
-/// Folder in which the kernel lists FUSE connections, if it is mounted.
+/// Directory in which the kernel lists FUSE connections, if it is mounted.
 const CONNECTIONS_DIR: &str = "/sys/fs/fuse/connections";
 
 /// Returns true if requests to the mount of `device` are pending, or if the kernel does not tell.
@@ -30,6 +30,18 @@ pub(super) fn has_requests(device: &str) -> bool {
             fs::read_dir(connections).is_ok_and(|mut connections| connections.next().is_none())
         }
     }
+}
+
+/// Returns true if `descriptor`, of the process in `folder`, serves the FUSE connection.
+fn serves_connection(folder: &Path, descriptor: &fs::DirEntry, connection: &str) -> bool {
+    if !fs::read_link(descriptor.path()).is_ok_and(|target| target == Path::new(FUSE_DEVICE)) {
+        return false;
+    }
+    let info = fs::read_to_string(folder.join("fdinfo").join(descriptor.file_name()));
+    info.unwrap_or_default()
+        .lines()
+        .filter_map(|line| line.strip_prefix(CONNECTION_FIELD))
+        .any(|number| number.trim() == connection)
 }
 
 /// A process that serves a mount.
@@ -51,6 +63,7 @@ impl Server {
             .collect()
     }
 
+    /// Opens the process `pid` if it is one of this program and serves the FUSE connection.
     fn open_if_serving(pid: u32, connection: &str) -> Option<Server> {
         // Opened first: afterwards the pid cannot be reused unnoticed.
         let process = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
@@ -60,19 +73,10 @@ impl Server {
         if name(&folder)? != name(Path::new("/proc/self"))? {
             return None;
         }
-        let is_server = |entry: fs::DirEntry| {
-            let is_fuse =
-                fs::read_link(entry.path()).is_ok_and(|target| target == Path::new(FUSE_DEVICE));
-            is_fuse && {
-                let info = fs::read_to_string(folder.join("fdinfo").join(entry.file_name()))
-                    .unwrap_or_default();
-                info.lines()
-                    .filter_map(|line| line.strip_prefix(CONNECTION_FIELD))
-                    .any(|number| number.trim() == connection)
-            }
-        };
-        let is_server = fs::read_dir(folder.join("fd")).ok()?.filter_map(Result::ok).any(is_server);
-        is_server.then_some(Server { process, pid })
+        let mut descriptors = fs::read_dir(folder.join("fd")).ok()?.filter_map(Result::ok);
+        descriptors
+            .any(|descriptor| serves_connection(&folder, &descriptor, connection))
+            .then_some(Server { process, pid })
     }
 
     /// Waits until the process has ended or `end` has passed. Returns true if it has ended.

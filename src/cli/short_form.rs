@@ -25,7 +25,7 @@ pub(super) fn expand(mut arguments: Vec<OsString>, cli: &Command) -> Vec<OsStrin
     arguments
 }
 
-/// Adds a hint to the error for an unknown command that is the name of a folder: how to mount on
+/// Adds a hint to the error for an unknown command that is the name of a directory: how to mount on
 /// it.
 pub(super) fn hint(error: &mut clap::Error, arguments: &[OsString]) {
     let word = match arguments.get(1) {

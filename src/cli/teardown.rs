@@ -111,7 +111,7 @@ pub(super) fn wait_until_unmounted(
 }
 
 /// Returns the program that unprivileged users mount with, if it is installed. A daemon's PATH may
-/// lack its folder.
+/// lack its directory.
 pub(super) fn find_fusermount() -> Option<&'static str> {
     ["fusermount3", "fusermount", "/usr/bin/fusermount3", "/bin/fusermount3"].into_iter().find(
         |program| {

@@ -154,7 +154,7 @@ pub(super) fn paths(typed: &[OsString]) -> Vec<&[u8]> {
     if typed.is_empty() { vec![b"."] } else { typed.iter().map(|path| path.as_bytes()).collect() }
 }
 
-/// Joins `name` to the folder `path`, which is `.` or empty for the root.
+/// Joins `name` to the directory `path`, which is `.` or empty for the root.
 pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     match path {
         b"." | b"" => name.to_vec(),
@@ -191,7 +191,7 @@ impl Write for ProgressStdout {
     }
 }
 
-/// CommandOutput of a command.
+/// Output of a command.
 struct CommandOutput {
     stdout: BufWriter<ProgressStdout>,
     /// Names are escaped on a terminal, so that none can control it.

@@ -52,8 +52,8 @@ pub(super) fn run(arguments: UmountArgs) -> anyhow::Result<()> {
         }
         if !probe::check_alive(&point).is_err_and(|error| is_dead(&error)) {
             bail!(
-                "{} is in use: close its open files (`fuser -vm {1}` lists the processes), or detach it now with \
-                 `swarmletfs umount --lazy {1}`",
+                "{} is in use: close its open files (`fuser -vm {1}` lists the processes), or \
+                 detach it now with `swarmletfs umount --lazy {1}`",
                 display_path(&point),
                 shell_quote(&point),
             );
@@ -72,7 +72,8 @@ pub(super) fn run(arguments: UmountArgs) -> anyhow::Result<()> {
     let end = Instant::now() + TIMEOUT;
     if let Some(server) = servers.iter().find(|server| !server.has_ended(end)) {
         bail!(
-            "{} is unmounted, but its process {} still has the store open after {} seconds; to end it: `kill {1}`",
+            "{} is unmounted, but its process {} still has the store open after {} seconds; to end \
+             it: `kill {1}`",
             display_path(&point),
             server.pid,
             TIMEOUT.as_secs(),

@@ -40,8 +40,8 @@ pub(super) enum UntilArg {
 }
 
 impl From<UntilArg> for WaitCondition {
-    fn from(asked: UntilArg) -> WaitCondition {
-        match asked {
+    fn from(until: UntilArg) -> WaitCondition {
+        match until {
             UntilArg::Finished => WaitCondition::Finished,
             UntilArg::Failed => WaitCondition::Failed,
             UntilArg::Any => WaitCondition::Any,
@@ -111,6 +111,9 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns true if a full snapshot may show the event.
+///
+/// For an event that any change may cause, compares the state of the view with `last_state`, which
+/// is then replaced. A thorough check also covers the files of finished workers.
 fn needs_snapshot(
     until: WaitCondition,
     renderer: &Renderer,

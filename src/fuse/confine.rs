@@ -1,4 +1,4 @@
-//! Confines the threads that answer requests to reading the stores and the cache folder, if the
+//! Confines the threads that answer requests to reading the stores and the cache directory, if the
 //! kernel has Landlock.
 //!
 //! This is the second line of defense: the store already opens nothing outside its roots. If a bug

@@ -56,7 +56,7 @@ struct PoolState {
     busy: HashMap<u64, Instant>,
     /// Number of all threads.
     threads: usize,
-    /// Number of threads target_threads, not counting those that have been busy for long.
+    /// Number of threads to keep, not counting those that have been busy for long.
     target_threads: usize,
     next_thread: u64,
     is_closed: bool,
@@ -94,6 +94,7 @@ impl Pool {
     /// Starts `threads` threads.
     ///
     /// # Errors
+    ///
     /// The system gives no more threads.
     pub(super) fn start(&self, threads: usize) -> io::Result<()> {
         let shared = &self.queue.0;
@@ -123,7 +124,8 @@ fn start_thread(shared: &Arc<PoolShared>) -> io::Result<()> {
     started.map(drop).inspect_err(|_| shared.state.lock().threads -= 1)
 }
 
-/// Waits for a job. Returns `None` if the pool is closed or has more threads than wanted.
+/// Waits for a job for the thread with number `thread`. Returns `None` if the pool is closed or has
+/// more threads than wanted.
 fn next_job(shared: &PoolShared, thread: u64) -> Option<Job> {
     let mut state = shared.state.lock();
     state.busy.remove(&thread);

@@ -39,7 +39,7 @@ pub struct Session {
 }
 
 /// Mounts `tree` read-only at `mountpoint` and serves it on new threads. Where the kernel has
-/// Landlock, these threads can read the stores and the cache folder, nothing else.
+/// Landlock, these threads can read the stores and the cache directory, nothing else.
 ///
 /// # Errors
 ///
@@ -121,7 +121,7 @@ impl Session {
         self.ended.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Disconnected)
     }
 
-    /// Returns true if the path of a store leads to another folder by now.
+    /// Returns true if the path of a store leads to another directory by now.
     pub fn is_replaced(&self) -> bool {
         self.tree.is_replaced()
     }

@@ -19,8 +19,8 @@ pub(super) struct WatchGuard {
     _end: OwnedFd,
 }
 
-/// Starts to watch the folders of workers. Returns true if that is possible; otherwise workers are
-/// polled for changes, and the log says so. This reads the limit on watches from a file that a
+/// Starts to watch the directories of workers. Returns true if that is possible; otherwise workers
+/// are polled for changes, and the log says so. This reads the limit on watches from a file that a
 /// confined thread cannot read.
 pub(super) fn enable(tree: &Tree) -> bool {
     match tree.watch() {

@@ -69,6 +69,7 @@ impl Token {
     /// Creates a token.
     ///
     /// # Errors
+    ///
     /// A message, if `text` is too short or has other characters than printable ASCII.
     pub fn new(text: &str) -> Result<Token, String> {
         let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -102,6 +103,7 @@ pub struct HttpConfig {
 /// Serves until the process ends. Calls `ready` with the address once clients can connect.
 ///
 /// # Errors
+///
 /// The address cannot be listened on.
 pub(super) async fn serve(
     server: McpServer,
@@ -248,7 +250,8 @@ async fn answer(service: &TowerToHyperService<Mcp>, request: Request<Incoming>) 
 
 /// Refuses a request without the token, and closes the connection.
 fn unauthorized() -> HttpResponse {
-    let text = "cannot answer: the token is missing or wrong; send the header Authorization: Bearer TOKEN\n";
+    let text = "cannot answer: the token is missing or wrong; send the header Authorization: \
+                Bearer TOKEN\n";
     let mut answer = refused(StatusCode::UNAUTHORIZED, text);
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     answer

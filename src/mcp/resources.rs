@@ -8,7 +8,7 @@ use rmcp::model::{
 
 use super::slice::{MAX, OpenFile, SliceRequest, error_message};
 use crate::name::printable;
-use crate::tree::{Symlinks, Tree};
+use crate::tree::{NodeKind, Symlinks, Tree};
 
 /// Prefix of all URIs.
 const SCHEME: &str = "swarm:///";
@@ -70,7 +70,7 @@ pub(super) fn list(tree: &Tree, cursor: Option<&str>) -> Result<ListResourcesRes
     if cursor.is_none() {
         resources.extend(ROOT_FILES.iter().map(|(path, description)| resource(path, *description)));
     }
-    let folders = workers.iter().filter(|item| item.kind == crate::tree::NodeKind::Folder);
+    let folders = workers.iter().filter(|item| item.kind == NodeKind::Folder);
     let mut names =
         folders.filter_map(|item| std::str::from_utf8(item.name.as_bytes()).ok()).skip(skip);
     for name in names.by_ref().take(PAGE) {
@@ -87,7 +87,8 @@ pub(super) fn list(tree: &Tree, cursor: Option<&str>) -> Result<ListResourcesRes
 /// Returns the template of the URIs of all files.
 pub(super) fn template() -> ResourceTemplate {
     ResourceTemplate::new(format!("{SCHEME}{{+path}}"), "file").with_description(
-        "any file of the tree by its path, also by query paths such as search/<words> and evidence.4k.txt",
+        "any file of the tree by its path, also by query paths such as search/<words> and \
+         evidence.4k.txt",
     )
 }
 
@@ -105,11 +106,8 @@ pub(super) fn read(tree: &Tree, uri: &str) -> Result<ReadResourceResult, ErrorDa
         OpenFile::at_path(tree, &path).and_then(|file| file.slice(SliceRequest::Bytes(0, MAX)));
     let slice = slice
         .map_err(|error| ErrorData::resource_not_found(error_message(&path_text, &error), None))?;
-    let contents =
-        [Some(slice.text).filter(|text| !text.is_empty() || slice.note.is_none()), slice.note];
-    let contents = contents
-        .into_iter()
-        .flatten()
+    let contents = slice
+        .blocks()
         .map(|text| ResourceContents::text(text, uri).with_mime_type(mime_type(&path_text)))
         .collect();
     Ok(ReadResourceResult::new(contents))

@@ -30,13 +30,37 @@ pub(super) enum SliceRequest {
     Lines(u64, u64),
 }
 
-/// A slice of a file.
+/// A text for a client, such as a slice of a file, and a note on what the text lacks.
 #[derive(Debug)]
-pub(super) struct Slice {
+pub(super) struct NotedText {
     /// The text, exact where the file is UTF-8.
     pub(super) text: String,
-    /// A note, if the slice is incomplete or not text.
+    /// The note, if the text is incomplete or not that of the file.
     pub(super) note: Option<String>,
+}
+
+impl NotedText {
+    /// Creates a text without a note.
+    pub(super) fn new(text: impl Into<String>) -> NotedText {
+        NotedText { text: text.into(), note: None }
+    }
+
+    /// Creates a text from the bytes of a generated file, which are UTF-8.
+    pub(super) fn from_bytes(bytes: &[u8]) -> NotedText {
+        NotedText::new(String::from_utf8_lossy(bytes))
+    }
+
+    /// Creates a note without a text.
+    fn only_note(note: String) -> NotedText {
+        NotedText { text: String::new(), note: Some(note) }
+    }
+
+    /// Returns the exact text and the note, for clients to receive in blocks of their own. An empty
+    /// text is left out if there is a note.
+    pub(super) fn blocks(self) -> impl Iterator<Item = String> {
+        let text = (!self.text.is_empty() || self.note.is_none()).then_some(self.text);
+        text.into_iter().chain(self.note)
+    }
 }
 
 /// An open file. Dropping it releases the handle.
@@ -73,7 +97,7 @@ impl<'t> OpenFile<'t> {
     }
 
     /// Reads a slice.
-    pub(super) fn slice(&self, request: SliceRequest) -> Result<Slice> {
+    pub(super) fn slice(&self, request: SliceRequest) -> Result<NotedText> {
         let head = self.read(0, HEAD)?;
         if memchr::memchr(0, &head).is_some() {
             let begins: String = head.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
@@ -82,7 +106,7 @@ impl<'t> OpenFile<'t> {
                 self.name,
                 self.size()?
             );
-            return Ok(Slice { text: String::new(), note: Some(note) });
+            return Ok(NotedText::only_note(note));
         }
         match request {
             SliceRequest::Bytes(offset, limit) => self.bytes(offset, limit.min(MAX)),
@@ -90,7 +114,8 @@ impl<'t> OpenFile<'t> {
         }
     }
 
-    fn bytes(&self, mut offset: u64, limit: usize) -> Result<Slice> {
+    /// Reads up to `limit` bytes from `offset`, in whole characters.
+    fn bytes(&self, mut offset: u64, limit: usize) -> Result<NotedText> {
         // Show at least one character. The extra byte detects the end of the file.
         let limit = limit.max(CHARACTER);
         let mut bytes = self.read(offset, limit.saturating_add(1))?;
@@ -117,17 +142,17 @@ impl<'t> OpenFile<'t> {
         Ok(self.slice_with_notes(&bytes, notes))
     }
 
-    fn lines(&self, skipped: u64, limit: u64) -> Result<Slice> {
+    /// Reads up to `limit` lines after the first `skipped` lines.
+    fn lines(&self, skipped: u64, limit: u64) -> Result<NotedText> {
         let (mut at, mut left) = (0, skipped);
         while left > 0 {
             let chunk = self.read(at, CHUNK)?;
             if chunk.is_empty() {
-                let note = format!(
-                    "nothing at line {skipped}: {} has {} lines",
+                return Ok(NotedText::only_note(format!(
+                    "[nothing at line {skipped}: {} has {} lines]",
                     self.name,
                     skipped - left
-                );
-                return Ok(Slice { text: String::new(), note: Some(format!("[{note}]")) });
+                )));
             }
             let mut ends = memchr::memchr_iter(b'\n', &chunk);
             let used = match ends.nth(usize::try_from(left - 1).unwrap_or(usize::MAX)) {
@@ -142,11 +167,10 @@ impl<'t> OpenFile<'t> {
             };
             at += used as u64;
             if at > SKIPPED_MAX {
-                let note = format!(
+                return Ok(NotedText::only_note(format!(
                     "[line {skipped} of {} is too far from the start of the file; use unit=bytes]",
                     self.name
-                );
-                return Ok(Slice { text: String::new(), note: Some(note) });
+                )));
             }
         }
         let mut bytes = self.read(at, DEFAULT + 1)?;
@@ -187,13 +211,12 @@ impl<'t> OpenFile<'t> {
         Ok(format!("{left} B omitted: bytes {from}-{last} of {}", self.name))
     }
 
-    fn slice_with_notes(&self, bytes: &[u8], mut notes: Vec<String>) -> Slice {
+    fn slice_with_notes(&self, bytes: &[u8], mut notes: Vec<String>) -> NotedText {
         let text = String::from_utf8_lossy(bytes);
         if matches!(text, std::borrow::Cow::Owned(_)) {
             notes.push(format!("{} is not valid UTF-8; U+FFFD replaces invalid bytes", self.name));
         }
-        let note = (!notes.is_empty()).then(|| format!("[... {} ...]", notes.join("; ")));
-        Slice { text: text.into_owned(), note }
+        NotedText { text: text.into_owned(), note: joined_note(&notes) }
     }
 
     fn read(&self, offset: u64, size: usize) -> Result<Vec<u8>> {
@@ -204,6 +227,11 @@ impl<'t> OpenFile<'t> {
     fn size(&self) -> Result<u64> {
         self.tree.size(self.fh)
     }
+}
+
+/// Returns one note with all `notes`, or `None` if there are none.
+pub(super) fn joined_note(notes: &[String]) -> Option<String> {
+    (!notes.is_empty()).then(|| format!("[... {} ...]", notes.join("; ")))
 }
 
 /// Returns the length of `bytes` without an incomplete UTF-8 character at the end.

@@ -11,12 +11,12 @@ use std::any::Any;
 use std::sync::{Arc, LazyLock};
 
 use rmcp::handler::server::tool::schema_for_type;
-use rmcp::model::{ContentBlock, JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use rmcp::schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::slice::{MAX, Slice, error_message};
+use super::slice::{MAX, NotedText, error_message};
 use crate::error::Error;
 use crate::query::AnswerPage;
 use crate::text::budget::Budget;
@@ -34,40 +34,9 @@ pub(super) struct ToolEntry {
     pub(super) call: Box<ToolFn>,
 }
 
-/// The output of a tool: a text, and a note about it.
-#[derive(Debug, Default)]
-pub(super) struct ToolOutput {
-    text: String,
-    note: Option<String>,
-}
-
-impl ToolOutput {
-    /// Creates an output without a note.
-    fn new(text: impl Into<String>) -> ToolOutput {
-        ToolOutput { text: text.into(), note: None }
-    }
-
-    /// Creates an output from the bytes of a generated file, which are UTF-8.
-    fn from_bytes(bytes: &[u8]) -> ToolOutput {
-        ToolOutput::new(String::from_utf8_lossy(bytes))
-    }
-
-    /// Returns the content for clients: the exact text and the note, in blocks of their own.
-    pub(super) fn content(self) -> Vec<ContentBlock> {
-        let text = (!self.text.is_empty() || self.note.is_none()).then_some(self.text);
-        text.into_iter().chain(self.note).map(ContentBlock::text).collect()
-    }
-}
-
-impl From<Slice> for ToolOutput {
-    fn from(slice: Slice) -> ToolOutput {
-        ToolOutput { text: slice.text, note: slice.note }
-    }
-}
-
 /// An error message of a tool, with a hint.
 #[derive(Debug)]
-pub(super) struct ToolError(String);
+pub(super) struct ToolError(pub(super) String);
 
 impl ToolError {
     fn new(text: impl Into<String>) -> ToolError {
@@ -78,13 +47,10 @@ impl ToolError {
     fn at(path: &str) -> impl Fn(Error) -> ToolError {
         move |error| ToolError(error_message(path, &error))
     }
-
-    pub(super) fn content(self) -> Vec<ContentBlock> {
-        vec![ContentBlock::text(self.0)]
-    }
 }
 
-type ToolResult = Result<ToolOutput, ToolError>;
+/// The output of a tool, which clients receive in one or two blocks.
+type ToolResult = Result<NotedText, ToolError>;
 type ToolFn = dyn Fn(&Tree, JsonObject) -> ToolResult + Send + Sync;
 
 /// Returns all tools.
@@ -118,11 +84,11 @@ fn tool<A: DeserializeOwned + JsonSchema + Any>(
 fn page_output(page: AnswerPage) -> ToolResult {
     match page.error {
         Some(_) => Err(ToolError::new(page.text)),
-        None => Ok(ToolOutput::new(page.text)),
+        None => Ok(NotedText::new(page.text)),
     }
 }
 
-/// Escapes a name for use as one component of a path. A name that would lead to another folder
+/// Escapes a name for use as one component of a path. A name that would lead to another directory
 /// becomes one that cannot exist.
 fn path_component(name: &str) -> String {
     match name {
@@ -142,15 +108,16 @@ fn path_or_root(path: Option<String>) -> String {
     non_empty(path).unwrap_or_else(|| ".".into())
 }
 
-/// Returns the id of a worker, which may be given as the path of its folder.
+/// Returns the id of a worker, which may be given as the path of its directory.
 fn worker_id(text: &str) -> &str {
     let id = text.strip_prefix("workers/").unwrap_or(text);
     id.strip_suffix('/').unwrap_or(id)
 }
 
-/// Returns the budget in the arguments.
+/// Returns the budget in the arguments, in bytes or tokens.
 ///
 /// # Errors
+///
 /// Both units are given, or the budget is too large.
 fn budget(bytes: Option<u32>, tokens: Option<u32>) -> Result<Option<Budget>, ToolError> {
     if bytes.is_some_and(|bytes| bytes as usize > MAX)

@@ -10,7 +10,7 @@ use crate::store::{Identity, Kind, Meta, Time};
 pub enum NodeKind {
     /// A regular file.
     File,
-    /// A folder.
+    /// A directory.
     Folder,
     /// A symlink within the tree.
     Link,
@@ -27,7 +27,7 @@ impl NodeKind {
     }
 }
 
-/// State of a file or folder: mtime, ctime and size. Data read in an equal state is still valid.
+/// State of a file or directory: mtime, ctime and size. Data read in an equal state is still valid.
 pub(super) type Signature = (Time, Time, u64);
 
 /// Identity of a node's content. Nodes with equal names and different content are different inodes.
@@ -35,7 +35,7 @@ pub(super) type Signature = (Time, Time, u64);
 pub(super) enum ContentId {
     /// The content cannot be replaced.
     Fixed,
-    /// A file or folder in a store.
+    /// A file or directory in a store.
     Source(Identity),
     /// Bytes, identified by their hash.
     Hash([u8; 16]),
@@ -67,7 +67,7 @@ impl Attr {
         (self.mtime, self.ctime, self.size)
     }
 
-    /// Converts the metadata of a file or folder in a store.
+    /// Converts the metadata of a file or directory in a store.
     pub(super) fn from_meta(meta: &Meta) -> Attr {
         let kind = if meta.kind == Kind::Folder { NodeKind::Folder } else { NodeKind::File };
         Attr {
@@ -82,8 +82,8 @@ impl Attr {
         }
     }
 
-    /// Returns the attributes of a folder that exists in no store. Owner and mode are those of the
-    /// store's `root`.
+    /// Returns the attributes of a directory that exists in no store. Owner and mode are those of
+    /// the store's `root`.
     pub(super) fn virtual_folder(root: &Meta, newest: Time) -> Attr {
         Attr { mtime: newest, ctime: newest, content_id: ContentId::Fixed, ..Attr::from_meta(root) }
     }
@@ -101,7 +101,8 @@ impl Attr {
         }
     }
 
-    /// Returns the attributes of one version of a generated file.
+    /// Returns the attributes of a version of a generated file: its `size` in bytes and the hash of
+    /// its `content`.
     pub(super) fn generated(size: u64, content: [u8; 16], access: Access, newest: Time) -> Attr {
         Attr {
             kind: NodeKind::File,

@@ -1,11 +1,12 @@
-//! Recent folder listings, for readers that continue in one that the kernel has dropped.
+//! Recent directory listings, for readers that continue in one that the kernel has dropped.
 //!
-//! The kernel shares its cached entries of a folder among all readers. A reader that began in the
-//! cached entries requests the rest once the folder has changed and the kernel has dropped them. It
-//! must receive the rest of the listing that it began with. Only the handles that produced that
-//! listing hold it, so it is also kept here.
+//! The kernel shares its cached entries of a directory among all readers. A reader that began in
+//! the cached entries requests the rest once the directory has changed and the kernel has dropped
+//! them. It must receive the rest of the listing that it began with. Only the handles that produced
+//! that listing hold it, so it is also kept here.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use super::Ino;
 use super::handle::DirListing;
@@ -22,17 +23,18 @@ pub(super) struct DirCache {
 }
 
 impl DirCache {
-    /// Returns the listing of a folder that has this version.
-    pub(super) fn get(&self, ino: Ino, version: u32) -> Option<DirListing> {
-        let matches =
-            |(folder, entries): &&(Ino, DirListing)| *folder == ino && entries.version == version;
-        self.listings.iter().find(matches).map(|(_, entries)| entries.clone())
+    /// Returns the listing of a directory that has this version.
+    pub(super) fn get(&self, ino: Ino, version: NonZeroU32) -> Option<DirListing> {
+        self.listings
+            .iter()
+            .find(|(folder, listing)| *folder == ino && listing.version == Some(version))
+            .map(|(_, listing)| listing.clone())
     }
 
-    /// Adds the listing of a folder, and evicts the oldest ones.
-    pub(super) fn insert(&mut self, ino: Ino, entries: DirListing) {
-        self.items += entries.items.len();
-        self.listings.push_front((ino, entries));
+    /// Adds the listing of a directory, and evicts the oldest ones.
+    pub(super) fn insert(&mut self, ino: Ino, listing: DirListing) {
+        self.items += listing.items.len();
+        self.listings.push_front((ino, listing));
         // The newest listing stays however long it is.
         while self.listings.len() > 1
             && (self.listings.len() > LISTINGS_MAX || self.items > ENTRIES_MAX)
@@ -50,25 +52,27 @@ mod tests {
     use super::*;
     use crate::name::Name;
 
-    fn entries(version: u32, length: usize) -> DirListing {
+    fn version(number: u32) -> NonZeroU32 {
+        NonZeroU32::new(number).unwrap()
+    }
+
+    fn listing(number: u32, length: usize) -> DirListing {
         let item = ListedEntry { name: Name::new("a").unwrap(), kind: NodeKind::File, ino: 7 };
-        DirListing { items: vec![item; length].into(), version }
+        DirListing { items: vec![item; length].into(), version: Some(version(number)) }
     }
 
     #[test]
     fn only_the_latest_listings_are_kept() {
         let mut cache = DirCache::default();
-        for version in 1..=1_000 {
-            cache.insert(5, entries(version, 10));
+        for number in 1..=1_000 {
+            cache.insert(5, listing(number, 10));
         }
         assert_eq!((cache.listings.len(), cache.items), (LISTINGS_MAX, LISTINGS_MAX * 10));
-        assert!(
-            cache.get(5, 1_000).is_some()
-                && cache.get(5, 1).is_none()
-                && cache.get(6, 1_000).is_none()
-        );
-        cache.insert(5, entries(2_000, ENTRIES_MAX));
+        assert!(cache.get(5, version(1_000)).is_some());
+        assert!(cache.get(5, version(1)).is_none());
+        assert!(cache.get(6, version(1_000)).is_none());
+        cache.insert(5, listing(2_000, ENTRIES_MAX));
         assert_eq!((cache.listings.len(), cache.items), (1, ENTRIES_MAX));
-        assert!(cache.get(5, 2_000).is_some());
+        assert!(cache.get(5, version(2_000)).is_some());
     }
 }

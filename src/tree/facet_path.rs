@@ -1,20 +1,20 @@
 //! `by/`: workers grouped by common properties.
 //!
-//! The folder of a value lists symlinks to its workers and nothing deeper. It also resolves further
-//! facets, `limit/N` and `grep/`, which are not listed.
+//! The directory of a value lists symlinks to its workers and nothing deeper. It also resolves
+//! further facets, `limit/N` and `grep/`, which are not listed.
 
 use super::NodeKind;
 use super::attr::Attr;
 use super::namespace::Namespace;
 use super::node::{FacetPath, NamedNode, Node, facet_link_target};
-use crate::analysis::facets::Facet;
+use crate::analysis::facets::{Facet, Selection};
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::route::Scope;
 use crate::route::name_collision::{is_index, shown_name, stored_name};
 use crate::route::query_dir::QueryDir;
 
-/// Name of the folder that resolves numbers.
+/// Name of the directory that resolves numbers.
 const LIMIT: &str = "limit";
 
 /// Returns true if `name` has a meaning of its own beside the symlinks.
@@ -24,12 +24,19 @@ fn is_reserved(name: &Name) -> bool {
         || QueryDir::parse(name).is_some()
 }
 
+/// Returns the symlink to `worker` in the directory of `selection`.
+fn worker_link(selection: &Selection, worker: &Name) -> NamedNode {
+    let name = shown_name(&shown_name(worker, is_index), is_reserved);
+    let node = Node::Facet(FacetPath::Worker(selection.clone(), worker.clone()));
+    (name, node, NodeKind::Link)
+}
+
 impl Namespace {
-    /// Returns the node under `name` in the folder `path`.
+    /// Returns the node under `name` in the directory `path`.
     pub(super) fn facet_child(&self, path: &FacetPath, name: &Name) -> Result<Node> {
         match (path, QueryDir::parse(name)) {
-            (FacetPath::Selection(selection), Some(ask)) if !selection.is_all() => {
-                Ok(Node::QueryDir(Scope::Selected(selection.clone()), ask))
+            (FacetPath::Selection(selection), Some(dir)) if !selection.is_all() => {
+                Ok(Node::QueryDir(Scope::Selected(selection.clone()), dir))
             }
             _ => self.facet_path_child(path, name).map(Node::Facet),
         }
@@ -50,14 +57,14 @@ impl Namespace {
                 let worker = stored_name(name, is_reserved)
                     .and_then(|name| stored_name(&name, is_index))
                     .ok_or(Error::NotFound)?;
-                let is_selected = self.renderer().analyzer().is_selected(selection, &worker);
+                let is_selected = self.analyzer().is_selected(selection, &worker);
                 is_selected
                     .then(|| FacetPath::Worker(selection.clone(), worker))
                     .ok_or(Error::NotFound)
             }
-            FacetPath::Facet(selection, facet) => Ok(FacetPath::Selection(
-                self.renderer().analyzer().select(selection, *facet, name)?,
-            )),
+            FacetPath::Facet(selection, facet) => {
+                Ok(FacetPath::Selection(self.analyzer().select(selection, *facet, name)?))
+            }
             FacetPath::Limit(selection) => {
                 let digits =
                     std::str::from_utf8(name.as_bytes()).ok().filter(|text| !text.starts_with('+'));
@@ -79,7 +86,7 @@ impl Namespace {
         let root = view.root_meta()?;
         match path {
             FacetPath::Selection(selection) if !selection.is_all() => {
-                Ok(Attr::virtual_folder(&root, self.renderer().analyzer().last_write(selection)))
+                Ok(Attr::virtual_folder(&root, self.analyzer().last_write(selection)))
             }
             FacetPath::Selection(_) | FacetPath::Facet(..) | FacetPath::Limit(_) => {
                 Ok(Attr::virtual_folder(&root, view.newest(&view.visible())?))
@@ -95,29 +102,18 @@ impl Namespace {
         let folder = |name, path| (name, Node::Facet(path), NodeKind::Folder);
         match path {
             FacetPath::Selection(selection) if selection.is_all() => {
-                let facet = |facet: Facet| {
-                    Ok(folder(
-                        Name::new(facet.as_str())?,
-                        FacetPath::Facet(selection.clone(), facet),
-                    ))
-                };
-                Facet::ALL.into_iter().map(facet).collect()
+                let facets = Facet::ALL.into_iter().map(|facet| {
+                    let path = FacetPath::Facet(selection.clone(), facet);
+                    Ok(folder(Name::new(facet.as_str())?, path))
+                });
+                facets.collect()
             }
             FacetPath::Selection(selection) => {
-                let link = |name: Name| {
-                    let node = Node::Facet(FacetPath::Worker(selection.clone(), name.clone()));
-                    (shown_name(&shown_name(&name, is_index), is_reserved), node, NodeKind::Link)
-                };
-                Ok(self
-                    .renderer()
-                    .analyzer()
-                    .selected(selection)
-                    .iter()
-                    .map(|member| link(member.name.clone()))
-                    .collect())
+                let selected = self.analyzer().selected(selection);
+                Ok(selected.iter().map(|member| worker_link(selection, &member.name)).collect())
             }
             FacetPath::Facet(selection, facet) => {
-                let picks = self.renderer().analyzer().facet_values(selection, *facet);
+                let picks = self.analyzer().facet_values(selection, *facet);
                 Ok(picks
                     .into_iter()
                     .map(|(name, picked)| folder(name, FacetPath::Selection(picked)))

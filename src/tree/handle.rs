@@ -1,6 +1,7 @@
-//! Handles of open files and folders.
+//! Handles of open files and directories.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -10,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::File;
 
-/// One entry of a folder.
+/// One entry of a directory.
 #[derive(Debug, Clone)]
 pub struct ListedEntry {
     /// Name of the entry.
@@ -22,33 +23,33 @@ pub struct ListedEntry {
     pub ino: Ino,
 }
 
-/// Listing of a folder at one moment.
+/// Listing of a directory at one moment.
 #[derive(Debug, Clone)]
 pub struct DirListing {
     /// Entries, sorted by name.
     pub items: Arc<[ListedEntry]>,
-    /// Version of a listing that the kernel may cache, else 0. A position in one version is never
-    /// used in another.
-    pub version: u32,
+    /// Version of the listing, `None` if the kernel may not cache it. A position in one version is
+    /// never used in another.
+    pub version: Option<NonZeroU32>,
 }
 
-/// Position from which the entries of a folder are read.
+/// Position from which the entries of a directory are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirPosition {
     /// The first entry.
     Start,
-    /// A position in the listing of this version.
-    Version(u32),
+    /// A position in the listing of this version, or in the handle's own listing if it has none.
+    Within(Option<NonZeroU32>),
 }
 
 impl DirPosition {
     /// Returns true if a reader at this position may continue in `listing`.
     pub(super) fn is_in(self, listing: &DirListing) -> bool {
-        self == DirPosition::Start || self == DirPosition::Version(listing.version)
+        self == DirPosition::Start || self == DirPosition::Within(listing.version)
     }
 }
 
-/// Open file or folder.
+/// Open file or directory.
 #[derive(Clone)]
 pub(super) enum Handle {
     /// One version of a generated file.
@@ -58,7 +59,7 @@ pub(super) enum Handle {
     Folder(Arc<Mutex<OpenDir>>),
 }
 
-/// State of an open folder.
+/// State of an open directory.
 #[derive(Default)]
 pub(super) struct OpenDir {
     /// The last listing, `None` before the first read.

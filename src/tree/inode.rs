@@ -31,6 +31,21 @@ pub(super) struct InodeEntry {
     invalidated: Option<Instant>,
 }
 
+impl InodeEntry {
+    /// Creates an entry that the kernel has not received.
+    fn new(node: Node, content_id: ContentId) -> InodeEntry {
+        InodeEntry {
+            node,
+            content_id,
+            version: None,
+            lookups: 0,
+            cached: None,
+            reported: None,
+            invalidated: None,
+        }
+    }
+}
+
 /// All inodes that the kernel knows.
 pub(super) struct Inodes<H = RandomState> {
     entries: HashMap<Ino, InodeEntry>,
@@ -40,15 +55,7 @@ pub(super) struct Inodes<H = RandomState> {
 
 impl Inodes {
     pub(super) fn new() -> Inodes {
-        let root = InodeEntry {
-            node: Node::Root,
-            content_id: ContentId::Fixed,
-            version: None,
-            lookups: 1,
-            cached: None,
-            reported: None,
-            invalidated: None,
-        };
+        let root = InodeEntry { lookups: 1, ..InodeEntry::new(Node::Root, ContentId::Fixed) };
         Inodes { entries: HashMap::from([(ROOT, root)]), hasher: RandomState::new() }
     }
 }
@@ -73,6 +80,8 @@ impl<H: BuildHasher> Inodes<H> {
         }
     }
 
+    /// Counts one lookup of a node, and adds it if it is new. Returns its number. `version` is that
+    /// of a generated file.
     pub(super) fn look_up(
         &mut self,
         node: Node,
@@ -80,16 +89,7 @@ impl<H: BuildHasher> Inodes<H> {
         version: Option<Arc<Version>>,
     ) -> Ino {
         let number = self.number(&node, content_id);
-        let new = InodeEntry {
-            node,
-            content_id,
-            version: None,
-            lookups: 0,
-            cached: None,
-            reported: None,
-            invalidated: None,
-        };
-        let entry = self.entries.entry(number).or_insert(new);
+        let entry = self.entries.entry(number).or_insert_with(|| InodeEntry::new(node, content_id));
         entry.version = version;
         entry.lookups += 1;
         number
@@ -110,9 +110,9 @@ impl<H: BuildHasher> Inodes<H> {
         self.entries.get(&ino).cloned().ok_or(Error::Stale)
     }
 
-    /// Records that a file or folder was opened in this state. Returns true if the kernel's cached
-    /// data is of an equal state and younger than `max_age`. Data read in a state that is not
-    /// `at_rest` is never valid for a later open.
+    /// Records that a file or directory was opened in this state. Returns true if the kernel's
+    /// cached data is of an equal state and younger than `max_age`. Data read in a state that is
+    /// not `at_rest` is never valid for a later open.
     pub(super) fn record_open(
         &mut self,
         ino: Ino,
@@ -172,6 +172,7 @@ impl<H: BuildHasher> Inodes<H> {
         self.entries.iter().filter(|(_, entry)| wanted(&entry.node)).map(|(ino, _)| *ino).collect()
     }
 
+    /// Returns the number of inodes without the root.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - 1
     }

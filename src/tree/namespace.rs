@@ -10,11 +10,11 @@ use super::attr::{Attr, ContentId, Signature};
 use super::node::{FacetPath, NamedNode, Node, facet_link_target};
 use super::versions::{Version, Versions};
 use super::{NodeKind, TTL, TTL_VERSION};
+use crate::analysis::analyzer::Analyzer;
 use crate::analysis::facets::Selection;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::render::Renderer;
-use crate::render::list::{WorkerList, WorkerListQuery};
 use crate::route::cursor::Cursor;
 use crate::route::name_collision::{INDEX, is_index, shown_name, stored_name};
 use crate::route::query_dir::{QueryDir, QueryKind};
@@ -39,7 +39,7 @@ pub(super) struct AttrReply {
     pub(super) ttl: Duration,
 }
 
-/// State of a folder in a store.
+/// State of a directory in a store.
 pub(super) struct StoredDir {
     pub(super) content_id: ContentId,
     /// The state that decides whether a cached listing is valid, and for how long.
@@ -72,15 +72,11 @@ impl Namespace {
         &self.renderer
     }
 
-    pub(super) fn claim_backfill(&self) -> bool {
-        self.renderer.analyzer().claim_backfill()
+    pub(super) fn analyzer(&self) -> &Analyzer {
+        self.renderer.analyzer()
     }
 
-    pub(super) fn backfill(&self) -> bool {
-        self.renderer.analyzer().backfill()
-    }
-
-    /// Returns the node under `name` in the folder `parent`. The node may still be absent; see
+    /// Returns the node under `name` in the directory `parent`. The node may still be absent; see
     /// [`Namespace::attr`].
     pub(super) fn child(&self, parent: &Node, name: &Name) -> Result<Node> {
         let text = std::str::from_utf8(name.as_bytes()).unwrap_or_default();
@@ -247,7 +243,8 @@ impl Namespace {
         Ok(AttrReply { attr: version.attr, version: Some(version), ttl: TTL_VERSION })
     }
 
-    /// Returns the state of a worker's folder or of a folder in it, and `None` for any other node.
+    /// Returns the state of a worker's directory or of a directory in it, and `None` for any other
+    /// node.
     pub(super) fn stat_stored_dir(&self, node: &Node) -> Result<Option<StoredDir>> {
         let view = self.view();
         let (worker, path) = match node {
@@ -260,7 +257,7 @@ impl Namespace {
         if attr.kind != NodeKind::Folder {
             return Err(Error::NotADirectory);
         }
-        // Besides its own entries, a worker's folder lists `children/` if the worker has any.
+        // Besides its own entries, a worker's directory lists `children/` if the worker has any.
         let has_children =
             matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
         let cacheable = (attr.ctime.is_past_tick() && view.is_listing_cacheable(&member))
@@ -268,7 +265,7 @@ impl Namespace {
         Ok(Some(StoredDir { content_id: attr.content_id, cacheable }))
     }
 
-    /// Returns the entries of a folder, sorted by name.
+    /// Returns the entries of a directory, sorted by name.
     pub(super) fn list(&self, node: &Node) -> Result<Vec<NamedNode>> {
         let view = self.view();
         let mut listed = match node {
@@ -293,15 +290,8 @@ impl Namespace {
                 listed
             }
             Node::Workers => {
-                let worker = |member: &Arc<Member>| {
-                    (
-                        shown_name(&member.name, is_index),
-                        Node::Worker(member.name.clone()),
-                        NodeKind::Folder,
-                    )
-                };
                 let visible = view.visible();
-                let mut listed: Vec<NamedNode> = visible.members.iter().map(worker).collect();
+                let mut listed = worker_entries(&visible.members, NodeKind::Folder, Node::Worker);
                 let index = Name::new(INDEX)?;
                 // A worker with that name takes precedence.
                 if visible.get(&index).is_none() && !matches!(view.index_file(), Ok(None)) {
@@ -311,9 +301,11 @@ impl Namespace {
                 listed
             }
             Node::Runs => {
-                let visible = view.visible();
-                let run = |name: &Name| (name.clone(), Node::Run(name.clone()), NodeKind::Folder);
-                let mut listed: Vec<NamedNode> = visible.runs.keys().map(run).collect();
+                let runs = &view.visible().runs;
+                let mut listed: Vec<NamedNode> = runs
+                    .keys()
+                    .map(|name| (name.clone(), Node::Run(name.clone()), NodeKind::Folder))
+                    .collect();
                 if !listed.is_empty() {
                     listed.push((Name::new(LATEST)?, Node::Latest, NodeKind::Link));
                 }
@@ -335,20 +327,16 @@ impl Namespace {
             }
             Node::RunWorkers(run) => {
                 let visible = view.visible();
-                let link = |member: &Arc<Member>| {
-                    let node = Node::RunWorker(run.clone(), member.name.clone());
-                    (shown_name(&member.name, is_index), node, NodeKind::Link)
-                };
-                visible.runs.get(run).ok_or(Error::NotFound)?.members.iter().map(link).collect()
+                let members = &visible.runs.get(run).ok_or(Error::NotFound)?.members;
+                worker_entries(members, NodeKind::Link, |name| Node::RunWorker(run.clone(), name))
             }
             Node::Worker(worker) => {
                 let entries = view.list(&*view.worker(worker)?, &RelPath::root())?;
-                let own = |entry: DirEntry| {
-                    let path = entry.name.clone().into();
-                    let node = Node::WorkerPath { worker: worker.clone(), path };
-                    (shown_name(&entry.name, is_generated), node, kind(entry.kind))
-                };
-                let mut listed: Vec<NamedNode> = entries.into_iter().map(own).collect();
+                let mut listed = stored_entries(entries, |name| Node::WorkerPath {
+                    worker: worker.clone(),
+                    path: name.into(),
+                });
+                listed.iter_mut().for_each(|(name, ..)| *name = shown_name(name, is_generated));
                 listed.extend(listed_reports(|report| Document::Worker(worker.clone(), report)));
                 if !view.visible().children(worker).is_empty() {
                     listed.push((
@@ -360,11 +348,9 @@ impl Namespace {
                 listed
             }
             Node::Children(worker) => {
-                let link = |member: &Arc<Member>| {
-                    let node = Node::Child(worker.clone(), member.name.clone());
-                    (shown_name(&member.name, is_index), node, NodeKind::Link)
-                };
-                view.visible().children(worker).iter().map(link).collect()
+                let visible = view.visible();
+                let children = visible.children(worker);
+                worker_entries(children, NodeKind::Link, |name| Node::Child(worker.clone(), name))
             }
             Node::Facet(path) => self.list_facet(path)?,
             Node::QueryDir(_, dir) => {
@@ -372,22 +358,15 @@ impl Namespace {
                 vec![(Name::new(README)?, how_to, NodeKind::File)]
             }
             Node::WorkerPath { worker, path } => {
-                let entries = view.list(&*view.worker(worker)?, path)?;
-                let own = |entry: DirEntry| {
-                    let node =
-                        Node::WorkerPath { worker: worker.clone(), path: path.join(&entry.name) };
-                    (entry.name, node, kind(entry.kind))
-                };
-                entries.into_iter().map(own).collect()
+                stored_entries(view.list(&*view.worker(worker)?, path)?, |name| Node::WorkerPath {
+                    worker: worker.clone(),
+                    path: path.join(&name),
+                })
             }
             Node::Supervisor(path) => {
                 let shared = view.supervisor()?.ok_or(Error::NotFound)?;
                 let entries = view.shared_list(&shared, path)?;
-                let note = |entry: DirEntry| {
-                    let node = Node::Supervisor(path.join(&entry.name));
-                    (entry.name, node, kind(entry.kind))
-                };
-                entries.into_iter().map(note).collect()
+                stored_entries(entries, |name| Node::Supervisor(path.join(&name)))
             }
             Node::Latest
             | Node::RunWorker(..)
@@ -400,7 +379,7 @@ impl Namespace {
         Ok(listed)
     }
 
-    /// Returns the target of a symlink, relative to its folder.
+    /// Returns the target of a symlink, relative to its directory.
     pub(super) fn link_target(&self, node: &Node) -> Result<Vec<u8>> {
         match node {
             Node::Latest => {
@@ -409,8 +388,7 @@ impl Namespace {
                     run.members.iter().map(move |member| (name, member.clone()))
                 });
                 let (runs, members): (Vec<&Name>, Vec<Arc<Member>>) = in_runs.unzip();
-                let latest =
-                    self.renderer.analyzer().last_writes(&members).into_iter().zip(runs).max();
+                let latest = self.analyzer().last_writes(&members).into_iter().zip(runs).max();
                 latest.map(|(_, run)| run.as_bytes().to_vec()).ok_or(Error::NotFound)
             }
             Node::Facet(path) => facet_link_target(path),
@@ -427,16 +405,6 @@ impl Namespace {
     /// Returns the name in `workers/` of the only worker whose name begins with `id`.
     pub(super) fn complete_id(&self, id: &Name) -> Result<Name> {
         Ok(shown_name(&self.view().visible().find(id)?.name, is_index))
-    }
-
-    /// Lists the workers under a node; see [`super::Tree::list_workers`].
-    pub(super) fn list_workers(
-        &self,
-        node: &Node,
-        query: &WorkerListQuery,
-    ) -> Result<Option<WorkerList>> {
-        let Some((scope, None)) = node.search_scope() else { return Err(Error::NotFound) };
-        self.renderer.list(&scope, query)
     }
 
     /// Opens a file in a store.
@@ -464,18 +432,12 @@ impl Namespace {
     fn run_newest(&self, run: &Name) -> Result<Time> {
         let visible = self.view().visible();
         let run = visible.runs.get(run).ok_or(Error::NotFound)?;
-        Ok(self
-            .renderer
-            .analyzer()
-            .last_writes(&run.members)
-            .into_iter()
-            .flatten()
-            .max()
-            .unwrap_or_default())
+        let last_writes = self.analyzer().last_writes(&run.members);
+        Ok(last_writes.into_iter().flatten().max().unwrap_or_default())
     }
 }
 
-/// Returns the node of a document, or else of a query folder over `scope`.
+/// Returns the node of a document, or else of a query directory over `scope`.
 fn document_or_query_dir(
     document: Option<Document>,
     dir: Option<QueryDir>,
@@ -487,6 +449,30 @@ fn document_or_query_dir(
         .ok_or(Error::NotFound)
 }
 
+/// Returns an entry for each worker, with the node that `node` returns for its name.
+fn worker_entries(
+    members: &[Arc<Member>],
+    kind: NodeKind,
+    node: impl Fn(Name) -> Node,
+) -> Vec<NamedNode> {
+    members
+        .iter()
+        .map(|member| (shown_name(&member.name, is_index), node(member.name.clone()), kind))
+        .collect()
+}
+
+/// Returns an entry for each entry in a store, with the node that `node` returns for its name.
+fn stored_entries(entries: Vec<DirEntry>, node: impl Fn(Name) -> Node) -> Vec<NamedNode> {
+    entries
+        .into_iter()
+        .map(|DirEntry { name, kind: stored_kind }| {
+            let node = node(name.clone());
+            (name, node, kind(stored_kind))
+        })
+        .collect()
+}
+
+/// Returns the entries of the reports that every directory of workers lists.
 fn listed_reports(document: impl Fn(Report) -> Document) -> Vec<NamedNode> {
     let listed = Report::LISTED.into_iter().filter_map(|(text, report)| {
         let name = Name::new(text).ok()?;

@@ -30,10 +30,10 @@ pub(super) enum Node {
     Children(Name),
     /// `workers/<worker>/children/<child>`.
     Child(Name, Name),
-    /// A file or folder in a worker's folder.
+    /// A file or directory in a worker's directory.
     WorkerPath {
         worker: Name,
-        /// The path in the worker's folder, as on disk.
+        /// The path in the worker's directory, as on disk.
         path: RelPath,
     },
     /// `supervisor/` and its content.
@@ -44,7 +44,7 @@ pub(super) enum Node {
     Since,
     /// `by/` and its content.
     Facet(FacetPath),
-    /// A folder such as `grep/` that resolves queries over all workers, a run, a worker or a
+    /// A directory such as `grep/` that resolves queries over all workers, a run, a worker or a
     /// selection.
     QueryDir(Scope, QueryDir),
     Document(Document),
@@ -53,16 +53,16 @@ pub(super) enum Node {
     WorkersIndex,
 }
 
-/// An entry of a folder.
+/// An entry of a directory.
 pub(super) type NamedNode = (Name, Node, NodeKind);
 
 /// A path in `by/`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum FacetPath {
-    /// `by/` itself, which lists the facets; otherwise a folder that lists symlinks to the selected
-    /// workers.
+    /// `by/` itself, which lists the facets; otherwise a directory that lists symlinks to the
+    /// selected workers.
     Selection(Selection),
-    /// The folder of a facet, which lists its values.
+    /// The directory of a facet, which lists its values.
     Facet(Selection, Facet),
     /// `limit/`, which lists nothing.
     Limit(Selection),
@@ -71,7 +71,7 @@ pub(super) enum FacetPath {
 }
 
 impl Node {
-    /// Returns the worker whose folder this node is or is in.
+    /// Returns the worker whose directory this node is or is in.
     pub(super) fn worker(&self) -> Option<&Name> {
         match self {
             Node::Worker(worker) | Node::WorkerPath { worker, .. } => Some(worker),
@@ -88,7 +88,8 @@ impl Node {
         }
     }
 
-    /// Returns the scope and the path that a search under this node covers.
+    /// Returns the workers that a search under this node covers, and the path that it is limited to
+    /// in a worker's directory. Returns `None` if nothing can be searched.
     pub(super) fn search_scope(&self) -> Option<(Scope, Option<RelPath>)> {
         Some(match self {
             Node::Root | Node::Workers | Node::Runs => (Scope::Swarm, None),
@@ -104,7 +105,7 @@ impl Node {
         })
     }
 }
-/// Returns the target of a symlink in `by/`, relative to its folder.
+/// Returns the target of a symlink in `by/`, relative to its directory.
 pub(super) fn facet_link_target(path: &FacetPath) -> Result<Vec<u8>> {
     let FacetPath::Worker(selection, worker) = path else { return Err(Error::InvalidName) };
     let levels = 1 + 2 * (selection.depth() + usize::from(selection.is_limited()));

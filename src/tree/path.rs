@@ -1,8 +1,8 @@
 //! Resolves paths in the tree from its root, as the kernel does in a mount.
 //!
 //! A path is bytes, with or without a leading `/`. It cannot leave the root: `..` of the root is
-//! the root. A component before a `/` must be a folder, even before a trailing `/` or `/.`. MCP and
-//! the command line use these functions, since they have no mount.
+//! the root. A component before a `/` must be a directory, even before a trailing `/` or `/.`. MCP
+//! and the command line use these functions, since they have no mount.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub struct LookupGuard<'t> {
 }
 
 impl<'t> LookupGuard<'t> {
-    /// Looks up `name` in a folder.
+    /// Looks up `name` in a directory.
     fn lookup(tree: &'t Tree, folder: Ino, name: &[u8]) -> Result<LookupGuard<'t>> {
         let Lookup { ino, attr, .. } = tree.lookup(folder, name)?;
         Ok(LookupGuard { tree, name: name.to_vec(), ino, attr })
@@ -64,8 +64,8 @@ impl<'t> LookupGuard<'t> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotADirectory`] if this is not a folder; [`Tree::open_folder`] would report it as
-    /// stale.
+    /// [`Error::NotADirectory`] if this is not a directory; [`Tree::open_folder`] would report it
+    /// as stale.
     pub fn list_folder(&self) -> Result<Arc<[ListedEntry]>> {
         if self.attr.kind == NodeKind::Folder {
             self.tree.list_folder(self.ino)
@@ -78,7 +78,7 @@ impl<'t> LookupGuard<'t> {
     ///
     /// # Errors
     ///
-    /// [`Error::IsADirectory`] if this is a folder; [`Tree::open`] would report it as stale.
+    /// [`Error::IsADirectory`] if this is a directory; [`Tree::open`] would report it as stale.
     pub fn open(&self) -> Result<Opened> {
         if self.attr.kind == NodeKind::Folder {
             Err(Error::IsADirectory)
@@ -94,7 +94,7 @@ impl Drop for LookupGuard<'_> {
     }
 }
 
-/// The inode at a path, and the folders on the way to it.
+/// The inode at a path, and the directories on the way to it.
 pub struct ResolvedPath<'t> {
     root: LookupGuard<'t>,
     below: Vec<LookupGuard<'t>>,
@@ -164,7 +164,7 @@ impl Tree {
         retry_stale(|| read(ResolvedPath::resolve(self, path, symlinks)?))
     }
 
-    /// Calls `read` with the entry `name` of the folder `folder`. Calls it again if that was
+    /// Calls `read` with the entry `name` of the directory `folder`. Calls it again if that was
     /// replaced meanwhile.
     pub fn with_entry<'t, T>(
         &'t self,
@@ -175,7 +175,7 @@ impl Tree {
         retry_stale(|| read(LookupGuard::lookup(self, folder, name)?))
     }
 
-    /// Returns the entries of a folder, sorted by name.
+    /// Returns the entries of a directory, sorted by name.
     pub fn list_folder(&self, folder: Ino) -> Result<Arc<[ListedEntry]>> {
         let opened = self.open_folder(folder)?.fh;
         let items = self.entries(folder, opened, super::DirPosition::Start);

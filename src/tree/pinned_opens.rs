@@ -58,12 +58,12 @@ impl PinnedOpens {
     pub(super) fn pin(&mut self, ino: Ino, opened: Handle) -> Vec<PinnedOpen> {
         let mut evicted = Vec::from_iter(self.unpin(ino));
         let mut bytes = byte_len(&opened);
-        let is_past = |(_, at, opened): &PinnedOpen| {
+        let kept = self.pinned.iter().take(ITEMS_MAX - 1).take_while(|(_, at, opened)| {
             bytes += byte_len(opened);
-            at.elapsed() >= PIN_TIME || bytes > BYTES_MAX
-        };
-        let past = self.pinned.iter().position(is_past).unwrap_or(ITEMS_MAX - 1);
-        evicted.extend(self.pinned.drain(past.min(self.pinned.len()).min(ITEMS_MAX - 1)..));
+            at.elapsed() < PIN_TIME && bytes <= BYTES_MAX
+        });
+        let kept = kept.count();
+        evicted.extend(self.pinned.drain(kept..));
         self.pinned.push_front((ino, Instant::now(), opened));
         evicted
     }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::handle::Handle;
 use super::{Fh, Ino, Tree};
-use crate::analysis::analyzer::Analyzer;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::query::compare::{self, CompareAnswer, CompareQuery};
 use crate::query::{self, FileAnswer, FileQuery, call_output};
@@ -16,10 +15,6 @@ use crate::route::Scope;
 use crate::text::budget::Budget;
 
 impl Tree {
-    fn analyzer(&self) -> &Analyzer {
-        self.namespace.renderer().analyzer()
-    }
-
     /// Searches the files under `ino`, which may stand for all workers, a run, a worker, or a path
     /// in a worker's directory. Returns `None` if it stands for nothing that can be searched.
     pub fn search<Q: FileQuery>(
@@ -28,7 +23,7 @@ impl Tree {
         query: &Q,
     ) -> Result<Option<FileAnswer<Q::Found>>> {
         let Some((scope, under)) = self.node(ino)?.search_scope() else { return Ok(None) };
-        query::run(self.analyzer(), &scope, &query.under(under)).map(Some)
+        query::run(self.namespace.analyzer(), &scope, &query.under(under)).map(Some)
     }
 
     /// Searches the files of `workers`.
@@ -41,7 +36,7 @@ impl Tree {
         workers: Arc<[Name]>,
         query: &Q,
     ) -> Result<FileAnswer<Q::Found>> {
-        query::run(self.analyzer(), &Scope::Workers(workers), query)
+        query::run(self.namespace.analyzer(), &Scope::Workers(workers), query)
     }
 
     /// Lists the workers of the run at `ino`, or of the swarm at the root. Returns `None` if no
@@ -49,14 +44,17 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](crate::error::Error::NotFound) if `ino` stands for no workers.
+    /// [`Error::NotFound`] if `ino` stands for no workers.
     pub fn list_workers(&self, ino: Ino, query: &WorkerListQuery) -> Result<Option<WorkerList>> {
-        self.namespace.list_workers(&self.node(ino)?, query)
+        let Some((scope, None)) = self.node(ino)?.search_scope() else {
+            return Err(Error::NotFound);
+        };
+        self.namespace.renderer().list(&scope, query)
     }
 
     /// Compares workers: what they share and where they differ.
     pub fn compare(&self, query: &CompareQuery) -> Result<CompareAnswer> {
-        compare::answer(self.analyzer(), query)
+        compare::answer(self.namespace.analyzer(), query)
     }
 
     /// Copies a text and expands its evidence markers; see
@@ -82,12 +80,13 @@ impl Tree {
         self.namespace.renderer().expand_workers(workers, budget, output)
     }
 
-    /// Opens the output of a call, in the worker's directory or outside of it.
+    /// Opens the output of a call, in the worker's directory or outside of it. The handle is `None`
+    /// if the output is missing; the location then gives the reason.
     pub fn open_output(
         &self,
         call: &call_output::CallSelector<'_>,
     ) -> Result<(call_output::OutputLocation, Option<Fh>)> {
-        let (place, file) = call_output::open(self.analyzer(), call)?;
+        let (place, file) = call_output::open(self.namespace.analyzer(), call)?;
         Ok((place, file.map(|file| self.handles.lock().add(Handle::File(None, file.into())))))
     }
 }

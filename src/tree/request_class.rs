@@ -55,7 +55,7 @@ impl Tree {
         }
     }
 
-    /// Classifies opening the folder `ino`.
+    /// Classifies opening the directory `ino`.
     pub fn classify_opendir(&self, ino: Ino) -> RequestClass {
         let is_stored = self
             .node(ino)

@@ -97,13 +97,15 @@ impl Versions {
         if let Some((_, version)) = self.latest.get(document).filter(|(cached, _)| *cached == key) {
             return Ok(version);
         }
-        let keep_current =
-            |_: &Document, (cached, version): &mut (Key, Arc<Version>)| match *cached == key {
-                true => EntryAction::Retain(version.clone()),
-                false => EntryAction::ReplaceWithGuard,
-            };
         let requested = Instant::now();
-        let (guard, replaced) = match self.latest.entry(document, None, keep_current) {
+        let entry = self.latest.entry(document, None, |_, (cached, version)| {
+            if *cached == key {
+                EntryAction::Retain(version.clone())
+            } else {
+                EntryAction::ReplaceWithGuard
+            }
+        });
+        let (guard, replaced) = match entry {
             EntryResult::Retained(version) => return Ok(version),
             EntryResult::Vacant(guard) => (Some(guard), None),
             EntryResult::Replaced(guard, old) => (Some(guard), Some(old)),

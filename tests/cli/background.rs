@@ -99,7 +99,8 @@ fn short_form_accepts_mount_helper_options() {
     umount(&point, &[]).assert_success();
 }
 
-/// mount(8) looks for the program in system folders. In a mount namespace, one of them contains it.
+/// mount(8) looks for the program in system directories. In a mount namespace, one of them contains
+/// it.
 const BY_TYPE: &str = r#"
 program=$1 store=$2 point=$3 log=$4
 mount -t tmpfs none /usr/local/bin

@@ -17,7 +17,7 @@ fn store_discovery_follows_its_order_and_prints_the_reason() {
     fs::create_dir_all(here.at("workers/w1/outputs/deep")).unwrap();
     let point = sandbox.folder("mnt");
     let at = |path: &str| here.at(path);
-    // Options, the current folder, the chosen store, and the reason.
+    // Options, the current directory, the chosen store, and the reason.
     let cases = [
         (Some(&named), true, at("workers"), named.path(), "(named by --store)"),
         (None, true, at("workers"), variable.path(), "(named by $SWARMLET_DATA_PATH)"),
@@ -68,7 +68,7 @@ fn missing_store_error_lists_the_searched_places() {
         return;
     }
     let point = sandbox.folder("mnt");
-    // Not below this test's folder: other users' files could make an ancestor look like a store.
+    // Not below this test's directory: other users' files could make an ancestor look like a store.
     let mut command = swarmletfs(["mount"]);
     command.arg(&point).current_dir("/");
     run(command)
@@ -125,7 +125,7 @@ fn deleted_current_folder_is_reported() {
     needs_fuse!();
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let (point, gone) = (sandbox.folder("mnt"), sandbox.folder("gone"));
-    // The shell removes its current folder before it runs the program.
+    // The shell removes its current directory before it runs the program.
     let script = "cd \"$1\" && rmdir \"$1\" && exec \"$2\" mount --store \"$3\" \"$4\"";
     let mut command = super::program::program("bash", ["-c", script, "bash"]);
     command.arg(&gone).arg(crate::support::mount::PROGRAM).arg(store.path()).arg(&point);

@@ -16,9 +16,9 @@ use super::program::{CommandOutput, check_printable, is_root, program, run};
 use crate::support::mount::PROGRAM;
 use crate::support::skip;
 
-/// Script that hides the mounts of other tests, except those below a folder, and forbids a system
-/// call by number; then it runs a program. It is Python, to unmount without access to the mounts
-/// and to set a seccomp filter.
+/// Script that hides the mounts of other tests, except those below a directory, and forbids a
+/// system call by number; then it runs a program. It is Python, to unmount without access to the
+/// mounts and to set a seccomp filter.
 const ISOLATE_SCRIPT: &str = r"
 import ctypes, os, re, struct, sys
 libc = ctypes.CDLL(None)
@@ -52,7 +52,7 @@ static PERMITTED: LazyLock<bool> = LazyLock::new(|| {
 
 /// Configuration of an isolated run of the doctor.
 struct IsolatedDoctor<'a> {
-    /// Mounts below this folder stay visible.
+    /// Mounts below this directory stay visible.
     keep: &'a Path,
     /// Number of a system call that fails with ENOSYS; 0 for none.
     forbidden: u32,

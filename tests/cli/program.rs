@@ -169,7 +169,7 @@ pub fn small_store() -> TestStore {
     store
 }
 
-/// A temporary folder for mountpoints.
+/// A temporary directory for mountpoints.
 ///
 /// When it is dropped, everything mounted in it is unmounted and the servers are ended. The test
 /// fails if one of them logged an unexpected warning.
@@ -202,7 +202,7 @@ impl MountSandbox {
         self.path().join(OsStr::from_bytes(name.as_ref()))
     }
 
-    /// Creates a folder in the sandbox.
+    /// Creates a directory in the sandbox.
     pub fn folder(&self, name: impl AsRef<[u8]>) -> PathBuf {
         let path = self.at(name);
         fs::create_dir_all(&path).unwrap();
@@ -335,7 +335,7 @@ pub fn mount_in_foreground(store: &Path, point: &Path, log: &Path) -> Child {
     child
 }
 
-/// Bind-mounts a folder. Prints a skip and returns `None` if that is not permitted.
+/// Bind-mounts a directory. Prints a skip and returns `None` if that is not permitted.
 pub fn bind(from: &Path, to: &Path) -> Option<()> {
     let done = rustix::mount::mount_bind(from, to);
     if let Err(errno) = done {
@@ -348,7 +348,7 @@ pub fn bind(from: &Path, to: &Path) -> Option<()> {
 pub struct Bound(PathBuf);
 
 impl Bound {
-    /// Bind-mounts a folder like [`bind`].
+    /// Bind-mounts a directory like [`bind`].
     pub fn new(from: &Path, to: &Path) -> Option<Bound> {
         bind(from, to).map(|()| Bound(to.to_path_buf()))
     }
@@ -385,7 +385,7 @@ pub fn without_privileges<'a>(command: &[&'a OsStr]) -> Vec<&'a OsStr> {
     nobody.iter().map(|word| OsStr::new(*word)).chain(command.iter().copied()).collect()
 }
 
-/// Makes a private folder accessible to other users.
+/// Makes a private directory accessible to other users.
 pub fn make_accessible(folder: &Path) {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -23,7 +23,7 @@ use crate::support::scale;
 /// Time limit for a request, to detect a deadlock.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Reads a file or symlink at `path` through the kernel, or lists the names of a folder.
+/// Reads a file or symlink at `path` through the kernel, or lists the names of a directory.
 fn read_in(mount: &Path, path: &str) -> io::Result<Vec<u8>> {
     let path = mount.join(path);
     let meta = fs::symlink_metadata(&path)?;

@@ -76,7 +76,7 @@ fn change(store: &Memory, dice: &mut Dice) {
     }
 }
 
-/// Names to look up in any folder.
+/// Names to look up in any directory.
 const NAMES: [&str; 24] = [
     "workers",
     "workers",
@@ -148,7 +148,7 @@ fn allow_change<T>(what: &str, result: Result<T>) -> Option<T> {
 }
 
 impl Client<'_> {
-    /// Returns a random known folder, sometimes the root.
+    /// Returns a random known directory, sometimes the root.
     fn folder(&mut self) -> Ino {
         let folders: Vec<Ino> = self
             .known
@@ -221,7 +221,7 @@ impl Client<'_> {
     fn use_open(&mut self) {
         let at = self.dice.below(self.open.len());
         let whence =
-            if self.dice.once_in(2) { DirPosition::Start } else { DirPosition::Version(0) };
+            if self.dice.once_in(2) { DirPosition::Start } else { DirPosition::Within(None) };
         let OpenHandle { fh, ino, kind, bytes } = &self.open[at];
         if *kind == NodeKind::Folder {
             // The inode may be unknown by now, so the listing may fail.

@@ -16,7 +16,7 @@ use crate::needs_fuse;
 use crate::support::user::as_user;
 use crate::support::{Mount, TestStore};
 
-/// Returns the output of a command run in the folder `workers/w` of a mount.
+/// Returns the output of a command run in the directory `workers/w` of a mount.
 #[track_caller]
 fn prints(mount: &Mount, command: &str) -> String {
     let out = mount.shell(&format!("cd \"$M/workers/w\" && {command}"));
@@ -55,8 +55,8 @@ fn stat_cat_and_cp_see_files_within_the_budget() {
     }
 }
 
-/// Bug: one odd file (`4`, `[]`, invalid UTF-8, a folder named `x.txt`, a link) lost all evidence
-/// of a worker.
+/// Bug: one odd file (`4`, `[]`, invalid UTF-8, a directory named `x.txt`, a link) lost all
+/// evidence of a worker.
 #[test]
 fn one_odd_file_hides_no_other_file_of_its_worker() {
     needs_fuse!();

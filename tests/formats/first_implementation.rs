@@ -36,7 +36,7 @@ fn generated_files_stay_within_the_budget() {
     }
 }
 
-/// Creates a file or folder at a path of a store.
+/// Creates a file or directory at a path of a store.
 type CreateEntry = fn(&TestStore, &str);
 
 /// Promise: One malformed file hides nothing else.

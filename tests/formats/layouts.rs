@@ -1,5 +1,5 @@
-//! Tests of where workers lie, how they are named, and what an index may say of them. The folders
-//! are authoritative.
+//! Tests of where workers lie, how they are named, and what an index may say of them. The
+//! directories are authoritative.
 
 use std::fs;
 

@@ -21,8 +21,8 @@ fn store_with(stub: &str) -> TestStore {
     store
 }
 
-/// Writes an output and its description into the folder of `owner`. The description names the owner
-/// `described`.
+/// Writes an output and its description into the directory of `owner`. The description names the
+/// owner `described`.
 fn put(folder: PathBuf, owner: &str, described: Value, body: &str) {
     let folder = folder.join(owner);
     fs::create_dir_all(&folder).unwrap();

@@ -1,6 +1,6 @@
-//! R38: a view shows the same contents whatever its cache folder holds.
+//! R38: a view shows the same contents whatever its cache directory holds.
 //!
-//! The cache folder belongs to a user and is shared by all views that the user mounts. Several
+//! The cache directory belongs to a user and is shared by all views that the user mounts. Several
 //! views read each random store: without a cache, with an empty one, with one filled by the other
 //! views, and with one filled by the same view.
 
@@ -39,8 +39,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// Opens the tree, with caches in a folder if there is one. They are written when the tree is
-    /// dropped.
+    /// Opens the tree, with caches in a directory if there is one. They are written when the tree
+    /// is dropped.
     fn tree(&self, store: &TestStore, caches: Option<&Path>) -> Tree {
         let mut source = Source::open(&store.path()).unwrap();
         if let Some(folder) = caches {

@@ -29,7 +29,7 @@ use crate::support::intercept::{InterceptedStore, Interceptor};
 /// The result of each attempt, by the names of the thread and the attempt.
 type Attempts = Arc<Mutex<BTreeMap<(String, &'static str), Option<io::ErrorKind>>>>;
 
-/// A folder in which an intruder tries things, and a port to connect to.
+/// A directory in which an intruder tries things, and a port to connect to.
 struct Intruder {
     folder: PathBuf,
     port: u16,

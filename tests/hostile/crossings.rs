@@ -1,5 +1,5 @@
-//! R5: hard links, symbolic links and bind mounts from one owner's folders to another's files, at
-//! every place a reader opens. None widens a view.
+//! R5: hard links, symbolic links and bind mounts from one owner's directories to another's files,
+//! at every place a reader opens. None widens a view.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -237,7 +237,7 @@ fn a_bind_mount_of_another_owners_folder_is_not_entered() {
     for place in ["workers/thief/inside", "workers/thief/tool_calls", "workers/bound", "bound"] {
         let fixture = CrossingStore::new();
         fs::write(fixture.store.at("workers/victim/001_sh.txt"), CANARY).unwrap();
-        // The folder claims to be A's, but its location decides.
+        // The directory claims to be A's, but its location decides.
         fs::write(
             fixture.store.at("workers/victim/metadata.json"),
             json!({"owner_id": "A"}).to_string(),

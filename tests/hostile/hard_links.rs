@@ -132,7 +132,7 @@ fn file_shared_by_two_owners_is_hidden_from_both() {
     assert_eq!(whole.text("workers/w/loot.txt"), CANARY);
 }
 
-/// A link that remains as the only one looks like a file of its folder; the file's mode still
+/// A link that remains as the only one looks like a file of its directory; the file's mode still
 /// applies.
 #[test]
 fn a_surviving_hard_link_keeps_the_permissions_of_its_file() {

@@ -17,7 +17,7 @@ const MIB: usize = 1 << 20;
 const TIB: u64 = 1 << 40;
 /// Maximum growth of the memory beyond that of the idle program, in bytes.
 const BOUND: u64 = 64 << 20;
-/// All generated files of a folder.
+/// All generated files of a directory.
 const ALL: [&str; 3] = ["index.json", "summary", "evidence.txt"];
 
 /// Creates the file at a path.

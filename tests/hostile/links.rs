@@ -33,7 +33,7 @@ struct Planted {
     _open: fs::File,
 }
 
-/// Creates a folder outside that looks like anything a reader expects.
+/// Creates a directory outside that looks like anything a reader expects.
 fn outside(store: &TestStore) -> PathBuf {
     let folder = store.path().parent().unwrap().join("outside");
     let write = |path: &str, text: String| {
@@ -204,7 +204,7 @@ fn planted_symlinks_are_hidden_and_counted() {
             "{id}: {says}"
         );
     }
-    // `whole`, `bare`, `supervisor` and both index files, which lie in the store's own folders.
+    // `whole`, `bare`, `supervisor` and both index files, which lie in the store's own directories.
     assert_eq!(json_of(&tree, "index.json")["skipped"]["links"], 5);
     let unread = json_of(&tree, "workers/w1/index.json")["tool_calls"][1]["unreadable"].clone();
     assert_eq!(unread, "a link, which is not read");
@@ -256,7 +256,7 @@ fn symlink_in_place_of_a_worker_directory_is_no_worker() {
         holds_canary(&fs::read(store.at("workers/inner/metadata.json")).unwrap()),
         "the control"
     );
-    // With nothing else in it, the folder is not a store.
+    // With nothing else in it, the directory is not a store.
     let Err(SourceError::NoWorkers { skipped: passed, .. }) = Source::open(&store.path()) else {
         panic!("it is a store")
     };
@@ -279,7 +279,7 @@ fn foreign_mount_in_the_store_is_skipped_and_counted() {
         store.worker("w1", json!({"owner_id": "A"}));
         store.write("plain/metadata.json", json!({"owner_id": "A"}).to_string());
         fs::create_dir_all(store.at(inside)).unwrap();
-        // The mounted folder is a worker, contains a worker, and holds the canary.
+        // The mounted directory is a worker, contains a worker, and holds the canary.
         fs::rename(outside.join("workers/inner"), outside.join("worker/inner")).unwrap();
         let Some(_bound) = Bound::new(&outside.join("worker"), &store.at(inside)) else { return };
         assert!(

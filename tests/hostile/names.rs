@@ -59,7 +59,7 @@ const BYTES: [&[u8]; 9] = [
 ];
 
 /// Returns all odd names, every single byte, and names of maximum length. None has a meaning in a
-/// store or in a worker's folder.
+/// store or in a worker's directory.
 fn corpus() -> BTreeSet<Vec<u8>> {
     let single = (1..=255_u8).filter(|byte| !b"./".contains(byte)).map(|byte| vec![byte]);
     let twin = [&[b'l'; 254][..], b"m"].concat();
@@ -74,7 +74,7 @@ fn corpus() -> BTreeSet<Vec<u8>> {
     single.chain(text).chain(BYTES.map(<[u8]>::to_vec)).chain(long).collect()
 }
 
-/// Names that the program generates in a worker's folder, or derives from those.
+/// Names that the program generates in a worker's directory, or derives from those.
 const GENERATED: [&str; 9] = [
     "search",
     "summary",
@@ -87,7 +87,7 @@ const GENERATED: [&str; 9] = [
     "evidence.1M.txt.own",
 ];
 
-/// Returns the name under which a file is shown in a worker's folder.
+/// Returns the name under which a file is shown in a worker's directory.
 fn shown(name: &[u8]) -> Vec<u8> {
     if GENERATED.iter().any(|ours| ours.as_bytes() == name) {
         [name, b".own"].concat()

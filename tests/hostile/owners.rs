@@ -225,7 +225,7 @@ impl Client {
         let at = self.dice.below(self.held.len().max(1));
         let Some(file) = self.held.get(at) else { return Vec::new() };
         let mut bytes = vec![0; 5_000];
-        // A folder cannot be read; an open file can, whatever happened to its name.
+        // A directory cannot be read; an open file can, whatever happened to its name.
         let read = rustix::io::pread(file, &mut bytes, 0).unwrap_or_else(|errno| {
             assert_eq!(errno, Errno::ISDIR, "through a handle");
             0

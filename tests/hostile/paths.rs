@@ -61,7 +61,7 @@ impl Scene {
         self.store.at("workers/w1")
     }
 
-    /// Returns a hostile path, relative to the folder `own` or to the root of the mount.
+    /// Returns a hostile path, relative to the directory `own` or to the root of the mount.
     fn path(&self, dice: &mut Dice) -> Vec<u8> {
         let outside = self.store.path().parent().unwrap().join("canary.txt");
         let mut path = match dice.below(9) {

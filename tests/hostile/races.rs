@@ -1,6 +1,6 @@
 //! R3: while a process exchanges the files under a name, no reader gets what the name must not lead
-//! to. It exchanges a folder and a link, a file and a FIFO, a worker's folder and another owner's.
-//! Each test has a control that loses the same race.
+//! to. It exchanges a directory and a link, a file and a FIFO, a worker's directory and another
+//! owner's. Each test has a control that loses the same race.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -43,7 +43,7 @@ const WATCHDOG: Duration = Duration::from_secs(100);
 const TRIES: usize = 3_000_000;
 
 /// A store with continuous exchanges. `sub` and `file` of A's worker `steady` are exchanged for a
-/// link to the canary's folder and a FIFO, and A's worker `ours` for B's worker `theirs`.
+/// link to the canary's directory and a FIFO, and A's worker `ours` for B's worker `theirs`.
 struct RaceStore {
     store: TestStore,
     stop: Arc<AtomicBool>,
@@ -206,7 +206,7 @@ fn swapping_a_worker_for_a_foreign_one_never_shows_it() {
     {
         let race = RaceStore::exchanging(&[WORKER]);
         let filter = Filter { owner: Some("A".into()), run: None };
-        // If the first look met the other owner's folder under both names, the view shows nobody
+        // If the first look met the other owner's directory under both names, the view shows nobody
         // until it is refreshed, and all reads would fail.
         let tree = eventually("a view that shows the worker", || {
             let tree = Tree::new(race.store.view(fresh, filter.clone()), Settings::default());

@@ -1,5 +1,5 @@
-//! R5: folders that change their name or owner while they are mounted. A name always shows the
-//! view's own owner, and an open handle never leads to another folder.
+//! R5: directories that change their name or owner while they are mounted. A name always shows the
+//! view's own owner, and an open handle never leads to another directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -65,7 +65,7 @@ fn read_until(mount: &Mount, wanted: &[&str]) {
     assert!(!walk(&mount.path()).values().any(|bytes| holds_canary(bytes)));
 }
 
-/// Open handles of a worker: a file, a generated file, and the folder itself.
+/// Open handles of a worker: a file, a generated file, and the directory itself.
 struct OpenHandles {
     file: File,
     generated: File,
@@ -83,8 +83,8 @@ impl OpenHandles {
         }
     }
 
-    /// Asserts that open files keep their contents. The folder handle must show nothing of another
-    /// folder: it is stale, or still the old one.
+    /// Asserts that open files keep their contents. The directory handle must show nothing of
+    /// another directory: it is stale, or still the old one.
     #[track_caller]
     fn check(&self, text: &str) {
         for (file, whole) in [(&self.file, true), (&self.generated, false)] {

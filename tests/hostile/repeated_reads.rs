@@ -98,8 +98,8 @@ fn file_system_mounted_in_a_worker_is_not_read() {
     }
 }
 
-/// A store that moves the folder `a` into the folder of another worker, whose owner writes there,
-/// when it is listed.
+/// A store that moves the directory `a` into the directory of another worker, whose owner writes
+/// there, when it is listed.
 #[derive(Clone)]
 struct MovingStore {
     workers: PathBuf,

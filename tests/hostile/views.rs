@@ -3,7 +3,7 @@
 //!
 //! Each random store is written twice: whole, and with one owner's workers alone. Both trees of
 //! that owner must have equal names, bytes, sizes, modes and times. Other workers change the times
-//! of the store's own folders, so those may differ.
+//! of the store's own directories, so those may differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -244,7 +244,7 @@ fn stamp(path: &Path, root: &Path) {
     fs::File::open(path).unwrap().set_modified(time).unwrap();
 }
 
-/// Gives everything in a worker's folder a time that depends only on its path.
+/// Gives everything in a worker's directory a time that depends only on its path.
 fn stamp_all(folder: &Path, root: &Path) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();

@@ -73,7 +73,7 @@ fn within_a_second<T>(does: impl Fn() -> T) -> T {
 }
 
 /// Calls `check` for a running and for a finished worker, with the store, its mount, and the
-/// worker's folder of outputs, which contains a file.
+/// worker's directory of outputs, which contains a file.
 fn for_each_worker(check: impl Fn(&TestStore, &Mount, &str)) {
     let disk = Ramfs::new();
     let store = &disk.0;

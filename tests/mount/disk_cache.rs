@@ -220,7 +220,7 @@ fn outcome_from_stored_outputs_is_computed_again() {
     assert!(!read_index(&first).0.contains("the real reason"));
     eventually("the cache file", || (cache_files(caches.path()).len() == 1).then_some(()));
     drop(first);
-    // The folder appears without a request, and nothing in the worker's folder shows it.
+    // The directory appears without a request, and nothing in the worker's directory shows it.
     let described = json!({"artifact_id": id, "owner_id": 7, "tool_name": "sh", "size_bytes": 9});
     store.write(format!("tool_outputs/7/{id}.json"), described.to_string());
     store.write(format!("tool_outputs/7/{id}.txt"), "Error: the real reason\n");

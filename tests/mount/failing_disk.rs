@@ -30,7 +30,7 @@ const IMAGE: u64 = 320 << 20;
 /// Size in bytes of a file that the kernel may read directly.
 const LARGE: usize = 1 << 20;
 
-/// Shuts down the file system of a folder at once. Both tested file systems accept this ioctl.
+/// Shuts down the file system of a directory at once. Both tested file systems accept this ioctl.
 const SHUT_DOWN: &str = "
 import fcntl, os, struct, sys
 fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))

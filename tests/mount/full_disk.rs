@@ -35,7 +35,7 @@ impl SmallDisk {
         self.dir.path().join(name)
     }
 
-    /// Uses up all space; the cache folder exists already.
+    /// Uses up all space; the cache directory exists already.
     fn fill(&self) {
         fs::create_dir_all(self.at("caches")).unwrap();
         let mut filler = File::options().create(true).append(true).open(self.at("filler")).unwrap();
@@ -125,7 +125,7 @@ fn full_disk_for_caches_allows_reads_and_warns_once() {
     check(&mount, &right);
     eventually("the warning in the log", || mount.log().contains(NOT_KEPT).then_some(()));
     check(&mount, &right);
-    // One warning for the caches and one for the index: each has a folder on that disk.
+    // One warning for the caches and one for the index: each has a directory on that disk.
     let count = mount.log().matches(NOT_KEPT).count();
     assert!(count <= 2, "the warning was logged {count} times");
     drop(mount);

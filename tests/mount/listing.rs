@@ -1,7 +1,7 @@
-//! Folders are listed completely and without duplicates (R11): ten thousand workers, a hundred
+//! Directories are listed completely and without duplicates (R11): ten thousand workers, a hundred
 //! thousand files, and changes meanwhile, with handles that are held open, rewound and moved. The
-//! kernel shares cached listings of finished workers' folders among all readers. These must not mix
-//! entries of different times.
+//! kernel shares cached listings of finished workers' directories among all readers. These must not
+//! mix entries of different times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,12 +20,12 @@ use crate::support::{Mount, TestStore, scale};
 const MIB: u64 = 1 << 20;
 /// Memory that may be used beyond the idle server's, in bytes.
 const OVER_IDLE: u64 = 64 * MIB;
-/// Time without changes after which a folder may be cached.
+/// Time without changes after which a directory may be cached.
 const QUIET: Duration = Duration::from_secs(1);
 /// During the test nothing is checked because of its age.
 const HOUR: [&str; 2] = ["--ttl", "3600"];
 
-/// A reader that lists a folder in parts.
+/// A reader that lists a directory in parts.
 struct Reader {
     folder: OwnedFd,
     /// The entries listed since the start, and the offset after each.
@@ -116,7 +116,7 @@ fn memory(mount: &Mount) -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Waits until the folder has not changed for longer than [`QUIET`].
+/// Waits until the directory has not changed for longer than [`QUIET`].
 fn await_quiet(path: &Path) {
     eventually("the folder rests", || {
         let changed = fs::metadata(path).unwrap().modified().unwrap();
@@ -229,15 +229,15 @@ fn typed(name: std::ffi::OsString) -> String {
     name.into_string().unwrap()
 }
 
-/// Number of folders, and of rounds of changes.
+/// Number of directories, and of rounds of changes.
 const FOLDERS: usize = 24;
 const ROUNDS: usize = 4;
-/// Steps per folder in each half of a round: before and after the change has settled.
+/// Steps per directory in each half of a round: before and after the change has settled.
 const STEPS: usize = 60;
-/// Names in a folder. Those with even numbers stay.
+/// Names in a directory. Those with even numbers stay.
 const NAMES: usize = 400;
 
-/// A folder that changes, and its readers.
+/// A directory that changes, and its readers.
 struct Folder {
     store: std::path::PathBuf,
     shown: std::path::PathBuf,
@@ -315,7 +315,7 @@ impl Folder {
     }
 }
 
-/// Readers of one folder of a finished worker take turns, a part at a time, while the folder
+/// Readers of one directory of a finished worker take turns, a part at a time, while the directory
 /// changes. The kernel caches what one of them reads for the others.
 #[test]
 fn listings_cached_by_the_kernel_are_complete_and_current() {
@@ -365,7 +365,7 @@ fn listings_cached_by_the_kernel_are_complete_and_current() {
     );
 }
 
-/// Four readers of one folder, the first of which began before a change. The rest of its listing
+/// Four readers of one directory, the first of which began before a change. The rest of its listing
 /// must not become the rest of the others' listings.
 #[test]
 fn listing_is_not_continued_with_an_outdated_rest() {

@@ -1,5 +1,5 @@
 //! Random changes of all kinds to many running and finished workers at once (R15). After each
-//! change the test waits until it is visible by stat, by reading, in the folder listing and in
+//! change the test waits until it is visible by stat, by reading, in the directory listing and in
 //! `grep/`. All files were read just before, so every cache is warm. Open handles must keep their
 //! version. No times are measured.
 
@@ -27,7 +27,7 @@ const LARGE: usize = 150_000;
 struct Worker {
     id: String,
     finished: bool,
-    /// The files in its folder of outputs, by name.
+    /// The files in its directory of outputs, by name.
     files: BTreeMap<String, Vec<u8>>,
 }
 

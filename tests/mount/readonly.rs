@@ -29,7 +29,7 @@ const OTHER: u32 = 54_321;
 struct Target {
     kind: Kind,
     node: PathBuf,
-    /// A name that does not exist: in the node if it is a folder, else in another folder.
+    /// A name that does not exist: in the node if it is a directory, else in another directory.
     absent: PathBuf,
     /// A name that does not exist, beside the node.
     beside: PathBuf,

@@ -37,7 +37,7 @@ fn await_word(mount: &Mount, word: &str) {
 
 fn await_no_workers(mount: &Mount) {
     eventually("a tree without workers", || {
-        // Between two mounts the empty folder beneath is visible.
+        // Between two mounts the empty directory beneath is visible.
         let names: Vec<_> = fs::read_dir(mount.at("workers"))
             .ok()?
             .map(|entry| entry.unwrap().file_name())
@@ -90,7 +90,7 @@ fn under_readers(mount: &Mount, change: impl FnOnce()) {
                         return;
                     }
                     check(path, fs::read(mount.at(path)));
-                    // The root always answers. Between two mounts it is the folder beneath.
+                    // The root always answers. Between two mounts it is the directory beneath.
                     fs::metadata(mount.path()).unwrap();
                     reads.fetch_add(1, Ordering::Relaxed);
                 }

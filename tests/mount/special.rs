@@ -31,7 +31,7 @@ fn device(path: &Path, kind: FileType, major: u32, minor: u32) {
     }
 }
 
-/// Returns a store with a worker whose folder contains each kind of special file.
+/// Returns a store with a worker whose directory contains each kind of special file.
 fn store() -> TestStore {
     let store = TestStore::new();
     store.worker("odd", json!({"status": "running"}));

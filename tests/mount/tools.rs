@@ -5,8 +5,8 @@
 //! go. A tool that is not installed is reported as skipped, which fails where skips are not
 //! permitted. `scripts/check` installs them.
 
-/// Python receives the file's name as `f`, its copy as `e`, a folder as `t`, and prints the value
-/// of `out`.
+/// Python receives the file's name as `f`, its copy as `e`, a directory as `t`, and prints the
+/// value of `out`.
 macro_rules! python {
     ($code:literal) => {
         concat!(
@@ -39,9 +39,9 @@ enum Gives {
     AsOnDisk,
 }
 
-/// A tool, a command that runs it, and its expected output. The command runs in the file's folder
-/// with the file's name in `$F`. `$E` is the path of its copy on disk, and `$T` a folder to write
-/// in.
+/// A tool, a command that runs it, and its expected output. The command runs in the file's
+/// directory with the file's name in `$F`. `$E` is the path of its copy on disk, and `$T` a
+/// directory to write in.
 type Row = (&'static str, &'static str, Gives);
 
 /// Describes the first difference between two outputs.

@@ -122,7 +122,7 @@ fn children_are_links_in_the_parent_directory() {
         all.read("workers/mine/metadata.json")
     );
     assert!(all.list("workers/p").contains(&"children".to_owned()));
-    // There is no empty folder, and a worker's own folder of that name gets another name.
+    // There is no empty directory, and a worker's own directory of that name gets another name.
     for childless in ["mine", "alone"] {
         assert!(!all.list(&format!("workers/{childless}")).contains(&"children".to_owned()));
         let absent = fs::metadata(all.at(&format!("workers/{childless}/children"))).unwrap_err();
@@ -166,7 +166,7 @@ fn links_lead_to_workers_and_the_latest_run() {
     });
 }
 
-/// Sets the times of a folder and of its content to `then`.
+/// Sets the times of a directory and of its content to `then`.
 fn age(path: &std::path::Path, then: SystemTime) {
     if path.is_dir() {
         fs::read_dir(path).unwrap().for_each(|entry| age(&entry.unwrap().path(), then));

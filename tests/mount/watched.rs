@@ -26,7 +26,7 @@ use crate::support::{Mount, TestStore};
 
 /// During the test nothing is checked because of its age.
 const HOUR: [&str; 2] = ["--ttl", "3600"];
-/// A folder of a finished worker that contains a call and a folder.
+/// A directory of a finished worker that contains a call and a directory.
 const CALLS: &str = "workers/done/tool_calls";
 
 fn store() -> TestStore {
@@ -159,7 +159,7 @@ fn watch_reports_every_kind_of_late_change() {
 fn unchanged_finished_worker_is_not_requested_again() {
     needs_fuse!();
     let store = store();
-    // The change of the folders themselves must have settled.
+    // The change of the directories themselves must have settled.
     eventually("the folders rest", || {
         let changed = fs::metadata(store.at(CALLS)).unwrap().modified().unwrap();
         changed.elapsed().is_ok_and(|age| age.as_secs() >= 2).then_some(())
@@ -172,8 +172,8 @@ fn unchanged_finished_worker_is_not_requested_again() {
         reply_count(&mount) - before
     };
     let (first, again) = (all(), all());
-    // Twenty lookups of files; then three folders, each opened and closed, and the folders that
-    // lead to them.
+    // Twenty lookups of files; then three directories, each opened and closed, and the directories
+    // that lead to them.
     assert!(first > 30 && again <= 12, "{first} requests on the first walk, {again} on the second");
 }
 

@@ -1,5 +1,5 @@
-//! Expected content of `by/`: a folder for each shared property, with a symlink to each worker that
-//! has it.
+//! Expected content of `by/`: a directory for each shared property, with a symlink to each worker
+//! that has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

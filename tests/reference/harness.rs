@@ -15,7 +15,7 @@ use crate::support::Seen;
 
 /// Excerpt budgets to request, one per turn.
 const BUDGETS: [usize; 6] = [0, 1, 60, 300, 1_000, 4_096];
-/// Interval of the folders in which an excerpt is requested per turn.
+/// Interval of the directories in which an excerpt is requested per turn.
 const FOLDER_INTERVAL: usize = 3;
 /// Owners of the two views; `None` is the whole store.
 const VIEWS: [Option<&str>; 2] = [None, Some(MINE)];
@@ -32,7 +32,7 @@ pub struct Harness<'a> {
     open: Vec<OpenFile>,
     /// Errors from opening files.
     open_errors: Vec<String>,
-    /// Folders of the owner's workers.
+    /// Directories of the owner's workers.
     mine: Vec<Vec<u8>>,
 }
 

@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use super::mutable_store::{Identity, RawEntries, RawKind};
 use super::worker::{Entry, Record, Worker};
 
-/// Paths of a store's index of the workers in the same folder.
+/// Paths of a store's index of the workers in the same directory.
 pub const INDEXES: [&str; 2] = ["workers/index.json", "index.json"];
 
 /// Last good versions of torn files.
 #[derive(Debug, Default)]
 pub struct Model {
-    /// Last good record of each folder, while its identity is unchanged.
+    /// Last good record of each directory, while its identity is unchanged.
     good: BTreeMap<Vec<u8>, (Identity, Record)>,
-    /// Last good entries of each index, limited to folders that existed then.
+    /// Last good entries of each index, limited to directories that existed then.
     indexes: [Vec<Entry>; 2],
 }
 
@@ -26,7 +26,7 @@ pub struct Model {
 #[derive(Debug, Default)]
 pub struct Swarm {
     pub workers: Vec<Worker>,
-    /// Numbers of skipped symlinks, special files and folders that are not workers.
+    /// Numbers of skipped symlinks, special files and directories that are not workers.
     pub skipped: [u64; 3],
 }
 
@@ -106,7 +106,7 @@ fn object(what: &RawKind) -> Option<Value> {
     }
 }
 
-/// The folders that may be workers, each with the number of the index that speaks of it.
+/// The directories that may be workers, each with the number of the index that speaks of it.
 fn places(raw: &RawEntries, skipped: &mut [u64; 3]) -> Vec<(Vec<u8>, usize)> {
     let mut found = Vec::new();
     for (number, folder) in [(0, &b"workers"[..]), (1, b"")] {

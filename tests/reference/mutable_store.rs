@@ -56,7 +56,7 @@ impl RawEntries {
         self.get(path) == Some(&RawKind::Folder)
     }
 
-    /// Returns everything below a folder by relative path.
+    /// Returns everything below a directory by relative path.
     pub fn below<'a>(&'a self, folder: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a RawEntry)> {
         let inside = move |path: &'a [u8]| match folder {
             [] => Some(path).filter(|path| !path.is_empty()),
@@ -65,7 +65,7 @@ impl RawEntries {
         self.0.iter().filter_map(move |(path, entry)| Some((inside(path)?, entry)))
     }
 
-    /// Returns the direct children of a folder by name.
+    /// Returns the direct children of a directory by name.
     pub fn inside<'a>(
         &'a self,
         folder: &'a [u8],
@@ -87,7 +87,8 @@ impl RawEntries {
     }
 }
 
-/// A store that can be changed. The caller ensures that all parents of a changed path are folders.
+/// A store that can be changed. The caller ensures that all parents of a changed path are
+/// directories.
 pub trait MutableStore {
     /// Returns all entries.
     fn raw(&self) -> RawEntries;

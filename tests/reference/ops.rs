@@ -30,7 +30,7 @@ pub mod words {
 
 use words::*;
 
-/// Folder of a worker; the last two are not valid for a worker.
+/// Directory of a worker; the last two are not valid for a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slot {
     A,
@@ -43,7 +43,7 @@ pub enum Slot {
     AllWorkers,
 }
 
-/// File in a worker's folder.
+/// File in a worker's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum File {
     Itself,
@@ -161,7 +161,7 @@ pub enum Op {
     /// Replaces the entry with one that is not a file.
     Plant(Slot, File, Odd),
     Remove(Slot, File),
-    /// Renames a worker's folder, replacing the target.
+    /// Renames a worker's directory, replacing the target.
     Rename(Slot, Slot),
     /// Renames a file within a worker, replacing the target.
     Move(Slot, File, File),
@@ -238,7 +238,7 @@ pub const MINE: &str = "A";
 const THEIRS: &str = "B";
 
 impl Meta {
-    /// Returns the text of metadata.json with the id of its folder and `token` as its task.
+    /// Returns the text of metadata.json with the id of its directory and `token` as its task.
     fn text(self, slot: Slot, token: &str) -> Vec<u8> {
         let Meta(status, whose, run, day, task) = self;
         let (top, config) = match whose {
@@ -293,7 +293,7 @@ impl Op {
     /// Applies the operation if it is possible in the state `raw`. Everything it writes contains
     /// `token`.
     pub fn apply(self, store: &dyn MutableStore, raw: &RawEntries, token: &str) {
-        // All parents must be folders.
+        // All parents must be directories.
         let can = |path: &[u8]| {
             let above =
                 path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| &path[..at]);

@@ -14,7 +14,7 @@ use super::worker::{Outcome, Worker};
 /// Expected node of a path.
 #[derive(Debug)]
 pub enum ExpectedNode {
-    /// A folder, with its mtime if it is specified.
+    /// A directory, with its mtime if it is specified.
     Folder(Option<Time>),
     /// A symlink to one of these targets.
     Link(Vec<Vec<u8>>),
@@ -44,7 +44,7 @@ pub struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Returns the name of its folder; `index.json` is reserved.
+    /// Returns the name of its directory; `index.json` is reserved.
     pub fn folder(&self) -> &[u8] {
         if self.name == b"index.json" { b"index.json.own" } else { &self.name }
     }
@@ -258,7 +258,7 @@ fn all_index(members: &[Member<'_>], skipped: Option<[u64; 3]>, root: Time) -> E
     many_index(&members.iter().collect::<Vec<_>>(), None, skipped, newest)
 }
 
-/// Adds a worker's folder with its content.
+/// Adds a worker's directory with its content.
 fn one(put: &mut Put<'_>, raw: &RawEntries, member: &Member<'_>) {
     let worker = member.worker;
     let folder = [b"workers/", member.folder()].concat();
@@ -385,7 +385,8 @@ fn strip_own(mut name: &[u8]) -> &[u8] {
     name
 }
 
-/// Adds the files and folders in `from` to `folder`; names that are `taken` get the suffix `.own`.
+/// Adds the files and directories in `from` to `folder`; names that are `taken` get the suffix
+/// `.own`.
 fn own(put: &mut Put<'_>, raw: &RawEntries, folder: &[u8], from: &[u8], taken: fn(&[u8]) -> bool) {
     for (path, entry) in raw.below(from) {
         let mut put = |shown| put(&[folder, b"/", &shown_path(path, taken)], shown);
@@ -432,7 +433,7 @@ fn runs(put: &mut Put<'_>, members: &[Member<'_>]) {
     }
 }
 
-/// Returns the name of a run's folder; `latest` is reserved.
+/// Returns the name of a run's directory; `latest` is reserved.
 fn run_name(run: &str) -> String {
     let name = run.replace('%', "%25").replace('/', "%2F");
     if name == "latest" { "%6Catest".into() } else { name }

@@ -1,4 +1,5 @@
-//! Model of one worker, computed from its folder: owner, status, calls, outcome and failed checks.
+//! Model of one worker, computed from its directory: owner, status, calls, outcome and failed
+//! checks.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -36,7 +37,7 @@ pub type Outcome = &'static str;
 pub struct Call {
     pub seq: u64,
     pub tool: String,
-    /// Path relative to the worker's folder.
+    /// Path relative to the worker's directory.
     pub file: String,
     pub outcome: Outcome,
     pub exit_code: Option<i64>,
@@ -48,7 +49,7 @@ pub struct Call {
 /// Expected state of a worker.
 #[derive(Debug, Clone)]
 pub struct Worker {
-    /// Path of the folder.
+    /// Path of the directory.
     pub path: Vec<u8>,
     pub record: Record,
     pub calls: Vec<Call>,
@@ -58,7 +59,7 @@ pub struct Worker {
     pub final_words: Option<String>,
     /// Number of files that serve as evidence without calls.
     pub loose: usize,
-    /// Newest mtime in the folder.
+    /// Newest mtime in the directory.
     pub newest: Time,
     /// Path, size and mtime of each file.
     pub files: Vec<(Vec<u8>, usize, Time)>,
@@ -136,7 +137,7 @@ fn status(word: &str) -> &'static str {
 }
 
 impl Worker {
-    /// Builds the worker in the folder `path` with the record `record`.
+    /// Builds the worker in the directory `path` with the record `record`.
     pub fn new(raw: &RawEntries, path: &[u8], record: Record) -> Worker {
         let at = |inner: &str| [path, b"/", inner.as_bytes()].concat();
         let (recorded, bad_lines) = metrics(raw.file(&at("metrics.jsonl")).unwrap_or_default());
@@ -190,7 +191,7 @@ impl Worker {
         }
     }
 
-    /// Returns the name of the folder.
+    /// Returns the name of the directory.
     pub fn id(&self) -> &[u8] {
         self.path.rsplit(|b| *b == b'/').next().unwrap()
     }

@@ -55,7 +55,7 @@ pub const WAYS: [Way; 8] = [
 const FIXED: Duration = Duration::from_millis(100);
 /// Additional time limit for each [`PART`] of content.
 const EACH: Duration = Duration::from_millis(50);
-/// BudgetUnit of content for the time limit, in bytes.
+/// Unit of content for the time limit, in bytes.
 const PART: usize = 64 << 10;
 /// Size of an expanded text's evidence, in bytes.
 const EXPANDED: usize = 600;

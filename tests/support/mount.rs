@@ -1,4 +1,4 @@
-//! Real mount in a temporary folder, with a watchdog: a hung mount would block even `ls` of its
+//! Real mount in a temporary directory, with a watchdog: a hung mount would block even `ls` of its
 //! parent.
 
 use std::ffi::OsStr;
@@ -26,7 +26,7 @@ const READY: Duration = Duration::from_secs(20);
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_swarmletfs");
 
-/// Cache folder of the program, unless a test sets another.
+/// Cache directory of the program, unless a test sets another.
 pub const CACHES: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/caches");
 
 /// A mounted store. Dropping it unmounts, and fails the test if the program logged an unexpected
@@ -118,7 +118,7 @@ impl Mount {
         String::from_utf8(self.read(path)).unwrap()
     }
 
-    /// Returns the sorted names in a folder of the mount.
+    /// Returns the sorted names in a directory of the mount.
     pub fn list(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.at(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
         let mut names: Vec<String> = entries

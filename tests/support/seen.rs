@@ -12,7 +12,7 @@ pub enum Seen {
     File { attr: (u32, u32, u32), mtime: (i64, u32), bytes: Vec<u8> },
     /// Target of a symlink.
     Link(Vec<u8>),
-    /// A folder.
+    /// A directory.
     Folder { attr: (u32, u32, u32), mtime: (i64, u32) },
 }
 
@@ -90,7 +90,7 @@ fn see_found(tree: &Tree, ino: Ino, attr: &Attr) -> Result<Seen> {
     }
 }
 
-/// Returns the sorted names in the folder at `path`; an empty path is the root.
+/// Returns the sorted names in the directory at `path`; an empty path is the root.
 pub fn names(tree: &Tree, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
     let path = path.as_ref();
     let ino = if path.is_empty() { ROOT } else { find(tree, path)?.ino };
@@ -111,7 +111,7 @@ fn names_in(tree: &Tree, ino: Ino) -> Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// Reads every listed node below the folder at `path`; an empty path is the root.
+/// Reads every listed node below the directory at `path`; an empty path is the root.
 pub fn see_folder(tree: &Tree, path: impl AsRef<[u8]>) -> Result<BTreeMap<Vec<u8>, Seen>> {
     let path = path.as_ref();
     let mut all = BTreeMap::new();

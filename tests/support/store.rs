@@ -1,4 +1,4 @@
-//! Store in a temporary folder, with views and trees over it.
+//! Store in a temporary directory, with views and trees over it.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
-/// A store in a temporary folder. `path()` is the store; its siblings are removed with it.
+/// A store in a temporary directory. `path()` is the store; its siblings are removed with it.
 pub struct TestStore {
     dir: tempfile::TempDir,
 }
@@ -30,7 +30,7 @@ impl TestStore {
         store
     }
 
-    /// Returns the store's folder.
+    /// Returns the store's directory.
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("data")
     }
@@ -40,7 +40,7 @@ impl TestStore {
         self.path().join(Path::new(std::ffi::OsStr::from_bytes(path.as_ref())))
     }
 
-    /// Writes a file and creates its parent folders.
+    /// Writes a file and creates its parent directories.
     pub fn write(&self, path: impl AsRef<[u8]>, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.at(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

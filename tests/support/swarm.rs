@@ -67,7 +67,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// Returns the path relative to the worker's folder.
+    /// Returns the path relative to the worker's directory.
     pub(crate) fn path(self) -> String {
         match self {
             Part::Metadata => "metadata.json".into(),
@@ -84,7 +84,7 @@ fn tool(call: usize) -> &'static str {
 }
 
 impl Swarm {
-    /// Returns the id of a worker, which is the name of its folder.
+    /// Returns the id of a worker, which is the name of its directory.
     pub(crate) fn id(&self, worker: usize) -> String {
         format!("worker-{worker:05}")
     }
@@ -152,7 +152,7 @@ impl Swarm {
         self.message(worker, lines as u64).into_bytes()
     }
 
-    /// Writes version 0 of every file into the folder `store`.
+    /// Writes version 0 of every file into the directory `store`.
     pub(crate) fn make(&self, store: &Path) -> io::Result<()> {
         let mut listed = Vec::new();
         for worker in 0..self.workers {

@@ -50,7 +50,7 @@ pub fn shell(command: &str, folder: &Path) -> Command {
 
 /// Writes a tree to `folder`, with modes, owners and times.
 pub fn lay_out(seen: &BTreeMap<Vec<u8>, Seen>, folder: &Path) {
-    // Forward, folders come before their entries. In reverse, later writes do not change their
+    // Forward, directories come before their entries. In reverse, later writes do not change their
     // times and modes.
     for (path, seen) in seen {
         let path = folder.join(OsStr::from_bytes(path));

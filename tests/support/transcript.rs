@@ -14,7 +14,7 @@ use swarmletfs::view::{Filter, View};
 
 use super::{Seen, see_folder};
 
-/// Folder of the project with all fixtures.
+/// Directory of the project with all fixtures.
 pub const PROJECT: &str = "projects/-home-dev-app";
 
 /// Builder of a transcript. Each line is one second later than the previous one.
@@ -200,7 +200,7 @@ impl Checked {
         std::str::from_utf8(self.bytes(worker, file)).unwrap()
     }
 
-    /// Returns true if a worker has this file or folder.
+    /// Returns true if a worker has this file or directory.
     pub fn has(&self, worker: &str, file: &str) -> bool {
         self.0.contains_key(format!("workers/{worker}/{file}").as_bytes())
     }
@@ -243,7 +243,7 @@ impl Checked {
         self.0.keys().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
     }
 
-    /// Checks the invariants of a worker's folder.
+    /// Checks the invariants of a worker's directory.
     fn check_worker(&self, id: &str) {
         let index = self.index(id);
         let calls = index["tool_calls"].as_array().unwrap();

@@ -4,31 +4,42 @@
 use super::finding::Finding;
 use crate::error::Result;
 
-/// Number of watched folders of a typical worker: its own and its `tool_calls`.
+/// Number of watched directories of a typical worker: its own and its `tool_calls`.
 const FOLDERS_PER_WORKER: u64 = 2;
 
-/// Returns the finding for a store of `workers` workers; `watchable` is the number of folders that
-/// can be watched.
+/// Returns the finding for a store of `workers` workers; `watchable` is the number of directories
+/// that can be watched.
 pub(super) fn finding(watchable: Result<Option<usize>>, workers: u64) -> Finding {
-    let note = |message: String| Finding::note("store", "changes", message);
     const LATE: &str = "late changes of finished workers";
-    match watchable {
+    let (message, remedy) = match watchable {
         Ok(Some(folders)) if folders as u64 > workers.saturating_mul(FOLDERS_PER_WORKER) => {
-            Finding::ok("store", "changes", format!("{LATE} are reported by the kernel, for up to {folders} folders"))
+            let message = format!("{LATE} are reported by the kernel, for up to {folders} folders");
+            return Finding::ok("store", "changes", message);
         }
-        Ok(Some(folders)) => note(format!(
-            "{LATE} are reported by the kernel for up to {folders} folders, and polled for every 60 seconds in the others"
-        ))
-        .with_remedy(
-            "`sysctl fs.inotify.max_user_watches` is the limit; a mount uses a quarter of it, up to 32768",
+        Ok(Some(folders)) => (
+            format!(
+                "{LATE} are reported by the kernel for up to {folders} folders, \
+                 and polled for every 60 seconds in the others"
+            ),
+            "`sysctl fs.inotify.max_user_watches` is the limit; \
+             a mount uses a quarter of it, up to 32768",
         ),
-        Ok(None) => note(format!(
-            "{LATE} are polled for every 60 seconds, since other machines may write to the store's file system"
-        ))
-        .with_remedy("`swarmletfs mount --ttl SECONDS` polls more often"),
-        Err(error) => note(format!("{LATE} are polled for every 60 seconds, since nothing can be watched: {error}"))
-            .with_remedy("`sysctl fs.inotify.max_user_instances` limits the number of watching programs per user"),
-    }
+        Ok(None) => (
+            format!(
+                "{LATE} are polled for every 60 seconds, \
+                 since other machines may write to the store's file system"
+            ),
+            "`swarmletfs mount --ttl SECONDS` polls more often",
+        ),
+        Err(error) => (
+            format!(
+                "{LATE} are polled for every 60 seconds, since nothing can be watched: {error}"
+            ),
+            "`sysctl fs.inotify.max_user_instances` \
+             limits the number of watching programs per user",
+        ),
+    };
+    Finding::note("store", "changes", message).with_remedy(remedy)
 }
 
 #[cfg(test)]

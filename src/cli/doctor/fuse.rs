@@ -27,7 +27,7 @@ pub(super) struct Fuse {
     passthrough: Option<bool>,
 }
 
-/// Inspects FUSE and tries a mount.
+/// Checks the device and the right to mount, and tries a mount. Returns the facts and the findings.
 pub(super) fn inspect() -> (Fuse, Vec<Finding>) {
     let (root, fusermount) = (rustix::process::geteuid().is_root(), teardown::find_fusermount());
     let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
@@ -90,7 +90,8 @@ fn mounting(trial: Result<(), Failure>, root: bool, fusermount: Option<&str>) ->
                 }
                 _ => format!("could not be read: {error}"),
             };
-            let remedy = "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` shows what happens";
+            let remedy = "`SWARMLETFS_LOG=debug swarmletfs mount --foreground STORE MOUNTPOINT` \
+                          shows what happens";
             Finding::problem(
                 "fuse",
                 "mount",

@@ -20,7 +20,7 @@ pub(super) struct Kernel {
     landlock_abi: Option<i32>,
 }
 
-/// Inspects the kernel.
+/// Queries the kernel for openat2 and landlock. Returns the facts and the findings.
 pub(super) fn inspect() -> (Kernel, Vec<Finding>) {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let (openat2, landlock) = (probe::openat2(), probe::landlock());

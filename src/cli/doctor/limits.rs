@@ -23,7 +23,7 @@ pub(super) struct Limits {
     inotify_watches: Option<u64>,
 }
 
-/// Inspects the limits.
+/// Reads the limits and the size of the cache. Returns the facts and the findings.
 pub(super) fn inspect() -> (Limits, Vec<Finding>) {
     let limit = getrlimit(Resource::Nofile);
     let watches = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok();
@@ -35,7 +35,7 @@ pub(super) fn inspect() -> (Limits, Vec<Finding>) {
     (limits, vec![descriptors(limit.current, limit.maximum), cache()])
 }
 
-/// Returns the finding on the cache folder.
+/// Returns the finding on the cache directory.
 fn cache() -> Finding {
     let Some(place) = cache_args::default_dir() else {
         let message = "there is no cache folder: each start parses everything again";
@@ -48,7 +48,8 @@ fn cache() -> Finding {
         Ok(bytes) => {
             let index = DiskCache::size(&place.join(cache_args::INDEX)).unwrap_or(0);
             let message = format!(
-                "the cache is in {path}: {} of at most {most} MiB, and a search index of {} of at most {} MiB",
+                "the cache is in {path}: {} of at most {most} MiB, and a search index of {} of at \
+                 most {} MiB",
                 mebibytes(bytes),
                 mebibytes(index),
                 cache_args::INDEX_LIMIT >> 20
@@ -68,6 +69,7 @@ fn cache() -> Finding {
     }
 }
 
+/// Returns the finding on the limits of open files; `None` is unlimited.
 fn descriptors(soft: Option<u64>, hard: Option<u64>) -> Finding {
     let Some(soft) = soft else {
         return Finding::ok("limits", "descriptors", "any number of files may be open");

@@ -16,7 +16,7 @@ use crate::cli::mountpoint::is_dead;
 use crate::cli::probe;
 use crate::cli::terminal::{display_path, shell_quote};
 
-/// MountState of a mount.
+/// State of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum MountState {
@@ -41,7 +41,7 @@ pub(super) struct MountFacts {
     state: MountState,
 }
 
-/// Inspects the swarmletfs mounts in `table`.
+/// Probes the swarmletfs mounts in `table`. Returns the facts and a finding about each mount.
 pub(super) fn inspect(table: io::Result<MountTable>) -> (Vec<MountFacts>, Vec<Finding>) {
     let table = match table {
         Ok(table) => table,
@@ -96,6 +96,7 @@ fn is_seen(mount: &Mount, table: &MountTable) -> bool {
     table.topmost_at(&mount.point).is_some_and(|top| top.device == mount.device)
 }
 
+/// Returns the state of a mount that answered a probe with this result.
 fn state(probe: &io::Result<()>) -> MountState {
     match probe {
         Ok(()) => MountState::Alive,

@@ -17,8 +17,10 @@ use super::transcripts::Transcripts;
 use super::workers::Workers;
 use crate::catalog::{Freshness, Source, SourceError, is_own_mount, looks_like_store};
 use crate::cli::diagnosis::Diagnosis;
+use crate::cli::mountinfo::MountTable;
 use crate::cli::terminal::{display_path, escape_controls, shell_quote};
 use crate::cli::{DoctorArgs, discover, mountpoint, probe};
+use crate::error::Result;
 use crate::model::SkipReason;
 use crate::name::RelPath;
 use crate::text::count;
@@ -49,8 +51,8 @@ pub(super) struct StoreFacts {
     format: Option<String>,
     /// Facts about its workers; null if it cannot be read.
     workers: Option<Workers>,
-    /// Facts about the transcripts that worker folders are generated from; null for a format with
-    /// real folders.
+    /// Facts about the transcripts that worker directories are generated from; null for a format
+    /// with real directories.
     transcripts: Option<Transcripts>,
 }
 
@@ -62,7 +64,8 @@ pub(super) struct ViewFacts {
     workers: usize,
 }
 
-/// Inspects the stores in a subprocess.
+/// Finds and reads the stores in a subprocess. If that fails or takes too long, the only finding
+/// says so.
 pub(super) fn inspect_in_subprocess(arguments: &DoctorArgs) -> Stores {
     let answer = std::env::current_exe()
         .and_then(|program| probe::run_with_timeout(command(&program, arguments), TIMEOUT));
@@ -119,11 +122,11 @@ fn inspect(arguments: &DoctorArgs) -> Stores {
             Ok(all) => all,
             Err(diagnosis) => return Stores::with_problem(diagnosis),
         };
-    let (mut identities, mut findings, mut stores, mut sources) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut result = Stores::default();
+    let (mut identities, mut opened, mut sources) = (Vec::new(), Vec::new(), Vec::new());
     for path in chosen.stores {
-        let shown_path = display_path(&path);
-        let opened = match mountpoint::identify_store(path, &mut identities, &mounts) {
+        let mut shown_path = display_path(&path);
+        let source = match mountpoint::identify_store(path, &mut identities, &mounts) {
             Ok(Some(path)) => Source::open(&path)
                 .map(|source| (path, source))
                 .map_err(|error| diagnose_source(&error)),
@@ -131,30 +134,54 @@ fn inspect(arguments: &DoctorArgs) -> Stores {
             Ok(None) => continue,
             Err(diagnosis) => Err(diagnosis),
         };
-        let path = match opened {
+        match source {
             Ok((path, source)) => {
-                let shown_path = display_path(&path);
-                sources.push((stores.len(), path, source));
-                shown_path
+                shown_path = display_path(&path);
+                opened.push(OpenedStore::new(result.stores.len(), path, &source));
+                sources.push(source);
             }
             Err(diagnosis) => {
-                findings.push(Finding::problem("store", "open", diagnosis).about(&shown_path));
-                shown_path
+                let finding = Finding::problem("store", "open", diagnosis).about(&shown_path);
+                result.findings.push(finding);
             }
-        };
-        stores.push(StoreFacts {
-            path,
+        }
+        result.stores.push(StoreFacts {
+            path: shown_path,
             why: chosen.why.clone(),
             format: None,
             workers: None,
             transcripts: None,
         });
     }
-    let mut result = Stores { stores, view: None, findings };
     if !sources.is_empty() {
-        result.read(sources, arguments);
+        result.read(opened, sources, arguments);
     }
     result
+}
+
+/// A store that was opened, with the properties of its source, which the view then owns.
+struct OpenedStore {
+    /// Index of its facts in [`Stores::stores`].
+    facts_index: usize,
+    path: PathBuf,
+    format: &'static str,
+    worker_description: &'static str,
+    has_virtual_folders: bool,
+    max_watches: Result<Option<usize>>,
+}
+
+impl OpenedStore {
+    fn new(facts_index: usize, path: PathBuf, source: &Source) -> OpenedStore {
+        let format = source.format();
+        OpenedStore {
+            facts_index,
+            path,
+            format: format.name(),
+            worker_description: format.worker_description(),
+            has_virtual_folders: format.has_virtual_folders(),
+            max_watches: source.max_watches(),
+        }
+    }
 }
 
 fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
@@ -164,12 +191,12 @@ fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
             "change to another one with `cd`",
         )
     })?;
-    // A folder that hangs cannot be used as a store.
-    let is_store = |path: &Path| probe::check_alive(path).is_ok() && looks_like_store(path);
-    let is_own_mount = |path: &Path| probe::check_alive(path).is_ok() && is_own_mount(path);
+    // A directory that hangs cannot be used as a store.
     let environment = discover::Environment {
-        is_own_mount: &is_own_mount,
-        ..discover::Environment::new(&current, &is_store)
+        is_own_mount: &|path| probe::check_alive(path).is_ok() && is_own_mount(path),
+        ..discover::Environment::new(&current, &|path| {
+            probe::check_alive(path).is_ok() && looks_like_store(path)
+        })
     };
     if arguments.stores.is_empty() {
         return discover::choose(&[], &arguments.paths, &environment);
@@ -178,7 +205,7 @@ fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
     discover::choose(&all, &[], &environment)
 }
 
-fn read_mount_table() -> Result<crate::cli::mountinfo::MountTable, Diagnosis> {
+fn read_mount_table() -> Result<MountTable, Diagnosis> {
     mountpoint::read_mount_table().map_err(|error| Diagnosis::without_remedy(format!("{error:#}")))
 }
 
@@ -216,15 +243,8 @@ fn diagnose_source(error: &SourceError) -> Diagnosis {
 }
 
 impl Stores {
-    /// Reads the opened stores, each with its index in `self.stores`.
-    fn read(&mut self, sources: Vec<(usize, PathBuf, Source)>, arguments: &DoctorArgs) {
-        let described = sources.into_iter().map(|(place, path, source)| {
-            let format = source.format();
-            let description =
-                (format.name(), format.worker_description(), format.has_virtual_folders());
-            ((place, path, description, source.max_watches()), source)
-        });
-        let (places, sources): (Vec<_>, Vec<Source>) = described.unzip();
+    /// Reads the opened stores, in the order of their sources.
+    fn read(&mut self, opened: Vec<OpenedStore>, sources: Vec<Source>, arguments: &DoctorArgs) {
         let freshness = Freshness { unfinished: NO_REFRESH, finished: NO_REFRESH };
         let (owner, run) = (arguments.owner.clone(), arguments.run.as_deref());
         // The view is not filtered by run, so that the other runs can be named.
@@ -241,26 +261,8 @@ impl Stores {
             }
         };
         let visible = view.visible();
-        for (number, (place, path, (format, sign, made), watchable)) in
-            places.into_iter().enumerate()
-        {
-            let workers = Workers::new(&visible, number);
-            let transcripts = made.then(|| Transcripts::new(&view, &visible, number));
-            if let Some(facts) = self.stores.get_mut(place) {
-                let described = format!("{} ({}): {format}", facts.path, facts.why);
-                let found = workers.findings(&path, &described, sign, owner.as_deref());
-                self.findings.extend(found.into_iter().map(|finding| finding.about(&facts.path)));
-                // Generated folders are polled every second in any case.
-                let changes = (!made).then(|| {
-                    change_detection::finding(watchable, workers.total()).about(&facts.path)
-                });
-                self.findings.extend(changes);
-                let found =
-                    transcripts.iter().map(|transcripts| transcripts.finding().about(&facts.path));
-                self.findings.extend(found);
-                (facts.format, facts.workers, facts.transcripts) =
-                    (Some(format.into()), Some(workers), transcripts);
-            }
+        for (number, store) in opened.into_iter().enumerate() {
+            self.add_store(store, number, &view, &visible, owner.as_deref());
         }
         for message in &visible.list_errors {
             self.findings.push(Finding::problem(
@@ -286,14 +288,42 @@ impl Stores {
         let (owner, run) = (owner.as_deref().map(escape_controls), run.map(escape_controls));
         self.view = Some(ViewFacts { owner, run, workers: shown });
     }
+
+    /// Adds the facts and findings about a store. `number` is its index in the view, which is
+    /// limited to `owner`.
+    fn add_store(
+        &mut self,
+        store: OpenedStore,
+        number: usize,
+        view: &View,
+        visible: &VisibleWorkers,
+        owner: Option<&str>,
+    ) {
+        let Some(facts) = self.stores.get_mut(store.facts_index) else { return };
+        let workers = Workers::new(visible, number);
+        let described = format!("{} ({}): {}", facts.path, facts.why, store.format);
+        let mut findings =
+            workers.findings(&store.path, &described, store.worker_description, owner);
+        if store.has_virtual_folders {
+            // Generated directories are polled every second in any case.
+            let transcripts = Transcripts::new(view, visible, number);
+            findings.push(transcripts.finding());
+            facts.transcripts = Some(transcripts);
+        } else {
+            findings.push(change_detection::finding(store.max_watches, workers.total()));
+        }
+        facts.format = Some(store.format.into());
+        facts.workers = Some(workers);
+        self.findings.extend(findings.into_iter().map(|finding| finding.about(&facts.path)));
+    }
 }
 
-/// Returns a finding with the number of workers in `run`.
-fn run_finding(run: &str, some: usize, all: &VisibleWorkers) -> Finding {
+/// Returns the finding on `run`, to which `shown` of all workers belong.
+fn run_finding(run: &str, shown: usize, all: &VisibleWorkers) -> Finding {
     let run = escape_controls(run);
     let of = all.members.len();
-    if some > 0 {
-        return Finding::ok("view", "run", format!("run {run}: {some} of {of} workers are shown"));
+    if shown > 0 {
+        return Finding::ok("view", "run", format!("run {run}: {shown} of {of} workers are shown"));
     }
     let note = Finding::note(
         "view",

@@ -1,4 +1,4 @@
-//! Counts the content of transcripts that the generated worker folders do not show.
+//! Counts the content of transcripts that the generated worker directories do not show.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
-//! A short trial mount on a private folder.
+//! A short trial mount on a private directory.
 //!
 //! One subprocess mounts and serves, and another one reads, so that neither a hang nor a signal
 //! blocks this process. The server holds only a pipe from this process. When the pipe closes, it
-//! unmounts and removes its folder.
+//! unmounts and removes its directory.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -75,10 +75,8 @@ enum TrialError {
 /// Fails if the trial cannot be started, mounting fails, or the mount cannot be read.
 pub(super) fn run_trial(kind: TrialKind) -> Result<(), Failure> {
     let untried = |error: io::Error| Failure::Untried(error.to_string());
-    let name =
-        kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let mut child = Command::new(std::env::current_exe().map_err(untried)?)
-        .args(["__trial", &name])
+        .args(["__trial", &probe::value_name(kind)])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -108,7 +106,7 @@ pub(super) fn run_trial(kind: TrialKind) -> Result<(), Failure> {
     }
 }
 
-/// Lets the server end, and cleans up if it does not end by itself.
+/// Lets the server end. If it does not end by itself, kills it and removes its mount on `folder`.
 fn end(child: &mut Child, folder: Option<&Path>) {
     drop(child.stdin.take());
     let begun = Instant::now();
@@ -125,13 +123,13 @@ fn end(child: &mut Child, folder: Option<&Path>) {
     }
 }
 
-/// Unmounts and removes the folder, without access to the mount.
+/// Unmounts and removes the directory, without access to the mount.
 fn clear(folder: &Path) {
     let _ = unmount(folder, UnmountMode::Detached);
     let _ = std::fs::remove_dir(folder);
 }
 
-/// Runs the server: mounts, reports the folder, and waits for its stdin to close.
+/// Runs the server: mounts, reports the directory, and waits for its stdin to close.
 pub(in crate::cli) fn serve(kind: TrialKind) -> ExitCode {
     // Ctrl-C goes to the parent only; the server then sees its stdin close.
     let _ = rustix::process::setsid();
@@ -152,7 +150,7 @@ pub(in crate::cli) fn serve(kind: TrialKind) -> ExitCode {
     }
 }
 
-/// Mounts on a new folder, which is served until this process ends.
+/// Mounts on a new directory, which is served until this process ends.
 fn set_up(kind: TrialKind) -> Result<PathBuf, TrialError> {
     let temporary = std::env::temp_dir();
     let folder = temporary
@@ -171,7 +169,7 @@ fn set_up(kind: TrialKind) -> Result<PathBuf, TrialError> {
                 display_path(&temporary)
             ))
         })?;
-    // From here on the folder is removed manually: `TempDir` would read the mount.
+    // From here on the directory is removed manually: `TempDir` would read the mount.
     let folder = folder.keep();
     let mounted = match kind {
         TrialKind::Tree => {

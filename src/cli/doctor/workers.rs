@@ -15,7 +15,7 @@ use crate::name::RelPath;
 use crate::text::count;
 use crate::view::{Member, VisibleWorkers};
 
-/// Maximum number of folders with workers to name.
+/// Maximum number of directories with workers to name.
 const MAX_NAMED_FOLDERS: usize = 3;
 
 /// Facts about the workers of a store.
@@ -23,7 +23,7 @@ const MAX_NAMED_FOLDERS: usize = 3;
 pub(super) struct Workers {
     /// Number of workers.
     total: u64,
-    /// Number of workers by folder of the store; `.` is the store itself.
+    /// Number of workers by directory of the store; `.` is the store itself.
     folders: BTreeMap<String, u64>,
     /// Number of workers by status.
     status: BTreeMap<String, u64>,
@@ -187,7 +187,7 @@ impl Workers {
     }
 
     /// Returns the findings on the workers. `described` names the store, `sign` is the mark of a
-    /// worker folder, and `owner` is the owner that the view is limited to.
+    /// worker directory, and `owner` is the owner that the view is limited to.
     pub(super) fn findings(
         &self,
         store: &Path,
@@ -222,7 +222,7 @@ impl Workers {
         let place = |folder: &str| {
             if folder == "." { "the folder itself".into() } else { format!("{folder}/") }
         };
-        // Largest first: with transcripts, each project is a folder.
+        // Largest first: with transcripts, each project is a directory.
         let mut folders: Vec<(&String, &u64)> = self.folders.iter().collect();
         folders.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         let mut places: Vec<String> = match folders.as_slice() {

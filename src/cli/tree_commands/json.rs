@@ -18,10 +18,11 @@ use crate::text::json::hex;
 /// Description of the objects for the help of each command that prints them.
 macro_rules! fields {
     () => {
-        "--json prints an array with one object per line: path (from the root of the tree, with links in \
-         the middle resolved), name, kind (file, folder or link), size (bytes), mode (octal), uid, gid, \
-         mtime, ctime (UTC), and the target of a link. If a path, name or target is not UTF-8, it is \
-         approximate, and path_bytes, name_bytes or target_bytes has the exact bytes in hexadecimal."
+        "--json prints an array with one object per line: path (from the root of the tree, with \
+         links in the middle resolved), name, kind (file, folder or link), size (bytes), mode \
+         (octal), uid, gid, mtime, ctime (UTC), and the target of a link. If a path, name or \
+         target is not UTF-8, it is approximate, and path_bytes, name_bytes or target_bytes has \
+         the exact bytes in hexadecimal."
     };
 }
 pub(super) use fields;

@@ -1,4 +1,4 @@
-//! `swarmletfs ls`: lists folders like ls(1).
+//! `swarmletfs ls`: lists directories like ls(1).
 
 use std::cmp::Ordering;
 use std::ffi::OsString;
@@ -16,10 +16,10 @@ use crate::tree::{Ino, NodeKind, Symlinks};
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
-No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, the \
-default PATH. The output is one name per line, in byte order; -l prints mode, uid, gid, size, last \
-change (UTC) and name. A link to a folder lists that folder; with -l, -d or -F it lists the link, \
-unless a `/` follows it. On a terminal, control characters in names are escaped.
+No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, \
+the default PATH. The output is one name per line, in byte order; -l prints mode, uid, gid, size, \
+last change (UTC) and name. A link to a folder lists that folder; with -l, -d or -F it lists the \
+link, unless a `/` follows it. On a terminal, control characters in names are escaped.
 
 ",
     json::fields!(),
@@ -31,8 +31,8 @@ Examples:
   swarmletfs ls -lhS workers/ID/tool_calls         a worker's outputs, largest first
   swarmletfs ls -R --json runs/latest/workers/ID/ | jq -r '.[] | select(.size > 100000) | .path'
 
-Exit code: 0 if everything was listed, 1 if something could not be listed, 2 for a usage error, 3 if \
---max-time ended before everything was read."
+Exit code: 0 if everything was listed, 1 if something could not be listed, 2 for a usage error, 3 \
+if --max-time ended before everything was read."
 );
 
 /// Arguments of `ls`.
@@ -95,7 +95,7 @@ pub(in crate::cli) struct LsArgs {
 
 /// Receives the listing.
 trait EntrySink {
-    /// Starts the listing of the folder `label`.
+    /// Starts the listing of the directory `label`.
     fn folder(&mut self, label: &[u8]) -> io::Result<()>;
 
     /// Adds entries, in their order.
@@ -156,7 +156,7 @@ impl<'a> Ls<'a> {
         Ok(())
     }
 
-    /// Returns the entry for a path that was typed. A link to a folder is followed unless the
+    /// Returns the entry for a path that was typed. A link to a directory is followed unless the
     /// options show links themselves.
     fn operand(&self, path: &[u8]) -> Result<TreeEntry> {
         let entry = |links| {
@@ -174,7 +174,7 @@ impl<'a> Ls<'a> {
         Ok(target_folder.unwrap_or(found))
     }
 
-    /// Writes the entries of a folder, and of its subfolders if `--recursive` is given.
+    /// Writes the entries of a directory, and of its subdirectories if `--recursive` is given.
     fn folder(
         &self,
         to: &mut dyn EntrySink,
@@ -201,7 +201,7 @@ impl<'a> Ls<'a> {
         Ok(())
     }
 
-    /// Returns the sorted entries of the folder at `path`.
+    /// Returns the sorted entries of the directory at `path`.
     fn inside(&self, ino: Ino, path: &[u8], label: &[u8]) -> Result<Vec<TreeEntry>> {
         let arguments = self.arguments;
         let needs_look = arguments.long || arguments.json || arguments.by_time || arguments.by_size;
@@ -239,7 +239,7 @@ impl<'a> Ls<'a> {
     }
 }
 
-/// Joins `name` to a folder's label; `.` is kept as a prefix, as in ls(1).
+/// Joins `name` to a directory's label; `.` is kept as a prefix, as in ls(1).
 fn join_label(label: &[u8], name: &[u8]) -> Vec<u8> {
     if label == b"." { [b"./", name].concat() } else { join(label, name) }
 }

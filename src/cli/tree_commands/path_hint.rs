@@ -12,7 +12,7 @@ use crate::cli::mountinfo::MountTable;
 use crate::cli::terminal::shell_quote;
 use crate::tree::Symlinks;
 
-/// Folders in the root of the tree.
+/// Directories in the root of the tree.
 const ROOT_FOLDERS: [&[u8]; 8] =
     [b"workers", b"runs", b"by", b"grep", b"search", b"compare", b"supervisor", b"since"];
 
@@ -35,7 +35,7 @@ fn path_in_mount(path: &[u8]) -> Option<Vec<u8>> {
     mounts.ours().find_map(|mount| relative_to(path, &mount.point))
 }
 
-/// Returns the path inside a store, which contains `workers/` or is such a folder.
+/// Returns the path inside a store, which contains `workers/` or is such a directory.
 fn path_in_store(reader: &TreeReader, path: &[u8]) -> Option<Vec<u8>> {
     let inner = reader.stores.iter().find_map(|store| relative_to(path, store))?;
     let mut candidates = [inner.clone(), join(b"workers", &inner)].into_iter();
@@ -44,14 +44,14 @@ fn path_in_store(reader: &TreeReader, path: &[u8]) -> Option<Vec<u8>> {
     found.or_else(|| tree_suffix(&inner))
 }
 
-/// Returns the end of `path` from the first folder in the root of the tree.
+/// Returns the end of `path` from the first directory in the root of the tree.
 fn tree_suffix(path: &[u8]) -> Option<Vec<u8>> {
     let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
     let start = parts.iter().position(|part| ROOT_FOLDERS.contains(part))?;
     parts.get(start..).map(|parts| parts.join(&b'/'))
 }
 
-/// Returns `path` relative to `folder`; `.` for the folder itself.
+/// Returns `path` relative to `folder`; `.` for the directory itself.
 fn relative_to(path: &[u8], folder: &Path) -> Option<Vec<u8>> {
     let inner =
         Path::new(OsStr::from_bytes(path)).strip_prefix(folder).ok()?.as_os_str().as_bytes();

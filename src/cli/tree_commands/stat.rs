@@ -16,9 +16,9 @@ use crate::tree::Symlinks;
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
-No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, the \
-default PATH. Links in the middle of a path are followed; a link at its end is followed only with -L. \
-The size of a generated file is the number of bytes that `cat` prints. Times are UTC.
+No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, \
+the default PATH. Links in the middle of a path are followed; a link at its end is followed only \
+with -L. The size of a generated file is the number of bytes that `cat` prints. Times are UTC.
 
 ",
     json::fields!(),

@@ -1,6 +1,6 @@
-//! `swarmletfs tree`: draws folders and their contents like tree(1).
+//! `swarmletfs tree`: draws directories and their contents like tree(1).
 //!
-//! CommandOutput is written during the walk. Links are printed but not followed, so the walk ends.
+//! The output is written during the walk. Links are printed but not followed, so the walk ends.
 
 use std::ffi::OsString;
 use std::io;
@@ -20,14 +20,15 @@ use crate::tree::{Ino, ListedEntry, LookupGuard, NodeKind, ResolvedPath, Symlink
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = concat!(
     "\
-No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, the \
-default PATH. Links are printed with their target; only a PATH that is a link is followed. The last \
-line counts the entries: a link counts as a file. A folder that cannot be read is marked with the \
-reason after its name.
+No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, \
+the default PATH. Links are printed with their target; only a PATH that is a link is followed. The \
+last line counts the entries: a link counts as a file. A folder that cannot be read is marked with \
+the reason after its name.
 
 ",
     json::fields!(),
-    " A folder also has children, an array of such objects, unless -L excludes them; or error, the reason why it cannot be read.
+    " A folder also has children, an array of such objects, unless -L excludes them; or error, the \
+     reason why it cannot be read.
 
 Examples:
   swarmletfs tree -L 2                             the swarm, its workers and runs
@@ -78,7 +79,7 @@ pub(in crate::cli) struct TreeCommandArgs {
 
 /// Receives the nodes of the walk in drawing order.
 trait TreeVisitor {
-    /// Enters a node; `is_last` is true for the last one in its folder.
+    /// Enters a node; `is_last` is true for the last one in its directory.
     fn enter(&mut self, entry: &TreeEntry, is_last: bool, children: &Children) -> io::Result<()>;
 
     /// Leaves a node after all its children.
@@ -137,11 +138,11 @@ struct TreeWalk<'a> {
 
 /// Contents of a node.
 enum Children {
-    /// Not read: no folder, or beyond the depth limit.
+    /// Not read: no directory, or beyond the depth limit.
     Closed,
-    /// The entries of a folder.
+    /// The entries of a directory.
     Open(Arc<[ListedEntry]>),
-    /// A folder that cannot be read.
+    /// A directory that cannot be read.
     Unreadable(Error),
 }
 
@@ -154,7 +155,7 @@ impl<'a> TreeWalk<'a> {
             });
         match found {
             Ok((entry, children, place)) => {
-                self.visit(to, (entry, children), true, place.leaf().ino, 1)
+                self.visit(to, entry, children, true, place.leaf().ino, 1)
             }
             Err(error) => {
                 self.reader.fail(path, &error);
@@ -163,7 +164,7 @@ impl<'a> TreeWalk<'a> {
         }
     }
 
-    /// Returns true if folders at this depth are not entered.
+    /// Returns true if directories at this depth are not entered.
     fn is_depth_limit(&self, depth: u32) -> bool {
         self.arguments.depth.is_some_and(|most| depth >= most)
     }
@@ -184,16 +185,17 @@ impl<'a> TreeWalk<'a> {
         }
     }
 
-    /// Visits a node and its children.
+    /// Visits a node and its children. `is_last` is true for the last node in its directory, `ino`
+    /// is the node's number if its children are open, and `depth` is that of the children.
     fn visit(
         &self,
         to: &mut dyn TreeVisitor,
-        node: (TreeEntry, Children),
+        entry: TreeEntry,
+        children: Children,
         is_last: bool,
         ino: Ino,
         depth: u32,
     ) -> io::Result<()> {
-        let (entry, children) = node;
         if let Children::Unreadable(error) = &children {
             self.reader.note_failure();
             if self.arguments.json {
@@ -229,7 +231,7 @@ impl<'a> TreeWalk<'a> {
             };
             if is_known && !needs_look {
                 let entry = TreeEntry::without_details(path, name, item.kind);
-                self.visit(to, (entry, Children::Closed), is_last, ino, depth)?;
+                self.visit(to, entry, Children::Closed, is_last, ino, depth)?;
                 continue;
             }
             let found = self.reader.tree.with_entry(ino, name, |held: LookupGuard<'a>| {
@@ -238,11 +240,11 @@ impl<'a> TreeWalk<'a> {
             });
             match found {
                 Ok((entry, children, held)) => {
-                    self.visit(to, (entry, children), is_last, held.ino, depth + 1)?
+                    self.visit(to, entry, children, is_last, held.ino, depth + 1)?
                 }
                 Err(error) => {
                     let entry = TreeEntry::without_details(path, name, item.kind);
-                    self.visit(to, (entry, Children::Unreadable(error)), is_last, ino, depth)?;
+                    self.visit(to, entry, Children::Unreadable(error), is_last, ino, depth)?;
                 }
             }
         }
@@ -254,7 +256,7 @@ impl<'a> TreeWalk<'a> {
 struct LineDrawer<'a> {
     out: &'a mut CommandOutput,
     arguments: &'a TreeCommandArgs,
-    /// One flag for each open folder: true if it is the last in its parent.
+    /// One flag for each open directory: true if it is the last in its parent.
     ancestors_last: Vec<bool>,
     folders: u64,
     files: u64,

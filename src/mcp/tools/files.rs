@@ -1,6 +1,5 @@
 //! Tools for paths: list, read, inspect and find.
 
-use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
@@ -10,49 +9,54 @@ use rmcp::schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    LIST_MAX, ToolEntry, ToolError, ToolOutput, ToolResult, json, non_empty, path_or_root, tool,
+    LIST_MAX, NotedText, ToolEntry, ToolError, ToolResult, json, non_empty, path_or_root, tool,
 };
 use crate::analysis::settings::DEADLINE;
 use crate::error::Result;
-use crate::mcp::slice::{DEFAULT, LINES, OpenFile, SliceRequest};
+use crate::mcp::slice::{DEFAULT, LINES, OpenFile, SliceRequest, joined_note};
 use crate::name::printable;
 use crate::tree::{Attr, NodeKind, Symlinks, Tree};
 
-/// Depth of folders that a walk enters.
+/// Depth of directories that a walk enters.
 const DEPTH_MAX: usize = 32;
 
 pub(super) fn tools() -> Vec<ToolEntry> {
     vec![
         tool(
             "list_dir",
-            "Lists a folder of the tree, one entry per line: name and kind; with details also size, time and the \
-            target of a link. Good folders to start with: workers, runs, by/status/failed, by/outcome/failed, by/type, by/tag, \
-            by/tool, by/job, by/day, supervisor. recursive does not follow links.",
+            "Lists a folder of the tree, one entry per line: name and kind; with details also \
+            size, time and the target of a link. Good folders to start with: workers, runs, \
+            by/status/failed, by/outcome/failed, by/type, by/tag, by/tool, by/job, by/day, \
+            supervisor. recursive does not follow links.",
             list_dir,
         ),
         tool(
             "read_file",
-            "Reads a file of the tree, exactly. Beside a worker's own files, every worker, every run and the \
-            root have summary, evidence.txt and index.json. Long files come in parts: a note says what was omitted and how to \
-            continue. Binary files are described. Queries are paths, too: search/<words>, grep/<regex>, evidence.4k.txt, \
+            "Reads a file of the tree, exactly. Beside a worker's own files, every worker, every \
+            run and the root have summary, evidence.txt and index.json. Long files come in parts: \
+            a note says what was omitted and how to continue. Binary files are described. Queries \
+            are paths, too: search/<words>, grep/<regex>, evidence.4k.txt, \
             workers/<id>/summary@<words>, since/<cursor>.",
             read_file,
         ),
         tool(
             "info",
-            "Describes a file or folder: kind, size in bytes, time of the last change, mode, and the target of a link.",
+            "Describes a file or folder: kind, size in bytes, time of the last change, mode, and \
+             the target of a link.",
             info,
         ),
         tool(
             "exists",
-            "Checks whether a path exists. A file that may not be seen is reported like one that does not exist.",
+            "Checks whether a path exists. A file that may not be seen is reported like one that \
+             does not exist.",
             exists,
         ),
         tool(
             "glob",
-            "Finds files and folders by a pattern of paths from the root of the tree, one path per line: * and ? match within \
-            a name, ** matches across folders, also {a,b} and [ab]. Example: workers/*/tool_calls/*.txt, workers/**/report.md. Names \
-            that exist only on request (search/, grep/) are not found.",
+            "Finds files and folders by a pattern of paths from the root of the tree, one path per \
+            line: * and ? match within a name, ** matches across folders, also {a,b} and [ab]. \
+            Example: workers/*/tool_calls/*.txt, workers/**/report.md. Names that exist only on \
+            request (search/, grep/) are not found.",
             glob,
         ),
     ]
@@ -102,7 +106,7 @@ impl Details {
     }
 }
 
-/// Returns the prefix of paths in the folder at `path`; empty for the root.
+/// Returns the prefix of paths in the directory at `path`; empty for the root.
 fn path_prefix(path: &[u8]) -> Vec<u8> {
     let parts = path.split(|byte| *byte == b'/').filter(|part| !matches!(**part, [] | [b'.']));
     parts.collect::<Vec<_>>().join(&b'/')
@@ -117,8 +121,20 @@ struct WalkEntry {
     kind: NodeKind,
 }
 
-/// Walks the folder at `path` down to `depth`, folders before their contents. With `follow`, links
-/// to folders are entered, too. Returns false if the deadline cut the walk short.
+impl WalkEntry {
+    /// Looks up the entry again for its attributes.
+    fn details(&self, tree: &Tree) -> Result<Details> {
+        tree.with_path(&self.folder, Symlinks::Follow, |place| {
+            tree.with_entry(place.leaf().ino, &self.name, |held| {
+                Ok(Details::new(&held.attr, held.link_target()?))
+            })
+        })
+    }
+}
+
+/// Walks the directory at `path` down to `depth`, directories before their contents. With `follow`,
+/// links to directories are entered, too. Calls `visit` with each entry. Returns false if the
+/// deadline cut the walk short.
 fn walk(
     tree: &Tree,
     path: &[u8],
@@ -127,15 +143,15 @@ fn walk(
     mut visit: impl FnMut(WalkEntry),
 ) -> Result<bool> {
     let begun = Instant::now();
-    let mut rest: VecDeque<(Vec<u8>, Vec<u8>, usize)> =
-        VecDeque::from([(path.to_vec(), path_prefix(path), 0)]);
+    // Directories to list, the next one last: path, path to show, and depth.
+    let mut rest = vec![(path.to_vec(), path_prefix(path), 0)];
     let mut is_all = true;
-    while let Some((folder, shown, level)) = rest.pop_front() {
+    while let Some((folder, shown, level)) = rest.pop() {
         let items =
             match tree.with_path(&folder, Symlinks::Follow, |place| place.leaf().list_folder()) {
                 Ok(items) => items,
                 Err(error) if level == 0 => return Err(error),
-                // The folder was removed after it was listed, or is a link to a file.
+                // The directory was removed after it was listed, or is a link to a file.
                 Err(_) => continue,
             };
         let mut inner = Vec::new();
@@ -153,7 +169,7 @@ fn walk(
             is_all = false;
             break;
         }
-        inner.into_iter().rev().for_each(|folder| rest.push_front(folder));
+        rest.extend(inner.into_iter().rev());
     }
     Ok(is_all)
 }
@@ -169,31 +185,20 @@ fn list_dir(tree: &Tree, args: ListDirInput) -> ToolResult {
     let mut all = Vec::new();
     let is_all = walk(tree, path.as_bytes(), depth, false, |entry| all.push(entry))
         .map_err(ToolError::at(&path))?;
-    let details = |entry: &WalkEntry| {
-        tree.with_path(&entry.folder, Symlinks::Follow, |place| {
-            tree.with_entry(place.leaf().ino, &entry.name, |held| {
-                Ok(Details::new(&held.attr, held.link_target()?))
-            })
-        })
-    };
-    let entry = |entry: &WalkEntry| {
-        let details = args.details.then(|| details(entry).ok()).flatten();
-        ListEntry {
-            path: String::from_utf8_lossy(&entry.path).into_owned(),
-            kind: entry.kind.as_str(),
-            details,
-        }
-    };
     let count = all.len().saturating_sub(skip);
     let text = super::list(
         "entries",
-        all.iter().skip(skip).map(entry),
+        all.iter().skip(skip).map(|entry| ListEntry {
+            path: String::from_utf8_lossy(&entry.path).into_owned(),
+            kind: entry.kind.as_str(),
+            details: args.details.then(|| entry.details(tree).ok()).flatten(),
+        }),
         |shown| count - shown,
         |shown| (skip + shown).to_string().into(),
     )?;
     let note = (!is_all)
         .then(|| "[... not all folders were read in time; list them one by one ...]".to_owned());
-    Ok(ToolOutput { text, note })
+    Ok(NotedText { text, note })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -226,7 +231,7 @@ fn read_file(tree: &Tree, args: ReadFileInput) -> ToolResult {
         Unit::Bytes => SliceRequest::Bytes(args.offset, byte_limit(args.limit)),
     };
     let read = OpenFile::at_path(tree, args.path.as_bytes()).and_then(|file| file.slice(request));
-    read.map(ToolOutput::from).map_err(ToolError::at(&args.path))
+    read.map_err(ToolError::at(&args.path))
 }
 
 /// Returns the number of bytes to read for a `limit` argument.
@@ -260,7 +265,7 @@ fn info(tree: &Tree, args: PathInput) -> ToolResult {
             details: Details::new(&held.attr, held.link_target()?),
         })
     });
-    Ok(ToolOutput::new(json(&info.map_err(ToolError::at(&args.path))?)?))
+    Ok(NotedText::new(json(&info.map_err(ToolError::at(&args.path))?)?))
 }
 
 #[derive(Serialize)]
@@ -274,9 +279,9 @@ fn exists(tree: &Tree, args: PathInput) -> ToolResult {
     match tree.with_path(args.path.as_bytes(), Symlinks::NoFollow, |place| {
         Ok(place.leaf().attr.kind.as_str())
     }) {
-        Ok(kind) => Ok(ToolOutput::new(json(&Exists { exists: true, kind: Some(kind) })?)),
+        Ok(kind) => Ok(NotedText::new(json(&Exists { exists: true, kind: Some(kind) })?)),
         Err(error) if error.is_not_a_file() || error.is_miss() => {
-            Ok(ToolOutput::new(json(&Exists { exists: false, kind: None })?))
+            Ok(NotedText::new(json(&Exists { exists: false, kind: None })?))
         }
         Err(error) => Err(ToolError::at(&args.path)(error)),
     }
@@ -333,8 +338,7 @@ fn glob(tree: &Tree, args: GlobInput) -> ToolResult {
             "not all folders were read in time; begin the pattern with folder names".to_owned(),
         );
     }
-    let note = (!notes.is_empty()).then(|| format!("[... {} ...]", notes.join("; ")));
-    Ok(ToolOutput { text: found.text, note })
+    Ok(NotedText { text: found.text, note: joined_note(&notes) })
 }
 
 /// The matching paths, one per line.

@@ -6,7 +6,7 @@ use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, page_output, path_component,
+    NotedText, ToolEntry, ToolError, ToolResult, budget, non_empty, page_output, path_component,
     path_or_root, tool, worker_id,
 };
 use crate::error::{Error, Result};
@@ -89,7 +89,7 @@ fn run_grep(tree: &Tree, args: GrepInput) -> ToolResult {
     let answer = answer(tree, args.workers, args.path, &query)?;
     match args.mode {
         Mode::FilesWithMatches | Mode::Count if answer.page.error.is_none() => {
-            Ok(ToolOutput::new(answer.list_files(&query, args.mode == Mode::Count)))
+            Ok(NotedText::new(answer.list_files(&query, args.mode == Mode::Count)))
         }
         _ => page_output(answer.page),
     }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 
 use super::{
-    ToolEntry, ToolError, ToolOutput, ToolResult, budget, non_empty, page_output, path_component,
+    NotedText, ToolEntry, ToolError, ToolResult, budget, non_empty, page_output, path_component,
     tool, worker_id,
 };
 use crate::mcp::slice::{OpenFile, SliceRequest, echo};
@@ -25,45 +25,49 @@ pub(super) fn tools() -> Vec<ToolEntry> {
     vec![
         tool(
             "list_workers",
-            "Lists workers, one object per line: id, status (what it reports itself), outcome (what its record \
-            shows: ok, failed or unknown), cause of a failure, task, type, tags, times, and checks that its claims do not pass. \
-            Start here, or with read_file summary.",
+            "Lists workers, one object per line: id, status (what it reports itself), outcome \
+            (what its record shows: ok, failed or unknown), cause of a failure, task, type, tags, \
+            times, and checks that its claims do not pass. Start here, or with read_file summary.",
             list_workers,
         ),
         tool(
             "get_evidence",
-            "Returns proof: an excerpt of tool outputs within a budget, failures first, with byte offsets of what \
-            was omitted. Covers one worker, the workers of a job, a run, or, with no argument, the whole swarm.",
+            "Returns proof: an excerpt of tool outputs within a budget, failures first, with byte \
+            offsets of what was omitted. Covers one worker, the workers of a job, a run, or, with \
+            no argument, the whole swarm.",
             get_evidence,
         ),
         tool(
             "get_tool_output",
-            "Returns the raw output of one tool call, exactly, even if it was stored outside of the worker's \
-            folder. Name a worker and a call, or the artifact id of a [TOOL_OUTPUT:artifact_id=...] stub.",
+            "Returns the raw output of one tool call, exactly, even if it was stored outside of \
+            the worker's folder. Name a worker and a call, or the artifact id of a \
+            [TOOL_OUTPUT:artifact_id=...] stub.",
             get_tool_output,
         ),
         tool(
             "summarize",
-            "Summarizes one worker on one screen: status, outcome and cause, task, its tool calls, its own final words, \
-            and checks of its claims against its record. With focus, also the passages that match those words.",
+            "Summarizes one worker on one screen: status, outcome and cause, task, its tool calls, \
+            its own final words, and checks of its claims against its record. With focus, also the \
+            passages that match those words.",
             summarize,
         ),
         tool(
             "compare",
-            "Compares two to eight workers: files of one name as unified diffs, passages that only one worker \
-            has, calls and how they ended. With aspect, only what matches those words.",
+            "Compares two to eight workers: files of one name as unified diffs, passages that only \
+            one worker has, calls and how they ended. With aspect, only what matches those words.",
             compare,
         ),
         tool(
             "changes_since",
-            "Lists what changed since a cursor, one line per worker: its status, and which of its files are new or \
-            changed. The last line is the next cursor. Start with cursor now, or 0 for everything.",
+            "Lists what changed since a cursor, one line per worker: its status, and which of its \
+            files are new or changed. The last line is the next cursor. Start with cursor now, or \
+            0 for everything.",
             changes_since,
         ),
         tool(
             "expand",
-            "Inserts evidence after every marker [EVIDENCE:run_id=..,job_id=..,worker_id=..] in a text; the rest of \
-            the text is unchanged.",
+            "Inserts evidence after every marker [EVIDENCE:run_id=..,job_id=..,worker_id=..] in a \
+            text; the rest of the text is unchanged.",
             expand,
         ),
     ]
@@ -110,23 +114,26 @@ fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
             ToolError::new("cannot find the worker of this cursor; list again without it")
         })?;
     let workers = &answer.workers;
-    let shown = workers.iter().take(args.limit.unwrap_or(LIMIT).max(1));
-    let cursor =
-        |shown: usize| workers.iter().take(shown).next_back().map(|last| last.id.as_str()).into();
-    let text = super::list("workers", shown, |shown| workers.len() - shown, cursor)?;
+    let text = super::list(
+        "workers",
+        workers.iter().take(args.limit.unwrap_or(LIMIT).max(1)),
+        |shown| workers.len() - shown,
+        |shown| workers.iter().take(shown).next_back().map(|last| last.id.as_str()).into(),
+    )?;
     // A filter without a match may be misspelled, so list the values that exist.
     let note = workers.is_empty().then(|| {
         // Types come from workers, so their number and length are unbounded.
         let types: Vec<String> = answer.task_types.iter().take(20).map(|kind| echo(kind)).collect();
         let words = |words: &BTreeSet<&str>| words.iter().copied().collect::<Vec<_>>().join(", ");
         format!(
-            "[... no worker matches all of these filters; statuses: {}; outcomes: {}; types: {} ...]",
+            "[... no worker matches all of these filters; \
+             statuses: {}; outcomes: {}; types: {} ...]",
             words(&answer.statuses),
             words(&answer.outcomes),
             types.join(", ")
         )
     });
-    Ok(ToolOutput { text, note })
+    Ok(NotedText { text, note })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -176,7 +183,7 @@ fn job_evidence(tree: &Tree, job: &str, budget: Option<Budget>) -> ToolResult {
     let mut text = Vec::new();
     let done = tree.expand_workers(listed.iter().map(|worker| &worker.name), budget, &mut text);
     done.map_err(|error| ToolError::new(error.to_string()))?;
-    Ok(ToolOutput::from_bytes(&text))
+    Ok(NotedText::from_bytes(&text))
 }
 
 /// Returns the name of the evidence file for a budget.
@@ -200,7 +207,7 @@ fn generated_file(tree: &Tree, path: &str) -> ToolResult {
     let read = OpenFile::at_path(tree, path.as_bytes())
         .and_then(|file| file.read_all(most))
         .map_err(ToolError::at(path))?;
-    read.map(|bytes| ToolOutput::from_bytes(&bytes))
+    read.map(|bytes| NotedText::from_bytes(&bytes))
         .ok_or_else(|| ToolError::new(format!("{path} is too large")))
 }
 
@@ -215,7 +222,7 @@ enum CallArg {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
-struct GetToolOutputInput {
+struct GetNotedTextInput {
     /// The worker's id
     #[serde(alias = "worker_id")]
     worker: Option<String>,
@@ -230,7 +237,7 @@ struct GetToolOutputInput {
     limit: Option<u64>,
 }
 
-fn get_tool_output(tree: &Tree, args: GetToolOutputInput) -> ToolResult {
+fn get_tool_output(tree: &Tree, args: GetNotedTextInput) -> ToolResult {
     let worker = non_empty(args.worker).map(|worker| Name::new(worker_id(&worker))).transpose();
     let worker = worker.map_err(|_| ToolError::new("there is no such worker; try list_workers"))?;
     let number = args.call.as_ref().and_then(|call| match call {
@@ -263,7 +270,7 @@ fn get_tool_output(tree: &Tree, args: GetToolOutputInput) -> ToolResult {
         (Some(fh), _) => {
             let request = SliceRequest::Bytes(args.offset, byte_limit(args.limit));
             let slice = OpenFile::from_handle(tree, fh, path.clone()).slice(request);
-            slice.map(ToolOutput::from).map_err(ToolError::at(&path))
+            slice.map_err(ToolError::at(&path))
         }
         (None, missing) => Err(ToolError::new(format!("{path}: {}", missing.unwrap_or_default()))),
     }
@@ -357,5 +364,5 @@ fn expand(tree: &Tree, args: ExpandInput) -> ToolResult {
     );
     let stats = done.map_err(|error| ToolError::new(error.to_string()))?;
     let note = stats.not_expanded().map(|text| format!("[... {text} ...]"));
-    Ok(ToolOutput { note, ..ToolOutput::from_bytes(&text) })
+    Ok(NotedText { note, ..NotedText::from_bytes(&text) })
 }

@@ -296,7 +296,7 @@ fn doctor_chooses_the_store_like_mount() {
         skip("this machine has a store at a known path");
         return;
     }
-    // Not below this test's folder: other users' files could make an ancestor look like a store.
+    // Not below this test's directory: other users' files could make an ancestor look like a store.
     let none = report("/".as_ref(), None).unwrap();
     finding(
         &none,
@@ -345,7 +345,7 @@ fn doctor_reports_a_hung_store() {
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let (point, keep) = (sandbox.folder("mnt"), sandbox.path());
     let mut child = mount_in_foreground(&store.path(), &point, &sandbox.at("log"));
-    // A folder that the kernel has cached for a second must not hide the hang.
+    // A directory that the kernel has cached for a second must not hide the hang.
     let _ = fs::read_dir(&point).unwrap().count();
     kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
     let report = IsolatedDoctor::new(&keep).json(&[&point]);

@@ -20,7 +20,7 @@ use crate::support::{Mount, Seen, TestStore, fuse_is_here, scale, see, see_folde
 const STORES: usize = 32;
 const MOUNTED: u64 = 5;
 
-/// Kind, mode, owner, group, mtime, size (except of folders), and link target.
+/// Kind, mode, owner, group, mtime, size (except of directories), and link target.
 type ListedEntry = (String, u32, u32, u32, i128, Option<u64>, Option<Vec<u8>>);
 
 /// A store and the arguments for its view.

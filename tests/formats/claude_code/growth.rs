@@ -268,7 +268,7 @@ impl OpenFiles {
     }
 }
 
-/// The cache folder of a format that is restarted repeatedly.
+/// The cache directory of a format that is restarted repeatedly.
 struct CacheFolder(tempfile::TempDir);
 
 impl CacheFolder {

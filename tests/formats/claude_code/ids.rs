@@ -46,7 +46,8 @@ fn transcripts(count: usize) -> Arc<Memory> {
     store
 }
 
-/// Opens the tree, with a cache in a folder if there is one. `eager` caches small transcripts, too.
+/// Opens the tree, with a cache in a directory if there is one. `eager` caches small transcripts,
+/// too.
 fn tree(store: &Arc<Memory>, cache: Option<(&Path, bool)>) -> Tree {
     let mut source =
         Source::from_store(store.clone(), None).with_format(Box::new(ClaudeCode::default()));

@@ -32,7 +32,7 @@ const VERSIONS: usize = 3;
 /// Least number of runs per tool.
 const TIMES: usize = 4;
 
-/// Files in the worker's folder that the tools read.
+/// Files in the worker's directory that the tools read.
 const FILES: [&str; 2] = ["index.json", "evidence.300k.txt"];
 
 /// Tools that may fail, and the message that they must then print. No other tool may fail or print
@@ -155,7 +155,7 @@ fn beginning(bytes: &[u8]) -> String {
 struct Versions {
     /// All listed paths with their content.
     seen: Vec<BTreeMap<Vec<u8>, Seen>>,
-    /// A folder for each state that contains [`FILES`].
+    /// A directory for each state that contains [`FILES`].
     disk: tempfile::TempDir,
 }
 
@@ -214,7 +214,7 @@ impl Versions {
     }
 }
 
-/// Runs a command in `folder` on the file `name`. Returns its output and the folder that it may
+/// Runs a command in `folder` on the file `name`. Returns its output and the directory that it may
 /// write to.
 fn run(command: &str, folder: &Path, name: &str) -> (Output, tempfile::TempDir) {
     let room = tempfile::tempdir().unwrap();

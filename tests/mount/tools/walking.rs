@@ -1,9 +1,9 @@
 //! Every tool that walks visits exactly the paths of a plain readdir walk, each once, and without
 //! complaints.
 //!
-//! Query names such as `evidence.4k.txt` are looked up before in every kind of folder, and no walk
-//! visits them. A copy of the tree on disk, written from the tree without a kernel, stands beside
-//! the mount. A tool must have equal output for both.
+//! Query names such as `evidence.4k.txt` are looked up before in every kind of directory, and no
+//! walk visits them. A copy of the tree on disk, written from the tree without a kernel, stands
+//! beside the mount. A tool must have equal output for both.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ enum Gives {
     Everything,
     /// The paths of the files.
     Files,
-    /// The paths of the folders.
+    /// The paths of the directories.
     Folders,
     /// The paths of the files and symlinks.
     FilesAndLinks,
@@ -34,14 +34,15 @@ enum Gives {
     FilesThroughLinks,
     /// Its output for the copy on disk.
     AsOnDisk,
-    /// No output, and equal files, folders and symlinks in `$T/copy`.
+    /// No output, and equal files, directories and symlinks in `$T/copy`.
     ACopy,
-    /// No output, and equal files, folders and symlinks in `$T/copy`, with equal modes and times.
+    /// No output, and equal files, directories and symlinks in `$T/copy`, with equal modes and
+    /// times.
     AnExactCopy,
 }
 
 /// A tool, a command that runs it in the tree's root, and its expected output. `$D` is a copy of
-/// the tree on disk, and `$T` a folder to write in.
+/// the tree on disk, and `$T` a directory to write in.
 type Row = (&'static str, &'static str, Gives);
 
 const WALKS: &[Row] = &[
@@ -118,7 +119,7 @@ const SEARCHES: &[Row] = &[
     ("busybox", "busybox grep -rc '' . | sed 's/:[0-9]*$//'", Files),
 ];
 
-/// These tools apply ignore rules that they find in the folders.
+/// These tools apply ignore rules that they find in the directories.
 const RULED: &[Row] = &[
     ("rg", "rg --no-config --files", AsOnDisk),
     ("rg", "rg --no-config --hidden -l ''", AsOnDisk),
@@ -152,7 +153,7 @@ const COPIES: &[Row] = &[
     ("busybox", r#"mkdir "$T/copy"; busybox tar -cf - . | tar -C "$T/copy" -xpf -"#, ACopy),
 ];
 
-/// Python prints paths with `p`; `t` is a folder to write in.
+/// Python prints paths with `p`; `t` is a directory to write in.
 macro_rules! python {
     ($($line:literal),+) => {
         concat!("python3 -c '\nimport os, sys\nt = sys.argv[1]\np = print\n", $($line, "\n",)+ r#"' "$T""#)
@@ -236,7 +237,7 @@ enum Thing {
     Folder,
 }
 
-/// Returns all paths below a folder with mode and time, from a plain readdir walk.
+/// Returns all paths below a directory with mode and time, from a plain readdir walk.
 fn walk(folder: &Path, through_links: bool) -> BTreeMap<String, (Thing, u32, i128)> {
     let mut all = BTreeMap::new();
     let mut open = vec![String::new()];
@@ -264,7 +265,7 @@ fn walk(folder: &Path, through_links: bool) -> BTreeMap<String, (Thing, u32, i12
     all
 }
 
-/// Returns a swarm whose workers have folders of their own and difficult names.
+/// Returns a swarm whose workers have directories of their own and difficult names.
 fn store() -> TestStore {
     let store = swarm();
     for path in [
