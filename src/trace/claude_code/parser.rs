@@ -497,7 +497,7 @@ fn add_user_turn(
             // The assistant acted on the first of two results.
             Some(call) if call.result.is_some() => {}
             Some(call) => {
-                call.result = Some(call_result(span, turn.at_ms, block, call.is_command));
+                call.result = Some(call_result(span, turn.at_ms, block, call.command()));
                 if let Some((file, details)) = call.file.as_mut().zip(details) {
                     refine_file(file, details);
                 }
@@ -535,7 +535,7 @@ fn call_result(
     span: Span,
     at: Option<i64>,
     block: &ContentBlock<'_>,
-    is_command: bool,
+    command: Option<&str>,
 ) -> CallResult {
     let text = block.content.text();
     let failed = block.is_error.is_set();
@@ -547,7 +547,7 @@ fn call_result(
         hash: text_hash(&text),
         failed,
         not_run: failed && is_refusal(&text),
-        suspect: (is_command && !failed).then(|| suspect_line(&text)).flatten(),
+        suspect: command.filter(|_| !failed).and_then(|command| suspect_line(command, &text)),
         exit_code: exit_code(&text),
         spilled,
         truncated: !spilled && memmem::find(text.as_bytes(), TRUNCATION_NOTE.as_bytes()).is_some(),

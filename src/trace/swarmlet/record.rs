@@ -225,14 +225,15 @@ fn build_call(
         ),
     };
     let record = records.get(key).and_then(|of_tool| of_tool.get(nth)).cloned().unwrap_or_default();
+    let outcome = record.outcome().unwrap_or(verdict.outcome);
     ToolCall {
         seq: file.seq,
         tool: file.tool,
         path,
         output,
-        outcome: record.outcome().unwrap_or(verdict.outcome),
+        outcome,
         at: None,
-        suspect: None,
+        suspect: verdict.suspect.filter(|_| outcome == Outcome::Ok),
         exit_code: record.exit_code.or(verdict.exit_code),
         duration_ms: record.duration_ms,
         bytes,
