@@ -40,8 +40,9 @@ const TEST: &str = r"(?x)
     | ^\w.*\.{2,}\s*(?:FAIL|FAILED|ERROR)$
     | ^\w.*\s(?:FAIL|FAILED)$";
 /// Matches an error of a compiler or a linter with its source location.
-const ERROR_AT: &str = r"(?xi-u)
-    ^(?:[^\s:]*[/\\])?[\w.@+-]+\.\w{1,8}(?::\d+(?::\d+)?:?|\(\d+(?:,\d+)?\):?)\s+(?:-\s+)?(?:fatal\s)?error\b";
+const ERROR_AT: &str = r"(?xi)
+    ^(?:[^\s:]*[/\\])?[\w.@+-]+\.\w{1,8}(?::\d+(?::\d+)?:?|\(\d+(?:,\d+)?\):?)\s(?:-\s)?
+        (?:fatal\s)?error(?:\s\w+|\[\w+\])?:\s\S";
 /// Matches a message after a source location with a column.
 const FINDING: &str =
     r"^(?:[\w.~@+-]*/)*[\w.@+-]+\.[A-Za-z]\w{0,7}(?::\d+:\d+:?|\(\d+,\d+\):?)\s+(?:-\s+)?\S";
@@ -107,7 +108,8 @@ const CODE: &str = r#"[{};\\]\s*$|[\w"'`)>],\s*$|=>|%[svdq]\b|\$\{|\{\w*(?:![rs]
 
 /// Lowercase substrings of which every line that a pattern of failure matches contains one, except
 /// locations.
-const STEMS: [&str; 19] = [
+const STEMS: [&str; 20] = [
+    "abort",
     "fail",
     "error",
     "exception",
@@ -137,8 +139,8 @@ const BULLETS: [char; 2] = ['-', '•'];
 /// Symbols of failure.
 const SYMBOLS: [&str; 4] = ["✗", "✘", "✖", "❌"];
 
-/// A pattern that is compiled once.
-type Pattern = LazyLock<Option<Regex>>;
+/// A regex that is compiled once.
+type LazyRegex = LazyLock<Option<Regex>>;
 
 macro_rules! pattern {
     ($source:expr) => {
@@ -149,22 +151,22 @@ macro_rules! pattern {
 static MAY_FAIL: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder().ascii_case_insensitive(true).build(STEMS.iter().chain(&SYMBOLS)).ok()
 });
-static LEADS: Pattern = pattern!(LEAD);
-static TESTS: Pattern = pattern!(TEST);
-static ERRORS_AT: Pattern = pattern!(ERROR_AT);
-static FINDINGS: Pattern = pattern!(FINDING);
-static TRACES: Pattern = pattern!(TRACE);
-static EXCEPTIONS: Pattern = pattern!(EXCEPTION);
-static COUNTS: Pattern = pattern!(COUNT);
-static HARMLESS_COUNTS: Pattern = pattern!(HARMLESS);
-static VERDICTS: Pattern = pattern!(VERDICT);
-static STATEMENTS: Pattern = pattern!(STATED);
-static LABELS: Pattern = pattern!(LABELED);
-static COMPLAINTS: Pattern = pattern!(COMPLAINT);
-static SUCCESSES: Pattern = pattern!(SUCCESS);
-static EXPECTATIONS: Pattern = pattern!(EXPECTED);
-static QUOTATIONS: Pattern = pattern!(QUOTED);
-static CODES: Pattern = pattern!(CODE);
+static LEADS: LazyRegex = pattern!(LEAD);
+static TESTS: LazyRegex = pattern!(TEST);
+static ERRORS_AT: LazyRegex = pattern!(ERROR_AT);
+static FINDINGS: LazyRegex = pattern!(FINDING);
+static TRACES: LazyRegex = pattern!(TRACE);
+static EXCEPTIONS: LazyRegex = pattern!(EXCEPTION);
+static COUNTS: LazyRegex = pattern!(COUNT);
+static HARMLESS_COUNTS: LazyRegex = pattern!(HARMLESS);
+static VERDICTS: LazyRegex = pattern!(VERDICT);
+static STATEMENTS: LazyRegex = pattern!(STATED);
+static LABELS: LazyRegex = pattern!(LABELED);
+static COMPLAINTS: LazyRegex = pattern!(COMPLAINT);
+static SUCCESSES: LazyRegex = pattern!(SUCCESS);
+static EXPECTATIONS: LazyRegex = pattern!(EXPECTED);
+static QUOTATIONS: LazyRegex = pattern!(QUOTED);
+static CODES: LazyRegex = pattern!(CODE);
 
 /// Forms in which a line shows a failure, in ascending order of what they tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -187,6 +189,8 @@ enum Form {
     Exception,
     /// Message of a compiler or a linter with its location.
     Finding,
+    /// Error of a compiler or a linter with its location.
+    LocatedError,
     /// Test that failed.
     Test,
 }
@@ -246,8 +250,8 @@ fn form_at(lines: &[&str], at: usize) -> Option<Form> {
     let lead = LEADS.as_ref()?.find(line).map_or(0, |lead| lead.end());
     let (lead, verdict) = line.split_at(lead);
     let is_indented = lead.starts_with([' ', '\t']);
-    if !is_indented && is(&ERRORS_AT, verdict) {
-        return Some(Form::Finding);
+    if !is_indented && is(&ERRORS_AT, verdict) && !is(&CODES, line) {
+        return Some(Form::LocatedError);
     }
     let signs = LineSigns::detect(verdict);
     let may_find = !is_indented && signs.location && !LineSigns::detect(line).caution;
@@ -293,10 +297,9 @@ fn is_traced(lines: &[&str], at: usize) -> bool {
 /// Removes what a remark, a fallback of the `command` or a later success explains, and findings
 /// that nothing confirms.
 fn remove_cleared(command: &str, lines: &[&str], shown: &mut Vec<(Form, usize)>) {
-    let is_expected = |at: usize| {
-        lines.iter().skip(at).take(REMARK_LINES + 1).any(|line| is(&EXPECTATIONS, line))
-    };
-    shown.retain(|(_, at)| !is_expected(*at));
+    shown.retain(|(_, at)| {
+        !lines.iter().skip(*at).take(REMARK_LINES + 1).any(|line| is(&EXPECTATIONS, line))
+    });
     let findings = shown.iter().filter(|(form, _)| *form == Form::Finding).count();
     let is_confirmed = findings >= FINDINGS_MIN || findings < shown.len();
     let last_success = lines.iter().rposition(|line| {
@@ -306,13 +309,13 @@ fn remove_cleared(command: &str, lines: &[&str], shown: &mut Vec<(Form, usize)>)
     let has_verdict = shown
         .iter()
         .any(|(form, _)| matches!(form, Form::Test | Form::Verdict | Form::Count | Form::Wrapper));
-    let succeeds = |at: usize| !has_verdict && last_success.is_some_and(|success| success > at);
+    let cleared_before = last_success.filter(|_| !has_verdict).unwrap_or(0);
     let has_fallback = has_fallback(command);
     shown.retain(|(form, at)| match form {
         Form::Finding => is_confirmed,
         Form::Test | Form::Verdict | Form::Count | Form::Wrapper => true,
         Form::Complaint | Form::Statement if has_fallback => false,
-        _ => !succeeds(*at),
+        _ => *at >= cleared_before,
     });
 }
 
@@ -324,13 +327,38 @@ fn has_fallback(command: &str) -> bool {
     })
 }
 
-fn is(pattern: &Pattern, text: &str) -> bool {
+fn is(pattern: &LazyRegex, text: &str) -> bool {
     pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_patterns_compile() {
+        for pattern in [
+            &LEADS,
+            &TESTS,
+            &ERRORS_AT,
+            &FINDINGS,
+            &TRACES,
+            &EXCEPTIONS,
+            &COUNTS,
+            &HARMLESS_COUNTS,
+            &VERDICTS,
+            &STATEMENTS,
+            &LABELS,
+            &COMPLAINTS,
+            &SUCCESSES,
+            &EXPECTATIONS,
+            &QUOTATIONS,
+            &CODES,
+        ] {
+            assert!(pattern.is_some());
+        }
+        assert!(MAY_FAIL.is_some());
+    }
 
     fn found(output: &str) -> Option<String> {
         suspect_line("build | last", output)
@@ -359,6 +387,7 @@ mod tests {
             "Tests run: 8, Failures: 1, Errors: 0",
             "src/tide.x:3:9: error: no moon",
             "src/tide.x(3,9): error TX12: no moon",
+            "tide.x:3: fatal error: no moon",
             "error[E9]: no moon",
             "error: no moon in scope",
             "[ERROR] no moon in scope",
@@ -389,6 +418,8 @@ mod tests {
             "   116\t\tFAIL: no moon",
             "116→error: no moon",
             "src/tide.x:12:FAIL: no moon",
+            "src/tide.x:12:    error: None,",
+            "src/tide.x:12: error(\"no moon\")",
             "src/tide.x-12-error: no moon",
             "    error: None,",
             "    raise MoonError(\"no moon\")",
