@@ -11,6 +11,7 @@ mod metadata;
 mod metrics;
 mod outcome;
 mod outputs;
+mod printed;
 mod python;
 mod record;
 mod thread;

@@ -63,6 +63,22 @@ fn rule_0_recorded_outcome_overrides_the_text() {
 }
 
 #[test]
+fn ok_result_object_of_a_command_that_shows_a_failure_is_suspect() {
+    for (output, line) in [
+        (r#"{"ok": true, "data": {"exit_code": 0, "stdout": "--- FAIL: TestTide\n"}}"#, true),
+        (r#"{"exit_code": 0, "stdout": "", "stderr": "--- FAIL: TestTide\n"}"#, true),
+        (r#"{"exit_code": 1, "stdout": "--- FAIL: TestTide\n"}"#, false),
+        (r#"{"ok": true, "data": {"text": "--- FAIL: TestTide\n"}}"#, false),
+        ("--- FAIL: TestTide\n", false),
+    ] {
+        let store = TestStore::new();
+        store.worker("w", json!({})).call("w", 1, "shell", output);
+        let one = call(&index(&store.tree(), "w"), 1);
+        assert_eq!(one["suspect"].as_str(), line.then_some("--- FAIL: TestTide"), "{output}");
+    }
+}
+
+#[test]
 fn rule_0_does_not_apply_without_a_record() {
     for record in
         [json!({}), json!({"success": null}), json!({"success": "yes"}), json!({"duration_ms": 5})]

@@ -194,6 +194,14 @@ pub(super) struct CallEntry {
     pub(super) result: Option<CallResult>,
 }
 
+impl CallEntry {
+    /// Returns the beginning of the command, or `None` if the call runs none.
+    pub(super) fn command(&self) -> Option<&str> {
+        let input = self.input.as_deref().filter(|_| self.is_command);
+        input.map(|input| input.split_at(input.floor_char_boundary(self.subject_len)).0)
+    }
+}
+
 /// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallResult {

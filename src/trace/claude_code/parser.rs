@@ -498,7 +498,7 @@ fn add_user_turn(
             // The assistant acted on the first of two results.
             Some(call) if call.result.is_some() => {}
             Some(call) => {
-                let mut result = call_result(span, turn.at_ms, block, call.is_command);
+                let mut result = call_result(span, turn.at_ms, block, call.command());
                 result.not_run |= result.failed && is_denied;
                 call.result = Some(result);
                 if let Some((file, details)) = call.file.as_mut().zip(details) {
@@ -555,7 +555,7 @@ fn call_result(
     span: Span,
     at_ms: Option<i64>,
     block: &ContentBlock<'_>,
-    is_command: bool,
+    command: Option<&str>,
 ) -> CallResult {
     let text = block.content.text();
     let failed = block.is_error.is_set();
@@ -567,7 +567,7 @@ fn call_result(
         hash: text_hash(&text),
         failed,
         not_run: failed && is_refusal(&text),
-        suspect: (is_command && !failed).then(|| suspect_line(&text)).flatten(),
+        suspect: command.filter(|_| !failed).and_then(|command| suspect_line(command, &text)),
         exit_code: exit_code(&text),
         spilled,
         truncated: !spilled && memmem::find(text.as_bytes(), TRUNCATION_NOTE.as_bytes()).is_some(),

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use regex::bytes::Regex;
 
 use super::literal::Literal;
-use super::python;
+use super::{printed, python};
 use crate::model::Outcome;
 
 /// Maximum size of an output that is judged as a whole, in bytes. A larger one is judged by its
@@ -23,6 +23,8 @@ pub(super) struct Verdict {
     pub(super) outcome: Outcome,
     pub(super) exit_code: Option<i64>,
     pub(super) stub: Option<Stub>,
+    /// Line of a command's output that shows a failure although the outcome is ok.
+    pub(super) suspect: Option<String>,
 }
 
 /// A note in place of an out-of-band output.
@@ -43,7 +45,7 @@ static STUB: LazyLock<Option<Regex>> = LazyLock::new(|| {
 
 impl Verdict {
     pub(super) fn new(outcome: Outcome) -> Verdict {
-        Verdict { outcome, exit_code: None, stub: None }
+        Verdict { outcome, exit_code: None, stub: None, suspect: None }
     }
 }
 
@@ -58,7 +60,11 @@ pub(super) fn judge(bytes: &[u8]) -> Verdict {
     if text.first() == Some(&b'{') {
         let object =
             serde_json::from_slice::<Literal>(text).ok().or_else(|| python::dictionary(text));
-        return object.as_ref().map_or(Verdict::new(Outcome::Unknown), judge_object);
+        let verdict = object.as_ref().map_or(Verdict::new(Outcome::Unknown), judge_object);
+        let suspect = (verdict.outcome == Outcome::Ok)
+            .then(|| printed::suspect(text, verdict.exit_code))
+            .flatten();
+        return Verdict { suspect, ..verdict };
     }
     if text.starts_with(b"<tool-error>") || text.starts_with(b"Error:") {
         return Verdict::new(Outcome::Failed);
@@ -70,6 +76,7 @@ pub(super) fn judge(bytes: &[u8]) -> Verdict {
         return Verdict {
             outcome: if failed { Outcome::Failed } else { Outcome::Unknown },
             exit_code: None,
+            suspect: None,
             stub: part(1).map(|artifact| Stub {
                 artifact: artifact.to_ascii_lowercase(),
                 bytes: part(2).and_then(|bytes| bytes.parse().ok()).unwrap_or(0),
@@ -105,7 +112,7 @@ fn judge_object(object: &Literal) -> Verdict {
     } else {
         Outcome::Unknown
     };
-    Verdict { outcome, exit_code, stub: None }
+    Verdict { exit_code, ..Verdict::new(outcome) }
 }
 
 #[cfg(test)]

@@ -214,14 +214,15 @@ fn build_call(
         Kind::Link => unjudged(Output::Unreadable("a link, which is not read".into())),
         Kind::Special => unjudged(Output::Unreadable("a special file, which is not opened".into())),
     };
+    let outcome = record.outcome().unwrap_or(verdict.outcome);
     ToolCall {
         seq: file.seq,
         tool: file.tool,
         path,
         output,
-        outcome: record.outcome().unwrap_or(verdict.outcome),
+        outcome,
         at: None,
-        suspect: None,
+        suspect: verdict.suspect.filter(|_| outcome == Outcome::Ok),
         exit_code: record.exit_code.or(verdict.exit_code),
         duration_ms: record.duration_ms,
         bytes,

@@ -115,6 +115,30 @@ fn recorded_result_decides_the_outcome() {
     }
 }
 
+/// Promise: A command that is ok by the record but whose output shows a failure stays ok, and is
+/// suspect with the line that shows it.
+#[test]
+fn ok_command_whose_output_shows_a_failure_is_suspect() {
+    let failed = "ok  \ttide/neap\t0.1s\n--- FAIL: TestSpring (0.02s)\nFAIL\n";
+    let shell = |command: &str| json!({"command": command});
+    for (tool, input, result, suspect) in [
+        ("Bash", shell("check | tail -3"), json!({"content": failed}), true),
+        ("Other", shell("check | tail -3"), json!({"content": failed}), true),
+        ("Bash", shell("check"), json!({"content": failed, "is_error": true}), false),
+        ("Read", json!({"file_path": "/log"}), json!({"content": failed}), false),
+        ("Bash", shell("check"), json!({"content": "ok  \ttide/neap\t0.1s\n"}), false),
+        ("Bash", shell("search"), json!({"content": "a.x:3:--- FAIL: TestSpring\n"}), false),
+    ] {
+        let mut transcript = begun();
+        transcript.call("t", tool, input).result("t", result.clone());
+        let one = call(&shown(&transcript).index("s"), 1);
+        let is_error = result["is_error"] == true;
+        assert_eq!(one["outcome"], if is_error { "failed" } else { "ok" }, "{one}");
+        let line = suspect.then_some("--- FAIL: TestSpring (0.02s)");
+        assert_eq!(one["suspect"].as_str(), line, "{one}");
+    }
+}
+
 /// Promise: A call that was never run comes after those that failed.
 #[test]
 fn call_that_never_ran_comes_after_failed_ones() {
