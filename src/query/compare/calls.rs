@@ -144,11 +144,15 @@ mod tests {
             path: RelPath::parse(format!("tool_calls/001_{tool}.txt")).unwrap(),
             output: Output::InPlace,
             outcome,
-            cancelled: false,
+            at: None,
+            suspect: None,
             exit_code: None,
             duration_ms: None,
             bytes: 5,
             input: input.map(str::to_owned),
+            subject_len: 0,
+            is_command: false,
+            file: None,
         }
     }
 
