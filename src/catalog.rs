@@ -35,7 +35,7 @@ pub use watcher::WorkerLocation;
 
 use crate::cache::{DiskCache, Key, key};
 use crate::error::{Error, Result};
-use crate::model::{Record, SkipReport, Skipped};
+use crate::model::{Record, RecordedEdits, SkipReport, Skipped};
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
 use crate::store::{Kind, Store};
@@ -422,6 +422,27 @@ impl Catalog {
                 let folder = self.folder(entry)?;
                 let place = RecordSource { folder: &*folder, outputs: source.outputs.as_deref() };
                 source.format.read_record(place, &entry.worker(), go_on)
+            }
+            None => Err(Error::NotFound),
+        }
+    }
+
+    /// Returns true if the record of a worker holds changes of files, or if there was no time to
+    /// find out.
+    pub fn has_edits(&self, entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        match self.sources.get(entry.source) {
+            Some(source) => source.format.has_edits(&*self.folder(entry)?, go_on),
+            None => Err(Error::NotFound),
+        }
+    }
+
+    /// Reads the changes of files that a worker's record holds, until `go_on` returns false.
+    pub fn edits(&self, entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<RecordedEdits> {
+        match self.sources.get(entry.source) {
+            Some(source) => {
+                let folder = self.folder(entry)?;
+                let place = RecordSource { folder: &*folder, outputs: source.outputs.as_deref() };
+                source.format.read_edits(place, go_on)
             }
             None => Err(Error::NotFound),
         }

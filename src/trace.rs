@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::cache::DiskCache;
 use crate::error::Result;
-use crate::model::{Record, SkipReport, Worker};
+use crate::model::{Record, RecordedEdits, SkipReport, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Identity, Store, Time};
 
@@ -117,6 +117,30 @@ pub trait Format: Send + Sync {
         last_good: &Worker,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Record>;
+
+    /// Returns true if the record of the worker in `_folder` holds changes of files, or if there was
+    /// no time to find out.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the record cannot be read.
+    fn has_edits(&self, _folder: &dyn Store, _go_on: &dyn Fn() -> bool) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Reads the changes of files that a worker's record holds. Skips the remaining ones once
+    /// `go_on` returns false.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the record cannot be read, or changed since it was indexed.
+    fn read_edits(
+        &self,
+        _source: RecordSource<'_>,
+        _go_on: &dyn Fn() -> bool,
+    ) -> Result<RecordedEdits> {
+        Ok(RecordedEdits::default())
+    }
 
     /// Reads the file at `path`, a member of [`Candidates::incomplete`], to find the workers inside
     /// it. Stops when `go_on` returns false.

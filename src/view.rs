@@ -24,7 +24,7 @@ pub use visible::{Member, RunMembers, VisibleWorkers};
 use crate::cache::{DiskCache, Key, key};
 use crate::catalog::{self, Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
 use crate::error::{Error, Result};
-use crate::model::{Output, Record, ToolCall};
+use crate::model::{Output, Record, RecordedEdits, ToolCall};
 use crate::name::{Name, RelPath};
 use crate::store::{self, DirEntry, File, Kind, Meta, Time};
 
@@ -351,6 +351,17 @@ impl View {
             self.records.insert((fingerprint.version, member.entry.key()), record.clone());
         }
         Ok(record)
+    }
+
+    /// Returns true if the record of a worker holds changes of files, or if `go_on` returned false
+    /// before that was known.
+    pub fn has_edits(&self, member: &Member, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        self.catalog.has_edits(&member.entry, go_on)
+    }
+
+    /// Reads the changes of files that a worker's record holds, until `go_on` returns false.
+    pub fn edits(&self, member: &Member, go_on: &dyn Fn() -> bool) -> Result<RecordedEdits> {
+        self.catalog.edits(&member.entry, go_on)
     }
 
     /// Returns the location of the supervisor's notes. They cover all workers, so a restricted view

@@ -6,6 +6,7 @@
 
 mod cache;
 mod cached_transcript;
+mod edits;
 mod index;
 mod layout;
 mod open_file;
@@ -33,7 +34,7 @@ use super::{Candidates, Detection, FolderState, Format};
 use crate::cache::DiskCache;
 use crate::digest::digest;
 use crate::error::{Error, Result};
-use crate::model::{Record, Worker};
+use crate::model::{Record, RecordedEdits, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Meta, Store};
 
@@ -157,6 +158,18 @@ impl Format for ClaudeCode {
         go_on: &dyn Fn() -> bool,
     ) -> Result<Record> {
         worker::read_record(as_virtual_dir(source.folder)?, &last_good.root, go_on)
+    }
+
+    fn has_edits(&self, folder: &dyn Store, go_on: &dyn Fn() -> bool) -> Result<bool> {
+        edits::has_edits(as_virtual_dir(folder)?, go_on)
+    }
+
+    fn read_edits(
+        &self,
+        source: super::RecordSource<'_>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<RecordedEdits> {
+        edits::read_edits(as_virtual_dir(source.folder)?, go_on)
     }
 
     fn find_nested_workers(&self, store: &dyn Store, path: &RelPath, go_on: &dyn Fn() -> bool) {
