@@ -69,6 +69,7 @@ enum RenderInput {
     Text { text: Cow<'static, str>, newest: Time, access: Access },
     Since { snapshot: ViewSnapshot, cursor: Cursor },
     Worker { member: Arc<Member>, fingerprint: Arc<Fingerprint>, report: Report },
+    Changes { member: Arc<Member>, fingerprint: Arc<Fingerprint>, budget: Option<Budget> },
     Focus { member: Arc<Member>, fingerprint: Arc<Fingerprint>, query: Arc<search::Query> },
     Group { workers: CoveredWorkers, group: Group, report: Report },
     Grep { workers: CoveredWorkers, scope: Scope, query: Arc<grep::Query> },
@@ -137,6 +138,12 @@ impl Renderer {
                 hash.update(&member.entry.key());
                 hash.update(&fingerprint.version);
                 RenderInput::Worker { member, fingerprint, report: *report }
+            }
+            Document::Changes(name, budget) => {
+                let (member, fingerprint) = self.worker_state(name)?;
+                hash.update(&member.entry.key());
+                hash.update(&fingerprint.version);
+                RenderInput::Changes { member, fingerprint, budget: *budget }
             }
             Document::Focus(name, query) => {
                 let (member, fingerprint) = self.worker_state(name)?;
@@ -226,6 +233,17 @@ impl Renderer {
             RenderInput::Since { snapshot, cursor } => self.since_file(&snapshot, cursor),
             RenderInput::Worker { member, fingerprint, report } => {
                 self.worker_report(&member, &fingerprint, report, deadline)
+            }
+            RenderInput::Changes { member, fingerprint, budget } => {
+                let subject = Subject::Worker(member.name.clone());
+                self.render_isolated(&subject, deadline, move |renderer| {
+                    renderer.changes_file(
+                        &member,
+                        &fingerprint,
+                        budget,
+                        &renderer.analyzer.settings.clock(10),
+                    )
+                })
             }
             RenderInput::Focus { member, fingerprint, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {

@@ -19,7 +19,7 @@ use crate::route::cursor::Cursor;
 use crate::route::name_collision::{INDEX, is_index, shown_name, stored_name};
 use crate::route::query_dir::{QueryDir, QueryKind};
 use crate::route::shown_path::{CHILDREN, is_generated};
-use crate::route::{Document, Group, Report, Scope};
+use crate::route::{CHANGES, Document, Group, Report, Scope};
 use crate::store::{DirEntry, File, Kind, Time};
 use crate::view::{Member, View};
 
@@ -342,7 +342,8 @@ impl Namespace {
                 visible.runs.get(run).ok_or(Error::NotFound)?.members.iter().map(link).collect()
             }
             Node::Worker(worker) => {
-                let entries = view.list(&*view.worker(worker)?, &RelPath::root())?;
+                let member = view.worker(worker)?;
+                let entries = view.list(&member, &RelPath::root())?;
                 let own = |entry: DirEntry| {
                     let path = entry.name.clone().into();
                     let node = Node::WorkerPath { worker: worker.clone(), path };
@@ -350,6 +351,11 @@ impl Namespace {
                 };
                 let mut listed: Vec<NamedNode> = entries.into_iter().map(own).collect();
                 listed.extend(listed_reports(|report| Document::Worker(worker.clone(), report)));
+                // After an error it is listed too, so that opening it reports the error.
+                if !matches!(view.has_edits(&member, &|| true), Ok(false)) {
+                    let changes = Node::Document(Document::Changes(worker.clone(), None));
+                    listed.push((Name::new(CHANGES)?, changes, NodeKind::File));
+                }
                 if !view.visible().children(worker).is_empty() {
                     listed.push((
                         Name::new(CHILDREN)?,
