@@ -431,6 +431,7 @@ impl Catalog {
     /// find out.
     pub fn has_edits(&self, entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<bool> {
         match self.sources.get(entry.source) {
+            Some(source) if !source.format.records_edits() => Ok(false),
             Some(source) => source.format.has_edits(&*self.folder(entry)?, go_on),
             None => Err(Error::NotFound),
         }
@@ -439,6 +440,7 @@ impl Catalog {
     /// Reads the changes of files that a worker's record holds, until `go_on` returns false.
     pub fn edits(&self, entry: &Entry, go_on: &dyn Fn() -> bool) -> Result<RecordedEdits> {
         match self.sources.get(entry.source) {
+            Some(source) if !source.format.records_edits() => Ok(RecordedEdits::default()),
             Some(source) => {
                 let folder = self.folder(entry)?;
                 let place = RecordSource { folder: &*folder, outputs: source.outputs.as_deref() };

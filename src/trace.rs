@@ -118,8 +118,13 @@ pub trait Format: Send + Sync {
         go_on: &dyn Fn() -> bool,
     ) -> Result<Record>;
 
-    /// Returns true if the record of the worker in `_folder` holds changes of files, or if there was
-    /// no time to find out.
+    /// Returns true if records of this format can hold changes of files.
+    fn records_edits(&self) -> bool {
+        false
+    }
+
+    /// Returns true if the record of the worker in `_folder` holds changes of files, or if there
+    /// was no time to find out.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The changes of files that a worker's record tells of: per file, what its edits did in all, as a
 //! diff, or what is known of an edit whose place is unknown.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::file_uses::relative;
 use super::settings::Deadline;
@@ -32,8 +32,8 @@ pub(crate) struct FileChange {
     pub(crate) path: String,
     /// True if the file does not lie in the worker's directory.
     pub(crate) is_outside: bool,
-    /// True if another file has the same path here.
-    pub(crate) is_ambiguous: bool,
+    /// The reason why its diff is a comment, so that git skips it.
+    pub(crate) skipped_because: Option<&'static str>,
     /// The parts of the change, in order.
     pub(crate) parts: Vec<Part>,
 }
@@ -154,20 +154,32 @@ pub(crate) fn changes(
             all.files.push(file_change(&path, cwd.as_deref(), parts));
         }
     }
-    let mut shown: HashMap<String, usize> = HashMap::new();
-    all.files.iter().for_each(|file| *shown.entry(file.path.clone()).or_default() += 1);
-    for file in &mut all.files {
-        let is_shared = shown.get(&file.path).is_some_and(|files| *files > 1);
-        file.is_ambiguous = is_shared && file.is_outside;
-    }
+    skip_duplicates(&mut all.files);
     all
+}
+
+/// Makes a comment of each file whose path another one has. A file in the worker's directory comes
+/// first.
+fn skip_duplicates(files: &mut [FileChange]) {
+    let mut paths: HashSet<String> = HashSet::new();
+    for is_outside in [false, true] {
+        for file in files.iter_mut().filter(|file| file.is_outside == is_outside) {
+            if !paths.insert(file.path.clone()) {
+                file.skipped_because = Some("another file has the same path here");
+            }
+        }
+    }
 }
 
 fn file_change(path: &str, cwd: Option<&str>, parts: Vec<Part>) -> FileChange {
     let inside = relative(path, cwd);
     let is_outside = cwd.is_some() && inside == path;
     let path = inside.trim_start_matches('/').to_owned();
-    FileChange { path, is_outside, is_ambiguous: false, parts }
+    let is_refused = path.is_empty()
+        || path.contains('\0')
+        || path.split('/').any(|name| name.eq_ignore_ascii_case(".git"));
+    let skipped_because = is_refused.then_some("git accepts no such path");
+    FileChange { path, is_outside, skipped_because, parts }
 }
 
 /// Returns `path` from the root of the file system, if `cwd` is known, without `.` and `..`.
@@ -286,5 +298,88 @@ impl RebuiltFile {
             }
         });
         parts.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(path: &str, before: Option<&str>, old: &str, new: &str) -> FileEdit {
+        let replacement =
+            Replacement { old: old.into(), new: new.into(), ..Replacement::default() };
+        FileEdit {
+            path: path.into(),
+            before: before.map(str::to_owned),
+            replacements: vec![replacement],
+            ..FileEdit::default()
+        }
+    }
+
+    fn of(edits: Vec<FileEdit>, has_time: bool) -> Changes {
+        let recorded = RecordedEdits { edits, ..RecordedEdits::default() };
+        changes(recorded, Some("/app"), Deadline::new(&|| has_time))
+    }
+
+    fn counts(changes: &Changes) -> Vec<(&str, (usize, usize), usize)> {
+        let files = changes.files.iter();
+        files.map(|file| (file.path.as_str(), file.counts(), file.parts.len())).collect()
+    }
+
+    #[test]
+    fn edits_of_one_file_are_one_diff_under_any_spelling_of_its_path() {
+        let all = of(
+            vec![
+                edit("/app/a", Some("1\n2\n"), "1", "x"),
+                edit("a", None, "2", "y"),
+                edit("/app/./b/../a", Some("x\ny\n"), "x", "1"),
+            ],
+            true,
+        );
+        assert_eq!((counts(&all), all.edits), (vec![("a", (1, 1), 1)], 3));
+    }
+
+    #[test]
+    fn edits_that_undo_each_other_change_nothing() {
+        let all = of(vec![edit("a", Some("1"), "1", "2"), edit("a", Some("2"), "2", "1")], true);
+        assert!(all.files.is_empty() && all.edits == 2);
+    }
+
+    #[test]
+    fn an_edit_that_does_not_fit_is_unplaced_and_later_ones_start_anew() {
+        let all = of(
+            vec![
+                edit("a", Some("1\n"), "1", "2"),
+                edit("a", None, "gone", "here"),
+                edit("a", Some("5\n"), "5", "6"),
+            ],
+            true,
+        );
+        assert_eq!(counts(&all), [("a", (3, 3), 3)]);
+        let parts = &all.files[0].parts;
+        assert!(matches!(parts[1], Part::Unplaced { .. }), "{parts:?}");
+        assert!(matches!(parts[2], Part::Diff { start: Start::Recorded, .. }), "{parts:?}");
+    }
+
+    #[test]
+    fn edits_without_time_are_counted() {
+        let all = of(vec![edit("a", Some("1"), "1", "2")], false);
+        assert_eq!((all.files.len(), all.unread), (0, 1));
+    }
+
+    #[test]
+    fn paths_lie_in_the_worker_s_directory_or_begin_at_the_root() {
+        for (path, cwd, shown) in [
+            ("a", "/app", ("a", false)),
+            ("/app/a", "/app/", ("a", false)),
+            ("/application/a", "/app", ("application/a", true)),
+            ("../../../x", "/app", ("x", true)),
+            ("/app", "/app", ("app", true)),
+            ("C:\\app\\d\\x", "C:\\app", ("d/x", false)),
+        ] {
+            let cwd = absolute(cwd, None);
+            let file = file_change(&absolute(path, Some(&cwd)), Some(&cwd), Vec::new());
+            assert_eq!((file.path.as_str(), file.is_outside), shown, "{path}");
+        }
     }
 }

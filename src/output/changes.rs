@@ -1,7 +1,7 @@
 //! changes.diff: what a worker changed, as one diff in git's format within a budget.
 //!
-//! Lines that are not part of a diff begin with `#`. Inside a hunk every line begins with a sign, so
-//! no worker can forge a line of another file.
+//! Lines that are not part of a diff begin with `#`. Inside a hunk every line begins with a sign,
+//! so no worker can forge a line of another file.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -147,9 +147,14 @@ fn text_within(head: &str, files: &[FileText<'_>], units: &[Unit<'_>], limit: us
     }
     let shown = shown_units(files, units, &ranks, room);
     let mut out = head.to_owned();
+    let mut left_out_of: Vec<usize> = files.iter().map(|file| file.units).collect();
+    for (unit, _) in units.iter().zip(&shown).filter(|(_, shown)| **shown) {
+        if let Some(left) = left_out_of.get_mut(unit.file) {
+            *left = left.saturating_sub(1);
+        }
+    }
     for (at, file) in ranks.iter().filter_map(ranked).take(rows) {
-        let shown = units.iter().zip(&shown).filter(|(unit, shown)| unit.file == at && **shown);
-        out.push_str(&row(file, file.units - shown.count()));
+        out.push_str(&row(file, left_out_of.get(at).copied().unwrap_or(file.units)));
     }
     if rows < files.len() {
         out.push_str(&rest_row(files.len() - rows));
@@ -261,9 +266,8 @@ fn part_header(change: &FileChange, part: &Part) -> String {
         let note = "outside of the worker's directory; its path begins at the root";
         out.push_str(&format!("# {path}: {note}\n"));
     }
-    if change.is_ambiguous {
-        let note = "its diff is a comment, because another file has the same path here";
-        out.push_str(&format!("# {path}: {note}\n"));
+    if let Some(reason) = change.skipped_because {
+        out.push_str(&format!("# {path}: its diff is a comment, because {reason}\n"));
     }
     let (start, hunks) = match part {
         Part::Diff { start, hunks } => (*start, hunks),
@@ -290,7 +294,7 @@ fn part_header(change: &FileChange, part: &Part) -> String {
         Start::GoneBetween => Some("removed in between by something that the record does not hold"),
     };
     out.extend(note.map(|note| format!("# {path}: {note}\n")));
-    let comment = if change.is_ambiguous { "# " } else { "" };
+    let comment = if change.skipped_because.is_some() { "# " } else { "" };
     let (old, new) = (quoted_path("a/", &change.path), quoted_path("b/", &change.path));
     out.push_str(&format!("{comment}diff --git {old} {new}\n"));
     if start.is_absent() {
@@ -325,7 +329,7 @@ fn units(changes: &Changes) -> Vec<Unit<'_>> {
                 }
                 Part::Diff { hunks, .. } if hunks.is_empty() => units.push(unit("".into(), 0, 0)),
                 Part::Diff { hunks, .. } => units.extend(hunks.iter().map(|hunk| {
-                    let text = match change.is_ambiguous {
+                    let text = match change.skipped_because.is_some() {
                         true => commented(&hunk.text, "# ").into(),
                         false => hunk.text.as_str().into(),
                     };

@@ -7,8 +7,8 @@ use similar::{Algorithm, DiffOp, capture_diff_slices, group_diff_ops};
 
 /// Number of lines of context around a change.
 const CONTEXT: usize = 3;
-/// Maximum number of lines between the common beginning and end of two texts that are compared. More
-/// are shown as replaced as a whole.
+/// Maximum number of lines between the common beginning and end of two texts that are compared.
+/// More are shown as replaced as a whole.
 const LINES_MAX: usize = 50_000;
 /// Line after a line without an end.
 const NO_LINE_END: &str = "\\ No newline at end of file\n";

@@ -160,6 +160,10 @@ impl Format for ClaudeCode {
         worker::read_record(as_virtual_dir(source.folder)?, &last_good.root, go_on)
     }
 
+    fn records_edits(&self) -> bool {
+        true
+    }
+
     fn has_edits(&self, folder: &dyn Store, go_on: &dyn Fn() -> bool) -> Result<bool> {
         edits::has_edits(as_virtual_dir(folder)?, go_on)
     }
