@@ -227,6 +227,9 @@ fn file_edit(arguments: &EditArguments<'_>, details: &EditResult<'_>) -> FileEdi
             ),
         });
     }
+    if let ([only], false) = (replacements.as_mut_slice(), edit.hunks.is_empty()) {
+        only.takes_line_end &= only.all || removes_line_end(&only.old, &edit.hunks);
+    }
     // A call that replaces nothing writes a new file.
     let creates = replacements.first().is_some_and(|first| first.old.is_empty());
     let created = creates && edit.before.as_ref().is_none_or(String::is_empty);
@@ -264,6 +267,16 @@ fn replacement(old: &str, new: &str, all: MaybeBool) -> Replacement {
         all: all.is_set(),
         takes_line_end: new.is_empty() && !old.ends_with('\n'),
     }
+}
+
+/// Returns true if the recorded diff of a removal of `old` has one line less than `old` accounts
+/// for.
+fn removes_line_end(old: &str, hunks: &[RecordedHunk]) -> bool {
+    let lines = |sign: char| {
+        let all = hunks.iter().flat_map(|hunk| &hunk.lines);
+        all.filter(|line| line.starts_with(sign)).count()
+    };
+    lines('-').saturating_sub(lines('+')) > old.matches('\n').count()
 }
 
 fn hunk(hunk: &Hunk<'_>) -> RecordedHunk {

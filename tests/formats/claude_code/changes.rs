@@ -49,9 +49,10 @@ fn edit(transcript: &mut Transcript, tool: &str, input: Value, details: Value) {
 /// Appends an edit of a file with the content `before`.
 fn replace(transcript: &mut Transcript, path: &str, before: &str, old: &str, new: &str) {
     let input = json!({"file_path": path, "old_string": old, "new_string": new});
-    // The lines of the recorded diff are made for display, so they must not be used.
-    let patch = json!([{"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1,
-        "lines": ["-displayed", "+shown"]}]);
+    // The lines of the recorded diff are made for display, so only their number may be used.
+    let lines = if new.is_empty() { &["-displayed"][..] } else { &["-displayed", "+shown"] };
+    let patch =
+        json!([{"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": lines}]);
     let details = json!({"filePath": path, "oldString": old, "newString": new,
         "originalFile": before, "replaceAll": false, "userModified": false, "structuredPatch": patch});
     edit(transcript, "Edit", input, details);
@@ -228,8 +229,8 @@ proptest! {
         }
     }
 
-    /// Promise: `changes.<size>.diff` is never larger than its size, and holds only whole hunks that
-    /// git can apply.
+    /// Promise: `changes.<size>.diff` is never larger than its size, and holds only whole hunks
+    /// that git can apply.
     #[test]
     fn a_budget_of_changes_holds_and_cuts_no_hunk(
         steps in proptest::collection::vec((0..7_u8, 0..NAMES.len(), any::<u64>()), 1..14),
@@ -307,6 +308,22 @@ fn a_worker_without_edits_has_no_changes() {
     assert!(diff.ends_with(expected), "{diff}");
     for path in ["changes.diff", "changes.4k.diff"] {
         assert_eq!(see(&tree, path), Err(Error::NotFound), "{path}");
+    }
+}
+
+#[test]
+fn the_recorded_diff_tells_whether_a_removed_text_took_its_line_end() {
+    for (lines, left) in [(&["-b"][..], "a\nc\n"), (&["-b", "+"], "a\n\nc\n")] {
+        let mut transcript = Transcript::new("s");
+        let path = format!("{CWD}/a.txt");
+        let input = json!({"file_path": path, "old_string": "b", "new_string": ""});
+        let details = json!({"filePath": path, "oldString": "b", "newString": "",
+            "originalFile": "a\nb\nc\n", "structuredPatch": [{"oldStart": 2, "lines": lines}]});
+        edit(&mut transcript, "Edit", input, details);
+        // The next edit confirms the content.
+        replace(&mut transcript, &path, left, "c", "d");
+        let diff = diff(&transcript);
+        assert!(!diff.contains("changed in between"), "{left:?}: {diff}");
     }
 }
 
