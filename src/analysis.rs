@@ -4,6 +4,7 @@
 
 pub mod analyzer;
 mod backfill;
+pub(crate) mod changes;
 pub(crate) mod checks;
 mod claims;
 mod cut;

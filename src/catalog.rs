@@ -38,7 +38,7 @@ pub use watcher::WorkerLocation;
 use crate::cache::{DiskCache, Key, key};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::model::{Record, SkipReport, Skipped, Status};
+use crate::model::{Record, RecordedEdits, SkipReport, Skipped, Status};
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
 use crate::store::{Kind, Store};
@@ -427,6 +427,29 @@ impl Catalog {
             record.worker.abandon();
         }
         Ok(record)
+    }
+
+    /// Returns true if the record of a worker holds changes of files, or if there was no time to
+    /// find out.
+    pub fn has_edits(&self, entry: &Entry, deadline: Deadline<'_>) -> Result<bool> {
+        match self.sources.get(entry.source) {
+            Some(source) if !source.format.records_edits() => Ok(false),
+            Some(source) => source.format.has_edits(&*self.folder(entry)?, deadline),
+            None => Err(Error::NotFound),
+        }
+    }
+
+    /// Reads the changes of files that a worker's record holds, until `deadline` passes.
+    pub fn edits(&self, entry: &Entry, deadline: Deadline<'_>) -> Result<RecordedEdits> {
+        match self.sources.get(entry.source) {
+            Some(source) if !source.format.records_edits() => Ok(RecordedEdits::default()),
+            Some(source) => {
+                let folder = self.folder(entry)?;
+                let place = RecordSource { folder: &*folder, outputs: source.outputs.as_deref() };
+                source.format.read_edits(place, deadline)
+            }
+            None => Err(Error::NotFound),
+        }
     }
 
     /// Returns the disk cache of parsed workers.

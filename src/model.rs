@@ -5,6 +5,7 @@
 //! what a trace does not state is `None` or unknown.
 
 mod attempt;
+mod file_edit;
 mod intern;
 mod skipped;
 
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use attempt::Successes;
+pub use file_edit::{CONTENT_MAX, FileEdit, RecordedEdits, RecordedHunk, Replacement};
 pub use intern::{Interner, SharedStr};
 pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries};
 

@@ -1,6 +1,7 @@
 //! Text of generated files: what is known of workers, as text and JSON within a budget.
 
 mod causes;
+pub(crate) mod changes;
 pub(crate) mod evidence;
 pub(crate) mod index;
 pub(crate) mod json;

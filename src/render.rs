@@ -71,6 +71,7 @@ enum RenderInput {
     Text { text: Cow<'static, str>, newest: Time, access: Access },
     Since { snapshot: ViewSnapshot, cursor: Cursor },
     Worker { member: Arc<Member>, fingerprint: Arc<Fingerprint>, report: Report },
+    Changes { member: Arc<Member>, fingerprint: Arc<Fingerprint>, budget: Option<Budget> },
     Focus { member: Arc<Member>, fingerprint: Arc<Fingerprint>, query: Arc<SearchQuery> },
     Group { workers: CoveredWorkers, group: Group, report: Report },
     Grep { workers: CoveredWorkers, scope: Scope, query: Arc<GrepQuery> },
@@ -137,6 +138,10 @@ impl Renderer {
             Document::Worker(name, report) => {
                 let (member, fingerprint) = self.worker_state(name, &mut hash)?;
                 RenderInput::Worker { member, fingerprint, report: *report }
+            }
+            Document::Changes(name, budget) => {
+                let (member, fingerprint) = self.worker_state(name, &mut hash)?;
+                RenderInput::Changes { member, fingerprint, budget: *budget }
             }
             Document::Focus(name, query) => {
                 let (member, fingerprint) = self.worker_state(name, &mut hash)?;
@@ -224,6 +229,17 @@ impl Renderer {
             RenderInput::Since { snapshot, cursor } => self.since_file(&snapshot, cursor),
             RenderInput::Worker { member, fingerprint, report } => {
                 self.worker_report(&member, &fingerprint, report, deadline)
+            }
+            RenderInput::Changes { member, fingerprint, budget } => {
+                let subject = Subject::Worker(member.name.clone());
+                self.render_isolated(&subject, deadline, move |renderer| {
+                    renderer.changes_file(
+                        &member,
+                        &fingerprint,
+                        budget,
+                        &renderer.analyzer.settings.clock(10),
+                    )
+                })
             }
             RenderInput::Focus { member, fingerprint, query } => {
                 self.render_isolated(&subject, deadline, move |renderer| {

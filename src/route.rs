@@ -12,4 +12,4 @@ pub mod query_dir;
 pub mod search;
 pub mod shown_path;
 
-pub use document::{Document, Group, Report, Scope};
+pub use document::{CHANGES, Document, Group, Report, Scope};

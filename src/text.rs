@@ -8,6 +8,7 @@ pub(crate) mod json;
 pub(crate) mod shares;
 pub(crate) mod times;
 mod tokens;
+pub(crate) mod unified;
 
 use std::fmt::Display;
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crate::cache::{DiskCache, Key};
 use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::model::{Record, SkipReport, Worker};
+use crate::model::{Record, RecordedEdits, SkipReport, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Identity, Store, Time};
 
@@ -119,6 +119,35 @@ pub trait Format: Send + Sync {
         last_good: &Worker,
         deadline: Deadline<'_>,
     ) -> Result<Record>;
+
+    /// Returns true if records of this format can hold changes of files.
+    fn records_edits(&self) -> bool {
+        false
+    }
+
+    /// Returns true if the record of the worker in `_folder` holds changes of files, or if there
+    /// was no time to find out.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the record cannot be read.
+    fn has_edits(&self, _folder: &dyn Store, _deadline: Deadline<'_>) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Reads the changes of files that a worker's record holds. Skips the remaining ones once
+    /// `deadline` passes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the record cannot be read, or changed since it was indexed.
+    fn read_edits(
+        &self,
+        _source: RecordSource<'_>,
+        _deadline: Deadline<'_>,
+    ) -> Result<RecordedEdits> {
+        Ok(RecordedEdits::default())
+    }
 
     /// Reads the file at `path`, a member of [`Candidates::incomplete`], to find the workers inside
     /// it. Stops when `deadline` passes.

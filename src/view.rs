@@ -25,7 +25,7 @@ use crate::cache::{DiskCache, Key, key};
 use crate::catalog::{self, Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::model::{Output, Record, ToolCall};
+use crate::model::{Output, Record, RecordedEdits, ToolCall};
 use crate::name::{Name, RelPath};
 use crate::store::{self, DirEntry, File, Kind, Meta, Time};
 
@@ -359,6 +359,17 @@ impl View {
             self.records.insert((fingerprint.version, member.entry.key()), record.clone());
         }
         Ok(record)
+    }
+
+    /// Returns true if the record of a worker holds changes of files, or if `deadline` passed
+    /// before that was known.
+    pub fn has_edits(&self, member: &Member, deadline: Deadline<'_>) -> Result<bool> {
+        self.catalog.has_edits(&member.entry, deadline)
+    }
+
+    /// Reads the changes of files that a worker's record holds, until `deadline` passes.
+    pub fn edits(&self, member: &Member, deadline: Deadline<'_>) -> Result<RecordedEdits> {
+        self.catalog.edits(&member.entry, deadline)
     }
 
     /// Returns the location of the supervisor's notes. They cover all workers, so a restricted view

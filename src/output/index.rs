@@ -4,9 +4,11 @@ use rustix::io::Errno;
 
 use super::Body;
 use super::json::{
-    CallCounts, CallRow, FileRow, IndexRow, SwarmHead, SwarmTail, TranscriptStats, WorkerIndexJson,
+    CallCounts, CallRow, ChangedFile, FileRow, FileUses, IndexRow, ReadFile, SwarmHead, SwarmTail,
+    TranscriptStats, WorkerIndexJson,
 };
 use super::marker::Marker;
+use crate::analysis::file_uses::FileUse;
 use crate::analysis::missing::Missing;
 use crate::analysis::worker_digest::{self, WorkerDigest, WorkerRow};
 use crate::analysis::{NO_RESULT, checks};
@@ -28,6 +30,8 @@ const TASK_MAX: usize = 200;
 const CAUSE_MAX: usize = 200;
 /// Maximum number of files listed for a worker. Others are only counted.
 const FILES_MAX: usize = 1_000;
+/// Maximum number of files in each list of files that a worker's calls read or changed.
+const USES_MAX: usize = 500;
 
 /// Renders index.json of a worker. It is complete only if it shows the state `fingerprint`.
 ///
@@ -55,6 +59,7 @@ pub(crate) fn worker(
         final_words: trace.final_words.as_deref().map(|words| visible(words).into_owned()),
         error: worker.error.as_deref().map(visible),
         summary: worker.summary.as_deref().map(visible),
+        file_uses: file_uses(&digest.files),
         files: files
             .into_iter()
             .map(|file| {
@@ -76,6 +81,33 @@ pub(crate) fn worker(
         bytes: (printable(&text) + "\n").into_bytes(),
         complete: digest.whole && now.key == fingerprint.key,
     })
+}
+
+/// Returns the files that a worker read or changed. A file that was created and then edited counts
+/// as created.
+fn file_uses(files: &[FileUse]) -> FileUses {
+    let read = files.iter().filter(|file| file.reads > 0);
+    let edited = files.iter().filter(|file| file.edits > 0 && !file.created);
+    let created = files.iter().filter(|file| file.created);
+    let changed = |file: &FileUse| ChangedFile {
+        path: file.path.clone(),
+        edits: file.edits,
+        added: file.added,
+        removed: file.removed,
+    };
+    let counts = [read.clone().count(), edited.clone().count(), created.clone().count()];
+    FileUses {
+        files_read: read
+            .take(USES_MAX)
+            .map(|file| ReadFile { path: file.path.clone(), reads: file.reads })
+            .collect(),
+        files_edited: edited.take(USES_MAX).map(changed).collect(),
+        files_created: created.take(USES_MAX).map(changed).collect(),
+        files_not_listed: counts
+            .into_iter()
+            .map(|count| count.saturating_sub(USES_MAX) as u64)
+            .sum(),
+    }
 }
 
 /// Returns the statistics of a transcript, if the worker has one.

@@ -28,6 +28,8 @@ pub(crate) struct WorkerIndexJson<'a> {
     pub(crate) error: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) summary: Option<Cow<'a, str>>,
+    #[serde(flatten)]
+    pub(crate) file_uses: FileUses,
     pub(crate) files: Vec<FileRow>,
     pub(crate) total_files: u64,
     pub(crate) total_bytes: u64,
@@ -39,6 +41,35 @@ pub(crate) struct WorkerIndexJson<'a> {
     pub(crate) source: Option<TranscriptStats>,
     pub(crate) checks: &'a [FailedCheck],
     pub(crate) marker: String,
+}
+
+/// The files that a worker's calls read or changed.
+#[derive(Serialize, Default)]
+pub(crate) struct FileUses {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) files_read: Vec<ReadFile>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) files_edited: Vec<ChangedFile>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) files_created: Vec<ChangedFile>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) files_not_listed: u64,
+}
+
+/// A file that a worker's calls read.
+#[derive(Serialize)]
+pub(crate) struct ReadFile {
+    pub(crate) path: String,
+    pub(crate) reads: u64,
+}
+
+/// A file that a worker's calls changed.
+#[derive(Serialize)]
+pub(crate) struct ChangedFile {
+    pub(crate) path: String,
+    pub(crate) edits: u64,
+    pub(crate) added: u64,
+    pub(crate) removed: u64,
 }
 
 /// The tokens that a worker used.

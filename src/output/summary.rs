@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use super::causes::{self, CauseGrouping, WorkerCause};
 use super::marker::Marker;
 use crate::analysis::checks::FailedCheck;
+use crate::analysis::file_uses::FileUse;
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Fingerprint;
 use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
@@ -19,6 +20,10 @@ use crate::view::{Member, RunMembers, View, VisibleWorkers};
 const CALLS_MAX: usize = 12;
 /// Maximum number of listed failed calls and of listed checks.
 const FAILED_MAX: usize = 40;
+/// Maximum number of changed files that are named.
+const PATHS_MAX: usize = 5;
+/// Maximum length of the path of a changed file, in bytes.
+const PATH_MAX: usize = 80;
 /// Maximum length of quoted final words, in characters.
 const WORDS_MAX: usize = 500;
 /// Maximum length of a task or an error, in bytes.
@@ -56,6 +61,7 @@ pub(crate) fn worker(
         "error",
         &worker.error.as_deref().map(|error| one_line(error, TASK_MAX)).unwrap_or_default(),
     );
+    line("changes", &changes_line(&digest.files));
     line("calls", &calls_line(trace, *unread));
     out.push_str(&call_table(trace));
     if !trace.loose.is_empty() {
@@ -186,6 +192,25 @@ fn calls_line(trace: &Trace, unread: u64) -> String {
         trace.count(Outcome::Ok),
         trace.count(Outcome::NotRun)
     )
+}
+
+/// Describes the changed files: their number, the lines of all edits, and the paths with the most
+/// changed lines.
+fn changes_line(files: &[FileUse]) -> String {
+    let mut changed: Vec<&FileUse> = files.iter().filter(|file| file.edits > 0).collect();
+    if changed.is_empty() {
+        return String::new();
+    }
+    let sum = |lines: fn(&FileUse) -> u64| {
+        changed.iter().map(|file| lines(file)).fold(0, u64::saturating_add)
+    };
+    let (added, removed) = (sum(|file| file.added), sum(|file| file.removed));
+    let head = format!("{}, +{added} -{removed}: ", count(changed.len(), "file"));
+    changed.sort_by_key(|file| Reverse(file.added.saturating_add(file.removed)));
+    let paths: Vec<String> =
+        changed.iter().take(PATHS_MAX).map(|file| one_line(&file.path, PATH_MAX)).collect();
+    let more = if changed.len() > PATHS_MAX { ", …" } else { "" };
+    head + &paths.join(", ") + more
 }
 
 /// Lists the latest failed calls, and as many others as fit on a screen, in order. Counts those it

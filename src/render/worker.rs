@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Rendered, Renderer};
+use crate::analysis::changes;
 use crate::analysis::isolation::Subject;
 use crate::analysis::missing::{Missing, prepend_notice};
 use crate::analysis::retry::RetryBudget;
@@ -10,10 +11,9 @@ use crate::analysis::settings::Clock;
 use crate::catalog::Fingerprint;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::model::{Record, Trace};
+use crate::model::{Record, RecordedEdits, Trace};
 use crate::name::RelPath;
-use crate::output::Body;
-use crate::output::{evidence, index, summary};
+use crate::output::{self, Body, evidence, index, summary};
 use crate::route::Report;
 use crate::text::budget::Budget;
 use crate::view::Member;
@@ -92,6 +92,42 @@ impl Renderer {
             member = self.analyzer.view.worker(&member.name)?;
             fingerprint = now;
         }
+    }
+
+    /// Renders changes.diff of a worker.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if its record holds no changes of files; those of reading it.
+    pub(super) fn changes_file(
+        &self,
+        member: &Member,
+        fingerprint: &Fingerprint,
+        budget: Option<Budget>,
+        clock: &Clock<'_>,
+    ) -> Result<Rendered> {
+        let view = &self.analyzer.view;
+        let recorded = view.edits(member, clock.deadline())?;
+        if recorded == RecordedEdits::default() {
+            return Err(Error::NotFound);
+        }
+        let worker = member.entry.worker();
+        let changes = changes::changes(recorded, worker.cwd.as_deref(), clock.deadline());
+        let missing = Missing::default().if_any(clock.ran_out());
+        let notice = missing.as_ref().map(Missing::to_string);
+        let text = output::changes::text(
+            &member.name.display(),
+            &changes,
+            notice.as_deref(),
+            budget.unwrap_or(Budget::CHANGES),
+        );
+        let is_settled = view.fingerprint_now(member)?.key == fingerprint.key;
+        Ok(Rendered {
+            bytes: text.into_bytes().into(),
+            newest: fingerprint.newest_mtime,
+            access: fingerprint.access,
+            complete: missing.is_none() && is_settled,
+            missing,
+        })
     }
 
     /// Renders a report on a worker from its record. Also returns the parts that are missing

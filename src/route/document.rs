@@ -13,6 +13,9 @@ use crate::name::Name;
 use crate::text::budget::Budget;
 use crate::view::VisibleWorkers;
 
+/// Name of the file with the changes of a worker.
+pub const CHANGES: &str = "changes.diff";
+
 /// A file whose content is rendered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Document {
@@ -28,6 +31,8 @@ pub enum Document {
     Group(Group, Report),
     /// A report on the worker under this name in `workers/`.
     Worker(Name, Report),
+    /// changes.diff: what a worker changed in files. `None` selects the default budget.
+    Changes(Name, Option<Budget>),
     /// `summary@<words>`: the summary of a worker with the passages relevant to the words.
     Focus(Name, Arc<SearchQuery>),
     /// `grep/<regex>`: the lines that match.
@@ -80,7 +85,9 @@ impl Document {
     /// Returns the document called `name` in the directory of `worker`.
     pub fn in_worker(worker: &Name, name: &Name) -> Option<Document> {
         let report = Report::from_name(name).map(|report| Document::Worker(worker.clone(), report));
-        report.or_else(|| {
+        let changes =
+            || changes_budget(name).map(|budget| Document::Changes(worker.clone(), budget));
+        report.or_else(changes).or_else(|| {
             focus::parse_name(name).map(|query| Document::Focus(worker.clone(), Arc::new(query)))
         })
     }
@@ -88,7 +95,7 @@ impl Document {
     /// Returns true if the document is about exactly one worker.
     pub fn is_about_one_worker(&self) -> bool {
         match self {
-            Document::Worker(..) | Document::Focus(..) => true,
+            Document::Worker(..) | Document::Changes(..) | Document::Focus(..) => true,
             Document::Grep(scope, _) | Document::Search(scope, _) => {
                 matches!(scope, Scope::Worker(_))
             }
@@ -128,6 +135,17 @@ impl Scope {
             Scope::Worker(_) | Scope::Workers(_) => 0,
         }
     }
+}
+
+/// Returns the budget in the name of a file with changes: `None` in `changes.diff`, the size in
+/// `changes.<size>.diff`. Returns `None` for any other name.
+pub(super) fn changes_budget(name: &Name) -> Option<Option<Budget>> {
+    let text = std::str::from_utf8(name.as_bytes()).ok()?;
+    if text == CHANGES {
+        return Some(None);
+    }
+    let size = text.strip_prefix("changes.")?.strip_suffix(".diff")?;
+    Budget::parse(size).ok().map(Some)
 }
 
 impl Report {

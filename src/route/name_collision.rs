@@ -54,6 +54,8 @@ mod tests {
             "summary.own",
             "summary.own.own",
             "evidence.4k.txt",
+            "changes.diff",
+            "changes.4k.diff",
             "x.own",
             ".own",
             "index.json",

@@ -1,5 +1,6 @@
 //! Paths in the tree of the files of workers.
 
+use super::document::changes_budget;
 use super::name_collision::{is_index, shown_name};
 use super::query_dir::QueryDir;
 use super::{Report, focus};
@@ -14,6 +15,7 @@ pub const CHILDREN: &str = "children";
 /// Returns true if `name` is generated or answered in a worker's directory.
 pub fn is_generated(name: &Name) -> bool {
     Report::from_name(name).is_some()
+        || changes_budget(name).is_some()
         || focus::parse_name(name).is_some()
         || name.as_bytes() == CHILDREN.as_bytes()
         || QueryDir::parse(name).is_some()

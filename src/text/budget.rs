@@ -40,6 +40,9 @@ impl Budget {
     /// characters.
     pub const SWARM: Budget = Budget::bytes(28_000);
 
+    /// Default budget of a worker's changes.diff: more than nearly all of them need.
+    pub const CHANGES: Budget = Budget::bytes(16 << 20);
+
     const fn bytes(size: usize) -> Budget {
         Budget { size, unit: BudgetUnit::Bytes }
     }

@@ -7,6 +7,7 @@
 
 mod cache;
 mod cached_transcript;
+mod edits;
 mod index;
 mod layout;
 mod open_file;
@@ -36,7 +37,7 @@ use crate::cache::DiskCache;
 use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::{Error, Result};
-use crate::model::{Record, Worker};
+use crate::model::{Record, RecordedEdits, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Meta, Store};
 
@@ -160,6 +161,22 @@ impl Format for ClaudeCode {
         deadline: Deadline<'_>,
     ) -> Result<Record> {
         worker::read_record(as_virtual_dir(source.folder)?, &last_good.root, deadline)
+    }
+
+    fn records_edits(&self) -> bool {
+        true
+    }
+
+    fn has_edits(&self, folder: &dyn Store, deadline: Deadline<'_>) -> Result<bool> {
+        edits::has_edits(as_virtual_dir(folder)?, deadline)
+    }
+
+    fn read_edits(
+        &self,
+        source: super::RecordSource<'_>,
+        deadline: Deadline<'_>,
+    ) -> Result<RecordedEdits> {
+        edits::read_edits(as_virtual_dir(source.folder)?, deadline)
     }
 
     fn find_nested_workers(&self, store: &dyn Store, path: &RelPath, deadline: Deadline<'_>) {

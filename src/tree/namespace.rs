@@ -12,6 +12,7 @@ use super::versions::{Version, Versions};
 use super::{NodeKind, TTL, TTL_VERSION};
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::facets::Selection;
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::render::Renderer;
@@ -19,7 +20,7 @@ use crate::route::cursor::Cursor;
 use crate::route::name_collision::{INDEX, is_index, shown_name, stored_name};
 use crate::route::query_dir::{QueryDir, QueryKind};
 use crate::route::shown_path::{CHILDREN, is_generated};
-use crate::route::{Document, Group, Report, Scope};
+use crate::route::{CHANGES, Document, Group, Report, Scope};
 use crate::store::{DirEntry, File, Kind, Time};
 use crate::view::{Member, View};
 
@@ -331,13 +332,19 @@ impl Namespace {
                 worker_entries(members, NodeKind::Link, |name| Node::RunWorker(run.clone(), name))
             }
             Node::Worker(worker) => {
-                let entries = view.list(&*view.worker(worker)?, &RelPath::root())?;
+                let member = view.worker(worker)?;
+                let entries = view.list(&member, &RelPath::root())?;
                 let mut listed = stored_entries(entries, |name| Node::WorkerPath {
                     worker: worker.clone(),
                     path: name.into(),
                 });
                 listed.iter_mut().for_each(|(name, ..)| *name = shown_name(name, is_generated));
                 listed.extend(listed_reports(|report| Document::Worker(worker.clone(), report)));
+                // After an error it is listed too, so that opening it reports the error.
+                if !matches!(view.has_edits(&member, Deadline::never()), Ok(false)) {
+                    let changes = Node::Document(Document::Changes(worker.clone(), None));
+                    listed.push((Name::new(CHANGES)?, changes, NodeKind::File));
+                }
                 if !view.visible().children(worker).is_empty() {
                     listed.push((
                         Name::new(CHILDREN)?,

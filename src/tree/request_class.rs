@@ -92,6 +92,7 @@ fn render_class(document: &Document) -> RequestClass {
         | Document::QueryReadme(_)
         | Document::Since(_)
         | Document::Group(..)
+        | Document::Changes(..)
         | Document::Worker(..) => RequestClass::Render,
     }
 }

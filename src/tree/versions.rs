@@ -59,6 +59,7 @@ impl Weighter<Document, (Key, Arc<Version>)> for QueryWeight {
             | Document::QueryReadme(_)
             | Document::Since(_)
             | Document::Group(..)
+            | Document::Changes(..)
             | Document::Worker(..) => 0,
         };
         1 + query_len as u64 / 256

@@ -160,7 +160,8 @@ fn generated(tree: &Tree, workers: &[String]) -> Vec<String> {
     paths
 }
 
-/// Promise: Generated text contains no invisible or bidirectional character.
+/// Promise: Generated text contains no invisible or bidirectional character, except in the hunks of
+/// changes.diff.
 #[test]
 fn generated_text_has_no_invisible_characters() {
     let all = unseen();

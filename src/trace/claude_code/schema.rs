@@ -231,16 +231,20 @@ impl<'de: 'a, 'a> Deserialize<'de> for MessageContent<'a> {
 /// Decodes a line and calls `on_line` with it. Returns false if the line is not a JSON object.
 /// Replaces invalid UTF-8 and lone surrogates.
 pub(super) fn decode(bytes: &[u8], on_line: impl FnOnce(TranscriptLine<'_>)) -> bool {
-    let text =
-        std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
-    let text = replace_lone_surrogates(text);
-    match serde_json::from_str::<MaybeObject<TranscriptLine<'_>>>(&text) {
+    match serde_json::from_str::<MaybeObject<TranscriptLine<'_>>>(&json_text(bytes)) {
         Ok(MaybeObject(Some(line))) => {
             on_line(line);
             true
         }
         Ok(MaybeObject(None)) | Err(_) => false,
     }
+}
+
+/// Returns a line as text that can be decoded. Replaces invalid UTF-8 and lone surrogates.
+pub(super) fn json_text(bytes: &[u8]) -> Cow<'_, str> {
+    let text =
+        std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
+    replace_lone_surrogates(text)
 }
 
 /// Replaces escapes of lone surrogates, keeping all offsets. JavaScript can truncate a text inside

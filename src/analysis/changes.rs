@@ -1,0 +1,385 @@
+//! The changes of files that a worker's record tells of: per file, what its edits did in all, as a
+//! diff, or what is known of an edit whose place is unknown.
+
+use std::collections::{HashMap, HashSet};
+
+use super::file_uses::relative;
+use crate::deadline::Deadline;
+use crate::model::{CONTENT_MAX, FileEdit, RecordedEdits, Replacement};
+use crate::text::unified::{Hunk, hunk_of_lines, hunks};
+
+/// Maximum number of bytes of contents that are rebuilt for one worker, over all edits.
+const WORK_MAX: usize = 2 << 30;
+
+/// The changes of a worker.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// The changed files, by their first edit.
+    pub(crate) files: Vec<FileChange>,
+    /// Number of edits that were used.
+    pub(crate) edits: usize,
+    /// Number of edits that are not shown because they exceed a limit.
+    pub(crate) excess: u64,
+    /// Number of edits that were not read or used in time.
+    pub(crate) unread: u64,
+}
+
+/// The changes of one file.
+#[derive(Debug)]
+pub(crate) struct FileChange {
+    /// The path, relative to the worker's directory if the file lies in it, else from the root of
+    /// the file system. It does not begin with a slash.
+    pub(crate) path: String,
+    /// True if the file does not lie in the worker's directory.
+    pub(crate) is_outside: bool,
+    /// The reason why its diff is a comment, so that git skips it.
+    pub(crate) skipped_because: Option<&'static str>,
+    /// The parts of the change, in order.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// A part of the changes of a file.
+#[derive(Debug)]
+pub(crate) enum Part {
+    /// Changes between two contents that are known, at least around the changes.
+    Diff {
+        /// The way in which the file was known before.
+        start: Start,
+        /// The changes, in order. Empty if an empty file was created.
+        hunks: Vec<Hunk>,
+    },
+    /// A change whose place in the file is unknown.
+    Unplaced {
+        /// Number of the call.
+        seq: u64,
+        /// The place as the record names it.
+        place: Option<String>,
+        /// The replaced texts.
+        replacements: Vec<Replacement>,
+    },
+}
+
+/// The state of a file before a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// Its content is recorded.
+    Recorded,
+    /// It did not exist.
+    Absent,
+    /// Nothing is recorded; it counts as absent because it was written whole.
+    Unknown,
+    /// Only the record's own diff is known.
+    Displayed,
+    /// Its content is recorded, and is not what the part before left behind.
+    ChangedBetween,
+    /// It did not exist any more after the part before.
+    GoneBetween,
+}
+
+impl Start {
+    /// Returns true if the file counts as absent.
+    pub(crate) fn is_absent(self) -> bool {
+        matches!(self, Start::Absent | Start::Unknown | Start::GoneBetween)
+    }
+}
+
+impl FileChange {
+    /// Returns the numbers of added and removed lines.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        self.parts
+            .iter()
+            .map(Part::counts)
+            .fold((0, 0), |all, more| (all.0 + more.0, all.1 + more.1))
+    }
+}
+
+impl Part {
+    /// Returns the numbers of added and removed lines.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        match self {
+            Part::Diff { hunks, .. } => (
+                hunks.iter().map(|hunk| hunk.added).sum(),
+                hunks.iter().map(|hunk| hunk.removed).sum(),
+            ),
+            Part::Unplaced { replacements, .. } => (
+                replacements.iter().map(|text| text.new.lines().count()).sum(),
+                replacements.iter().map(|text| text.old.lines().count()).sum(),
+            ),
+        }
+    }
+}
+
+/// Returns the changes that `recorded` tells of. `cwd` is the worker's directory. Leaves out the
+/// rest when `deadline` passes.
+pub(crate) fn changes(
+    recorded: RecordedEdits,
+    cwd: Option<&str>,
+    deadline: Deadline<'_>,
+) -> Changes {
+    let mut all =
+        Changes { excess: recorded.excess, unread: recorded.unread, ..Changes::default() };
+    let mut files: Vec<(String, RebuiltFile)> = Vec::new();
+    let mut numbers: HashMap<String, usize> = HashMap::new();
+    let mut room = WORK_MAX;
+    for edit in recorded.edits {
+        let path = absolute(&edit.path, cwd);
+        let number = *numbers.entry(path).or_insert_with_key(|path| {
+            files.push((path.clone(), RebuiltFile::default()));
+            files.len() - 1
+        });
+        let Some((_, file)) = files.get_mut(number) else { continue };
+        let work = file.size() + edit.before.as_ref().map_or(0, String::len) + 1;
+        if !deadline.has_time() {
+            all.unread += 1;
+            continue;
+        }
+        match room.checked_sub(work) {
+            Some(left) => room = left,
+            None => {
+                all.excess += 1;
+                continue;
+            }
+        }
+        file.add(edit);
+        all.edits += 1;
+    }
+    let cwd = cwd.map(|cwd| absolute(cwd, None));
+    for (path, file) in files {
+        if !deadline.has_time() {
+            all.unread += file.edits;
+            continue;
+        }
+        let parts = file.parts();
+        if !parts.is_empty() {
+            all.files.push(file_change(&path, cwd.as_deref(), parts));
+        }
+    }
+    skip_duplicates(&mut all.files);
+    all
+}
+
+/// Makes a comment of each file whose path another one has. A file in the worker's directory comes
+/// first.
+fn skip_duplicates(files: &mut [FileChange]) {
+    let mut paths: HashSet<String> = HashSet::new();
+    for is_outside in [false, true] {
+        for file in files.iter_mut().filter(|file| file.is_outside == is_outside) {
+            if !paths.insert(file.path.clone()) {
+                file.skipped_because = Some("another file has the same path here");
+            }
+        }
+    }
+}
+
+fn file_change(path: &str, cwd: Option<&str>, parts: Vec<Part>) -> FileChange {
+    let inside = relative(path, cwd);
+    let is_outside = cwd.is_some() && inside == path;
+    let path = inside.trim_start_matches('/').to_owned();
+    let is_refused = path.is_empty()
+        || path.contains('\0')
+        || path.split('/').any(|name| name.eq_ignore_ascii_case(".git"));
+    let skipped_because = is_refused.then_some("git accepts no such path");
+    FileChange { path, is_outside, skipped_because, parts }
+}
+
+/// Returns `path` from the root of the file system, if `cwd` is known, without `.` and `..`.
+fn absolute(path: &str, cwd: Option<&str>) -> String {
+    // Paths of Windows begin with the letter of a drive.
+    let drive = |path: &str| path.get(1..).is_some_and(|rest| rest.starts_with(":\\"));
+    let path = if drive(path) { path.replace('\\', "/") } else { path.to_owned() };
+    let is_rooted =
+        path.starts_with('/') || path.get(1..).is_some_and(|rest| rest.starts_with(":/"));
+    let whole = match cwd.filter(|_| !is_rooted) {
+        Some(cwd) => format!("{}/{path}", absolute(cwd, None)),
+        None => path,
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for name in whole.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    let root = if whole.starts_with('/') { "/" } else { "" };
+    root.to_owned() + &names.join("/")
+}
+
+/// A file whose content is rebuilt from its edits.
+#[derive(Default)]
+struct RebuiltFile {
+    parts: Vec<UnfinishedPart>,
+    /// Number of its edits.
+    edits: u64,
+}
+
+/// A part of a file's changes, before it is compared.
+enum UnfinishedPart {
+    Contents { start: Start, original: String, current: String },
+    Done(Part),
+}
+
+impl RebuiltFile {
+    /// Returns the size of the current content, in bytes; 0 if it is unknown.
+    fn size(&self) -> usize {
+        match self.parts.last() {
+            Some(UnfinishedPart::Contents { current, .. }) => current.len(),
+            _ => 0,
+        }
+    }
+
+    /// Applies the next edit.
+    fn add(&mut self, edit: FileEdit) {
+        self.edits += 1;
+        let known = match self.parts.last_mut() {
+            Some(UnfinishedPart::Contents { current, .. }) => Some(current),
+            _ => None,
+        };
+        let base = match (&edit.before, known.as_deref()) {
+            _ if edit.created => None,
+            (Some(before), _) => Some(before.as_str()),
+            (None, Some(current)) => Some(current.as_str()),
+            // A file that is written whole counts as absent.
+            (None, None) if edit.after.is_some() => None,
+            (None, None) => return self.add_unknown(edit),
+        };
+        let after = edit.apply(base.unwrap_or_default());
+        let Some(after) = after.filter(|after| after.len() <= CONTENT_MAX) else {
+            return self.add_unknown(edit);
+        };
+        let is_first = known.is_none();
+        match known {
+            // Nothing else changed the file since the edit before.
+            Some(current) if base.is_some_and(|base| base == current) => *current = after,
+            _ => {
+                let start = match base {
+                    Some(_) if is_first => Start::Recorded,
+                    Some(_) => Start::ChangedBetween,
+                    None if !edit.created => Start::Unknown,
+                    None if is_first => Start::Absent,
+                    None => Start::GoneBetween,
+                };
+                let original = base.unwrap_or_default().to_owned();
+                self.parts.push(UnfinishedPart::Contents { start, original, current: after });
+            }
+        }
+    }
+
+    /// Adds an edit of an unknown content, or one that does not fit the known one.
+    fn add_unknown(&mut self, edit: FileEdit) {
+        let mut shift = 0;
+        let displayed: Option<Vec<Hunk>> = edit
+            .hunks
+            .iter()
+            .map(|hunk| {
+                let start = usize::try_from(hunk.old_start).ok()?;
+                let hunk = hunk_of_lines(start, shift, &hunk.lines)?;
+                shift += hunk.added.checked_signed_diff(hunk.removed)?;
+                Some(hunk)
+            })
+            .collect();
+        let part = match displayed.filter(|hunks| !hunks.is_empty()) {
+            Some(hunks) => Part::Diff { start: Start::Displayed, hunks },
+            None => {
+                Part::Unplaced { seq: edit.seq, place: edit.place, replacements: edit.replacements }
+            }
+        };
+        self.parts.push(UnfinishedPart::Done(part));
+    }
+
+    /// Returns the parts. Those that change nothing are left out.
+    fn parts(self) -> Vec<Part> {
+        let parts = self.parts.into_iter().filter_map(|part| match part {
+            UnfinishedPart::Done(part) => Some(part),
+            UnfinishedPart::Contents { start, original, current } => {
+                let hunks = hunks(&original, &current);
+                let is_change = start.is_absent() || !hunks.is_empty();
+                is_change.then_some(Part::Diff { start, hunks })
+            }
+        });
+        parts.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(path: &str, before: Option<&str>, old: &str, new: &str) -> FileEdit {
+        let replacement =
+            Replacement { old: old.into(), new: new.into(), ..Replacement::default() };
+        FileEdit {
+            path: path.into(),
+            before: before.map(str::to_owned),
+            replacements: vec![replacement],
+            ..FileEdit::default()
+        }
+    }
+
+    fn of(edits: Vec<FileEdit>, has_time: bool) -> Changes {
+        let recorded = RecordedEdits { edits, ..RecordedEdits::default() };
+        changes(recorded, Some("/app"), Deadline::new(&|| has_time))
+    }
+
+    fn counts(changes: &Changes) -> Vec<(&str, (usize, usize), usize)> {
+        let files = changes.files.iter();
+        files.map(|file| (file.path.as_str(), file.counts(), file.parts.len())).collect()
+    }
+
+    #[test]
+    fn edits_of_one_file_are_one_diff_under_any_spelling_of_its_path() {
+        let all = of(
+            vec![
+                edit("/app/a", Some("1\n2\n"), "1", "x"),
+                edit("a", None, "2", "y"),
+                edit("/app/./b/../a", Some("x\ny\n"), "x", "1"),
+            ],
+            true,
+        );
+        assert_eq!((counts(&all), all.edits), (vec![("a", (1, 1), 1)], 3));
+    }
+
+    #[test]
+    fn edits_that_undo_each_other_change_nothing() {
+        let all = of(vec![edit("a", Some("1"), "1", "2"), edit("a", Some("2"), "2", "1")], true);
+        assert!(all.files.is_empty() && all.edits == 2);
+    }
+
+    #[test]
+    fn an_edit_that_does_not_fit_is_unplaced_and_later_ones_start_anew() {
+        let all = of(
+            vec![
+                edit("a", Some("1\n"), "1", "2"),
+                edit("a", None, "gone", "here"),
+                edit("a", Some("5\n"), "5", "6"),
+            ],
+            true,
+        );
+        assert_eq!(counts(&all), [("a", (3, 3), 3)]);
+        let parts = &all.files[0].parts;
+        assert!(matches!(parts[1], Part::Unplaced { .. }), "{parts:?}");
+        assert!(matches!(parts[2], Part::Diff { start: Start::Recorded, .. }), "{parts:?}");
+    }
+
+    #[test]
+    fn edits_without_time_are_counted() {
+        let all = of(vec![edit("a", Some("1"), "1", "2")], false);
+        assert_eq!((all.files.len(), all.unread), (0, 1));
+    }
+
+    #[test]
+    fn paths_lie_in_the_worker_s_directory_or_begin_at_the_root() {
+        for (path, cwd, shown) in [
+            ("a", "/app", ("a", false)),
+            ("/app/a", "/app/", ("a", false)),
+            ("/application/a", "/app", ("application/a", true)),
+            ("../../../x", "/app", ("x", true)),
+            ("/app", "/app", ("app", true)),
+            ("C:\\app\\d\\x", "C:\\app", ("d/x", false)),
+        ] {
+            let cwd = absolute(cwd, None);
+            let file = file_change(&absolute(path, Some(&cwd)), Some(&cwd), Vec::new());
+            assert_eq!((file.path.as_str(), file.is_outside), shown, "{path}");
+        }
+    }
+}

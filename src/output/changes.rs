@@ -1,0 +1,366 @@
+//! changes.diff: what a worker changed, as one diff in git's format within a budget.
+//!
+//! Lines that are not part of a diff begin with `#`. Inside a hunk every line begins with a sign,
+//! so no worker can forge a line of another file.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use crate::analysis::changes::{Changes, FileChange, Part, Start};
+use crate::model::Replacement;
+use crate::text::budget::{Budget, BudgetUnit};
+use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers, one_line};
+use crate::text::count;
+use crate::text::unified::{header_path, quoted_path};
+use crate::unicode::count_hidden;
+
+/// Maximum length of a worker's name or a path in a generated line, in bytes.
+const NAME_MAX: usize = 300;
+/// Maximum number of attempts to stay within a budget of tokens.
+const ATTEMPTS: usize = 8;
+
+/// A part of a file's diff that is shown whole or not at all.
+struct Unit<'a> {
+    /// Index of the file.
+    file: usize,
+    /// Index of the part in its file.
+    part: usize,
+    /// Position among the units of its file.
+    order: usize,
+    text: Cow<'a, str>,
+    added: usize,
+    removed: usize,
+}
+
+/// A file with the text that comes before each of its parts.
+struct FileText<'a> {
+    change: &'a FileChange,
+    headers: Vec<String>,
+    units: usize,
+    counts: (usize, usize),
+}
+
+/// Renders changes.diff of the worker `name`, which never exceeds `budget`. `notice` says what is
+/// missing because time ran out.
+pub(crate) fn text(name: &str, changes: &Changes, notice: Option<&str>, budget: Budget) -> String {
+    let files: Vec<FileText<'_>> = changes.files.iter().map(file_text).collect();
+    let units = units(changes);
+    let head = head(name, changes, &files, &units, notice);
+    let within = |limit: usize| text_within(&head, &files, &units, limit);
+    if budget.unit() == BudgetUnit::Bytes {
+        return within(budget.size());
+    }
+    let mut limit = budget.approx_bytes();
+    for _ in 0..ATTEMPTS {
+        let text = within(limit);
+        let used = budget.used(&text);
+        if used <= budget.size() {
+            return text;
+        }
+        limit = (limit.min(text.len()) as u128 * budget.size() as u128 / used as u128) as usize;
+        limit -= limit / 20;
+    }
+    String::new()
+}
+
+/// Returns the first lines, which describe the whole file.
+fn head(
+    name: &str,
+    changes: &Changes,
+    files: &[FileText<'_>],
+    units: &[Unit<'_>],
+    notice: Option<&str>,
+) -> String {
+    let mut out = notice.map(|notice| format!("# {notice}\n")).unwrap_or_default();
+    let (added, removed) =
+        files.iter().fold((0, 0), |all, file| (all.0 + file.counts.0, all.1 + file.counts.1));
+    out.push_str(&format!(
+        "# {}, +{added} -{removed}, by {} of worker {}\n",
+        count(files.len(), "file"),
+        count(changes.edits, "edit"),
+        one_line(name, NAME_MAX)
+    ));
+    out.push_str("# told by its record, not taken from a workspace\n");
+    let unplaced = files.iter().flat_map(|file| &file.change.parts);
+    let unplaced = unplaced.filter(|part| matches!(part, Part::Unplaced { .. })).count();
+    if unplaced > 0 {
+        out.push_str(&format!(
+            "# {} cannot be placed, because the record does not hold the content before\n",
+            count(unplaced, "edit")
+        ));
+    }
+    if changes.excess > 0 {
+        let edits = count(changes.excess, "edit");
+        out.push_str(&format!("# {edits} not shown: the record exceeds a limit\n"));
+    }
+    if changes.unread > 0 {
+        let edits = count(changes.unread, "edit");
+        out.push_str(&format!("# {edits} not read in time\n"));
+    }
+    let hidden: usize = units.iter().map(|unit| hidden_characters(&unit.text)).sum();
+    if hidden > 0 {
+        let characters = count(hidden, "invisible or control character");
+        out.push_str(&format!("# holds {characters}, unchanged so that the diff stays exact\n"));
+    }
+    out
+}
+
+/// Counts the characters that a reader does not see.
+fn hidden_characters(text: &str) -> usize {
+    let control = |c: &char| c.is_control() && !matches!(c, '\n' | '\t' | '\r');
+    count_hidden(text) + text.chars().filter(control).count()
+}
+
+/// Returns the file in at most `limit` bytes: the head, a row for each file, and whole hunks, the
+/// first ones of each file before the second ones of any.
+fn text_within(head: &str, files: &[FileText<'_>], units: &[Unit<'_>], limit: usize) -> String {
+    if head.len() > limit {
+        let (head, _) = head.split_at(head.floor_char_boundary(limit));
+        // Half a line of the head is still a comment.
+        return head.to_owned();
+    }
+    let mut ranks: Vec<usize> = (0..files.len()).collect();
+    let lines = |at: &usize| files.get(*at).map_or(0, |file| file.counts.0 + file.counts.1);
+    ranks.sort_by_key(|at| Reverse(lines(at)));
+    let ranked = |at: &usize| files.get(*at).map(|file| (*at, file));
+    // A row is longest if all hunks of its file are left out.
+    let all = vec![false; units.len()];
+    let room = (limit - head.len()).saturating_sub(left_out(units, &all).len());
+    let rows_room = if units_len(files, units) <= room / 2 { room } else { room / 2 };
+    let rest_len = rest_row(files.len()).len();
+    let mut rows_len = 0;
+    let mut rows = 0;
+    for (at, (_, file)) in ranks.iter().filter_map(ranked).enumerate() {
+        let len = row(file, file.units).len();
+        let reserve = if at + 1 == files.len() { 0 } else { rest_len };
+        if rows_len + len + reserve > rows_room {
+            break;
+        }
+        rows_len += len;
+        rows += 1;
+    }
+    rows_len += if rows < files.len() { rest_len } else { 0 };
+    let room = room.saturating_sub(rows_len);
+    if rows == 0 && rows_len > rows_room {
+        return head.to_owned();
+    }
+    let shown = shown_units(files, units, &ranks, room);
+    let mut out = head.to_owned();
+    let mut left_out_of: Vec<usize> = files.iter().map(|file| file.units).collect();
+    for (unit, _) in units.iter().zip(&shown).filter(|(_, shown)| **shown) {
+        if let Some(left) = left_out_of.get_mut(unit.file) {
+            *left = left.saturating_sub(1);
+        }
+    }
+    for (at, file) in ranks.iter().filter_map(ranked).take(rows) {
+        out.push_str(&row(file, left_out_of.get(at).copied().unwrap_or(file.units)));
+    }
+    if rows < files.len() {
+        out.push_str(&rest_row(files.len() - rows));
+    }
+    out.push_str(&left_out(units, &shown));
+    let mut part = None;
+    for (unit, _) in units.iter().zip(&shown).filter(|(_, shown)| **shown) {
+        if part != Some((unit.file, unit.part)) {
+            part = Some((unit.file, unit.part));
+            out.push_str(header_of(files, unit));
+        }
+        out.push_str(&unit.text);
+    }
+    out
+}
+
+/// Returns the length of all hunks with the text before them, in bytes.
+fn units_len(files: &[FileText<'_>], units: &[Unit<'_>]) -> usize {
+    let headers = files.iter().flat_map(|file| &file.headers).map(String::len);
+    headers.sum::<usize>() + units.iter().map(|unit| unit.text.len()).sum::<usize>()
+}
+
+/// Returns for each unit whether it fits into `room` bytes.
+fn shown_units(
+    files: &[FileText<'_>],
+    units: &[Unit<'_>],
+    ranks: &[usize],
+    mut room: usize,
+) -> Vec<bool> {
+    let mut rank_of = vec![0; files.len()];
+    for (rank, file) in ranks.iter().enumerate() {
+        if let Some(slot) = rank_of.get_mut(*file) {
+            *slot = rank;
+        }
+    }
+    let mut order: Vec<(usize, &Unit<'_>)> = units.iter().enumerate().collect();
+    order.sort_by_key(|(_, unit)| (unit.order, rank_of.get(unit.file)));
+    let mut shown = vec![false; units.len()];
+    let mut parts = HashSet::new();
+    for (at, unit) in order {
+        let is_new = !parts.contains(&(unit.file, unit.part));
+        let len = unit.text.len() + if is_new { header_of(files, unit).len() } else { 0 };
+        let (Some(left), Some(slot)) = (room.checked_sub(len), shown.get_mut(at)) else { continue };
+        room = left;
+        *slot = true;
+        parts.insert((unit.file, unit.part));
+    }
+    shown
+}
+
+fn header_of<'a>(files: &'a [FileText<'_>], unit: &Unit<'_>) -> &'a str {
+    let headers = files.get(unit.file).map(|file| &file.headers);
+    headers.and_then(|headers| headers.get(unit.part)).map_or("", String::as_str)
+}
+
+/// Returns the line about a file of whose hunks `left_out` are not shown.
+fn row(file: &FileText<'_>, left_out: usize) -> String {
+    let (added, removed) = file.counts;
+    let note = match left_out {
+        0 => String::new(),
+        left_out => format!(" ({left_out} of {} left out)", count(file.units, "hunk")),
+    };
+    let path = escape_markers(&shortened(&quoted_path("", &file.change.path)));
+    format!("# +{added} -{removed} {path}{note}\n")
+}
+
+/// Returns the line about `files` files that have no line of their own.
+fn rest_row(files: usize) -> String {
+    format!("# and {} more\n", count(files, "file"))
+}
+
+/// Returns the line that counts the hunks that are not `shown`; empty if all are.
+fn left_out(units: &[Unit<'_>], shown: &[bool]) -> String {
+    let hidden = units.iter().zip(shown).filter(|(_, shown)| !**shown).map(|(unit, _)| unit);
+    let (hunks, added, removed) = hidden.fold((0, 0, 0), |(hunks, added, removed), unit| {
+        (hunks + 1, added + unit.added, removed + unit.removed)
+    });
+    match hunks {
+        0 => String::new(),
+        hunks => {
+            format!("# left out for lack of room: {}, +{added} -{removed}\n", count(hunks, "hunk"))
+        }
+    }
+}
+
+fn shortened(path: &str) -> String {
+    one_line(path, NAME_MAX)
+}
+
+/// Returns a file with the text before each of its parts.
+fn file_text(change: &FileChange) -> FileText<'_> {
+    let headers: Vec<String> = change.parts.iter().map(|part| part_header(change, part)).collect();
+    let units = change.parts.iter().map(unit_count).sum();
+    FileText { change, headers, units, counts: change.counts() }
+}
+
+fn unit_count(part: &Part) -> usize {
+    match part {
+        Part::Diff { hunks, .. } => hunks.len().max(1),
+        Part::Unplaced { .. } => 1,
+    }
+}
+
+/// Returns the comments and the header of a part.
+fn part_header(change: &FileChange, part: &Part) -> String {
+    let path = shortened(&quoted_path("", &change.path));
+    let mut out = String::new();
+    if change.is_outside {
+        let note = "outside of the worker's directory; its path begins at the root";
+        out.push_str(&format!("# {path}: {note}\n"));
+    }
+    if let Some(reason) = change.skipped_because {
+        out.push_str(&format!("# {path}: its diff is a comment, because {reason}\n"));
+    }
+    let (start, hunks) = match part {
+        Part::Diff { start, hunks } => (*start, hunks),
+        Part::Unplaced { seq, place, .. } => {
+            let place = match place {
+                Some(place) => format!("at {}", one_line(place, NAME_MAX)),
+                None => "at an unknown place".into(),
+            };
+            out.push_str(&format!("# {path}: call {seq} changed it {place}:\n"));
+            return out;
+        }
+    };
+    let note = match start {
+        Start::Recorded | Start::Absent => None,
+        Start::Unknown => Some(
+            "written whole; the record does not hold what was there before, so it is shown as new",
+        ),
+        Start::Displayed => {
+            Some("as the record's own diff shows it, without the whole content; tabs may be spaces")
+        }
+        Start::ChangedBetween => {
+            Some("changed in between by something that the record does not hold")
+        }
+        Start::GoneBetween => Some("removed in between by something that the record does not hold"),
+    };
+    out.extend(note.map(|note| format!("# {path}: {note}\n")));
+    let comment = if change.skipped_because.is_some() { "# " } else { "" };
+    let (old, new) = (quoted_path("a/", &change.path), quoted_path("b/", &change.path));
+    out.push_str(&format!("{comment}diff --git {old} {new}\n"));
+    if start.is_absent() {
+        out.push_str(&format!("{comment}new file mode 100644\n"));
+    }
+    if hunks.is_empty() {
+        // The names of no content and of an empty one.
+        out.push_str(&format!("{comment}index 0000000..e69de29\n"));
+        return out;
+    }
+    let old = match start.is_absent() {
+        true => "/dev/null".into(),
+        false => header_path("a/", &change.path),
+    };
+    out.push_str(&format!("{comment}--- {old}\n"));
+    out.push_str(&format!("{comment}+++ {}\n", header_path("b/", &change.path)));
+    out
+}
+
+/// Returns all hunks, in order.
+fn units(changes: &Changes) -> Vec<Unit<'_>> {
+    let mut units = Vec::new();
+    for (file, change) in changes.files.iter().enumerate() {
+        let mut order = 0;
+        for (part, content) in change.parts.iter().enumerate() {
+            let unit = |text, added, removed| Unit { file, part, order: 0, text, added, removed };
+            let begin = units.len();
+            match content {
+                Part::Unplaced { replacements, .. } => {
+                    let (added, removed) = content.counts();
+                    units.push(unit(unplaced(replacements).into(), added, removed));
+                }
+                Part::Diff { hunks, .. } if hunks.is_empty() => units.push(unit("".into(), 0, 0)),
+                Part::Diff { hunks, .. } => units.extend(hunks.iter().map(|hunk| {
+                    let text = match change.skipped_because.is_some() {
+                        true => commented(&hunk.text, "# ").into(),
+                        false => hunk.text.as_str().into(),
+                    };
+                    unit(text, hunk.added, hunk.removed)
+                })),
+            }
+            for unit in units.iter_mut().skip(begin) {
+                unit.order = order;
+                order += 1;
+            }
+        }
+    }
+    units
+}
+
+/// Returns the texts of a change whose place is unknown, as comments.
+fn unplaced(replacements: &[Replacement]) -> String {
+    let texts = replacements.iter().map(|replacement| {
+        let all = if replacement.all { "#  everywhere:\n" } else { "" };
+        all.to_owned() + &commented(&replacement.old, "#-") + &commented(&replacement.new, "#+")
+    });
+    texts.collect()
+}
+
+/// Returns `text` with `prefix` before each line, cleaned since it need not be exact.
+fn commented(text: &str, prefix: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        out.push_str(prefix);
+        out.push_str(&escape_markers(&cleaned_with(line.as_bytes(), InvisibleChars::Escape).text));
+        out.push('\n');
+    }
+    out
+}
