@@ -50,6 +50,8 @@ impl WorkerRow {
             member: &self.member,
             fingerprint: self.fingerprint.as_ref(),
             outcome,
+            failed_calls: self.digest.as_ref().map_or(0, |digest| digest.failed),
+            suspect_calls: self.digest.as_ref().map_or(0, |digest| digest.suspect),
             doubt: self.doubt(),
         }
     }
@@ -208,6 +210,10 @@ pub(crate) struct WorkerOutcome<'a> {
     pub(crate) fingerprint: Option<&'a Arc<Fingerprint>>,
     /// Outcome and one-line cause; `None` if the worker was not read in time.
     pub(crate) outcome: Option<(Outcome, &'a str)>,
+    /// Number of calls that failed.
+    pub(crate) failed_calls: usize,
+    /// Number of calls that are ok by the record but look like failures.
+    pub(crate) suspect_calls: usize,
     /// Claim of success that the worker's record does not support.
     pub(crate) doubt: Option<String>,
 }

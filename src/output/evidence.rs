@@ -14,11 +14,12 @@ mod admit;
 mod content;
 mod frame;
 mod notes;
+mod short_steps;
 mod swarm;
 
 pub(crate) use swarm::{SwarmReader, swarm};
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 
 use content::{FrameContent, OutputSection};
@@ -28,7 +29,7 @@ use crate::analysis::NO_RESULT;
 use crate::analysis::missing::Missing;
 use crate::analysis::root_cause::{self, display_order, open_call};
 use crate::deadline::Deadline;
-use crate::model::{Outcome, Output, Record, ToolCall};
+use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::name::RelPath;
 use crate::output::Body;
 use crate::store::File;
@@ -65,15 +66,17 @@ pub(crate) fn worker(
         order
             .iter()
             .zip(priorities(&order))
-            .map(|(call, priority)| call_section(call, "", priority))
+            .map(|(call, priority)| OutputSection {
+                rank: rank(call),
+                ..call_section(call, "", priority)
+            })
             .collect()
     };
     let has_sections = !sections.is_empty();
     let counted = if order.is_empty() {
         format!("Calls: 0 | Files: {}", sections.len())
     } else {
-        let (failed, unknown) = (trace.count(Outcome::Failed), trace.count(Outcome::Unknown));
-        format!("Calls: {} ({failed} failed, {unknown} unknown)", trace.calls.len())
+        call_counts(trace)
     };
     let open = |number: usize| -> Result<Box<dyn File>, String> {
         match (order.get(number), trace.loose.get(number)) {
@@ -115,6 +118,7 @@ pub(crate) fn worker(
         deadline,
         missing,
         read_failed: Cell::new(false),
+        short_lines: RefCell::default(),
     };
     content.render(budget)
 }
@@ -136,7 +140,7 @@ fn labeled_lines<'a>(texts: impl Iterator<Item = (&'static str, &'a str)>, room:
 /// Number of steps that are admitted per step from the end.
 const STEPS_PER_ROUND: usize = 4;
 /// A step without an input that is shorter than this counts as a handover, in bytes.
-const BRIEF_STEP: u64 = 300;
+const BRIEF_STEP: u64 = 400;
 
 /// Returns the admission priority of each call in `calls`, which are in display order; 0 is first.
 ///
@@ -171,6 +175,29 @@ fn from_both_ends(mut steps: VecDeque<usize>) -> Vec<usize> {
     ordered
 }
 
+/// Returns the rank of a call among those of its worker.
+fn rank(call: &ToolCall) -> usize {
+    match call.outcome {
+        Outcome::Failed => 0,
+        _ if call.suspect.is_some() => 1,
+        _ => 2,
+    }
+}
+
+/// Returns the numbers of calls for the header. Suspect calls and calls that never ran are named
+/// only if there are any.
+fn call_counts(trace: &Trace) -> String {
+    let count = |number: usize, kind: &str| (number > 0).then(|| format!("{number} {kind}"));
+    let counts = [
+        Some(format!("{} failed", trace.count(Outcome::Failed))),
+        count(trace.suspects(), "suspect"),
+        Some(format!("{} unknown", trace.count(Outcome::Unknown))),
+        count(trace.count(Outcome::NotRun), "not run"),
+    ];
+    let counts: Vec<String> = counts.into_iter().flatten().collect();
+    format!("Calls: {} ({})", trace.calls.len(), counts.join(", "))
+}
+
 /// Returns the section of `call`, with `prefix` before its path.
 fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection {
     OutputSection {
@@ -183,7 +210,10 @@ fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection
             Output::InPlace | Output::Pending | Output::Unreadable(_) => None,
         },
         priority,
+        rank: 0,
         outcome: Some(call.outcome),
+        suspect: call.suspect.clone(),
+        is_resolved: false,
         exit_code: call.exit_code,
         bytes: call.bytes,
         input: call.input.clone(),
@@ -201,7 +231,10 @@ fn loose_section(path: &RelPath, bytes: u64, priority: usize) -> OutputSection {
         path,
         source: None,
         priority,
+        rank: 0,
         outcome: None,
+        suspect: None,
+        is_resolved: false,
         exit_code: None,
         bytes,
         input: None,
