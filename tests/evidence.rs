@@ -8,6 +8,8 @@ mod frame;
 mod omissions;
 mod repeats;
 mod shares;
+mod short_steps;
+mod suspects;
 mod swarm;
 mod tokens;
 mod without_calls;

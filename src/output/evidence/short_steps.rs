@@ -10,6 +10,8 @@ use crate::text::clean::{TAG_LEN, one_line};
 const STEP_MAX: u64 = 160;
 /// Maximum part of the room for all such lines, in percent.
 const ROOM_PERCENT: usize = 12;
+/// Minimum size of such a line, in bytes; bounds the number of outputs that are read.
+const LINE_MIN: usize = 16;
 
 /// A step on one line.
 #[derive(Debug, Clone)]
@@ -45,8 +47,10 @@ impl FrameContent<'_> {
             .enumerate()
             .filter(|(_, section)| {
                 section.outcome == Some(Outcome::Unknown)
-                    && section.bytes <= STEP_MAX
+                    && (1..=STEP_MAX).contains(&section.bytes)
                     && section.unreadable.is_none()
+                    // Without its input, such an output says little.
+                    && section.input.is_none()
             })
             .map(|(number, section)| (section.bytes, number))
             .collect();
@@ -54,7 +58,7 @@ impl FrameContent<'_> {
         let heading = "\nShort steps (): \n".len() + candidates.len().to_string().len() + TAG_LEN;
         let mut used = heading;
         let mut steps = Vec::new();
-        for (_, number) in candidates {
+        for (_, number) in candidates.into_iter().take(limit / LINE_MIN) {
             // A line holds at least its path.
             if self.sections.get(number).is_none_or(|section| used + section.path.len() > limit) {
                 break;
