@@ -65,8 +65,8 @@ impl FrameContent<'_> {
     /// Chooses the sections to show in `room`, by priority and each with its minimum excerpt, and
     /// the steps to show on one line.
     ///
-    /// The first failed section is shown if there is room for one line of it. Sections of a rank are
-    /// shown only if all of the ranks before are.
+    /// The first failed section is shown if there is room for one line of it. A section is shown
+    /// only if all of lower ranks are.
     pub(crate) fn admit(&self, room: SectionRoom) -> Admission {
         let SectionRoom { bytes: room, notes_hidden, only_failed } = room;
         let mut admitted = Admission::default();
