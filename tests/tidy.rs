@@ -9,31 +9,9 @@ use regex::Regex;
 
 /// The layers from the bottom up. A module may use only the modules before it.
 const LAYERS: [&str; 25] = [
-    "unicode",
-    "name",
-    "error",
-    "digest",
-    "parallel",
-    "deadline",
-    "watchdog",
-    "cache",
-    "model",
-    "store",
-    "text",
-    "failure_signs",
-    "trace",
-    "catalog",
-    "view",
-    "search",
-    "analysis",
-    "route",
-    "query",
-    "output",
-    "render",
-    "tree",
-    "fuse",
-    "mcp",
-    "cli",
+    "unicode", "name", "error", "digest", "parallel", "deadline", "watchdog", "cache", "model",
+    "store", "text", "failure_signs", "trace", "catalog", "view", "search", "analysis", "route",
+    "query", "output", "render", "tree", "fuse", "mcp", "cli",
 ];
 /// Uses of a higher layer that are allowed.
 const ALLOWED: [(&str, &str); 1] = [("name", "error")];

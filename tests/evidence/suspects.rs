@@ -57,7 +57,8 @@ fn sessions() -> std::sync::Arc<swarmletfs::store::Memory> {
     store
 }
 
-/// Promise: If no worker failed, the calls that no later call resolved come first, the newest first.
+/// Promise: If no worker failed, the calls that no later call resolved come first, the newest
+/// first.
 #[test]
 fn swarm_without_failures_shows_calls_that_no_later_call_resolved_first() {
     let store = sessions();
