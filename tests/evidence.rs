@@ -8,6 +8,8 @@ mod frame;
 mod omissions;
 mod repeats;
 mod shares;
+mod short_steps;
+mod suspects;
 mod swarm;
 mod tokens;
 mod without_calls;
@@ -32,6 +34,7 @@ pub fn evidence(tree: &Tree, folder: &str, budget: usize) -> String {
 #[derive(Debug)]
 pub struct Section {
     pub failed: bool,
+    pub suspect: bool,
     pub path: String,
     pub bytes: u64,
     /// Text between the size and the closing parenthesis.
@@ -77,8 +80,9 @@ pub const REPEATS: &str = "[... the line above ";
 static OMISSION: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^\[\.\.\. (\d+) B omitted: bytes (\d+)-(\d+) \.\.\.\]$").unwrap()
 });
-static SECTION: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^(\[FAILED\] )?(.+) \((\d+) B((?:, [^()]+)?)\)$").unwrap());
+static SECTION: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^(\[FAILED\] |\[SUSPECT\] )?(.+) \((\d+) B((?:, [^()]+)?)\)$").unwrap()
+});
 static HEADER: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^Budget: (\d+) B \| Used: (\d+) B \| (.+) \| Whole: (\d+) \| Cut: (\d+) \| Listed: (\d+)$").unwrap()
 });
@@ -108,6 +112,8 @@ pub struct Report {
     /// Lines between the header and the first section.
     pub lines: Vec<String>,
     pub sections: Vec<Section>,
+    /// Steps on one line each.
+    pub short: Vec<String>,
     /// Entries of the list of omitted sections.
     pub not_shown: Vec<String>,
 }
@@ -139,22 +145,30 @@ impl Report {
             listed: number(6),
             lines: Vec::new(),
             sections: Vec::new(),
+            short: Vec::new(),
             not_shown: Vec::new(),
             tag: tag.clone(),
         };
-        let mut listing = false;
+        let (mut listing, mut short) = (false, None);
         for line in &lines[2..] {
             match line.trim_end_matches('\n').strip_suffix(&format!(": {tag}")) {
                 Some(line) if line.starts_with("Not shown (") => {
-                    end_section(&mut report);
+                    end_part(&mut report);
                     listing = true;
                 }
+                Some(line) if line.starts_with("Short steps (") => {
+                    assert!(!listing, "steps after the list: {text}");
+                    end_part(&mut report);
+                    let count = line.trim_start_matches("Short steps (").trim_end_matches(')');
+                    short = Some(count.parse::<usize>().unwrap());
+                }
                 Some(line) => {
-                    assert!(!listing, "a section after the list: {line}");
-                    end_section(&mut report);
+                    assert!(!listing && short.is_none(), "a section after a list: {line}");
+                    end_part(&mut report);
                     report.sections.push(parse_section_line(line));
                 }
                 None if listing => report.not_shown.push(line.trim_end().to_owned()),
+                None if short.is_some() => report.short.push(line.trim_end().to_owned()),
                 None => match report.sections.last_mut() {
                     Some(section) => section.body.push_str(line),
                     None => report.lines.push(line.trim_end_matches('\n').to_owned()),
@@ -164,11 +178,13 @@ impl Report {
         let tags = text.matches(&tag).count();
         assert_eq!(
             tags,
-            2 + report.sections.len() + usize::from(listing),
+            2 + report.sections.len() + usize::from(listing) + usize::from(short.is_some()),
             "the tag is only in the frame: {text}"
         );
         assert_eq!(listing, report.listed > 0, "a count of listed sections needs a list: {text}");
-        assert_eq!(report.whole + report.cut, report.sections.len(), "{text}");
+        assert_eq!(short.unwrap_or(0), report.short.len(), "{text}");
+        let shown = report.sections.len() + report.short.len();
+        assert_eq!(report.whole + report.cut, shown, "{text}");
         report
     }
 
@@ -193,7 +209,11 @@ impl Report {
 }
 
 /// Removes the blank line before the next section or list.
-fn end_section(report: &mut Report) {
+fn end_part(report: &mut Report) {
+    if let Some(line) = report.short.pop() {
+        assert_eq!(line, "", "a blank line after the short steps");
+        return;
+    }
     match report.sections.last_mut() {
         Some(section) => {
             assert!(section.body.ends_with('\n'), "a blank line after {}", section.path);
@@ -211,7 +231,8 @@ fn end_section(report: &mut Report) {
 fn parse_section_line(line: &str) -> Section {
     let found = SECTION.captures(line).unwrap_or_else(|| panic!("no section line: {line:?}"));
     Section {
-        failed: found.get(1).is_some(),
+        failed: found.get(1).is_some_and(|mark| mark.as_str() == "[FAILED] "),
+        suspect: found.get(1).is_some_and(|mark| mark.as_str() == "[SUSPECT] "),
         path: found[2].to_owned(),
         bytes: found[3].parse().unwrap(),
         notes: found[4].to_owned(),
@@ -250,7 +271,7 @@ pub fn hold(text: &str, budget: usize) -> Option<Report> {
     }
     // A cut section without a mark would look whole.
     let whole = report.sections.iter().filter(|section| section.is_whole()).count();
-    assert_eq!(whole, report.whole, "{report:#?}");
+    assert_eq!(whole + report.short.len(), report.whole, "{report:#?}");
     let (named, counted) = report.named_and_counted();
     assert_eq!(
         named + counted,

@@ -30,6 +30,10 @@ const HEAD_PERCENT: usize = 4;
 const FAILURE_PERCENT: usize = 25;
 /// Minimum size of a head, in bytes.
 const HEAD_MIN: usize = 480;
+/// Maximum size of an output of which head and tail are shown, in bytes.
+const ENDS_MAX: u64 = 8 << 10;
+/// Part of a share that the head gets first, in percent.
+const ENDS_HEAD_PERCENT: usize = 50;
 /// Number of bytes of a share per separate region of the output; more regions would explain less.
 const REGION: usize = 500;
 
@@ -49,6 +53,17 @@ pub(crate) const NOT_UTF8: &str = "not UTF-8";
 /// Bytes that an output without a note may take beyond its share: the minimum room reserved for a
 /// note. Otherwise an escaped marker alone could cause a short output to be cut.
 const NOTE_ROOM: usize = NOT_UTF8.len() + 2;
+
+/// The part of an output that is shown first if not all of it fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Focus {
+    /// The most relevant line, cut if the share is too small for it.
+    Failure,
+    /// The lines with the highest scores.
+    Scores,
+    /// Head and tail of a short output; the lines with the highest scores of a longer one.
+    Ends,
+}
 
 /// A task that makes an excerpt until the deadline passes.
 pub(crate) type ExcerptTask = Box<dyn FnOnce(Deadline<'_>) -> ExcerptResult + Send>;
@@ -74,9 +89,7 @@ pub(crate) struct Excerpt {
 
 /// Returns the excerpt of `file` in at most `share` bytes, or [`NOTE_ROOM`] more if it has no note.
 ///
-/// Lines in `shown_lines` have a lower score; the lines of this excerpt are added to them. If
-/// `is_failed` is true, the most relevant line comes before any other and is cut if the share is
-/// too small for it.
+/// Lines in `shown_lines` have a lower score; the lines of this excerpt are added to them.
 ///
 /// # Errors
 ///
@@ -84,7 +97,7 @@ pub(crate) struct Excerpt {
 pub(crate) fn excerpt(
     file: &dyn File,
     share: usize,
-    is_failed: bool,
+    focus: Focus,
     shown_lines: &mut ShownLines,
     deadline: Deadline<'_>,
 ) -> Result<Excerpt> {
@@ -114,7 +127,7 @@ pub(crate) fn excerpt(
             chunks.iter().for_each(|chunk| shown_lines.add(chunk));
             excerpt
         }
-        None => cut_excerpt(&loaded, merge_repeats(chunks), share, is_failed, shown_lines),
+        None => cut_excerpt(&loaded, merge_repeats(chunks), share, focus, shown_lines),
     };
     Ok(Excerpt { note, bytes: Some(loaded.size), ..excerpt })
 }
@@ -135,10 +148,11 @@ fn cut_excerpt<'a>(
     loaded: &'a LoadedOutput,
     mut chunks: Vec<LineChunk<'a>>,
     share: usize,
-    is_failed: bool,
+    focus: Focus,
     shown_lines: &mut ShownLines,
 ) -> Excerpt {
     let size = loaded.size;
+    let by_ends = focus == Focus::Ends && size <= ENDS_MAX;
     let mut scored = score_lines(&chunks, size);
     let mut was_shown = false;
     for (score, chunk) in scored.scores.iter_mut().zip(&chunks) {
@@ -153,10 +167,14 @@ fn cut_excerpt<'a>(
     let mut slack = 0;
     for attempt in 0.. {
         let room = share.saturating_sub(2 * gap_cost(size) + slack);
-        if is_failed && room >= LINE_MIN / 2 {
+        if focus == Focus::Failure && room >= LINE_MIN / 2 {
             cut_most_relevant(&mut chunks, &mut scored, room, &|start, end| loaded.raw(start, end));
         }
-        let selection = LineSelection::choose(&chunks, &scored, size, share.saturating_sub(slack));
+        let limit = share.saturating_sub(slack);
+        let selection = match by_ends {
+            true => LineSelection::choose_ends(&chunks, size, limit),
+            false => LineSelection::choose(&chunks, &scored, size, limit),
+        };
         let (text, has_offsets) = selection.text();
         let cost = text.len();
         if selection.is_empty() {
@@ -361,6 +379,24 @@ struct LineSelection<'a> {
 }
 
 impl<'a> LineSelection<'a> {
+    fn empty(chunks: &'a [LineChunk<'a>], size: u64) -> LineSelection<'a> {
+        let gap_cost = gap_cost(size);
+        LineSelection { chunks, size, chosen: vec![false; chunks.len()], cost: gap_cost, gap_cost }
+    }
+
+    /// Chooses chunks from the start, then from the end, then from the start again while they fit.
+    fn choose_ends(chunks: &'a [LineChunk<'a>], size: u64, share: usize) -> LineSelection<'a> {
+        let mut selection = LineSelection::empty(chunks, size);
+        let last = chunks.len();
+        let mut take_while_fits = |order: &mut dyn Iterator<Item = usize>, limit| {
+            order.take_while(|at| selection.take(*at, limit)).count()
+        };
+        let head = take_while_fits(&mut (0..last), share * ENDS_HEAD_PERCENT / 100);
+        take_while_fits(&mut (head..last).rev(), share);
+        take_while_fits(&mut (head..last), share);
+        selection
+    }
+
     /// Chooses chunks of an output of `size` bytes whose text takes at most `share` bytes.
     fn choose(
         chunks: &'a [LineChunk<'a>],
@@ -368,14 +404,7 @@ impl<'a> LineSelection<'a> {
         size: u64,
         share: usize,
     ) -> LineSelection<'a> {
-        let gap_cost = gap_cost(size);
-        let mut selection = LineSelection {
-            chunks,
-            size,
-            chosen: vec![false; chunks.len()],
-            cost: gap_cost,
-            gap_cost,
-        };
+        let mut selection = LineSelection::empty(chunks, size);
         let head = share * HEAD_PERCENT / 100;
         for at in 0..chunks.len() {
             if head < HEAD_MIN || !selection.take(at, head) {

@@ -55,6 +55,12 @@ impl WorkerRow {
         Some(&digest.cause)
     }
 
+    /// Returns the number of calls that failed, and of those that look like failures; 0 if the
+    /// worker was not read in time.
+    pub(crate) fn failure_counts(&self) -> (usize, usize) {
+        self.digest.as_ref().map_or((0, 0), |digest| (digest.failed, digest.suspect))
+    }
+
     /// Returns why the worker's record could not be read at all, if it could not.
     pub(crate) fn unreadable(&self) -> Option<&str> {
         let checks = &self.digest.as_ref()?.checks;

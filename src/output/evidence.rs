@@ -14,11 +14,12 @@ mod admit;
 mod content;
 mod frame;
 mod notes;
+mod short_steps;
 mod swarm;
 
 pub(crate) use swarm::{SwarmReader, swarm};
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 
 use content::{FrameContent, OutputSection};
@@ -60,8 +61,7 @@ pub(crate) fn worker(
     let counted = if order.is_empty() {
         format!("Calls: 0 | Files: {}", sections.len())
     } else {
-        let (failed, unknown) = (trace.count(Outcome::Failed), trace.count(Outcome::Unknown));
-        format!("Calls: {} ({failed} failed, {unknown} unknown)", trace.calls.len())
+        call_counts(trace)
     };
     let open = |number: usize| -> Result<Box<dyn File>, String> {
         match (order.get(number), trace.loose.get(number)) {
@@ -103,6 +103,7 @@ pub(crate) fn worker(
         deadline,
         missing,
         read_failed: Cell::new(false),
+        short_lines: RefCell::default(),
     };
     content.render(budget)
 }
@@ -116,7 +117,11 @@ fn sections(trace: &Trace, order: &[&ToolCall]) -> Vec<OutputSection> {
             .collect();
     }
     let calls = order.iter().zip(priorities(order));
-    calls.map(|(call, priority)| call_section(call, "", priority)).collect()
+    let sections = calls.map(|(call, priority)| OutputSection {
+        rank: rank(call),
+        ..call_section(call, "", priority)
+    });
+    sections.collect()
 }
 
 /// Returns one line for each label and its text, in at most `room` bytes in total.
@@ -136,7 +141,7 @@ fn labeled_lines<'a>(texts: impl Iterator<Item = (&'static str, &'a str)>, room:
 /// Number of steps that are admitted per step from the end.
 const STEPS_PER_ROUND: usize = 4;
 /// A step without an input that is shorter than this counts as a handover, in bytes.
-const BRIEF_STEP: u64 = 300;
+const BRIEF_STEP: u64 = 400;
 
 /// Returns the admission priority of each call in `calls`, which are in display order; 0 is first.
 ///
@@ -167,6 +172,29 @@ fn from_both_ends<T>(mut steps: VecDeque<T>) -> Vec<T> {
     ordered
 }
 
+/// Returns the rank of a call among those of its worker.
+fn rank(call: &ToolCall) -> usize {
+    match call.outcome {
+        Outcome::Failed => 0,
+        _ if call.suspect.is_some() => 1,
+        _ => 2,
+    }
+}
+
+/// Returns the numbers of calls for the header. Suspect calls and calls that never ran are named
+/// only if there are any.
+fn call_counts(trace: &Trace) -> String {
+    let count = |number: usize, kind: &str| (number > 0).then(|| format!("{number} {kind}"));
+    let counts = [
+        Some(format!("{} failed", trace.count(Outcome::Failed))),
+        count(trace.suspects(), "suspect"),
+        Some(format!("{} unknown", trace.count(Outcome::Unknown))),
+        count(trace.count(Outcome::NotRun), "not run"),
+    ];
+    let counts: Vec<String> = counts.into_iter().flatten().collect();
+    format!("Calls: {} ({})", trace.calls.len(), counts.join(", "))
+}
+
 /// Returns the section of `call`, with `prefix` before its path.
 fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection {
     OutputSection {
@@ -179,7 +207,10 @@ fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection
             Output::InPlace | Output::Pending | Output::Unreadable(_) => None,
         },
         priority,
+        rank: 0,
         outcome: Some(call.outcome),
+        suspect: call.suspect.clone(),
+        is_resolved: false,
         exit_code: call.exit_code,
         bytes: call.bytes,
         input: call.input.clone(),

@@ -113,7 +113,7 @@ impl Perform for TextCollector {
 /// Prefixes of evidence markers.
 const MARKERS: [&str; 2] = ["[EVIDENCE:", "[TOOL_OUTPUT:"];
 /// Prefixes of generated lines.
-const LINE_PREFIXES: [&str; 3] = ["[...", "[FAILED]", "[DOUBTFUL]"];
+const LINE_PREFIXES: [&str; 4] = ["[...", "[FAILED]", "[SUSPECT]", "[DOUBTFUL]"];
 /// Prefixes of generated lines after their dashes.
 const AFTER_DASHES: [&str; 2] = ["Evidence for", "End Evidence"];
 /// Number of characters other than white space that are compared with a prefix.
@@ -358,6 +358,7 @@ mod tests {
             "[𝐅𝐀𝐈𝐋𝐄𝐃] x",
             "[FAlLED] x",
             "[DOUBTFUL] x",
+            "[SUSPECT] x",
             "--- End Evidence ---",
             "---  end\tevidence",
             "——— End Evidence ———",

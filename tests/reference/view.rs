@@ -353,7 +353,7 @@ fn evidence(member: &Member<'_>) -> Vec<String> {
     let mut says =
         vec![format!("--- Evidence for Worker - ({}) --- #", display(&member.name)), counted];
     // Every call is named, shown or only listed.
-    says.extend(worker.calls.iter().map(|call| format!("{} (", call.file)));
+    says.extend(worker.calls.iter().map(|call| call.file.clone()));
     says
 }
 

@@ -1,15 +1,16 @@
 //! Admission: selects the outputs that an evidence.txt shows when not all fit, failed calls first.
 
 use super::content::{FrameContent, OutputSection, need_of};
+use super::short_steps::{ShortStep, block_len};
 use crate::analysis::excerpt::min_share;
 use crate::model::Outcome;
 use crate::text::shares::{Demand, allocate};
 
 /// Minimum excerpt of a section, in bytes. A section without room for it is only listed, except the
 /// first failed one.
-const MIN_EXCERPT: usize = 480;
+const MIN_EXCERPT: usize = 460;
 /// Share of the room that is reserved for the list of omitted sections, in percent.
-const LISTING_PERCENT: usize = 8;
+const LISTING_PERCENT: usize = 4;
 
 /// The room for all sections.
 #[derive(Clone, Copy)]
@@ -27,6 +28,8 @@ pub(super) struct SectionRoom {
 pub(super) struct Admission {
     /// The chosen sections, in display order.
     pub(crate) sections: Vec<AdmittedSection>,
+    /// The steps to show on one line each, in display order.
+    pub(super) short: Vec<ShortStep>,
     /// Bytes reserved for the list of omitted sections.
     pub(crate) listing: usize,
     /// True if the only chosen section has no room for its input.
@@ -58,10 +61,11 @@ impl FrameContent<'_> {
         section.map_or(0, |section| need_of(section).min(min_share(section.bytes)))
     }
 
-    /// Chooses the sections to show in `room`, by priority and each with its minimum excerpt.
+    /// Chooses the sections to show in `room`, by priority and each with its minimum excerpt, and
+    /// the steps to show on one line.
     ///
-    /// The first failed section is shown if there is room for one line of it. Sections that did not
-    /// fail are shown only if all failed ones are.
+    /// The first failed section is shown if there is room for one line of it. A section is shown
+    /// only if all of lower ranks are.
     pub(crate) fn admit(&self, room: SectionRoom) -> Admission {
         let SectionRoom { bytes: room, notes_hidden, only_failed } = room;
         let mut admitted = Admission::default();
@@ -80,16 +84,33 @@ impl FrameContent<'_> {
             .collect();
         let all =
             candidates.iter().map(|(_, candidate)| size(candidate)).fold(0, usize::saturating_add);
+        let steps_from = candidates
+            .iter()
+            .position(|(section, _)| section.outcome == Some(Outcome::Unknown))
+            .unwrap_or(candidates.len());
+        let before_steps = candidates
+            .iter()
+            .take(steps_from)
+            .map(|(_, candidate)| size(candidate))
+            .fold(0, usize::saturating_add);
         let listing = self.listing_min();
         if all > room || only_failed {
             admitted.listing = (room * LISTING_PERCENT / 100).max(listing);
         }
         let mut left = room.saturating_sub(admitted.listing);
+        if all > room && !only_failed {
+            admitted.short = self.short_steps(room, left.saturating_sub(before_steps));
+            left = left.saturating_sub(block_len(&admitted.short));
+        }
+        let is_short = |number| {
+            admitted.short.binary_search_by_key(&number, |step: &ShortStep| step.number).is_ok()
+        };
+        candidates.retain(|(_, candidate)| !is_short(candidate.number));
         candidates.sort_by_key(|(section, _)| section.priority);
-        let mut failed_left_out = only_failed;
+        let mut rank_left_out = if only_failed { 0 } else { usize::MAX };
         for (section, mut candidate) in candidates {
             let (number, size) = (candidate.number, size(&candidate));
-            if failed_left_out && !self.is_failed(number) {
+            if section.rank > rank_left_out {
                 continue;
             }
             if size <= left {
@@ -104,9 +125,9 @@ impl FrameContent<'_> {
                     admitted.brief = true;
                 }
                 admitted.sections.push(candidate);
-                failed_left_out = true;
+                rank_left_out = 0;
             } else {
-                failed_left_out |= self.is_failed(number);
+                rank_left_out = rank_left_out.min(section.rank);
             }
         }
         admitted.sections.sort_unstable_by_key(|section| section.number);
@@ -138,9 +159,9 @@ impl FrameContent<'_> {
     /// Returns the weight of a section in the allocation.
     fn weight(&self, number: usize) -> usize {
         match self.sections.get(number).and_then(|section| section.outcome) {
-            Some(Outcome::Failed) => 8,
+            _ if self.looks_failed(number) => 8,
             Some(Outcome::Unknown) | None => 3,
-            Some(Outcome::Ok | Outcome::NotRun) => 1,
+            Some(_) => 1,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The content of an evidence.txt before a budget cuts it: the sections, and the lines around them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 
-use super::notes::{FAILED, hidden_note, note_max, offsets_note};
+use super::notes::{FAILED, SUSPECT, hidden_note, note_max, offsets_note, suspect_line};
 use crate::analysis::excerpt::{Excerpt, ExcerptResult, ExcerptTask, length};
 use crate::analysis::missing::Missing;
 use crate::deadline::Deadline;
@@ -23,8 +24,14 @@ pub(super) struct OutputSection {
     pub(crate) source: Option<String>,
     /// Admission order when the budget is short; 0 is first.
     pub(crate) priority: usize,
+    /// Rank of its kind, 0 first. If a section does not fit, none of a later rank is shown.
+    pub(crate) rank: usize,
     /// Outcome of the call; `None` for a file that is not a call.
     pub(crate) outcome: Option<Outcome>,
+    /// The line of the output for which a call that is ok by the record looks like a failure.
+    pub(crate) suspect: Option<String>,
+    /// True if the section line states that a later call resolved the failure.
+    pub(crate) is_resolved: bool,
     /// Exit code, if known.
     pub(crate) exit_code: Option<i64>,
     /// Size of the output in bytes.
@@ -62,12 +69,21 @@ pub(super) struct FrameContent<'a> {
     pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
     /// True once an output could not be read that should be readable.
     pub(super) read_failed: Cell<bool>,
+    /// The line of each short step that was read; `None` if it is not shown on one line.
+    pub(super) short_lines: RefCell<HashMap<usize, Option<String>>>,
 }
 
 impl FrameContent<'_> {
     /// Returns true if the section is the output of a failed call.
     pub(super) fn is_failed(&self, number: usize) -> bool {
         self.sections.get(number).is_some_and(|section| section.outcome == Some(Outcome::Failed))
+    }
+
+    /// Returns true if the section is the output of a call that failed or looks like a failure.
+    pub(super) fn looks_failed(&self, number: usize) -> bool {
+        self.sections.get(number).is_some_and(|section| {
+            section.outcome == Some(Outcome::Failed) || section.suspect.is_some()
+        })
     }
 
     /// Returns the maximum number of bytes that a section takes in addition to its excerpt. They
@@ -100,6 +116,8 @@ impl FrameContent<'_> {
         let mut line = String::from("\n");
         if section.outcome == Some(Outcome::Failed) {
             line.push_str(FAILED);
+        } else if section.suspect.is_some() {
+            line.push_str(SUSPECT);
         }
         line.push_str(&section.path);
         // An output may have grown since it was listed; the size must match the excerpt.
@@ -111,6 +129,9 @@ impl FrameContent<'_> {
             (Some(Outcome::Ok), None) => line.push_str(", ok"),
             (Some(Outcome::NotRun), None) => line.push_str(", not run"),
             (Some(Outcome::Failed) | None, None) => {}
+        }
+        if section.is_resolved {
+            line.push_str(", resolved later");
         }
         if let Some(note) = excerpt.and_then(|excerpt| excerpt.note.as_deref()) {
             line.push_str(&format!(", {note}"));
@@ -126,6 +147,9 @@ impl FrameContent<'_> {
         line.push_str(&format!("): {tag}\n"));
         if let Some(input) = section.input.as_ref().filter(|_| input) {
             line.push_str(&format!("$ {}\n", one_line(input, INPUT_MAX)));
+        }
+        if let Some(suspect) = section.suspect.as_ref().filter(|_| input) {
+            line.push_str(&suspect_line(suspect));
         }
         line
     }
@@ -163,7 +187,12 @@ impl FrameContent<'_> {
     /// Returns the list entry of an omitted section.
     pub(super) fn listed_line(&self, number: usize) -> String {
         let Some(section) = self.sections.get(number) else { return String::new() };
-        let outcome = section.outcome.map(|outcome| format!("{outcome}, ")).unwrap_or_default();
+        let outcome = match (section.outcome, &section.suspect) {
+            (Some(_), Some(_)) => "suspect, ".to_owned(),
+            (Some(Outcome::NotRun), None) => "not run, ".to_owned(),
+            (Some(outcome), None) => format!("{outcome}, "),
+            (None, _) => String::new(),
+        };
         format!("{} ({outcome}{} B)\n", section.path, section.bytes)
     }
 }

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use super::admit::{Admission, AdmittedSection, SectionRoom};
 use super::content::FrameContent;
 use super::notes::{FAILURE_LINE_MIN, used_text};
-use crate::analysis::excerpt::{Excerpt, ExcerptTask, ShownLines, excerpt};
+use super::short_steps::{ShortStep, block, block_len};
+use crate::analysis::excerpt::{Excerpt, ExcerptTask, Focus, ShownLines, excerpt};
+use crate::model::Outcome;
 use crate::output::Body;
 use crate::text::budget::{Budget, BudgetUnit};
 use crate::text::clean::{TAG_LEN, one_line, unused_tag};
@@ -33,6 +35,16 @@ struct ShownSection {
     excerpt: Excerpt,
     /// True if the input of the call is shown.
     input: bool,
+}
+
+/// The outputs that a file shows.
+struct FilledRoom {
+    /// Sections in display order.
+    shown: Vec<ShownSection>,
+    /// Steps on one line each.
+    short: Vec<ShortStep>,
+    /// Room left for the list of omitted sections, in bytes.
+    listing: usize,
 }
 
 impl FrameContent<'_> {
@@ -157,10 +169,9 @@ impl FrameContent<'_> {
         bytes: usize,
         notes_hidden: bool,
     ) -> (String, bool) {
-        let (mut shown, mut listed_room) =
-            self.fill(SectionRoom { bytes, notes_hidden, only_failed: false });
+        let mut filled = self.fill(SectionRoom { bytes, notes_hidden, only_failed: false });
         let mut failure = String::new();
-        if self.is_failed(0) && shown.first().is_none_or(|first| first.number != 0) {
+        if self.is_failed(0) && filled.shown.first().is_none_or(|first| first.number != 0) {
             let most = bytes.saturating_sub(self.listing_min());
             if !self.lines_name_failures {
                 failure = (self.failure)(most);
@@ -169,23 +180,23 @@ impl FrameContent<'_> {
                 failure = (self.lines)(most, 0);
             }
             let bytes = bytes.saturating_sub(failure.len());
-            (shown, listed_room) =
-                self.fill(SectionRoom { bytes, notes_hidden, only_failed: true });
+            filled = self.fill(SectionRoom { bytes, notes_hidden, only_failed: true });
         }
-        let is_hiding = shown.iter().any(|shown| shown.excerpt.hidden > 0);
-        (self.assemble(budget, &(failure + lines), shown, listed_room), is_hiding)
+        let is_hiding = filled.shown.iter().any(|shown| shown.excerpt.hidden > 0);
+        (self.assemble(budget, &(failure + lines), &filled), is_hiding)
     }
 
-    /// Chooses and fills the sections. Also returns the room left for the list of omitted ones, in
-    /// bytes.
-    fn fill(&self, room: SectionRoom) -> (Vec<ShownSection>, usize) {
+    /// Chooses and fills the sections.
+    fn fill(&self, room: SectionRoom) -> FilledRoom {
         let admitted = self.admit(room);
         let fixed: usize = admitted.sections.iter().map(|section| section.overhead).sum();
-        let pool = room.bytes.saturating_sub(admitted.listing).saturating_sub(fixed);
+        let short = block_len(&admitted.short);
+        let pool = room.bytes.saturating_sub(admitted.listing + short).saturating_sub(fixed);
         let shown = self.excerpts(&admitted, pool);
         let used: usize =
             shown.iter().map(|shown| self.shown_text(shown, "").len() + TAG_LEN).sum();
-        (shown, room.bytes.saturating_sub(used))
+        let listing = room.bytes.saturating_sub(used + short);
+        FilledRoom { shown, short: admitted.short, listing }
     }
 
     /// Makes the excerpts of the admitted sections, which share `pool` bytes.
@@ -236,8 +247,13 @@ impl FrameContent<'_> {
         }
     }
 
-    /// Makes the excerpt of a section in `share` bytes. Lines in `shown_lines` count less.
-    fn excerpt(&self, number: usize, share: usize, shown_lines: &mut ShownLines) -> Excerpt {
+    /// Returns the excerpt of a section in at most `share` bytes, or the reason why it has none.
+    pub(super) fn excerpt(
+        &self,
+        number: usize,
+        share: usize,
+        shown_lines: &mut ShownLines,
+    ) -> Excerpt {
         let Some(section) = self.sections.get(number) else { return Excerpt::default() };
         let failed = |reason: &str| {
             let text = format!("({})\n", one_line(reason, 160));
@@ -248,10 +264,14 @@ impl FrameContent<'_> {
             return failed(reason);
         }
         let read = (self.open)(number).and_then(|file| {
-            let is_failed = self.is_failed(number);
+            let focus = match section.outcome {
+                _ if self.looks_failed(number) => Focus::Failure,
+                Some(Outcome::Unknown) => Focus::Ends,
+                _ => Focus::Scores,
+            };
             let mut before = std::mem::take(shown_lines);
             let task: ExcerptTask = Box::new(move |deadline| {
-                let made = excerpt(&*file, share, is_failed, &mut before, deadline);
+                let made = excerpt(&*file, share, focus, &mut before, deadline);
                 made.map(|made| (made, before)).map_err(|error| error.to_string())
             });
             let (made, after) = (self.run)(number, task)?;
@@ -266,23 +286,23 @@ impl FrameContent<'_> {
 
     /// Puts the whole file together. `lines` follow the header, and the list of omitted sections
     /// takes at most `room` bytes.
-    fn assemble(
-        &self,
-        budget: Budget,
-        lines: &str,
-        shown: Vec<ShownSection>,
-        room: usize,
-    ) -> String {
+    fn assemble(&self, budget: Budget, lines: &str, filled: &FilledRoom) -> String {
+        let FilledRoom { shown, short, listing } = filled;
         let listed: Vec<usize> = (0..self.sections.len())
-            .filter(|number| shown.binary_search_by_key(number, |shown| shown.number).is_err())
+            .filter(|number| {
+                shown.binary_search_by_key(number, |shown| shown.number).is_err()
+                    && short.binary_search_by_key(number, |step| step.number).is_err()
+            })
             .collect();
         let whole = shown.iter().filter(|shown| shown.excerpt.whole).count();
-        let counts = Counts { whole, cut: shown.len() - whole, listed: listed.len() };
+        let cut = shown.len() - whole;
+        let counts = Counts { whole: whole + short.len(), cut, listed: listed.len() };
         let write = |tag: &str, used: usize| {
             let mut text = self.header(budget, used, &counts, tag);
             text.push_str(lines);
             shown.iter().for_each(|shown| text.push_str(&self.shown_text(shown, tag)));
-            text.push_str(&self.not_shown(&listed, room, tag));
+            text.push_str(&block(short, tag));
+            text.push_str(&self.not_shown(&listed, *listing, tag));
             text.push_str(&self.end(tag));
             text
         };
@@ -344,7 +364,7 @@ impl Counts {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
 
     use super::super::content::OutputSection;
     use super::*;
@@ -375,6 +395,7 @@ mod tests {
                     deadline: Deadline::never(),
                     missing: &|| None,
                     read_failed: Cell::new(false),
+                    short_lines: RefCell::default(),
                 };
                 let text = String::from_utf8(
                     content.render(Budget::parse(&budget.to_string()).unwrap()).bytes,

@@ -6,8 +6,17 @@ use crate::text::clean::{one_line, removed_note};
 
 /// Start of a line about a failure.
 pub(crate) const FAILED: &str = "[FAILED] ";
+/// Start of the section line of a call that is ok by the record, but looks like a failure.
+pub(super) const SUSPECT: &str = "[SUSPECT] ";
+/// Maximum length of the quoted line of such a call, in bytes.
+const SUSPECT_MAX: usize = 160;
 /// Minimum size of a line about a failure, in bytes.
 pub(super) const FAILURE_LINE_MIN: usize = FAILED.len() + LINE_MIN + 1;
+
+/// Returns the line that quotes why a call looks like a failure.
+pub(super) fn suspect_line(line: &str) -> String {
+    format!("Looks like a failure: {}\n", one_line(line, SUSPECT_MAX))
+}
 
 /// Returns one line about a failed call, cut to `room` bytes, or an empty string if that is too
 /// little.

@@ -1,8 +1,9 @@
 //! evidence.txt of many workers: one line per cause with the workers it affects, then excerpts of
-//! the failed calls.
+//! the failed calls. If no worker failed, excerpts of the calls that failed or look like failures.
 
-use std::cell::Cell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::call_section;
@@ -12,12 +13,12 @@ use crate::analysis::missing::Missing;
 use crate::analysis::root_cause::{open_call, root_cause_call};
 use crate::analysis::worker_digest::WorkerRow;
 use crate::deadline::Deadline;
-use crate::model::{Outcome, Record};
-use crate::name::Name;
+use crate::model::{Outcome, Record, ToolCall};
+use crate::name::{Name, RelPath};
 use crate::output::Body;
 use crate::output::causes::{self, CauseGrouping, CauseKind, WorkerCause};
 use crate::route::name_collision;
-use crate::store::File;
+use crate::store::{File, Time};
 use crate::text::budget::Budget;
 use crate::view::{Member, View};
 
@@ -33,6 +34,89 @@ pub(crate) struct SwarmReader<'a> {
     pub(crate) deadline: Deadline<'a>,
     /// Returns the parts that were skipped for lack of time so far.
     pub(crate) missing: &'a dyn Fn() -> Option<Missing>,
+}
+
+/// Minimum size of a section with its lines, in bytes; bounds the number of records that are read.
+const SECTION_MIN: usize = 300;
+
+/// A call to show.
+struct ShownCall<'a> {
+    /// Its worker.
+    worker: &'a WorkerRow,
+    /// The call.
+    call: ToolCall,
+    /// Its time, else that of the worker's last write, in nanoseconds since the epoch.
+    at: i128,
+    /// True if a later call made up for it.
+    is_resolved: bool,
+}
+
+impl ShownCall<'_> {
+    fn section(&self, priority: usize) -> OutputSection {
+        let name = &self.worker.member.name;
+        let folder = name_collision::shown_name(name, name_collision::is_index);
+        let section = call_section(&self.call, &format!("workers/{}/", folder.display()), priority);
+        let rank = match self.call.looks_failed() && !self.is_resolved {
+            true => 0,
+            false => 1,
+        };
+        OutputSection { rank, is_resolved: self.is_resolved, ..section }
+    }
+}
+
+/// Returns at most `max` calls that failed or look like failures: first those that no later call
+/// resolved, then the others, each newest first.
+///
+/// Workers are read from the latest last write on, until `max` unresolved calls are found or `max`
+/// workers are read.
+fn failed_calls<'a>(
+    rows: &'a [WorkerRow],
+    record: &dyn Fn(&WorkerRow) -> Option<Arc<Record>>,
+    max: usize,
+) -> Vec<ShownCall<'a>> {
+    let last_write = |row: &WorkerRow| {
+        row.fingerprint.as_ref().map(|fingerprint| fingerprint.last_write()).unwrap_or_default()
+    };
+    let mut workers: Vec<&WorkerRow> =
+        rows.iter().filter(|row| row.failure_counts() != (0, 0)).collect();
+    workers.sort_by_cached_key(|worker| (Reverse(last_write(worker)), worker.member.name.clone()));
+    let mut calls: Vec<ShownCall<'_>> = Vec::new();
+    for worker in workers.into_iter().take(max) {
+        if calls.iter().filter(|shown| !shown.is_resolved).count() >= max {
+            break;
+        }
+        let Some(record) = record(worker) else { continue };
+        let trace = &record.trace;
+        let unresolved: HashSet<&RelPath> = trace
+            .unresolved()
+            .into_iter()
+            .chain(trace.unresolved_suspects())
+            .map(|call| &call.path)
+            .collect();
+        let last_write = nanoseconds(last_write(worker));
+        calls.extend(trace.calls.iter().filter(|call| call.looks_failed()).map(|call| ShownCall {
+            worker,
+            call: call.clone(),
+            at: call.at.map_or(last_write, |at| at.as_nanosecond()),
+            is_resolved: !unresolved.contains(&call.path),
+        }));
+        calls.sort_by(|a, b| {
+            let key = |shown: &ShownCall<'_>| (shown.is_resolved, Reverse(shown.at));
+            let place = |shown: &ShownCall<'_>| Reverse(shown.call.seq);
+            key(a)
+                .cmp(&key(b))
+                .then_with(|| a.worker.member.name.cmp(&b.worker.member.name))
+                .then_with(|| place(a).cmp(&place(b)))
+                .then_with(|| a.call.path.cmp(&b.call.path))
+        });
+        calls.truncate(max);
+    }
+    calls
+}
+
+/// Returns `time` in nanoseconds since the epoch.
+fn nanoseconds(time: Time) -> i128 {
+    i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos)
 }
 
 /// Renders the evidence.txt of the workers in `rows`.
@@ -55,36 +139,42 @@ pub(crate) fn swarm(
         doubts.iter().map(|(member, cause)| WorkerCause { member, cause }).collect();
     let by_name: HashMap<&Name, &WorkerRow> =
         rows.iter().map(|row| (&row.member.name, row)).collect();
-    // One worker per cause is read; each worker's own evidence.txt shows more.
-    let sections_max = budget.approx_bytes() / 300 + 1;
-    let examples: Vec<(&WorkerRow, Arc<Record>)> = causes::groups(&failing, CauseGrouping::Text)
-        .iter()
-        .take(sections_max)
-        .filter_map(|group| group.members.first())
-        .filter_map(|first| by_name.get(&first.name))
-        .filter_map(|row| record(row).map(|record| (*row, record)))
-        .collect();
-    let mut calls: Vec<_> = examples
-        .iter()
-        .filter_map(|(row, record)| root_cause_call(&record.trace).map(|call| (*row, call)))
-        .collect();
-    calls.sort_by_key(|(_, call)| call.outcome != Outcome::Failed);
-    let sections: Vec<OutputSection> = calls
-        .iter()
-        .enumerate()
-        .map(|(priority, (row, call))| {
-            let folder = name_collision::shown_name(&row.member.name, name_collision::is_index);
-            call_section(call, &format!("workers/{}/", folder.display()), priority)
-        })
-        .collect();
+    let sections_max = budget.approx_bytes() / SECTION_MIN + 1;
+    let calls = if failing.is_empty() {
+        failed_calls(rows, record, sections_max)
+    } else {
+        // One worker per cause is read; each worker's own evidence.txt shows more.
+        let mut calls: Vec<ShownCall<'_>> = causes::groups(&failing, CauseGrouping::Text)
+            .iter()
+            .take(sections_max)
+            .filter_map(|group| group.members.first())
+            .filter_map(|first| by_name.get(&first.name))
+            .filter_map(|worker| {
+                let call = root_cause_call(&record(worker)?.trace)?.clone();
+                Some(ShownCall { worker, call, at: i128::MIN, is_resolved: false })
+            })
+            .collect();
+        calls.sort_by_key(|shown| shown.call.outcome != Outcome::Failed);
+        calls
+    };
+    let sections: Vec<OutputSection> =
+        calls.iter().enumerate().map(|(priority, shown)| shown.section(priority)).collect();
     let open = |number: usize| -> Result<Box<dyn File>, String> {
-        let (row, call) = calls.get(number).ok_or("not there")?;
-        open_call(view, &row.member, call)
+        let shown = calls.get(number).ok_or("not there")?;
+        open_call(view, &shown.worker.member, &shown.call)
+    };
+    let counted_calls = if calls.is_empty() || !failing.is_empty() {
+        String::new()
+    } else {
+        let (failed, suspect): (Vec<usize>, Vec<usize>) =
+            rows.iter().map(WorkerRow::failure_counts).unzip();
+        let sum = |counts: &[usize]| counts.iter().copied().fold(0, usize::saturating_add);
+        format!(" | Calls: {} failed, {} suspect", sum(&failed), sum(&suspect))
     };
     let content = FrameContent {
         title,
         counted: format!(
-            "Workers: {} ({} failed, {} unknown{unread})",
+            "Workers: {} ({} failed, {} unknown{unread}){counted_calls}",
             rows.len(),
             failing.len(),
             count(Some(Outcome::Unknown)),
@@ -99,12 +189,13 @@ pub(crate) fn swarm(
         sections,
         open: &open,
         run: &|number, task| match calls.get(number) {
-            Some((row, _)) => run(&row.member, task),
+            Some(shown) => run(&shown.worker.member, task),
             None => Err("not there".into()),
         },
         deadline,
         missing,
         read_failed: Cell::new(false),
+        short_lines: RefCell::default(),
     };
     content.render(budget)
 }
