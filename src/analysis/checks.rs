@@ -61,12 +61,12 @@ pub(crate) fn silent(status: Status, last: Time, newest: Time) -> Option<Duratio
     (!status.is_finished() && status != Status::Unknown && silence >= SILENT).then_some(silence)
 }
 
-/// Runs all checks and returns their findings. `missing` returns the files that final words name
-/// and that do not exist.
+/// Runs all checks and returns their findings. `missing` returns those about files that final words
+/// claim.
 pub(crate) fn run(
     record: &Record,
     fingerprint: &Fingerprint,
-    missing: &dyn Fn(&str) -> Vec<String>,
+    missing: &dyn Fn() -> Vec<Check>,
 ) -> Vec<Check> {
     let Record { worker, trace, unread } = record;
     let mut checks: Vec<Check> = worker.flaws.iter().map(flaw).collect();
@@ -90,11 +90,7 @@ pub(crate) fn run(
     }
     if worker.status == Status::Completed {
         success(trace, &mut checks);
-        let missing = trace.final_words.as_deref().map(missing).unwrap_or_default();
-        checks.extend(missing.into_iter().map(|file| {
-            let message = "its final words name this file, which does not exist".into();
-            Check::new("claimed_file_missing", message, file)
-        }));
+        checks.extend(missing());
     }
     if finished && !trace.unanswered.tools.is_empty() {
         let message = format!("calls without output: {}", quoted(&trace.unanswered));

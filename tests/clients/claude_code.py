@@ -88,6 +88,8 @@ def run(program, out, hook, hold=None):
     for name in ("project", "config", "home", "tmp"):
         (out / name).mkdir(parents=True)
     project = out / "project"
+    # The session runs in another directory than its caller.
+    hook = [str(Path(hook[0]).resolve()) if Path(hook[0]).exists() else hook[0], *hook[1:]] if hook else []
     command = shlex.join([sys.executable, str(RECORDER), str(out / "hooks.jsonl"), *hook])
     (out / "config/settings.json").write_text(json.dumps(settings(command), indent=2), encoding="utf-8")
     with ScriptedModel(scenario.script(project), out / "requests.jsonl", hold, out / "held") as model:
