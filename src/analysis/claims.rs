@@ -33,9 +33,9 @@ pub(super) fn missing_files(view: &View, member: &Member, record: &Record) -> Ve
     let words = words.get(..words.floor_char_boundary(WORDS_MAX)).unwrap_or(words);
     let absent = absent_files(view, member, record.trace.own_folders, words);
     let absent = absent.map(|path| (path, "its final words name this file, which does not exist"));
-    let unwritten = unwritten_files(view, member, record, words).into_iter().map(|path| {
-        (path, "its final words say that it wrote this file, but no successful call names it")
-    });
+    let unwritten = unwritten_files(view, member, record, words)
+        .into_iter()
+        .map(|path| (path, "its final words say that it wrote this file, but no call wrote it"));
     let mut missing: Vec<Check> = Vec::new();
     for (path, message) in absent.chain(unwritten) {
         let name = one_line(&path.display(), NAME_MAX);
@@ -72,8 +72,8 @@ fn absent_files<'a>(
     })
 }
 
-/// Returns the files that `words` claim to have been written, and that neither a successful call
-/// names, nor its output, nor the worker's own files.
+/// Returns the files that `words` claim to have been written, and that no call which may have
+/// written them names, nor its output, nor the worker's own files.
 ///
 /// Returns nothing if the record does not hold the whole arguments of a call that might have
 /// written the file.
@@ -82,7 +82,7 @@ fn unwritten_files(view: &View, member: &Member, record: &Record, words: &str) -
         .take(PATHS_MAX)
         .filter_map(|path| path.file_name().map(|name| (path, name)))
         .collect();
-    let calls = || record.trace.calls.iter().filter(|call| may_have_succeeded(call));
+    let calls = || record.trace.calls.iter().filter(|call| may_have_written(call));
     if claimed.is_empty() || !record.trace.records_calls || !have_whole_inputs(calls()) {
         return Vec::new();
     }
@@ -111,9 +111,13 @@ fn unwritten_files(view: &View, member: &Member, record: &Record, words: &str) -
     claimed.into_iter().map(|(path, _)| path).collect()
 }
 
-/// Returns true unless the call failed or never ran.
-fn may_have_succeeded(call: &ToolCall) -> bool {
-    matches!(call.outcome, Outcome::Ok | Outcome::Unknown)
+/// Returns true if the call may have written a file: a command can do so before it fails.
+fn may_have_written(call: &ToolCall) -> bool {
+    match call.outcome {
+        Outcome::Ok | Outcome::Unknown => true,
+        Outcome::Failed => call.is_command,
+        Outcome::NotRun => false,
+    }
 }
 
 /// Returns true if the record holds all arguments of these calls, or at least the files that they

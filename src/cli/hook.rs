@@ -13,10 +13,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
 use super::discover::claude_folder;
+use super::duration;
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow};
 use crate::catalog::{Freshness, Source};
 use crate::deadline::Deadline;
@@ -40,13 +41,11 @@ files that it changed, and a marker for `swarmletfs expand`. PostToolUse covers 
 the model waits for, UserPromptSubmit those in the background.
 
 The command reads the hook's JSON from stdin. For every other event, for input that it does not \
-understand, and if it needs more than 80 ms, it prints nothing. Exit code: 0, or 1 for a mistake \
+understand, and if it needs more than --max-time, it prints nothing. Exit code: 0, or 1 for a mistake \
 on the command line.";
 
 /// Maximum size of the input, in bytes.
 const INPUT_MAX: u64 = 1 << 20;
-/// Time from the start to the answer. A later answer is not given.
-const TIME_LIMIT: Duration = Duration::from_millis(80);
 /// Maximum length of a subagent's id, in bytes.
 const ID_MAX: usize = 64;
 /// Start of the prompt by which Claude Code reports the end of a background task.
@@ -57,13 +56,21 @@ const NOTIFICATION: &str = "<task-notification>";
 pub(super) enum HookCommand {
     /// Answer a hook of Claude Code, whose JSON is read from stdin
     #[command(after_help = CLAUDE_CODE_HELP)]
-    ClaudeCode,
+    ClaudeCode(HookArgs),
+}
+
+/// Arguments of a hook.
+#[derive(Debug, Args)]
+pub(super) struct HookArgs {
+    /// Say nothing if it takes longer than this time, for which the session waits: 80ms, 2s
+    #[arg(long, value_name = "TIME", default_value = "80ms", value_parser = duration::parse_duration)]
+    max_time: Duration,
 }
 
 /// Answers the hook on stdin, or prints nothing.
 pub(super) fn run(command: &HookCommand) -> ExitCode {
-    let HookCommand::ClaudeCode = command;
-    let Some(end) = Instant::now().checked_add(TIME_LIMIT) else { return ExitCode::SUCCESS };
+    let HookCommand::ClaudeCode(HookArgs { max_time }) = command;
+    let Some(end) = Instant::now().checked_add(*max_time) else { return ExitCode::SUCCESS };
     // A panic is silent, too.
     std::panic::set_hook(Box::new(|_| {}));
     let (sender, receiver) = mpsc::channel();

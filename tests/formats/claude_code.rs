@@ -2,6 +2,7 @@
 //!
 //! A tree that is read as a whole must satisfy the invariants of every tree; see [`Checked`].
 
+mod claims;
 mod growth;
 mod hostile;
 mod ids;
