@@ -34,7 +34,7 @@ impl Sessions {
             "t2",
             "Edit",
             json!({"file_path": "/home/dev/app/src/a.rs",
-            "old_string": "one\ntwo", "new_string": "one\n2\n3"}),
+            "old_string": "two", "new_string": "2\n3"}),
         );
         transcript.result("t2", json!({"content": "The file has been updated."}));
         transcript.call("t3", "Bash", json!({"command": "cargo build"}));
