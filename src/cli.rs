@@ -14,6 +14,7 @@ mod duration;
 mod exit;
 mod expand;
 mod folder_identity;
+mod hook;
 mod limits;
 mod log;
 #[cfg(feature = "mcp")]
@@ -162,6 +163,9 @@ enum Command {
     /// Copy a text from stdin to stdout, with evidence inserted after its markers
     #[command(after_help = expand::HELP)]
     Expand(expand::ExpandArgs),
+    /// Tell an agent's program what its subagents did, as a hook of that program
+    #[command(subcommand)]
+    Hook(hook::HookCommand),
     /// Serve the tree over the Model Context Protocol, for agents that cannot mount
     #[cfg(feature = "mcp")]
     #[command(after_help = mcp::HELP)]
@@ -330,7 +334,10 @@ pub fn main() -> ExitCode {
             let escaped = arguments.iter().map(|argument| printable(argument.as_encoded_bytes()));
             let mut error = Cli::try_parse_from(escaped).err().unwrap_or(error);
             short_form::hint(&mut error, &arguments);
-            return exit::report_parse_error(&error);
+            let code = exit::report_parse_error(&error);
+            // Claude Code discards a prompt whose hook exits with 2.
+            let is_hook = arguments.get(1).is_some_and(|command| command == "hook");
+            return if is_hook { exit::not_blocking(code) } else { code };
         }
     };
     exit::report(match cli.command {
@@ -351,6 +358,7 @@ pub fn main() -> ExitCode {
             Ok(exit::report_as_trouble(tree_commands::compare::run(&arguments)))
         }
         Command::Expand(arguments) => expand::run(&arguments),
+        Command::Hook(command) => Ok(hook::run(&command)),
         #[cfg(feature = "mcp")]
         Command::Mcp(arguments) => mcp::run(&arguments),
         Command::Since(arguments) => since::run(&arguments),

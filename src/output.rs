@@ -8,6 +8,7 @@ pub(crate) mod json;
 pub(crate) mod marker;
 pub(crate) mod since;
 pub(crate) mod summary;
+pub(crate) mod verdict;
 
 /// The bytes of a document.
 pub(crate) struct Body {

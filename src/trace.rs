@@ -14,6 +14,7 @@ mod swarmlet;
 mod value;
 
 pub use claude_code::ClaudeCode;
+pub(crate) use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
 pub use swarmlet::Swarmlet;
 pub(crate) use swarmlet::python_strings;
 

@@ -5,6 +5,7 @@ mod discovery;
 mod doctor;
 mod ending;
 mod expand;
+mod hook;
 mod log;
 mod no_fuse;
 pub mod printing;

@@ -1,5 +1,6 @@
 //! The real Claude Code with a scripted model: its session is followed while it runs, and read
-//! afterwards. tests/clients has the script, and checks the record and the hook.
+//! afterwards, and its hook tells it what its subagents did. tests/clients has the script, and
+//! checks the record and the way of the hook's words.
 
 use std::fs;
 use std::io::Write;
@@ -45,6 +46,8 @@ impl Session {
             .arg("--out")
             .arg(dir.path().join("session"))
             .args(["--hold", &turn.to_string()])
+            // The machine may be busy, so the hook gets more time than usual.
+            .args([env!("CARGO_BIN_EXE_swarmletfs"), "hook", "claude-code", "--max-time", "20s"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -65,6 +68,18 @@ impl Session {
     /// Returns the configuration directory, which is the store.
     fn store(&self) -> PathBuf {
         self.dir.path().join("session/config")
+    }
+
+    /// Returns what the hook told the session, in order.
+    fn contexts(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.dir.path().join("session/hooks.jsonl")).unwrap();
+        let answers = log.lines().filter_map(|line| {
+            let entry: serde_json::Value = serde_json::from_str(line).unwrap();
+            let output = entry["output"].as_str().filter(|output| !output.is_empty())?.to_owned();
+            let answer: serde_json::Value = serde_json::from_str(&output).unwrap();
+            Some(answer["hookSpecificOutput"]["additionalContext"].as_str().unwrap().to_owned())
+        });
+        answers.collect()
     }
 
     /// Lets the session continue, and returns when it has ended and its checks have passed.
@@ -133,4 +148,33 @@ fn real_session_is_followed_while_it_runs_and_read_afterwards() {
     }
     assert!(file(&mount, &tester, "evidence.txt").contains(FAILURE));
     assert!(mount.text("summary").contains(&tester[..8]));
+
+    // The hook told the session so, without being asked. That its words reach the model, and that
+    // no subagent continues because of it, is checked by the script.
+    let contexts = session.contexts();
+    let [of_tester, of_reviewer] = contexts.as_slice() else { panic!("{contexts:#?}") };
+    for part in [
+        &*format!(
+            "[swarmletfs] Record of agent {tester} (general-purpose): failed: its last call failed."
+        ),
+        "Failed call: tool_calls/003_Bash.txt \"",
+        FAILURE,
+        "Claimed, but not found: \"report.md\"",
+        "success_but_last_call_failed",
+        "Changed 1 file (+1 -1): \"price.sh\"",
+        &*format!("worker_id={tester}]"),
+    ] {
+        assert!(of_tester.contains(part), "{part:?} is missing in {of_tester}");
+    }
+    // The failure that a pipe hid from the exit code.
+    for part in [
+        &*format!(
+            "agent {reviewer} (general-purpose): ok by the record; 1 call looks like a failure."
+        ),
+        "Recorded as ok, but looks like a failure: tool_calls/002_Bash.txt \"2 tests, 1 failed\"",
+        &*format!("worker_id={reviewer}]"),
+    ] {
+        assert!(of_reviewer.contains(part), "{part:?} is missing in {of_reviewer}");
+    }
+    assert!(contexts.iter().all(|context| context.len() <= 800), "{contexts:#?}");
 }

@@ -67,12 +67,12 @@ pub(crate) fn silent(status: Status, last: Time, newest: Time) -> Option<Duratio
     (!status.is_finished() && status != Status::Unknown && silence >= SILENT).then_some(silence)
 }
 
-/// Runs all checks and returns those that the record does not pass. `missing` returns the files
-/// that final words name and that do not exist.
+/// Runs all checks and returns those that the record does not pass. `missing` returns those about
+/// files that final words claim.
 pub(crate) fn run(
     record: &Record,
     fingerprint: &Fingerprint,
-    missing: &dyn Fn(&str) -> Vec<String>,
+    missing: &dyn Fn() -> Vec<FailedCheck>,
 ) -> Vec<FailedCheck> {
     let trace = &record.trace;
     let flaws = record.worker.flaws.iter().map(flaw);
@@ -159,15 +159,12 @@ fn unsupported_success(Record { worker, trace, .. }: &Record) -> Option<FailedCh
     Some(FailedCheck::new("failure_never_made_good", message, call.path.display()))
 }
 
+/// Returns the checks of `missing` if the worker claims success.
 fn missing_claimed_files(
-    Record { worker, trace, .. }: &Record,
-    missing: &dyn Fn(&str) -> Vec<String>,
-) -> impl Iterator<Item = FailedCheck> {
-    let words = trace.final_words.as_deref().filter(|_| worker.status == Status::Completed);
-    words.map(missing).unwrap_or_default().into_iter().map(|file| {
-        let message = "its final words name this file, which does not exist";
-        FailedCheck::new("claimed_file_missing", message, file)
-    })
+    record: &Record,
+    missing: &dyn Fn() -> Vec<FailedCheck>,
+) -> Vec<FailedCheck> {
+    if record.worker.status == Status::Completed { missing() } else { Vec::new() }
 }
 
 fn calls_without_result(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> {

@@ -1,9 +1,16 @@
-//! Finds files that a worker's final words name and that do not exist.
+//! Finds files that a worker's final words name and that do not exist, or that no call wrote.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::checks::FailedCheck;
 use crate::error::Error;
+use crate::model::{Outcome, Record, ToolCall};
 use crate::name::{Name, RelPath};
-use crate::store::Kind;
+use crate::store::{Kind, read_range};
 use crate::text::clean::one_line;
+use crate::trace::{INPUT_MAX, INPUTS_TOTAL_MAX};
 use crate::view::{Member, View};
 
 /// Maximum length of final words that is parsed, in bytes.
@@ -14,30 +21,126 @@ const PATHS_MAX: usize = 50;
 const NAMED_MAX: usize = 5;
 /// Maximum length of a named path, in bytes.
 const NAME_MAX: usize = 120;
+/// Number of bytes of each output that are searched for the name of a claimed file.
+const OUTPUT_MAX: usize = 256 << 10;
+/// Number of outputs that are searched, latest first.
+const OUTPUTS_MAX: usize = 200;
+
+/// Returns a finding for each file that the final words of a worker name and that does not exist,
+/// and for each that they claim to have been written although no call wrote it.
+pub(super) fn missing_files(view: &View, member: &Member, record: &Record) -> Vec<FailedCheck> {
+    let Some(words) = record.trace.final_words.as_deref() else { return Vec::new() };
+    let words = words.get(..words.floor_char_boundary(WORDS_MAX)).unwrap_or(words);
+    let absent = absent_files(view, member, record.trace.own_folders, words);
+    let absent = absent.map(|path| (path, "its final words name this file, which does not exist"));
+    let unwritten = unwritten_files(view, member, record, words)
+        .into_iter()
+        .map(|path| (path, "its final words say that it wrote this file, but no call wrote it"));
+    let mut missing: Vec<FailedCheck> = Vec::new();
+    for (path, message) in absent.chain(unwritten) {
+        let name = one_line(&path.display(), NAME_MAX);
+        if missing.len() < NAMED_MAX && !missing.iter().any(|check| check.file == name) {
+            missing.push(FailedCheck::new("claimed_file_missing", message, name));
+        }
+    }
+    missing
+}
 
 /// Returns the files that `words` name in a directory of the worker and that do not exist.
 ///
 /// A directory counts as the worker's if it exists or is one of `own_folders`, where the worker's
 /// layout keeps its files: a report that was never written leaves no directory either. Other paths,
 /// such as those of a repository, cannot be looked up here.
-pub(super) fn missing_files(
-    view: &View,
-    member: &Member,
-    own_folders: &[&str],
-    words: &str,
-) -> Vec<String> {
-    let words = words.get(..words.floor_char_boundary(WORDS_MAX)).unwrap_or(words);
-    let mut missing: Vec<String> = Vec::new();
-    for path in paths(words).take(PATHS_MAX) {
-        let Some(first) = path.names().next() else { continue };
-        let is_missing = is_own_directory(view, member, own_folders, &first)
-            && matches!(view.stat(member, &path), Err(Error::NotFound | Error::NotADirectory));
-        let name = one_line(&path.display(), NAME_MAX);
-        if is_missing && missing.len() < NAMED_MAX && !missing.contains(&name) {
-            missing.push(name);
-        }
+fn absent_files<'a>(
+    view: &'a View,
+    member: &'a Member,
+    own_folders: &'a [&str],
+    words: &'a str,
+) -> impl Iterator<Item = RelPath> + 'a {
+    paths(words).take(PATHS_MAX).filter(move |path| {
+        path.names().next().is_some_and(|first| is_own_directory(view, member, own_folders, &first))
+            && matches!(view.stat(member, path), Err(Error::NotFound | Error::NotADirectory))
+    })
+}
+
+/// Returns the files that `words` claim to have been written, and that no call which may have
+/// written them names, nor its output, nor the worker's own files.
+///
+/// Returns nothing if the record does not hold the whole arguments of a call that might have
+/// written the file.
+fn unwritten_files(view: &View, member: &Member, record: &Record, words: &str) -> Vec<RelPath> {
+    let mut claimed: Vec<(RelPath, Name)> = claimed_paths(words)
+        .take(PATHS_MAX)
+        .filter_map(|path| path.file_name().map(|name| (path, name)))
+        .collect();
+    let calls = || record.trace.calls.iter().filter(|call| may_have_written(call));
+    if claimed.is_empty() || !record.trace.records_calls || !have_whole_inputs(calls()) {
+        return Vec::new();
     }
-    missing
+    for call in calls() {
+        claimed.retain(|(_, name)| {
+            !call.input.as_deref().is_some_and(|input| input.contains(&*name.to_text()))
+        });
+    }
+    if claimed.is_empty() {
+        return Vec::new();
+    }
+    // The worker's own files, whatever directory they lie in.
+    let Ok((files, 0)) = view.folder(member).and_then(|folder| folder.files()) else {
+        return Vec::new();
+    };
+    claimed.retain(|(_, name)| !files.iter().any(|file| file.file_name().as_ref() == Some(name)));
+    for call in calls().rev().take(OUTPUTS_MAX) {
+        if claimed.is_empty() {
+            break;
+        }
+        let output = view.open_output(member, call).ok().flatten();
+        let output = output.and_then(|output| read_range(&*output, 0, OUTPUT_MAX).ok());
+        let output = output.unwrap_or_default();
+        claimed.retain(|(_, name)| memchr::memmem::find(&output, name.as_bytes()).is_none());
+    }
+    claimed.into_iter().map(|(path, _)| path).collect()
+}
+
+/// Returns true if the call may have written a file: a command can do so before it fails.
+fn may_have_written(call: &ToolCall) -> bool {
+    match call.outcome {
+        Outcome::Ok | Outcome::Unknown => true,
+        Outcome::Failed => call.is_command,
+        Outcome::NotRun => false,
+    }
+}
+
+/// Returns true if the record holds all arguments of these calls, or at least the files that they
+/// accessed.
+fn have_whole_inputs<'a>(calls: impl Iterator<Item = &'a ToolCall>) -> bool {
+    let (mut total, mut are_whole) = (0, true);
+    for call in calls {
+        total += call.input.as_ref().map_or(0, String::len);
+        // A cut at the boundary of a character leaves up to three bytes less.
+        let is_whole = call.input.as_ref().is_some_and(|input| input.len() + 3 < INPUT_MAX);
+        are_whole &= is_whole || call.file.is_some();
+    }
+    are_whole && total < INPUTS_TOTAL_MAX
+}
+
+/// Finds the files that a text claims to have been written: a sentence or a list item begins with
+/// `I wrote`, `Created` or the like, and the file is all that follows but for a few words.
+fn claimed_paths(words: &str) -> impl Iterator<Item = RelPath> + '_ {
+    static CLAIM: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let start = r"(?m)(?:^[\s*#>+-]*(?:\d+[.)] )?(?:✅ )?|[.!:;] +|, | and )\**";
+        let verb = r"(?:I(?:'ve|’ve| have| also| then)? (?:wrote|written|created|saved)|Wrote|Created|Saved)";
+        let object = r"(?: (?:it|them|the|a|an|new|results?|report|summary|findings|output|file|full|to|in|into|as))*";
+        let file = r"\**:? [`*]*([\w./-]*[A-Za-z_][\w-]*\.(?:md|txt|json|jsonl|csv|tsv|ya?ml|toml|html|css|sh|py|rs|go|ts|tsx|jsx|sql|log|xml|svg|png|pdf|ipynb))[`*]*";
+        let end =
+            r"(?:[.,;:!)]*(?:\s*$|\s+[A-Z(–—-])|[,;]? (?:with|and|containing|in|at|for|that)\b)";
+        Regex::new(&format!("{start}{verb}{object}{file}{end}")).ok()
+    });
+    let found = CLAIM.iter().flat_map(move |claim| claim.captures_iter(words));
+    found.filter_map(|captures| {
+        RelPath::parse(captures.get(1)?.as_str().trim_start_matches("./").trim_start_matches('/'))
+            .ok()
+    })
 }
 
 /// Returns true if `name` is one of `own_folders` or an existing directory of the worker.
@@ -78,5 +181,34 @@ mod tests {
                 .is_empty()
         );
         assert_eq!(found("https://example.org/a 1/2 and/or"), ["1/2", "and/or"]);
+    }
+
+    #[test]
+    fn claims_of_writing_are_distinguished_from_other_mentions() {
+        let found = |words| claimed_paths(words).map(|path| path.display()).collect::<Vec<_>>();
+        for (words, file) in [
+            ("All tests pass. I wrote report.md.", "report.md"),
+            ("I've written the full report to `docs/report.md`", "docs/report.md"),
+            ("Done:\n- Created **notes.txt** with the findings\n", "notes.txt"),
+            ("I saved the results in ./out/result.json, and left.", "out/result.json"),
+            ("The tests pass, and I have created a new file `a_b-c.py`.\nMore", "a_b-c.py"),
+        ] {
+            assert_eq!(found(words), [file], "{words}");
+        }
+        for words in [
+            "I did not write report.md.",
+            "I have not created report.md.",
+            "If I wrote report.md, it would be wrong.",
+            "The script created report.md.",
+            "I read report.md.",
+            "I wrote a Node.js script.",
+            "I created a test for main.rs.",
+            "I wrote tests that read config.json.",
+            "report.md was created by somebody else.",
+            "I will write report.md.",
+            "I created 1.2.3.",
+        ] {
+            assert!(found(words).is_empty(), "{words}: {:?}", found(words));
+        }
     }
 }

@@ -162,8 +162,8 @@ impl WorkerDigest {
             tools: tools(record),
             tokens: trace.tokens,
             cause,
-            checks: checks::run(record, fingerprint, &|words| {
-                claims::missing_files(view, member, trace.own_folders, words)
+            checks: checks::run(record, fingerprint, &|| {
+                claims::missing_files(view, member, record)
             }),
             late: record.timed_out(),
             whole: read && record.is_complete() && fingerprint.skipped.unreadable == 0,

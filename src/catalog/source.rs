@@ -137,6 +137,18 @@ impl Source {
         Ok(Source { missing_outputs, format, ..Source::from_store(Arc::new(store), outputs) })
     }
 
+    /// Opens Claude Code's folder `path` as a store that holds only the worker of `transcript`, a
+    /// path from that folder. Nothing else is listed or read.
+    pub fn open_transcript(path: &Path, transcript: RelPath) -> Result<Source, SourceError> {
+        let store = Disk::open(path)
+            .map_err(|error| SourceError::Open { path: path.to_path_buf(), error })?;
+        if store.is_in_own_mount() {
+            return Err(SourceError::OwnMount(path.to_path_buf()));
+        }
+        let format = Box::new(ClaudeCode::only(transcript));
+        Ok(Source::from_store(Arc::new(store), None).with_format(format))
+    }
+
     /// Creates a source from an open store of worker artifacts and the store of its outputs stored
     /// out of band.
     pub fn from_store(store: Arc<dyn Store>, outputs: Option<Arc<dyn Store>>) -> Source {

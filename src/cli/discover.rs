@@ -171,7 +171,7 @@ fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
 }
 
 /// Returns Claude Code's directory, located as Claude Code does it.
-fn claude_folder() -> Option<PathBuf> {
+pub(super) fn claude_folder() -> Option<PathBuf> {
     let named =
         std::env::var_os(CLAUDE_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let home = || {

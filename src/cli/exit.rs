@@ -53,6 +53,12 @@ pub(super) fn trouble() -> ExitCode {
     ExitCode::from(TROUBLE)
 }
 
+/// Returns success for success, and otherwise the code of a failure, which no program that runs a
+/// hook takes for a veto.
+pub(super) fn not_blocking(code: ExitCode) -> ExitCode {
+    if code == ExitCode::SUCCESS { code } else { ExitCode::from(FAILED) }
+}
+
 /// Returns the exit code of a command that ran out of time.
 pub(super) fn timed_out() -> ExitCode {
     ExitCode::from(TIMED_OUT)

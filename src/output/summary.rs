@@ -118,7 +118,8 @@ fn status(worker: &Worker, fingerprint: &Fingerprint) -> String {
     format!("{}{source}{last}", worker.status)
 }
 
-fn outcome(worker: &Worker, trace: &Trace) -> String {
+/// Returns the outcome of a worker and the reason for it.
+pub(super) fn outcome(worker: &Worker, trace: &Trace) -> String {
     let why = match trace.outcome(worker.status) {
         Outcome::Ok if trace.suspects() > 0 => {
             return format!(

@@ -15,6 +15,7 @@ mod parser;
 mod persist;
 mod requests;
 mod schema;
+mod span;
 mod thread;
 mod virtual_dir;
 mod worker;
@@ -56,6 +57,8 @@ pub struct ClaudeCode {
     projects: ProjectFolders,
     background: Arc<Background>,
     listed: AtomicBool,
+    /// The only transcript to read, or `None` for all.
+    only: Option<RelPath>,
 }
 
 impl Default for ClaudeCode {
@@ -71,12 +74,19 @@ impl ClaudeCode {
         ClaudeCode::new(Some(IndexStore { cache, min_size }))
     }
 
+    /// Creates a format whose store holds only the worker of the transcript at `path`. Nothing else
+    /// is listed.
+    pub fn only(path: RelPath) -> ClaudeCode {
+        ClaudeCode { only: Some(path), ..ClaudeCode::default() }
+    }
+
     fn new(disk: Option<IndexStore>) -> ClaudeCode {
         ClaudeCode {
             transcripts: Arc::new(TranscriptCache::new(disk)),
             projects: ProjectFolders::default(),
             background: Arc::default(),
             listed: AtomicBool::new(false),
+            only: None,
         }
     }
 }
@@ -95,7 +105,10 @@ impl Format for ClaudeCode {
     }
 
     fn find_workers(&self, store: &dyn Store) -> Result<Candidates> {
-        let mut found = layout::find_workers(store)?;
+        let mut found = match &self.only {
+            Some(path) => Candidates { folders: vec![path.clone()], ..Candidates::default() },
+            None => layout::find_workers(store)?,
+        };
         self.projects.refresh(store, &found.folders);
         let again = self.listed.swap(true, Ordering::Relaxed);
         let budget = if again { LATER_SCAN_BYTES } else { FIRST_SCAN_BYTES };
@@ -197,7 +210,8 @@ impl Format for ClaudeCode {
 
     fn set_disk_cache(&mut self, cache: Arc<DiskCache>) {
         let min_size = cache.threshold(CACHED_SIZE_MIN);
-        *self = ClaudeCode::with_cache(cache, min_size);
+        let only = self.only.take();
+        *self = ClaudeCode { only, ..ClaudeCode::with_cache(cache, min_size) };
     }
 }
 

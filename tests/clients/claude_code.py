@@ -26,6 +26,8 @@ import scenario
 from model import HOLD_MAX, ScriptedModel
 
 RECORDER = Path(recorder.__file__).resolve()
+# The settings that people copy.
+EXAMPLE = RECORDER.parents[2] / "examples/claude-code/.claude/settings.json"
 # How long the session may take without being held, in seconds.
 LIMIT = 120
 # Nobody listens here: a program that wants another network than loopback fails at once.
@@ -38,13 +40,13 @@ def lines(path):
 
 
 def settings(hook):
-    """Returns the settings of the session, with the hook as a shell command."""
-    run = {"hooks": [{"type": "command", "command": hook}]}
-    hooks = {
-        "PostToolUse": [{"matcher": "Task|Agent", **run}],
-        "SubagentStop": [run],
-        "UserPromptSubmit": [run],
-    }
+    """Returns the settings of the session: those of the example, with the hook as another shell command."""
+    hooks = json.loads(EXAMPLE.read_text(encoding="utf-8"))["hooks"]
+    for entry in (entry for matchers in hooks.values() for matcher in matchers for entry in matcher["hooks"]):
+        assert entry["command"] == "swarmletfs hook claude-code", f"the command of the example: {entry}"
+        entry["command"] = hook
+    # No hook should be set for this event; one that is must stay silent.
+    hooks["SubagentStop"] = [{"hooks": [{"type": "command", "command": hook}]}]
     return {"permissions": scenario.PERMISSIONS, "hooks": hooks}
 
 
@@ -88,6 +90,8 @@ def run(program, out, hook, hold=None):
     for name in ("project", "config", "home", "tmp"):
         (out / name).mkdir(parents=True)
     project = out / "project"
+    # The session runs in another directory than its caller.
+    hook = [str(Path(hook[0]).resolve()) if Path(hook[0]).exists() else hook[0], *hook[1:]] if hook else []
     command = shlex.join([sys.executable, str(RECORDER), str(out / "hooks.jsonl"), *hook])
     (out / "config/settings.json").write_text(json.dumps(settings(command), indent=2), encoding="utf-8")
     with ScriptedModel(scenario.script(project), out / "requests.jsonl", hold, out / "held") as model:

@@ -3,6 +3,7 @@
 //! A tree that is read as a whole must satisfy the invariants of every tree; see [`Checked`].
 
 mod changes;
+mod claims;
 mod growth;
 mod hostile;
 mod ids;

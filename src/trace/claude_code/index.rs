@@ -7,15 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::super::jsonl::LastLine;
 use super::requests::Requests;
+pub(super) use super::span::Span;
 use crate::model::{FileAccess, Tokens};
 use crate::name::{Name, to_file_name};
-
-/// The position of a line in its file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Span {
-    pub(super) offset: u64,
-    pub(super) len: usize,
-}
 
 /// The index of a transcript, as far as it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::index::{Conversation, Span};
 use super::schema::{MessageContent, Turn};
+use super::span::Span;
 use crate::text::count;
 
 /// Maximum length of a request's text, in bytes; the rest is left out.
@@ -141,15 +141,14 @@ impl Requests {
     }
 }
 
-/// Returns requests.txt of a conversation. `read` returns the text of the message at a span.
+/// Returns the content of requests.txt. `read` returns the text of the message at a span.
 ///
 /// # Errors
 /// Those of `read`.
 pub(super) fn file<E>(
-    conversation: &Conversation,
+    requests: &Requests,
     read: impl Fn(Span) -> Result<String, E>,
 ) -> Result<Vec<u8>, E> {
-    let requests = &conversation.requests;
     let mut out = String::new();
     for (at, (span, at_ms)) in requests.lines.iter().enumerate() {
         out.push_str(&section(at + 1, *at_ms, &read(*span)?));

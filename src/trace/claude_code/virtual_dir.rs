@@ -388,7 +388,7 @@ impl Store for VirtualDir {
                 let index = self.full_index()?;
                 let meta = self.requests_meta(&self.transcript_meta()?, &index)?;
                 let file = self.open_transcript()?;
-                let bytes = requests::file(self.conversation(&index)?, |span| {
+                let bytes = requests::file(&self.conversation(&index)?.requests, |span| {
                     with_turn_at(&*file, span, |turn| {
                         user_text(turn, &mut LeftOut::default()).into_owned()
                     })

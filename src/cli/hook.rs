@@ -1,0 +1,204 @@
+//! `swarmletfs hook`: answers a hook of an agent's program with the verdict on a subagent that has
+//! ended.
+//!
+//! A hook must never disturb its session. So everything runs on a thread, within a time limit, and
+//! whatever goes wrong ends in silence and exit code 0. The input is hostile: a path in it counts
+//! only if it lies in the program's own folder, and the store opens it from there.
+
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+
+use super::discover::claude_folder;
+use super::duration;
+use crate::analysis::worker_digest::{WorkerDigest, WorkerRow};
+use crate::catalog::{Freshness, Source};
+use crate::deadline::Deadline;
+use crate::name::{Name, RelPath};
+use crate::output::verdict::verdict;
+use crate::view::{Filter, View};
+
+/// Help text of the hook of Claude Code.
+const CLAUDE_CODE_HELP: &str = "\
+Put this into .claude/settings.json of a project, or into ~/.claude/settings.json:
+
+  {\"hooks\": {
+    \"PostToolUse\": [{\"matcher\": \"Task|Agent\", \"hooks\": [
+      {\"type\": \"command\", \"command\": \"swarmletfs hook claude-code\", \"timeout\": 5}]}],
+    \"UserPromptSubmit\": [{\"hooks\": [
+      {\"type\": \"command\", \"command\": \"swarmletfs hook claude-code\", \"timeout\": 5}]}]}}
+
+When a subagent ends, the model that started it receives at most 800 bytes: the outcome by the \
+record, failed calls, calls that look like failures, doubts about the subagent's claims, the \
+files that it changed, and a marker for `swarmletfs expand`. PostToolUse covers subagents that \
+the model waits for, UserPromptSubmit those in the background.
+
+The command reads the hook's JSON from stdin. For every other event, for input that it does not \
+understand, and if it needs more than --max-time, it prints nothing. Exit code: 0, or 1 for a mistake \
+on the command line.";
+
+/// Maximum size of the input, in bytes.
+const INPUT_MAX: u64 = 1 << 20;
+/// Maximum length of a subagent's id, in bytes.
+const ID_MAX: usize = 64;
+/// Start of the prompt by which Claude Code reports the end of a background task.
+const NOTIFICATION: &str = "<task-notification>";
+
+/// The program that runs the hook.
+#[derive(Debug, Subcommand)]
+pub(super) enum HookCommand {
+    /// Answer a hook of Claude Code, whose JSON is read from stdin
+    #[command(after_help = CLAUDE_CODE_HELP)]
+    ClaudeCode(HookArgs),
+}
+
+/// Arguments of a hook.
+#[derive(Debug, Args)]
+pub(super) struct HookArgs {
+    /// Say nothing if it takes longer than this time, for which the session waits: 80ms, 2s
+    #[arg(long, value_name = "TIME", default_value = "80ms", value_parser = duration::parse_duration)]
+    max_time: Duration,
+}
+
+/// Answers the hook on stdin, or prints nothing.
+pub(super) fn run(command: &HookCommand) -> ExitCode {
+    let HookCommand::ClaudeCode(HookArgs { max_time }) = command;
+    let Some(end) = Instant::now().checked_add(*max_time) else { return ExitCode::SUCCESS };
+    // A panic is silent, too.
+    std::panic::set_hook(Box::new(|_| {}));
+    let (sender, receiver) = mpsc::channel();
+    let thread = thread::Builder::new().name("hook".into()).spawn(move || {
+        if let Some(answer) = read_input().and_then(|input| answer(&input, end)) {
+            let _ = sender.send(answer);
+        }
+    });
+    // The thread is not joined: the end of the process ends it, whatever it waits for.
+    if thread.is_ok()
+        && let Ok(answer) = receiver.recv_timeout(end.saturating_duration_since(Instant::now()))
+    {
+        // Without a reader, nobody is disturbed either.
+        let _ = io::stdout().write_all(answer.as_bytes());
+    }
+    ExitCode::SUCCESS
+}
+
+/// Reads stdin to its end. Returns `None` if it is too long or cannot be read.
+fn read_input() -> Option<Vec<u8>> {
+    let mut stdin = io::stdin().lock();
+    let mut input = Vec::new();
+    stdin.by_ref().take(INPUT_MAX + 1).read_to_end(&mut input).ok()?;
+    if input.len() as u64 > INPUT_MAX {
+        // A writer must not fail because its reader is gone.
+        let _ = io::copy(&mut stdin, &mut io::sink());
+        return None;
+    }
+    Some(input)
+}
+
+/// The part of a hook's input that is read.
+#[derive(Debug, Deserialize)]
+struct HookInput {
+    hook_event_name: String,
+    /// The transcript of the session.
+    transcript_path: PathBuf,
+    tool_response: Option<serde_json::Value>,
+    prompt: Option<String>,
+}
+
+/// The result of a call that ran a subagent.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AgentResult {
+    status: String,
+    agent_id: String,
+}
+
+/// The answer to a hook, as Claude Code reads it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HookAnswer<'a> {
+    hook_specific_output: HookOutput<'a>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HookOutput<'a> {
+    hook_event_name: &'a str,
+    additional_context: &'a str,
+}
+
+/// Returns the answer to a hook, or `None` if there is nothing to say before `end`.
+fn answer(input: &[u8], end: Instant) -> Option<String> {
+    let input: HookInput = serde_json::from_slice(input).ok()?;
+    let agent = ended_agent(&input)?;
+    let folder = claude_folder()?;
+    let context = transcripts(&folder, &input.transcript_path, &agent)
+        .into_iter()
+        .flatten()
+        .find_map(|transcript| verdict_on(&folder, transcript, end))?;
+    let output =
+        HookOutput { hook_event_name: &input.hook_event_name, additional_context: &context };
+    serde_json::to_string(&HookAnswer { hook_specific_output: output }).ok()
+}
+
+/// Returns the id of the subagent whose end the event reports to the agent that started it.
+///
+/// An answer to SubagentStop would reach the subagent, which would then continue. So there is none.
+fn ended_agent(input: &HookInput) -> Option<String> {
+    let id = match input.hook_event_name.as_str() {
+        "PostToolUse" => {
+            let result: AgentResult = serde_json::from_value(input.tool_response.clone()?).ok()?;
+            (result.status == "completed").then_some(result.agent_id)?
+        }
+        "UserPromptSubmit" => {
+            let notification = input.prompt.as_deref()?.strip_prefix(NOTIFICATION)?;
+            let (_, id) = notification.split_once("<task-id>")?;
+            id.split_once("</task-id>")?.0.to_owned()
+        }
+        _ => return None,
+    };
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    ((1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain)).then_some(id)
+}
+
+/// Returns the paths where the transcript of `agent` may lie, from Claude Code's folder: in the
+/// session's own folder, or beside the transcript of the session in older versions.
+///
+/// Returns `None` unless `session` is a transcript in a project of `folder`.
+fn transcripts(folder: &Path, session: &Path, agent: &str) -> Option<[RelPath; 2]> {
+    // Either path may be spelled with links that the other resolves.
+    let beneath = session.strip_prefix(folder).ok().map(Path::to_path_buf).or_else(|| {
+        let real = folder.canonicalize().ok()?;
+        session.strip_prefix(real).ok().map(Path::to_path_buf)
+    })?;
+    let beneath = RelPath::parse(beneath.as_os_str().as_bytes()).ok()?;
+    let names: Vec<Name> = beneath.names().collect();
+    let [projects, _, file] = names.as_slice() else { return None };
+    let session = Name::new(file.as_bytes().strip_suffix(b".jsonl")?).ok()?;
+    let project = beneath.parent();
+    let subagents = project.join(&session).join(&Name::new("subagents").ok()?);
+    let name = Name::new(format!("agent-{agent}.jsonl")).ok()?;
+    (projects.as_bytes() == b"projects").then(|| [subagents.join(&name), project.join(&name)])
+}
+
+/// Returns the verdict on the worker of `transcript`, or `None` if it cannot be read before `end`.
+fn verdict_on(folder: &Path, transcript: RelPath, end: Instant) -> Option<String> {
+    let source = Source::open_transcript(folder, transcript).ok()?;
+    let view = View::new(vec![source], Freshness::default(), Filter::default()).ok()?;
+    let member = view.visible().members.first()?.clone();
+    let fingerprint = view.fingerprint(&member, false).ok()?;
+    let record = view.record(&member, &fingerprint, Deadline::new(&end)).ok()?;
+    if record.timed_out() {
+        return None;
+    }
+    let digest = WorkerDigest::new(&view, &member, &fingerprint, &record);
+    let row = WorkerRow { member, digest: Some(digest.into()), fingerprint: Some(fingerprint) };
+    verdict(&view, &row, &record)
+}
