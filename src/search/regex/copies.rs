@@ -3,7 +3,8 @@
 //! A record holds texts of other files again: as strings of JSON, or indented. A matching line of a
 //! record is a copy if each matching line of its strings was already counted in another file, and
 //! nothing else in it matches. Each counted line stands for one line in each record, so a record
-//! that states a text more often than the other files has hits of its own.
+//! that states a text more often than the other files has hits of its own. Only a transcript may
+//! repeat a line any number of times, because the other files are made from it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -140,7 +141,13 @@ impl<'a> CountedLines<'a> {
             let used = record.used.entry(text).or_default();
             let files = self.files.entry(text).or_default();
             for _ in 0..count {
-                if let Some(file) = files.get(*used) {
+                let file = match record.format {
+                    // Each event in a transcript is in the other files, but a transcript states
+                    // some texts twice: in a call's arguments and in its result.
+                    RecordFormat::Transcript => files.get(*used).or(files.first()),
+                    RecordFormat::Text | RecordFormat::Json => files.get(*used),
+                };
+                if let Some(file) = file.filter(|file| **file != record.file) {
                     if self.repeated.len() < PAIRS_MAX {
                         self.repeated.insert((*file, record.file));
                     }
