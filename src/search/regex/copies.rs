@@ -138,6 +138,10 @@ impl<'a> CountedLines<'a> {
         let texts = self.matching_texts(record.format, line);
         let mut is_copy = !texts.has_more && !texts.counts.is_empty();
         for (text, count) in texts.counts {
+            if self.room == 0 && !self.files.contains_key(&text) {
+                is_copy = false;
+                continue;
+            }
             let used = record.used.entry(text).or_default();
             let files = self.files.entry(text).or_default();
             for _ in 0..count {
@@ -182,7 +186,7 @@ impl<'a> CountedLines<'a> {
     }
 
     /// Returns the matching lines of the strings in a line of JSON. Returns `None` if the line is
-    /// not JSON, or not a message of a transcript.
+    /// not JSON, is not a message of a transcript, or has too many of them.
     fn matching_strings(&self, format: RecordFormat, line: &[u8]) -> Option<MatchingTexts> {
         let kind = match serde_json::from_slice::<RecordLine>(line) {
             Ok(RecordLine { kind }) => kind.unwrap_or_default(),
@@ -200,11 +204,12 @@ impl<'a> CountedLines<'a> {
         let is_match = |text: &[u8]| self.pattern.matcher.is_match(text).unwrap_or(true);
         let mut texts = MatchingTexts::default();
         // The line without the strings that match.
-        let (mut rest, mut end) = (Vec::new(), 0);
+        let (mut rest, mut end, mut room) = (Vec::new(), 0, LINES_MAX);
         for literal in LITERAL.as_ref()?.find_iter(line) {
             let text: String = serde_json::from_slice(literal.as_bytes()).ok()?;
             let mut counts: BTreeMap<Key, usize> = BTreeMap::new();
             for text in text.split('\n').filter(|text| is_match(text.as_bytes())) {
+                room = room.checked_sub(1)?;
                 *counts.entry(text_key(text.as_bytes())).or_default() += 1;
             }
             if counts.is_empty() {
