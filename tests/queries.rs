@@ -2,6 +2,7 @@
 //! `compare/` compares workers.
 
 mod compare;
+mod copies;
 mod facets;
 mod grep;
 mod index;

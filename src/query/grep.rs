@@ -29,8 +29,10 @@ use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath};
 use crate::parallel::parallel_map;
-use crate::route::shown_path::{display_path, is_raw_record, shown_path, worker_path};
-use crate::search::regex::{self, FileMatchCount, Pattern, WorkerMatchCounts};
+use crate::route::shown_path::{
+    display_path, is_raw_record, record_format, shown_path, worker_path,
+};
+use crate::search::regex::{self, FileMatchCount, FileTraits, Pattern, WorkerMatchCounts};
 use crate::text::budget::Budget;
 use crate::text::shares::{Demand, allocate};
 use crate::view::Member;
@@ -146,7 +148,10 @@ fn count_matches(
     match regex::search(
         &analyzer.view,
         member,
-        &|path| worker_path.join_path(&shown_path(path)),
+        &FileTraits {
+            shown: &|path| worker_path.join_path(&shown_path(path)),
+            record: &record_format,
+        },
         pattern,
         LINE_MAX,
         deadline,
@@ -225,8 +230,16 @@ fn lines(
     let overhead = HEAD + query.regex.len() + names;
     let shares = allocate(&demands, budget.approx_bytes().saturating_sub(overhead));
     let shown = admitted.into_iter().zip(shares).map(|(file, share)| {
-        let mut shown =
-            FileLines::new(file.member.name.clone(), file.path.clone(), file.hits.lines);
+        let mut shown = FileLines::new(
+            file.member.name.clone(),
+            file.path.clone(),
+            file.hits.lines,
+            file.hits.also_in.iter().map(|record| shown_path(record).display()).collect(),
+        );
+        let copies = &file.hits.copies;
+        // The neighbors of a line in a record are other messages, of which copies are skipped.
+        let context = if copies.is_empty() { context } else { 0 };
+        let mut matches = 0..;
         // Sizes are estimates: a file whose share covers its estimate is shown in full. Any
         // other file needs room for its omission marker.
         let share = match share < full_size(file, context) {
@@ -241,6 +254,9 @@ fn lines(
             (pattern, context),
             deadline,
             |line| {
+                if line.is_match() && matches.next().is_some_and(|at| copies.contains(at)) {
+                    return true;
+                }
                 let has_match = shown.matches() > 0;
                 let max = if line.is_match() { line_max } else { CONTEXT_MAX.min(line_max) };
                 shown.add(ShownLine::new(&line, max));

@@ -86,6 +86,7 @@ impl FileQuery for SearchQuery {
             &|worker, path, range| reader.read(worker, path, range),
             deadline,
         );
+        ranked.mark_repeats(&is_raw_record);
         ranked.favor_failures(&|worker, path| {
             reader.outcome(worker, path, deadline) == Some(Outcome::Failed)
         });

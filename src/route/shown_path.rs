@@ -5,10 +5,15 @@ use super::name_collision::{is_index, shown_name};
 use super::query_dir::QueryDir;
 use super::{Report, focus};
 use crate::name::{Name, RelPath};
+use crate::search::regex::RecordFormat;
 use crate::text::clean::escape_markers;
 
 /// The directory of the workers.
 const WORKERS: &str = "workers/";
+/// The transcript of a session, which repeats all texts.
+const TRANSCRIPT: &[u8] = b"source.jsonl";
+/// The messages of a session's user, which repeat the task.
+const REQUESTS: &[u8] = b"requests.txt";
 /// Name of the directory in a worker's directory that holds links to its children.
 pub const CHILDREN: &str = "children";
 
@@ -45,6 +50,16 @@ pub(crate) fn display_path(worker_path: &RelPath, path: &RelPath) -> String {
 pub(crate) fn is_raw_record(path: &RelPath) -> bool {
     let name = path.as_bytes();
     !name.contains(&b'/') && (name.ends_with(b".jsonl") || name.ends_with(b".json"))
+}
+
+/// Returns the format of a file whose lines can repeat lines of other files, and `None` for any
+/// other file.
+pub(crate) fn record_format(path: &RelPath) -> Option<RecordFormat> {
+    match path.as_bytes() {
+        TRANSCRIPT => Some(RecordFormat::Transcript),
+        REQUESTS => Some(RecordFormat::Text),
+        _ => is_raw_record(path).then_some(RecordFormat::Json),
+    }
 }
 
 #[cfg(test)]

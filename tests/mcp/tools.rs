@@ -358,6 +358,26 @@ fn folders_are_listed_inspected_and_matched_by_glob() {
     );
 }
 
+/// Promise: A hit that a worker's records repeat counts once.
+#[test]
+fn grep_counts_a_repeated_hit_once_in_every_mode() {
+    let store = TestStore::new();
+    store.worker("w", json!({})).call("w", 1, "sh", "no space\nleft\n");
+    let message = json!({"role": "tool", "content": "no space\nleft\n"});
+    store.write("workers/w/thread.jsonl", format!("{message}\n"));
+    let mut client = client(&store);
+    for (mode, lines) in [
+        ("content", "workers/w/tool_calls/001_sh.txt:1:no space\n[also in thread.jsonl]\n"),
+        ("files_with_matches", "workers/w/tool_calls/001_sh.txt\n"),
+        ("count", "workers/w/tool_calls/001_sh.txt:1\n"),
+    ] {
+        let answer = client.text("grep", json!({"pattern": "space", "mode": mode}));
+        let (head, found) = answer.split_once('\n').unwrap();
+        assert!(head.contains(": 1 line in 1 file of 1 worker; "), "{mode}: {head}");
+        assert_eq!(found, lines, "{mode}");
+    }
+}
+
 #[test]
 fn grep_returns_files_and_counts() {
     let store = store();

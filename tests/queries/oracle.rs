@@ -42,7 +42,8 @@ fn line(dice: &mut Dice) -> String {
     (0..dice.below(8)).map(|_| *dice.pick(&WORDS)).collect()
 }
 
-/// Promise: The lines are those that ripgrep finds on disk.
+/// Promise: The lines are those that ripgrep finds on disk, except those of records that repeat
+/// others.
 #[test]
 fn grep_finds_the_lines_that_ripgrep_finds() {
     if !is_here("rg") {

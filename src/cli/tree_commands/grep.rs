@@ -108,6 +108,8 @@ struct GrepFileJson {
     path: String,
     lines: Vec<GrepLineJson>,
     more: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    also_in: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -139,6 +141,7 @@ impl GrepFileJson {
             worker: file.worker.to_text().into_owned(),
             path: file.path.clone(),
             more: file.more(),
+            also_in: file.also_in.clone(),
             lines: file.lines.iter().filter_map(GrepLineJson::new).collect(),
         }
     }

@@ -31,7 +31,7 @@ const SMALL: usize = 4_000;
 const LARGE: usize = 1 << 20;
 /// Text to remove for each token above the budget, in bytes.
 const TOKEN: usize = 3;
-/// Longest name of a worker in the list of names, in bytes.
+/// Longest name of a worker or a record in a list of names, in bytes.
 const NAME_MAX: usize = 60;
 
 /// A line of the answer.
@@ -109,14 +109,16 @@ pub struct FileLines {
     pub path: String,
     /// The lines.
     pub lines: Vec<ShownLine>,
-    /// Number of matching lines in the file.
+    /// Number of matching lines in the file, without copies.
     pub all: u64,
+    /// Files of the worker that repeat some of these lines.
+    pub also_in: Vec<String>,
     size: usize,
 }
 
 impl FileLines {
-    pub(crate) fn new(worker: Name, path: String, all: u64) -> FileLines {
-        FileLines { worker, path, lines: Vec::new(), all, size: 0 }
+    pub(crate) fn new(worker: Name, path: String, all: u64, also_in: Vec<String>) -> FileLines {
+        FileLines { worker, path, lines: Vec::new(), all, also_in, size: 0 }
     }
 
     pub(crate) fn add(&mut self, line: ShownLine) {
@@ -272,6 +274,8 @@ impl GrepAnswer {
         let mut left = most;
         let (mut matches, mut files, mut hidden) = (0, 0, 0);
         let mut rest = workers.clone();
+        // Consecutive files whose lines are in equal records share one line about these.
+        let (mut records, mut files_above): (&[String], usize) = (&[], 0);
         for file in &self.found.shown {
             let (lines, _) = file.lines.split_at(left.min(file.lines.len()));
             left -= lines.len();
@@ -280,6 +284,11 @@ impl GrepAnswer {
             if file_matches == 0 {
                 continue;
             }
+            if file.also_in != records {
+                body.push_str(&also_in(records, files_above, detail));
+                (records, files_above) = (&file.also_in, 0);
+            }
+            files_above += 1;
             lines.iter().for_each(|line| line.write(&mut body, &file.path));
             hidden +=
                 lines.iter().filter_map(ShownLine::text).map(|line| line.hidden).sum::<usize>();
@@ -291,6 +300,7 @@ impl GrepAnswer {
             files += 1;
             rest.take(&file.worker, file.all);
         }
+        body.push_str(&also_in(records, files_above, detail));
         let more = rest.lines();
         if more > 0 && files > 0 && detail == OmissionDetail::Full {
             let files = count(self.totals.files - files, "more file");
@@ -362,6 +372,18 @@ impl GrepAnswer {
         }
         self.found.shown.retain(|file| file.matches() > 0);
     }
+}
+
+/// Formats the line below `files` files with lines that are also in `records`. It is empty if there
+/// are no records.
+fn also_in(records: &[String], files: usize, detail: OmissionDetail) -> String {
+    if records.is_empty() || detail == OmissionDetail::Brief {
+        return String::new();
+    }
+    let names: Vec<String> = records.iter().map(|name| one_line(name, NAME_MAX)).collect();
+    let above =
+        if files > 1 { format!(": lines of the {files} files above") } else { String::new() };
+    format!("[also in {}{above}]\n", names.join(", "))
 }
 
 /// Formats a query for the first line.

@@ -6,6 +6,8 @@
 //! All statistics come from the selected workers. Scores are integers, so that the order does not
 //! depend on floating-point differences between machines. Equal scores are ordered by path.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -33,6 +35,8 @@ const COVERAGE: f64 = 3.0;
 const COVERAGE_POWER: i32 = 24;
 /// Lowest score of a passage, as a share of its neighbor's score.
 const NEIGHBOR_SHARE: f64 = 0.75;
+/// Most sets of words that the passages of a record are compared with.
+const WORD_SETS_MAX: usize = 64;
 /// Score units per 1.0.
 const UNIT: f64 = 1_000_000.0;
 
@@ -71,6 +75,16 @@ pub(super) struct ScoredPassage {
     pub(super) score: i64,
     /// True if the passage has a word of the query; else it is near one that has.
     pub(super) has_word: bool,
+    /// True if the passage is in a record and another file of the worker has a passage with all
+    /// its words of the query.
+    pub(super) repeats: bool,
+}
+
+impl ScoredPassage {
+    /// Returns true if the passage counts as a match.
+    pub(super) fn counts(&self) -> bool {
+        self.has_word && !self.repeats
+    }
 }
 
 /// The position of a passage. Positions sort in the order of paths.
@@ -126,6 +140,40 @@ pub struct RankedPassages {
 }
 
 impl RankedPassages {
+    /// Marks the passages of records whose words of the query are all in one passage of another
+    /// file of their worker. `is_record` returns true for the path of a record.
+    pub fn mark_repeats(&mut self, is_record: &dyn Fn(&RelPath) -> bool) {
+        let mut passages = std::mem::take(&mut self.passages);
+        for worker in passages.chunk_by_mut(|a, b| a.id.worker == b.id.worker) {
+            let words = |one: &ScoredPassage| self.words_of(one.id).filter(|_| one.has_word);
+            let in_record = |one: &ScoredPassage| self.is_in_record(one.id, is_record);
+            let others = worker.iter().filter(|one| !in_record(one)).filter_map(words);
+            let mut known: Vec<u64> = others.collect::<BTreeSet<u64>>().into_iter().collect();
+            // Most words first: the largest sets hold most of the others.
+            known.sort_by_key(|set| Reverse(set.count_ones()));
+            known.truncate(WORD_SETS_MAX);
+            for one in worker.iter_mut() {
+                one.repeats = in_record(one)
+                    && words(one).is_some_and(|set| known.iter().any(|all| set & !all == 0));
+            }
+        }
+        self.passages = passages;
+    }
+
+    fn is_in_record(&self, id: PassageId, is_record: &dyn Fn(&RelPath) -> bool) -> bool {
+        let chunk = self.header(id).and_then(|header| header.chunks.get(id.chunk as usize));
+        chunk.is_some_and(|chunk| is_record(&chunk.path))
+    }
+
+    /// Returns the words of the query in a passage as bits. Returns `None` if the query has too
+    /// many words.
+    fn words_of(&self, id: PassageId) -> Option<u64> {
+        let worker = self.workers.get(id.worker as usize)?;
+        let (_, matches) = worker.segments.get(id.segment as usize)?;
+        let found = matches.within(id.passage..id.passage + 1).iter();
+        found.map(|one| 1_u64.checked_shl(one.term)).try_fold(0, |set, bit| Some(set | bit?))
+    }
+
     pub(super) fn header(&self, id: PassageId) -> Option<&SegmentHeader> {
         self.workers
             .get(id.worker as usize)?
@@ -440,7 +488,8 @@ fn score(
                 .round() as i64;
             let [own, ..] = passage.counts;
             let id = PassageId { chunk: number, passage: passage.passage, ..id };
-            scored.push(ScoredPassage { id, score, has_word: !own.present.is_empty() });
+            let has_word = !own.present.is_empty();
+            scored.push(ScoredPassage { id, score, has_word, repeats: false });
         });
         raise_neighbors(scored.split_at_mut(begin).1);
         if !matches.excluded.is_empty() {

@@ -57,7 +57,7 @@ pub struct FileHit {
     pub path: RelPath,
     /// The selected byte ranges, in order.
     pub ranges: Vec<Range<u64>>,
-    /// Number of selected passages that contain a word of the query.
+    /// Number of selected passages that count as matches.
     pub passages: u64,
 }
 
@@ -85,14 +85,14 @@ struct SelectedChunk {
 type ChunkId = (u32, u32, u32);
 
 impl RankedPassages {
-    /// Returns the number of passages with a word of the query.
+    /// Returns the number of passages with a word of the query, without those that repeat others.
     pub fn count(&self) -> u64 {
-        self.passages.iter().filter(|one| one.has_word).count() as u64
+        self.passages.iter().filter(|one| one.counts()).count() as u64
     }
 
     /// Returns the number of files and of workers with such passages.
     pub fn file_and_worker_counts(&self) -> (u64, u64) {
-        let matches = self.passages.iter().filter(|one| one.has_word);
+        let matches = self.passages.iter().filter(|one| one.counts());
         let mut chunks: Vec<ChunkId> = matches.map(|one| chunk_id(one.id)).collect();
         chunks.dedup();
         let files: BTreeSet<(u32, RelPath)> =
@@ -315,7 +315,7 @@ impl RankedPassages {
         for passage in &selected.passages {
             let id = PassageId { worker, segment, chunk, passage: *passage };
             let range = self.range(id, *passage..*passage + 1)?;
-            passages += u64::from(self.scored(id).is_some_and(|one| one.has_word));
+            passages += u64::from(self.scored(id).is_some_and(ScoredPassage::counts));
             match ranges.last_mut().filter(|last| last.end >= range.start) {
                 Some(last) => last.end = last.end.max(range.end),
                 None => ranges.push(range),
@@ -389,7 +389,7 @@ impl<'a> Selector<'a> {
         let (ranked, id, chunk) = (self.ranked, one.id, chunk_id(one.id));
         let selected = self.selected.get(&chunk);
         if selected.is_some_and(|selected| selected.passages.contains(&id.passage)) {
-            self.duplicates -= u64::from(again);
+            self.duplicates -= u64::from(again && one.counts());
             return Some(Offer::Selected);
         }
         let is_adjacent = selected.is_some_and(|selected| touches(&selected.passages, id.passage));
@@ -399,7 +399,7 @@ impl<'a> Selector<'a> {
         }
         if one.has_word && ranked.word_hash(id).is_some_and(|hash| self.word_hashes.contains(&hash))
         {
-            self.duplicates += u64::from(!again);
+            self.duplicates += u64::from(!again && one.counts());
             return Some(Offer::Refused);
         }
         let path = ranked.path(chunk)?;
@@ -413,7 +413,7 @@ impl<'a> Selector<'a> {
         let range = ranked.range(id, id.passage..id.passage + 1)?;
         let shingles = shingles(&(self.read)(id.worker as usize, &path, range)?);
         if !again && one.has_word && is_near_duplicate(&shingles, &self.shingles) {
-            self.duplicates += 1;
+            self.duplicates += u64::from(one.counts());
             return Some(Offer::Duplicate);
         }
         let extended = ranked.extended(
@@ -430,7 +430,7 @@ impl<'a> Selector<'a> {
         self.word_hashes.extend(hashes);
         self.shingles.extend(shingles);
         self.left -= length + frame;
-        self.duplicates -= u64::from(again);
+        self.duplicates -= u64::from(again && one.counts());
         let turn = self.selected.len();
         let selected = self
             .selected

@@ -1,11 +1,15 @@
 //! Counts the matching lines in the files of one worker.
 
+use super::copies::{CopiedLines, CountedLines, Record, RecordFormat};
 use super::lines::{FileSearcher, FoundLine, SearchEnd, StopReason};
 use super::pattern::Pattern;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 use crate::view::{Folder, Member, View};
+
+/// Maximum number of records that are named for a file.
+const NAMED_MAX: usize = 8;
 
 /// The matches in the files of a worker.
 #[derive(Debug, Clone, Default)]
@@ -25,10 +29,22 @@ pub struct WorkerMatchCounts {
 pub struct FileMatchCount {
     /// Path of the file, relative to the worker's directory.
     pub path: RelPath,
-    /// Number of matching lines.
+    /// Number of matching lines without copies.
     pub lines: u64,
     /// Total length of these lines in bytes; each line counts up to the length that is shown.
     pub text: u64,
+    /// Matching lines that only repeat lines of other files.
+    pub copies: CopiedLines,
+    /// Records that repeat some of these lines; a few if there are many.
+    pub also_in: Vec<RelPath>,
+}
+
+/// Properties of a worker's files, by their paths in its directory.
+pub struct FileTraits<'a> {
+    /// Returns the path in the tree.
+    pub shown: &'a dyn Fn(&RelPath) -> RelPath,
+    /// Returns the format of a record, and `None` for any other file.
+    pub record: &'a dyn Fn(&RelPath) -> Option<RecordFormat>,
 }
 
 /// Files that were not searched, or not to their end, by reason.
@@ -54,17 +70,17 @@ impl std::ops::AddAssign for Unsearched {
 }
 
 /// Counts the matching lines in each file of a worker that `pattern` applies to. Files that are not
-/// searched to their end when `deadline` passes count as unsearched.
+/// searched to their end when `deadline` passes count as unsearched. Records are searched last, the
+/// shortest first, and their lines do not count if they only repeat counted lines.
 ///
-/// `shown` maps a path in the worker's directory to its path in the tree. Each line counts with at
-/// most `line_max` bytes.
+/// Each line counts with at most `line_max` bytes.
 ///
 /// # Errors
 /// The worker's directory cannot be read.
 pub fn search(
     view: &View,
     member: &Member,
-    shown: &dyn Fn(&RelPath) -> RelPath,
+    traits: &FileTraits<'_>,
     pattern: &Pattern,
     line_max: usize,
     deadline: Deadline<'_>,
@@ -74,12 +90,21 @@ pub fn search(
     let mut search = FileSearcher::without_line_numbers(pattern);
     let mut found = WorkerMatchCounts::default();
     found.unsearched.unreadable = unreadable;
-    for path in files {
-        if !pattern.applies_to(&shown, &path) {
-            continue;
-        }
+    let files = in_search_order(&folder, files, traits, pattern);
+    let has_records = files.last().is_some_and(|(_, record)| record.is_some());
+    let mut counted = CountedLines::new(pattern);
+    let mut hits: Vec<(u32, FileMatchCount)> = Vec::new();
+    for (number, (path, format)) in (0..).zip(&files) {
+        let mut record = format.map(|format| Record::new(number, format));
         let (mut lines, mut text) = (0, 0);
-        let end = search_file(&folder, &path, &mut search, deadline, |line| {
+        let end = search_file(&folder, path, &mut search, deadline, |line| {
+            if let Some(record) = &mut record {
+                if counted.add_record_line(record, line.bytes) {
+                    return true;
+                }
+            } else if has_records {
+                counted.add(number, line.bytes);
+            }
             lines += 1;
             text += line.bytes.len().min(line_max) as u64;
             true
@@ -100,10 +125,48 @@ pub fn search(
             }
         }
         if lines > 0 {
-            found.hits.push(FileMatchCount { path, lines, text });
+            let copies = record.map(Record::into_copies).unwrap_or_default();
+            let path = path.clone();
+            hits.push((number, FileMatchCount { path, lines, text, copies, also_in: Vec::new() }));
         }
     }
+    for (number, hit) in &mut hits {
+        let records = counted.records_with(*number);
+        let paths = records.filter_map(|record| Some(files.get(record as usize)?.0.clone()));
+        hit.also_in = paths.take(NAMED_MAX).collect();
+    }
+    found.hits = hits.into_iter().map(|(_, hit)| hit).collect();
+    found.hits.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)
+}
+
+/// Returns the files that `pattern` applies to, with the formats of records. Records come last, the
+/// shortest first, so that a text counts in the shortest file that holds it.
+fn in_search_order(
+    folder: &Folder,
+    files: Vec<RelPath>,
+    traits: &FileTraits<'_>,
+    pattern: &Pattern,
+) -> Vec<(RelPath, Option<RecordFormat>)> {
+    let applied = files.into_iter().filter(|path| pattern.applies_to(traits.shown, path));
+    let (mut records, mut files) = (Vec::new(), Vec::new());
+    for path in applied {
+        match (traits.record)(&path) {
+            Some(format) => {
+                let size = folder.open(&path).and_then(|file| file.meta()).map(|meta| meta.size);
+                records.push((
+                    format != RecordFormat::Text,
+                    size.unwrap_or(u64::MAX),
+                    path,
+                    format,
+                ));
+            }
+            None => files.push((path, None)),
+        }
+    }
+    records.sort();
+    files.extend(records.into_iter().map(|(_, _, path, format)| (path, Some(format))));
+    files
 }
 
 fn search_file(

@@ -128,3 +128,19 @@ fn grep_json_has_every_line_and_count() {
     let wrong = grep(&store, &["--json", "a(b"]);
     assert!(wrong.json()[0]["error"].as_str().unwrap().contains("unclosed group"));
 }
+
+/// Promise: A hit that a worker's records repeat counts once.
+#[test]
+fn grep_counts_a_repeated_hit_once() {
+    let store = store();
+    let message = json!({"role": "tool", "content": "Error: needle\n"});
+    store.write("workers/b/thread.jsonl", format!("{message}\n"));
+    let text = String::from_utf8(grep(&store, &["Error: needle"]).out).unwrap();
+    assert!(
+        text.ends_with("workers/b/tool_calls/001_sh.txt:1:Error: needle\n[also in thread.jsonl]\n"),
+        "{text}"
+    );
+    let all = grep(&store, &["--json", "Error: needle"]).assert_success().json();
+    assert_eq!((&all[0]["lines"], &all[0]["files"]), (&json!(1), &json!(1)));
+    assert_eq!(all[0]["shown"][0]["also_in"], json!(["thread.jsonl"]));
+}
