@@ -602,7 +602,7 @@ fn count_tokens(conversation: &mut Conversation, id: &str, model: &str, usage: &
         cache_creation: number(usage.cache_creation_input_tokens),
     };
     let id = shorten_id(id);
-    let last = LastMessage { id: id.clone(), model: shorten(model, WORD_MAX), tokens: tokens };
+    let last = LastMessage { id: id.clone(), model: shorten(model, WORD_MAX), tokens };
     if let Some(before) = conversation.last_message.replace(last)
         && (before.id != id || id.is_empty())
     {
