@@ -2,12 +2,15 @@
 //!
 //! A tree that is read as a whole must satisfy the invariants of every tree; see [`Checked`].
 
+mod endings;
 mod growth;
 mod hostile;
 mod ids;
 mod mutants;
 mod oddities;
 mod places;
+mod refusals;
+mod requests;
 
 use serde_json::{Value, json};
 use swarmletfs::store::Memory;
