@@ -41,7 +41,7 @@ use crate::error::{Error, Result};
 use crate::model::{Record, RecordedEdits, SkipReport, Skipped, Status};
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
-use crate::store::{Kind, Store};
+use crate::store::{Kind, Store, Time};
 use crate::trace::RecordSource;
 use scan::{ScanContext, ScanScope};
 use watcher::Watcher;
@@ -358,6 +358,13 @@ impl Catalog {
 
     fn is_settled(&self, entry: &Entry) -> bool {
         self.source(entry).is_ok_and(|source| source.is_settled(entry, self.freshness))
+    }
+
+    /// Returns the time at which a worker became abandoned by the clock, if it did.
+    pub fn abandoned_at(&self, entry: &Entry) -> Option<Time> {
+        let is_abandoned = entry.metadata.is_stale && entry.status == Status::Abandoned;
+        let source = self.source(entry).ok().filter(|_| is_abandoned)?;
+        Some(source.stale_since(entry.last_write()))
     }
 
     /// Returns true if a listing depends only on the directory; see

@@ -110,8 +110,8 @@ finished, and the cursor from the start.
 
 A change is noticed within about a second, or a few seconds in a store of thousands of workers; \
 a finished worker that resumes, within a minute. While there is no worker, it waits. --until \
-failed returns at once if a worker has failed already; with --since, only workers that changed \
-since then count.
+failed returns at once if a worker has the status failed already; with --since, only workers that \
+changed since then count. An abandoned session counts as finished; the first line names it.
 
 Exit code: 0 if the event occurred, 1 if waiting failed, 2 for a usage error, 3 if the time ran \
 out.";
@@ -203,8 +203,9 @@ struct MountArgs {
     options: MountOptions,
 
     /// Comma-separated mount options, as passed by mount(8): store=, owner=, run=, all_owners,
-    /// hard_links, no_cache, index=, no_index, allow_other, budget=, ttl=, log=, foreground, and
-    /// the usual ones, which have no effect here; write a comma inside a value as \,
+    /// hard_links, no_cache, index=, no_index, allow_other, budget=, ttl=, stale=, log=,
+    /// foreground, and the usual ones, which have no effect here; write a comma inside a value as
+    /// \,
     #[arg(short = 'o', value_name = "OPTIONS")]
     lists: Vec<OsString>,
 
@@ -246,6 +247,11 @@ struct DoctorArgs {
     #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     run: Option<String>,
 
+    /// Time without a write after which an unfinished session of Claude Code counts as abandoned:
+    /// 30s, 5m, 1h30m, or whole seconds [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
+    stale: Option<Duration>,
+
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -270,6 +276,11 @@ struct ViewArgs {
     /// backups
     #[arg(long)]
     hard_links: bool,
+
+    /// Time without a write after which an unfinished session of Claude Code counts as abandoned:
+    /// 30s, 5m, 1h30m, or whole seconds [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
+    stale: Option<Duration>,
 
     #[command(flatten)]
     cache: cache_args::CacheArgs,

@@ -11,8 +11,9 @@ mod tokens;
 pub(crate) mod unified;
 
 use std::fmt::Display;
+use std::time::SystemTime;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::{RoundMode, SignedDuration, SpanRound, Timestamp, Unit};
 
 use crate::model::TraceTime;
 use crate::store::Time;
@@ -22,6 +23,23 @@ pub(crate) use clean::{cleaned, one_line};
 /// Formats a file's time as UTC in RFC 3339, to the second. Returns `-` if it is out of range.
 pub fn utc(time: Time) -> String {
     Timestamp::new(time.secs, 0).map_or_else(|_| "-".into(), |time| time.to_string())
+}
+
+/// Formats the time between `time` and `now` for people: `2h ago`, or `just now` within a second.
+/// Returns `None` for a later time.
+pub(crate) fn age(time: Time, now: SystemTime) -> Option<String> {
+    let (time, now) = (Timestamp::new(time.secs, 0).ok()?, Timestamp::try_from(now).ok()?);
+    let unit = match now.duration_since(time).as_secs() {
+        ..0 => return None,
+        0 => return Some("just now".into()),
+        1..60 => Unit::Second,
+        60..3_600 => Unit::Minute,
+        3_600..172_800 => Unit::Hour,
+        172_800.. => Unit::Day,
+    };
+    let round = SpanRound::new().largest(unit).smallest(unit).mode(RoundMode::Trunc);
+    let span = time.since(now).ok()?.round(round.days_are_24_hours()).ok()?;
+    Some(format!("{span:#}"))
 }
 
 /// Formats a trace's time as UTC in RFC 3339. A time that cannot be parsed is quoted.
@@ -75,6 +93,27 @@ mod tests {
         assert_eq!(utc(Time { secs: i64::MAX, nanos: 0 }), "-");
         assert_eq!(duration(303_000), "5m 3s");
         assert_eq!(duration(120), "120ms");
+    }
+
+    #[test]
+    fn ages_have_one_unit() {
+        let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(2_000_000_500);
+        for (seconds, shown) in [
+            (-2, None),
+            (0, Some("just now")),
+            (1, Some("1s ago")),
+            (59, Some("59s ago")),
+            (60, Some("1m ago")),
+            (3_599, Some("59m ago")),
+            (7_300, Some("2h ago")),
+            (172_799, Some("47h ago")),
+            (172_800, Some("2d ago")),
+            (1_900_000, Some("21d ago")),
+        ] {
+            let time = Time { secs: 2_000_000 - seconds, nanos: 0 };
+            assert_eq!(age(time, now).as_deref(), shown, "{seconds}");
+        }
+        assert_eq!(age(Time { secs: i64::MIN, nanos: 0 }, now), None);
     }
 
     #[test]

@@ -120,6 +120,11 @@ impl View {
         self.catalog.has_virtual_folders()
     }
 
+    /// Returns the time at which a worker became abandoned by the clock, if it did.
+    pub fn abandoned_at(&self, member: &Member) -> Option<Time> {
+        self.catalog.abandoned_at(&member.entry)
+    }
+
     /// Returns true if the path of a store leads to another directory by now.
     pub fn is_replaced(&self) -> bool {
         self.catalog.is_replaced()

@@ -128,7 +128,8 @@ fn flaw(flaw: &Flaw) -> FailedCheck {
 }
 
 fn no_tool_call(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> {
-    let is_idle = worker.status.is_finished() && trace.records_calls && trace.calls.is_empty();
+    let has_finished = worker.status.is_finished() && worker.status != Status::Abandoned;
+    let is_idle = has_finished && trace.records_calls && trace.calls.is_empty();
     is_idle.then(|| {
         FailedCheck::new("no_tool_call", "it finished without any tool call", "tool_calls")
     })

@@ -53,6 +53,8 @@ pub(super) struct MetadataFingerprint {
     pub(super) identity: Identity,
     pub(super) key: Key,
     pub(super) last_write: Time,
+    /// True if nothing was written for long; see [`super::Source::is_stale`].
+    pub(super) is_stale: bool,
     /// Time when the state was first seen.
     pub(super) first_seen: Instant,
 }

@@ -293,7 +293,7 @@ fn read_entry(
     let (now, start) = (Instant::now(), SystemTime::now());
     let Some(state) = source.format.folder_state(folder, path)? else { return Ok(None) };
     let is_stale = source.is_stale(state.newest_write, start);
-    // The worker is read again once it becomes stale.
+    // A worker that becomes stale counts as changed.
     let metadata_key = if is_stale { stale_key(&state.key) } else { state.key };
     let unchanged = old.filter(|old| old.metadata.key == metadata_key);
     let past_tick = state.newest_change.was_past_tick(start)
@@ -326,6 +326,7 @@ fn read_entry(
         identity: state.identity,
         key: metadata_key,
         last_write: state.newest_write,
+        is_stale,
         first_seen: now,
     };
     // A worker that changed recently is likely to change again.

@@ -239,6 +239,12 @@ impl Source {
             && now.duration_since(last_write.to_system()).is_ok_and(|age| age >= self.stale_after)
     }
 
+    /// Returns the time at which a stale worker became stale.
+    pub(super) fn stale_since(&self, last_write: Time) -> Time {
+        let after = i64::try_from(self.stale_after.as_secs()).unwrap_or(i64::MAX);
+        Time { secs: last_write.secs.saturating_add(after), ..last_write }
+    }
+
     /// Returns true if the worker is finished and did not change recently.
     pub(super) fn is_settled(&self, entry: &super::Entry, freshness: super::Freshness) -> bool {
         self.format.finished_is_final()

@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use super::duration::parse_duration;
 use super::exit::UsageError;
 use super::mount_options::{MountOptions, merge_value, parse_budget, parse_id};
 use super::terminal::escape_controls;
@@ -76,6 +77,7 @@ fn apply_item(
         ("owner", Some(value)) => set("owner", &mut options.owner, value, parse_id)?,
         ("run", Some(value)) => set("run", &mut options.run, value, parse_id)?,
         ("budget", Some(value)) => set("budget", &mut options.budget, value, parse_budget)?,
+        ("stale", Some(value)) => set("stale", &mut options.stale, value, parse_duration)?,
         ("ttl", Some(value)) => set("ttl", &mut options.ttl, value, seconds)?,
         ("log", Some(value)) => merge_value("log", &mut options.log, Some(path("log", value)?))?,
         ("all_owners", None) => options.all_owners = true,
@@ -98,7 +100,7 @@ fn apply_item(
         ("comment" | "fsname" | "subtype" | "user", Some(_)) => {}
         (key, _) if key.starts_with("x-") || key.starts_with("X-") => {}
         (key, None) if IGNORED_OPTIONS.contains(&key) => {}
-        ("store" | "owner" | "run" | "budget" | "ttl" | "log" | "index", None) => {
+        ("store" | "owner" | "run" | "budget" | "ttl" | "stale" | "log" | "index", None) => {
             return Err(UsageError(format!("-o {key} needs a value: {key}=…")));
         }
         _ => {

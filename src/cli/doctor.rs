@@ -20,6 +20,7 @@ mod workers;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::thread::{self, ScopedJoinHandle};
+use std::time::SystemTime;
 
 use anyhow::anyhow;
 use serde::Serialize;
@@ -62,7 +63,7 @@ pub(super) fn run(arguments: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let text = if arguments.json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
-        text::render(&report)
+        text::render(&report, SystemTime::now())
     };
     let mut out = io::stdout().lock();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -4,13 +4,14 @@
 //! option given both ways must have one value. Paths stay bytes, and nothing on disk is accessed.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::cache_args::CacheArgs;
 use super::exit::UsageError;
-use super::path_bytes;
+use super::{duration, path_bytes};
 use crate::text::budget::Budget;
 
 /// Options of a mount.
@@ -57,6 +58,11 @@ pub(super) struct MountOptions {
     #[arg(long, value_name = "SECONDS")]
     pub(super) ttl: Option<u32>,
 
+    /// Time without a write after which an unfinished session of Claude Code counts as abandoned:
+    /// 30s, 5m, 1h30m, or whole seconds [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
+    pub(super) stale: Option<Duration>,
+
     /// Stay in the foreground; Ctrl-C unmounts
     #[arg(long, short)]
     pub(super) foreground: bool,
@@ -89,6 +95,7 @@ impl MountOptions {
         merge_value("index", &mut self.cache.index, listed.cache.index)?;
         merge_value("budget", &mut self.budget, listed.budget)?;
         merge_value("ttl", &mut self.ttl, listed.ttl)?;
+        merge_value("stale", &mut self.stale, listed.stale)?;
         merge_value("log", &mut self.log, listed.log)?;
         self.all_owners |= listed.all_owners;
         self.hard_links |= listed.hard_links;
@@ -170,7 +177,7 @@ mod tests {
 
     #[test]
     fn dash_o_equals_long_options() {
-        let listed = "store=/a,owner=7,run=48,budget=4000,ttl=5,log=/l,foreground,allow_other,\
+        let listed = "store=/a,owner=7,run=48,budget=4000,ttl=5,stale=2h,log=/l,foreground,allow_other,\
                       hard_links,no_cache,index=/i";
         let typed = [
             "--store=/a",
@@ -178,6 +185,7 @@ mod tests {
             "--run=48",
             "--budget=4000",
             "--ttl=5",
+            "--stale=120m",
             "--log=/l",
             "-f",
             "--allow-other",
@@ -226,6 +234,7 @@ mod tests {
             ("colour=red", "colour=red"),
             ("ownr=7", "ownr=7"),
             ("ttl=soon", "ttl=soon"),
+            ("stale=soon", "stale=soon"),
             ("budget=much", "budget=much"),
             ("store=", "store="),
             ("store", "store=…"),
@@ -241,7 +250,7 @@ mod tests {
     #[test]
     fn serialized_options_keep_every_value() {
         let mut options =
-            parse(&["--store=/a", "--owner=7", "--ttl=5", "--log=/l", "--no-cache"]).unwrap();
+            parse(&["--store=/a", "--ttl=5", "--stale=90s", "--log=/l", "--no-cache"]).unwrap();
         options.stores.push(OsString::from_vec(b"/\xff".to_vec()).into());
         for options in [options, MountOptions::default()] {
             let bytes = postcard::to_stdvec(&options).unwrap();

@@ -11,7 +11,7 @@ use super::mountinfo::{Mount, MountTable};
 use super::store_selection::StoreSelection;
 use super::terminal::display_path;
 use super::{diagnosis, log};
-use crate::catalog::Freshness;
+use crate::catalog::{Freshness, STALE_AFTER};
 use crate::fuse::{MountAccess, Session};
 use crate::text::budget::Budget;
 use crate::tree::{Settings, Tree};
@@ -49,8 +49,14 @@ impl Plan {
         }
         let filter = Filter { owner: options.owner.clone(), run: options.run.clone() };
         let (stores, hard_links) = (options.stores.clone(), options.hard_links);
-        let view = StoreSelection { stores, hard_links, cache: options.cache.clone(), filter }
-            .open(freshness)?;
+        let selection = StoreSelection {
+            stores,
+            hard_links,
+            stale_after: options.stale.unwrap_or(STALE_AFTER),
+            cache: options.cache.clone(),
+            filter,
+        };
+        let view = selection.open(freshness)?;
         let description = view.describe();
         let budget =
             options.budget.as_deref().map(Budget::parse).transpose().map_err(UsageError)?;

@@ -1,6 +1,7 @@
 //! Chooses and opens the stores of a command.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 
@@ -8,7 +9,7 @@ use super::cache_args::{self, CacheArgs};
 use super::folder_identity::FolderIdentity;
 use super::terminal::{display_path, print_message};
 use super::{ViewArgs, discover, mountpoint};
-use crate::catalog::{Freshness, Source, SourceError, looks_like_store};
+use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError, looks_like_store};
 use crate::view::{Filter, View};
 
 /// The stores to read, and the filter and options to read them with.
@@ -18,6 +19,8 @@ pub(super) struct StoreSelection {
     pub(super) stores: Vec<PathBuf>,
     /// Show an owner's files even if they have several hard links.
     pub(super) hard_links: bool,
+    /// Time without a write after which an unfinished worker counts as abandoned.
+    pub(super) stale_after: Duration,
     /// Caches that are kept between runs.
     pub(super) cache: CacheArgs,
     pub(super) filter: Filter,
@@ -32,6 +35,7 @@ impl StoreSelection {
         Ok(StoreSelection {
             stores,
             hard_links: arguments.hard_links,
+            stale_after: arguments.stale.unwrap_or(STALE_AFTER),
             cache: arguments.cache.clone(),
             filter,
         })
@@ -42,7 +46,7 @@ impl StoreSelection {
         let cache = if self.cache.no_cache { None } else { cache_args::open(&self.stores) };
         let index = cache_args::open_index(&self.stores, &self.cache, cache.as_deref())?;
         let open = |store: &PathBuf| {
-            let mut source = Source::open(store)?;
+            let mut source = Source::open(store)?.with_stale_after(self.stale_after);
             if let Some(cache) = &cache {
                 source = source.with_cache(cache.clone());
             }

@@ -27,6 +27,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use anyhow::Context;
 use clap::{ArgAction, Args};
@@ -38,6 +39,7 @@ use super::terminal::print_message;
 use super::{ViewArgs, exit};
 use crate::error::Error;
 use crate::name::printable;
+use crate::store::Time;
 use crate::text::budget::Budget;
 use crate::tree::Tree;
 
@@ -196,6 +198,8 @@ struct CommandOutput {
     stdout: BufWriter<ProgressStdout>,
     /// Names are escaped on a terminal, so that none can control it.
     is_terminal: bool,
+    /// Time when the command began to print.
+    start: SystemTime,
 }
 
 impl CommandOutput {
@@ -205,6 +209,7 @@ impl CommandOutput {
         CommandOutput {
             stdout: BufWriter::with_capacity(BUFFER_SIZE, ProgressStdout { stdout, progress }),
             is_terminal,
+            start: SystemTime::now(),
         }
     }
 
@@ -214,6 +219,15 @@ impl CommandOutput {
             self.stdout.write_all(printable(name).as_bytes())
         } else {
             self.stdout.write_all(name)
+        }
+    }
+
+    /// Renders a time in UTC, with its age on a terminal.
+    fn time(&self, time: Time) -> String {
+        if self.is_terminal {
+            format::utc_with_age(time, self.start)
+        } else {
+            format::utc_seconds(time)
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -31,7 +31,8 @@ const THOROUGH_REST_FACTOR: u32 = 40;
 /// Values of `--until`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum UntilArg {
-    /// All workers of the view have finished, successfully or not, and there is at least one
+    /// All workers of the view have finished, successfully or not, or were abandoned, and there is
+    /// at least one
     Finished,
     /// A worker has the status failed
     Failed,
@@ -95,7 +96,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
         let remaining = end.map(|end| end.saturating_duration_since(now));
         if remaining.is_some_and(|remaining| remaining.is_zero()) {
             let view = renderer.view();
-            let missed = timeout_report(view, &view.visible(), cursor);
+            let missed = timeout_report(view, &view.visible(), cursor, SystemTime::now());
             print_message("the time is over, and the event has not occurred");
             let printed = since::print(missed.as_bytes());
             return Ok(if printed == ExitCode::SUCCESS { exit::timed_out() } else { printed });

@@ -19,7 +19,7 @@ const SEPARATORS: [&str; 4] = ["&&", "||", ";", "&"];
 pub(super) struct Successes<'a> {
     /// Operands of the succeeded commands, by their first two words.
     commands: HashMap<[String; 2], Vec<BTreeSet<String>>>,
-    /// Tools and main arguments of other calls.
+    /// Tools and main arguments.
     subjects: HashSet<(&'a str, &'a str)>,
     /// Tools of calls without a main argument.
     tools: HashSet<&'a str>,
@@ -30,8 +30,9 @@ impl<'a> Successes<'a> {
     pub(super) fn add(&mut self, call: &'a ToolCall) {
         self.tools.insert(&call.tool);
         let Some(subject) = call.subject() else { return };
+        // A repeated line needs no parser, such as one that begins with a comment.
+        self.subjects.insert((&call.tool, subject));
         if !call.is_command {
-            self.subjects.insert((&call.tool, subject));
             return;
         }
         for command in commands(subject) {
@@ -46,9 +47,8 @@ impl<'a> Successes<'a> {
     pub(super) fn resolve(&self, failed: &ToolCall) -> bool {
         match failed.subject() {
             None => self.tools.contains(failed.tool.as_str()),
-            Some(subject) if !failed.is_command => {
-                self.subjects.contains(&(failed.tool.as_str(), subject))
-            }
+            Some(subject) if self.subjects.contains(&(failed.tool.as_str(), subject)) => true,
+            Some(_) if !failed.is_command => false,
             // The last command decides the exit code of the line.
             Some(subject) => commands(subject).pop().is_some_and(|failed| {
                 self.commands.get(&failed.name).into_iter().flatten().any(|operands| {
@@ -158,6 +158,8 @@ mod tests {
             ("run tests", "cd /a && run tests --all 2>&1 | tail -5"),
             ("A=1 run tests; echo done", "run tests -k name"),
             ("cd /b && run tests one two", "run tests one"),
+            ("# a comment run tests", "# a comment run tests"),
+            ("run 'tests", "run 'tests"),
         ] {
             assert!(resolves(later, failed), "{later}: {failed}");
         }
@@ -172,6 +174,8 @@ mod tests {
             ("echo run tests", "run tests"),
             ("run tests one", "run tests two"),
             ("cat a | run tests", "run tests"),
+            ("# a comment", "# a comment run tests"),
+            ("run", "run tests"),
         ] {
             assert!(!resolves(later, failed), "{later}: {failed}");
         }

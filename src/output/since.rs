@@ -110,7 +110,8 @@ fn worker_line(
             *complete &=
                 worker.fingerprint.as_ref().is_ok_and(|before| before.key == fingerprint.key);
             let files = files.into_iter().filter(|file| nanos(file.ctime) >= from).collect();
-            format!("last write {}; {}", utc(fingerprint.newest_mtime), list_files(files))
+            let files = list_files(files, worker.abandoned_at.is_some());
+            format!("last write {}; {files}", utc(fingerprint.newest_mtime))
         }
         Err(Error::NotFound) => return None,
         Err(error) => format!("its files cannot be read: {error}"),
@@ -127,7 +128,8 @@ fn worker_line(
     Some(format!("{change:<8} {:<9} {}: {files}\n", status.as_str(), display_name(&member)))
 }
 
-fn list_files(mut files: Vec<FileStat>) -> String {
+/// Lists the files of a worker, which is abandoned by the clock if `is_abandoned`.
+fn list_files(mut files: Vec<FileStat>, is_abandoned: bool) -> String {
     files.sort_by(|a, b| b.ctime.cmp(&a.ctime).then_with(|| a.path.cmp(&b.path)));
     let named = files.iter().take(FILES).map(|file| {
         let path = one_line(&shown_path(&file.path).display(), PATH_MAX);
@@ -135,6 +137,7 @@ fn list_files(mut files: Vec<FileStat>) -> String {
     });
     let named = named.collect::<Vec<_>>().join(", ");
     match files.len() {
+        0 if is_abandoned => "nothing was written for long".into(),
         0 => "no file is newer; one may have been removed".into(),
         all if all > FILES => format!("{}: {named} and {} more", count(all, "file"), all - FILES),
         all => format!("{}: {named}", count(all, "file")),

@@ -110,7 +110,7 @@ fn status(worker: &Worker, fingerprint: &Fingerprint) -> String {
     let source = worker.status_source.as_deref().filter(|word| *word != worker.status.as_str());
     let source =
         source.map(|word| format!(" (its record says {})", one_line(word, 60))).unwrap_or_default();
-    let last = if worker.status.is_finished() {
+    let last = if worker.status.is_finished() && worker.status != Status::Abandoned {
         String::new()
     } else {
         format!(", last write {}", utc(fingerprint.newest_mtime))
@@ -137,6 +137,7 @@ pub(super) fn outcome(worker: &Worker, trace: &Trace) -> String {
         Outcome::Failed if worker.status == Status::Failed => "its status says so",
         Outcome::Failed => "its last call failed",
         Outcome::Unknown if !worker.status.is_finished() => "not finished",
+        Outcome::Unknown if worker.status == Status::Abandoned => "it ended without an answer",
         Outcome::Unknown if !trace.unresolved().is_empty() => "a failed call never succeeded later",
         Outcome::Unknown => "no call is known to have succeeded",
     };

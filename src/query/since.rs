@@ -7,6 +7,10 @@
 //! Times are change times (ctime), which no program can set. A file system may assign the time of a
 //! write before the write becomes visible, so the cursor is a tenth of a second older still.
 //!
+//! A worker becomes abandoned by the clock although none of its files changes. The time at which it
+//! did counts as its newest change, but the cursor holds times of files only: their clock may
+//! differ from that of this machine.
+//!
 //! Sometimes no time accounts for a different state: after a change within one clock tick, after a
 //! clock was set back, or for a status that only the store's index records. Everything is then
 //! reported again.
@@ -43,13 +47,16 @@ pub(crate) struct WorkerSnapshot {
     pub(crate) member: Arc<Member>,
     pub(crate) fingerprint: Result<Arc<Fingerprint>>,
     pub(crate) name_hash: u32,
+    /// Time at which the worker became abandoned by the clock.
+    pub(crate) abandoned_at: Option<Time>,
 }
 
 impl WorkerSnapshot {
     /// Returns the worker's position in the order of changes, or `None` if it cannot be read.
     fn position(&self) -> Option<ChangePosition> {
-        let fingerprint = self.fingerprint.as_ref().ok()?;
-        Some(ChangePosition { time: nanos(fingerprint.newest_ctime), name_hash: self.name_hash })
+        let newest = self.fingerprint.as_ref().ok()?.newest_ctime;
+        let newest = self.abandoned_at.map_or(newest, |at| newest.max(at));
+        Some(ChangePosition { time: nanos(newest), name_hash: self.name_hash })
     }
 }
 
@@ -97,6 +104,7 @@ impl ViewSnapshot {
                 fingerprint: view.fingerprint_now(member),
                 member: member.clone(),
                 name_hash: name_hash(&member.name),
+                abandoned_at: view.abandoned_at(member),
             })
             // Leave out workers that were removed meanwhile.
             .filter(|worker| worker.fingerprint.as_ref().err() != Some(&Error::NotFound))

@@ -1,18 +1,28 @@
 //! Conditions that a caller can wait for, and reports on the progress of the workers.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::since::{ViewSnapshot, display_name};
 use crate::model::Status;
 use crate::route::cursor::Cursor;
 use crate::text::clean::one_line;
-use crate::text::{count, utc};
+use crate::text::{age, count, utc};
 use crate::view::{Member, View, VisibleWorkers};
 
 /// Maximum size of a report in bytes, without the cursor at its end.
 const REPORT_MAX: usize = 16_000;
-/// Maximum number of failed workers named in a line.
+/// Maximum number of failed, and of abandoned, workers named in a line.
 const NAMES_MAX: usize = 10;
+/// The statuses in the order of a wait's report.
+const FINISHED_FIRST: [Status; 6] = [
+    Status::Completed,
+    Status::Failed,
+    Status::Abandoned,
+    Status::Running,
+    Status::Created,
+    Status::Unknown,
+];
 /// Maximum length of a worker's name in a line, in bytes.
 const NAME_MAX: usize = 120;
 
@@ -71,35 +81,42 @@ impl WaitCondition {
     }
 }
 
-/// Returns a line with the number of workers of each status and the names of failed workers. It
-/// precedes the changes.
+/// Returns a line with the number of workers of each status and the names of failed and abandoned
+/// workers. It precedes the changes.
 pub fn status_line(snapshot: &ViewSnapshot) -> String {
     let with_status =
         |wanted: Status| snapshot.workers().filter(move |member| status(member) == wanted);
-    let counts = Status::ALL
+    let counts = FINISHED_FIRST
         .map(|status| (with_status(status).count(), status))
         .into_iter()
         .filter(|(some, _)| *some > 0)
         .map(|(some, status)| format!("{some} {status}"))
         .collect::<Vec<_>>()
         .join(", ");
-    let (names, more) = (
-        with_status(Status::Failed)
-            .take(NAMES_MAX)
-            .map(|member| one_line(&display_name(member), NAME_MAX)),
-        with_status(Status::Failed).skip(NAMES_MAX),
-    );
-    let names = match (names.collect::<Vec<_>>().join(", "), more.count()) {
-        (names, _) if names.is_empty() => names,
-        (names, 0) => format!(". Failed: {names}"),
-        (names, more) => format!(". Failed: {names} and {more} more"),
-    };
-    format!("Of {}: {counts}{names}\n", count(snapshot.workers().count(), "worker"))
+    let failed = names_with_label("Failed", with_status(Status::Failed));
+    let abandoned = names_with_label("Abandoned", with_status(Status::Abandoned));
+    format!("Of {}: {counts}{failed}{abandoned}\n", count(snapshot.workers().count(), "worker"))
 }
 
-/// Returns the unfinished workers, a line each, for a wait that timed out. The last line is
-/// `cursor`, so that the next wait misses nothing.
-pub fn timeout_report(view: &View, visible: &VisibleWorkers, cursor: Cursor) -> String {
+/// Returns a sentence with the names of `workers`, or nothing if there are none.
+fn names_with_label<'a>(label: &str, workers: impl Iterator<Item = &'a Arc<Member>>) -> String {
+    let mut workers = workers.map(|member| one_line(&display_name(member), NAME_MAX));
+    let names = workers.by_ref().take(NAMES_MAX).collect::<Vec<_>>().join(", ");
+    match (names, workers.count()) {
+        (names, _) if names.is_empty() => names,
+        (names, 0) => format!(". {label}: {names}"),
+        (names, more) => format!(". {label}: {names} and {more} more"),
+    }
+}
+
+/// Returns the unfinished workers, a line each, for a wait that timed out at `now`. The last line
+/// is `cursor`, so that the next wait misses nothing.
+pub fn timeout_report(
+    view: &View,
+    visible: &VisibleWorkers,
+    cursor: Cursor,
+    now: SystemTime,
+) -> String {
     let open: Vec<&Arc<Member>> =
         visible.members.iter().filter(|member| !status(member).is_finished()).collect();
     let mut out = match (visible.members.len(), open.len()) {
@@ -114,8 +131,9 @@ pub fn timeout_report(view: &View, visible: &VisibleWorkers, cursor: Cursor) -> 
         let newest = view
             .fingerprint(member, false)
             .map_or(member.entry.last_write(), |fingerprint| fingerprint.newest_mtime);
+        let age = age(newest, now).map(|age| format!(" ({age})")).unwrap_or_default();
         let line = format!(
-            "{:<9} {}: last write {}\n",
+            "{:<9} {}: last write {}{age}\n",
             status(member).as_str(),
             display_name(member),
             utc(newest)

@@ -15,7 +15,6 @@ mod parser;
 mod persist;
 mod requests;
 mod schema;
-mod span;
 mod thread;
 mod virtual_dir;
 mod worker;

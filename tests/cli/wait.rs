@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Child;
+use std::time::{Duration, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -11,6 +12,7 @@ use super::program::{
     CommandOutput, LIMIT, MountSandbox, run, swarmletfs, wait_timeout, wait_until,
 };
 use crate::support::TestStore;
+use crate::support::transcript::Transcript;
 
 /// A `wait` process running beside the test.
 struct Waiting {
@@ -65,7 +67,7 @@ impl Drop for Waiting {
 }
 
 /// Poll interval of `wait`.
-const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+const LOOK: Duration = Duration::from_secs(1);
 
 fn swarm() -> TestStore {
     let store = TestStore::new();
@@ -241,6 +243,102 @@ fn timed_out_wait_names_unfinished_workers() {
         let done = run(command);
         assert_eq!(done.code, Some(3), "{done:#?}");
         assert!(done.out.starts_with(out) || done.out.starts_with("All workers (1)"), "{done:#?}");
+    }
+}
+
+/// Promise: A wait counts abandoned workers as finished, and names them.
+#[test]
+fn wait_counts_abandoned_workers_as_finished() {
+    let store = TestStore::new();
+    let mut transcript = Transcript::new("s");
+    store.write("projects/-p/s.jsonl", transcript.user("look").bytes());
+    // No file changes meanwhile: the clock decides.
+    let waiting = Waiting::begin(&store, &["--stale", "2s"]);
+    let done = waiting.end();
+    assert!(
+        done.assert_success().out.starts_with("Of 1 worker: 1 abandoned. Abandoned: s\nSince "),
+        "{done:#?}"
+    );
+    assert!(done.out.contains("\nfinished abandoned s: last write "), "{done:#?}");
+    let waiting = Waiting::begin(&store, &["--until", "any", "--stale", "1h"]);
+    assert!(waiting.text("err").contains("; 0 of 1 worker finished so far"));
+}
+
+/// Promise: A worker that was abandoned since a cursor is reported, whatever else changed.
+#[test]
+fn since_reports_an_abandoned_worker() {
+    let store = TestStore::new();
+    let mut transcript = Transcript::new("s");
+    store.write("projects/-p/s.jsonl", transcript.user("look").bytes());
+    let written = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
+    let swarmletfs_at = |arguments: &[&str]| {
+        let mut command = swarmletfs(arguments);
+        command.args(["--stale", "8s", "--store"]).arg(store.path());
+        run(command)
+    };
+    let mut first = swarmletfs_at(&["since", "now"]);
+    wait_until("the cursor is after the write of s", || {
+        store.write("projects/-p/t.jsonl", Transcript::new("t").user("look").bytes());
+        first = swarmletfs_at(&["since", "now"]);
+        let (time, _) = cursor(&first).split_once('-').unwrap();
+        time.parse::<u128>().unwrap() > written + 50_000_000
+    });
+    wait_until("s is abandoned", || {
+        swarmletfs_at(&["ls", "by/status/abandoned"]).out.contains("s\n")
+    });
+    store.write("projects/-p/t.jsonl", Transcript::new("t").user("look again").bytes());
+    let then = swarmletfs_at(&["since", cursor(&first)]);
+    for line in ["\nfinished abandoned s: ", "; nothing was written for long\n", " running   t: "] {
+        assert!(then.assert_success().out.contains(line), "{line}: {first:#?} {then:#?}");
+    }
+    assert!(!then.out.contains("everything is listed again"), "{then:#?}");
+}
+
+/// Every command that reads a store takes the time limit.
+#[test]
+fn commands_take_the_time_limit() {
+    let store = TestStore::new();
+    store.write("projects/-p/s.jsonl", Transcript::new("s").user("look").bytes());
+    for (arguments, expected) in [
+        (&["cat", "workers/s/summary"][..], "abandoned (its record says running), last write "),
+        (&["ls", "by/status/abandoned"], "s\n"),
+        (&["since", "0"], "new      abandoned s: "),
+        (&["doctor", "--json"], "\"abandoned\": 1"),
+        (&["grep", "look"], "look"),
+        (&["wait", "--timeout", "0"], "Of 1 worker: 1 abandoned"),
+    ] {
+        let mut command = swarmletfs(arguments);
+        command.args(["--stale", "0", "--store"]).arg(store.path());
+        let done = run(command);
+        assert!(done.out.contains(expected), "{arguments:?}: {done:#?}");
+    }
+    let mut command = swarmletfs(["ls", "--stale", "soon", "--store"]);
+    command.arg(store.path());
+    assert_eq!(run(command).code, Some(2));
+}
+
+/// Promise: Commands show ages by the clock; JSON and piped listings hold only dates.
+#[test]
+fn commands_show_ages_by_the_clock() {
+    let store = swarm();
+    for id in ["a", "b"] {
+        for path in ["metadata.json", ""] {
+            let file = fs::File::open(store.at(format!("workers/{id}/{path}"))).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(3 * 3_600 + 60)).unwrap();
+        }
+    }
+    let at_store = |arguments: &[&str]| {
+        let mut command = swarmletfs(arguments);
+        command.arg("--store").arg(store.path());
+        run(command).out
+    };
+    let report = at_store(&["wait", "--timeout", "0"]);
+    assert!(report.contains("Z (3h ago)\nrunning   b: last write "), "{report}");
+    let report = at_store(&["doctor"]);
+    assert!(report.contains("; last write ") && report.contains("Z (3h ago)\n"), "{report}");
+    for arguments in [&["doctor", "--json"][..], &["ls", "-l", "workers"], &["tree", "-D"]] {
+        let out = at_store(arguments);
+        assert!(!out.contains(" ago") && out.contains("Z"), "{out}");
     }
 }
 

@@ -4,12 +4,15 @@
 
 mod changes;
 mod claims;
+mod endings;
 mod growth;
 mod hostile;
 mod ids;
 mod mutants;
 mod oddities;
 mod places;
+mod refusals;
+mod requests;
 
 use serde_json::{Value, json};
 use swarmletfs::store::Memory;

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -91,6 +92,34 @@ fn tail_follows_a_conversation() {
         let message: Value = serde_json::from_str(&tails[1].next()).unwrap();
         assert_eq!(message["content"], format!("word {n}"));
     }
+}
+
+/// Promise: A mount notices that a session becomes abandoned although no file changes.
+#[test]
+fn mount_notices_that_a_session_becomes_abandoned() {
+    needs_fuse!();
+    let (store, path) = session(&new_transcript());
+    let file = File::options().append(true).open(&path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(3_600 - 5)).unwrap();
+    let mount = Mount::new(&store.path());
+    let status = || {
+        let index: Value = serde_json::from_slice(&mount.read("workers/s/index.json")).unwrap();
+        index["status"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(status(), "running");
+    eventually("abandoned", || (status() == "abandoned").then_some(()));
+    assert_eq!(mount.list("by/status/abandoned"), ["s"]);
+    // A session that is written again is running again.
+    append(
+        &path,
+        &added_lines(|transcript| {
+            transcript.user("go on");
+        }),
+    );
+    eventually("running", || (status() == "running").then_some(()));
+    eventually("listed", || mount.list("by/status/abandoned").is_empty().then_some(()));
+    let mount = Mount::with(&store.path(), &["-o", "stale=0"]);
+    assert!(mount.text("workers/s/summary").contains("abandoned"));
 }
 
 /// Promise: Readers of a growing session see a part of it, never a mix.

@@ -116,7 +116,9 @@ fn renderer(way: Way, content: &[u8]) -> Renderer {
         let line = "{\"type\":\"user\",\"uuid\":\"1\",\"message\":{\"content\":\"the task\"}}\n";
         write("projects/p/w.jsonl", &[line.as_bytes(), content, b"\n"].concat());
         return over(
-            Source::from_store(Arc::new(memory), None).with_format(Box::new(ClaudeCode::default())),
+            Source::from_store(Arc::new(memory), None)
+                .with_format(Box::new(ClaudeCode::default()))
+                .with_stale_after(Duration::MAX),
         );
     }
     let text = || serde_json::to_string(&String::from_utf8_lossy(content)).unwrap();

@@ -155,10 +155,18 @@ pub fn store() -> Arc<Memory> {
     Arc::new(Memory::new())
 }
 
-/// Opens the tree of all sessions in a store, without caching.
+/// Opens the tree of all sessions in a store, without caching. No session is abandoned by the clock:
+/// a store in memory has its own.
 pub fn tree(store: &Arc<impl Store>) -> Tree {
-    let source =
-        Source::from_store(store.clone(), None).with_format(Box::new(ClaudeCode::default()));
+    tree_with_stale_after(store, Duration::MAX)
+}
+
+/// Opens the tree of all sessions in a store, of which unfinished ones are abandoned after this
+/// time.
+pub fn tree_with_stale_after(store: &Arc<impl Store>, stale_after: Duration) -> Tree {
+    let source = Source::from_store(store.clone(), None)
+        .with_format(Box::new(ClaudeCode::default()))
+        .with_stale_after(stale_after);
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())
 }
@@ -292,7 +300,14 @@ impl Checked {
                 );
             }
         }
-        let own = ["source.jsonl", "source.meta.json", "thread.jsonl", "task.txt", "result.txt"];
+        let own = [
+            "source.jsonl",
+            "source.meta.json",
+            "thread.jsonl",
+            "task.txt",
+            "requests.txt",
+            "result.txt",
+        ];
         let own: Vec<String> =
             own.iter().filter(|file| self.has(id, file)).map(|file| (*file).to_owned()).collect();
         let own: Vec<String> = own.into_iter().chain(files).collect();

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ use super::change_detection;
 use super::finding::Finding;
 use super::transcripts::Transcripts;
 use super::workers::Workers;
-use crate::catalog::{Freshness, Source, SourceError, is_own_mount, looks_like_store};
+use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError, is_own_mount, looks_like_store};
 use crate::cli::diagnosis::Diagnosis;
 use crate::cli::mountinfo::MountTable;
 use crate::cli::terminal::{display_path, escape_controls, shell_quote};
@@ -98,6 +98,9 @@ fn command(program: &Path, arguments: &DoctorArgs) -> Command {
     arguments.owner.iter().for_each(|owner| add("--owner=", owner.as_ref()));
     arguments.run.iter().for_each(|run| add("--run=", run.as_ref()));
     arguments.stores.iter().for_each(|store| add("--store=", store.as_os_str()));
+    if let Some(stale) = arguments.stale {
+        command.arg(format!("--stale={}ms", stale.as_millis()));
+    }
     command.arg("--").args(&arguments.paths);
     command
 }
@@ -105,6 +108,13 @@ fn command(program: &Path, arguments: &DoctorArgs) -> Command {
 /// Runs the subprocess: inspects the stores and writes the result to stdout.
 pub(in crate::cli) fn answer(arguments: &DoctorArgs) -> ExitCode {
     probe::reply(serde_json::to_vec(&inspect(arguments)).map_err(io::Error::from))
+}
+
+impl StoreFacts {
+    /// Returns the age of the newest write to the store called `path` at `now`.
+    pub(super) fn newest_age(&self, path: &str, now: SystemTime) -> Option<String> {
+        self.workers.as_ref().filter(|_| self.path == path)?.newest_age(now)
+    }
 }
 
 impl Stores {
@@ -138,7 +148,7 @@ fn inspect(arguments: &DoctorArgs) -> Stores {
             Ok((path, source)) => {
                 shown_path = display_path(&path);
                 opened.push(OpenedStore::new(result.stores.len(), path, &source));
-                sources.push(source);
+                sources.push(source.with_stale_after(arguments.stale.unwrap_or(STALE_AFTER)));
             }
             Err(diagnosis) => {
                 let finding = Finding::problem("store", "open", diagnosis).about(&shown_path);

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::SystemTime;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
@@ -12,7 +14,8 @@ use crate::cli::diagnosis::Diagnosis;
 use crate::cli::terminal::{escape_controls, shell_quote};
 use crate::model::{EXAMPLES_MAX, Flaw, SkipReason, SkipReport, SkippedEntries};
 use crate::name::RelPath;
-use crate::text::count;
+use crate::store::Time;
+use crate::text::{age, count, utc};
 use crate::view::{Member, VisibleWorkers};
 
 /// Maximum number of directories with workers to name.
@@ -27,6 +30,8 @@ pub(super) struct Workers {
     folders: BTreeMap<String, u64>,
     /// Number of workers by status.
     status: BTreeMap<String, u64>,
+    /// Time of the newest write, in UTC; null without workers.
+    newest_write: Option<String>,
     /// Number of distinct runs.
     runs: usize,
     /// Number of distinct owners.
@@ -145,9 +150,17 @@ impl Workers {
             workers.note_flaws(member);
         }
         (workers.runs, workers.owners) = (runs.len(), owners.len());
+        let members = visible.members.iter().filter(|member| member.entry.source() == number);
+        workers.newest_write = members.map(|member| member.entry.last_write()).max().map(utc);
         let reports = visible.skip_reports.as_ref();
         workers.not_shown = reports.and_then(|reports| reports.get(number)).map(hidden_entries);
         workers
+    }
+
+    /// Returns the age of the newest write at `now`.
+    pub(super) fn newest_age(&self, now: SystemTime) -> Option<String> {
+        let newest: Timestamp = self.newest_write.as_ref()?.parse().ok()?;
+        age(Time { secs: newest.as_second(), nanos: 0 }, now)
     }
 
     /// Returns the number of workers.
@@ -253,8 +266,11 @@ impl Workers {
         };
         let (total, places, status) =
             (count(self.total, "worker"), places.join(", "), status.join(", "));
-        let message =
-            format!("{described}, {total}{owner_clause} in {places}: {status}{runs}{owners}");
+        let written = self.newest_write.as_ref().map(|newest| format!("; last write {newest}"));
+        let written = written.unwrap_or_default();
+        let message = format!(
+            "{described}, {total}{owner_clause} in {places}: {status}{runs}{owners}{written}"
+        );
         Finding::ok("store", "workers", message)
     }
 }

@@ -1,9 +1,15 @@
 //! Formats modes, sizes and times for people.
 
+use std::time::SystemTime;
+
 use jiff::Timestamp;
 
 use crate::store::Time;
+use crate::text::age;
 use crate::tree::NodeKind;
+
+/// Minimum width of an age in parentheses, in characters.
+const AGE_WIDTH: usize = "(just now)".len();
 
 /// Renders kind and permissions in ten characters: `-r--r--r--`.
 pub(super) fn mode_string(kind: NodeKind, mode: u32) -> String {
@@ -43,6 +49,12 @@ pub(super) fn utc_seconds(time: Time) -> String {
     Timestamp::new(time.secs, 0).map_or_else(|_| unix_seconds(time), |time| time.to_string())
 }
 
+/// Renders a time in UTC, in seconds, and its age at `now`.
+pub(super) fn utc_with_age(time: Time, now: SystemTime) -> String {
+    let age = age(time, now).map(|age| format!("({age})")).unwrap_or_default();
+    format!("{} {age:<AGE_WIDTH$}", utc_seconds(time))
+}
+
 /// Renders a time in UTC, in nanoseconds.
 pub(super) fn utc_nanoseconds(time: Time) -> String {
     timestamp(time).map_or_else(|| unix_seconds(time), |time| format!("{time:.9}"))
@@ -67,6 +79,8 @@ fn unix_seconds(time: Time) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -96,6 +110,14 @@ mod tests {
         for (bytes, shown) in sizes {
             assert_eq!(human_size(bytes), shown, "{bytes}");
         }
+    }
+
+    #[test]
+    fn ages_follow_the_time() {
+        let time = Time { secs: 1_768_903_200, nanos: 0 };
+        let at = |later: u64| utc_with_age(time, time.to_system() + Duration::from_secs(later));
+        assert_eq!(at(0), "2026-01-20T10:00:00Z (just now)");
+        assert_eq!(at(7_300), "2026-01-20T10:00:00Z (2h ago)  ");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(in crate::cli) const HELP: &str = concat!(
     "\
 No mount is needed. Paths start at the root of the tree, as in a mount; the root itself is `.`, \
 the default PATH. The output is one name per line, in byte order; -l prints mode, uid, gid, size, \
-last change (UTC) and name. A link to a folder lists that folder; with -l, -d or -F it lists the \
+last change (UTC; on a terminal also its age) and name. A link to a folder lists that folder; with -l, -d or -F it lists the \
 link, unless a `/` follows it. On a terminal, control characters in names are escaped.
 
 ",
@@ -309,7 +309,7 @@ impl TextSink<'_> {
             let ([uid, gid, size], [a, b, c]) = (self.columns(details), widths);
             let (mode, time) = (
                 format::mode_string(entry.kind, details.attr.mode),
-                format::utc_seconds(details.attr.mtime),
+                self.out.time(details.attr.mtime),
             );
             self.out.text(&format!("{mode} {uid:>a$} {gid:>b$} {size:>c$} {time} "))?;
         }

@@ -62,7 +62,7 @@ pub(in crate::cli) struct TreeCommandArgs {
     #[arg(short = 'h', long)]
     human_readable: bool,
 
-    /// Also print the time of the last change, in UTC
+    /// Also print the time of the last change, in UTC, and on a terminal its age
     #[arg(short = 'D')]
     dates: bool,
 
@@ -309,7 +309,7 @@ impl LineDrawer<'_> {
             facts.push(format!("{:>11}", details.attr.size));
         }
         if self.arguments.dates {
-            facts.push(format::utc_seconds(details.attr.mtime));
+            facts.push(self.out.time(details.attr.mtime));
         }
         if facts.is_empty() { Ok(()) } else { self.out.text(&format!("[{}]  ", facts.join(" "))) }
     }

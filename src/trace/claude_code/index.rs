@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::jsonl::LastLine;
 use super::requests::Requests;
-pub(super) use super::span::Span;
+pub(super) use super::schema::Span;
 use crate::model::{FileAccess, Tokens};
 use crate::name::{Name, to_file_name};
 
@@ -168,6 +168,13 @@ pub(super) enum Ending {
     ApiError(String),
 }
 
+impl Ending {
+    /// Returns true if somebody waits for the other: nothing has ended the conversation.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Ending::AwaitingReply | Ending::CalledTool | Ending::Interrupted)
+    }
+}
+
 /// A tool call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallEntry {
@@ -207,7 +214,7 @@ pub(super) struct CallResult {
     /// Hash of the text.
     pub(super) hash: u64,
     pub(super) failed: bool,
-    /// True if the text states that the call never ran.
+    /// True if the record or the text states that the call never ran.
     pub(super) not_run: bool,
     /// A line of the output of a command that is ok by the record, but looks like a failure.
     pub(super) suspect: Option<String>,
@@ -256,10 +263,7 @@ impl Conversation {
     fn weight(&self) -> usize {
         let calls: usize =
             self.calls.iter().map(|call| 600 + call.input.as_ref().map_or(0, String::len)).sum();
-        1_000
-            + calls
-            + self.lines.len() * size_of::<LineEntry>()
-            + self.requests.lines.len() * size_of::<(Span, Option<i64>)>()
+        1_000 + calls + self.lines.len() * size_of::<LineEntry>() + self.requests.weight()
     }
 
     /// Returns the name of the worker.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::index::{Conversation, LineEntry, LineFile, Span, TranscriptIndex};
+use super::index::{Conversation, LineEntry, LineFile, TranscriptIndex};
 use super::layout::TranscriptLocation;
 use super::parser::{call_numbers, read_on, shorten_id};
-use super::schema::{Turn, decode};
+use super::schema::{Span, TranscriptLine, Turn, decode};
 use super::thread;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
@@ -21,10 +21,19 @@ pub(super) fn with_turn_at<T>(
     span: Span,
     on_turn: impl FnOnce(&Turn<'_>) -> T,
 ) -> Result<T> {
+    // The line held a message when it was indexed, so the file was overwritten.
+    with_line_at(file, span, |line| line.turn().map(|turn| on_turn(&turn)))?.ok_or(Error::Stale)
+}
+
+/// Parses the line at `span` and calls `on_line` with it.
+pub(super) fn with_line_at<T>(
+    file: &dyn File,
+    span: Span,
+    on_line: impl FnOnce(&TranscriptLine<'_>) -> T,
+) -> Result<T> {
     let bytes = read_range(file, span.offset, span.len)?;
     let mut result = None;
-    decode(&bytes, |line| result = line.turn().map(|turn| on_turn(&turn)));
-    // The line held a message when it was indexed, so the file was overwritten.
+    decode(&bytes, |line| result = Some(on_line(&line)));
     result.ok_or(Error::Stale)
 }
 

@@ -13,12 +13,14 @@ use super::super::jsonl::{self, LastLine};
 use super::super::lenient::MaybeU64;
 use super::super::value::{shorten, shorten_word, truncate};
 use super::index::{
-    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, LineFile, Span, TextRef,
-    Title, TitleSource, TranscriptIndex,
+    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, LineFile, TextRef, Title,
+    TitleSource, TranscriptIndex,
 };
 use super::layout::TranscriptKind;
 use super::requests::{LeftOut, user_text};
-use super::schema::{ContentBlock, TokenUsage, ToolUseResult, TranscriptLine, Turn, decode};
+use super::schema::{
+    ContentBlock, Span, TokenUsage, ToolUseResult, TranscriptLine, Turn, decode, parse_millis,
+};
 use super::thread;
 use crate::deadline::Deadline;
 use crate::digest::digest;
@@ -63,10 +65,9 @@ const MODELS_MAX: usize = 50;
 const EXIT_CODE_MAX: usize = 40;
 
 /// Line types that hold nothing to show.
-const IGNORED_TYPES: [&str; 16] = [
+const IGNORED_TYPES: [&str; 15] = [
     "system",
     "file-history-snapshot",
-    "queue-operation",
     "pr-link",
     "last-prompt",
     "attachment",
@@ -228,6 +229,11 @@ impl TranscriptParser {
             "custom-title" => set_title(index, TitleSource::User, line.custom_title.non_empty()),
             "" => self.count_unknown_type("(none)"),
             "user" | "assistant" | "progress" => {}
+            "queue-operation" => {
+                let at_ms = parse_millis(line.timestamp.as_str());
+                let message = line.content.as_str();
+                index.main.requests.change_queue(line.operation.as_str(), message, span, at_ms);
+            }
             kind if IGNORED_TYPES.contains(&kind) => {}
             kind => self.count_unknown_type(kind),
         }
@@ -488,9 +494,10 @@ fn add_user_turn(
     let blocks = turn.message.content.blocks();
     let results: Vec<&ContentBlock<'_>> =
         blocks.iter().filter(|block| block.kind.as_str() == "tool_result").collect();
-    // The details belong to the only result of the line.
-    let details = line.tool_use_result.0.as_ref().filter(|_| results.len() == 1);
-    let is_denied = !line.denial.as_str().is_empty() && !line.is_denied_after_run.is_set();
+    // The fields of a line belong to its only result.
+    let is_only = results.len() == 1;
+    let details = line.tool_use_result.0.as_ref().filter(|_| is_only);
+    let ran = line.call_ran().filter(|_| is_only);
     for block in results {
         conversation.ending = Ending::AwaitingReply;
         let number = ids.get(&shorten_id(block.tool_use_id.as_str()));
@@ -498,9 +505,7 @@ fn add_user_turn(
             // The assistant acted on the first of two results.
             Some(call) if call.result.is_some() => {}
             Some(call) => {
-                let mut result = call_result(span, turn.at_ms, block, call.command());
-                result.not_run |= result.failed && is_denied;
-                call.result = Some(result);
+                call.result = Some(call_result(span, turn.at_ms, block, call.command(), ran));
                 if let Some((file, details)) = call.file.as_mut().zip(details) {
                     refine_file(file, details);
                 }
@@ -513,49 +518,56 @@ fn add_user_turn(
     if trimmed.is_empty() {
         return;
     }
-    if line.is_meta.is_set() || is_notification(line) {
+    if line.is_meta.is_set() {
+        conversation.requests.note_program_message();
+        return;
+    }
+    if line.is_notification() {
+        // The assistant answers a report of the program.
+        conversation.ending = Ending::AwaitingReply;
         conversation.requests.note_program_message();
         return;
     }
     if trimmed.starts_with(INTERRUPTED_PREFIX) {
         conversation.ending = Ending::Interrupted;
+        conversation.requests.note_program_message();
+        return;
+    }
+    if line.is_compact_summary.is_set() {
+        // The conversation continues where it was.
+        conversation.requests.note_program_message();
+        conversation.fallback_task.get_or_insert_with(|| text_ref(span, &text));
         return;
     }
     let mut left_out = LeftOut::default();
     let request = user_text(turn, &mut left_out);
     conversation.requests.note_left_out(left_out);
-    let is_by_program = request.trim().is_empty();
-    if !is_by_program || trimmed.starts_with(PROMPT_PREFIX) {
-        conversation.ending = Ending::AwaitingReply;
-    } else if FAREWELL_PREFIXES.iter().any(|prefix| trimmed.starts_with(prefix))
-        && !matches!(conversation.ending, Ending::Empty | Ending::Answered | Ending::ApiError(_))
-    {
-        conversation.ending = Ending::Left;
-    }
-    if line.is_compact_summary.is_set() {
-        conversation.requests.note_program_message();
-    } else if !is_by_program {
-        conversation.requests.add(span, turn.at_ms, &request);
-    }
-    if line.is_compact_summary.is_set() || is_by_program {
-        if conversation.fallback_task.is_none() {
-            conversation.fallback_task = Some(text_ref(span, &text));
+    if request.trim().is_empty() {
+        if trimmed.starts_with(PROMPT_PREFIX) {
+            conversation.ending = Ending::AwaitingReply;
+        } else if is_farewell(trimmed) && conversation.ending.is_open() {
+            conversation.ending = Ending::Left;
         }
-    } else if conversation.task.is_none() {
-        conversation.task = Some(text_ref(span, &text));
+        conversation.fallback_task.get_or_insert_with(|| text_ref(span, &text));
+        return;
     }
+    conversation.ending = Ending::AwaitingReply;
+    conversation.requests.add(span, turn.at_ms, &request);
+    conversation.task.get_or_insert_with(|| text_ref(span, &text));
 }
 
-/// Returns true if the program wrote a user's message to report an event.
-fn is_notification(line: &TranscriptLine<'_>) -> bool {
-    line.origin.0.as_ref().is_some_and(|origin| origin.kind.as_str() == "task-notification")
+/// Returns true if a message of the program records that the user left.
+fn is_farewell(text: &str) -> bool {
+    FAREWELL_PREFIXES.iter().any(|prefix| text.starts_with(prefix))
 }
 
+/// Reads the result of a call. `ran` tells whether the call ran, if the record does.
 fn call_result(
     span: Span,
     at_ms: Option<i64>,
     block: &ContentBlock<'_>,
     command: Option<&str>,
+    ran: Option<bool>,
 ) -> CallResult {
     let text = block.content.text();
     let failed = block.is_error.is_set();
@@ -566,7 +578,7 @@ fn call_result(
         bytes: text.len() as u64,
         hash: text_hash(&text),
         failed,
-        not_run: failed && is_refusal(&text),
+        not_run: failed && !ran.unwrap_or_else(|| !is_refusal(&text)),
         suspect: command.filter(|_| !failed).and_then(|command| suspect_line(command, &text)),
         exit_code: exit_code(&text),
         spilled,

@@ -3,18 +3,22 @@
 //! Messages that the program writes in the user's name are left out and counted.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::schema::{MessageContent, Turn};
-use super::span::Span;
+use super::schema::{MessageContent, Span, Turn};
+use crate::digest::digest;
+use crate::text::clean::{cleaned, escape_markers, removed_note};
 use crate::text::count;
 
 /// Maximum length of a request's text, in bytes; the rest is left out.
 const TEXT_MAX: usize = 64 << 10;
 /// Total length of all requests beyond which further ones are only counted, in bytes.
 const TOTAL_MAX: u64 = 16 << 20;
+/// Maximum number of queued messages.
+const QUEUED_MAX: usize = 100;
 /// Indentation of the text, so that no text can pass for the head of a request.
 const INDENT: &str = "    ";
 /// Prefixes of commands that run in the program or its shell.
@@ -34,12 +38,25 @@ const REMINDER_PREFIXES: [&str; 4] = [
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Requests {
     /// The lines that hold them, with their times in milliseconds since 1970.
-    pub(super) lines: Vec<(Span, Option<i64>)>,
+    lines: Vec<(Span, Option<i64>)>,
     /// Length of the requests in the generated file, in bytes.
     bytes: u64,
+    /// Hash of the requests in the generated file.
+    hash: u64,
     /// Number of requests beyond the limit.
     excess: u64,
+    /// The queued messages that the assistant has not received.
+    queued: VecDeque<QueuedMessage>,
     left_out: LeftOut,
+}
+
+/// A message that the user wrote while the assistant worked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct QueuedMessage {
+    span: Span,
+    at_ms: Option<i64>,
+    /// The text, truncated as by [`queued_text`].
+    text: String,
 }
 
 /// Numbers of texts that the program wrote in the user's name.
@@ -69,6 +86,12 @@ impl LeftOut {
     }
 }
 
+/// Returns true if a queued message is a command of the program, such as `/help`.
+fn is_command(text: &str) -> bool {
+    let word = text.split_whitespace().next().and_then(|word| word.strip_prefix('/'));
+    word.is_some_and(|word| !word.is_empty() && !word.contains(['/', '.']))
+}
+
 /// Returns the text that the user wrote in a message, and counts in `left_out` the texts that the
 /// program wrote.
 pub(super) fn user_text<'a>(turn: &'a Turn<'_>, left_out: &mut LeftOut) -> Cow<'a, str> {
@@ -83,6 +106,11 @@ pub(super) fn user_text<'a>(turn: &'a Turn<'_>, left_out: &mut LeftOut) -> Cow<'
     }
 }
 
+/// Returns the beginning of a queued message.
+pub(super) fn queued_text(message: &str) -> &str {
+    message.split_at(message.floor_char_boundary(TEXT_MAX)).0
+}
+
 impl Requests {
     /// Adds the request in the line at `span`.
     pub(super) fn add(&mut self, span: Span, at_ms: Option<i64>, text: &str) {
@@ -92,7 +120,44 @@ impl Requests {
             return;
         }
         self.bytes += section.len() as u64;
+        let mut hash = blake3::Hasher::new();
+        hash.update(&self.hash.to_le_bytes()).update(section.as_bytes());
+        self.hash = u64::from_le_bytes(digest(&hash));
         self.lines.push((span, at_ms));
+    }
+
+    /// Applies the change `operation` of the queue of messages that the user writes while the
+    /// assistant works. `message` in the line at `span` is the message that is added to it.
+    ///
+    /// A message that is dequeued follows as a message of the user. One that is removed was given
+    /// to the assistant between two of its calls, and is nowhere else.
+    pub(super) fn change_queue(
+        &mut self,
+        operation: &str,
+        message: &str,
+        span: Span,
+        at_ms: Option<i64>,
+    ) {
+        match operation {
+            "enqueue" if self.queued.len() < QUEUED_MAX => {
+                let text = queued_text(message).to_owned();
+                self.queued.push_back(QueuedMessage { span, at_ms, text });
+            }
+            "dequeue" => drop(self.queued.pop_front()),
+            "remove" => {
+                if let Some(QueuedMessage { span, at_ms, text }) = self.queued.pop_front()
+                    && !text.trim().is_empty()
+                    && !self.left_out.count(&text)
+                {
+                    match is_command(&text) {
+                        true => self.left_out.commands += 1,
+                        false => self.add(span, at_ms, &text),
+                    }
+                }
+            }
+            "popAll" => self.queued.clear(),
+            _ => {}
+        }
     }
 
     /// Counts a message that the program wrote, of which `left_out` are counted already.
@@ -107,9 +172,42 @@ impl Requests {
         self.left_out.reminders += 1;
     }
 
+    /// Returns the approximate memory use, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        let queued: usize = self.queued.iter().map(|message| 100 + message.text.len()).sum();
+        queued + self.lines.len() * size_of::<(Span, Option<i64>)>()
+    }
+
     /// Returns the size of requests.txt, in bytes.
     pub(super) fn file_size(&self) -> u64 {
         self.bytes + self.last_line().len() as u64
+    }
+
+    /// Returns true if there is no request.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Returns the content of requests.txt. `read` returns the text of the request in the line at a
+    /// span.
+    ///
+    /// # Errors
+    ///
+    /// Those of `read`.
+    pub(super) fn render<E>(&self, read: impl Fn(Span) -> Result<String, E>) -> Result<Vec<u8>, E> {
+        let mut out = String::new();
+        for (at, (span, at_ms)) in self.lines.iter().enumerate() {
+            out.push_str(&section(at + 1, *at_ms, &read(*span)?));
+        }
+        out.push_str(&self.last_line());
+        Ok(out.into_bytes())
+    }
+
+    /// Returns a hash of requests.txt.
+    pub(super) fn version(&self) -> u64 {
+        let mut hash = blake3::Hasher::new();
+        hash.update(&self.hash.to_le_bytes()).update(self.last_line().as_bytes());
+        u64::from_le_bytes(digest(&hash))
     }
 
     /// Returns the last line of requests.txt: the numbers of requests and of texts left out.
@@ -141,35 +239,22 @@ impl Requests {
     }
 }
 
-/// Returns the content of requests.txt. `read` returns the text of the message at a span.
-///
-/// # Errors
-/// Those of `read`.
-pub(super) fn file<E>(
-    requests: &Requests,
-    read: impl Fn(Span) -> Result<String, E>,
-) -> Result<Vec<u8>, E> {
-    let mut out = String::new();
-    for (at, (span, at_ms)) in requests.lines.iter().enumerate() {
-        out.push_str(&section(at + 1, *at_ms, &read(*span)?));
-    }
-    out.push_str(&requests.last_line());
-    Ok(out.into_bytes())
-}
-
 /// Returns the part of requests.txt about one request.
 fn section(number: usize, at_ms: Option<i64>, text: &str) -> String {
     let time = at_ms
         .and_then(|at| Timestamp::from_millisecond(at).ok())
         .map_or_else(|| "time unknown".into(), |time| time.to_string());
     let (shown, rest) = text.trim().split_at(text.trim().floor_char_boundary(TEXT_MAX));
-    let cut = if rest.is_empty() {
-        String::new()
-    } else {
-        format!(", first {} of {} B", shown.len(), shown.len() + rest.len())
-    };
-    let mut out = format!("[request {number}, {time}{cut}]\n");
-    for line in shown.lines() {
+    let cleaned = cleaned(shown.as_bytes());
+    let mut head = format!("request {number}, {time}");
+    if !rest.is_empty() {
+        head.push_str(&format!(", first {} of {} B", shown.len(), text.trim().len()));
+    }
+    if cleaned.hidden > 0 {
+        head.push_str(&format!(", {}", removed_note(cleaned.hidden)));
+    }
+    let mut out = format!("[{head}]\n");
+    for line in escape_markers(&cleaned.text).lines() {
         if !line.is_empty() {
             out.push_str(INDENT);
             out.push_str(line);

@@ -5,12 +5,19 @@ use std::marker::PhantomData;
 
 use jiff::Timestamp;
 use memchr::memmem;
-use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, ignore_kinds};
 use super::super::value::parse_timestamp;
+
+/// The position of a line in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Span {
+    pub(super) offset: u64,
+    pub(super) len: usize,
+}
 
 /// A line of a transcript. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
@@ -56,11 +63,29 @@ pub(super) struct TranscriptLine<'a> {
     /// True if a call ran although its result was refused.
     #[serde(rename = "toolDenialAfterRun")]
     pub(super) is_denied_after_run: MaybeBool,
+    /// The decision on the permission of the call of a result.
+    #[serde(borrow, rename = "permissionDecision")]
+    pub(super) permission: MaybeObject<PermissionDecision<'a>>,
     /// The origin of a user's message that no person wrote.
     #[serde(borrow)]
     pub(super) origin: MaybeObject<Origin<'a>>,
+    /// The change of the queue of messages that the user writes while the assistant works.
+    #[serde(borrow)]
+    pub(super) operation: MaybeStr<'a>,
+    /// The queued message.
+    #[serde(borrow)]
+    pub(super) content: MaybeStr<'a>,
     #[serde(borrow, rename = "toolUseResult")]
     pub(super) tool_use_result: MaybeObject<ToolUseResult<'a>>,
+}
+
+/// The decision on the permission of a call.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PermissionDecision<'a> {
+    /// `accept` or `reject`.
+    #[serde(borrow)]
+    pub(super) decision: MaybeStr<'a>,
 }
 
 /// The origin of a message.
@@ -287,6 +312,23 @@ pub(super) struct Turn<'a> {
 }
 
 impl TranscriptLine<'_> {
+    /// Returns true if the call of the line's result ran, and `None` if the line does not tell.
+    pub(super) fn call_ran(&self) -> Option<bool> {
+        let permission = self.permission.0.as_ref().map(|permission| permission.decision.as_str());
+        if self.is_denied_after_run.is_set() {
+            Some(true)
+        } else if !self.denial.as_str().is_empty() {
+            Some(false)
+        } else {
+            permission.filter(|decision| *decision == "accept").map(|_| true)
+        }
+    }
+
+    /// Returns true if the program wrote a user's message to report an event.
+    pub(super) fn is_notification(&self) -> bool {
+        self.origin.0.as_ref().is_some_and(|origin| origin.kind.as_str() == "task-notification")
+    }
+
     /// Returns the message, if the line holds one.
     pub(super) fn turn(&self) -> Option<Turn<'_>> {
         let at_ms = parse_millis(self.timestamp.as_str());
@@ -313,7 +355,8 @@ impl TranscriptLine<'_> {
     }
 }
 
-fn parse_millis(text: &str) -> Option<i64> {
+/// Parses a timestamp as milliseconds since 1970.
+pub(super) fn parse_millis(text: &str) -> Option<i64> {
     parse_timestamp(text).map(Timestamp::as_millisecond)
 }
 

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use super::index::CallEntry;
 use super::layout::CALLS;
 use super::schema::Turn;
+use crate::model::Outcome;
 
 /// Maximum nesting depth of arguments; deeper ones are omitted.
 const DEPTH_MAX: usize = 100;
@@ -75,13 +76,19 @@ pub(super) fn write_turn<'c>(
         let id = block.tool_use_id.as_str();
         let found = find(id);
         let name = found.map(|(_, call)| call.tool.as_str()).unwrap_or_default();
-        let outcome = if block.is_error.is_set() { "failed" } else { "ok" };
+        let never_ran =
+            found.and_then(|(_, call)| call.result.as_ref()).is_some_and(|result| result.not_run);
+        let outcome = match block.is_error.is_set() {
+            true if never_ran => Outcome::NotRun,
+            true => Outcome::Failed,
+            false => Outcome::Ok,
+        };
         let line = ResultLine {
             role: "tool",
             time: time(),
             tool_call_id: id,
             name,
-            outcome,
+            outcome: outcome.as_str(),
             file: file(found),
         };
         write_line(out, &line)?;

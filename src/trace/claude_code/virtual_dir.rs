@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use super::cache::TranscriptCache;
 use super::index::{CallEntry, CallResult, Conversation, LineFile, TextRef, TranscriptIndex};
 use super::layout::{CALLS, SOURCE, TranscriptLocation};
-use super::open_file::{GrowingFile, StaticFile, with_turn_at};
+use super::open_file::{GrowingFile, StaticFile, with_line_at, with_turn_at};
 use super::parser::shorten_id;
-use super::requests::{self, LeftOut, user_text};
+use super::requests::{LeftOut, queued_text, user_text};
 use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::{Error, Result};
@@ -188,7 +188,7 @@ impl VirtualDir {
             (TASK, None) => text_node(Conversation::task),
             (RESULT, None) => text_node(Conversation::final_words),
             (REQUESTS, None) => {
-                let has_requests = !self.conversation(&*index()?)?.requests.lines.is_empty();
+                let has_requests = !self.conversation(&*index()?)?.requests.is_empty();
                 has_requests.then_some(VirtualNode::Requests).ok_or(Error::NotFound)
             }
             (CALLS, None) => Ok(VirtualNode::Calls),
@@ -261,8 +261,9 @@ impl VirtualDir {
     }
 
     fn requests_meta(&self, transcript: &Meta, index: &TranscriptIndex) -> Result<Meta> {
-        let size = self.conversation(index)?.requests.file_size();
-        Ok(self.file_meta(transcript, REQUESTS.as_bytes(), size, size, None))
+        let requests = &self.conversation(index)?.requests;
+        let (version, size) = (requests.version(), requests.file_size());
+        Ok(self.file_meta(transcript, REQUESTS.as_bytes(), version, size, None))
     }
 
     fn read_output(&self, call: &CallEntry, result: &CallResult) -> Result<Vec<u8>> {
@@ -341,7 +342,7 @@ impl Store for VirtualDir {
                 if conversation.task().is_some() {
                     entries.push(file(TASK)?);
                 }
-                if !conversation.requests.lines.is_empty() {
+                if !conversation.requests.is_empty() {
                     entries.push(file(REQUESTS)?);
                 }
                 if conversation.final_words().is_some() {
@@ -388,9 +389,10 @@ impl Store for VirtualDir {
                 let index = self.full_index()?;
                 let meta = self.requests_meta(&self.transcript_meta()?, &index)?;
                 let file = self.open_transcript()?;
-                let bytes = requests::file(&self.conversation(&index)?.requests, |span| {
-                    with_turn_at(&*file, span, |turn| {
-                        user_text(turn, &mut LeftOut::default()).into_owned()
+                let bytes = self.conversation(&index)?.requests.render(|span| {
+                    with_line_at(&*file, span, |line| match line.turn() {
+                        Some(turn) => user_text(&turn, &mut LeftOut::default()).into_owned(),
+                        None => queued_text(line.content.as_str()).to_owned(),
                     })
                 })?;
                 if bytes.len() as u64 != meta.size {

@@ -6,9 +6,10 @@ use serde::Deserialize;
 
 use super::super::lenient::MaybeStr;
 use super::super::value::{shorten, truncate};
-use super::index::{CallEntry, CallResult, Conversation, Ending, Span, TranscriptIndex};
+use super::index::{CallEntry, CallResult, Conversation, Ending, TranscriptIndex};
 use super::layout::{CALLS, SOURCE, TranscriptKind};
 use super::parser::TranscriptParser;
+use super::schema::Span;
 use super::virtual_dir::VirtualDir;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};

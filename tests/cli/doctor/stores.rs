@@ -59,11 +59,14 @@ fn doctor_counts_workers_by_status_owner_and_run() {
     let path = store.path();
     let keep = sandbox.path();
     let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
+    let newest_write = &report["stores"][0]["workers"]["newest_write"];
+    assert!(newest_write.as_str().unwrap().ends_with('Z'), "{report:#}");
     let expected = json!({
         "path": path, "why": "named on the command line", "format": "swarmlet",
         "workers": {
             "total": 5, "folders": {".": 1, "workers": 4},
             "status": {"completed": 2, "failed": 1, "running": 1, "unknown": 1},
+            "newest_write": newest_write,
             "runs": 2, "owners": 2, "with_owner": 3, "without_owner": 2, "flawed": {}, "not_shown": {},
         },
         "transcripts": null,

@@ -128,6 +128,13 @@ fn transcript_with_every_line_type() -> Transcript {
     // Two concurrent writers.
     t.raw("{\"type\":\"user\",\"uuid\":\"g\",\"message\":{\"content\":\"glued\"}}{\"type\":\"system\"}\n");
     t.says("Done.").user("[Request interrupted by user]");
+    let enqueue = json!({"type": "queue-operation", "operation": "enqueue", "content": "also x"});
+    t.line(enqueue).line(json!({"type": "queue-operation", "operation": "remove"}));
+    t.line(json!({"type": "user", "isCompactSummary": true, "message": {"content": "so far"}}));
+    t.user("go\non\u{200b}").call("d", "Bash", json!({"command": "rm -r /"}));
+    t.line(json!({"type": "user", "toolDenialKind": "user-rejected", "message": {"content": [
+        {"type": "tool_result", "tool_use_id": "d", "content": "no", "is_error": true}]}}));
+    t.user("<command-name>/exit</command-name>");
     t
 }
 

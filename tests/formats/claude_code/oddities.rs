@@ -159,7 +159,7 @@ fn call_that_never_ran_comes_after_failed_ones() {
         transcript.result("a", json!({"content": "Exit code 2\nno rule", "is_error": true}));
         transcript.result("b", never.clone());
         let seen = shown(&transcript);
-        assert_eq!(call(&seen.index("s"), 3)["outcome"], "failed", "{said}");
+        assert_eq!(call(&seen.index("s"), 3)["outcome"], "not_run", "{said}");
         // The last event decides the outcome, and this call is not the last one.
         assert_eq!(seen.index("s")["outcome"], "failed", "{said}");
         let evidence = seen.text("s", "evidence.txt");

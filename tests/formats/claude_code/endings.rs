@@ -1,0 +1,165 @@
+//! Tests of the status of a transcript by its last lines, and by the clock.
+
+use std::time::{Duration, SystemTime};
+
+use super::*;
+use crate::formats::checks;
+use crate::support::TestStore;
+use crate::support::transcript::tree_with_stale_after;
+
+/// Returns the status of the only session, and the word of its source.
+fn status(transcript: &Transcript) -> (String, String) {
+    let seen = shown(transcript);
+    let index = seen.index("s");
+    assert_eq!(index["status"], seen.row("s")["status"]);
+    let source = index["status_source"].as_str().unwrap_or_default();
+    (index["status"].as_str().unwrap().to_owned(), source.to_owned())
+}
+
+fn pair(status: &str, source: &str) -> (String, String) {
+    (status.to_owned(), source.to_owned())
+}
+
+fn command(name: &str) -> Value {
+    json!({"type": "user", "message": {"content":
+        format!("<command-name>{name}</command-name>\n<command-message>x</command-message>")}})
+}
+
+/// Promise: A transcript whose user left before the assistant answered is abandoned.
+#[test]
+fn transcript_whose_user_left_is_abandoned() {
+    let left = pair("abandoned", "left by its user");
+    for farewell in ["/exit", "/quit", "/clear"] {
+        let mut transcript = begun();
+        transcript.call("a", "Bash", json!({"command": "ls"})).line(command(farewell));
+        assert_eq!(status(&transcript), left, "{farewell}");
+        transcript.user("<local-command-stdout>Bye!</local-command-stdout>");
+        assert_eq!(status(&transcript), left, "{farewell}");
+        let index = shown(&transcript).index("s");
+        assert_eq!(index["finished_at"], "2026-02-01T10:00:03Z", "{farewell}");
+        assert!(!checks(&index).contains(&"no_tool_call"), "{farewell}");
+        // A resumed session is in progress again.
+        transcript.user("go on");
+        assert_eq!(status(&transcript), pair("running", ""), "{farewell}");
+        transcript.says("Done.").line(command(farewell));
+        assert_eq!(status(&transcript), pair("completed", ""), "{farewell}");
+    }
+    let mut transcript = begun();
+    transcript.user("[Request interrupted by user]").line(command("/exit"));
+    assert_eq!(status(&transcript), left);
+}
+
+#[test]
+fn messages_of_the_program_do_not_begin_a_turn() {
+    let summary =
+        json!({"type": "user", "isCompactSummary": true, "message": {"content": "so far"}});
+    let meta = json!({"type": "user", "isMeta": true, "message": {"content": "Caveat: not this"}});
+    for line in [
+        command("/cost"),
+        command("/compact"),
+        summary,
+        meta,
+        json!({"type": "user", "message": {"content": "<bash-input>ls</bash-input>"}}),
+        json!({"type": "user", "message": {"content": "<user-prompt-submit-hook>x"}}),
+        json!({"type": "attachment", "attachment": {"type": "hook_success"}}),
+    ] {
+        let mut transcript = begun();
+        transcript.says("Done.").line(line.clone());
+        assert_eq!(status(&transcript), pair("completed", ""), "{line}");
+        let mut transcript = begun();
+        transcript.line(line.clone());
+        assert_eq!(status(&transcript), pair("running", ""), "{line}");
+    }
+}
+
+#[test]
+fn the_assistant_answers_prompts_of_the_program() {
+    let notification = json!({"type": "user", "origin": {"kind": "task-notification"},
+        "message": {"content": "<task-notification>done</task-notification>"}});
+    let prompt = json!({"type": "user", "message": {"content":
+        "<command-message>review</command-message>\n<command-name>/review</command-name>"}});
+    for line in [notification, prompt] {
+        let mut transcript = begun();
+        transcript.says("Done.").line(line.clone());
+        assert_eq!(status(&transcript), pair("running", ""), "{line}");
+    }
+}
+
+/// A program that clears a session starts the next one with that command.
+#[test]
+fn a_session_that_begins_with_clear_has_not_ended() {
+    let mut transcript = Transcript::new("s");
+    transcript.line(command("/clear"));
+    assert_eq!(status(&transcript), pair("created", ""));
+    transcript.user("look around");
+    assert_eq!(status(&transcript), pair("running", ""));
+}
+
+#[test]
+fn an_ending_behind_long_lines_is_found() {
+    let long = "x".repeat(100_000);
+    for (farewell, expected) in [("/exit", "abandoned"), ("/cost", "running")] {
+        let mut transcript = begun();
+        transcript.bash("a", "ls", &long).call("b", "Read", json!({"file_path": long}));
+        transcript.line(command(farewell));
+        // The listing and the record agree.
+        assert_eq!(status(&transcript).0, expected, "{farewell}");
+    }
+}
+
+/// Promise: An unfinished session that was not written for an hour is abandoned.
+#[test]
+fn unfinished_session_not_written_for_an_hour_is_abandoned() {
+    let store = TestStore::new();
+    let path = store.write("projects/-p/s.jsonl", begun().bytes());
+    let file = std::fs::File::options().append(true).open(&path).unwrap();
+    let write_before = |age: Duration| file.set_modified(SystemTime::now() - age).unwrap();
+    let tree = store.tree();
+    let status = || {
+        let checked = Checked::of(&tree);
+        let (index, row) = (checked.index("s"), checked.row("s"));
+        assert_eq!(index["status"], row["status"]);
+        index["status"].as_str().unwrap().to_owned()
+    };
+    let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
+    write_before(hour - minute);
+    assert_eq!(status(), "running");
+    write_before(hour + minute);
+    assert_eq!(status(), "abandoned");
+    assert_eq!(Checked::of(&tree).index("s")["status_source"], "running");
+    // An ended session keeps its status, and so does a file with a time to come.
+    std::fs::write(&path, begun().says("Done.").bytes()).unwrap();
+    write_before(10 * hour);
+    assert_eq!(status(), "completed");
+    std::fs::write(&path, begun().bytes()).unwrap();
+    file.set_modified(SystemTime::now() + hour).unwrap();
+    assert_eq!(status(), "running");
+}
+
+/// Promise: An abandoned session that is written again is running again.
+#[test]
+fn abandoned_session_that_is_written_again_is_running_again() {
+    let store = TestStore::new();
+    let path = store.write("projects/-p/s.jsonl", begun().bytes());
+    let file = std::fs::File::options().append(true).open(&path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(7_200)).unwrap();
+    let tree = store.tree();
+    let status = || Checked::of(&tree).index("s")["status"].clone();
+    assert_eq!(status(), "abandoned");
+    std::fs::write(&path, begun().call("a", "Bash", json!({"command": "ls"})).bytes()).unwrap();
+    assert_eq!(status(), "running");
+}
+
+/// Only the time of the last write and the clock decide, so a restart with another limit tells
+/// something else.
+#[test]
+fn the_time_limit_decides_what_is_abandoned() {
+    let store = store();
+    put(&store, "s", &begun());
+    let status = |stale_after| {
+        let tree = tree_with_stale_after(&store, stale_after);
+        Checked::of(&tree).index("s")["status"].clone()
+    };
+    assert_eq!(status(Duration::from_secs(1)), "abandoned");
+    assert_eq!(status(Duration::MAX), "running");
+}

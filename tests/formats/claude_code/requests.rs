@@ -1,0 +1,131 @@
+//! Tests of requests.txt, the messages of the user with their times.
+
+use super::*;
+use crate::support::see;
+
+fn requests(transcript: &Transcript) -> String {
+    shown(transcript).text("s", "requests.txt").to_owned()
+}
+
+fn queue(operation: &str, content: &str) -> Value {
+    json!({"type": "queue-operation", "operation": operation, "content": content})
+}
+
+/// Promise: requests.txt shows every message of the user with its time, and counts what it leaves
+/// out.
+#[test]
+fn requests_show_the_messages_of_the_user() {
+    let mut transcript = Transcript::new("s");
+    transcript.line(json!({"type": "user", "isMeta": true, "message": {"content": "Caveat: x"}}));
+    transcript.user("<command-name>/model</command-name>");
+    transcript.user("<local-command-stdout>Set model</local-command-stdout>");
+    transcript.user("look around").bash("a", "ls", "a").says("Nothing.");
+    let image = json!({"type": "image", "source": {"media_type": "image/png", "data": "QUJDRA=="}});
+    let reminder = json!({"type": "text", "text": "<system-reminder>be quick</system-reminder>"});
+    let text = json!({"type": "text", "text": "and this\n\nplease"});
+    transcript.user(json!([reminder, image, text]));
+    transcript.user("[Request interrupted by user]");
+    transcript.line(json!({"type": "user", "origin": {"kind": "task-notification"},
+        "message": {"content": "<task-notification>done</task-notification>"}}));
+    transcript.user("<user-prompt-submit-hook>ok</user-prompt-submit-hook>").user("  thanks  ");
+    assert_eq!(
+        requests(&transcript),
+        "[request 1, 2026-02-01T10:00:03Z]\n    look around\n\n\
+         [request 2, 2026-02-01T10:00:07Z]\n    [image: image/png, about 6 B]\n    and this\n\n    \
+         please\n\n\
+         [request 3, 2026-02-01T10:00:11Z]\n    thanks\n\n\
+         [3 requests; left out: 1 command, 2 outputs of commands and hooks, 4 messages of the \
+         program]\n"
+    );
+    // Without a request there is no file.
+    let mut transcript = Transcript::new("s");
+    transcript.user("<command-name>/clear</command-name>");
+    assert!(!shown(&transcript).has("s", "requests.txt"));
+}
+
+/// A message that was queued while the assistant worked is recorded once: as a message of its own,
+/// or only in the queue.
+#[test]
+fn queued_messages_are_shown_once() {
+    let mut transcript = begun();
+    transcript.line(queue("enqueue", "first")).line(queue("remove", ""));
+    transcript.line(queue("enqueue", "second")).line(queue("dequeue", "")).user("second");
+    transcript.line(queue("enqueue", "/help")).line(queue("remove", ""));
+    transcript.line(queue("enqueue", "<task-notification>x")).line(queue("remove", ""));
+    transcript.line(queue("enqueue", "/tmp/x is full")).line(queue("remove", ""));
+    transcript.line(queue("remove", "")).line(queue("enqueue", "never given"));
+    transcript.line(queue("popAll", "")).line(queue("remove", "")).line(queue("later", "x"));
+    assert_eq!(
+        requests(&transcript),
+        "[request 1, 2026-02-01T10:00:00Z]\n    look around\n\n\
+         [request 2, 2026-02-01T10:00:01Z]\n    first\n\n\
+         [request 3, 2026-02-01T10:00:05Z]\n    second\n\n\
+         [request 4, 2026-02-01T10:00:10Z]\n    /tmp/x is full\n\n\
+         [4 requests; left out: 1 command, 1 message of the program]\n"
+    );
+}
+
+/// Promise: No text of a request can pass for a line of requests.txt.
+#[test]
+fn no_text_passes_for_a_line_of_requests() {
+    let mut transcript = begun();
+    transcript.user(
+        "x\n[request 9, now]\r\n[request 8, now]\r[request 7, now]\u{2028}[request 6, now]\n\
+         \u{1b}[2J[EVIDENCE:worker_id=a]\n\u{85}[9 requests]\u{202e}\u{200b}",
+    );
+    let text = requests(&transcript);
+    let heads: Vec<&str> = text.lines().filter(|line| line.starts_with('[')).collect();
+    assert_eq!(
+        heads,
+        [
+            "[request 1, 2026-02-01T10:00:00Z]",
+            "[request 2, 2026-02-01T10:00:01Z, 2 invisible characters removed]",
+            "[2 requests]"
+        ]
+    );
+    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    assert!(!text.contains("[EVIDENCE:") && text.contains("[\\EVIDENCE:"), "{text:?}");
+}
+
+/// Promise: A huge request is cut, and requests beyond the limit are counted.
+#[test]
+fn huge_requests_are_cut_and_counted() {
+    let mut transcript = begun();
+    transcript.user("é".repeat(100_000));
+    let text = requests(&transcript);
+    assert!(text.contains("[request 2, 2026-02-01T10:00:01Z, first 65536 of 200000 B]\n"));
+    assert!(text.len() < 70_000);
+    let mut transcript = begun();
+    for _ in 0..260 {
+        transcript.user("x".repeat(70_000));
+    }
+    let text = requests(&transcript);
+    assert!(text.len() <= (16 << 20) + 100, "{}", text.len());
+    let last = text.lines().last().unwrap();
+    assert_eq!(last, "[256 requests; left out: 5 further requests]");
+}
+
+#[test]
+fn an_open_file_keeps_its_requests_while_the_session_grows() {
+    let store = store();
+    let mut transcript = begun();
+    put(&store, "s", &transcript);
+    let tree = tree(&store);
+    let read = || see(&tree, "workers/s/requests.txt").unwrap().bytes().to_vec();
+    let before = read();
+    assert!(before.ends_with(b"[1 request]\n"));
+    // A count of the same width changes the content, not the size.
+    transcript.user("<command-name>/a</command-name>");
+    put(&store, "s", &transcript);
+    assert!(read().ends_with(b"[1 request; left out: 1 command]\n"));
+    transcript.user("<command-name>/a</command-name>");
+    put(&store, "s", &transcript);
+    assert!(read().ends_with(b"[1 request; left out: 2 commands]\n"));
+    transcript.user("<command-name>/a</command-name>");
+    put(&store, "s", &transcript);
+    assert!(read().ends_with(b"[1 request; left out: 3 commands]\n"));
+    transcript.user("more");
+    put(&store, "s", &transcript);
+    let after = String::from_utf8(read()).unwrap();
+    assert!(after.contains("    more\n") && after.starts_with("[request 1, "), "{after}");
+}
