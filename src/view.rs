@@ -19,7 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
-pub use visible::{Member, RunMembers, VisibleWorkers};
+pub use visible::{Member, RunMembers, VisibleWorkers, find_by_prefix};
 
 use crate::cache::{DiskCache, Key, key};
 use crate::catalog::{self, Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
