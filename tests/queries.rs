@@ -3,6 +3,7 @@
 
 mod compare;
 mod facets;
+mod files;
 mod grep;
 mod index;
 mod oracle;

@@ -172,9 +172,12 @@ impl Facet {
             Facet::Tag => all(&entry.worker().tags),
             Facet::Job => all(entry.worker().job.as_slice()),
             Facet::Day => day(&entry.worker()).map(Cow::Owned).into_iter().collect(),
-            Facet::Project => {
-                entry.worker().project().map(|name| Cow::Owned(name.to_owned())).into_iter().collect()
-            }
+            Facet::Project => entry
+                .worker()
+                .project()
+                .map(|name| Cow::Owned(name.to_owned()))
+                .into_iter()
+                .collect(),
             Facet::Branch => all(entry.worker().branch.as_slice()),
             Facet::Model => all(entry.worker().model.as_slice()),
             Facet::Outcome => {
@@ -198,7 +201,12 @@ impl Facet {
     }
 
     /// Returns true if a worker has `value`.
-    pub(super) fn matches(self, value: &FacetValue, entry: &Entry, digest: Option<&WorkerDigest>) -> bool {
+    pub(super) fn matches(
+        self,
+        value: &FacetValue,
+        entry: &Entry,
+        digest: Option<&WorkerDigest>,
+    ) -> bool {
         match value {
             FacetValue::Unread => self.needs_digest() && digest.is_none(),
             FacetValue::Text(path) if self.is_file() => digest.is_some_and(|digest| {

@@ -75,8 +75,7 @@ fn overlapping(mut edits: Vec<FileEdits<'_>>) -> Vec<Overlap<'_>> {
                 group.edits = group.edits.saturating_add(file.edits);
             }
             _ => {
-                let group =
-                    Overlap { path: &file.path, members: vec![member], edits: file.edits };
+                let group = Overlap { path: &file.path, members: vec![member], edits: file.edits };
                 groups.push((last, group));
             }
         }

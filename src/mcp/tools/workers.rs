@@ -237,7 +237,8 @@ struct GetNotedTextInput {
 }
 
 fn get_tool_output(tree: &Tree, args: GetNotedTextInput) -> ToolResult {
-    let worker = non_empty(args.worker).map(|worker| Name::new(worker_id(&worker).as_bytes())).transpose();
+    let worker =
+        non_empty(args.worker).map(|worker| Name::new(worker_id(&worker).as_bytes())).transpose();
     let worker = worker.map_err(|_| ToolError::new("there is no such worker; try list_workers"))?;
     let number = args.call.as_ref().and_then(|call| match call {
         CallArg::Number(number) => Some(u64::try_from(*number).unwrap_or(0)),
