@@ -67,8 +67,7 @@ impl VisibleWorkers {
     /// Returns the worker called `id`, or else the only one whose name begins with `id`.
     ///
     /// # Errors
-    /// [`Error::AmbiguousId`] if several names begin with `id`; [`Error::NotFound`] if none does, or
-    /// `id` is shorter than [`PREFIX_MIN`].
+    /// Those of [`find_by_prefix`].
     pub fn find(&self, id: &Name) -> Result<Arc<Member>> {
         match self.get(id) {
             Some(member) => Ok(member),
