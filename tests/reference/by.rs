@@ -21,7 +21,8 @@ const FACETS: [&str; 13] = [
     "file.read",
 ];
 
-/// Adds all of `by/`. These stores have no task types, no jobs, no branches, and no record of files.
+/// Adds all of `by/`. These stores have no task types, no jobs, no branches, and no record of
+/// files.
 pub fn by(put: &mut Put<'_>, members: &[Member<'_>]) {
     put(&[b"by"], ExpectedNode::Folder(None));
     for facet in FACETS {
