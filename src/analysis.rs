@@ -17,6 +17,7 @@ pub(crate) mod isolation;
 mod line_scores;
 mod lines;
 pub mod missing;
+pub(crate) mod overlaps;
 pub(crate) mod retry;
 pub(crate) mod root_cause;
 mod selection;

@@ -6,6 +6,7 @@ pub(crate) mod evidence;
 pub(crate) mod index;
 pub(crate) mod json;
 pub(crate) mod marker;
+mod overlaps;
 pub(crate) mod since;
 pub(crate) mod summary;
 pub(crate) mod verdict;

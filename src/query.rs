@@ -89,10 +89,13 @@ pub(crate) fn states_in(
         Scope::Run(name) => &visible.runs.get(name).ok_or(Error::NotFound)?.members,
         Scope::Selected(selection) => return Ok(analyzer.states(&analyzer.selected(selection))),
         Scope::Workers(names) => {
-            let members = names
+            let mut members = names
                 .iter()
                 .map(|name| analyzer.view.find_worker(name))
                 .collect::<Result<Vec<_>>>()?;
+            // Two names may be the beginnings of one id.
+            members.sort_by(|a, b| a.name.cmp(&b.name));
+            members.dedup_by(|a, b| a.name == b.name);
             return Ok(analyzer.states(&members));
         }
         Scope::Worker(name) => {

@@ -457,17 +457,14 @@ impl Tree {
         Ok(entries.collect())
     }
 
-    /// Returns the name in the folder `workers/` of the only worker whose name begins with `id`.
+    /// Returns the name in a directory of workers of the only worker whose name begins with `id`.
     ///
     /// # Errors
-    /// [`Error::NotFound`] for any other folder; those of [`VisibleWorkers::find`].
+    /// [`Error::NotFound`] for any other directory; those of [`VisibleWorkers::find`].
     ///
     /// [`VisibleWorkers::find`]: crate::view::VisibleWorkers::find
     fn complete_id(&self, folder: Ino, id: &[u8]) -> Result<Name> {
-        match self.node(folder)? {
-            Node::Workers => self.namespace.complete_id(&parse_name(id)?),
-            _ => Err(Error::NotFound),
-        }
+        self.namespace.complete_id(&self.node(folder)?, &parse_name(id)?)
     }
 
     fn node(&self, ino: Ino) -> Result<Node> {

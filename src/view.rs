@@ -19,7 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
-pub use visible::{Member, RunMembers, VisibleWorkers};
+pub use visible::{Member, RunMembers, VisibleWorkers, find_by_prefix};
 
 use crate::cache::{DiskCache, Key, key};
 use crate::catalog::{self, Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
@@ -554,6 +554,47 @@ mod tests {
         assert!(!moved.shares_name_index(&after));
         let names: Vec<_> = moved.members.iter().map(|member| member.name.clone()).collect();
         assert_eq!(names, [b, a]);
+    }
+
+    /// Promise: Four or more characters of an id stand for the only worker whose id begins so.
+    #[test]
+    fn beginning_of_an_id_stands_for_the_only_worker() {
+        let store = Arc::new(Memory::new());
+        let write = |id: &str, owner: &str| {
+            let path = RelPath::parse(format!("workers/{id}/metadata.json")).unwrap();
+            store.write(&path, format!(r#"{{"owner_id": "{owner}"}}"#));
+        };
+        for id in ["build", "build-1", "build-2", "deploy", "ab"] {
+            write(id, "mine");
+        }
+        for number in 0..30 {
+            write(&format!("crowd-{number:02}"), "mine");
+        }
+        for id in ["dep-theirs", "deploy-theirs", "only-theirs"] {
+            write(id, "theirs");
+        }
+        let found = |owner: Option<&str>, id: &str| {
+            let filter = Filter { owner: owner.map(str::to_owned), run: None };
+            let sources = vec![Source::from_store(store.clone(), None)];
+            let view = View::new(sources, Freshness::default(), filter).unwrap();
+            view.find_worker(&Name::new(id).unwrap()).map(|member| member.name.display())
+        };
+        let mine = |id: &str| found(Some("mine"), id);
+        for (id, name) in
+            [("build", "build"), ("depl", "deploy"), ("build-1", "build-1"), ("ab", "ab")]
+        {
+            assert_eq!(mine(id), Ok(name.into()), "{id}");
+        }
+        for id in ["dep", "a", "none", "deployment", "only-theirs", "only"] {
+            assert_eq!(mine(id), Err(Error::NotFound), "{id}");
+        }
+        let ambiguous = |ids: &str| Err(Error::AmbiguousId(ids.into()));
+        assert_eq!(mine("buil"), ambiguous("build, build-1, build-2"));
+        // Another owner's workers make no id ambiguous.
+        assert_eq!(found(None, "depl"), ambiguous("deploy, deploy-theirs"));
+        let first =
+            (0..10).map(|number| format!("crowd-{number:02}")).collect::<Vec<_>>().join(", ");
+        assert_eq!(mine("crowd"), ambiguous(&format!("{first}, 20 more")));
     }
 
     #[test]

@@ -131,6 +131,22 @@ fn marker_of_a_removed_worker_gives_one_line() {
     assert_eq!(expanded.unavailable, 1);
 }
 
+#[test]
+fn marker_may_hold_the_beginning_of_an_id() {
+    let store = TestStore::new();
+    for id in ["build-1", "build-2", "deploy-1"] {
+        store.worker(id, json!({"run_id": 48})).call(id, 1, "sh", "{\"ok\": true}");
+    }
+    let (text, expanded) = expand_text(&store, None, &marker("48", "-", "depl"));
+    assert!(text.contains("(deploy-1) --- #"), "{text}");
+    assert_eq!(expanded.unavailable, 0);
+    let (text, expanded) = expand_text(&store, None, &marker("48", "-", "buil"));
+    let line =
+        "[Evidence unavailable: buil: the id is ambiguous: build-1, build-2; give more of it]";
+    assert!(text.ends_with(line), "{text}");
+    assert_eq!(expanded.unavailable, 1);
+}
+
 /// Promise: The markers of an absent worker and of another owner's give the same line.
 #[test]
 fn absent_and_foreign_markers_give_the_same_line() {

@@ -4,6 +4,7 @@
 mod compare;
 mod copies;
 mod facets;
+mod files;
 mod grep;
 mod index;
 mod oracle;

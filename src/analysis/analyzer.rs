@@ -9,7 +9,7 @@ use tracing::warn;
 use super::digest_cache::{DigestCache, DigestResult};
 use super::digest_store::DigestStore;
 use super::excerpt::{ExcerptResult, ExcerptTask};
-use super::facets::FacetIndexes;
+use super::facets::{FacetIndexes, KnownFiles};
 use super::isolation::{PART_GRACE, Subject};
 use super::settings::{Control, Settings};
 use super::worker_states::WorkerStates;
@@ -32,6 +32,7 @@ pub struct Analyzer {
     pub(crate) settings: Settings,
     pub(super) cache: Arc<DigestCache>,
     pub(super) facet_indexes: Arc<FacetIndexes>,
+    pub(super) known_files: Arc<KnownFiles>,
     pub(super) index: Arc<Index>,
     /// True while a caller runs the backfill of `cache` and `index`.
     pub(super) is_backfilling: Arc<AtomicBool>,
@@ -45,9 +46,16 @@ impl Analyzer {
         let store = view.digest_store().map(|(cache, scope)| DigestStore::new(cache, &scope));
         let cache = Arc::new(DigestCache::new(settings.patience(), store, watchdog.clone()));
         let index = Arc::new(Index::new(view.word_index()));
-        let (view, facet_indexes, is_backfilling) =
-            (Arc::new(view), Arc::default(), Arc::default());
-        Analyzer { view, settings, cache, facet_indexes, index, is_backfilling, watchdog }
+        Analyzer {
+            view: Arc::new(view),
+            settings,
+            cache,
+            facet_indexes: Arc::default(),
+            known_files: Arc::default(),
+            index,
+            is_backfilling: Arc::default(),
+            watchdog,
+        }
     }
 
     /// Returns the digests of `states`, in their order. `is_whole_view` is true if these are all

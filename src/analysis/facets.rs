@@ -1,15 +1,18 @@
 //! The facets of `by/`, and selections of workers by the values of facets.
 //!
-//! The catalog has most facets. A worker's outcome and tools come from its digest, as in files
-//! about many workers. If there was no time to compute it, the value is `FacetValue::Unread`.
+//! The catalog has most facets. A worker's outcome, tools and files come from its digest, as in
+//! files about many workers. If there was no time to compute it, the value is `FacetValue::Unread`.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::tz::TimeZone;
 use parking_lot::Mutex;
 
+use super::file_uses::FileUse;
 use super::worker_digest::WorkerDigest;
 use crate::catalog::Entry;
 use crate::model::{SharedStr, TraceTime, Worker};
@@ -20,6 +23,10 @@ use crate::view::{Member, VisibleWorkers};
 pub(super) const UNREAD: &str = "unread";
 /// Maximum number of values in a selection.
 const VALUES_MAX: usize = 32;
+/// Maximum number of files that a directory lists.
+const FILES_MAX: usize = 1_000;
+/// Time for which the files of a listing are known to exist. Programs that list files look up each.
+const KNOWN_FILES_TTL: Duration = Duration::from_secs(5);
 
 /// A property by which workers are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,6 +48,16 @@ pub enum Facet {
     /// The day in UTC on which the worker was created. If that is unknown, the day on which it
     /// started, or else finished.
     Day,
+    /// The name of the working directory.
+    Project,
+    /// The version control branch.
+    Branch,
+    /// The language model.
+    Model,
+    /// Each file that the worker edited, relative to its working directory if it lies in it.
+    File,
+    /// Each file that the worker read, relative to its working directory if it lies in it.
+    FileRead,
 }
 
 /// A value of a facet.
@@ -54,7 +71,7 @@ pub(super) enum FacetValue {
 
 impl Facet {
     /// All facets, in the order in which they are listed.
-    pub const ALL: [Facet; 8] = [
+    pub const ALL: [Facet; 13] = [
         Facet::Status,
         Facet::Outcome,
         Facet::Type,
@@ -63,6 +80,11 @@ impl Facet {
         Facet::Job,
         Facet::Run,
         Facet::Day,
+        Facet::Project,
+        Facet::Branch,
+        Facet::Model,
+        Facet::File,
+        Facet::FileRead,
     ];
 
     /// Returns the facet's name in the tree.
@@ -76,6 +98,11 @@ impl Facet {
             Facet::Job => "job",
             Facet::Run => "run",
             Facet::Day => "day",
+            Facet::Project => "project",
+            Facet::Branch => "branch",
+            Facet::Model => "model",
+            Facet::File => "file",
+            Facet::FileRead => "file.read",
         }
     }
 
@@ -86,7 +113,39 @@ impl Facet {
 
     /// Returns true if the values come from digests rather than the catalog.
     pub(super) fn needs_digest(self) -> bool {
-        matches!(self, Facet::Outcome | Facet::Tool)
+        matches!(self, Facet::Outcome | Facet::Tool) || self.is_file()
+    }
+
+    /// Returns true if the values are files.
+    pub(super) fn is_file(self) -> bool {
+        matches!(self, Facet::File | Facet::FileRead)
+    }
+
+    /// Returns the number of times that a worker used a file in the way that the facet is about.
+    fn file_count(self, file: &FileUse) -> u64 {
+        match self {
+            Facet::File => file.edits,
+            Facet::FileRead => file.reads,
+            _ => 0,
+        }
+    }
+
+    /// Returns the files that workers used most, in the way that the facet is about. Files used
+    /// equally often are in the order of their paths.
+    pub(super) fn top_files(self, workers: &[MemberDigest]) -> Vec<FacetValue> {
+        let mut counts: HashMap<&str, u64> = HashMap::new();
+        let digests = workers.iter().filter_map(|(_, digest)| digest.as_ref());
+        for file in digests.flat_map(|digest| &digest.files) {
+            let count = self.file_count(file);
+            if count > 0 {
+                let total = counts.entry(&file.path).or_default();
+                *total = total.saturating_add(count);
+            }
+        }
+        let mut files: Vec<(&str, u64)> = counts.into_iter().collect();
+        files.sort_unstable_by_key(|(path, count)| (Reverse(*count), *path));
+        files.truncate(FILES_MAX);
+        files.into_iter().map(|(path, _)| FacetValue::Text(path.into())).collect()
     }
 
     /// Returns the values that exist even if no worker has them.
@@ -113,12 +172,25 @@ impl Facet {
             Facet::Tag => all(&entry.worker().tags),
             Facet::Job => all(entry.worker().job.as_slice()),
             Facet::Day => day(&entry.worker()).map(Cow::Owned).into_iter().collect(),
+            Facet::Project => entry
+                .worker()
+                .project()
+                .map(|name| Cow::Owned(name.to_owned()))
+                .into_iter()
+                .collect(),
+            Facet::Branch => all(entry.worker().branch.as_slice()),
+            Facet::Model => all(entry.worker().model.as_slice()),
             Facet::Outcome => {
                 digest.iter().map(|digest| Cow::Borrowed(digest.outcome.as_str())).collect()
             }
             Facet::Tool => {
                 let tools = digest.into_iter().flat_map(|digest| &digest.tools);
                 tools.map(|tool| Cow::Borrowed(&**tool)).collect()
+            }
+            Facet::File | Facet::FileRead => {
+                let files = digest.into_iter().flat_map(|digest| &digest.files);
+                let used = files.filter(|file| self.file_count(file) > 0);
+                used.map(|file| Cow::Borrowed(&*file.path)).collect()
             }
         }
     }
@@ -129,9 +201,17 @@ impl Facet {
     }
 
     /// Returns true if a worker has `value`.
-    fn matches(self, value: &FacetValue, entry: &Entry, digest: Option<&WorkerDigest>) -> bool {
+    pub(super) fn matches(
+        self,
+        value: &FacetValue,
+        entry: &Entry,
+        digest: Option<&WorkerDigest>,
+    ) -> bool {
         match value {
             FacetValue::Unread => self.needs_digest() && digest.is_none(),
+            FacetValue::Text(path) if self.is_file() => digest.is_some_and(|digest| {
+                digest.files.iter().any(|file| *file.path == **path && self.file_count(file) > 0)
+            }),
             FacetValue::Text(text) => {
                 self.values(entry, digest).iter().any(|value| **value == **text)
                     || self.raw_status(entry).is_some_and(|word| word == *text)
@@ -142,7 +222,7 @@ impl Facet {
     /// Returns the name of the directory of `value`.
     pub(super) fn file_name(self, value: &FacetValue) -> Name {
         match value {
-            // A tool may be called `unread` too, so its name is escaped.
+            // A tool or file may be called `unread` too, so its name is escaped.
             FacetValue::Text(text) => {
                 to_file_name(text, if self.needs_digest() { &[UNREAD] } else { &[] })
             }
@@ -199,6 +279,11 @@ impl Selection {
     /// Returns true if the digests of workers are needed to find the selected ones.
     pub(super) fn needs_digest(&self) -> bool {
         self.values.iter().any(|(facet, _)| facet.needs_digest())
+    }
+
+    /// Returns true if a value is a file.
+    pub fn has_file(&self) -> bool {
+        self.values.iter().any(|(facet, _)| facet.is_file())
     }
 
     /// Returns true if a worker has all values. Does not apply the limit of the selection.
@@ -260,6 +345,37 @@ impl FacetIndexes {
             let fresh = Arc::new(FacetIndex::new(facet, visible));
             self.0.lock().insert(facet, fresh.clone());
             fresh
+        })
+    }
+}
+
+/// The files that the latest listing of each facet holds. Without them, the lookup of each listed
+/// file would go through all workers.
+#[derive(Default)]
+pub(crate) struct KnownFiles(Mutex<HashMap<Facet, KnownListing>>);
+
+/// The files of one listing.
+struct KnownListing {
+    /// The generation of the view at the time of the listing.
+    generation: u64,
+    listed_at: Instant,
+    files: HashSet<FacetValue>,
+}
+
+impl KnownFiles {
+    /// Stores the files of a listing of the view's `generation`.
+    pub(super) fn store(&self, facet: Facet, generation: u64, files: &[FacetValue]) {
+        let files = files.iter().cloned().collect();
+        let listing = KnownListing { generation, listed_at: Instant::now(), files };
+        self.0.lock().insert(facet, listing);
+    }
+
+    /// Returns true if a recent listing of the view's `generation` holds `file`.
+    pub(super) fn contains(&self, facet: Facet, generation: u64, file: &FacetValue) -> bool {
+        self.0.lock().get(&facet).is_some_and(|listing| {
+            listing.generation == generation
+                && listing.listed_at.elapsed() < KNOWN_FILES_TTL
+                && listing.files.contains(file)
         })
     }
 }

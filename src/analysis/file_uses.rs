@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{AccessKind, Record};
+use crate::model::{AccessKind, Outcome, Record};
 
 /// Maximum number of files kept of a worker.
 const FILES_MAX: usize = 2_000;
@@ -33,7 +33,9 @@ pub(crate) fn file_uses(record: &Record) -> Vec<FileUse> {
     let cwd = record.worker.cwd.as_deref();
     let mut uses: BTreeMap<&str, FileUse> = BTreeMap::new();
     for call in &record.trace.calls {
-        let Some(file) = &call.file else { continue };
+        // A call that failed or never ran used no file.
+        let took_place = !matches!(call.outcome, Outcome::Failed | Outcome::NotRun);
+        let Some(file) = call.file.as_ref().filter(|_| took_place) else { continue };
         let path = relative(&file.path, cwd);
         let found = uses.entry(path).or_insert_with(|| FileUse {
             path: path.to_owned(),

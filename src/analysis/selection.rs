@@ -36,15 +36,23 @@ impl Analyzer {
     }
 
     /// Returns the values of a facet that workers of a selection have: the names of their
-    /// directories, with the narrowed selections.
+    /// directories, with the narrowed selections. Returns only the most used files.
     pub fn facet_values(&self, selection: &Selection, facet: Facet) -> BTreeMap<Name, Selection> {
+        let generation = self.view.visible().generation;
+        let workers = self.matching(selection, Some(facet));
         let mut values = BTreeSet::new();
-        for (member, digest) in self.matching(selection, Some(facet)) {
-            if digest.is_none() && facet.needs_digest() {
-                values.insert(FacetValue::Unread);
+        if facet.needs_digest() && workers.iter().any(|(_, digest)| digest.is_none()) {
+            values.insert(FacetValue::Unread);
+        }
+        if facet.is_file() {
+            let files = facet.top_files(&workers);
+            self.known_files.store(facet, generation, &files);
+            values.extend(files);
+        } else {
+            for (member, digest) in &workers {
+                let texts = facet.values(&member.entry, digest.as_deref());
+                values.extend(texts.into_iter().map(|value| FacetValue::Text(value.into())));
             }
-            let texts = facet.values(&member.entry, digest.as_deref());
-            values.extend(texts.into_iter().map(|value| FacetValue::Text(value.into())));
         }
         let narrowed = values
             .into_iter()
@@ -77,6 +85,20 @@ impl Analyzer {
             if decoded.as_deref() == Some(*text) || facet.file_name(&value) == *name {
                 return Some(value);
             }
+        }
+        // No other value has the name of the decoded value if that is its name.
+        let listed = decoded
+            .as_deref()
+            .map(|text| FacetValue::Text(text.into()))
+            .filter(|value| facet.file_name(value) == *name);
+        let generation = self.view.visible().generation;
+        if let Some(file) = listed.filter(|_| facet.is_file()) {
+            let exists = self.known_files.contains(facet, generation, &file)
+                || self
+                    .matching(&Selection::default(), Some(facet))
+                    .iter()
+                    .any(|(member, digest)| facet.matches(&file, &member.entry, digest.as_deref()));
+            return exists.then_some(file);
         }
         let mut decoded_match = None;
         for (member, digest) in self.matching(&Selection::default(), Some(facet)) {

@@ -19,6 +19,7 @@ struct Fields<'a> {
     task_type: Option<&'a str>,
     #[serde(borrow)]
     tags: Vec<&'a str>,
+    branch: Option<&'a str>,
     model: Option<&'a str>,
     cwd: Option<&'a str>,
     #[serde(borrow)]
@@ -44,6 +45,7 @@ impl PackedFields {
             task: &worker.task,
             task_type: worker.task_type.as_deref(),
             tags: worker.tags.iter().map(|tag| &**tag).collect(),
+            branch: worker.branch.as_deref(),
             model: worker.model.as_deref(),
             cwd: worker.cwd.as_deref(),
             times: [&worker.created_at, &worker.started_at, &worker.finished_at]
@@ -71,7 +73,8 @@ impl PackedFields {
             (created_at, started_at, finished_at);
         (worker.job, worker.status_source, worker.task_type) =
             (word(fields.job), word(fields.status_source), word(fields.task_type));
-        (worker.model, worker.cwd) = (word(fields.model), word(fields.cwd));
+        (worker.branch, worker.model, worker.cwd) =
+            (word(fields.branch), word(fields.model), word(fields.cwd));
         worker.tags = fields.tags.into_iter().map(SharedStr::from).collect();
         worker.duration_ms = fields.duration_ms;
         worker.task = fields.task.to_owned();
@@ -129,6 +132,7 @@ mod tests {
             task: "look\nat é".into(),
             task_type: Some("check".into()),
             tags: vec!["night".into(), "".into()],
+            branch: Some("fix/é".into()),
             model: Some("large".into()),
             cwd: Some("/srv".into()),
             created_at: TraceTime::At(Timestamp::MIN),

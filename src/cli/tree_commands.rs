@@ -172,7 +172,7 @@ pub(super) fn sentence(error: &Error) -> String {
 }
 
 fn is_absence(error: &Error) -> bool {
-    error.errno() == Errno::NOENT
+    error.errno() == Errno::NOENT && !matches!(error, Error::AmbiguousId(_))
 }
 
 /// Standard output; a write erases the progress line first.

@@ -8,6 +8,7 @@ mod search;
 mod workers;
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 use rmcp::handler::server::tool::schema_for_type;
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 use super::slice::{MAX, NotedText, error_message};
 use crate::error::Error;
+use crate::output::marker::Marker;
 use crate::query::AnswerPage;
 use crate::text::budget::Budget;
 use crate::text::json::printable as printable_json;
@@ -108,10 +110,13 @@ fn path_or_root(path: Option<String>) -> String {
     non_empty(path).unwrap_or_else(|| ".".into())
 }
 
-/// Returns the id of a worker, which may be given as the path of its directory.
-fn worker_id(text: &str) -> &str {
+/// Returns the id of a worker, which may be given as the path of its directory or as a marker.
+fn worker_id(text: &str) -> Cow<'_, str> {
+    if let Some(id) = Marker::worker_in(text.trim()) {
+        return id.into();
+    }
     let id = text.strip_prefix("workers/").unwrap_or(text);
-    id.strip_suffix('/').unwrap_or(id)
+    id.strip_suffix('/').unwrap_or(id).into()
 }
 
 /// Returns the budget in the arguments, in bytes or tokens.

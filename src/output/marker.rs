@@ -73,6 +73,13 @@ impl Marker {
         Some(Marker { run: id(1)?, job: id(2)?, worker: part(3)? })
     }
 
+    /// Returns the decoded id of the worker if `text` is a marker.
+    pub(crate) fn worker_in(text: &str) -> Option<String> {
+        let (end, marker) = Marker::all(text.as_bytes()).next()?;
+        let is_marker = text.starts_with('[') && end == text.len();
+        is_marker.then(|| percent_decode(&marker.worker).decode_utf8_lossy().into_owned())
+    }
+
     /// Decodes the escapes of a JSON string. Returns `None` if they are invalid.
     pub(crate) fn unescaped(self) -> Option<Marker> {
         let quoted = [b"\"", self.worker.as_slice(), b"\""].concat();

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::causes::{self, CauseGrouping, WorkerCause};
 use super::marker::Marker;
+use super::overlaps;
 use crate::analysis::checks::FailedCheck;
 use crate::analysis::file_uses::FileUse;
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow, latest_write};
@@ -282,6 +283,7 @@ pub(crate) fn swarm(
         rows.iter().filter(|row| row.outcome() == Some(Outcome::Failed)).collect();
     let latest = latest_write(rows);
     failures(&mut out, &failed, latest);
+    out.push_str(&overlaps::section(rows));
     // Each worker is listed once: the lists below leave out failed and unreadable workers.
     let others = || {
         rows.iter()

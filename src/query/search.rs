@@ -62,7 +62,8 @@ impl FileQuery for SearchQuery {
         let [reading, showing] = [7, 10].map(|tenths| analyzer.settings.clock(tenths));
         let budget = input.budget(self.options.budget);
         let parsed = RankedQuery::parse(&self.words);
-        let filter = match SearchFilter::new(self, &parsed.filters) {
+        let members: Vec<_> = states.iter().map(|(member, _)| member).collect();
+        let filter = match SearchFilter::new(self, &parsed.filters, &members) {
             Ok(_) if parsed.terms.is_empty() => {
                 return SearchAnswer::refusal(self, NO_WORD.to_owned(), budget);
             }

@@ -21,8 +21,8 @@ const VALUES_MAX: usize = 20_000;
 const TEXT_MAX: usize = 64 << 10;
 /// The fields that are read, in any document and at any depth.
 #[rustfmt::skip]
-const FIELDS: [&str; 32] = [
-    "args", "arguments", "completion_time_ms", "config", "content", "created_at", "duration_ms", "error", "event",
+const FIELDS: [&str; 33] = [
+    "args", "arguments", "completion_time_ms", "config", "content", "created_at", "cwd", "duration_ms", "error", "event",
     "exit_code", "finished_at", "function", "id", "job_id", "model", "name", "owner_id", "parent_id",
     "parent_thread_id", "role", "run_id", "started_at", "status", "success", "summary", "tags", "task", "task_type",
     "tool", "tool_calls", "tools", "worker_id",

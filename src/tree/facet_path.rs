@@ -24,14 +24,23 @@ fn is_reserved(name: &Name) -> bool {
         || QueryDir::parse(name).is_some()
 }
 
+/// Returns the name of the symlink to `worker` in the directory of a selection.
+fn link_name(worker: &Name) -> Name {
+    shown_name(&shown_name(worker, is_index), is_reserved)
+}
+
 /// Returns the symlink to `worker` in the directory of `selection`.
 fn worker_link(selection: &Selection, worker: &Name) -> NamedNode {
-    let name = shown_name(&shown_name(worker, is_index), is_reserved);
     let node = Node::Facet(FacetPath::Worker(selection.clone(), worker.clone()));
-    (name, node, NodeKind::Link)
+    (link_name(worker), node, NodeKind::Link)
 }
 
 impl Namespace {
+    /// Returns the name of the symlink to `worker` in the directory of a selection.
+    pub(super) fn facet_link_name(&self, worker: &Name) -> Name {
+        link_name(worker)
+    }
+
     /// Returns the node under `name` in the directory `path`.
     pub(super) fn facet_child(&self, path: &FacetPath, name: &Name) -> Result<Node> {
         match (path, QueryDir::parse(name)) {
@@ -85,7 +94,8 @@ impl Namespace {
         let view = self.view();
         let root = view.root_meta()?;
         match path {
-            FacetPath::Selection(selection) if !selection.is_all() => {
+            // There are many files, and each selection of one would go through all workers.
+            FacetPath::Selection(selection) if !selection.is_all() && !selection.has_file() => {
                 Ok(Attr::virtual_folder(&root, self.analyzer().last_write(selection)))
             }
             FacetPath::Selection(_) | FacetPath::Facet(..) | FacetPath::Limit(_) => {

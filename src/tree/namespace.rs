@@ -409,9 +409,16 @@ impl Namespace {
         }
     }
 
-    /// Returns the name in `workers/` of the only worker whose name begins with `id`.
-    pub(super) fn complete_id(&self, id: &Name) -> Result<Name> {
-        Ok(shown_name(&self.view().visible().find(id)?.name, is_index))
+    /// Returns the name in `folder`, a directory of workers, of the only worker of the view whose
+    /// name begins with `id`.
+    pub(super) fn complete_id(&self, folder: &Node, id: &Name) -> Result<Name> {
+        let is_facet = match folder {
+            Node::Workers | Node::RunWorkers(_) | Node::Children(_) => false,
+            Node::Facet(FacetPath::Selection(selection)) if !selection.is_all() => true,
+            _ => return Err(Error::NotFound),
+        };
+        let name = &self.view().visible().find(id)?.name;
+        Ok(if is_facet { self.facet_link_name(name) } else { shown_name(name, is_index) })
     }
 
     /// Opens a file in a store.

@@ -42,8 +42,8 @@ impl<'t> LookupGuard<'t> {
         Ok(LookupGuard { tree, name: name.to_vec(), ino, attr })
     }
 
-    /// Looks up `name` in a directory. In `workers/`, the beginning of an id stands for the only
-    /// worker whose id begins so.
+    /// Looks up `name` in a directory. In a directory of workers, the beginning of an id stands for
+    /// the only worker whose id begins so.
     fn lookup_worker(tree: &'t Tree, folder: Ino, name: &[u8]) -> Result<LookupGuard<'t>> {
         match LookupGuard::lookup(tree, folder, name) {
             Err(Error::NotFound) => {

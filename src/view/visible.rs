@@ -67,26 +67,12 @@ impl VisibleWorkers {
     /// Returns the worker called `id`, or else the only one whose name begins with `id`.
     ///
     /// # Errors
-    /// [`Error::AmbiguousId`] if several names begin with `id`; [`Error::NotFound`] if none does, or
-    /// `id` is shorter than [`PREFIX_MIN`].
+    /// Those of [`find_by_prefix`].
     pub fn find(&self, id: &Name) -> Result<Arc<Member>> {
-        if let Some(member) = self.get(id) {
-            return Ok(member);
+        match self.get(id) {
+            Some(member) => Ok(member),
+            None => find_by_prefix(&self.members, id).cloned(),
         }
-        if id.as_bytes().len() < PREFIX_MIN {
-            return Err(Error::NotFound);
-        }
-        let mut found =
-            self.members.iter().filter(|member| member.name.as_bytes().starts_with(id.as_bytes()));
-        let first = found.next().ok_or(Error::NotFound)?;
-        let Some(second) = found.next() else { return Ok(first.clone()) };
-        let listed = [first, second].into_iter().chain(found.by_ref().take(CANDIDATES_MAX - 2));
-        let mut listed: Vec<String> = listed.map(|member| member.name.display()).collect();
-        match found.count() {
-            0 => {}
-            more => listed.push(format!("{more} more")),
-        }
-        Err(Error::AmbiguousId(listed.join(", ")))
     }
 
     fn index_of(&self, name: &Name) -> Option<usize> {
@@ -236,6 +222,31 @@ impl VisibleWorkers {
         }
         true
     }
+}
+
+/// Returns the only member whose name begins with `id`.
+///
+/// # Errors
+/// [`Error::AmbiguousId`] if several names begin with `id`; [`Error::NotFound`] if none does, or
+/// `id` is shorter than [`PREFIX_MIN`].
+pub fn find_by_prefix<'a>(
+    members: impl IntoIterator<Item = &'a Arc<Member>>,
+    id: &Name,
+) -> Result<&'a Arc<Member>> {
+    if id.as_bytes().len() < PREFIX_MIN {
+        return Err(Error::NotFound);
+    }
+    let begins = |member: &&Arc<Member>| member.name.as_bytes().starts_with(id.as_bytes());
+    let mut found = members.into_iter().filter(begins);
+    let first = found.next().ok_or(Error::NotFound)?;
+    let Some(second) = found.next() else { return Ok(first) };
+    let listed = [first, second].into_iter().chain(found.by_ref().take(CANDIDATES_MAX - 2));
+    let mut listed: Vec<String> = listed.map(|member| member.name.display()).collect();
+    match found.count() {
+        0 => {}
+        more => listed.push(format!("{more} more")),
+    }
+    Err(Error::AmbiguousId(listed.join(", ")))
 }
 
 fn run_name(id: &str) -> Name {

@@ -100,7 +100,8 @@ fn random_spec(seed: u64) -> StoreSpec {
 
 fn foreign_worker(number: usize) -> WorkerSpec {
     let metadata = json!({"worker_id": "foreign", "config": {"owner_id": "B"}, "task": CANARY, "status": "failed",
-        "run_id": RUNS[number % RUNS.len()], "error": CANARY});
+        "run_id": RUNS[number % RUNS.len()], "error": CANARY,
+        "model": CANARY, "cwd": format!("/srv/{CANARY}")});
     let files = [
         ("metadata.json", metadata.to_string()),
         ("tool_calls/001_sh.txt", format!("Error: {CANARY}")),
@@ -150,6 +151,8 @@ fn worker(dice: &mut Dice, number: usize, object: bool, before: &[WorkerSpec]) -
     if dice.once_in(4) {
         metadata["error"] = json!("it broke");
     }
+    metadata["cwd"] = json!(format!("/srv/{}", owner.unwrap_or("nobody")));
+    metadata["model"] = json!(format!("model/{}", number % 2));
     let owned =
         |owner: &str| owner.parse::<u64>().map_or_else(|_| json!(owner), |number| json!(number));
     if let Some(owner) = owner {

@@ -450,6 +450,71 @@ fn empty_arguments_are_absent_and_near_misses_understood() {
     assert_eq!(inner, "workers/b/notes/a..b.txt\nworkers/b/notes/latin.txt\n");
 }
 
+/// Promise: Tools take a marker or the beginning of an id as a worker, and the names of a marker's
+/// parts as arguments.
+#[test]
+fn workers_are_named_by_markers_and_beginnings_of_ids() {
+    let store = TestStore::new();
+    for (id, owner) in [("build-1", "A"), ("build-2", "A"), ("deploy 1", "A"), ("deploy-x", "B")] {
+        let more = json!({"owner_id": owner, "run_id": "r1", "job_id": 7});
+        store.worker(id, more).call(id, 1, "sh", "{\"ok\": true}");
+    }
+    let mut client = Client::new(store.tree_of_owner("A"));
+    let marker = "[EVIDENCE:run_id=r1,job_id=7,worker_id=deploy%201]";
+    for name in ["deploy 1", "depl", "workers/depl", marker] {
+        for (tool, arguments, whole) in [
+            ("summarize", json!({"worker_id": name}), json!({"worker": "deploy 1"})),
+            (
+                "get_evidence",
+                json!({"worker_id": name, "budget_bytes": 900}),
+                json!({"worker": "deploy 1", "bytes": 900}),
+            ),
+            (
+                "get_tool_output",
+                json!({"worker_id": name, "call": 1}),
+                json!({"worker": "deploy 1", "call": 1}),
+            ),
+            (
+                "grep",
+                json!({"pattern": "ok", "worker_ids": [name, "build-1"], "budget_bytes": 2000}),
+                json!({"pattern": "ok", "workers": ["deploy 1", "build-1"], "bytes": 2000}),
+            ),
+            (
+                "search",
+                json!({"query": "ok", "worker_ids": [name, "deploy 1", "build-2"]}),
+                json!({"query": "ok", "workers": ["deploy 1", "build-2"]}),
+            ),
+        ] {
+            let (given, expected) = (client.text(tool, arguments), client.text(tool, whole));
+            assert_eq!(given, expected, "{tool} {name}");
+        }
+        let workers = json!({"worker_ids": [name, "build-1"], "budget_bytes": 3000});
+        let compared = client.text("compare", workers);
+        assert!(compared.contains("deploy 1") && !compared.contains("not a worker"), "{compared}");
+    }
+    for (arguments, same) in [
+        (json!({"run_id": "r1"}), json!({"run": "r1"})),
+        (json!({"job_id": "7"}), json!({"job": "7"})),
+    ] {
+        assert_eq!(client.text("get_evidence", arguments), client.text("get_evidence", same));
+    }
+    for (tool, arguments) in [
+        ("summarize", json!({"worker": "buil"})),
+        ("get_tool_output", json!({"worker": "buil", "call": 1})),
+        ("grep", json!({"pattern": "ok", "workers": ["buil", "deploy 1"]})),
+        ("compare", json!({"workers": ["buil", "deploy 1"]})),
+    ] {
+        let answer = client.error(tool, arguments);
+        assert!(answer.contains("ambiguous: build-1, build-2"), "{tool}: {answer}");
+    }
+    // Absent and foreign workers get the same answer.
+    for tool in ["summarize", "get_evidence"] {
+        let mut answer = |id: &str| client.error(tool, json!({"worker": id})).replace(id, "ID");
+        assert_eq!(answer("deploy-x"), answer("deploy-y"), "{tool}");
+        assert_eq!(answer("deploy-"), answer("deploy+"), "{tool}");
+    }
+}
+
 /// Promise: A page that would begin inside a character begins with the next one.
 #[test]
 fn pages_begin_at_character_boundaries() {

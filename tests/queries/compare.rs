@@ -161,6 +161,22 @@ fn invalid_comparison_is_explained() {
     assert!(text(&tree, "compare/a..late").contains("late is not a worker here"));
 }
 
+#[test]
+fn workers_to_compare_may_be_named_by_the_beginning_of_their_ids() {
+    let store = TestStore::new();
+    for (id, owner) in [("first-1", "A"), ("second-1", "A"), ("second-2", "A"), ("firstborn", "B")]
+    {
+        store.worker(id, json!({"owner_id": owner})).write(format!("workers/{id}/x.txt"), id);
+    }
+    let tree = store.tree_of_owner("A");
+    let body = |path: &str| text(&tree, path).split_once('\n').unwrap().1.to_owned();
+    assert_eq!(body("compare/firs..second-2"), body("compare/first-1..second-2"));
+    let ambiguous = text(&tree, "compare/firs..second");
+    assert!(ambiguous.contains("second: the id is ambiguous: second-1, second-2;"), "{ambiguous}");
+    // The other owner's worker is no candidate.
+    assert!(text(&store.tree(), "compare/firs..second-2").contains("first-1, firstborn"));
+}
+
 /// Promise: An absent worker and one of another owner get the same comparison.
 #[test]
 fn absent_and_foreign_workers_get_the_same_comparison() {

@@ -26,12 +26,16 @@ use crate::support::{Mount, Seen, TestStore, see, seen};
 /// metadata.
 fn store() -> TestStore {
     let store = TestStore::new();
-    let more = json!({"status": "failed", "task_type": "research", "tags": ["x", "y"], "job_id": 7, "run_id": 48});
+    let more = json!({"status": "failed", "task_type": "research", "tags": ["x", "y"], "job_id": 7, "run_id": 48,
+        "cwd": "/srv/app/", "model": "large/1"});
     store.worker("a", more).call("a", 1, "sql", "{\"exit_code\": 1}");
     let more =
         json!({"task_type": "research", "tags": ["y"], "created_at": "2026-01-21T23:30:00-02:00"});
     store.worker("b", more).call("b", 1, "sql", "{\"ok\": true}").call("b", 2, "sh", "fine");
-    store.worker("c", json!({"status": "running", "task_type": "code", "run_id": 48}));
+    store.worker(
+        "c",
+        json!({"status": "running", "task_type": "code", "run_id": 48, "model": "large/1"}),
+    );
     store.write("workers/d/metadata.json", "{}");
     store
 }
@@ -42,7 +46,21 @@ fn workers_are_listed_by_shared_values() {
     let tree = store.tree();
     assert_eq!(
         names(&tree, "by"),
-        ["day", "job", "outcome", "run", "status", "tag", "tool", "type"]
+        [
+            "branch",
+            "day",
+            "file",
+            "file.read",
+            "job",
+            "model",
+            "outcome",
+            "project",
+            "run",
+            "status",
+            "tag",
+            "tool",
+            "type"
+        ]
     );
     for (facet, values) in [
         (
@@ -61,6 +79,11 @@ fn workers_are_listed_by_shared_values() {
         ("job", &[("7", &["a"])]),
         ("run", &[("48", &["a", "c"])]),
         ("day", &[("2026-01-20", &["a", "c"]), ("2026-01-22", &["b"])]),
+        ("project", &[("app", &["a"])]),
+        ("model", &[("large%2F1", &["a", "c"])]),
+        ("branch", &[]),
+        ("file", &[]),
+        ("file.read", &[]),
     ] {
         let found = names(&tree, &format!("by/{facet}"));
         assert_eq!(found, values.iter().map(|(value, _)| *value).collect::<Vec<_>>(), "{facet}");

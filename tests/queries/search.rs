@@ -126,6 +126,32 @@ fn phrases_filters_and_exclusions_narrow_an_answer() {
     assert_eq!(found(&store, "by/status/failed/search/server"), ["db/tool_calls/002_ssh_exec.txt"]);
 }
 
+/// Promise: `worker:` takes the beginning of an id, unless several ids begin so.
+#[test]
+fn worker_filter_takes_the_beginning_of_an_id() {
+    let store = TestStore::new();
+    for id in ["alpha-1", "alpha-2", "beta-1", "beta"] {
+        store.worker(id, json!({})).write(format!("workers/{id}/notes.txt"), "a connection\n");
+    }
+    for (words, all) in [
+        ("worker:alpha-1", &["alpha-1/notes.txt"][..]),
+        ("worker:beta", &["beta/notes.txt"]),
+        ("worker:beta-", &["beta-1/notes.txt"]),
+        ("-worker:beta- worker:b*", &["beta/notes.txt"]),
+        ("worker:bet", &[]),
+        ("worker:gamma", &[]),
+    ] {
+        assert_eq!(found(&store, &format!("search/connection {words}")), all, "{words}");
+    }
+    let answer = text(&store.tree(), "search/connection worker:alph");
+    assert!(answer.contains("worker:alph: the id is ambiguous: alpha-1, alpha-2;"), "{answer}");
+    // In one worker, no other id makes the beginning ambiguous.
+    assert_eq!(
+        found(&store, "workers/alpha-1/search/connection worker:alph"),
+        ["alpha-1/notes.txt"]
+    );
+}
+
 /// Promise: Any text is a valid query, an explained error, or an invalid file name.
 #[test]
 fn any_text_is_a_query_or_an_invalid_name() {

@@ -5,9 +5,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::view::{ExpectedNode, Member, Put};
 
-const FACETS: [&str; 8] = ["status", "outcome", "type", "tag", "tool", "job", "run", "day"];
+const FACETS: [&str; 13] = [
+    "status",
+    "outcome",
+    "type",
+    "tag",
+    "tool",
+    "job",
+    "run",
+    "day",
+    "project",
+    "branch",
+    "model",
+    "file",
+    "file.read",
+];
 
-/// Adds all of `by/`. These stores have no task types and no jobs.
+/// Adds all of `by/`. These stores have no task types, no jobs, no branches, and no record of
+/// files.
 pub fn by(put: &mut Put<'_>, members: &[Member<'_>]) {
     put(&[b"by"], ExpectedNode::Folder(None));
     for facet in FACETS {
@@ -38,6 +53,11 @@ fn facet_values(facet: &str, member: &Member<'_>) -> Vec<String> {
         "tag" => record.tags.clone(),
         "tool" => member.worker.calls.iter().map(|call| call.tool.clone()).collect(),
         "run" => record.run.iter().cloned().collect(),
+        "project" => {
+            let cwd = record.cwd.as_deref().unwrap_or_default();
+            cwd.split('/').rfind(|part| !part.is_empty()).map(str::to_owned).into_iter().collect()
+        }
+        "model" => record.model.iter().cloned().collect(),
         "day" => record.created().iter().map(|time| time.to_string()[..10].to_owned()).collect(),
         _ => Vec::new(),
     }

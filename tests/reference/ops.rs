@@ -259,9 +259,15 @@ impl Meta {
             Monday => Some("2026-01-19T10:00:00+00:00"),
             Tuesday => Some("2026-01-20T10:00:00Z"),
         };
+        let model = match day {
+            Undated => None,
+            Monday => Some("large/1"),
+            Tuesday => Some("small"),
+        };
+        let cwd = if task == WithTask { "/srv/app/" } else { "/srv/%" };
         let task = (task == WithTask).then_some(token);
         let all = json!({"worker_id": slot.id(), "status": status.word(), "owner_id": top, "run_id": run,
-            "created_at": created, "task": task, "config": {"owner_id": config}});
+            "created_at": created, "task": task, "cwd": cwd, "config": {"owner_id": config, "model": model}});
         all.to_string().into_bytes()
     }
 }

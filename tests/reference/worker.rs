@@ -16,6 +16,8 @@ pub struct Record {
     pub task: String,
     pub tags: Vec<String>,
     pub created: Option<String>,
+    pub model: Option<String>,
+    pub cwd: Option<String>,
     pub flaws: Vec<&'static str>,
 }
 
@@ -113,6 +115,8 @@ impl Record {
             task: either("task").or_else(file).or_else(|| entry?.task.clone()).unwrap_or_default(),
             tags: entry.map(|entry| entry.tags.clone()).unwrap_or_default(),
             created: either("created_at"),
+            model: either("model"),
+            cwd: either("cwd"),
             flaws,
         }
     }

@@ -27,7 +27,7 @@ pub(super) fn tools() -> Vec<ToolEntry> {
             "Lists a folder of the tree, one entry per line: name and kind; with details also \
             size, time and the target of a link. Good folders to start with: workers, runs, \
             by/status/failed, by/outcome/failed, by/type, by/tag, by/tool, by/job, by/day, \
-            supervisor. recursive does not follow links.",
+            by/project, by/file (files that workers edited), by/file.read, supervisor. recursive does not follow links.",
             list_dir,
         ),
         tool(

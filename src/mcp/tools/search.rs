@@ -56,7 +56,8 @@ struct GrepInput {
     /// The kind of output [default: content]
     #[serde(default)]
     mode: Mode,
-    /// Search only these workers, by their ids; at most 32
+    /// Search only these workers, by their ids or unique beginnings of them; at most 32
+    #[serde(alias = "worker_ids")]
     workers: Option<Vec<String>>,
     /// Path to search instead of workers: a run, worker, folder or file, such as runs/latest or
     /// by/status/failed [default: all]
@@ -101,7 +102,8 @@ fn run_grep(tree: &Tree, args: GrepInput) -> ToolResult {
 struct SearchInput {
     /// The words, phrases and filters
     query: String,
-    /// Search only these workers, by their ids; at most 32
+    /// Search only these workers, by their ids or unique beginnings of them; at most 32
+    #[serde(alias = "worker_ids")]
     workers: Option<Vec<String>>,
     /// Path to search instead of workers: a run, worker, folder or file, such as runs/latest or
     /// by/status/failed [default: all]
@@ -159,7 +161,7 @@ fn worker_names(workers: &[String]) -> std::result::Result<Vec<Name>, ToolError>
         return Err(ToolError::new(format!("name at most {WORKERS_MAX} workers, or none for all")));
     }
     let names: Result<BTreeSet<Name>> =
-        workers.iter().map(|worker| Name::new(worker_id(worker))).collect();
+        workers.iter().map(|worker| Name::new(worker_id(worker).as_bytes())).collect();
     Ok(names.map_err(unknown_worker)?.into_iter().collect())
 }
 

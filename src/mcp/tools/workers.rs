@@ -140,7 +140,7 @@ fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
 struct GetEvidenceInput {
-    /// The worker's id
+    /// The worker's id, or a unique beginning of it of at least 4 characters
     #[serde(alias = "worker_id")]
     worker: Option<String>,
     /// A job, to cover all its workers
@@ -194,11 +194,10 @@ fn evidence_file(budget: Option<Budget>) -> String {
 /// Reads a generated file of a worker.
 fn worker_file(tree: &Tree, worker: &str, file: &str) -> ToolResult {
     let id = worker_id(worker);
-    tree.with_path(format!("workers/{}", path_component(id)).as_bytes(), Symlinks::Follow, |_| {
-        Ok(())
-    })
-    .map_err(|error| ToolError::new(format!("{}: {error}; try list_workers", echo(id))))?;
-    generated_file(tree, &format!("workers/{}/{file}", path_component(id)))
+    let folder = format!("workers/{}", path_component(&id));
+    tree.with_path(folder.as_bytes(), Symlinks::Follow, |_| Ok(()))
+        .map_err(|error| ToolError::new(format!("{}: {error}; try list_workers", echo(&id))))?;
+    generated_file(tree, &format!("{folder}/{file}"))
 }
 
 /// Reads a whole generated file.
@@ -223,7 +222,7 @@ enum CallArg {
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
 struct GetNotedTextInput {
-    /// The worker's id
+    /// The worker's id, or a unique beginning of it of at least 4 characters
     #[serde(alias = "worker_id")]
     worker: Option<String>,
     /// The call: its number (seq in index.json), or its file, such as 002_ssh_exec.txt
@@ -238,7 +237,8 @@ struct GetNotedTextInput {
 }
 
 fn get_tool_output(tree: &Tree, args: GetNotedTextInput) -> ToolResult {
-    let worker = non_empty(args.worker).map(|worker| Name::new(worker_id(&worker))).transpose();
+    let worker =
+        non_empty(args.worker).map(|worker| Name::new(worker_id(&worker).as_bytes())).transpose();
     let worker = worker.map_err(|_| ToolError::new("there is no such worker; try list_workers"))?;
     let number = args.call.as_ref().and_then(|call| match call {
         CallArg::Number(number) => Some(u64::try_from(*number).unwrap_or(0)),
@@ -280,7 +280,7 @@ fn get_tool_output(tree: &Tree, args: GetNotedTextInput) -> ToolResult {
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
 struct SummarizeInput {
-    /// The worker's id
+    /// The worker's id, or a unique beginning of it of at least 4 characters
     #[serde(alias = "worker_id")]
     worker: String,
     /// Words, to also show the passages that match them
@@ -302,7 +302,8 @@ fn escape(words: &str) -> String {
 #[serde(deny_unknown_fields)]
 #[schemars(crate = "rmcp::schemars")]
 struct CompareInput {
-    /// The workers' ids, two to eight
+    /// The workers' ids or unique beginnings of them, two to eight
+    #[serde(alias = "worker_ids")]
     workers: Vec<String>,
     /// Words, to show only what matches them
     aspect: Option<String>,
@@ -317,8 +318,8 @@ struct CompareInput {
 fn compare(tree: &Tree, args: CompareInput) -> ToolResult {
     let options =
         CompareOptions { budget: budget(args.bytes, args.tokens)?, aspect: non_empty(args.aspect) };
-    let query =
-        CompareQuery::new(options, args.workers.iter().map(|worker| worker_id(worker).as_bytes()));
+    let ids: Vec<_> = args.workers.iter().map(|worker| worker_id(worker)).collect();
+    let query = CompareQuery::new(options, ids.iter().map(|id| id.as_bytes()));
     let answer = tree.compare(&query).map_err(|error| {
         let named: Vec<String> =
             args.workers.iter().map(|worker| printable(worker.as_bytes())).collect();

@@ -1,18 +1,22 @@
 //! Selects the workers and files of a search.
 
 use std::result::Result;
+use std::sync::Arc;
 
 use super::SearchQuery;
+use crate::error::Error;
 use crate::name::{Name, RelPath};
 use crate::route::shown_path::{is_raw_record, shown_path, worker_path};
 use crate::search::glob::Glob;
 use crate::search::ranked::{FilterValues, Filters, tool_of};
-use crate::view::Member;
+use crate::view::{Member, find_by_prefix};
 
 /// Weight of a file, in percent.
 const FULL_WEIGHT: u32 = 100;
 /// Weight of a file that only repeats other files, in percent.
 const REPEATED_WEIGHT: u32 = 60;
+/// Characters with a meaning in a glob. A value of `worker:` without them is an id.
+const GLOB_CHARACTERS: [char; 8] = ['*', '?', '[', ']', '{', '}', '!', '\\'];
 
 /// The options and filters of a query.
 pub(super) struct SearchFilter<'a> {
@@ -46,17 +50,25 @@ impl FilterGlobs {
 }
 
 impl<'a> SearchFilter<'a> {
-    /// Creates the filter of a query.
+    /// Creates the filter of a query that covers `members`.
     ///
     /// # Errors
-    /// A message, if the glob of the query's options is invalid.
+    /// A message, if the glob of the query's options is invalid or an id of a worker is ambiguous.
     pub(crate) fn new(
         query: &'a SearchQuery,
         filters: &'a Filters,
+        members: &[&Arc<Member>],
     ) -> Result<SearchFilter<'a>, String> {
         let glob = query.options.glob.as_deref().map(Glob::new).transpose()?;
+        let completed = |ids: &[String]| {
+            ids.iter().map(|id| complete_id(members, id)).collect::<Result<Vec<_>, _>>()
+        };
+        let workers = FilterValues {
+            include: completed(&filters.workers.include)?,
+            exclude: completed(&filters.workers.exclude)?,
+        };
         let [workers, tools, paths] =
-            [&filters.workers, &filters.tools, &filters.paths].map(FilterGlobs::new);
+            [&workers, &filters.tools, &filters.paths].map(FilterGlobs::new);
         Ok(SearchFilter { under: query.under.as_ref(), glob, filters, workers, tools, paths })
     }
 
@@ -91,5 +103,19 @@ impl<'a> SearchFilter<'a> {
                 .tools
                 .accepts(|glob| tool.as_deref().is_some_and(|tool| glob.matches_name(tool)))
             && self.paths.accepts(|glob| glob.matches_path(&shown, path))
+    }
+}
+
+/// Returns the glob of the only worker whose name begins with `id`. Returns `id` if it is a glob,
+/// the name of a worker, or the beginning of no name.
+fn complete_id(members: &[&Arc<Member>], id: &str) -> Result<String, String> {
+    let is_name = || members.iter().any(|member| member.name.as_bytes() == id.as_bytes());
+    if id.contains(GLOB_CHARACTERS) || is_name() {
+        return Ok(id.to_owned());
+    }
+    match Name::new(id).and_then(|name| find_by_prefix(members.iter().copied(), &name)) {
+        Ok(member) => Ok(globset::escape(&member.name.to_text())),
+        Err(error @ Error::AmbiguousId(_)) => Err(format!("worker:{id}: {error}")),
+        Err(_) => Ok(id.to_owned()),
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use super::{ExpandError, ExpandStats};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Outcome;
 use crate::name::Name;
 use crate::output::marker::Marker;
@@ -15,7 +15,7 @@ use crate::route::{Document, Report};
 use crate::text::budget::{Budget, BudgetUnit};
 use crate::text::clean::one_line;
 use crate::text::shares::{Demand, allocate};
-use crate::view::Member;
+use crate::view::{Member, View};
 
 /// Amount of text held back after a marker, in bytes.
 const HELD_MAX: usize = 4 << 20;
@@ -25,6 +25,8 @@ const EVIDENCE_MIN: usize = 400;
 const EVIDENCE_MIN_TOKENS: usize = 160;
 /// Attempts that shrink evidence by exactly its excess; after that the cut doubles each time.
 const EXACT_ATTEMPTS: usize = 4;
+/// Maximum length of the names that an ambiguous id may stand for, in bytes.
+const CANDIDATES_MAX: usize = 600;
 /// Inserted after a marker whose evidence is further up.
 const REPEATED: &str = "[Evidence of this worker: see above]";
 
@@ -92,6 +94,21 @@ impl Insertions {
 /// Returns the line that stands for evidence that cannot be shown.
 fn unavailable(why: &str) -> String {
     format!("[Evidence unavailable: {why}]")
+}
+
+/// Returns the worker that a marker names by its id, or else by the beginning of its id.
+///
+/// # Errors
+/// Those of [`View::find_worker`].
+fn marked_worker(view: &View, marker: &Marker) -> Result<Arc<Member>> {
+    let exact = marker.names().find_map(|name| view.worker(&name).ok());
+    let mut found = marker.names().map(|name| view.find_worker(&name));
+    match exact {
+        Some(member) => Ok(member),
+        None => found
+            .find(|found| matches!(found, Ok(_) | Err(Error::AmbiguousId(_))))
+            .unwrap_or(Err(Error::NotFound)),
+    }
 }
 
 impl<'a, W: Write> MarkerExpander<'a, W> {
@@ -215,10 +232,18 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
             self.stats.disagreeing += 1;
             return Replacement::Nothing;
         }
-        let Some(member) = marker.names().find_map(|name| view.worker(&name).ok()) else {
-            self.stats.unavailable += 1;
-            let worker = one_line(&String::from_utf8_lossy(&marker.worker), 200);
-            return Replacement::Line(unavailable(&format!("there is no worker {worker} here")));
+        let member = match marked_worker(view, marker) {
+            Ok(member) => member,
+            Err(error) => {
+                self.stats.unavailable += 1;
+                let worker = one_line(&String::from_utf8_lossy(&marker.worker), 200);
+                return Replacement::Line(unavailable(&match error {
+                    Error::AmbiguousId(_) => {
+                        format!("{worker}: {}", one_line(&error.to_string(), CANDIDATES_MAX))
+                    }
+                    _ => format!("there is no worker {worker} here"),
+                }));
+            }
         };
         if !marker.agrees(&member.entry.worker()) {
             self.stats.disagreeing += 1;

@@ -2,10 +2,12 @@
 
 use std::fs;
 
+use serde_json::json;
+
 use super::super::program::{MountSandbox, run, swarmletfs};
 use super::{look, ok_text, two_owners};
 use crate::needs_fuse;
-use crate::support::Mount;
+use crate::support::{Mount, TestStore};
 
 #[test]
 fn paths_resolve_as_in_a_mount() {
@@ -232,4 +234,36 @@ fn tree_commands_reject_invalid_arguments() {
     let done = run(command);
     assert_eq!(done.assert_success().out.lines().next(), Some("README.md"));
     assert!(done.err.contains("the current folder is inside it"), "{done:#?}");
+}
+
+/// Promise: Commands take the beginning of a worker's id.
+#[test]
+fn beginning_of_an_id_stands_for_the_worker() {
+    let store = TestStore::new();
+    for (id, owner) in [("build-1", 7), ("build-2", 7), ("deploy-1", 7), ("deploy-x", 8)] {
+        store.worker(id, json!({"owner_id": owner, "run_id": 48, "status": "failed"})).call(
+            id,
+            1,
+            "sh",
+            "{\"ok\": true}",
+        );
+    }
+    let mine = |command: &str, path: &str| look(&store.path(), command, ["--owner", "7", path]);
+    for folder in ["workers", "runs/48/workers", "by/status/failed"] {
+        let whole = mine("cat", "workers/deploy-1/summary").assert_success().out.clone();
+        let short = mine("cat", &format!("{folder}/depl/summary")).assert_success().out.clone();
+        assert_eq!(short, whole, "{folder}");
+        let ambiguous = mine("cat", &format!("{folder}/buil/summary"));
+        assert_eq!(ambiguous.code, Some(1));
+        assert!(ambiguous.err.contains("ambiguous: build-1, build-2"), "{ambiguous:?}");
+    }
+    assert!(mine("ls", "workers/depl").text().contains("summary"));
+    // Absent and foreign workers get the same answer.
+    let answer = |id: &str| mine("cat", &format!("workers/{id}/summary")).err.replace(id, "ID");
+    assert_eq!(answer("deploy-x"), answer("deploy-y"));
+    assert_eq!(answer("dep"), answer("xyz"));
+    let compared = look(&store.path(), "compare", ["--owner", "7", "depl", "build-2"]);
+    assert!(compared.text().contains("deploy-1"), "{compared:?}");
+    let ambiguous = look(&store.path(), "compare", ["--owner", "7", "depl", "buil"]);
+    assert!(ambiguous.text().contains("ambiguous: build-1, build-2"), "{ambiguous:?}");
 }
