@@ -325,6 +325,12 @@ impl ToolCall {
         self.input.as_deref()?.get(..self.subject_len).filter(|subject| !subject.is_empty())
     }
 
+    /// Returns the words of each command that the call ran in a shell.
+    pub(crate) fn commands(&self) -> Vec<Vec<String>> {
+        let line = self.subject().filter(|_| self.is_command);
+        line.map(attempt::split).unwrap_or_default()
+    }
+
     /// Returns true if the call failed, or is ok by the record but looks like a failure.
     pub fn looks_failed(&self) -> bool {
         self.outcome == Outcome::Failed || self.suspect.is_some()

@@ -9,6 +9,7 @@ mod omissions;
 mod repeats;
 mod shares;
 mod swarm;
+mod table;
 mod tokens;
 mod without_calls;
 

@@ -12,6 +12,7 @@ use crate::catalog::Fingerprint;
 use crate::model::{
     Flaw, Outcome, Output, Record, Skipped, Status, ToolCall, Trace, UnansweredCalls, Unused,
 };
+use crate::name::RelPath;
 use crate::store::Time;
 use crate::text::clean::one_line;
 use crate::text::count;
@@ -233,10 +234,10 @@ fn no_final_words(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> 
 fn unsupported_success(trace: &Trace, claim: &Claim) -> Vec<FailedCheck> {
     let calls = claim.contradictions(trace);
     let source = claim.source();
-    let last_failed = trace.failed_last_call().map(|last| last.seq);
+    let last_failed = trace.failed_last_call().map(|last| &last.path);
     let failed = calls.iter().rfind(|call| call.outcome == Outcome::Failed).map(|call| {
         let tool = one_line(&call.tool, QUOTE_MAX);
-        if last_failed == Some(call.seq) {
+        if last_failed == Some(&call.path) {
             let message = format!("{source}, but its last call failed");
             FailedCheck::new("success_but_last_call_failed", message, call.path.display())
         } else {
@@ -321,8 +322,8 @@ fn repeated_failures(
     Record { trace, .. }: &Record,
     claim: Option<&Claim>,
 ) -> impl Iterator<Item = FailedCheck> {
-    let contradicting: Option<BTreeSet<u64>> =
-        claim.map(|claim| claim.contradictions(trace).into_iter().map(|call| call.seq).collect());
+    let contradicting: BTreeSet<&RelPath> =
+        claim.iter().flat_map(|claim| claim.contradictions(trace)).map(|call| &call.path).collect();
     let mut failures: BTreeMap<(&str, &str), (usize, &ToolCall)> = BTreeMap::new();
     for call in &trace.calls {
         // Calls can only be compared by their input.
@@ -342,7 +343,7 @@ fn repeated_failures(
     repeated.map(move |((tool, input), (times, last))| {
         let (tool, input) = (one_line(tool, QUOTE_MAX), one_line(input, QUOTE_MAX));
         let message = format!("failed {times} times: {tool} {input}");
-        let is_doubt = contradicting.as_ref().is_some_and(|calls| calls.contains(&last.seq));
+        let is_doubt = contradicting.contains(&last.path);
         FailedCheck::new("same_call_failed_again", message, last.path.display())
             .with_kind(if is_doubt { CheckKind::Doubt } else { CheckKind::Remark })
     })

@@ -15,6 +15,8 @@ use crate::search::ranked::WordStemmer;
 const WORDS_MAX: usize = 64 << 10;
 /// Number of words at the start of a command that say what it does.
 const COMMAND_WORDS: usize = 4;
+/// Number of words at the start of a command that name its program and its script.
+const SCRIPT_WORDS: usize = 2;
 /// Minimum length of a word that a claim and a command share, in bytes.
 const SHARED_MIN: usize = 4;
 /// Ends of the stems of words for a check, such as `pytest`, `linting` and `rebuild`.
@@ -128,7 +130,7 @@ impl SuccessClaim {
         let mut last_success: BTreeMap<&str, u64> = BTreeMap::new();
         for call in trace.calls.iter().filter(|call| call.outcome == Outcome::Ok) {
             if call.suspect.is_none() {
-                let kinds = check_kinds(call, &stemmer);
+                let kinds = check_kinds(&call.commands(), &stemmer);
                 last_success.extend(kinds.into_iter().map(|kind| (kind, call.seq)));
             }
         }
@@ -139,22 +141,22 @@ impl SuccessClaim {
             if !call.is_command {
                 return editors.contains(call.tool.as_str());
             }
-            let kinds = check_kinds(call, &stemmer);
+            // The last command decides whether the line fails.
+            let mut commands = call.commands();
+            let last = commands.split_off(commands.len().saturating_sub(1));
+            let kinds = check_kinds(&last, &stemmer);
             if kinds.is_empty() {
-                return self.covers(call, &stemmer);
+                return self.covers(&last, &stemmer);
             }
             kinds.iter().any(|kind| last_success.get(kind).is_none_or(|last| *last < call.seq))
         });
         calls
     }
 
-    /// Returns true if the claim speaks of the same as a command.
-    fn covers(&self, call: &ToolCall, stemmer: &WordStemmer) -> bool {
-        commands(call.subject().unwrap_or_default()).any(|words| {
-            words.iter().any(|word| {
-                word.len() >= SHARED_MIN
-                    && self.stems.contains(&*stemmer.stem(&word.to_lowercase()))
-            })
+    /// Returns true if the claim speaks of what `commands` do.
+    fn covers(&self, commands: &[Vec<String>], stemmer: &WordStemmer) -> bool {
+        commands.iter().flat_map(|words| first_words(words)).any(|word| {
+            word.len() >= SHARED_MIN && self.stems.contains(&*stemmer.stem(&word.to_lowercase()))
         })
     }
 }
@@ -180,19 +182,21 @@ fn prose(words: &str) -> String {
     kept
 }
 
-/// Returns the first words of each command in a line of commands, without options and paths.
-fn commands(line: &str) -> impl Iterator<Item = Vec<&str>> {
-    line.split(['&', '|', ';', '\n']).map(|command| {
-        let words = command.split_whitespace().filter(|word| !word.starts_with('-'));
-        let words = words.take(COMMAND_WORDS);
-        words.filter(|word| !word.contains(['/', '.', '=', '"', '\'', '$'])).collect()
+/// Returns the words at the start of a command that say what it does, without options. A path counts
+/// only where the program and its script stand, by its last name.
+fn first_words(words: &[String]) -> impl Iterator<Item = &str> {
+    let words = words.iter().map(String::as_str).filter(|word| !word.starts_with('-'));
+    words.take(COMMAND_WORDS).enumerate().filter_map(|(at, word)| {
+        let is_path = word.contains(['/', '.']);
+        let is_value = word.contains(['=', '$']) || word.contains(char::is_whitespace);
+        let name = word.rsplit('/').next().filter(|_| at < SCRIPT_WORDS || !is_path);
+        name.filter(|_| !is_value)
     })
 }
 
-/// Returns the kinds of check that a command makes.
-fn check_kinds(call: &ToolCall, stemmer: &WordStemmer) -> BTreeSet<&'static str> {
-    let subject = call.subject().filter(|_| call.is_command).unwrap_or_default();
-    let words = commands(subject).flatten();
+/// Returns the kinds of check that commands make.
+fn check_kinds(commands: &[Vec<String>], stemmer: &WordStemmer) -> BTreeSet<&'static str> {
+    let words = commands.iter().flat_map(|words| first_words(words));
     let parts = words.flat_map(|word| word.split(|c: char| !c.is_alphanumeric()));
     let parts: Vec<String> = parts.map(|part| part.to_lowercase()).collect();
     let stems = parts.iter().filter(|part| *part != LATEST).map(|part| stemmer.stem(part));
