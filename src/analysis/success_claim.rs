@@ -15,8 +15,6 @@ use crate::search::ranked::WordStemmer;
 const WORDS_MAX: usize = 64 << 10;
 /// Number of words at the start of a command that say what it does.
 const COMMAND_WORDS: usize = 4;
-/// Number of words at the start of a command that name its program and its script.
-const SCRIPT_WORDS: usize = 2;
 /// Minimum length of a word that a claim and a command share, in bytes.
 const SHARED_MIN: usize = 4;
 /// Ends of the stems of words for a check, such as `pytest`, `linting` and `rebuild`.
@@ -189,8 +187,14 @@ fn first_words(words: &[String]) -> impl Iterator<Item = &str> {
     words.take(COMMAND_WORDS).enumerate().filter_map(|(at, word)| {
         let is_path = word.contains(['/', '.']);
         let is_value = word.contains(['=', '$']) || word.contains(char::is_whitespace);
-        let name = word.rsplit('/').next().filter(|_| at < SCRIPT_WORDS || !is_path);
-        name.filter(|_| !is_value)
+        let name = word.rsplit('/').next().filter(|_| !is_value)?;
+        // A second word without an extension is more often a directory than a script.
+        let is_named = match at {
+            0 => true,
+            1 => !is_path || name.contains('.'),
+            _ => !is_path,
+        };
+        is_named.then_some(name)
     })
 }
 
