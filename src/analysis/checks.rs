@@ -27,8 +27,8 @@ const OUTPUTS_MAX: usize = 100;
 /// Maximum length of a name, input or status quoted from a trace, in bytes.
 const QUOTE_MAX: usize = 80;
 
-/// The meaning of a failed check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The meaning of a failed check, in the order in which checks are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CheckKind {
     /// The worker claims success, and its record contradicts that.
@@ -166,7 +166,7 @@ pub(crate) fn run(
         .chain(invisible_characters(record))
         .chain(skipped_entries(fingerprint.skipped))
         .collect();
-    found.sort_by_key(|check| check.kind as u8);
+    found.sort_by_key(|check| check.kind);
     found
 }
 

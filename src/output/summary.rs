@@ -30,6 +30,8 @@ const TASK_MAX: usize = 300;
 const NAMED_MAX: usize = 12;
 /// Maximum length of the names of workers with one cause, in bytes.
 const NAMES_MAX: usize = 80;
+/// Maximum length of the text about a worker in a list, in bytes.
+const TEXT_MAX: usize = 240;
 /// Maximum length of a cause, in bytes.
 const CAUSE_MAX: usize = 160;
 
@@ -326,16 +328,11 @@ fn totals(rows: &[WorkerRow]) -> String {
     out
 }
 
-/// Describes the doubts about a worker: the first one in words, and the number of others. Returns
-/// `None` without any.
+/// Describes the doubts about a worker: all names, and the first one in words. Returns `None`
+/// without any.
 fn doubts(row: &WorkerRow) -> Option<String> {
-    let mut found = row.checks(CheckKind::Doubt);
-    let FailedCheck { name, message, file, .. } = found.next()?;
-    let more = match found.count() {
-        0 => String::new(),
-        n => format!(", and {n} more"),
-    };
-    Some(format!("{name}: {message} [{file}]{more}"))
+    let FailedCheck { message, file, .. } = row.checks(CheckKind::Doubt).next()?;
+    Some(format!("{}: {message} [{file}]", row.doubt()?))
 }
 
 /// Lists the checks of data quality with the workers that have them.
@@ -428,7 +425,7 @@ fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {
         out.push_str(&format!(
             "  {}: {}\n",
             one_line(&member.name.display(), 120),
-            one_line(text, 160)
+            one_line(text, TEXT_MAX)
         ));
     }
     out.push_str(&more_in_index(workers.len(), NAMED_MAX));

@@ -23,17 +23,13 @@ fn row(tree: &Tree, path: &str, id: &str) -> Value {
 fn summary_opens_with_a_table_that_a_person_recognizes() {
     let store = transcript::store();
     let mut session = Transcript::new("0123456789-first");
-    session.user("Make the total right").bash("a", "run tests | tail", "1 failed").bash(
-        "b",
-        "run tests",
-        "ok",
-    );
-    session.call("c", "Read", json!({"file_path": "/absent"}));
-    session.result("c", json!({"content": "no such file", "is_error": true}));
+    session.user("Make the total right").call("a", "Read", json!({"file_path": "/absent"}));
+    session.result("a", json!({"content": "no such file", "is_error": true}));
+    session.bash("b", "run tests | tail", "1 failed").bash("c", "run tests", "ok");
     session.says("Here it is.").line(json!({"type": "summary", "summary": "Price totals"}));
     store.write(&place("0123456789-first"), session.bytes());
     let mut other = Transcript::new("0123456789-second");
-    other.user("Look\naround").bash("a", "ls", "a");
+    other.user("Look\naround").bash("a", "ls", "a").says("I see.");
     let later = String::from_utf8(other.bytes()).unwrap().replace("2026-02-01", "2026-02-03");
     store.write(&place("0123456789-second"), later);
     let tree = transcript::tree(&store);
@@ -42,8 +38,8 @@ fn summary_opens_with_a_table_that_a_person_recognizes() {
         table,
         [
             "id            when (UTC)        took  title         project  branch  calls (f,s)  outcome",
-            "0123456789-s  2026-02-03 10:00        Look around   app      main    1            running",
-            "0123456789-f  2026-02-01 10:00  8s    Price totals  app      main    3 (1,1)      unknown",
+            "0123456789-s  2026-02-03 10:00  3s    Look around   app      main    1            ok",
+            "0123456789-f  2026-02-01 10:00  7s    Price totals  app      main    3 (1,1)      unknown",
             "f: failed calls, s: suspect calls, which are ok by the record but look failed",
         ]
     );
@@ -55,7 +51,7 @@ fn summary_opens_with_a_table_that_a_person_recognizes() {
         ("project", json!("app")),
         ("branch", json!("main")),
         ("files_changed", json!(0)),
-        ("duration_ms", json!(8_000)),
+        ("duration_ms", json!(7_000)),
         ("outcome", json!("unknown")),
     ] {
         assert_eq!(row[key], value, "{key}: {row:#}");

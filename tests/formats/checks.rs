@@ -4,7 +4,7 @@ use std::fs::{File, FileTimes};
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::support::transcript::{Checked, Transcript, place};
+use crate::support::transcript::{Transcript, place};
 
 const OK: &str = "{\"ok\": true}";
 const BAD: &str = "{\"ok\": false, \"stderr\": \"no\"}";
@@ -221,9 +221,8 @@ fn session_doubts(calls: &[(&str, &str, bool)], words: &str) -> Vec<String> {
     transcript.says(words);
     let store = crate::support::transcript::store();
     store.write(&place("s"), transcript.bytes());
-    let checked = Checked::of(&crate::support::transcript::tree(&store));
-    let row = checked.row("s");
-    let names = row.get("doubts").and_then(Value::as_array).cloned().unwrap_or_default();
+    let rows = rows(&crate::support::transcript::tree(&store));
+    let names = rows["s"].get("doubts").and_then(Value::as_array).cloned().unwrap_or_default();
     names.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
@@ -278,9 +277,8 @@ fn damage_to_a_record_casts_no_doubt_on_a_claim() {
     let store = crate::support::transcript::store();
     store.write(&place("s"), transcript.bytes());
     let tree = crate::support::transcript::tree(&store);
-    let checked = Checked::of(&tree);
-    assert_eq!(checked.row("s").get("doubts"), None);
-    let summary = checked.text("s", "summary");
+    assert_eq!(rows(&tree)["s"].get("doubts"), None);
+    let summary = text(&tree, "s", "summary");
     let (doubts, quality) =
         (summary.find("\ndoubts: none\n").unwrap(), summary.find("\ndata quality:\n").unwrap());
     assert!(doubts < quality && summary.contains("\n  ! bad_lines: "), "{summary}");
