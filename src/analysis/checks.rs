@@ -263,19 +263,20 @@ fn tests_that_never_ran(
     claim: &Claim,
     files: &dyn ClaimedFiles,
 ) -> Option<FailedCheck> {
-    let tests_passed = match claim {
-        Claim::Words(words) => words.tests_passed,
-        Claim::Status => SuccessClaim::find(trace.final_words.as_deref()?)?.tests_passed,
-    };
     let inputs_known = trace.calls.iter().all(|call| call.input.is_some());
-    if !tests_passed || !trace.records_calls || !inputs_known || *unread > 0 {
-        return None;
-    }
+    let is_readable = inputs_known && *unread == 0 && trace.calls.len() <= OUTPUTS_MAX;
     let mentions = |call: &ToolCall| {
         let texts = [Some(&call.tool), call.input.as_ref()];
         texts.into_iter().flatten().any(|text| mentions_check(text))
     };
-    if trace.calls.len() > OUTPUTS_MAX || trace.calls.iter().any(mentions) {
+    if !trace.records_calls || !is_readable || trace.calls.iter().any(mentions) {
+        return None;
+    }
+    let tests_passed = match claim {
+        Claim::Words(words) => words.tests_passed,
+        Claim::Status => SuccessClaim::find(trace.final_words.as_deref()?)?.tests_passed,
+    };
+    if !tests_passed {
         return None;
     }
     let is_silent = |call: &ToolCall| files.output(call).is_some_and(|text| !mentions_check(&text));

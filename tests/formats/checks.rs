@@ -64,7 +64,7 @@ fn found(store: &TestStore, name: &str) -> bool {
         // A failed worker is reported as failed instead.
         let told = kind == "doubt" && index["outcome"] != "failed";
         assert_eq!(line.is_some_and(|line| line.contains(name)), told, "{evidence}");
-        let all = json_at(&tree, &format!("{folder}index.json"));
+        let all = json_at(&tree, format!("{folder}index.json"));
         let row = all["workers"].as_array().unwrap().iter().find(|row| row["id"] == "w").unwrap();
         let doubts = row.get("doubts").and_then(Value::as_array).cloned().unwrap_or_default();
         assert_eq!(doubts.contains(&json!(name)), kind == "doubt", "{row:#}");

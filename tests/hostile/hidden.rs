@@ -61,8 +61,11 @@ fn check_values(path: &str, value: &Value, exact: &[&str]) {
 }
 
 /// Names and values that programs compare; JSON escapes hidden characters in them.
-const EXACT: [&str; 16] = [
+const EXACT: [&str; 19] = [
     "id",
+    "short_id",
+    "project",
+    "branch",
     "path",
     "file",
     "tool",
