@@ -186,7 +186,10 @@ fn first_words(words: &[String]) -> impl Iterator<Item = &str> {
     let words = words.iter().map(String::as_str).filter(|word| !word.starts_with('-'));
     words.take(COMMAND_WORDS).enumerate().filter_map(|(at, word)| {
         let is_path = word.contains(['/', '.']);
-        let is_value = word.contains(['=', '$']) || word.contains(char::is_whitespace);
+        // A project's own script is run by a relative path.
+        let is_value = word.contains(['=', '$'])
+            || word.contains(char::is_whitespace)
+            || word.starts_with('/');
         let name = word.rsplit('/').next().filter(|_| !is_value)?;
         // A second word without an extension is more often a directory than a script.
         let is_named = match at {
