@@ -23,6 +23,7 @@ pub(crate) mod root_cause;
 mod selection;
 pub mod settings;
 mod strings;
+mod success_claim;
 pub(crate) mod worker_digest;
 pub(crate) mod worker_states;
 

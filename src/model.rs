@@ -252,6 +252,11 @@ impl Worker {
         self.cwd.as_deref()?.rsplit('/').find(|part| !part.is_empty())
     }
 
+    /// Returns its summary if it has one, and else its task.
+    pub fn title(&self) -> &str {
+        self.summary.as_deref().filter(|text| !text.trim().is_empty()).unwrap_or(&self.task)
+    }
+
     /// Marks the worker as abandoned unless it has finished.
     pub fn abandon(&mut self) {
         if !self.status.is_finished() {
@@ -320,6 +325,12 @@ impl ToolCall {
     /// Returns the main argument of the call.
     pub fn subject(&self) -> Option<&str> {
         self.input.as_deref()?.get(..self.subject_len).filter(|subject| !subject.is_empty())
+    }
+
+    /// Returns the words of each command that the call ran in a shell.
+    pub(crate) fn commands(&self) -> Vec<Vec<String>> {
+        let line = self.subject().filter(|_| self.is_command);
+        line.map(attempt::split).unwrap_or_default()
     }
 
     /// Returns true if the call failed, or is ok by the record but looks like a failure.
@@ -438,6 +449,9 @@ pub struct Trace {
     pub truncated: Vec<RelPath>,
     /// Parts of a transcript that are shown nowhere.
     pub unused: Unused,
+    /// True if the source states no status, so that it is derived from the conversation. Then only
+    /// the final words claim success.
+    pub status_is_derived: bool,
     /// Directories in which the worker's layout keeps its own files, whether or not they exist.
     pub own_folders: &'static [&'static str],
 }

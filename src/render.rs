@@ -180,6 +180,10 @@ impl Renderer {
             hash_value(hash, &(visible.skipped, &visible.list_errors));
         }
         hash_value(hash, &scope.unread_sessions(&visible));
+        if let Scope::Run(_) = scope {
+            // A new worker elsewhere in the view can make a short id longer.
+            states.iter().for_each(|(member, _)| hash_value(hash, &visible.short_id(&member.name)));
+        }
         hash_states(hash, &states);
         Ok(CoveredWorkers { visible, states })
     }

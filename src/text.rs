@@ -59,6 +59,37 @@ pub(crate) fn duration(ms: u64) -> String {
     format!("{shown:#}")
 }
 
+/// Formats a time as UTC to the minute, for a column: `2026-02-03 10:12`.
+pub(crate) fn minute(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M").to_string()
+}
+
+/// Formats a number with two or three digits and a unit: `950`, `1.2k`, `45k`, `3.4M`.
+pub(crate) fn rounded(n: u64) -> String {
+    if n < 1_000 {
+        return n.to_string();
+    }
+    let mut value = n as f64;
+    for unit in ["k", "M", "G", "T", "P", "E"] {
+        value /= 1_000.0;
+        if value < 9.95 {
+            return format!("{}{unit}", format!("{value:.1}").trim_end_matches(".0"));
+        }
+        if value < 999.5 {
+            return format!("{value:.0}{unit}");
+        }
+    }
+    n.to_string()
+}
+
+/// Cuts a line after `max` characters; a cut line ends in `…`.
+pub(crate) fn clip_chars(line: &str, max: usize) -> String {
+    match line.char_indices().nth(max) {
+        None => line.to_owned(),
+        Some(_) => line.chars().take(max.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
 /// Cleans and indents worker text of several lines, and cuts it after `max` characters.
 pub(crate) fn block(text: &str, max: usize, indent: &str) -> String {
     let all: String =
@@ -114,6 +145,34 @@ mod tests {
             assert_eq!(age(time, now).as_deref(), shown, "{seconds}");
         }
         assert_eq!(age(Time { secs: i64::MIN, nanos: 0 }, now), None);
+    }
+
+    #[test]
+    fn numbers_are_rounded_with_a_unit() {
+        for (n, text) in [
+            (0, "0"),
+            (950, "950"),
+            (999, "999"),
+            (1_000, "1k"),
+            (1_240, "1.2k"),
+            (9_949, "9.9k"),
+            (9_960, "10k"),
+            (45_400, "45k"),
+            (45_500, "46k"),
+            (999_400, "999k"),
+            (999_960, "1M"),
+            (1_234_567, "1.2M"),
+            (154_092_166, "154M"),
+            (u64::MAX, "18E"),
+        ] {
+            assert_eq!(rounded(n), text, "{n}");
+        }
+    }
+
+    #[test]
+    fn lines_are_clipped_by_characters() {
+        assert_eq!(clip_chars("äöü", 3), "äöü");
+        assert_eq!(clip_chars("äöüß", 3), "äö…");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! owner.
 
 mod name_index;
+mod short_ids;
 mod visible;
 
 use std::collections::HashSet;

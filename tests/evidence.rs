@@ -11,6 +11,7 @@ mod shares;
 mod short_steps;
 mod suspects;
 mod swarm;
+mod table;
 mod tokens;
 mod without_calls;
 

@@ -1,37 +1,51 @@
-//! Checks a worker's claims against its record. Each check is a function that returns a
-//! [`FailedCheck`] for what it finds.
+//! Checks a worker's claims against its record, and the quality of the record itself. Each check is
+//! a function that returns a [`FailedCheck`] for what it finds.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::success_claim::{SuccessClaim, mentions_check};
 use crate::catalog::Fingerprint;
 use crate::model::{
-    Flaw, Outcome, Output, Record, Skipped, Status, Trace, UnansweredCalls, Unused,
+    Flaw, Outcome, Output, Record, Skipped, Status, ToolCall, Trace, UnansweredCalls, Unused,
 };
+use crate::name::RelPath;
 use crate::store::Time;
 use crate::text::clean::one_line;
 use crate::text::count;
 use crate::unicode::count_hidden;
 
-/// Name of the check that finds a completed worker without final words.
-pub(super) const NO_FINAL_WORDS: &str = "no_final_words";
-/// Name of the check that finds a record with hidden text.
-pub(super) const INVISIBLE_CHARACTERS: &str = "invisible_characters";
 /// Minimum number of failures of one call that are reported as repeated.
 const REPEATED_MIN: usize = 3;
 /// Maximum number of tools or kinds of lines named in a check.
 const NAMES_SHOWN: usize = 5;
+/// Maximum number of calls whose outputs are searched for a mention of a check.
+const OUTPUTS_MAX: usize = 100;
 /// Maximum length of a name, input or status quoted from a trace, in bytes.
 const QUOTE_MAX: usize = 80;
+
+/// The meaning of a failed check, in the order in which checks are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CheckKind {
+    /// The worker claims success, and its record contradicts that.
+    Doubt,
+    /// A fact about the worker that contradicts no claim.
+    Remark,
+    /// A part of the record is missing, damaged or contradictory.
+    DataQuality,
+}
 
 /// A check that a worker's record does not pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FailedCheck {
     /// The name of the check, equal in all files.
     pub(crate) name: Cow<'static, str>,
+    /// The meaning of the finding.
+    pub(crate) kind: CheckKind,
     /// The reason, as a sentence.
     #[serde(rename = "says")]
     pub(crate) message: String,
@@ -40,12 +54,61 @@ pub(crate) struct FailedCheck {
 }
 
 impl FailedCheck {
+    /// Creates a finding about the quality of the record.
     pub(crate) fn new(
         name: &'static str,
         message: impl Into<String>,
         file: impl Into<String>,
     ) -> FailedCheck {
-        FailedCheck { name: name.into(), message: message.into(), file: file.into() }
+        let kind = CheckKind::DataQuality;
+        FailedCheck { name: name.into(), kind, message: message.into(), file: file.into() }
+    }
+
+    /// Sets the kind.
+    pub(super) fn with_kind(self, kind: CheckKind) -> FailedCheck {
+        FailedCheck { kind, ..self }
+    }
+}
+
+/// The claim of success that a worker makes.
+enum Claim {
+    /// The status says so.
+    Status,
+    /// The final words say so.
+    Words(SuccessClaim),
+}
+
+impl Claim {
+    /// Returns the worker's claim, or `None` if it makes none.
+    fn find(Record { worker, trace, .. }: &Record) -> Option<Claim> {
+        if worker.status != Status::Completed {
+            None
+        } else if trace.status_is_derived {
+            SuccessClaim::find(trace.final_words.as_deref()?).map(Claim::Words)
+        } else {
+            Some(Claim::Status)
+        }
+    }
+
+    /// Returns the calls that failed, or look failed, and contradict the claim.
+    fn contradictions<'a>(&self, trace: &'a Trace) -> Vec<&'a ToolCall> {
+        match self {
+            Claim::Words(claim) => claim.contradictions(trace),
+            Claim::Status => {
+                let mut calls = trace.unresolved();
+                calls.extend(trace.unresolved_suspects());
+                calls.sort_by_key(|call| call.seq);
+                calls
+            }
+        }
+    }
+
+    /// Returns the part of the worker's record that makes the claim.
+    fn source(&self) -> &'static str {
+        match self {
+            Claim::Status => "its status says success",
+            Claim::Words(_) => "its final words claim success",
+        }
     }
 }
 
@@ -56,7 +119,7 @@ const SILENT: Duration = Duration::from_secs(15 * 60);
 /// silence is measured against the writes of others, not against the clock.
 pub(crate) const SILENT_NAME: &str = "silent";
 /// Name of the check that reports what there was no time to read.
-pub(super) const LATE_NAME: &str = "not_read_in_time";
+const LATE_NAME: &str = "not_read_in_time";
 
 /// Returns the duration of a worker's silence: from `last`, its last write, to `newest`, the last
 /// write of any worker. Returns `None` if the worker is not silent.
@@ -67,22 +130,32 @@ pub(crate) fn silent(status: Status, last: Time, newest: Time) -> Option<Duratio
     (!status.is_finished() && status != Status::Unknown && silence >= SILENT).then_some(silence)
 }
 
-/// Runs all checks and returns those that the record does not pass. `missing` returns those about
-/// files that final words claim.
+/// Access to a worker's files for checks of its final words.
+pub(crate) trait ClaimedFiles {
+    /// Returns the checks about files that the final words claim.
+    fn missing(&self) -> Vec<FailedCheck>;
+
+    /// Returns the output of a call, or the end of a long one. Returns `None` if it is unreadable.
+    fn output(&self, call: &ToolCall) -> Option<String>;
+}
+
+/// Runs all checks and returns those that the record does not pass: doubts first, data quality last.
 pub(crate) fn run(
     record: &Record,
     fingerprint: &Fingerprint,
-    missing: &dyn Fn() -> Vec<FailedCheck>,
+    files: &dyn ClaimedFiles,
 ) -> Vec<FailedCheck> {
     let trace = &record.trace;
-    let flaws = record.worker.flaws.iter().map(flaw);
-    flaws
-        .chain(no_tool_call(record))
+    let claim = Claim::find(record);
+    let flaws = record.worker.flaws.iter().map(|found| flaw(found, record.worker.status));
+    let mut found: Vec<FailedCheck> = flaws
+        .chain(no_tool_call(record, claim.as_ref()))
         .chain(no_final_words(record))
-        .chain(unsupported_success(record))
-        .chain(missing_claimed_files(record, missing))
+        .chain(claim.iter().flat_map(|claim| unsupported_success(trace, claim)))
+        .chain(claim.as_ref().and_then(|claim| tests_that_never_ran(record, claim, files)))
+        .chain(missing_claimed_files(record, files))
         .chain(calls_without_result(record))
-        .chain(repeated_failures(trace))
+        .chain(repeated_failures(record, claim.as_ref()))
         .chain(unreadable_outputs(trace))
         .chain(unreadable_files(trace))
         .chain(bad_lines(trace))
@@ -92,11 +165,13 @@ pub(crate) fn run(
         .chain(late_outputs(record))
         .chain(invisible_characters(record))
         .chain(skipped_entries(fingerprint.skipped))
-        .collect()
+        .collect();
+    found.sort_by_key(|check| check.kind);
+    found
 }
 
 /// Returns the check that fails because of a flaw of the worker's files.
-fn flaw(flaw: &Flaw) -> FailedCheck {
+fn flaw(flaw: &Flaw, status: Status) -> FailedCheck {
     let (name, message) = match flaw {
         Flaw::BadTranscript(reason) => {
             let message = one_line(&format!("its transcript: {reason}"), 300);
@@ -124,48 +199,98 @@ fn flaw(flaw: &Flaw) -> FailedCheck {
             format!("the store's index.json has another status: {}", one_line(word, QUOTE_MAX)),
         ),
     };
-    FailedCheck::new(name, one_line(&message, 300), "metadata.json")
+    let is_doubt = matches!(flaw, Flaw::IndexDisagrees(_)) && status == Status::Completed;
+    let kind = if is_doubt { CheckKind::Doubt } else { CheckKind::DataQuality };
+    FailedCheck::new(name, one_line(&message, 300), "metadata.json").with_kind(kind)
 }
 
-fn no_tool_call(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> {
+/// Finds a worker that made no call. One that claims no success may have had nothing to do.
+fn no_tool_call(
+    Record { worker, trace, .. }: &Record,
+    claim: Option<&Claim>,
+) -> Option<FailedCheck> {
     let has_finished = worker.status.is_finished() && worker.status != Status::Abandoned;
     let is_idle = has_finished && trace.records_calls && trace.calls.is_empty();
+    let kind = match claim {
+        Some(_) => CheckKind::Doubt,
+        None if trace.status_is_derived => return None,
+        None => CheckKind::Remark,
+    };
     is_idle.then(|| {
         FailedCheck::new("no_tool_call", "it finished without any tool call", "tool_calls")
+            .with_kind(kind)
     })
 }
 
 fn no_final_words(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> {
     let has_words = trace.final_words.is_some() || trace.final_words_in_parent;
     (worker.status == Status::Completed && !has_words).then(|| {
-        FailedCheck::new(NO_FINAL_WORDS, "it finished without any final words", "result.txt")
+        FailedCheck::new("no_final_words", "it finished without any final words", "result.txt")
+            .with_kind(CheckKind::Remark)
     })
 }
 
-/// Checks a claim of success against the outcomes of the calls.
-fn unsupported_success(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> {
-    if worker.status != Status::Completed {
+/// Checks a claim of success against the outcomes of the calls: the last call that failed, and the
+/// last that looks failed.
+fn unsupported_success(trace: &Trace, claim: &Claim) -> Vec<FailedCheck> {
+    let calls = claim.contradictions(trace);
+    let source = claim.source();
+    let last_failed = trace.failed_last_call().map(|last| &last.path);
+    let failed = calls.iter().rfind(|call| call.outcome == Outcome::Failed).map(|call| {
+        let tool = one_line(&call.tool, QUOTE_MAX);
+        if last_failed == Some(&call.path) {
+            let message = format!("{source}, but its last call failed");
+            FailedCheck::new("success_but_last_call_failed", message, call.path.display())
+        } else {
+            let message =
+                format!("{source}, but a call of {tool} failed and nothing later made it good");
+            FailedCheck::new("failure_never_made_good", message, call.path.display())
+        }
+    });
+    let suspect = calls.iter().rfind(|call| call.outcome != Outcome::Failed).map(|call| {
+        let line = one_line(call.suspect.as_deref().unwrap_or_default(), QUOTE_MAX);
+        let message = format!("{source}, but a call looks failed and was not repeated: {line}");
+        FailedCheck::new("success_but_call_looks_failed", message, call.path.display())
+    });
+    let found = failed.into_iter().chain(suspect);
+    found.map(|check| check.with_kind(CheckKind::Doubt)).collect()
+}
+
+/// Finds a worker that says that tests passed although no call mentions any check.
+///
+/// Without recorded arguments, nothing can be said. Reads outputs only if no argument mentions one.
+fn tests_that_never_ran(
+    Record { trace, unread, .. }: &Record,
+    claim: &Claim,
+    files: &dyn ClaimedFiles,
+) -> Option<FailedCheck> {
+    let inputs_known = trace.calls.iter().all(|call| call.input.is_some());
+    let is_readable = inputs_known && *unread == 0 && trace.calls.len() <= OUTPUTS_MAX;
+    let mentions = |call: &ToolCall| {
+        let texts = [Some(&call.tool), call.input.as_ref()];
+        texts.into_iter().flatten().any(|text| mentions_check(text))
+    };
+    if !trace.records_calls || !is_readable || trace.calls.iter().any(mentions) {
         return None;
     }
-    if let Some(last) = trace.failed_last_call() {
-        let message = "its status says success, but its last call failed";
-        let file = last.path.display();
-        return Some(FailedCheck::new("success_but_last_call_failed", message, file));
+    let tests_passed = match claim {
+        Claim::Words(words) => words.tests_passed,
+        Claim::Status => SuccessClaim::find(trace.final_words.as_deref()?)?.tests_passed,
+    };
+    if !tests_passed {
+        return None;
     }
-    let call = trace.unresolved().pop()?;
-    let tool = one_line(&call.tool, QUOTE_MAX);
-    let message = format!(
-        "its status says success, but a call of {tool} failed and no later call of it succeeded"
-    );
-    Some(FailedCheck::new("failure_never_made_good", message, call.path.display()))
+    let is_silent = |call: &ToolCall| files.output(call).is_some_and(|text| !mentions_check(&text));
+    trace.calls.iter().all(is_silent).then(|| {
+        let message = "its final words say that tests passed, but no call mentions any test";
+        FailedCheck::new("claimed_tests_never_ran", message, "tool_calls")
+            .with_kind(CheckKind::Doubt)
+    })
 }
 
 /// Returns the checks of `missing` if the worker claims success.
-fn missing_claimed_files(
-    record: &Record,
-    missing: &dyn Fn() -> Vec<FailedCheck>,
-) -> Vec<FailedCheck> {
-    if record.worker.status == Status::Completed { missing() } else { Vec::new() }
+fn missing_claimed_files(record: &Record, files: &dyn ClaimedFiles) -> Vec<FailedCheck> {
+    if record.worker.status == Status::Completed { files.missing() } else { Vec::new() }
 }
 
 fn calls_without_result(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> {
@@ -188,16 +313,21 @@ fn quoted(unanswered: &UnansweredCalls) -> String {
 }
 
 /// Finds calls that failed repeatedly with the same input and never succeeded after that.
-fn repeated_failures(trace: &Trace) -> impl Iterator<Item = FailedCheck> {
-    let mut failures: BTreeMap<(&str, &str), (usize, String)> = BTreeMap::new();
+fn repeated_failures(
+    Record { trace, .. }: &Record,
+    claim: Option<&Claim>,
+) -> impl Iterator<Item = FailedCheck> {
+    let contradicting: BTreeSet<&RelPath> =
+        claim.iter().flat_map(|claim| claim.contradictions(trace)).map(|call| &call.path).collect();
+    let mut failures: BTreeMap<(&str, &str), (usize, &ToolCall)> = BTreeMap::new();
     for call in &trace.calls {
         // Calls can only be compared by their input.
         let Some(input) = &call.input else { continue };
         match call.outcome {
             Outcome::Failed => {
-                let (times, file) = failures.entry((&call.tool, input)).or_default();
+                let (times, last) = failures.entry((&call.tool, input)).or_insert((0, call));
                 *times += 1;
-                *file = call.path.display();
+                *last = call;
             }
             // Retrying until a call succeeds is normal when looking for a fault.
             Outcome::Ok => drop(failures.remove(&(call.tool.as_str(), input.as_str()))),
@@ -205,10 +335,12 @@ fn repeated_failures(trace: &Trace) -> impl Iterator<Item = FailedCheck> {
         }
     }
     let repeated = failures.into_iter().filter(|(_, (times, _))| *times >= REPEATED_MIN);
-    repeated.map(|((tool, input), (times, file))| {
+    repeated.map(move |((tool, input), (times, last))| {
         let (tool, input) = (one_line(tool, QUOTE_MAX), one_line(input, QUOTE_MAX));
         let message = format!("failed {times} times: {tool} {input}");
-        FailedCheck::new("same_call_failed_again", message, file)
+        let is_doubt = contradicting.contains(&last.path);
+        FailedCheck::new("same_call_failed_again", message, last.path.display())
+            .with_kind(if is_doubt { CheckKind::Doubt } else { CheckKind::Remark })
     })
 }
 
@@ -295,7 +427,7 @@ fn invisible_characters(record: &Record) -> Option<FailedCheck> {
         let message = format!(
             "{characters} in its task, words, names and inputs; generated files omit or escape them"
         );
-        FailedCheck::new(INVISIBLE_CHARACTERS, message, ".")
+        FailedCheck::new("invisible_characters", message, ".")
     })
 }
 

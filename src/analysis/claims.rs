@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::checks::FailedCheck;
+use super::checks::{CheckKind, FailedCheck};
 use crate::error::Error;
 use crate::model::{Outcome, Record, ToolCall};
 use crate::name::{Name, RelPath};
@@ -40,7 +40,8 @@ pub(super) fn missing_files(view: &View, member: &Member, record: &Record) -> Ve
     for (path, message) in absent.chain(unwritten) {
         let name = one_line(&path.display(), NAME_MAX);
         if missing.len() < NAMED_MAX && !missing.iter().any(|check| check.file == name) {
-            missing.push(FailedCheck::new("claimed_file_missing", message, name));
+            let check = FailedCheck::new("claimed_file_missing", message, name);
+            missing.push(check.with_kind(CheckKind::Doubt));
         }
     }
     missing

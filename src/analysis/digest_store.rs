@@ -4,6 +4,7 @@
 //! the stores and the view's owner. A digest is used only for the exact state of the worker's files
 //! that it describes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,9 @@ struct StoredDigest {
     files: Vec<FileUse>,
     output_bytes: u64,
     tools: Vec<String>,
-    tokens: Option<[u64; 4]>,
+    tokens: Option<Tokens>,
+    tokens_by_model: BTreeMap<String, Tokens>,
+    tokens_are_partial: bool,
     cause: String,
     checks: Vec<FailedCheck>,
 }
@@ -110,10 +113,6 @@ impl StoredDigest {
             Outcome::Failed => 1,
             Outcome::Unknown | Outcome::NotRun => 2,
         };
-        let tokens = digest.tokens.map(|tokens| {
-            let Tokens { input, output, cache_read, cache_creation } = tokens;
-            [input, output, cache_read, cache_creation]
-        });
         Some(StoredDigest {
             name: name.as_bytes().to_vec(),
             key,
@@ -126,7 +125,9 @@ impl StoredDigest {
             files: digest.files.clone(),
             output_bytes: digest.output_bytes,
             tools: digest.tools.clone(),
-            tokens,
+            tokens: digest.tokens,
+            tokens_by_model: digest.tokens_by_model.clone(),
+            tokens_are_partial: digest.tokens_are_partial,
             cause: digest.cause.clone(),
             checks: digest.checks.clone(),
         })
@@ -139,12 +140,6 @@ impl StoredDigest {
             1 => Outcome::Failed,
             _ => Outcome::Unknown,
         };
-        let tokens = self.tokens.map(|[input, output, cache_read, cache_creation]| Tokens {
-            input,
-            output,
-            cache_read,
-            cache_creation,
-        });
         let digest = WorkerDigest {
             worker: None,
             outcome,
@@ -156,7 +151,9 @@ impl StoredDigest {
             files: self.files,
             output_bytes: self.output_bytes,
             tools: self.tools,
-            tokens,
+            tokens: self.tokens,
+            tokens_by_model: self.tokens_by_model,
+            tokens_are_partial: self.tokens_are_partial,
             cause: self.cause,
             checks: self.checks,
             whole: true,

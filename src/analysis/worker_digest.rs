@@ -2,19 +2,23 @@
 //! files.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::checks::{self, FailedCheck, INVISIBLE_CHARACTERS, LATE_NAME, NO_FINAL_WORDS};
+use super::checks::{self, CheckKind, ClaimedFiles, FailedCheck};
 use super::file_uses::{FileUse, file_uses};
 use super::{claims, root_cause};
 use crate::catalog::Fingerprint;
 use crate::error::Error;
-use crate::model::{Outcome, Output, Record, Status, Tokens, Worker};
-use crate::store::Time;
+use crate::model::{Outcome, Output, Record, Status, Tokens, ToolCall, Worker};
+use crate::store::{Time, read_range};
 use crate::view::{Member, View};
 
+/// Maximum number of language models whose tokens are kept.
+const MODELS_MAX: usize = 20;
+/// Maximum length of the end of an output that is searched for a mention of a check, in bytes.
+const OUTPUT_MAX: u64 = 64 << 10;
 /// Name of the check that reports an unreadable record.
 const UNREADABLE: &str = "unreadable";
 
@@ -79,17 +83,17 @@ impl WorkerRow {
         checks::silent(self.status(), self.fingerprint.as_ref()?.last_write(), latest)
     }
 
-    /// Returns the names of the checks that cast doubt on a claim of success, or `None` if the
-    /// worker claims none or no check does.
+    /// Returns the names of the checks that contradict a claim of success, or `None` without any.
     pub(crate) fn doubt(&self) -> Option<String> {
-        let names = self.digest.as_ref()?.checks.iter().map(|check| &*check.name);
-        // These three do not contradict a claim of success, and would bury the workers that
-        // overclaim. An unfinished read is no fault of the worker.
-        let names: BTreeSet<&str> = names
-            .filter(|name| ![NO_FINAL_WORDS, INVISIBLE_CHARACTERS, LATE_NAME].contains(name))
-            .collect();
-        let is_doubtful = self.status() == Status::Completed && !names.is_empty();
-        is_doubtful.then(|| names.into_iter().collect::<Vec<_>>().join(", "))
+        let names = self.checks(CheckKind::Doubt).map(|check| &*check.name);
+        let names: BTreeSet<&str> = names.collect();
+        (!names.is_empty()).then(|| names.into_iter().collect::<Vec<_>>().join(", "))
+    }
+
+    /// Returns the failed checks of this kind.
+    pub(crate) fn checks(&self, kind: CheckKind) -> impl Iterator<Item = &FailedCheck> {
+        let checks = self.digest.iter().flat_map(|digest| &digest.checks);
+        checks.filter(move |check| check.kind == kind)
     }
 }
 
@@ -125,6 +129,10 @@ pub(crate) struct WorkerDigest {
     pub(crate) tools: Vec<String>,
     /// The tokens used, if the record has them.
     pub(crate) tokens: Option<Tokens>,
+    /// The tokens by language model.
+    pub(crate) tokens_by_model: BTreeMap<String, Tokens>,
+    /// True if the record counts far fewer tokens than the worker wrote.
+    pub(crate) tokens_are_partial: bool,
     /// The cause of the failure in one line; empty if the worker did not fail.
     pub(crate) cause: String,
     pub(crate) checks: Vec<FailedCheck>,
@@ -161,10 +169,15 @@ impl WorkerDigest {
             output_bytes: trace.calls.iter().map(|call| call.bytes).fold(0, u64::saturating_add),
             tools: tools(record),
             tokens: trace.tokens,
+            tokens_by_model: trace
+                .tokens_by_model
+                .iter()
+                .take(MODELS_MAX)
+                .map(|(model, tokens)| (model.clone(), *tokens))
+                .collect(),
+            tokens_are_partial: trace.tokens_are_partial,
             cause,
-            checks: checks::run(record, fingerprint, &|| {
-                claims::missing_files(view, member, record)
-            }),
+            checks: checks::run(record, fingerprint, &OwnFiles { view, member, record }),
             late: record.timed_out(),
             whole: read && record.is_complete() && fingerprint.skipped.unreadable == 0,
             is_self_contained: trace
@@ -172,6 +185,11 @@ impl WorkerDigest {
                 .iter()
                 .all(|call| matches!(call.output, Output::InPlace | Output::Pending)),
         }
+    }
+
+    /// Returns the number of files that the worker changed.
+    pub(crate) fn files_changed(&self) -> usize {
+        self.files.iter().filter(|file| file.edits > 0).count()
     }
 
     /// Returns the digest of a worker whose record cannot be read because of `error`.
@@ -188,6 +206,8 @@ impl WorkerDigest {
             output_bytes: 0,
             tools: Vec::new(),
             tokens: None,
+            tokens_by_model: BTreeMap::new(),
+            tokens_are_partial: false,
             cause: String::new(),
             checks: vec![FailedCheck::new(
                 UNREADABLE,
@@ -198,6 +218,27 @@ impl WorkerDigest {
             late: error.is_timeout(),
             is_self_contained: false,
         }
+    }
+}
+
+/// The files of a worker, as checks of its final words read them.
+struct OwnFiles<'a> {
+    view: &'a View,
+    member: &'a Member,
+    record: &'a Record,
+}
+
+impl ClaimedFiles for OwnFiles<'_> {
+    fn missing(&self) -> Vec<FailedCheck> {
+        claims::missing_files(self.view, self.member, self.record)
+    }
+
+    fn output(&self, call: &ToolCall) -> Option<String> {
+        let file = root_cause::open_call(self.view, self.member, call).ok()?;
+        let size = file.stat_without_acl().ok()?.size;
+        let length = size.min(OUTPUT_MAX);
+        let bytes = read_range(&*file, size - length, usize::try_from(length).ok()?).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 

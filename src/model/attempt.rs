@@ -67,9 +67,14 @@ struct Command {
     operands: BTreeSet<String>,
 }
 
-/// Splits a line into its commands. Of a pipeline only the first one counts, since the others
-/// process its output.
+/// Returns the commands in a line.
 fn commands(line: &str) -> Vec<Command> {
+    split(line).into_iter().filter_map(command).collect()
+}
+
+/// Splits a line into the words of its commands. Of a pipeline only the first one counts, since the
+/// others process its output.
+pub(super) fn split(line: &str) -> Vec<Vec<String>> {
     let mut words = Shlex::new(line);
     let mut split: Vec<String> = words.by_ref().collect();
     if words.had_error {
@@ -94,7 +99,8 @@ fn commands(line: &str) -> Vec<Command> {
             in_pipe = false;
         }
     }
-    found.into_iter().filter_map(command).collect()
+    found.retain(|words| !words.is_empty());
+    found
 }
 
 fn command(words: Vec<String>) -> Option<Command> {

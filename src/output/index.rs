@@ -8,6 +8,7 @@ use super::json::{
     TranscriptStats, WorkerIndexJson,
 };
 use super::marker::Marker;
+use crate::analysis::checks::CheckKind;
 use crate::analysis::file_uses::FileUse;
 use crate::analysis::missing::Missing;
 use crate::analysis::worker_digest::{self, WorkerDigest, WorkerRow};
@@ -72,6 +73,12 @@ pub(crate) fn worker(
         total_bytes: now.bytes,
         outputs_not_read_in_time: *unread,
         tokens: trace.tokens.map(Into::into),
+        tokens_by_model: trace
+            .tokens_by_model
+            .iter()
+            .map(|(model, tokens)| (visible(model).into_owned(), (*tokens).into()))
+            .collect(),
+        tokens_complete: trace.tokens_are_partial.then_some(false),
         source: source(trace),
         checks: &digest.checks,
         marker: Marker::new(member, worker).to_string(),
@@ -162,7 +169,7 @@ pub(crate) fn swarm(
     };
     let head = json(serde_json::to_string(&head))?;
     let mut out = format!("{},\"workers\":[", head.strip_suffix('}').unwrap_or("{"));
-    for (at, row) in swarm_rows(rows).enumerate() {
+    for (at, row) in swarm_rows(visible, rows).enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
         out.push_str(&json(serde_json::to_string(&row))?);
     }
@@ -187,12 +194,17 @@ pub(crate) fn swarm(
 }
 
 /// Returns the workers as the index.json of a run or the swarm lists them.
-pub(crate) fn swarm_rows(rows: &[WorkerRow]) -> impl Iterator<Item = IndexRow> {
+pub(crate) fn swarm_rows(
+    visible: &VisibleWorkers,
+    rows: &[WorkerRow],
+) -> impl Iterator<Item = IndexRow> {
     let latest = worker_digest::latest_write(rows);
     rows.iter().map(move |worker_row| {
         let (digest, fingerprint) =
             (worker_row.digest.as_deref(), worker_row.fingerprint.as_deref());
         let mut row = row(&worker_row.member, &worker_row.worker(), digest, fingerprint);
+        let short = visible.short_id(&worker_row.member.name);
+        row.short_id = Some(short.to_text().into_owned());
         row.checks.extend(worker_row.silent(latest).map(|_| checks::SILENT_NAME.into()));
         row
     })
@@ -212,6 +224,8 @@ fn row(
     IndexRow {
         id: member.name.to_text().into_owned(),
         id_hex: hex(member.name.as_bytes()),
+        short_id: None,
+        title: one_line(worker.title(), TASK_MAX),
         path: String::from_utf8_lossy(&path).into_owned(),
         path_hex: hex(&path),
         task: one_line(&worker.task, TASK_MAX),
@@ -234,6 +248,8 @@ fn row(
         parent_id: worker.parent.clone(),
         model: worker.model.clone(),
         cwd: worker.cwd.clone(),
+        project: worker.project().map(str::to_owned),
+        branch: worker.branch.clone(),
         calls: digest.map(|digest| CallCounts {
             total: digest.calls,
             failed: digest.failed,
@@ -242,6 +258,13 @@ fn row(
             not_run: digest.not_run,
             bytes: digest.output_bytes,
         }),
+        files_changed: digest.map(WorkerDigest::files_changed),
+        doubts: digest
+            .iter()
+            .flat_map(|digest| &digest.checks)
+            .filter(|check| check.kind == CheckKind::Doubt)
+            .map(|check| check.name.clone())
+            .collect(),
         cause: digest
             .filter(|digest| digest.outcome == Outcome::Failed)
             .map(|digest| one_line(&digest.cause, CAUSE_MAX)),

@@ -4,7 +4,7 @@
 //! invalid bytes, and a second key with the suffix `_hex` holds all bytes in hexadecimal.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -37,6 +37,11 @@ pub(crate) struct WorkerIndexJson<'a> {
     pub(crate) outputs_not_read_in_time: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<TokenCounts>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) tokens_by_model: BTreeMap<String, TokenCounts>,
+    /// False if the record counts only some of the tokens; else `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tokens_complete: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) source: Option<TranscriptStats>,
     pub(crate) checks: &'a [FailedCheck],
@@ -107,6 +112,12 @@ pub struct IndexRow {
     pub id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) id_hex: Option<String>,
+    /// The shortest beginning of `id` that no other worker of the view has; only in the index of
+    /// many workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) short_id: Option<String>,
+    /// The worker's summary or its task, as one line.
+    pub(crate) title: String,
     pub(crate) task: String,
     pub(crate) status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,9 +153,19 @@ pub struct IndexRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cwd: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) project: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) branch: Option<SharedStr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) calls: Option<CallCounts>,
+    /// Number of files that the worker changed, as far as its record tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) files_changed: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cause: Option<String>,
+    /// Names of the checks that contradict a claim of success, sorted.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) doubts: BTreeSet<Cow<'static, str>>,
     #[serde(rename = "check_names", skip_serializing_if = "Vec::is_empty")]
     pub(crate) checks: Vec<Cow<'static, str>>,
 }

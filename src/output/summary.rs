@@ -1,16 +1,19 @@
 //! summary: the swarm, a run or a worker on one screen, short enough for a supervisor's context.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
+mod table;
+mod tokens;
 
-use super::causes::{self, CauseGrouping, WorkerCause};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use super::causes::{self, CauseGroup, CauseGrouping, WorkerCause};
 use super::marker::Marker;
 use super::overlaps;
-use crate::analysis::checks::FailedCheck;
+use crate::analysis::checks::{CheckKind, FailedCheck};
 use crate::analysis::file_uses::FileUse;
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Fingerprint;
-use crate::model::{Outcome, Record, Status, Tokens, ToolCall, Trace, Worker};
+use crate::model::{Outcome, Record, Status, ToolCall, Trace, Worker};
 use crate::name::Name;
 use crate::store::Time;
 use crate::text::clean::one_line;
@@ -33,6 +36,8 @@ const TASK_MAX: usize = 300;
 const NAMED_MAX: usize = 12;
 /// Maximum length of the names of workers with one cause, in bytes.
 const NAMES_MAX: usize = 80;
+/// Maximum length of the text about a worker in a list, in bytes.
+const TEXT_MAX: usize = 240;
 /// Maximum length of a cause, in bytes.
 const CAUSE_MAX: usize = 160;
 
@@ -56,7 +61,7 @@ pub(crate) fn worker(
     line("outcome", &outcome(worker, trace));
     line("cause", &digest.cause);
     line("time", &times(worker));
-    line("tokens", &tokens(worker, trace));
+    line("tokens", &tokens::worker(record));
     line("task", &one_line(trace.task.as_deref().unwrap_or(&worker.task), TASK_MAX));
     line(
         "error",
@@ -88,17 +93,29 @@ pub(crate) fn worker(
     (out, digest.whole)
 }
 
-/// Lists the checks that a worker's record does not pass.
+/// Lists the checks that a worker's record does not pass, by kind: doubts first, data quality last.
 fn check_list(checks: &[FailedCheck]) -> String {
-    if checks.is_empty() {
-        return "\nchecks: nothing found\n".into();
+    let kinds = [
+        ("doubts", CheckKind::Doubt),
+        ("remarks", CheckKind::Remark),
+        ("data quality", CheckKind::DataQuality),
+    ];
+    let mut out = String::new();
+    for (title, kind) in kinds {
+        let found: Vec<&FailedCheck> = checks.iter().filter(|check| check.kind == kind).collect();
+        if found.is_empty() {
+            let is_named = kind == CheckKind::Doubt;
+            out.push_str(if is_named { "\ndoubts: none\n" } else { "" });
+            continue;
+        }
+        out.push_str(&format!("\n{title}:\n"));
+        for FailedCheck { name, message, file, .. } in found.iter().take(FAILED_MAX) {
+            let (message, file) = (one_line(message, 400), one_line(file, 300));
+            out.push_str(&format!("  ! {name}: {message} [{file}]\n"));
+        }
+        out.push_str(&more_in_index(found.len(), FAILED_MAX));
     }
-    let mut out = String::from("\nchecks:\n");
-    for FailedCheck { name, message, file } in checks.iter().take(FAILED_MAX) {
-        let (message, file) = (one_line(message, 400), one_line(file, 300));
-        out.push_str(&format!("  ! {name}: {message} [{file}]\n"));
-    }
-    out + &more_in_index(checks.len(), FAILED_MAX)
+    out
 }
 
 /// Returns the line that counts the entries beyond the first `shown` of `all`; empty if there are
@@ -157,23 +174,6 @@ fn times(worker: &Worker) -> String {
     }
     parts.extend(worker.duration_ms.map(duration));
     parts.join(", ")
-}
-
-fn tokens(worker: &Worker, trace: &Trace) -> String {
-    let Some(tokens) = trace.tokens else { return String::new() };
-    let model = worker
-        .model
-        .as_deref()
-        .map(|model| format!(" of {}", one_line(model, 100)))
-        .unwrap_or_default();
-    token_counts(tokens) + &model
-}
-
-/// Formats numbers of tokens.
-fn token_counts(Tokens { input, output, cache_read, cache_creation }: Tokens) -> String {
-    format!(
-        "{input} in, {output} out, {cache_read} read from cache, {cache_creation} written to cache"
-    )
 }
 
 fn calls_line(trace: &Trace, unread: u64) -> String {
@@ -260,18 +260,23 @@ fn call_row(call: &ToolCall) -> String {
     format!("  {outcome:<7} {}{code} {} B{time}{input}\n", one_line(&name, 120), call.bytes)
 }
 
-/// Renders the summary of a run or the swarm.
+/// Renders the summary of a run or the swarm: the table of workers, counts, and the workers that
+/// failed, are doubtful, have not finished or cannot be read.
 pub(crate) fn swarm(
     visible: &VisibleWorkers,
     run: Option<&RunMembers>,
     rows: &[WorkerRow],
     newest: Time,
 ) -> String {
-    let mut out = match run {
-        Some(run) => format!("run      {}\n", one_line(&run.id, 300)),
-        None if visible.runs.is_empty() => String::new(),
-        None => format!("runs     {}\n", visible.runs.len()),
-    };
+    let mut out = table::table(visible, rows);
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    match run {
+        Some(run) => out.push_str(&format!("run      {}\n", one_line(&run.id, 300))),
+        None if visible.runs.is_empty() => {}
+        None => out.push_str(&format!("runs     {}\n", visible.runs.len())),
+    }
     out.push_str(&worker_counts(rows));
     out.push_str(&format!("newest   {}\n", if rows.is_empty() { "-".into() } else { utc(newest) }));
     let digests = rows.iter().filter_map(|row| row.digest.as_ref());
@@ -284,16 +289,14 @@ pub(crate) fn swarm(
     let latest = latest_write(rows);
     failures(&mut out, &failed, latest);
     out.push_str(&overlaps::section(rows));
-    // Each worker is listed once: the lists below leave out failed and unreadable workers.
+    // Below, each worker is listed once, apart from data quality: the lists leave out failed and
+    // unreadable workers.
     let others = || {
         rows.iter()
             .filter(|row| row.outcome() != Some(Outcome::Failed) && row.unreadable().is_none())
     };
-    let unreadable =
-        rows.iter().filter_map(|row| Some((&*row.member, row.unreadable()?.to_owned())));
-    list(&mut out, "could not be read", unreadable.collect());
-    let doubtful = others().filter_map(|row| Some((&*row.member, row.doubt()?)));
-    list(&mut out, "claim success, but checks disagree", doubtful.collect());
+    let doubtful = others().filter_map(|row| Some((&*row.member, doubts(row)?)));
+    list(&mut out, "doubts, where the record contradicts a claim", doubtful.collect());
     let mut unfinished: Vec<&WorkerRow> =
         others().filter(|row| !row.status().is_finished()).collect();
     unfinished.sort_by_key(|row| {
@@ -301,6 +304,13 @@ pub(crate) fn swarm(
     });
     let unfinished = unfinished.into_iter().map(|row| (&*row.member, progress(row, latest)));
     list(&mut out, "not finished, by last write", unfinished.collect());
+    let abandoned = others().filter(|row| row.status() == Status::Abandoned);
+    let abandoned = abandoned.map(|row| (&*row.member, progress(row, latest)));
+    list(&mut out, "abandoned", abandoned.collect());
+    let unreadable =
+        rows.iter().filter_map(|row| Some((&*row.member, row.unreadable()?.to_owned())));
+    list(&mut out, "could not be read", unreadable.collect());
+    out.push_str(&data_quality(rows));
     if run.is_none() {
         out.push_str(&not_shown(visible));
     }
@@ -340,17 +350,37 @@ fn totals(rows: &[WorkerRow]) -> String {
         let all = timed.iter().copied().fold(0, u64::saturating_add);
         out.push_str(&format!("time     {} of {}\n", duration(all), count(timed.len(), "worker")));
     }
-    let spent: Vec<Tokens> = rows.iter().filter_map(|row| row.digest.as_ref()?.tokens).collect();
-    if !spent.is_empty() {
-        let mut all = Tokens::default();
-        spent.iter().for_each(|tokens| all += *tokens);
-        out.push_str(&format!(
-            "tokens   {}, of {}\n",
-            token_counts(all),
-            count(spent.len(), "worker")
-        ));
+    let tokens = tokens::swarm(rows);
+    if !tokens.is_empty() {
+        out.push_str(&format!("tokens   {tokens}\n"));
     }
     out
+}
+
+/// Describes the doubts about a worker: all names, and the first one in words. Returns `None`
+/// without any.
+fn doubts(row: &WorkerRow) -> Option<String> {
+    let FailedCheck { message, file, .. } = row.checks(CheckKind::Doubt).next()?;
+    Some(format!("{}: {message} [{file}]", row.doubt()?))
+}
+
+/// Lists the checks of data quality with the workers that have them.
+fn data_quality(rows: &[WorkerRow]) -> String {
+    let mut found: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.unreadable().is_none()) {
+        for check in row.checks(CheckKind::DataQuality) {
+            let members = found.entry(&check.name).or_default();
+            if members.last().is_none_or(|last| last.name != row.member.name) {
+                members.push(&row.member);
+            }
+        }
+    }
+    let mut out = String::new();
+    for (name, members) in found {
+        let group = CauseGroup { members, cause: name };
+        out.push_str(&format!("  {name}: {}\n", group.describe(NAMES_MAX)));
+    }
+    if out.is_empty() { out } else { format!("\ndata quality:\n{out}") }
 }
 
 /// Describes the progress of an unfinished worker.
@@ -424,7 +454,7 @@ fn list(out: &mut String, title: &str, workers: Vec<(&Member, String)>) {
         out.push_str(&format!(
             "  {}: {}\n",
             one_line(&member.name.display(), 120),
-            one_line(text, 160)
+            one_line(text, TEXT_MAX)
         ));
     }
     out.push_str(&more_in_index(workers.len(), NAMED_MAX));

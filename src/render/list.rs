@@ -60,11 +60,12 @@ impl Renderer {
     /// [`crate::error::Error::NotFound`] if the scope is not in the view.
     pub fn list(&self, scope: &Scope, query: &WorkerListQuery) -> Result<Option<WorkerList>> {
         let clock = self.analyzer.settings.clock(10);
-        let states = states_in(&self.analyzer, &self.analyzer.view.visible(), scope)?;
+        let visible = self.analyzer.view.visible();
+        let states = states_in(&self.analyzer, &visible, scope)?;
         let (rows, _) = self.worker_rows(&states, *scope == Scope::Swarm, clock.deadline());
         let mut list = WorkerList::default();
         let mut has_begun = query.after.is_none();
-        for row in index::swarm_rows(&rows) {
+        for row in index::swarm_rows(&visible, &rows) {
             list.statuses.insert(row.status);
             list.outcomes.extend(row.outcome);
             list.task_types.extend(row.task_type.clone());

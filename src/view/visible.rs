@@ -1,10 +1,11 @@
 //! The workers of a view at one moment, and their names in the tree.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::Filter;
 use super::name_index::NameIndex;
+use super::short_ids::ShortIds;
 use crate::catalog::{Entry, EntryChange, Snapshot};
 use crate::error::{Error, Result};
 use crate::model::{Owner, SharedStr, SkipReport, Skipped, WorkerId};
@@ -38,6 +39,8 @@ pub struct VisibleWorkers {
     /// Time of the newest change that listing the stores reveals.
     pub newest: Time,
     name_index: Arc<NameIndex>,
+    /// Computed on first use.
+    short_ids: Arc<OnceLock<ShortIds>>,
     children: Arc<HashMap<Name, Vec<Arc<Member>>>>,
 }
 
@@ -91,6 +94,15 @@ impl VisibleWorkers {
         named.or_else(|| self.members.iter().find(is_at_root)).map(|member| member.name.clone())
     }
 
+    /// Returns the shortest beginning of a worker's name that no other name in the view has, at
+    /// least eight bytes of it.
+    pub(crate) fn short_id(&self, name: &Name) -> Name {
+        let ids = self.short_ids.get_or_init(|| {
+            ShortIds::new(&self.members.iter().map(|member| &member.name).collect::<Vec<_>>())
+        });
+        self.index_of(name).and_then(|at| ids.get(at, name)).unwrap_or_else(|| name.clone())
+    }
+
     /// Returns the workers that this one started, sorted by creation time, then by id.
     pub fn children(&self, name: &Name) -> &[Arc<Member>] {
         self.children.get(name).map(Vec::as_slice).unwrap_or_default()
@@ -127,6 +139,7 @@ impl VisibleWorkers {
             generation: snapshot.generation,
             children: Arc::new(children_by_parent(&members)),
             name_index: Arc::new(NameIndex::new(&members, |member| &member.name)),
+            short_ids: Arc::default(),
             newest: members
                 .iter()
                 .map(|member| member.entry.last_write())
@@ -178,6 +191,7 @@ impl VisibleWorkers {
             unread: self.unread(snapshot),
             newest: self.newest,
             name_index: self.name_index.clone(),
+            short_ids: self.short_ids.clone(),
             children: self.children.clone(),
         };
         changes.iter().all(|change| updated.replace(change, filter)).then_some(updated)

@@ -4,6 +4,7 @@ use std::fs::{File, FileTimes};
 use std::time::{Duration, SystemTime};
 
 use super::*;
+use crate::support::transcript::{Transcript, place};
 
 const OK: &str = "{\"ok\": true}";
 const BAD: &str = "{\"ok\": false, \"stderr\": \"no\"}";
@@ -51,16 +52,22 @@ fn found(store: &TestStore, name: &str) -> bool {
         let names = row.get("check_names").and_then(Value::as_array).cloned().unwrap_or_default();
         assert_eq!(names.contains(&json!(name)), says, "{path}: {row:#}");
     }
-    // A worker without last words makes no claim.
-    let told = says && name != "no_final_words" && index(&tree, "w")["status"] == "completed";
+    let index = index(&tree, "w");
+    let kind = index["checks"].as_array().unwrap().iter().find(|check| check["name"] == name);
+    let kind = kind.map(|check| check["kind"].as_str().unwrap().to_owned()).unwrap_or_default();
     for folder in ["", "runs/r/"] {
+        // A remark contradicts nothing, and needs no line among many workers.
         let summary = see(&tree, format!("{folder}summary")).unwrap().text().to_owned();
-        assert_eq!(summary.contains(name), told, "{summary}");
+        assert_eq!(summary.contains(name), says && kind != "remark", "{summary}");
         let evidence = see(&tree, format!("{folder}evidence.txt")).unwrap().text().to_owned();
         let line = evidence.lines().find_map(|line| line.strip_prefix("[DOUBTFUL] w: "));
         // A failed worker is reported as failed instead.
-        let told = told && index(&tree, "w")["outcome"] != "failed";
+        let told = kind == "doubt" && index["outcome"] != "failed";
         assert_eq!(line.is_some_and(|line| line.contains(name)), told, "{evidence}");
+        let all = json_at(&tree, format!("{folder}index.json"));
+        let row = all["workers"].as_array().unwrap().iter().find(|row| row["id"] == "w").unwrap();
+        let doubts = row.get("doubts").and_then(Value::as_array).cloned().unwrap_or_default();
+        assert_eq!(doubts.contains(&json!(name)), kind == "doubt", "{row:#}");
     }
     says
 }
@@ -199,4 +206,84 @@ fn silent_worker_while_others_write() {
     tells(Some("silent for 1h 35m"));
     touch("w", 95);
     tells(None);
+}
+
+/// Returns the doubts about a session that makes these calls of a shell and then says `words`. Each
+/// call has a command, an output and true if it failed.
+fn session_doubts(calls: &[(&str, &str, bool)], words: &str) -> Vec<String> {
+    let mut transcript = Transcript::new("s");
+    transcript.user("make it work");
+    for (at, (command, output, failed)) in calls.iter().enumerate() {
+        let id = format!("c{at}");
+        transcript.call(&id, "Bash", json!({"command": command}));
+        transcript.result(&id, json!({"content": output, "is_error": failed}));
+    }
+    transcript.says(words);
+    let store = crate::support::transcript::store();
+    store.write(&place("s"), transcript.bytes());
+    let rows = rows(&crate::support::transcript::tree(&store));
+    let names = rows["s"].get("doubts").and_then(Value::as_array).cloned().unwrap_or_default();
+    names.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+}
+
+const MASKED: &str = "2 tests, 1 failed";
+
+/// Promise: A doubt is a claim of success that the record contradicts.
+///
+/// A transcript states no status, so its final words are the claim.
+#[test]
+fn a_claim_of_a_session_is_doubted_if_the_record_contradicts_it() {
+    for (calls, words, name) in [
+        (&[("sh ./test.sh | tail", MASKED, false)][..], "All tests pass.", LOOKS_FAILED),
+        (&[("run tests", "no", true)], "Done.", LAST_FAILED),
+        (&[("run tests", "no", true), ("ls", "a", false)], "Fixed ✅", NOT_MADE_GOOD),
+        (&[("tool deploy", "refused", true)], "Deployed successfully.", LAST_FAILED),
+        (&[("ls", "a", false)], "All tests pass.", "claimed_tests_never_ran"),
+        (&[], "Done.", "no_tool_call"),
+    ] {
+        assert_eq!(session_doubts(calls, words), [name], "{calls:?}: {words}");
+    }
+}
+
+const LOOKS_FAILED: &str = "success_but_call_looks_failed";
+const LAST_FAILED: &str = "success_but_last_call_failed";
+const NOT_MADE_GOOD: &str = "failure_never_made_good";
+
+#[test]
+fn a_session_without_a_contradicted_claim_is_not_doubted() {
+    let failed = ("run tests", "no", true);
+    for (calls, words) in [
+        (&[failed][..], "Here is what I found."),
+        (&[failed], "Done, but the tests still fail."),
+        (&[failed], "I couldn't get the tests to pass. The parser is fixed."),
+        (&[failed, ("run tests", "yes", false)], "All tests pass."),
+        // A later check of the kind stands for the earlier one.
+        (&[failed, ("other tests --all", "yes", false)], "All tests pass."),
+        // A look at something absent contradicts nothing.
+        (&[("grep -rn old src", "", true), ("run tests", "yes", false)], "All tests pass."),
+        (&[("cd a && make; echo $?", "12 tests passed", false)], "All tests pass."),
+        (&[], "A monad is a monoid in the category of endofunctors."),
+    ] {
+        assert_eq!(session_doubts(calls, words), [""; 0], "{calls:?}: {words}");
+    }
+}
+
+/// Promise: Damage to a record casts no doubt on a claim.
+#[test]
+fn damage_to_a_record_casts_no_doubt_on_a_claim() {
+    let mut transcript = Transcript::new("s");
+    transcript.user("make it work").bash("a", "run tests", "ok");
+    transcript.raw("{\"torn\": \n").says("All tests pass.");
+    let store = crate::support::transcript::store();
+    store.write(&place("s"), transcript.bytes());
+    let tree = crate::support::transcript::tree(&store);
+    assert_eq!(rows(&tree)["s"].get("doubts"), None);
+    let summary = text(&tree, "s", "summary");
+    let (doubts, quality) =
+        (summary.find("\ndoubts: none\n").unwrap(), summary.find("\ndata quality:\n").unwrap());
+    assert!(doubts < quality && summary.contains("\n  ! bad_lines: "), "{summary}");
+    let swarm = see(&tree, "summary").unwrap().text().to_owned();
+    assert!(!swarm.contains("\ndoubts"), "{swarm}");
+    let (_, quality) = swarm.split_once("\ndata quality:\n").unwrap();
+    assert!(quality.starts_with("  bad_lines: s\n\nMore: "), "{swarm}");
 }

@@ -61,8 +61,11 @@ fn check_values(path: &str, value: &Value, exact: &[&str]) {
 }
 
 /// Names and values that programs compare; JSON escapes hidden characters in them.
-const EXACT: [&str; 16] = [
+const EXACT: [&str; 19] = [
     "id",
+    "short_id",
+    "project",
+    "branch",
     "path",
     "file",
     "tool",
@@ -266,8 +269,9 @@ fn removed_characters_are_counted() {
     let index: Value = serde_json::from_str(&text(&tree, "workers/w/index.json")).unwrap();
     let checks = index["checks"].as_array().unwrap();
     assert!(checks.iter().any(|check| check["name"] == "invisible_characters"), "{index:#}");
-    // It does not report a claim.
-    assert!(!text(&tree, "summary").contains("invisible_characters"));
+    // They cast no doubt on a claim.
+    let swarm = text(&tree, "summary");
+    assert!(swarm.contains("\ndata quality:\n  invisible_characters: w\n"), "{swarm}");
 }
 
 /// Promise: Budgets hold even if every line contains invisible characters.

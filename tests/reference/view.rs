@@ -166,6 +166,8 @@ fn row(member: &Member<'_>) -> Value {
     let record = &worker.record;
     let status = record.status();
     let lossy = str::from_utf8(name).is_err();
+    let doubts = worker.doubts();
+    let doubts = sorted(&doubts);
     let mut row = json!({
         "id": text(name),
         "id_hex": lossy.then(|| hex(name)),
@@ -177,18 +179,23 @@ fn row(member: &Member<'_>) -> Value {
         "outcome": worker.outcome,
         "created_at": record.created().map_or(record.created.clone(), |time| Some(time.to_string())),
         "last_write": utc(worker.newest),
+        "title": record.task,
         "tags": record.tags,
         "owner_id": record.owner,
         "run_id": record.run,
         "calls": {
-            "total": worker.calls.len(), "failed": worker.count("failed"), "unknown": worker.count("unknown"),
+            "total": worker.calls.len(), "failed": worker.count("failed"), "suspect": 0,
+            "unknown": worker.count("unknown"), "not_run": 0,
             "bytes": worker.calls.iter().map(|call| call.bytes).sum::<usize>(),
         },
+        "files_changed": 0,
+        "doubts": if doubts.is_empty() { Value::Null } else { json!(doubts) },
         "check_names": if worker.checks.is_empty() { Value::Null } else { json!(sorted(&worker.checks)) },
     });
     // The model does not cover how long or unprintable tasks are shortened and cleaned.
     if record.task.len() > 200 || !record.task.bytes().all(|b| matches!(b, b' '..=b'~')) {
         row.as_object_mut().unwrap().remove("task");
+        row.as_object_mut().unwrap().remove("title");
     }
     row
 }
@@ -330,7 +337,7 @@ fn summary(member: &Member<'_>) -> Vec<String> {
         let (failed, unknown, ok) =
             (worker.count("failed"), worker.count("unknown"), worker.count("ok"));
         says.push(format!(
-            "\ncalls    {}: {failed} failed, {unknown} unknown, {ok} ok\n",
+            "\ncalls    {}: {failed} failed, 0 suspect, {unknown} unknown, {ok} ok, 0 not run\n",
             worker.calls.len()
         ));
     }

@@ -200,6 +200,20 @@ impl Worker {
         self.path.rsplit(|b| *b == b'/').next().unwrap()
     }
 
+    /// Returns the names of the checks that contradict a claim of success.
+    pub fn doubts(&self) -> Vec<&'static str> {
+        let contradicting = [
+            "no_tool_call",
+            "success_but_last_call_failed",
+            "failure_never_made_good",
+            "index_disagrees",
+        ];
+        let is_doubt = |name: &&&'static str| {
+            self.record.status() == "completed" && contradicting.contains(*name)
+        };
+        self.checks.iter().filter(is_doubt).copied().collect()
+    }
+
     pub fn count(&self, outcome: Outcome) -> usize {
         self.calls.iter().filter(|call| call.outcome == outcome).count()
     }

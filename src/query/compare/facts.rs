@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::analysis::worker_digest::WorkerDigest;
 use crate::model::{Outcome, Record, Trace};
 use crate::text::clean::one_line;
-use crate::text::{count, duration};
+use crate::text::{count, duration, rounded};
 
 /// Labels of facts that have a line of their own; the others share a line.
 const LONG_LABELS: [&str; 3] = ["task", "error", "cause"];
@@ -99,7 +99,9 @@ fn lines_of(subject: &str, facts: &[Fact], max: usize, is_included: fn(&Fact) ->
 /// Returns the facts in a worker's record.
 pub(crate) fn facts(record: &Record, digest: Option<&WorkerDigest>) -> Vec<Fact> {
     let Record { worker, trace, unread } = record;
-    let tokens = trace.tokens.map(|tokens| format!("{} in, {} out", tokens.input, tokens.output));
+    let tokens = trace
+        .tokens
+        .map(|tokens| format!("{} in, {} out", rounded(tokens.input), rounded(tokens.output)));
     let checks = digest.map(|digest| {
         let mut names: Vec<&str> = digest.checks.iter().map(|check| &*check.name).collect();
         names.dedup();

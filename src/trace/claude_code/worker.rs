@@ -226,6 +226,7 @@ pub(super) fn read_record(
     });
     let mut trace = Trace {
         records_calls: true,
+        status_is_derived: true,
         tokens_are_partial: tokens.is_some_and(|tokens| {
             conversation.written_bytes >= PARTIAL_BYTES_MIN
                 && tokens.output.saturating_mul(TOKEN_BYTES_MAX) < conversation.written_bytes

@@ -1,0 +1,75 @@
+//! Short ids: the beginnings of names by which a person tells the workers of a view apart.
+
+use crate::name::Name;
+
+/// Minimum length of a short id, in bytes. A shorter name stands for itself.
+const LENGTH_MIN: usize = 8;
+
+/// Lengths of the short ids of a list of names, in bytes.
+pub(super) struct ShortIds(Vec<u16>);
+
+impl ShortIds {
+    /// Computes the short ids of distinct names.
+    pub(super) fn new(names: &[&Name]) -> ShortIds {
+        let mut order: Vec<usize> = (0..names.len()).collect();
+        order.sort_unstable_by_key(|at| names.get(*at));
+        let bytes = |at: Option<&usize>| {
+            at.and_then(|at| names.get(*at)).map(|name| name.as_bytes()).unwrap_or_default()
+        };
+        let mut lengths = vec![0; names.len()];
+        for (rank, at) in order.iter().enumerate() {
+            // Among sorted names, the neighbors share the longest beginnings.
+            let name = bytes(Some(at));
+            let before = rank.checked_sub(1).and_then(|rank| order.get(rank));
+            let shared = common_length(name, bytes(before))
+                .max(common_length(name, bytes(order.get(rank + 1))));
+            let mut length = (shared + 1).max(LENGTH_MIN).min(name.len());
+            while name.get(length).is_some_and(|byte| byte & 0xc0 == 0x80) {
+                length += 1;
+            }
+            if let Some(slot) = lengths.get_mut(*at) {
+                *slot = u16::try_from(length).unwrap_or(u16::MAX);
+            }
+        }
+        ShortIds(lengths)
+    }
+
+    /// Returns the short id of `name`, which is at position `at` of the list.
+    pub(super) fn get(&self, at: usize, name: &Name) -> Option<Name> {
+        let length = usize::from(*self.0.get(at)?);
+        Name::new(name.as_bytes().get(..length)?).ok()
+    }
+}
+
+/// Returns the length of the common beginning of two byte strings.
+fn common_length(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn short(names: &[&str]) -> Vec<String> {
+        let names: Vec<Name> = names.iter().map(|name| Name::new(name).unwrap()).collect();
+        let ids = ShortIds::new(&names.iter().collect::<Vec<_>>());
+        let shown = names.iter().enumerate().map(|(at, name)| ids.get(at, name).unwrap().display());
+        shown.collect()
+    }
+
+    #[test]
+    fn short_ids_are_the_shortest_unique_prefixes() {
+        assert_eq!(
+            short(&["0123456789abc", "0123456789xyz", "zzzzzzzzzzzz", "w"]),
+            ["0123456789a", "0123456789x", "zzzzzzzz", "w"]
+        );
+        assert_eq!(short(&["a-long-name", "a-long-name~2"]), ["a-long-name", "a-long-name~"]);
+        assert!(short(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_short_id_ends_at_a_character() {
+        assert_eq!(short(&["aaaaaaaéb", "c"]), ["aaaaaaaé", "c"]);
+        assert_eq!(short(&["aaaaaaaé", "aaaaaaaè"]), ["aaaaaaaé", "aaaaaaaè"]);
+    }
+}
