@@ -11,6 +11,7 @@ mod skipped;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -312,9 +313,9 @@ pub struct ToolCall {
     pub bytes: u64,
     /// The arguments of the call, as one line.
     pub input: Option<String>,
-    /// Length of the beginning of `input` that holds the main argument, in bytes; 0 if no argument
-    /// is the main one.
-    pub subject_len: usize,
+    /// Part of `input` that holds the main argument, in bytes; empty if no argument is the main
+    /// one.
+    pub subject: Range<usize>,
     /// True if the main argument is a command for a shell.
     pub is_command: bool,
     /// The file that the call read or changed, if it is known.
@@ -324,7 +325,7 @@ pub struct ToolCall {
 impl ToolCall {
     /// Returns the main argument of the call.
     pub fn subject(&self) -> Option<&str> {
-        self.input.as_deref()?.get(..self.subject_len).filter(|subject| !subject.is_empty())
+        self.input.as_deref()?.get(self.subject.clone()).filter(|subject| !subject.is_empty())
     }
 
     /// Returns the words of each command that the call ran in a shell.
@@ -623,7 +624,7 @@ mod tests {
             duration_ms: None,
             bytes: 0,
             input: None,
-            subject_len: 0,
+            subject: 0..0,
             is_command: false,
             file: None,
         }

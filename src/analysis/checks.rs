@@ -139,7 +139,8 @@ pub(crate) trait ClaimedFiles {
     fn output(&self, call: &ToolCall) -> Option<String>;
 }
 
-/// Runs all checks and returns those that the record does not pass: doubts first, data quality last.
+/// Runs all checks and returns those that the record does not pass: doubts first, data quality
+/// last.
 pub(crate) fn run(
     record: &Record,
     fingerprint: &Fingerprint,

@@ -180,8 +180,8 @@ fn prose(words: &str) -> String {
     kept
 }
 
-/// Returns the words at the start of a command that say what it does, without options. A path counts
-/// only where the program and its script stand, by its last name.
+/// Returns the words at the start of a command that say what it does, without options. A path
+/// counts only where the program and its script stand, by its last name.
 fn first_words(words: &[String]) -> impl Iterator<Item = &str> {
     let words = words.iter().map(String::as_str).filter(|word| !word.starts_with('-'));
     words.take(COMMAND_WORDS).enumerate().filter_map(|(at, word)| {

@@ -1,7 +1,8 @@
 //! Decides whether a later call resolves a failed one: it attempts the same and succeeds.
 //!
 //! Two commands attempt the same if their first two words are equal and the arguments of one
-//! include those of the other. Other calls attempt the same if tool and main argument are equal.
+//! include those of the other. Other calls attempt the same if tool and main argument are equal, or
+//! the tool alone if no argument is the main one.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -144,7 +145,7 @@ mod tests {
             duration_ms: None,
             bytes: 0,
             input: Some(input.into()),
-            subject_len: input.len(),
+            subject: 0..input.len(),
             is_command,
             file: None,
         }

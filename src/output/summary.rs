@@ -30,6 +30,8 @@ const PATHS_MAX: usize = 5;
 const PATH_MAX: usize = 80;
 /// Maximum length of quoted final words, in characters.
 const WORDS_MAX: usize = 500;
+/// Maximum length of the line of a call that looks like a failure, in bytes.
+const SUSPECT_MAX: usize = 160;
 /// Maximum length of a task or an error, in bytes.
 const TASK_MAX: usize = 300;
 /// Maximum number of workers named in a list, and of causes.
@@ -192,7 +194,7 @@ fn calls_line(trace: &Trace, unread: u64) -> String {
         trace.count(Outcome::Failed),
         trace.suspects(),
         trace.count(Outcome::Unknown),
-        trace.count(Outcome::Ok),
+        trace.count(Outcome::Ok).saturating_sub(trace.suspects()),
         trace.count(Outcome::NotRun)
     )
 }
@@ -216,14 +218,14 @@ fn changes_line(files: &[FileUse]) -> String {
     head + &paths.join(", ") + more
 }
 
-/// Lists the latest failed calls, and as many others as fit on a screen, in order. Counts those it
-/// omits.
+/// Lists the latest calls that failed or look failed, and as many others as fit on a screen, in
+/// order. Counts those it omits.
 fn call_table(trace: &Trace) -> String {
     let mut others = CALLS_MAX;
     let mut failed = FAILED_MAX;
     let mut shown: Vec<bool> = vec![false; trace.calls.len()];
     for (call, shown) in trace.calls.iter().zip(shown.iter_mut()).rev() {
-        let left = if call.outcome == Outcome::Failed { &mut failed } else { &mut others };
+        let left = if call.looks_failed() { &mut failed } else { &mut others };
         *shown = *left > 0;
         *left = left.saturating_sub(1);
     }
@@ -248,7 +250,11 @@ fn call_table(trace: &Trace) -> String {
 }
 
 fn call_row(call: &ToolCall) -> String {
-    let outcome = if call.outcome == Outcome::Failed { "FAILED" } else { call.outcome.as_str() };
+    let outcome = match call.outcome {
+        Outcome::Failed => "FAILED",
+        _ if call.suspect.is_some() => "SUSPECT",
+        outcome => outcome.as_str(),
+    };
     let code = call.exit_code.map(|code| format!(" exit={code}")).unwrap_or_default();
     let time = call.duration_ms.map(|ms| format!(" {}", duration(ms))).unwrap_or_default();
     let input = call
@@ -257,7 +263,16 @@ fn call_row(call: &ToolCall) -> String {
         .map(|input| format!("  $ {}", one_line(input, 80)))
         .unwrap_or_default();
     let name = call.path.file_name().map(|name| name.display()).unwrap_or_default();
-    format!("  {outcome:<7} {}{code} {} B{time}{input}\n", one_line(&name, 120), call.bytes)
+    let suspect = call
+        .suspect
+        .as_deref()
+        .map(|line| format!("          looks like a failure: {}\n", one_line(line, SUSPECT_MAX)));
+    format!(
+        "  {outcome:<7} {}{code} {} B{time}{input}\n{}",
+        one_line(&name, 120),
+        call.bytes,
+        suspect.unwrap_or_default()
+    )
 }
 
 /// Renders the summary of a run or the swarm: the table of workers, counts, and the workers that

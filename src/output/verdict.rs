@@ -244,7 +244,7 @@ mod tests {
             duration_ms: None,
             bytes: 0,
             input: Some(format!("sh test.sh {seq}")),
-            subject_len: 0,
+            subject: 0..0,
             is_command: false,
             file: None,
         }

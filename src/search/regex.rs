@@ -2,8 +2,8 @@
 //!
 //! ripgrep's own crates find the lines (`lines`), so a regex means the same as in ripgrep: it
 //! matches within a line, `^` and `$` are the ends of the line, and Unicode is on. `pattern` and
-//! `corpus` decide which files are searched, how much of them, and when to stop. `copies` recognizes
-//! lines that repeat lines of other files.
+//! `corpus` decide which files are searched, how much of them, and when to stop. `copies`
+//! recognizes lines that repeat lines of other files.
 
 mod copies;
 mod corpus;

@@ -1,5 +1,7 @@
 //! The arguments of a call as one readable line.
 
+use std::ops::Range;
+
 use serde_json::Value;
 
 use super::value::truncate;
@@ -21,6 +23,37 @@ impl InputBudget {
         let input = if self.0 < INPUTS_TOTAL_MAX { line } else { truncate(line, SHORT_INPUT_MAX) };
         self.0 += input.len();
         input
+    }
+}
+
+/// Names of the argument that holds a command for a shell.
+const COMMAND_ARGUMENTS: [&str; 2] = ["command", "cmd"];
+
+/// The arguments of a call as one line, as [`one_line`] formats them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct InputLine {
+    pub(super) line: String,
+    /// Part of the line that holds a command for a shell, in bytes; empty without one.
+    pub(super) command: Range<usize>,
+}
+
+impl InputLine {
+    /// Formats the arguments of a call. Returns `None` if there are none.
+    pub(super) fn new(arguments: &Value) -> Option<InputLine> {
+        let inner = arguments.as_str().and_then(|text| serde_json::from_str(text).ok());
+        let fields = inner.as_ref().unwrap_or(arguments).as_object();
+        let line = one_line(arguments)?;
+        let command = fields.and_then(|fields| {
+            let (name, value) =
+                fields.iter().find(|(name, _)| COMMAND_ARGUMENTS.contains(&name.as_str()))?;
+            let command = one_line(&Value::String(value.as_str()?.to_owned()))?;
+            let start = match fields.len() {
+                1 => 0,
+                _ => line.find(&format!("{name}={command}"))? + name.len() + 1,
+            };
+            Some(start..line.len().min(start + command.len()))
+        });
+        Some(InputLine { line, command: command.unwrap_or_default() })
     }
 }
 
@@ -82,6 +115,16 @@ mod tests {
         );
         assert_eq!(one_line(&json!("{\"command\": \"ls\"}")), Some("ls".into()));
         assert_eq!(one_line(&json!({})), None);
+        for (arguments, command) in [
+            (json!({"command": "df  -h"}), "df -h"),
+            (json!({"host": "a", "command": "docker\nps"}), "docker ps"),
+            (json!("{\"cmd\": \"ls\"}"), "ls"),
+            (json!({"host": "a"}), ""),
+            (json!({"command": ["ls"]}), ""),
+        ] {
+            let input = InputLine::new(&arguments).unwrap();
+            assert_eq!(input.line.get(input.command), Some(command), "{arguments}");
+        }
         assert_eq!(one_line(&json!({"a": "\u{1b}[31m"})), Some("[31m".into()));
         assert!(one_line(&json!("x".repeat(9_000))).unwrap().len() <= INPUT_MAX);
     }

@@ -129,7 +129,8 @@ fn ended_subagent_is_answered_with_the_proof() {
             "error: no disk",
             "\nRecorded as ok, but looks like a failure: tool_calls/001_Bash.txt \"",
             "\nClaimed, but not found: \"report.md\"\n",
-            "\nDoubts: claimed_file_missing, success_but_last_call_failed\n",
+            "\nDoubts: claimed_file_missing, success_but_call_looks_failed, \
+             success_but_last_call_failed\n",
             "\nChanged 1 file (+2 -1): \"src/a.rs\"\n",
         ] {
             assert!(context.contains(part), "{part:?} is missing in {context}");

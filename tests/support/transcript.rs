@@ -155,8 +155,8 @@ pub fn store() -> Arc<Memory> {
     Arc::new(Memory::new())
 }
 
-/// Opens the tree of all sessions in a store, without caching. No session is abandoned by the clock:
-/// a store in memory has its own.
+/// Opens the tree of all sessions in a store, without caching. No session is abandoned by the
+/// clock: a store in memory has its own.
 pub fn tree(store: &Arc<impl Store>) -> Tree {
     tree_with_stale_after(store, Duration::MAX)
 }

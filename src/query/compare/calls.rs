@@ -168,7 +168,7 @@ mod tests {
             duration_ms: None,
             bytes: 5,
             input: input.map(str::to_owned),
-            subject_len: 0,
+            subject: 0..0,
             is_command: false,
             file: None,
         }

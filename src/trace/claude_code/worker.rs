@@ -287,7 +287,7 @@ fn tool_call(
         duration_ms: None,
         bytes: 0,
         input: call.input.clone(),
-        subject_len: call.subject_len,
+        subject: 0..call.subject_len,
         is_command: call.is_command,
         file: None,
     };

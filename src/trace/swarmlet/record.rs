@@ -82,12 +82,11 @@ pub(super) fn read_record(
         .ok_or_note(thread::FILE, thread::read(folder, &files, deadline))
         .unwrap_or_default();
     for (call, (key, nth)) in trace.calls.iter_mut().zip(positions) {
-        call.input = thread
-            .inputs
-            .get_mut(&key)
-            .and_then(|inputs| inputs.get_mut(nth))
-            .and_then(Option::take);
-        call.subject_len = call.input.as_ref().map_or(0, String::len);
+        let inputs = thread.inputs.get_mut(&key);
+        if let Some(input) = inputs.and_then(|inputs| inputs.get_mut(nth)).and_then(Option::take) {
+            (call.is_command, call.subject) = (!input.command.is_empty(), input.command);
+            call.input = Some(input.line);
+        }
     }
     trace.unanswered = thread.unanswered;
     if trace.calls.is_empty() {
@@ -227,7 +226,7 @@ fn build_call(
         duration_ms: record.duration_ms,
         bytes,
         input: None,
-        subject_len: 0,
+        subject: 0..0,
         is_command: false,
         file: None,
     }

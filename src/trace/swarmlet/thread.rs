@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::super::bounded;
-use super::super::input::{InputBudget, one_line, tool_key};
+use super::super::input::{InputBudget, InputLine, tool_key};
 use super::super::jsonl::{self, LineStats};
 use super::super::value::truncate;
 use super::layout::path;
@@ -25,7 +25,7 @@ const NAME_MAX: usize = 255;
 pub(super) struct Thread {
     /// Inputs of each tool's calls, in order: the n-th belongs to the tool's n-th file. There are
     /// at most as many inputs as files.
-    pub(super) inputs: HashMap<String, Vec<Option<String>>>,
+    pub(super) inputs: HashMap<String, Vec<Option<InputLine>>>,
     /// Calls without a file.
     pub(super) unanswered: UnansweredCalls,
     /// The last text of the assistant.
@@ -86,7 +86,11 @@ impl Thread {
             }
             let arguments =
                 body.get("args").or_else(|| body.get("arguments")).unwrap_or(&Value::Null);
-            let input = one_line(arguments).map(|line| self.input_budget.truncate_input(line));
+            let input = InputLine::new(arguments).map(|InputLine { line, command }| {
+                let line = self.input_budget.truncate_input(line);
+                let command = command.start.min(line.len())..command.end.min(line.len());
+                InputLine { line, command }
+            });
             self.inputs.entry(key).or_default().push(input);
         }
     }
