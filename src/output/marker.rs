@@ -74,6 +74,7 @@ impl Marker {
     }
 
     /// Returns the decoded id of the worker if `text` is a marker.
+    #[cfg(feature = "mcp")]
     pub(crate) fn worker_in(text: &str) -> Option<String> {
         let (end, marker) = Marker::all(text.as_bytes()).next()?;
         let is_marker = text.starts_with('[') && end == text.len();

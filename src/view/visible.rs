@@ -242,7 +242,7 @@ impl VisibleWorkers {
 ///
 /// # Errors
 /// [`Error::AmbiguousId`] if several names begin with `id`; [`Error::NotFound`] if none does, or
-/// `id` is shorter than [`PREFIX_MIN`].
+/// `id` is shorter than four bytes.
 pub fn find_by_prefix<'a>(
     members: impl IntoIterator<Item = &'a Arc<Member>>,
     id: &Name,
