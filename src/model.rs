@@ -205,6 +205,8 @@ pub struct Worker {
     pub started_at: TraceTime,
     /// End time.
     pub finished_at: TraceTime,
+    /// Time of its last message, if its messages have times.
+    pub last_message: Option<Timestamp>,
     /// Stated duration, in milliseconds.
     pub duration_ms: Option<u64>,
     /// The error that it ended with.
@@ -240,6 +242,7 @@ impl Worker {
             created_at: TraceTime::Absent,
             started_at: TraceTime::Absent,
             finished_at: TraceTime::Absent,
+            last_message: None,
             duration_ms: None,
             error: None,
             summary: None,

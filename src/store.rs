@@ -18,6 +18,7 @@ use std::io::{self, Read};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use disk::{Disk, MOUNT_TYPE, identity_of};
@@ -124,6 +125,16 @@ pub struct Time {
 pub const TICK_MAX: Duration = Duration::from_secs(1);
 /// Longest tick of this machine's clock if its timestamps have fractions of a second.
 const LOCAL_TICK_MAX: Duration = Duration::from_millis(100);
+
+impl From<Timestamp> for Time {
+    fn from(time: Timestamp) -> Time {
+        let nanos = time.as_nanosecond();
+        Time {
+            secs: i64::try_from(nanos.div_euclid(1_000_000_000)).unwrap_or_default(),
+            nanos: u32::try_from(nanos.rem_euclid(1_000_000_000)).unwrap_or_default(),
+        }
+    }
+}
 
 impl Time {
     /// Returns true if this ctime is older than a clock tick, so no later change can have the same

@@ -148,13 +148,14 @@ impl Analyzer {
         })?
     }
 
-    /// Returns the time of each worker's last write, or `None` if its files cannot be read. When
+    /// Returns the time of each worker's last activity: its last write, or its last message if that
+    /// is earlier. Returns `None` for a worker whose files cannot be read. When
     /// time runs out, the catalog's listing supplies the time.
     pub fn last_writes(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
         let (states, _) = self.states_in_time(members);
         let last_writes = states.into_iter().map(|(member, fingerprint)| match fingerprint {
-            Ok(fingerprint) => Some(fingerprint.last_write()),
-            Err(Error::Late) => Some(member.entry.last_write()),
+            Ok(fingerprint) => Some(member.entry.last_activity(fingerprint.last_write())),
+            Err(Error::Late) => Some(member.entry.last_activity(member.entry.last_write())),
             Err(_) => None,
         });
         last_writes.collect()

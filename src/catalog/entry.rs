@@ -30,6 +30,8 @@ pub struct Entry {
     pub parent: Option<SharedStr>,
     /// Creation time, if recorded in a valid form.
     pub created_at: Option<Timestamp>,
+    /// Time of its last message, if its messages have times.
+    pub last_message: Option<Timestamp>,
     /// Status of the worker.
     pub status: Status,
     /// True if all sources of the record were read; see [`Worker::is_complete`].
@@ -92,6 +94,7 @@ impl Entry {
             run: worker.run,
             parent: worker.parent,
             created_at: worker.created_at.timestamp(),
+            last_message: worker.last_message,
             status: worker.status,
             whole: worker.is_complete,
             flaws: worker.flaws.into(),
@@ -134,6 +137,12 @@ impl Entry {
     /// Returns the time of the last write to the directory or its metadata files.
     pub fn last_write(&self) -> Time {
         self.metadata.last_write
+    }
+
+    /// Returns the time of the last activity of a worker whose files were last written at `written`:
+    /// that of its last message, if it is earlier. A transcript that was copied is written later.
+    pub fn last_activity(&self, written: Time) -> Time {
+        self.last_message.map_or(written, |at| written.min(at.into()))
     }
 
     /// Returns the number of the store.

@@ -24,6 +24,8 @@ struct Fields<'a> {
     cwd: Option<&'a str>,
     #[serde(borrow)]
     times: [PackedTime<'a>; 3],
+    /// Nanoseconds since 1970.
+    last_message: Option<i128>,
     duration_ms: Option<u64>,
     error: Option<&'a str>,
     summary: Option<&'a str>,
@@ -50,6 +52,7 @@ impl PackedFields {
             cwd: worker.cwd.as_deref(),
             times: [&worker.created_at, &worker.started_at, &worker.finished_at]
                 .map(PackedTime::from_time),
+            last_message: worker.last_message.map(Timestamp::as_nanosecond),
             duration_ms: worker.duration_ms,
             error: worker.error.as_deref(),
             summary: worker.summary.as_deref(),
@@ -76,6 +79,8 @@ impl PackedFields {
         (worker.branch, worker.model, worker.cwd) =
             (word(fields.branch), word(fields.model), word(fields.cwd));
         worker.tags = fields.tags.into_iter().map(SharedStr::from).collect();
+        worker.last_message =
+            fields.last_message.and_then(|nanos| Timestamp::from_nanosecond(nanos).ok());
         worker.duration_ms = fields.duration_ms;
         worker.task = fields.task.to_owned();
         (worker.error, worker.summary) = (text(fields.error), text(fields.summary));
@@ -138,6 +143,7 @@ mod tests {
             created_at: TraceTime::At(Timestamp::MIN),
             started_at: TraceTime::At(Timestamp::MAX),
             finished_at: TraceTime::Unparsed("yesterday".into()),
+            last_message: Some(Timestamp::MAX),
             duration_ms: Some(u64::MAX),
             error: Some("none".into()),
             summary: Some(String::new()),

@@ -136,6 +136,8 @@ pub struct IndexRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) duration_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_write: Option<String>,
     pub(crate) tags: Vec<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -133,7 +133,7 @@ fn status(worker: &Worker, fingerprint: &Fingerprint) -> String {
     let last = if worker.status.is_finished() && worker.status != Status::Abandoned {
         String::new()
     } else {
-        format!(", last write {}", utc(fingerprint.newest_mtime))
+        format!(", {}", last_activity(worker, Some(fingerprint)))
     };
     format!("{}{source}{last}", worker.status)
 }
@@ -400,14 +400,20 @@ fn data_quality(rows: &[WorkerRow]) -> String {
 
 /// Describes the progress of an unfinished worker.
 fn progress(row: &WorkerRow, latest: Time) -> String {
-    let last = row
-        .fingerprint
-        .as_ref()
-        .map_or("unknown".into(), |fingerprint| utc(fingerprint.newest_mtime));
+    let last = last_activity(&row.worker(), row.fingerprint.as_deref());
     let silent = row
         .silent(latest)
         .map(|silence| format!(", silent for {}", duration(silence.as_millis() as u64)));
-    format!("{}, last write {last}{}", row.status(), silent.unwrap_or_default())
+    format!("{}, {last}{}", row.status(), silent.unwrap_or_default())
+}
+
+/// Names the time of a worker's last message, or of its last write if its messages have no times.
+fn last_activity(worker: &Worker, fingerprint: Option<&Fingerprint>) -> String {
+    match (worker.last_message, fingerprint) {
+        (Some(time), _) => format!("last message {time}"),
+        (None, Some(fingerprint)) => format!("last write {}", utc(fingerprint.newest_mtime)),
+        (None, None) => "last write unknown".into(),
+    }
 }
 
 /// Lists the failed workers, grouped by cause.

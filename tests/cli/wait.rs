@@ -300,7 +300,7 @@ fn commands_take_the_time_limit() {
     let store = TestStore::new();
     store.write("projects/-p/s.jsonl", Transcript::new("s").user("look").bytes());
     for (arguments, expected) in [
-        (&["cat", "workers/s/summary"][..], "abandoned (its record says running), last write "),
+        (&["cat", "workers/s/summary"][..], "abandoned (its record says running), last message "),
         (&["ls", "by/status/abandoned"], "s\n"),
         (&["since", "0"], "new      abandoned s: "),
         (&["doctor", "--json"], "\"abandoned\": 1"),

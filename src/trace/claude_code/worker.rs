@@ -158,6 +158,7 @@ fn build_worker(
     worker.model = last.model.as_deref().or(first.model.as_deref()).map(SharedStr::from);
     worker.created_at = trace_time(first.first_ms);
     worker.started_at = trace_time(first.first_ms);
+    worker.last_message = trace_time(last.last_ms).timestamp();
     (worker.status, worker.status_source) = status(last);
     if let Ending::ApiError(text) = &last.ending {
         worker.error = Some(truncate(text.trim().to_owned(), TASK_MAX));

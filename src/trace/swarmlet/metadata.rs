@@ -69,6 +69,7 @@ pub(super) fn read_worker(
     let task = task.or_else(|| index.and_then(|entry| entry.task.clone())).unwrap_or_default();
     let worker = Worker {
         branch: None,
+        last_message: None,
         task: truncate(task, TASK_MAX),
         id,
         root: root.clone(),

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::formats::checks;
-use crate::support::TestStore;
 use crate::support::transcript::tree_with_stale_after;
+use crate::support::{Seen, TestStore, see};
 
 /// Returns the status of the only session, and the word of its source.
 fn status(transcript: &Transcript) -> (String, String) {
@@ -162,4 +162,22 @@ fn the_time_limit_decides_what_is_abandoned() {
     };
     assert_eq!(status(Duration::from_secs(1)), "abandoned");
     assert_eq!(status(Duration::MAX), "running");
+}
+
+/// A copy of a transcript is written later than its last message.
+#[test]
+fn the_latest_run_is_the_one_with_the_newest_message() {
+    let said = |session: &str, time: &str| {
+        let mut transcript = Transcript::new(session);
+        let line = json!({"type": "user", "timestamp": time, "message": {"content": "look"}});
+        transcript.line(line);
+        transcript
+    };
+    let store = store();
+    put(&store, "new", &said("new", "2021-03-01T10:00:00Z"));
+    put(&store, "old", &said("old", "2021-02-01T10:00:00Z"));
+    let tree = tree(&store);
+    assert_eq!(see(&tree, "runs/latest"), Ok(Seen::Link("new".into())));
+    let status = see(&tree, "workers/old/summary").unwrap().text().to_owned();
+    assert!(status.contains("\nstatus   running, last message 2021-02-01T10:00:00Z\n"), "{status}");
 }
