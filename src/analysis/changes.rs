@@ -8,8 +8,12 @@ use crate::deadline::Deadline;
 use crate::model::{CONTENT_MAX, FileEdit, RecordedEdits, Replacement};
 use crate::text::unified::{Hunk, hunk_of_lines, hunks};
 
-/// Maximum number of bytes of contents that are rebuilt for one worker, over all edits.
+/// Maximum number of bytes of contents that are read or rebuilt for one worker, over all
+/// replacements of all edits.
 const WORK_MAX: usize = 2 << 30;
+/// Size of all contents that are held for one worker from which on further edits are left out, in
+/// bytes. The last content may exceed it.
+const HELD_MAX: usize = 128 << 20;
 
 /// The changes of a worker.
 #[derive(Debug, Default)]
@@ -120,7 +124,8 @@ pub(crate) fn changes(
         Changes { excess: recorded.excess, unread: recorded.unread, ..Changes::default() };
     let mut files: Vec<(String, RebuiltFile)> = Vec::new();
     let mut numbers: HashMap<String, usize> = HashMap::new();
-    let mut room = WORK_MAX;
+    let mut work = WorkBudget { room: WORK_MAX, deadline };
+    let mut held = 0;
     for edit in recorded.edits {
         let path = absolute(&edit.path, cwd);
         let number = *numbers.entry(path).or_insert_with_key(|path| {
@@ -128,19 +133,18 @@ pub(crate) fn changes(
             files.len() - 1
         });
         let Some((_, file)) = files.get_mut(number) else { continue };
-        let work = file.size() + edit.before.as_ref().map_or(0, String::len) + 1;
         if !deadline.has_time() {
             all.unread += 1;
             continue;
         }
-        match room.checked_sub(work) {
-            Some(left) => room = left,
-            None => {
-                all.excess += 1;
-                continue;
-            }
+        let size = file.size() + edit.before.as_ref().map_or(0, String::len) + 1;
+        if held > HELD_MAX || !work.take(size) {
+            all.excess += 1;
+            continue;
         }
-        file.add(edit);
+        held -= file.held;
+        file.add(edit, &mut work);
+        held += file.held;
         all.edits += 1;
     }
     let cwd = cwd.map(|cwd| absolute(cwd, None));
@@ -205,10 +209,28 @@ fn absolute(path: &str, cwd: Option<&str>) -> String {
     root.to_owned() + &names.join("/")
 }
 
+/// The work that is left for rebuilding the contents of one worker's files.
+struct WorkBudget<'a> {
+    /// Number of bytes.
+    room: usize,
+    deadline: Deadline<'a>,
+}
+
+impl WorkBudget<'_> {
+    /// Takes `bytes` of work. Returns false if there is no room or no time for it.
+    fn take(&mut self, bytes: usize) -> bool {
+        let left = self.room.checked_sub(bytes).filter(|_| self.deadline.has_time());
+        self.room = left.unwrap_or(self.room);
+        left.is_some()
+    }
+}
+
 /// A file whose content is rebuilt from its edits.
 #[derive(Default)]
 struct RebuiltFile {
     parts: Vec<UnfinishedPart>,
+    /// Size of the contents in `parts`, in bytes.
+    held: usize,
     /// Number of its edits.
     edits: u64,
 }
@@ -228,8 +250,8 @@ impl RebuiltFile {
         }
     }
 
-    /// Applies the next edit.
-    fn add(&mut self, edit: FileEdit) {
+    /// Applies the next edit. Without enough `work` for its replacements, their place is unknown.
+    fn add(&mut self, edit: FileEdit, work: &mut WorkBudget<'_>) {
         self.edits += 1;
         let known = match self.parts.last_mut() {
             Some(UnfinishedPart::Contents { current, .. }) => Some(current),
@@ -243,14 +265,17 @@ impl RebuiltFile {
             (None, None) if edit.after.is_some() => None,
             (None, None) => return self.add_unknown(edit),
         };
-        let after = edit.apply(base.unwrap_or_default());
+        let after = edit.apply(base.unwrap_or_default(), |size| work.take(size));
         let Some(after) = after.filter(|after| after.len() <= CONTENT_MAX) else {
             return self.add_unknown(edit);
         };
         let is_first = known.is_none();
         match known {
             // Nothing else changed the file since the edit before.
-            Some(current) if base.is_some_and(|base| base == current) => *current = after,
+            Some(current) if base.is_some_and(|base| base == current) => {
+                self.held = self.held - current.len() + after.len();
+                *current = after;
+            }
             _ => {
                 let start = match base {
                     Some(_) if is_first => Start::Recorded,
@@ -260,6 +285,7 @@ impl RebuiltFile {
                     None => Start::GoneBetween,
                 };
                 let original = base.unwrap_or_default().to_owned();
+                self.held += original.len() + after.len();
                 self.parts.push(UnfinishedPart::Contents { start, original, current: after });
             }
         }
@@ -365,6 +391,23 @@ mod tests {
     fn edits_without_time_are_counted() {
         let all = of(vec![edit("a", Some("1"), "1", "2")], false);
         assert_eq!((all.files.len(), all.unread), (0, 1));
+    }
+
+    #[test]
+    fn contents_that_would_fill_the_memory_are_counted() {
+        // Each pair of edits grows a file of 4 KiB to 16 MiB.
+        let edits = (0..20).flat_map(|number| {
+            let path = number.to_string();
+            let (old, new) = ("a", "b".repeat(4096));
+            let replacement =
+                Replacement { old: old.into(), new, all: true, takes_line_end: false };
+            let edit = FileEdit { path, ..FileEdit::default() };
+            let write = FileEdit { after: Some(old.repeat(4096)), created: true, ..edit.clone() };
+            [write, FileEdit { replacements: vec![replacement], ..edit }]
+        });
+        let all = of(edits.collect(), true);
+        assert!(all.files.len() <= HELD_MAX / CONTENT_MAX + 1, "{}", all.files.len());
+        assert_eq!(all.excess + all.edits as u64, 40);
     }
 
     #[test]
