@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::jsonl::LastLine;
 use super::requests::Requests;
-pub(super) use super::schema::Span;
+use super::schema::Span;
 use crate::model::{FileAccess, Tokens};
 use crate::name::{Name, to_file_name};
 
