@@ -1,5 +1,5 @@
-//! The changes of files that a worker's record tells of: per file, what its edits did in all, as a
-//! diff, or what is known of an edit whose place is unknown.
+//! The changes of files in a worker's record. The edits of a file are combined into one diff. An
+//! edit whose place in the file is unknown stands by itself.
 
 use std::collections::{HashMap, HashSet};
 
@@ -36,7 +36,7 @@ pub(crate) struct FileChange {
     pub(crate) path: String,
     /// True if the file does not lie in the worker's directory.
     pub(crate) is_outside: bool,
-    /// The reason why its diff is a comment, so that git skips it.
+    /// The reason why the diff is written as a comment, which git skips.
     pub(crate) skipped_because: Option<&'static str>,
     /// The parts of the change, in order.
     pub(crate) parts: Vec<Part>,
@@ -47,7 +47,7 @@ pub(crate) struct FileChange {
 pub(crate) enum Part {
     /// Changes between two contents that are known, at least around the changes.
     Diff {
-        /// The way in which the file was known before.
+        /// The state of the file before the changes.
         start: Start,
         /// The changes, in order. Empty if an empty file was created.
         hunks: Vec<Hunk>,
@@ -63,20 +63,20 @@ pub(crate) enum Part {
     },
 }
 
-/// The state of a file before a part.
+/// The state of a file before a part of its changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// Its content is recorded.
+    /// The content is recorded.
     Recorded,
-    /// It did not exist.
+    /// The file did not exist.
     Absent,
-    /// Nothing is recorded; it counts as absent because it was written whole.
+    /// Nothing is recorded. The file counts as absent because it was written whole.
     Unknown,
     /// Only the record's own diff is known.
     Displayed,
-    /// Its content is recorded, and is not what the part before left behind.
+    /// The content is recorded, and differs from the content after the previous part.
     ChangedBetween,
-    /// It did not exist any more after the part before.
+    /// The file existed after the previous part, and did not exist before this one.
     GoneBetween,
 }
 
@@ -113,8 +113,8 @@ impl Part {
     }
 }
 
-/// Returns the changes that `recorded` tells of. `cwd` is the worker's directory. Leaves out the
-/// rest when `deadline` passes.
+/// Combines the edits of each file. `cwd` is the worker's directory. Counts the edits for which
+/// there was no time before `deadline`.
 pub(crate) fn changes(
     recorded: RecordedEdits,
     cwd: Option<&str>,
@@ -162,8 +162,8 @@ pub(crate) fn changes(
     all
 }
 
-/// Makes a comment of each file whose path another one has. A file in the worker's directory comes
-/// first.
+/// Marks files whose path another file has, so that their diffs become comments. A file in the
+/// worker's directory keeps its diff.
 fn skip_duplicates(files: &mut [FileChange]) {
     let mut paths: HashSet<String> = HashSet::new();
     for is_outside in [false, true] {
@@ -186,7 +186,8 @@ fn file_change(path: &str, cwd: Option<&str>, parts: Vec<Part>) -> FileChange {
     FileChange { path, is_outside, skipped_because, parts }
 }
 
-/// Returns `path` from the root of the file system, if `cwd` is known, without `.` and `..`.
+/// Resolves `.` and `..` in `path`, which is relative to `cwd` unless it begins at a root. The result
+/// is relative if `cwd` is unknown.
 fn absolute(path: &str, cwd: Option<&str>) -> String {
     // Paths of Windows begin with the letter of a drive.
     let drive = |path: &str| path.get(1..).is_some_and(|rest| rest.starts_with(":\\"));

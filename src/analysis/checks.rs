@@ -257,9 +257,9 @@ fn unsupported_success(trace: &Trace, claim: &Claim) -> Vec<FailedCheck> {
     found.map(|check| check.with_kind(CheckKind::Doubt)).collect()
 }
 
-/// Finds a worker that says that tests passed although no call mentions any check.
+/// Finds a worker whose final words say that tests passed although no call mentions a check.
 ///
-/// Without recorded arguments, nothing can be said. Reads outputs only if no argument mentions one.
+/// Returns `None` if arguments are not recorded. Reads outputs only if no argument mentions one.
 fn tests_that_never_ran(
     Record { trace, unread, .. }: &Record,
     claim: &Claim,

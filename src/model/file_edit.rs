@@ -1,4 +1,4 @@
-//! Changes of files, as the record of a worker's calls tells them.
+//! Changes of files in the record of a worker's calls.
 
 /// Maximum size of a file's content that is rebuilt from a record, in bytes.
 pub const CONTENT_MAX: usize = 16 << 20;
@@ -42,7 +42,7 @@ pub struct Replacement {
 pub struct RecordedHunk {
     /// The number of its first line in the content before the call, from 1.
     pub old_start: u64,
-    /// Its lines, without their ends, each after a sign.
+    /// The lines of the hunk. Each begins with a sign and has no line end.
     pub lines: Vec<String>,
 }
 
