@@ -396,10 +396,10 @@ mod tests {
 
     #[test]
     fn contents_that_would_fill_the_memory_are_counted() {
-        // Each pair of edits grows a file of 4 KiB to 16 MiB.
+        // Each pair of edits grows a file of 4 KiB to nearly 16 MiB.
         let edits = (0..20).flat_map(|number| {
             let path = number.to_string();
-            let (old, new) = ("a", "b".repeat(4096));
+            let (old, new) = ("a", "b".repeat(4000));
             let replacement =
                 Replacement { old: old.into(), new, all: true, takes_line_end: false };
             let edit = FileEdit { path, ..FileEdit::default() };
