@@ -217,7 +217,7 @@ fn row(file: &FileText<'_>, left_out: usize) -> String {
         0 => String::new(),
         left_out => format!(" ({left_out} of {} left out)", count(file.units, "hunk")),
     };
-    let path = escape_markers(&shortened(&quoted_path("", &file.change.path)));
+    let path = shortened(&quoted_path("", &file.change.path));
     format!("# +{added} -{removed} {path}{note}\n")
 }
 
