@@ -186,8 +186,8 @@ fn file_change(path: &str, cwd: Option<&str>, parts: Vec<Part>) -> FileChange {
     FileChange { path, is_outside, skipped_because, parts }
 }
 
-/// Resolves `.` and `..` in `path`, which is relative to `cwd` unless it begins at a root. The result
-/// is relative if `cwd` is unknown.
+/// Resolves `.` and `..` in `path`, which is relative to `cwd` unless it begins at a root. The
+/// result is relative if `cwd` is unknown.
 fn absolute(path: &str, cwd: Option<&str>) -> String {
     // Paths of Windows begin with the letter of a drive.
     let drive = |path: &str| path.get(1..).is_some_and(|rest| rest.starts_with(":\\"));

@@ -95,8 +95,8 @@ fn push_line(out: &mut String, sign: char, line: &str) {
 }
 
 /// Returns the hunk of `lines`, each of which begins with a sign. Its first line has the number
-/// `old_start` in the old content, and `shift` more in the new one. Returns `None` if the lines form
-/// no hunk.
+/// `old_start` in the old content, and `shift` more in the new one. Returns `None` if the lines
+/// form no hunk.
 pub(crate) fn hunk_of_lines(old_start: usize, shift: isize, lines: &[String]) -> Option<Hunk> {
     let (mut added, mut removed, mut same) = (0, 0, 0);
     let mut body = String::new();

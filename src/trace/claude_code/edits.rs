@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::model::{AccessKind, FileEdit, RecordedEdits, RecordedHunk, Replacement};
 use crate::store::{File, read_range};
 
-/// Maximum number of bytes of lines read for the changes of one conversation, or of the values made
-/// from them if these are larger.
+/// Maximum number of bytes of lines that are read for the changes of one conversation. If the
+/// values made from a line are larger than the line, they count instead.
 const BYTES_MAX: usize = 64 << 20;
 
 /// The arguments of a call that changes a file.
@@ -142,8 +142,8 @@ pub(super) fn read_edits(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<
     Ok(recorded)
 }
 
-/// Returns the sizes of the lists of a change without their texts, in bytes. The texts are no larger
-/// than the lines that hold them, but a list of short texts is.
+/// Returns the sizes of the lists of a change without their texts, in bytes. The texts are no
+/// larger than the lines that hold them, but a list of short texts can be.
 fn list_sizes(edit: &FileEdit) -> usize {
     let lines: usize = edit.hunks.iter().map(|hunk| hunk.lines.len()).sum();
     edit.replacements.len() * size_of::<Replacement>()
