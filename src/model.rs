@@ -568,7 +568,7 @@ impl Trace {
     }
 
     /// Returns the failed calls that no later call resolves, in order. A later call resolves a
-    /// failed one if it attempts the same and is ok.
+    /// failed one if it makes the same attempt, is ok, and does not look like a failure.
     pub fn unresolved(&self) -> Vec<&ToolCall> {
         self.not_repeated(|call| call.outcome == Outcome::Failed)
     }

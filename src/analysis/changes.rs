@@ -1,5 +1,5 @@
-//! The changes of files that a worker's record tells of: per file, what its edits did in all, as a
-//! diff, or what is known of an edit whose place is unknown.
+//! The changes of files in a worker's record. The edits of a file are combined into one diff. An
+//! edit whose place in the file is unknown stands by itself.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,8 +8,12 @@ use crate::deadline::Deadline;
 use crate::model::{CONTENT_MAX, FileEdit, RecordedEdits, Replacement};
 use crate::text::unified::{Hunk, hunk_of_lines, hunks};
 
-/// Maximum number of bytes of contents that are rebuilt for one worker, over all edits.
+/// Maximum number of bytes of contents that are read or rebuilt for one worker, over all
+/// replacements of all edits.
 const WORK_MAX: usize = 2 << 30;
+/// Size of all contents that are held for one worker from which on further edits are left out, in
+/// bytes. The last content may exceed it.
+const HELD_MAX: usize = 128 << 20;
 
 /// The changes of a worker.
 #[derive(Debug, Default)]
@@ -32,7 +36,7 @@ pub(crate) struct FileChange {
     pub(crate) path: String,
     /// True if the file does not lie in the worker's directory.
     pub(crate) is_outside: bool,
-    /// The reason why its diff is a comment, so that git skips it.
+    /// The reason why the diff is written as a comment, which git skips.
     pub(crate) skipped_because: Option<&'static str>,
     /// The parts of the change, in order.
     pub(crate) parts: Vec<Part>,
@@ -43,7 +47,7 @@ pub(crate) struct FileChange {
 pub(crate) enum Part {
     /// Changes between two contents that are known, at least around the changes.
     Diff {
-        /// The way in which the file was known before.
+        /// The state of the file before the changes.
         start: Start,
         /// The changes, in order. Empty if an empty file was created.
         hunks: Vec<Hunk>,
@@ -59,20 +63,20 @@ pub(crate) enum Part {
     },
 }
 
-/// The state of a file before a part.
+/// The state of a file before a part of its changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// Its content is recorded.
+    /// The content is recorded.
     Recorded,
-    /// It did not exist.
+    /// The file did not exist.
     Absent,
-    /// Nothing is recorded; it counts as absent because it was written whole.
+    /// Nothing is recorded. The file counts as absent because it was written whole.
     Unknown,
     /// Only the record's own diff is known.
     Displayed,
-    /// Its content is recorded, and is not what the part before left behind.
+    /// The content is recorded, and differs from the content after the previous part.
     ChangedBetween,
-    /// It did not exist any more after the part before.
+    /// The file existed after the previous part, and did not exist before this one.
     GoneBetween,
 }
 
@@ -109,8 +113,8 @@ impl Part {
     }
 }
 
-/// Returns the changes that `recorded` tells of. `cwd` is the worker's directory. Leaves out the
-/// rest when `deadline` passes.
+/// Combines the edits of each file. `cwd` is the worker's directory. Counts the edits for which
+/// there was no time before `deadline`.
 pub(crate) fn changes(
     recorded: RecordedEdits,
     cwd: Option<&str>,
@@ -120,7 +124,8 @@ pub(crate) fn changes(
         Changes { excess: recorded.excess, unread: recorded.unread, ..Changes::default() };
     let mut files: Vec<(String, RebuiltFile)> = Vec::new();
     let mut numbers: HashMap<String, usize> = HashMap::new();
-    let mut room = WORK_MAX;
+    let mut work = WorkBudget { room: WORK_MAX, deadline };
+    let mut held = 0;
     for edit in recorded.edits {
         let path = absolute(&edit.path, cwd);
         let number = *numbers.entry(path).or_insert_with_key(|path| {
@@ -128,19 +133,18 @@ pub(crate) fn changes(
             files.len() - 1
         });
         let Some((_, file)) = files.get_mut(number) else { continue };
-        let work = file.size() + edit.before.as_ref().map_or(0, String::len) + 1;
         if !deadline.has_time() {
             all.unread += 1;
             continue;
         }
-        match room.checked_sub(work) {
-            Some(left) => room = left,
-            None => {
-                all.excess += 1;
-                continue;
-            }
+        let size = file.size() + edit.before.as_ref().map_or(0, String::len) + 1;
+        if held > HELD_MAX || !work.take(size) {
+            all.excess += 1;
+            continue;
         }
-        file.add(edit);
+        held -= file.held;
+        file.add(edit, &mut work);
+        held += file.held;
         all.edits += 1;
     }
     let cwd = cwd.map(|cwd| absolute(cwd, None));
@@ -158,8 +162,8 @@ pub(crate) fn changes(
     all
 }
 
-/// Makes a comment of each file whose path another one has. A file in the worker's directory comes
-/// first.
+/// Marks files whose path another file has, so that their diffs become comments. A file in the
+/// worker's directory keeps its diff.
 fn skip_duplicates(files: &mut [FileChange]) {
     let mut paths: HashSet<String> = HashSet::new();
     for is_outside in [false, true] {
@@ -182,7 +186,8 @@ fn file_change(path: &str, cwd: Option<&str>, parts: Vec<Part>) -> FileChange {
     FileChange { path, is_outside, skipped_because, parts }
 }
 
-/// Returns `path` from the root of the file system, if `cwd` is known, without `.` and `..`.
+/// Resolves `.` and `..` in `path`, which is relative to `cwd` unless it begins at a root. The
+/// result is relative if `cwd` is unknown.
 fn absolute(path: &str, cwd: Option<&str>) -> String {
     // Paths of Windows begin with the letter of a drive.
     let drive = |path: &str| path.get(1..).is_some_and(|rest| rest.starts_with(":\\"));
@@ -205,10 +210,28 @@ fn absolute(path: &str, cwd: Option<&str>) -> String {
     root.to_owned() + &names.join("/")
 }
 
+/// The work that is left for rebuilding the contents of one worker's files.
+struct WorkBudget<'a> {
+    /// Number of bytes.
+    room: usize,
+    deadline: Deadline<'a>,
+}
+
+impl WorkBudget<'_> {
+    /// Takes `bytes` of work. Returns false if there is no room or no time for it.
+    fn take(&mut self, bytes: usize) -> bool {
+        let left = self.room.checked_sub(bytes).filter(|_| self.deadline.has_time());
+        self.room = left.unwrap_or(self.room);
+        left.is_some()
+    }
+}
+
 /// A file whose content is rebuilt from its edits.
 #[derive(Default)]
 struct RebuiltFile {
     parts: Vec<UnfinishedPart>,
+    /// Size of the contents in `parts`, in bytes.
+    held: usize,
     /// Number of its edits.
     edits: u64,
 }
@@ -228,8 +251,8 @@ impl RebuiltFile {
         }
     }
 
-    /// Applies the next edit.
-    fn add(&mut self, edit: FileEdit) {
+    /// Applies the next edit. Without enough `work` for its replacements, their place is unknown.
+    fn add(&mut self, edit: FileEdit, work: &mut WorkBudget<'_>) {
         self.edits += 1;
         let known = match self.parts.last_mut() {
             Some(UnfinishedPart::Contents { current, .. }) => Some(current),
@@ -243,14 +266,17 @@ impl RebuiltFile {
             (None, None) if edit.after.is_some() => None,
             (None, None) => return self.add_unknown(edit),
         };
-        let after = edit.apply(base.unwrap_or_default());
+        let after = edit.apply(base.unwrap_or_default(), |size| work.take(size));
         let Some(after) = after.filter(|after| after.len() <= CONTENT_MAX) else {
             return self.add_unknown(edit);
         };
         let is_first = known.is_none();
         match known {
             // Nothing else changed the file since the edit before.
-            Some(current) if base.is_some_and(|base| base == current) => *current = after,
+            Some(current) if base.is_some_and(|base| base == current) => {
+                self.held = self.held - current.len() + after.len();
+                *current = after;
+            }
             _ => {
                 let start = match base {
                     Some(_) if is_first => Start::Recorded,
@@ -260,6 +286,7 @@ impl RebuiltFile {
                     None => Start::GoneBetween,
                 };
                 let original = base.unwrap_or_default().to_owned();
+                self.held += original.len() + after.len();
                 self.parts.push(UnfinishedPart::Contents { start, original, current: after });
             }
         }
@@ -365,6 +392,23 @@ mod tests {
     fn edits_without_time_are_counted() {
         let all = of(vec![edit("a", Some("1"), "1", "2")], false);
         assert_eq!((all.files.len(), all.unread), (0, 1));
+    }
+
+    #[test]
+    fn contents_that_would_fill_the_memory_are_counted() {
+        // Each pair of edits grows a file of 4 KiB to nearly 16 MiB.
+        let edits = (0..20).flat_map(|number| {
+            let path = number.to_string();
+            let (old, new) = ("a", "b".repeat(4000));
+            let replacement =
+                Replacement { old: old.into(), new, all: true, takes_line_end: false };
+            let edit = FileEdit { path, ..FileEdit::default() };
+            let write = FileEdit { after: Some(old.repeat(4096)), created: true, ..edit.clone() };
+            [write, FileEdit { replacements: vec![replacement], ..edit }]
+        });
+        let all = of(edits.collect(), true);
+        assert!(all.files.len() <= HELD_MAX / CONTENT_MAX + 1, "{}", all.files.len());
+        assert_eq!(all.excess + all.edits as u64, 40);
     }
 
     #[test]

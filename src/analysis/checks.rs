@@ -257,9 +257,9 @@ fn unsupported_success(trace: &Trace, claim: &Claim) -> Vec<FailedCheck> {
     found.map(|check| check.with_kind(CheckKind::Doubt)).collect()
 }
 
-/// Finds a worker that says that tests passed although no call mentions any check.
+/// Finds a worker whose final words say that tests passed although no call mentions a check.
 ///
-/// Without recorded arguments, nothing can be said. Reads outputs only if no argument mentions one.
+/// Returns `None` if arguments are not recorded. Reads outputs only if no argument mentions one.
 fn tests_that_never_ran(
     Record { trace, unread, .. }: &Record,
     claim: &Claim,
@@ -296,14 +296,14 @@ fn missing_claimed_files(record: &Record, files: &dyn ClaimedFiles) -> Vec<Faile
 
 fn calls_without_result(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> {
     (worker.status.is_finished() && !trace.unanswered.tools.is_empty()).then(|| {
-        let message = format!("calls without output: {}", quoted(&trace.unanswered));
+        let message = format!("calls without output: {}", tool_list(&trace.unanswered));
         FailedCheck::new("call_without_result", message, "thread.jsonl")
     })
 }
 
 /// Lists the first tools by name, with the number of their calls if there are several. Counts the
 /// calls of all other tools.
-fn quoted(unanswered: &UnansweredCalls) -> String {
+fn tool_list(unanswered: &UnansweredCalls) -> String {
     let names = unanswered.tools.iter().take(NAMES_SHOWN).map(|(tool, calls)| {
         let tool = one_line(tool, QUOTE_MAX);
         if *calls > 1 { format!("{tool} ({calls})") } else { tool }

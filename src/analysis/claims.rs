@@ -64,8 +64,9 @@ fn absent_files<'a>(
     })
 }
 
-/// Returns the files that `words` claim to have been written, and that no call which may have
-/// written them names, nor its output, nor the worker's own files.
+/// Returns the files that `words` claim to have been written although nothing shows that. A call
+/// that may have written a file shows it if its input or output names the file, and so does a file
+/// of the worker with that name.
 ///
 /// Returns nothing if the record does not hold the whole arguments of a call that might have
 /// written the file.

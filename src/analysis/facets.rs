@@ -349,8 +349,8 @@ impl FacetIndexes {
     }
 }
 
-/// The files that the latest listing of each facet holds. Without them, the lookup of each listed
-/// file would go through all workers.
+/// The files in the latest listing of each facet. They spare the lookup of a listed file a search
+/// through all workers.
 #[derive(Default)]
 pub(crate) struct KnownFiles(Mutex<HashMap<Facet, KnownListing>>);
 

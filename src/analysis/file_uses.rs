@@ -1,4 +1,4 @@
-//! The files that a worker read or changed, as far as its record tells.
+//! The files that a worker read or changed according to its record.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,8 @@ pub(crate) struct FileUse {
     pub(crate) edited_at: Option<(i64, i64)>,
 }
 
-/// Returns the files of a record by path; the changed ones first if there are too many.
+/// Returns the files of a record, sorted by path. Beyond [`FILES_MAX`], files that were only read
+/// are dropped first.
 pub(crate) fn file_uses(record: &Record) -> Vec<FileUse> {
     let cwd = record.worker.cwd.as_deref();
     let mut uses: BTreeMap<&str, FileUse> = BTreeMap::new();

@@ -59,8 +59,8 @@ impl WorkerRow {
         Some(&digest.cause)
     }
 
-    /// Returns the number of calls that failed, and of those that look like failures; 0 if the
-    /// worker was not read in time.
+    /// Returns the number of failed calls and the number of suspect calls; 0 if the worker was not
+    /// read in time.
     pub(crate) fn failure_counts(&self) -> (usize, usize) {
         self.digest.as_ref().map_or((0, 0), |digest| (digest.failed, digest.suspect))
     }

@@ -2,8 +2,8 @@
 //! ended.
 //!
 //! A hook must never disturb its session. So everything runs on a thread, within a time limit, and
-//! whatever goes wrong ends in silence and exit code 0. The input is hostile: a path in it counts
-//! only if it lies in the program's own folder, and the store opens it from there.
+//! every error ends in silence and exit code 0. The input is not trusted: a path in it is used only
+//! if it lies in the program's own folder, and the store opens it beneath that folder.
 
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -62,7 +62,7 @@ pub(super) enum HookCommand {
 /// Arguments of a hook.
 #[derive(Debug, Args)]
 pub(super) struct HookArgs {
-    /// Say nothing if it takes longer than this time, for which the session waits: 80ms, 2s
+    /// Longest time for which the session waits; after it, nothing is printed: 80ms, 2s
     #[arg(long, value_name = "TIME", default_value = "80ms", value_parser = duration::parse_duration)]
     max_time: Duration,
 }
@@ -71,7 +71,7 @@ pub(super) struct HookArgs {
 pub(super) fn run(command: &HookCommand) -> ExitCode {
     let HookCommand::ClaudeCode(HookArgs { max_time }) = command;
     let Some(end) = Instant::now().checked_add(*max_time) else { return ExitCode::SUCCESS };
-    // A panic is silent, too.
+    // A panic must be silent, too.
     std::panic::set_hook(Box::new(|_| {}));
     let (sender, receiver) = mpsc::channel();
     let thread = thread::Builder::new().name("hook".into()).spawn(move || {
@@ -83,7 +83,7 @@ pub(super) fn run(command: &HookCommand) -> ExitCode {
     if thread.is_ok()
         && let Ok(answer) = receiver.recv_timeout(end.saturating_duration_since(Instant::now()))
     {
-        // Without a reader, nobody is disturbed either.
+        // If the reader is gone, there is nobody to report the error to.
         let _ = io::stdout().write_all(answer.as_bytes());
     }
     ExitCode::SUCCESS
@@ -168,8 +168,8 @@ fn ended_agent(input: &HookInput) -> Option<String> {
     ((1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain)).then_some(id)
 }
 
-/// Returns the paths where the transcript of `agent` may lie, from Claude Code's folder: in the
-/// session's own folder, or beside the transcript of the session in older versions.
+/// Returns the possible paths of the transcript of `agent`, relative to Claude Code's folder: in
+/// the session's own folder or, in older versions, beside the transcript of the session.
 ///
 /// Returns `None` unless `session` is a transcript in a project of `folder`.
 fn transcripts(folder: &Path, session: &Path, agent: &str) -> Option<[RelPath; 2]> {

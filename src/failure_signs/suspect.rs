@@ -14,20 +14,20 @@ use regex::Regex;
 use super::{LineSigns, is_wrapper, may_be_location};
 use crate::text::clean::cleaned;
 
-/// Number of bytes at each end of an output in which a failure is searched.
+/// Number of bytes at each end of an output that are searched for a failure.
 const END_BYTES: usize = 32 << 10;
 /// Maximum length of a line that can show a failure, in bytes. A longer line is data.
 const READ_MAX: usize = 1_000;
 /// Maximum length of the returned line, in bytes.
 const LINE_MAX: usize = 300;
-/// Number of lines with text at the end of an output in which an exit code counts.
+/// Number of non-empty lines at the end of an output that are searched for an exit code.
 const EXIT_LINES: usize = 3;
-/// Number of lines after a failure in which a remark may say that it was expected.
+/// Number of lines after a failure that are searched for a remark that it was expected.
 const REMARK_LINES: usize = 2;
-/// Number of findings that need no verdict beside them.
+/// Minimum number of findings that count without a verdict.
 const FINDINGS_MIN: usize = 2;
 
-/// Matches what may stand before a verdict: blanks, rules, bullets, and labels in brackets.
+/// Matches the text before a verdict: blanks, rules, bullets, and labels in brackets.
 const LEAD: &str = r"^(?:\[[^\[\]]{1,60}\]\s+|[\s=_*•·─━│├└╰╭|-]+)*";
 
 /// Matches a verdict on a test that names it.
@@ -168,7 +168,7 @@ static EXPECTATIONS: LazyRegex = pattern!(EXPECTED);
 static QUOTATIONS: LazyRegex = pattern!(QUOTED);
 static CODES: LazyRegex = pattern!(CODE);
 
-/// Forms in which a line shows a failure, in ascending order of what they tell.
+/// Forms in which a line shows a failure, from the least to the most informative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Form {
     /// Head of a stack trace.
@@ -294,8 +294,8 @@ fn is_traced(lines: &[&str], at: usize) -> bool {
     lines.get(at + 1).is_some_and(|line| LineSigns::detect(line).frame)
 }
 
-/// Removes what a remark, a fallback of the `command` or a later success explains, and findings
-/// that nothing confirms.
+/// Removes failures that a remark, a fallback of the `command` or a later success explains, and
+/// findings that nothing confirms.
 fn remove_cleared(command: &str, lines: &[&str], shown: &mut Vec<(Form, usize)>) {
     shown.retain(|(_, at)| {
         !lines.iter().skip(*at).take(REMARK_LINES + 1).any(|line| is(&EXPECTATIONS, line))

@@ -1,8 +1,9 @@
-//! Decides whether a later call resolves a failed one: it attempts the same and succeeds.
+//! Decides whether a later call resolves a failed one: both make the same attempt, and the later
+//! one succeeds.
 //!
-//! Two commands attempt the same if their first two words are equal and the arguments of one
-//! include those of the other. Other calls attempt the same if tool and main argument are equal, or
-//! the tool alone if no argument is the main one.
+//! Two commands make the same attempt if their first two words are equal and the operands of one
+//! include those of the other. Other calls do if their tools and main arguments are equal. If the
+//! failed call has no main argument, any success of its tool resolves it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -10,7 +11,7 @@ use shlex::Shlex;
 
 use super::ToolCall;
 
-/// Maximum number of different arguments that are kept of one command.
+/// Maximum number of different sets of operands that are kept for one command.
 const VARIANTS_MAX: usize = 50;
 /// Words that end a command inside a line of commands.
 const SEPARATORS: [&str; 4] = ["&&", "||", ";", "&"];
@@ -22,7 +23,7 @@ pub(super) struct Successes<'a> {
     commands: HashMap<[String; 2], Vec<BTreeSet<String>>>,
     /// Tools and main arguments.
     subjects: HashSet<(&'a str, &'a str)>,
-    /// Tools of calls without a main argument.
+    /// Tools of all calls.
     tools: HashSet<&'a str>,
 }
 
@@ -31,7 +32,7 @@ impl<'a> Successes<'a> {
     pub(super) fn add(&mut self, call: &'a ToolCall) {
         self.tools.insert(&call.tool);
         let Some(subject) = call.subject() else { return };
-        // A repeated line needs no parser, such as one that begins with a comment.
+        // Equal lines need no parser, which matters for a line that begins with a comment.
         self.subjects.insert((&call.tool, subject));
         if !call.is_command {
             return;
@@ -44,7 +45,7 @@ impl<'a> Successes<'a> {
         }
     }
 
-    /// Returns true if a call that attempts the same as `failed` was added.
+    /// Returns true if a success of the same attempt as `failed` was added.
     pub(super) fn resolve(&self, failed: &ToolCall) -> bool {
         match failed.subject() {
             None => self.tools.contains(failed.tool.as_str()),

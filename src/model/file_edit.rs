@@ -1,4 +1,4 @@
-//! Changes of files, as the record of a worker's calls tells them.
+//! Changes of files in the record of a worker's calls.
 
 /// Maximum size of a file's content that is rebuilt from a record, in bytes.
 pub const CONTENT_MAX: usize = 16 << 20;
@@ -42,7 +42,7 @@ pub struct Replacement {
 pub struct RecordedHunk {
     /// The number of its first line in the content before the call, from 1.
     pub old_start: u64,
-    /// Its lines, without their ends, each after a sign.
+    /// The lines of the hunk. Each begins with a sign and has no line end.
     pub lines: Vec<String>,
 }
 
@@ -61,13 +61,20 @@ pub struct RecordedEdits {
 
 impl FileEdit {
     /// Returns the content after the call, if `content` is the content before it. Returns `None` if
-    /// the replacements do not fit, or if the result exceeds [`CONTENT_MAX`].
-    pub fn apply(&self, content: &str) -> Option<String> {
+    /// the replacements do not fit, if the result exceeds [`CONTENT_MAX`], or if `may_replace`
+    /// returns false for the size of the content before one of several replacements.
+    pub fn apply(
+        &self,
+        content: &str,
+        mut may_replace: impl FnMut(usize) -> bool,
+    ) -> Option<String> {
         if let Some(after) = &self.after {
             return Some(after.clone());
         }
         let (first, rest) = self.replacements.split_first()?;
-        rest.iter().try_fold(first.apply(content)?, |content, next| next.apply(&content))
+        rest.iter().try_fold(first.apply(content)?, |content, next| {
+            may_replace(content.len().saturating_add(1)).then(|| next.apply(&content))?
+        })
     }
 }
 
@@ -97,7 +104,7 @@ mod tests {
     fn replaced(content: &str, old: &str, new: &str, all: bool, line_end: bool) -> Option<String> {
         let replacement =
             Replacement { old: old.into(), new: new.into(), all, takes_line_end: line_end };
-        FileEdit { replacements: vec![replacement], ..FileEdit::default() }.apply(content)
+        FileEdit { replacements: vec![replacement], ..FileEdit::default() }.apply(content, |_| true)
     }
 
     #[test]
@@ -110,6 +117,24 @@ mod tests {
         assert_eq!(replaced("a", "", "c", false, false), None);
         assert_eq!(replaced("a\nb\nc", "b", "", false, true).as_deref(), Some("a\nc"));
         assert_eq!(replaced("a\nb", "b", "", false, true).as_deref(), Some("a\n"));
+    }
+
+    #[test]
+    fn further_replacements_need_permission() {
+        let step = |old: &str, new: &str| Replacement {
+            old: old.into(),
+            new: new.into(),
+            ..Replacement::default()
+        };
+        let replacements = vec![step("a", "bb"), step("bb", "c"), step("c", "d")];
+        let edit = FileEdit { replacements, ..FileEdit::default() };
+        let mut sizes = Vec::new();
+        let all = edit.apply("a", |size| {
+            sizes.push(size);
+            true
+        });
+        assert_eq!((all.as_deref(), sizes), (Some("d"), vec![3, 2]));
+        assert_eq!(edit.apply("a", |_| false), None);
     }
 
     #[test]

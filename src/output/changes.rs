@@ -41,8 +41,8 @@ struct FileText<'a> {
     counts: (usize, usize),
 }
 
-/// Renders changes.diff of the worker `name`, which never exceeds `budget`. `notice` says what is
-/// missing because time ran out.
+/// Renders changes.diff of the worker `name` in at most `budget`. `notice` names the parts that are
+/// missing for lack of time.
 pub(crate) fn text(name: &str, changes: &Changes, notice: Option<&str>, budget: Budget) -> String {
     let files: Vec<FileText<'_>> = changes.files.iter().map(file_text).collect();
     let units = units(changes);
@@ -81,7 +81,7 @@ fn head(
         count(changes.edits, "edit"),
         one_line(name, NAME_MAX)
     ));
-    out.push_str("# told by its record, not taken from a workspace\n");
+    out.push_str("# from its record, not from a workspace\n");
     let unplaced = files.iter().flat_map(|file| &file.change.parts);
     let unplaced = unplaced.filter(|part| matches!(part, Part::Unplaced { .. })).count();
     if unplaced > 0 {
@@ -177,7 +177,7 @@ fn units_len(files: &[FileText<'_>], units: &[Unit<'_>]) -> usize {
     headers.sum::<usize>() + units.iter().map(|unit| unit.text.len()).sum::<usize>()
 }
 
-/// Returns for each unit whether it fits into `room` bytes.
+/// Returns true for each unit that fits into `room` bytes.
 fn shown_units(
     files: &[FileText<'_>],
     units: &[Unit<'_>],
@@ -210,14 +210,14 @@ fn header_of<'a>(files: &'a [FileText<'_>], unit: &Unit<'_>) -> &'a str {
     headers.and_then(|headers| headers.get(unit.part)).map_or("", String::as_str)
 }
 
-/// Returns the line about a file of whose hunks `left_out` are not shown.
+/// Returns the line about a file. `left_out` of its hunks are not shown.
 fn row(file: &FileText<'_>, left_out: usize) -> String {
     let (added, removed) = file.counts;
     let note = match left_out {
         0 => String::new(),
         left_out => format!(" ({left_out} of {} left out)", count(file.units, "hunk")),
     };
-    let path = escape_markers(&shortened(&quoted_path("", &file.change.path)));
+    let path = shortened(&quoted_path("", &file.change.path));
     format!("# +{added} -{removed} {path}{note}\n")
 }
 

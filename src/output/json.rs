@@ -160,7 +160,7 @@ pub struct IndexRow {
     pub(crate) branch: Option<SharedStr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) calls: Option<CallCounts>,
-    /// Number of files that the worker changed, as far as its record tells.
+    /// Number of files that the worker changed according to its record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) files_changed: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]

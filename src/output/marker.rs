@@ -32,6 +32,7 @@ static GRAMMAR: LazyLock<Option<Regex>> = LazyLock::new(|| {
 
 /// The bytes of an id that a marker of this module does not encode, besides letters and digits.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b':').remove(b'-');
+
 /// A marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Marker {

@@ -295,7 +295,7 @@ pub(crate) fn swarm(
     out.push_str(&worker_counts(rows));
     out.push_str(&format!("newest   {}\n", if rows.is_empty() { "-".into() } else { utc(newest) }));
     let digests = rows.iter().filter_map(|row| row.digest.as_ref());
-    let bytes: u64 = digests.clone().map(|digest| digest.output_bytes).sum();
+    let bytes = digests.clone().map(|digest| digest.output_bytes).fold(0, u64::saturating_add);
     let calls: usize = digests.map(|digest| digest.calls).sum();
     out.push_str(&format!("outputs  {bytes} B of {}\n", count(calls, "call")));
     out.push_str(&totals(rows));
@@ -379,7 +379,7 @@ fn doubts(row: &WorkerRow) -> Option<String> {
     Some(format!("{}: {message} [{file}]", row.doubt()?))
 }
 
-/// Lists the checks of data quality with the workers that have them.
+/// Lists the workers that fail a check of data quality, by check.
 fn data_quality(rows: &[WorkerRow]) -> String {
     let mut found: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.unreadable().is_none()) {

@@ -164,7 +164,7 @@ impl Facts<'_> {
     }
 }
 
-/// Returns the number of calls, and of those that did not go well.
+/// Counts the calls, and those that failed, look failed, never ran or have an unknown outcome.
 fn calls(trace: &Trace) -> String {
     let (failed, unresolved) = (trace.count(Outcome::Failed), trace.unresolved().len());
     let later = match unresolved {

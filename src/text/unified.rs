@@ -94,8 +94,9 @@ fn push_line(out: &mut String, sign: char, line: &str) {
     }
 }
 
-/// Returns the hunk with these signed lines, whose first line has the number `old_start`. Returns
-/// `None` if they form no hunk.
+/// Returns the hunk of `lines`, each of which begins with a sign. Its first line has the number
+/// `old_start` in the old content, and `shift` more in the new one. Returns `None` if the lines
+/// form no hunk.
 pub(crate) fn hunk_of_lines(old_start: usize, shift: isize, lines: &[String]) -> Option<Hunk> {
     let (mut added, mut removed, mut same) = (0, 0, 0);
     let mut body = String::new();
@@ -115,6 +116,9 @@ pub(crate) fn hunk_of_lines(old_start: usize, shift: isize, lines: &[String]) ->
     }
     let begin = if same + removed == 0 { Some(old_start) } else { old_start.checked_sub(1) }?;
     let new_begin = begin.checked_add_signed(shift)?;
+    // The number of the first line comes from the record. It is one above `begin`.
+    begin.checked_add(lines.len())?.checked_add(1)?;
+    new_begin.checked_add(lines.len())?.checked_add(1)?;
     let header = header(&(begin..begin + same + removed), &(new_begin..new_begin + same + added));
     (added + removed > 0).then(|| Hunk { text: header + &body, added, removed })
 }
@@ -193,6 +197,9 @@ mod tests {
         for odd in [&["x"][..], &["+a\n-b"], &[" a"], &["\\ No"], &[""]] {
             let odd: Vec<String> = odd.iter().map(|line| (*line).to_owned()).collect();
             assert_eq!(hunk_of_lines(1, 0, &odd), None, "{odd:?}");
+        }
+        for (old_start, shift) in [(usize::MAX, 0), (usize::MAX - 1, 0), (usize::MAX - 9, 8)] {
+            assert_eq!(hunk_of_lines(old_start, shift, &lines), None, "{old_start} {shift}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Short ids: the beginnings of names by which a person tells the workers of a view apart.
+//! Short ids: beginnings of names that distinguish the workers of a view.
 
 use crate::name::Name;
 

@@ -41,13 +41,13 @@ const SECTION_MIN: usize = 300;
 
 /// A call to show.
 struct ShownCall<'a> {
-    /// Its worker.
+    /// The worker that made the call.
     worker: &'a WorkerRow,
-    /// The call.
     call: ToolCall,
-    /// Its time, else that of the worker's last write, in nanoseconds since the epoch.
+    /// Time of the call, or of the worker's last write if that is unknown, in nanoseconds since
+    /// 1970.
     at: i128,
-    /// True if a later call made up for it.
+    /// True if a later call resolved the failure.
     is_resolved: bool,
 }
 
@@ -64,8 +64,8 @@ impl ShownCall<'_> {
     }
 }
 
-/// Returns at most `max` calls that failed or look like failures: first those that no later call
-/// resolved, then the others, each newest first.
+/// Returns at most `max` calls that failed or look like failures: first the unresolved ones, then
+/// the resolved ones, each newest first.
 ///
 /// Workers are read from the latest last write on, until `max` unresolved calls are found or `max`
 /// workers are read.
@@ -81,8 +81,9 @@ fn failed_calls<'a>(
         rows.iter().filter(|row| row.failure_counts() != (0, 0)).collect();
     workers.sort_by_cached_key(|worker| (Reverse(last_write(worker)), worker.member.name.clone()));
     let mut calls: Vec<ShownCall<'_>> = Vec::new();
+    let mut unresolved_calls = 0;
     for worker in workers.into_iter().take(max) {
-        if calls.iter().filter(|shown| !shown.is_resolved).count() >= max {
+        if unresolved_calls >= max {
             break;
         }
         let Some(record) = record(worker) else { continue };
@@ -93,6 +94,7 @@ fn failed_calls<'a>(
             .chain(trace.unresolved_suspects())
             .map(|call| &call.path)
             .collect();
+        unresolved_calls += unresolved.len();
         let last_write = nanoseconds(last_write(worker));
         calls.extend(trace.calls.iter().filter(|call| call.looks_failed()).map(|call| ShownCall {
             worker,
@@ -100,21 +102,29 @@ fn failed_calls<'a>(
             at: call.at.map_or(last_write, |at| at.as_nanosecond()),
             is_resolved: !unresolved.contains(&call.path),
         }));
-        calls.sort_by(|a, b| {
-            let key = |shown: &ShownCall<'_>| (shown.is_resolved, Reverse(shown.at));
-            let place = |shown: &ShownCall<'_>| Reverse(shown.call.seq);
-            key(a)
-                .cmp(&key(b))
-                .then_with(|| a.worker.member.name.cmp(&b.worker.member.name))
-                .then_with(|| place(a).cmp(&place(b)))
-                .then_with(|| a.call.path.cmp(&b.call.path))
-        });
-        calls.truncate(max);
+        // Sorting after each worker would take quadratic time.
+        if calls.len() > 2 * max {
+            keep_first(&mut calls, max);
+        }
     }
+    keep_first(&mut calls, max);
     calls
 }
 
-/// Returns `time` in nanoseconds since the epoch.
+/// Sorts calls in the order in which they are shown, and keeps at most `max`.
+fn keep_first(calls: &mut Vec<ShownCall<'_>>, max: usize) {
+    calls.sort_by(|a, b| {
+        let key = |shown: &ShownCall<'_>| (shown.is_resolved, Reverse(shown.at));
+        key(a)
+            .cmp(&key(b))
+            .then_with(|| a.worker.member.name.cmp(&b.worker.member.name))
+            .then_with(|| b.call.seq.cmp(&a.call.seq))
+            .then_with(|| a.call.path.cmp(&b.call.path))
+    });
+    calls.truncate(max);
+}
+
+/// Returns `time` in nanoseconds since 1970.
 fn nanoseconds(time: Time) -> i128 {
     i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos)
 }

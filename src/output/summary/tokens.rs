@@ -29,7 +29,7 @@ pub(super) fn worker(Record { worker, trace, .. }: &Record) -> String {
     total + &by_model(&trace.tokens_by_model)
 }
 
-/// Returns the tokens of all workers that count them; empty if none does.
+/// Returns the total tokens of the workers that record them; empty if none does.
 pub(super) fn swarm(rows: &[WorkerRow]) -> String {
     let digests = || rows.iter().filter_map(|row| row.digest.as_ref());
     let counted: Vec<Tokens> = digests().filter_map(|digest| digest.tokens).collect();
@@ -49,7 +49,7 @@ pub(super) fn swarm(rows: &[WorkerRow]) -> String {
     format!("{}, of {workers}{incomplete}", counts(total)) + &by_model(&models)
 }
 
-/// Returns a line for each of several models, those with the most output first.
+/// Returns a line for each model, the one with the most output first; empty for a single model.
 fn by_model(models: &BTreeMap<String, Tokens>) -> String {
     let used = models.iter().filter(|(_, tokens)| **tokens != Tokens::default());
     let mut sorted: Vec<(&String, &Tokens)> = used.collect();

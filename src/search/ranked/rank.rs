@@ -35,7 +35,7 @@ const COVERAGE: f64 = 3.0;
 const COVERAGE_POWER: i32 = 24;
 /// Lowest score of a passage, as a share of its neighbor's score.
 const NEIGHBOR_SHARE: f64 = 0.75;
-/// Most sets of words that the passages of a record are compared with.
+/// Maximum number of word sets with which the passages of a record are compared.
 const WORD_SETS_MAX: usize = 64;
 /// Score units per 1.0.
 const UNIT: f64 = 1_000_000.0;

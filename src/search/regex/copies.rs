@@ -17,13 +17,14 @@ use serde::Deserialize;
 use super::pattern::Pattern;
 use crate::digest::{Key, digest};
 
-/// Most lines of a worker that are remembered; further lines count in every file that holds them.
+/// Maximum number of lines that are remembered for a worker. Further lines count in every file that
+/// holds them.
 const LINES_MAX: usize = 1 << 17;
-/// Most runs of copies in a file that are remembered; the lines after them count.
+/// Maximum number of runs of copies that are remembered for a file. The lines after them count.
 const RUNS_MAX: usize = 1_000;
-/// Most pairs of a file and a record that are remembered.
+/// Maximum number of pairs of a file and a record that are remembered.
 const PAIRS_MAX: usize = 1 << 16;
-/// Types of a transcript's lines whose texts other files show.
+/// Types of the transcript lines whose texts are also in other files.
 const MESSAGE_TYPES: [&str; 3] = ["user", "assistant", "progress"];
 
 /// Matches the string literals of valid JSON.

@@ -3,17 +3,18 @@
 use serde::Deserialize;
 
 use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64};
-use super::index::{CallEntry, CallResult, Conversation, Span};
+use super::index::{CallEntry, CallResult, Conversation};
 use super::open_file::with_turn_at;
 use super::parser::shorten_id;
-use super::schema::{Message, json_text};
+use super::schema::{Message, Span, json_text};
 use super::virtual_dir::VirtualDir;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::{AccessKind, FileEdit, RecordedEdits, RecordedHunk, Replacement};
 use crate::store::{File, read_range};
 
-/// Maximum number of bytes of lines read for the changes of one conversation.
+/// Maximum number of bytes of lines that are read for the changes of one conversation. If the
+/// values made from a line are larger than the line, they count instead.
 const BYTES_MAX: usize = 64 << 20;
 
 /// The arguments of a call that changes a file.
@@ -126,16 +127,28 @@ pub(super) fn read_edits(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<
             continue;
         }
         let line = call_line(conversation, call).ok_or(Error::Stale)?;
-        match room.checked_sub(line.len.saturating_add(result.span.len)) {
+        let lines_len = line.len.saturating_add(result.span.len);
+        match room.checked_sub(lines_len) {
             Some(left) => room = left,
             None => {
                 recorded.excess += 1;
                 continue;
             }
         }
-        recorded.edits.push(FileEdit { seq, ..read_edit(&*file, line, call, result)? });
+        let edit = FileEdit { seq, ..read_edit(&*file, line, call, result)? };
+        room = room.saturating_sub(list_sizes(&edit).saturating_sub(lines_len));
+        recorded.edits.push(edit);
     }
     Ok(recorded)
+}
+
+/// Returns the sizes of the lists of a change without their texts, in bytes. The texts are no
+/// larger than the lines that hold them, but a list of short texts can be.
+fn list_sizes(edit: &FileEdit) -> usize {
+    let lines: usize = edit.hunks.iter().map(|hunk| hunk.lines.len()).sum();
+    edit.replacements.len() * size_of::<Replacement>()
+        + edit.hunks.len() * size_of::<RecordedHunk>()
+        + lines * size_of::<String>()
 }
 
 /// Returns the calls that changed a file, with their numbers and results.

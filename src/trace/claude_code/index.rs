@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::jsonl::LastLine;
 use super::requests::Requests;
-pub(super) use super::schema::Span;
+use super::schema::Span;
 use crate::model::{FileAccess, Tokens};
 use crate::name::{Name, to_file_name};
 
@@ -30,7 +30,7 @@ pub(super) struct TranscriptIndex {
     pub(super) session: Option<String>,
     pub(super) cwd: Option<String>,
     pub(super) branch: Option<String>,
-    /// The title that the user gave, or the program.
+    /// The title from the preferred source.
     pub(super) title: Option<Title>,
     /// The conversation of the file itself.
     pub(super) main: Conversation,
@@ -59,9 +59,9 @@ pub(super) struct Title {
 pub(super) enum TitleSource {
     /// A line of type `summary`.
     Summary,
-    /// The program.
+    /// The program generated the title.
     Generated,
-    /// The user.
+    /// The user set the title.
     User,
 }
 
@@ -169,7 +169,7 @@ pub(super) enum Ending {
 }
 
 impl Ending {
-    /// Returns true if somebody waits for the other: nothing has ended the conversation.
+    /// Returns true if nothing has ended the conversation, so that it may go on.
     pub(super) fn is_open(&self) -> bool {
         matches!(self, Ending::AwaitingReply | Ending::CalledTool | Ending::Interrupted)
     }
@@ -190,7 +190,7 @@ pub(super) struct CallEntry {
     pub(super) subject_len: usize,
     /// True if the main argument is a command for a shell.
     pub(super) is_command: bool,
-    /// The file that the call is about, as far as its arguments and its result tell.
+    /// The file that the call read or changed, from its arguments and its result.
     pub(super) file: Option<FileAccess>,
     pub(super) result: Option<CallResult>,
 }

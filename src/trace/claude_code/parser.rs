@@ -438,7 +438,7 @@ fn accessed_file(arguments: &Value) -> Option<FileAccess> {
     })
 }
 
-/// Replaces what the arguments told of a change by what the result tells.
+/// Replaces the counts from the arguments of a change by those from its result.
 fn refine_file(file: &mut FileAccess, result: &ToolUseResult<'_>) {
     if file.kind == AccessKind::Read || result.file_path.as_str().is_empty() {
         return;
@@ -457,7 +457,7 @@ fn refine_file(file: &mut FileAccess, result: &ToolUseResult<'_>) {
     }
 }
 
-/// Returns the length of what the assistant wrote in a turn, in bytes.
+/// Returns the length of the assistant's texts, thoughts and arguments in a turn, in bytes.
 fn written_bytes(turn: &Turn<'_>) -> u64 {
     let blocks = turn.message.content.blocks().iter().map(|block| {
         block.text.as_str().len()
@@ -561,7 +561,8 @@ fn is_farewell(text: &str) -> bool {
     FAREWELL_PREFIXES.iter().any(|prefix| text.starts_with(prefix))
 }
 
-/// Reads the result of a call. `ran` tells whether the call ran, if the record does.
+/// Reads the result of a call. `ran` is true if the record states that the call ran, and `None` if
+/// it does not say.
 fn call_result(
     span: Span,
     at_ms: Option<i64>,

@@ -19,7 +19,7 @@ const TEXT_MAX: usize = 64 << 10;
 const TOTAL_MAX: u64 = 16 << 20;
 /// Maximum number of queued messages.
 const QUEUED_MAX: usize = 100;
-/// Indentation of the text, so that no text can pass for the head of a request.
+/// Indentation of the text, which distinguishes it from the head of a request.
 const INDENT: &str = "    ";
 /// Prefixes of commands that run in the program or its shell.
 const COMMAND_PREFIXES: [&str; 2] = ["<command-", "<bash-input>"];
@@ -37,7 +37,7 @@ const REMINDER_PREFIXES: [&str; 4] = [
 /// The requests of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Requests {
-    /// The lines that hold them, with their times in milliseconds since 1970.
+    /// The lines that hold the requests, with their times in milliseconds since 1970.
     lines: Vec<(Span, Option<i64>)>,
     /// Length of the requests in the generated file, in bytes.
     bytes: u64,
@@ -92,8 +92,7 @@ fn is_command(text: &str) -> bool {
     word.is_some_and(|word| !word.is_empty() && !word.contains(['/', '.']))
 }
 
-/// Returns the text that the user wrote in a message, and counts in `left_out` the texts that the
-/// program wrote.
+/// Returns the text that the user wrote in a message. Counts the program's texts in `left_out`.
 pub(super) fn user_text<'a>(turn: &'a Turn<'_>, left_out: &mut LeftOut) -> Cow<'a, str> {
     match &turn.message.content {
         MessageContent::Blocks(blocks) => {
@@ -129,8 +128,8 @@ impl Requests {
     /// Applies the change `operation` of the queue of messages that the user writes while the
     /// assistant works. `message` in the line at `span` is the message that is added to it.
     ///
-    /// A message that is dequeued follows as a message of the user. One that is removed was given
-    /// to the assistant between two of its calls, and is nowhere else.
+    /// A dequeued message appears again as a message of the user. A removed one was given to the
+    /// assistant between two calls, and appears nowhere else.
     pub(super) fn change_queue(
         &mut self,
         operation: &str,
@@ -160,7 +159,7 @@ impl Requests {
         }
     }
 
-    /// Counts a message that the program wrote, of which `left_out` are counted already.
+    /// Adds the counts of `left_out`.
     pub(super) fn note_left_out(&mut self, left_out: LeftOut) {
         self.left_out.commands += left_out.commands;
         self.left_out.outputs += left_out.outputs;

@@ -312,7 +312,7 @@ pub(super) struct Turn<'a> {
 }
 
 impl TranscriptLine<'_> {
-    /// Returns true if the call of the line's result ran, and `None` if the line does not tell.
+    /// Returns true if the call of the line's result ran, and `None` if the line does not say.
     pub(super) fn call_ran(&self) -> Option<bool> {
         let permission = self.permission.0.as_ref().map(|permission| permission.decision.as_str());
         if self.is_denied_after_run.is_set() {

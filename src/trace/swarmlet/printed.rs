@@ -1,4 +1,4 @@
-//! Finds a failure in what a command printed, from the object that holds its result.
+//! Finds a failure in the texts that a command printed, in the object that holds its result.
 
 use serde::Deserialize;
 
@@ -32,7 +32,7 @@ struct PrintedData<'a> {
 }
 
 /// Returns the line of a command's output that shows a failure. `object` is a JSON object whose
-/// outcome is ok; a result without an exit code and `stdout` is of no command.
+/// outcome is ok. Without an exit code and `stdout`, it is not the result of a command.
 pub(super) fn suspect(object: &[u8], exit_code: Option<i64>) -> Option<String> {
     let printed: Printed<'_> = serde_json::from_slice(object).ok()?;
     let data = printed.data.0.unwrap_or_default();
