@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::file_uses::relative;
+use super::file_uses::{absolute, relative};
 use crate::deadline::Deadline;
 use crate::model::{CONTENT_MAX, FileEdit, RecordedEdits, Replacement};
 use crate::text::unified::{Hunk, hunk_of_lines, hunks};
@@ -184,30 +184,6 @@ fn file_change(path: &str, cwd: Option<&str>, parts: Vec<Part>) -> FileChange {
         || path.split('/').any(|name| name.eq_ignore_ascii_case(".git"));
     let skipped_because = is_refused.then_some("git accepts no such path");
     FileChange { path, is_outside, skipped_because, parts }
-}
-
-/// Resolves `.` and `..` in `path`, which is relative to `cwd` unless it begins at a root. The
-/// result is relative if `cwd` is unknown.
-fn absolute(path: &str, cwd: Option<&str>) -> String {
-    // Paths of Windows begin with the letter of a drive.
-    let drive = |path: &str| path.get(1..).is_some_and(|rest| rest.starts_with(":\\"));
-    let path = if drive(path) { path.replace('\\', "/") } else { path.to_owned() };
-    let is_rooted =
-        path.starts_with('/') || path.get(1..).is_some_and(|rest| rest.starts_with(":/"));
-    let whole = match cwd.filter(|_| !is_rooted) {
-        Some(cwd) => format!("{}/{path}", absolute(cwd, None)),
-        None => path,
-    };
-    let mut names: Vec<&str> = Vec::new();
-    for name in whole.split('/') {
-        match name {
-            "" | "." => {}
-            ".." => drop(names.pop()),
-            name => names.push(name),
-        }
-    }
-    let root = if whole.starts_with('/') { "/" } else { "" };
-    root.to_owned() + &names.join("/")
 }
 
 /// The work that is left for rebuilding the contents of one worker's files.

@@ -31,15 +31,16 @@ pub(crate) struct FileUse {
 /// Returns the files of a record, sorted by path. Beyond [`FILES_MAX`], files that were only read
 /// are dropped first.
 pub(crate) fn file_uses(record: &Record) -> Vec<FileUse> {
-    let cwd = record.worker.cwd.as_deref();
-    let mut uses: BTreeMap<&str, FileUse> = BTreeMap::new();
+    let cwd = record.worker.cwd.as_deref().map(|cwd| absolute(cwd, None));
+    let mut uses: BTreeMap<String, FileUse> = BTreeMap::new();
     for call in &record.trace.calls {
         // A call that failed or never ran used no file.
         let took_place = !matches!(call.outcome, Outcome::Failed | Outcome::NotRun);
         let Some(file) = call.file.as_ref().filter(|_| took_place) else { continue };
-        let path = relative(&file.path, cwd);
-        let found = uses.entry(path).or_insert_with(|| FileUse {
-            path: path.to_owned(),
+        let path = absolute(&file.path, cwd.as_deref());
+        let path = relative(&path, cwd.as_deref()).to_owned();
+        let found = uses.entry(path).or_insert_with_key(|path| FileUse {
+            path: path.clone(),
             reads: 0,
             edits: 0,
             created: false,
@@ -69,9 +70,74 @@ pub(crate) fn file_uses(record: &Record) -> Vec<FileUse> {
     uses
 }
 
+/// Resolves `.` and `..` in `path`, which is relative to `cwd` unless it begins at a root. The
+/// result is relative if `cwd` is unknown.
+pub(super) fn absolute(path: &str, cwd: Option<&str>) -> String {
+    // Paths of Windows begin with the letter of a drive.
+    let drive = |path: &str| path.get(1..).is_some_and(|rest| rest.starts_with(":\\"));
+    let path = if drive(path) { path.replace('\\', "/") } else { path.to_owned() };
+    let is_rooted =
+        path.starts_with('/') || path.get(1..).is_some_and(|rest| rest.starts_with(":/"));
+    let whole = match cwd.filter(|_| !is_rooted) {
+        Some(cwd) => format!("{}/{path}", absolute(cwd, None)),
+        None => path,
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for name in whole.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    let root = if whole.starts_with('/') { "/" } else { "" };
+    root.to_owned() + &names.join("/")
+}
+
 /// Returns `path` relative to the directory `cwd` if it lies in it.
-pub(crate) fn relative<'a>(path: &'a str, cwd: Option<&str>) -> &'a str {
+pub(super) fn relative<'a>(path: &'a str, cwd: Option<&str>) -> &'a str {
     let inside =
         cwd.and_then(|cwd| path.strip_prefix(cwd.trim_end_matches('/'))?.strip_prefix('/'));
     inside.filter(|rest| !rest.is_empty()).unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{FileAccess, Output, ToolCall, Trace, Worker};
+    use crate::name::{Name, RelPath};
+
+    #[test]
+    fn all_spellings_of_a_path_are_one_file() {
+        let call = |path: &str| ToolCall {
+            seq: 1,
+            tool: "edit".into(),
+            path: RelPath::root(),
+            output: Output::InPlace,
+            at: None,
+            outcome: Outcome::Ok,
+            suspect: None,
+            exit_code: None,
+            duration_ms: None,
+            bytes: 0,
+            input: None,
+            subject: 0..0,
+            is_command: false,
+            file: Some(FileAccess {
+                path: path.into(),
+                kind: AccessKind::Edited,
+                added: 1,
+                removed: 0,
+            }),
+        };
+        let worker = Worker {
+            cwd: Some("/app/".into()),
+            ..Worker::new(Name::new("w").unwrap(), RelPath::root())
+        };
+        let calls = ["/app/a", "a", "./a", "b/../a", "/app/./a"].map(call).into();
+        let record = Record { worker, trace: Trace { calls, ..Trace::default() }, unread: 0 };
+        let uses: Vec<(String, u64)> =
+            file_uses(&record).into_iter().map(|file| (file.path, file.edits)).collect();
+        assert_eq!(uses, [("a".to_owned(), 5)]);
+    }
 }
