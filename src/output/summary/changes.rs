@@ -62,3 +62,27 @@ fn with_names(head: String, files: Vec<String>) -> String {
     let more = if files.len() > FILES_MAX { ", …" } else { "" };
     format!("{head}: {}{more}", names.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::file_uses::FileUse;
+    use crate::error::Error;
+
+    #[test]
+    fn without_the_edits_files_are_named_without_numbers_largest_first() {
+        let mut digest = WorkerDigest::unreadable(&Error::NotFound);
+        assert_eq!(without_numbers(&digest), "");
+        let file = |path: &str, edits, added| FileUse {
+            path: path.into(),
+            reads: 1,
+            edits,
+            created: false,
+            added,
+            removed: 2,
+            edited_at: None,
+        };
+        digest.files = vec![file("a", 1, 3), file("b", 0, 0), file("c", 2, 9)];
+        assert_eq!(without_numbers(&digest), "2 files: c, a");
+    }
+}
