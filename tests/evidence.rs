@@ -6,6 +6,7 @@ mod causes;
 mod failures_first;
 mod frame;
 mod omissions;
+mod outcomes;
 mod repeats;
 mod shares;
 mod short_steps;

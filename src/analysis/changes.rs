@@ -5,8 +5,10 @@ use std::collections::{HashMap, HashSet};
 
 use super::file_uses::{absolute, relative};
 use crate::deadline::Deadline;
+use crate::error::Result;
 use crate::model::{CONTENT_MAX, FileEdit, RecordedEdits, Replacement};
 use crate::text::unified::{Hunk, hunk_of_lines, hunks};
+use crate::view::{Member, View};
 
 /// Maximum number of bytes of contents that are read or rebuilt for one worker, over all
 /// replacements of all edits.
@@ -87,7 +89,21 @@ impl Start {
     }
 }
 
+impl Changes {
+    /// Returns the numbers of added and removed lines of all files.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let counts = self.files.iter().map(FileChange::counts);
+        counts.fold((0, 0), |all, more| (all.0 + more.0, all.1 + more.1))
+    }
+}
+
 impl FileChange {
+    /// Returns the path with the slash of the root if the file lies outside.
+    pub(crate) fn full_path(&self) -> String {
+        let has_drive = self.path.get(1..).is_some_and(|rest| rest.starts_with(":/"));
+        format!("{}{}", if self.is_outside && !has_drive { "/" } else { "" }, self.path)
+    }
+
     /// Returns the numbers of added and removed lines.
     pub(crate) fn counts(&self) -> (usize, usize) {
         self.parts
@@ -113,13 +129,21 @@ impl Part {
     }
 }
 
+/// Reads the changes of a worker; `None` if its record holds no edits. Leaves out the rest when
+/// `deadline` passes.
+pub(crate) fn read_changes(
+    view: &View,
+    member: &Member,
+    deadline: Deadline<'_>,
+) -> Result<Option<Changes>> {
+    let recorded = view.edits(member, deadline)?;
+    let has_edits = recorded != RecordedEdits::default();
+    Ok(has_edits.then(|| changes(recorded, member.entry.worker().cwd.as_deref(), deadline)))
+}
+
 /// Combines the edits of each file. `cwd` is the worker's directory. Counts the edits for which
 /// there was no time before `deadline`.
-pub(crate) fn changes(
-    recorded: RecordedEdits,
-    cwd: Option<&str>,
-    deadline: Deadline<'_>,
-) -> Changes {
+fn changes(recorded: RecordedEdits, cwd: Option<&str>, deadline: Deadline<'_>) -> Changes {
     let mut all =
         Changes { excess: recorded.excess, unread: recorded.unread, ..Changes::default() };
     let mut files: Vec<(String, RebuiltFile)> = Vec::new();

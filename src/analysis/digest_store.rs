@@ -53,6 +53,7 @@ struct StoredDigest {
     failed: usize,
     unknown: usize,
     suspect: usize,
+    unresolved_suspects: usize,
     not_run: usize,
     files: Vec<FileUse>,
     output_bytes: u64,
@@ -61,6 +62,7 @@ struct StoredDigest {
     tokens_by_model: BTreeMap<String, Tokens>,
     tokens_are_partial: bool,
     cause: String,
+    unresolved_failure: String,
     checks: Vec<FailedCheck>,
 }
 
@@ -121,6 +123,7 @@ impl StoredDigest {
             failed: digest.failed,
             unknown: digest.unknown,
             suspect: digest.suspect,
+            unresolved_suspects: digest.unresolved_suspects,
             not_run: digest.not_run,
             files: digest.files.clone(),
             output_bytes: digest.output_bytes,
@@ -129,6 +132,7 @@ impl StoredDigest {
             tokens_by_model: digest.tokens_by_model.clone(),
             tokens_are_partial: digest.tokens_are_partial,
             cause: digest.cause.clone(),
+            unresolved_failure: digest.unresolved_failure.clone(),
             checks: digest.checks.clone(),
         })
     }
@@ -147,6 +151,7 @@ impl StoredDigest {
             failed: self.failed,
             unknown: self.unknown,
             suspect: self.suspect,
+            unresolved_suspects: self.unresolved_suspects,
             not_run: self.not_run,
             files: self.files,
             output_bytes: self.output_bytes,
@@ -155,6 +160,7 @@ impl StoredDigest {
             tokens_by_model: self.tokens_by_model,
             tokens_are_partial: self.tokens_are_partial,
             cause: self.cause,
+            unresolved_failure: self.unresolved_failure,
             checks: self.checks,
             whole: true,
             late: false,

@@ -13,12 +13,15 @@ use crate::catalog::Fingerprint;
 use crate::error::Error;
 use crate::model::{Outcome, Output, Record, Status, Tokens, ToolCall, Worker};
 use crate::store::{Time, read_range};
+use crate::text::clean::one_line;
 use crate::view::{Member, View};
 
 /// Maximum number of language models whose tokens are kept.
 const MODELS_MAX: usize = 20;
 /// Maximum length of the end of an output that is searched for a mention of a check, in bytes.
 const OUTPUT_MAX: u64 = 64 << 10;
+/// Maximum length of the line about an unresolved call, in bytes.
+const CALL_MAX: usize = 160;
 /// Name of the check that reports an unreadable record.
 const UNREADABLE: &str = "unreadable";
 
@@ -57,6 +60,15 @@ impl WorkerRow {
     pub(crate) fn failure_cause(&self) -> Option<&str> {
         let digest = self.digest.as_ref().filter(|digest| digest.outcome == Outcome::Failed)?;
         Some(&digest.cause)
+    }
+
+    /// Returns the last failed call that no later call resolved, in one line, if the worker has
+    /// ended and its outcome is unknown because of that call.
+    pub(crate) fn unresolved_failure(&self) -> Option<&str> {
+        let (digest, status) = (self.digest.as_ref()?, self.status());
+        let has_ended = status.is_finished() && status != Status::Abandoned;
+        let is_reason = has_ended && digest.outcome == Outcome::Unknown;
+        Some(&*digest.unresolved_failure).filter(|call| is_reason && !call.is_empty())
     }
 
     /// Returns the number of failed calls and the number of suspect calls; 0 if the worker was not
@@ -119,6 +131,8 @@ pub(crate) struct WorkerDigest {
     pub(crate) unknown: usize,
     /// Number of calls that are ok by the record but look like failures.
     pub(crate) suspect: usize,
+    /// Number of suspect calls that no later call resolved.
+    pub(crate) unresolved_suspects: usize,
     /// Number of calls that never ran.
     pub(crate) not_run: usize,
     /// The files that the worker read or changed, by path.
@@ -135,6 +149,9 @@ pub(crate) struct WorkerDigest {
     pub(crate) tokens_are_partial: bool,
     /// The cause of the failure in one line; empty if the worker did not fail.
     pub(crate) cause: String,
+    /// The file and the input of the last failed call that no later call resolved, in one line;
+    /// empty without such a call.
+    pub(crate) unresolved_failure: String,
     pub(crate) checks: Vec<FailedCheck>,
     /// True if the whole record was read; otherwise a later read may find more.
     pub(crate) whole: bool,
@@ -164,6 +181,7 @@ impl WorkerDigest {
             failed: trace.count(Outcome::Failed),
             unknown: trace.count(Outcome::Unknown),
             suspect: trace.suspects(),
+            unresolved_suspects: trace.unresolved_suspects().len(),
             not_run: trace.count(Outcome::NotRun),
             files: file_uses(record),
             output_bytes: trace.calls.iter().map(|call| call.bytes).fold(0, u64::saturating_add),
@@ -177,6 +195,11 @@ impl WorkerDigest {
                 .collect(),
             tokens_are_partial: trace.tokens_are_partial,
             cause,
+            unresolved_failure: trace
+                .unresolved()
+                .last()
+                .map(|call| describe(call))
+                .unwrap_or_default(),
             checks: checks::run(record, fingerprint, &OwnFiles { view, member, record }),
             late: record.timed_out(),
             whole: read && record.is_complete() && fingerprint.skipped.unreadable == 0,
@@ -201,6 +224,7 @@ impl WorkerDigest {
             failed: 0,
             unknown: 0,
             suspect: 0,
+            unresolved_suspects: 0,
             not_run: 0,
             files: Vec::new(),
             output_bytes: 0,
@@ -209,6 +233,7 @@ impl WorkerDigest {
             tokens_by_model: BTreeMap::new(),
             tokens_are_partial: false,
             cause: String::new(),
+            unresolved_failure: String::new(),
             checks: vec![FailedCheck::new(
                 UNREADABLE,
                 format!("its record cannot be read: {error}"),
@@ -240,6 +265,12 @@ impl ClaimedFiles for OwnFiles<'_> {
         let bytes = read_range(&*file, size - length, usize::try_from(length).ok()?).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
+}
+
+/// Returns the file and the input of a call in one line.
+fn describe(call: &ToolCall) -> String {
+    let input = call.input.as_deref().map(|input| format!(" $ {}", one_line(input, CALL_MAX)));
+    one_line(&(call.path.display() + &input.unwrap_or_default()), CALL_MAX)
 }
 
 /// Returns the tools that a worker called or lists as used, sorted and without duplicates.

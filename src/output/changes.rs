@@ -73,8 +73,7 @@ fn head(
     notice: Option<&str>,
 ) -> String {
     let mut out = notice.map(|notice| format!("# {notice}\n")).unwrap_or_default();
-    let (added, removed) =
-        files.iter().fold((0, 0), |all, file| (all.0 + file.counts.0, all.1 + file.counts.1));
+    let (added, removed) = changes.counts();
     out.push_str(&format!(
         "# {}, +{added} -{removed}, by {} of worker {}\n",
         count(files.len(), "file"),

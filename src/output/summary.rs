@@ -1,5 +1,6 @@
 //! summary: the swarm, a run or a worker on one screen, short enough for a supervisor's context.
 
+mod changes;
 mod table;
 mod tokens;
 
@@ -10,9 +11,9 @@ use super::causes::{self, CauseGroup, CauseGrouping, WorkerCause};
 use super::marker::Marker;
 use super::overlaps;
 use crate::analysis::checks::{CheckKind, FailedCheck};
-use crate::analysis::file_uses::FileUse;
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Fingerprint;
+use crate::deadline::Deadline;
 use crate::model::{Outcome, Record, Status, ToolCall, Trace, Worker};
 use crate::name::Name;
 use crate::store::Time;
@@ -24,9 +25,7 @@ use crate::view::{Member, RunMembers, View, VisibleWorkers};
 const CALLS_MAX: usize = 12;
 /// Maximum number of listed failed calls and of listed checks.
 const FAILED_MAX: usize = 40;
-/// Maximum number of changed files that are named.
-const PATHS_MAX: usize = 5;
-/// Maximum length of the path of a changed file, in bytes.
+/// Maximum length of a named path, in bytes.
 const PATH_MAX: usize = 80;
 /// Maximum length of quoted final words, in characters.
 const WORDS_MAX: usize = 500;
@@ -40,6 +39,10 @@ const NAMED_MAX: usize = 12;
 const NAMES_MAX: usize = 80;
 /// Maximum length of the text about a worker in a list, in bytes.
 const TEXT_MAX: usize = 240;
+/// Maximum length of an id before a title, in bytes.
+const ID_MAX: usize = 120;
+/// Maximum length of a title in a list, in bytes.
+const TITLE_MAX: usize = 60;
 /// Maximum length of a cause, in bytes.
 const CAUSE_MAX: usize = 160;
 
@@ -49,9 +52,11 @@ pub(crate) fn worker(
     member: &Member,
     fingerprint: &Fingerprint,
     record: &Record,
+    deadline: Deadline<'_>,
 ) -> (String, bool) {
     let Record { worker, trace, unread } = record;
     let digest = WorkerDigest::new(view, member, fingerprint, record);
+    let (changes, has_changes) = changes::line(view, member, &digest, deadline);
     let mut out = String::new();
     let mut line = |label: &str, text: &str| {
         if !text.is_empty() {
@@ -69,7 +74,7 @@ pub(crate) fn worker(
         "error",
         &worker.error.as_deref().map(|error| one_line(error, TASK_MAX)).unwrap_or_default(),
     );
-    line("changes", &changes_line(&digest.files));
+    line("changes", &changes);
     line("calls", &calls_line(trace, *unread));
     out.push_str(&call_table(trace));
     if !trace.loose.is_empty() {
@@ -92,7 +97,7 @@ pub(crate) fn worker(
     }
     out.push_str(&check_list(&digest.checks));
     out.push_str(&format!("\n{}\n", Marker::new(member, worker)));
-    (out, digest.whole)
+    (out, digest.whole && has_changes)
 }
 
 /// Lists the checks that a worker's record does not pass, by kind: doubts first, data quality last.
@@ -140,28 +145,35 @@ fn status(worker: &Worker, fingerprint: &Fingerprint) -> String {
 
 /// Returns the outcome of a worker and the reason for it.
 pub(super) fn outcome(worker: &Worker, trace: &Trace) -> String {
-    let why = match trace.outcome(worker.status) {
-        Outcome::Ok if trace.suspects() > 0 => {
-            return format!(
-                "ok by the record; {} like {}",
-                if trace.suspects() == 1 {
-                    "1 call looks".into()
-                } else {
-                    format!("{} calls look", trace.suspects())
-                },
-                if trace.suspects() == 1 { "a failure" } else { "failures" }
-            );
+    let outcome = trace.outcome(worker.status);
+    let why = match outcome {
+        Outcome::Ok => match trace.unresolved_suspects().len() {
+            0 => "completed without unresolved failures".into(),
+            1 => return "ok by the record; 1 call looks like a failure".into(),
+            more => return format!("ok by the record; {more} calls look like failures"),
+        },
+        Outcome::NotRun => "it never ran".into(),
+        Outcome::Failed if worker.status == Status::Failed => "its status says so".into(),
+        Outcome::Failed => "its last call failed".into(),
+        Outcome::Unknown if !worker.status.is_finished() => "not finished".into(),
+        Outcome::Unknown if worker.status == Status::Abandoned => {
+            "it ended without an answer".into()
         }
-        Outcome::Ok => "completed without unresolved failures",
-        Outcome::NotRun => "it never ran",
-        Outcome::Failed if worker.status == Status::Failed => "its status says so",
-        Outcome::Failed => "its last call failed",
-        Outcome::Unknown if !worker.status.is_finished() => "not finished",
-        Outcome::Unknown if worker.status == Status::Abandoned => "it ended without an answer",
-        Outcome::Unknown if !trace.unresolved().is_empty() => "a failed call never succeeded later",
-        Outcome::Unknown => "no call is known to have succeeded",
+        Outcome::Unknown => match &*trace.unresolved() {
+            [] => "no call is known to have succeeded".into(),
+            [call] => format!("{} failed, and nothing later made it good", call_file(call)),
+            [others @ .., call] => {
+                let (file, more) = (call_file(call), others.len());
+                format!("{file} and {more} more failed, and nothing later made them good")
+            }
+        },
     };
-    format!("{}: {why}", trace.outcome(worker.status))
+    format!("{outcome}: {why}")
+}
+
+/// Returns the file of a call for a line of text.
+fn call_file(call: &ToolCall) -> String {
+    one_line(&call.path.display(), PATH_MAX)
 }
 
 fn times(worker: &Worker) -> String {
@@ -197,25 +209,6 @@ fn calls_line(trace: &Trace, unread: u64) -> String {
         trace.count(Outcome::Ok).saturating_sub(trace.suspects()),
         trace.count(Outcome::NotRun)
     )
-}
-
-/// Describes the changed files: their number, the lines of all edits, and the paths with the most
-/// changed lines.
-fn changes_line(files: &[FileUse]) -> String {
-    let mut changed: Vec<&FileUse> = files.iter().filter(|file| file.edits > 0).collect();
-    if changed.is_empty() {
-        return String::new();
-    }
-    let sum = |lines: fn(&FileUse) -> u64| {
-        changed.iter().map(|file| lines(file)).fold(0, u64::saturating_add)
-    };
-    let (added, removed) = (sum(|file| file.added), sum(|file| file.removed));
-    let head = format!("{}, +{added} -{removed}: ", count(changed.len(), "file"));
-    changed.sort_by_key(|file| Reverse(file.added.saturating_add(file.removed)));
-    let paths: Vec<String> =
-        changed.iter().take(PATHS_MAX).map(|file| one_line(&file.path, PATH_MAX)).collect();
-    let more = if changed.len() > PATHS_MAX { ", …" } else { "" };
-    head + &paths.join(", ") + more
 }
 
 /// Lists the latest calls that failed or look failed, and as many others as fit on a screen, in
@@ -303,6 +296,7 @@ pub(crate) fn swarm(
         rows.iter().filter(|row| row.outcome() == Some(Outcome::Failed)).collect();
     let latest = latest_write(rows);
     failures(&mut out, &failed, latest);
+    out.push_str(&unresolved_failures(visible, rows));
     out.push_str(&overlaps::section(rows));
     // Below, each worker is listed once, apart from data quality: the lists leave out failed and
     // unreadable workers.
@@ -446,6 +440,25 @@ fn failures(out: &mut String, failed: &[&WorkerRow], latest: Time) {
             count(rest.len(), "more cause")
         ));
     }
+}
+
+/// Lists the workers whose outcome is unknown because a call failed and no later call resolved it.
+/// Leaves out those whose doubts say more.
+fn unresolved_failures(visible: &VisibleWorkers, rows: &[WorkerRow]) -> String {
+    let listed = rows.iter().filter(|row| row.doubt().is_none() && row.unreadable().is_none());
+    let listed = table::newest_first(listed.filter(|row| row.unresolved_failure().is_some()));
+    if listed.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\nunresolved failures ({}), newest first:\n", listed.len());
+    for (_, row) in listed.iter().take(NAMED_MAX) {
+        let id = visible.short_id(&row.member.name).display();
+        let title = one_line(row.worker().title(), TITLE_MAX);
+        let label = [one_line(&id, ID_MAX), title].join(" ");
+        let call = one_line(row.unresolved_failure().unwrap_or_default(), TEXT_MAX);
+        out.push_str(&format!("  {}: {call}\n", label.trim_end()));
+    }
+    out + &more_in_index(listed.len(), NAMED_MAX)
 }
 
 /// Returns a note for a line about failed workers that claim success or have not finished.

@@ -17,6 +17,8 @@ pub(crate) const MAX: usize = 800;
 const QUOTE_LENGTHS: [usize; 3] = [160, 100, 60];
 /// Maximum length of a quoted file name or of a worker's id, in bytes.
 const NAME_MAX: usize = 64;
+/// Maximum length of the outcome and its reason, in bytes.
+const OUTCOME_MAX: usize = 160;
 /// Maximum length of the names of all doubts, in bytes.
 const DOUBTS_MAX: usize = 120;
 /// Maximum number of named files.
@@ -65,7 +67,7 @@ impl Facts<'_> {
             "[swarmletfs] Record of agent {} ({}): {}. {}.",
             plain(&self.name, NAME_MAX),
             plain(self.worker.task_type.as_deref().unwrap_or("agent"), NAME_MAX),
-            summary::outcome(self.worker, self.trace),
+            plain(&summary::outcome(self.worker, self.trace), OUTCOME_MAX),
             calls(self.trace)
         );
         let mut text = String::new();

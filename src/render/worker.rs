@@ -11,7 +11,7 @@ use crate::analysis::settings::Clock;
 use crate::catalog::Fingerprint;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::model::{Record, RecordedEdits, Trace};
+use crate::model::{Record, Trace};
 use crate::name::RelPath;
 use crate::output::{self, Body, evidence, index, summary};
 use crate::route::Report;
@@ -106,12 +106,8 @@ impl Renderer {
         clock: &Clock<'_>,
     ) -> Result<Rendered> {
         let view = &self.analyzer.view;
-        let recorded = view.edits(member, clock.deadline())?;
-        if recorded == RecordedEdits::default() {
-            return Err(Error::NotFound);
-        }
-        let worker = member.entry.worker();
-        let changes = changes::changes(recorded, worker.cwd.as_deref(), clock.deadline());
+        let changes = changes::read_changes(view, member, clock.deadline())?;
+        let changes = changes.ok_or(Error::NotFound)?;
         let missing = Missing::default().if_any(clock.ran_out());
         let notice = missing.as_ref().map(Missing::to_string);
         let text = output::changes::text(
@@ -149,8 +145,9 @@ impl Renderer {
                 index::worker(&self.analyzer.view, member, fingerprint, record, missing())?
             }
             Report::Summary => {
+                let view = &self.analyzer.view;
                 let (text, complete) =
-                    summary::worker(&self.analyzer.view, member, fingerprint, record);
+                    summary::worker(view, member, fingerprint, record, clock.deadline());
                 Body { bytes: prepend_notice(missing().as_ref(), text), complete }
             }
             Report::Evidence(budget) => {

@@ -68,11 +68,7 @@ impl Column {
 /// Returns the table of the newest workers, with a line that counts the others. Empty without
 /// workers.
 pub(super) fn table(visible: &VisibleWorkers, rows: &[WorkerRow]) -> String {
-    let mut newest: Vec<(Option<Timestamp>, &WorkerRow)> =
-        rows.iter().map(|row| (begun(row), row)).collect();
-    newest.sort_by(|(a, first), (b, second)| {
-        Reverse(a).cmp(&Reverse(b)).then_with(|| first.member.name.cmp(&second.member.name))
-    });
+    let mut newest = newest_first(rows.iter());
     newest.truncate(ROWS_MAX);
     let mut columns = columns(visible, &newest);
     columns.retain(|column| !column.is_empty());
@@ -183,6 +179,17 @@ fn push_line<'a>(out: &mut String, columns: &'a [Column], cell: impl Fn(&'a Colu
     out.push('\n');
 }
 
+/// Returns the workers with the times when they began, the newest first.
+pub(super) fn newest_first<'a>(
+    rows: impl Iterator<Item = &'a WorkerRow>,
+) -> Vec<(Option<Timestamp>, &'a WorkerRow)> {
+    let mut newest: Vec<_> = rows.map(|row| (begun(row), row)).collect();
+    newest.sort_by(|(a, first), (b, second)| {
+        Reverse(a).cmp(&Reverse(b)).then_with(|| first.member.name.cmp(&second.member.name))
+    });
+    newest
+}
+
 /// Returns the time when a worker began, as well as it is known.
 fn begun(row: &WorkerRow) -> Option<Timestamp> {
     let worker = row.worker();
@@ -210,8 +217,11 @@ fn outcome(row: &WorkerRow) -> String {
         Outcome::Failed => Outcome::Failed.to_string(),
         _ if !status.is_finished() && status != Status::Unknown => status.to_string(),
         _ if status == Status::Abandoned => status.to_string(),
-        Outcome::Ok if digest.suspect == 1 => "ok, 1 looks failed".into(),
-        Outcome::Ok if digest.suspect > 1 => format!("ok, {} look failed", digest.suspect),
+        Outcome::Ok => match digest.unresolved_suspects {
+            0 => Outcome::Ok.to_string(),
+            1 => "ok, 1 looks failed".into(),
+            more => format!("ok, {more} look failed"),
+        },
         outcome => outcome.to_string(),
     }
 }

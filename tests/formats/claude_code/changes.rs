@@ -289,6 +289,36 @@ fn failed_and_refused_edits_change_nothing() {
     assert!(summary.contains("\nchanges  1 file, +1 -0: c.txt\n"), "{summary}");
 }
 
+/// Promise: The summary of a worker counts its changes as changes.diff does.
+#[test]
+fn summary_counts_changes_as_changes_diff_does() {
+    let mut transcript = Transcript::new("s");
+    transcript.user("Change it.");
+    let small = format!("{CWD}/a.txt");
+    // The same line is edited again and again: one line changes in all.
+    for [before, after] in [["1\n", "2\n"], ["2\n", "3\n"], ["3\n", "4\n"], ["4\n", "5\n"]] {
+        replace(&mut transcript, &small, before, before, after);
+    }
+    create(&mut transcript, "/tmp/notes.txt", "a\nb\nc\n");
+    // These two edits undo each other, so the file is not in changes.diff.
+    let undone = format!("{CWD}/b.txt");
+    replace(&mut transcript, &undone, "x\n", "x\n", "y\n");
+    replace(&mut transcript, &undone, "y\n", "y\n", "x\n");
+    let tree = tree_of(&transcript);
+    let diff = text(&tree, "s", "changes.diff");
+    assert!(diff.starts_with("# 2 files, +4 -1, by 7 edits of worker s\n"), "{diff}");
+    let summary = text(&tree, "s", "summary");
+    let line = "\nchanges  2 files, +4 -1: /tmp/notes.txt, a.txt\n";
+    assert!(summary.contains(line), "largest first: {summary}");
+    let index: Value = serde_json::from_str(&text(&tree, "s", "index.json")).unwrap();
+    let edited = index["files_edited"].as_array().unwrap();
+    let [file] = edited.iter().filter(|file| file["path"] == "a.txt").collect::<Vec<_>>()[..]
+    else {
+        panic!("{index:#}")
+    };
+    assert_eq!(file["edits"], 4, "all edits are added up: {index:#}");
+}
+
 /// Promise: A worker has a changes.diff only if its record holds edits.
 #[test]
 fn a_worker_without_edits_has_no_changes() {
