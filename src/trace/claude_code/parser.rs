@@ -17,7 +17,7 @@ use super::index::{
     TitleSource, TranscriptIndex,
 };
 use super::layout::TranscriptKind;
-use super::requests::{LeftOut, user_text};
+use super::requests::{LeftOut, REFUSED_PREFIX, RequestPart, refusal_words, user_text};
 use super::schema::{
     ContentBlock, Span, TokenUsage, ToolUseResult, TranscriptLine, Turn, decode, parse_millis,
 };
@@ -97,7 +97,7 @@ const INTERRUPTED_PREFIX: &str = "[Request interrupted by user";
 const NOT_RUN_PREFIXES: [&str; 7] = [
     "Sibling tool call errored",
     "Cancelled: parallel tool call",
-    "The user doesn't want to",
+    REFUSED_PREFIX,
     "Permission to use ",
     "Claude requested permissions to",
     "This command requires approval",
@@ -492,20 +492,30 @@ fn add_user_turn(
     turn: &Turn<'_>,
 ) {
     let blocks = turn.message.content.blocks();
-    let results: Vec<&ContentBlock<'_>> =
-        blocks.iter().filter(|block| block.kind.as_str() == "tool_result").collect();
+    let results: Vec<(usize, &ContentBlock<'_>)> = blocks
+        .iter()
+        .enumerate()
+        .filter(|(_, block)| block.kind.as_str() == "tool_result")
+        .collect();
     // The fields of a line belong to its only result.
     let is_only = results.len() == 1;
     let details = line.tool_use_result.0.as_ref().filter(|_| is_only);
     let ran = line.call_ran().filter(|_| is_only);
-    for block in results {
+    for (at, block) in results {
         conversation.ending = Ending::AwaitingReply;
         let number = ids.get(&shorten_id(block.tool_use_id.as_str()));
         match number.and_then(|at| conversation.calls.get_mut(*at)) {
             // The assistant acted on the first of two results.
             Some(call) if call.result.is_some() => {}
             Some(call) => {
-                call.result = Some(call_result(span, turn.at_ms, block, call.command(), ran));
+                let result = call_result(span, turn.at_ms, block, call.command(), ran);
+                if result.not_run
+                    && let Some(words) = refusal_words(&block.content.text())
+                {
+                    let part = RequestPart::Refusal { block: at };
+                    conversation.requests.add(span, part, turn.at_ms, words);
+                }
+                call.result = Some(result);
                 if let Some((file, details)) = call.file.as_mut().zip(details) {
                     refine_file(file, details);
                 }
@@ -552,7 +562,7 @@ fn add_user_turn(
         return;
     }
     conversation.ending = Ending::AwaitingReply;
-    conversation.requests.add(span, turn.at_ms, &request);
+    conversation.requests.add(span, RequestPart::Message, turn.at_ms, &request);
     conversation.task.get_or_insert_with(|| text_ref(span, &text));
 }
 
