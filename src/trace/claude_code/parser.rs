@@ -210,6 +210,8 @@ impl TranscriptParser {
                 *field = value.non_empty().map(shorten_word);
             }
         }
+        let summary = index.summaries.note_line(line.uuid.as_str());
+        set_title(index, TitleSource::Summary, summary);
         if let Some(turn) = line.turn() {
             let conversation = match turn.agent_id {
                 Some(agent) => self.agent_conversation(agent),
@@ -224,7 +226,11 @@ impl TranscriptParser {
             return;
         }
         match line.kind.as_str() {
-            "summary" => set_title(index, TitleSource::Summary, line.summary.non_empty()),
+            "summary" => {
+                let summary = line.summary.non_empty().map(|text| truncate(text, WORD_MAX));
+                let own = summary.and_then(|text| index.summaries.add(line.leaf.as_str(), text));
+                set_title(index, TitleSource::Summary, own);
+            }
             "ai-title" => set_title(index, TitleSource::Generated, line.ai_title.non_empty()),
             "custom-title" => set_title(index, TitleSource::User, line.custom_title.non_empty()),
             "" => self.count_unknown_type("(none)"),
