@@ -14,6 +14,7 @@ mod places;
 mod refusals;
 mod requests;
 mod titles;
+mod token_counts;
 
 use serde_json::{Value, json};
 use swarmletfs::model::Worker;

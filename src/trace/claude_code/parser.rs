@@ -368,14 +368,16 @@ fn add_assistant_turn(
     turn: &Turn<'_>,
 ) {
     let message = turn.message;
-    if let Some(model) = message.model.non_empty().filter(|model| model != SYNTHETIC_MODEL) {
-        conversation.model = Some(shorten(&model, WORD_MAX));
-    }
-    if let Some(usage) = &message.usage.0 {
-        count_tokens(conversation, message.id.as_str(), message.model.as_str(), usage);
+    if message.model.as_str() != SYNTHETIC_MODEL {
+        if let Some(model) = message.model.non_empty() {
+            conversation.model = Some(shorten(&model, WORD_MAX));
+        }
+        if let Some(usage) = &message.usage.0 {
+            count_tokens(conversation, message.id.as_str(), message.model.as_str(), usage);
+        }
+        conversation.written_bytes += written_bytes(turn);
     }
     let text = message.content.text();
-    conversation.written_bytes += written_bytes(turn);
     if line.is_api_error.is_set() {
         conversation.ending = Ending::ApiError(truncate(text.into_owned(), HEAD_MAX));
     } else if !text.trim().is_empty() {
@@ -629,6 +631,9 @@ fn count_tokens(conversation: &mut Conversation, id: &str, model: &str, usage: &
         cache_read: number(usage.cache_read_input_tokens),
         cache_creation: number(usage.cache_creation_input_tokens),
     };
+    if model.is_empty() && tokens == Tokens::default() {
+        return;
+    }
     let id = shorten_id(id);
     let last = LastMessage { id: id.clone(), model: shorten(model, WORD_MAX), tokens };
     if let Some(before) = conversation.last_message.replace(last)
