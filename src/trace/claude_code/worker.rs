@@ -75,7 +75,8 @@ pub(super) fn unreadable_worker(path: &RelPath, error: &Error) -> Worker {
 }
 
 /// Reads both ends of a transcript, and more of them until they contain the task, the ending and
-/// the model. Returns `None` if the tail never shows how the conversation ended, for example in one huge line.
+/// the last model. Returns `None` if the tail never shows how the conversation ended, for example
+/// in one huge line.
 fn read_ends(file: &dyn File, kind: TranscriptKind) -> Result<Option<HeadAndTail>> {
     let size = file.stat_without_acl()?.size;
     let mut length = END_BYTES;

@@ -6,10 +6,11 @@ fn summary(text: &str, leaf: &str) -> Value {
     json!({"type": "summary", "summary": text, "leafUuid": leaf})
 }
 
-/// Returns the title in the worker's own index and in that of the swarm.
+/// Returns the title in the worker's record and in its listing.
 fn titles(transcript: &Transcript) -> [Value; 2] {
-    let seen = shown(transcript);
-    [seen.index("s")["summary"].clone(), seen.row("s")["summary"].clone()]
+    let store = store();
+    put(&store, "s", transcript);
+    [shown(transcript).index("s")["summary"].clone(), json!(listed(&store).summary)]
 }
 
 /// Promise: A summary of another session is no title.
