@@ -76,7 +76,7 @@ fn listing_shows_no_title_that_it_cannot_confirm() {
         transcript.says("Done.");
         let store = store();
         put(&store, "s", &transcript);
-        listed(&*store)
+        listed(&store)
     };
     let title = |leaf: &str| long(leaf).summary;
     assert_eq!(title("u2").as_deref(), Some("Title"));

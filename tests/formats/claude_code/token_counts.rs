@@ -109,5 +109,5 @@ fn listing_finds_the_last_model_before_messages_of_the_program() {
     }
     let store = store();
     put(&store, "s", &transcript);
-    assert_eq!(listed(&*store).model.as_deref(), Some("claude-large"));
+    assert_eq!(listed(&store).model.as_deref(), Some("claude-large"));
 }
