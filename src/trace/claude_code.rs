@@ -15,6 +15,7 @@ mod parser;
 mod persist;
 mod requests;
 mod schema;
+mod summaries;
 mod thread;
 mod virtual_dir;
 mod worker;

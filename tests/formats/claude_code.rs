@@ -13,9 +13,13 @@ mod oddities;
 mod places;
 mod refusals;
 mod requests;
+mod titles;
+mod token_counts;
 
 use serde_json::{Value, json};
+use swarmletfs::model::Worker;
 use swarmletfs::store::Memory;
+use swarmletfs::trace::{ClaudeCode, Format};
 
 use crate::support::transcript::{Checked, Transcript, place, store, tree};
 
@@ -36,6 +40,13 @@ fn shown_bytes(bytes: &[u8]) -> Checked {
 /// Writes the transcript of a session to its path.
 fn put(store: &Memory, session: &str, transcript: &Transcript) {
     store.write(&place(session), transcript.bytes());
+}
+
+/// Reads the listing of the session `s`, without its record.
+fn listed(store: &Memory) -> Worker {
+    let (format, path) = (ClaudeCode::default(), place("s"));
+    let folder = format.enter(store, &path).unwrap();
+    format.read_worker(&*folder, &path, None)
 }
 
 /// Returns a call from the index.

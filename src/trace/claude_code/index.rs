@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::super::jsonl::LastLine;
 use super::requests::Requests;
 use super::schema::Span;
+use super::summaries::Summaries;
 use crate::model::{FileAccess, Tokens};
 use crate::name::{Name, to_file_name};
 
@@ -32,6 +33,8 @@ pub(super) struct TranscriptIndex {
     pub(super) branch: Option<String>,
     /// The title from the preferred source.
     pub(super) title: Option<Title>,
+    /// The summaries that are about this session, or may be.
+    pub(super) summaries: Summaries,
     /// The conversation of the file itself.
     pub(super) main: Conversation,
     /// Conversations of subagents inside the file.
@@ -254,7 +257,8 @@ impl TranscriptIndex {
     /// Returns the approximate memory use, in bytes.
     pub(super) fn weight(&self) -> u64 {
         let conversations = self.agents.iter().chain([&self.main]);
-        conversations.map(|conversation| conversation.weight() as u64).sum::<u64>() + 1_000
+        let conversations = conversations.map(|conversation| conversation.weight() as u64);
+        conversations.sum::<u64>() + self.summaries.weight() as u64 + 1_000
     }
 }
 

@@ -17,7 +17,7 @@ use super::index::{
     TitleSource, TranscriptIndex,
 };
 use super::layout::TranscriptKind;
-use super::requests::{LeftOut, user_text};
+use super::requests::{LeftOut, REFUSED_PREFIX, RequestPart, refusal_words, user_text};
 use super::schema::{
     ContentBlock, Span, TokenUsage, ToolUseResult, TranscriptLine, Turn, decode, parse_millis,
 };
@@ -97,7 +97,7 @@ const INTERRUPTED_PREFIX: &str = "[Request interrupted by user";
 const NOT_RUN_PREFIXES: [&str; 7] = [
     "Sibling tool call errored",
     "Cancelled: parallel tool call",
-    "The user doesn't want to",
+    REFUSED_PREFIX,
     "Permission to use ",
     "Claude requested permissions to",
     "This command requires approval",
@@ -210,6 +210,8 @@ impl TranscriptParser {
                 *field = value.non_empty().map(shorten_word);
             }
         }
+        let summary = index.summaries.note_line(line.uuid.as_str());
+        set_title(index, TitleSource::Summary, summary);
         if let Some(turn) = line.turn() {
             let conversation = match turn.agent_id {
                 Some(agent) => self.agent_conversation(agent),
@@ -224,7 +226,11 @@ impl TranscriptParser {
             return;
         }
         match line.kind.as_str() {
-            "summary" => set_title(index, TitleSource::Summary, line.summary.non_empty()),
+            "summary" => {
+                let summary = line.summary.non_empty().map(|text| truncate(text, WORD_MAX));
+                let own = summary.and_then(|text| index.summaries.add(line.leaf.as_str(), text));
+                set_title(index, TitleSource::Summary, own);
+            }
             "ai-title" => set_title(index, TitleSource::Generated, line.ai_title.non_empty()),
             "custom-title" => set_title(index, TitleSource::User, line.custom_title.non_empty()),
             "" => self.count_unknown_type("(none)"),
@@ -362,14 +368,16 @@ fn add_assistant_turn(
     turn: &Turn<'_>,
 ) {
     let message = turn.message;
-    if let Some(model) = message.model.non_empty().filter(|model| model != SYNTHETIC_MODEL) {
-        conversation.model = Some(shorten(&model, WORD_MAX));
-    }
-    if let Some(usage) = &message.usage.0 {
-        count_tokens(conversation, message.id.as_str(), message.model.as_str(), usage);
+    if message.model.as_str() != SYNTHETIC_MODEL {
+        if let Some(model) = message.model.non_empty() {
+            conversation.model = Some(shorten(&model, WORD_MAX));
+        }
+        if let Some(usage) = &message.usage.0 {
+            count_tokens(conversation, message.id.as_str(), message.model.as_str(), usage);
+        }
+        conversation.written_bytes += written_bytes(turn);
     }
     let text = message.content.text();
-    conversation.written_bytes += written_bytes(turn);
     if line.is_api_error.is_set() {
         conversation.ending = Ending::ApiError(truncate(text.into_owned(), HEAD_MAX));
     } else if !text.trim().is_empty() {
@@ -492,20 +500,30 @@ fn add_user_turn(
     turn: &Turn<'_>,
 ) {
     let blocks = turn.message.content.blocks();
-    let results: Vec<&ContentBlock<'_>> =
-        blocks.iter().filter(|block| block.kind.as_str() == "tool_result").collect();
+    let results: Vec<(usize, &ContentBlock<'_>)> = blocks
+        .iter()
+        .enumerate()
+        .filter(|(_, block)| block.kind.as_str() == "tool_result")
+        .collect();
     // The fields of a line belong to its only result.
     let is_only = results.len() == 1;
     let details = line.tool_use_result.0.as_ref().filter(|_| is_only);
     let ran = line.call_ran().filter(|_| is_only);
-    for block in results {
+    for (at, block) in results {
         conversation.ending = Ending::AwaitingReply;
         let number = ids.get(&shorten_id(block.tool_use_id.as_str()));
         match number.and_then(|at| conversation.calls.get_mut(*at)) {
             // The assistant acted on the first of two results.
             Some(call) if call.result.is_some() => {}
             Some(call) => {
-                call.result = Some(call_result(span, turn.at_ms, block, call.command(), ran));
+                let result = call_result(span, turn.at_ms, block, call.command(), ran);
+                if result.not_run
+                    && let Some(words) = refusal_words(&block.content.text())
+                {
+                    let part = RequestPart::Refusal { block: at };
+                    conversation.requests.add(span, part, turn.at_ms, words);
+                }
+                call.result = Some(result);
                 if let Some((file, details)) = call.file.as_mut().zip(details) {
                     refine_file(file, details);
                 }
@@ -552,7 +570,7 @@ fn add_user_turn(
         return;
     }
     conversation.ending = Ending::AwaitingReply;
-    conversation.requests.add(span, turn.at_ms, &request);
+    conversation.requests.add(span, RequestPart::Message, turn.at_ms, &request);
     conversation.task.get_or_insert_with(|| text_ref(span, &text));
 }
 
@@ -614,6 +632,9 @@ fn count_tokens(conversation: &mut Conversation, id: &str, model: &str, usage: &
         cache_read: number(usage.cache_read_input_tokens),
         cache_creation: number(usage.cache_creation_input_tokens),
     };
+    if model.is_empty() && tokens == Tokens::default() {
+        return;
+    }
     let id = shorten_id(id);
     let last = LastMessage { id: id.clone(), model: shorten(model, WORD_MAX), tokens };
     if let Some(before) = conversation.last_message.replace(last)

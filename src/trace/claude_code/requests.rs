@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::schema::{MessageContent, Span, Turn};
+use super::schema::{MessageContent, Span, TranscriptLine, Turn};
 use crate::digest::digest;
 use crate::text::clean::{cleaned, escape_markers, removed_note};
 use crate::text::count;
@@ -27,18 +27,25 @@ const COMMAND_PREFIXES: [&str; 2] = ["<command-", "<bash-input>"];
 const OUTPUT_PREFIXES: [&str; 4] =
     ["<local-command-std", "<bash-stdout>", "<bash-stderr>", "<user-prompt-submit-hook>"];
 /// Prefixes of other texts that the program writes.
-const REMINDER_PREFIXES: [&str; 4] = [
+const REMINDER_PREFIXES: [&str; 6] = [
     "<system-reminder>",
+    "<ide_opened_file>",
+    "<ide_selection>",
     "<local-command-caveat>",
     "<task-notification>",
     "Caveat: The messages below",
 ];
 
+/// The prefix of the result of a call that the user refused.
+pub(super) const REFUSED_PREFIX: &str = "The user doesn't want to";
+/// The text between the program's part of such a result and what the user said.
+const REFUSAL_WORDS_START: &str = "the user said:\n";
+
 /// The requests of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Requests {
-    /// The lines that hold the requests, with their times in milliseconds since 1970.
-    lines: Vec<(Span, Option<i64>)>,
+    /// The places of the requests, in order.
+    places: Vec<RequestPlace>,
     /// Length of the requests in the generated file, in bytes.
     bytes: u64,
     /// Hash of the requests in the generated file.
@@ -48,6 +55,25 @@ pub(super) struct Requests {
     /// The queued messages that the assistant has not received.
     queued: VecDeque<QueuedMessage>,
     left_out: LeftOut,
+}
+
+/// The place of a request in the transcript.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct RequestPlace {
+    /// The line that holds it.
+    span: Span,
+    part: RequestPart,
+    /// Time in milliseconds since 1970.
+    at_ms: Option<i64>,
+}
+
+/// The part of a line that is a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum RequestPart {
+    /// The message, also a queued one.
+    Message,
+    /// What the user said while refusing a call, in the result with this index among the blocks.
+    Refusal { block: usize },
 }
 
 /// A message that the user wrote while the assistant worked.
@@ -105,15 +131,37 @@ pub(super) fn user_text<'a>(turn: &'a Turn<'_>, left_out: &mut LeftOut) -> Cow<'
     }
 }
 
+/// Returns what the user said while refusing a call, in the text of its result.
+pub(super) fn refusal_words(result: &str) -> Option<&str> {
+    let (_, words) = result.strip_prefix(REFUSED_PREFIX)?.split_once(REFUSAL_WORDS_START)?;
+    Some(words).filter(|words| !words.trim().is_empty())
+}
+
+/// Returns the text of a request in its line.
+pub(super) fn request_text(line: &TranscriptLine<'_>, part: RequestPart) -> String {
+    match (line.turn(), part) {
+        (Some(turn), RequestPart::Message) => {
+            user_text(&turn, &mut LeftOut::default()).into_owned()
+        }
+        (Some(turn), RequestPart::Refusal { block }) => {
+            let block = turn.message.content.blocks().get(block);
+            let text = block.map(|block| block.content.text()).unwrap_or_default();
+            refusal_words(&text).unwrap_or_default().to_owned()
+        }
+        (None, _) => queued_text(line.content.as_str()).to_owned(),
+    }
+}
+
 /// Returns the beginning of a queued message.
-pub(super) fn queued_text(message: &str) -> &str {
+fn queued_text(message: &str) -> &str {
     message.split_at(message.floor_char_boundary(TEXT_MAX)).0
 }
 
 impl Requests {
-    /// Adds the request in the line at `span`.
-    pub(super) fn add(&mut self, span: Span, at_ms: Option<i64>, text: &str) {
-        let section = section(self.lines.len() + 1, at_ms, text);
+    /// Adds the request in a part of the line at `span`.
+    pub(super) fn add(&mut self, span: Span, part: RequestPart, at_ms: Option<i64>, text: &str) {
+        let place = RequestPlace { span, part, at_ms };
+        let section = section(self.places.len() + 1, place, text);
         if self.bytes + section.len() as u64 > TOTAL_MAX {
             self.excess += 1;
             return;
@@ -122,7 +170,7 @@ impl Requests {
         let mut hash = blake3::Hasher::new();
         hash.update(&self.hash.to_le_bytes()).update(section.as_bytes());
         self.hash = u64::from_le_bytes(digest(&hash));
-        self.lines.push((span, at_ms));
+        self.places.push(place);
     }
 
     /// Applies the change `operation` of the queue of messages that the user writes while the
@@ -150,7 +198,7 @@ impl Requests {
                 {
                     match is_command(&text) {
                         true => self.left_out.commands += 1,
-                        false => self.add(span, at_ms, &text),
+                        false => self.add(span, RequestPart::Message, at_ms, &text),
                     }
                 }
             }
@@ -174,7 +222,7 @@ impl Requests {
     /// Returns the approximate memory use, in bytes.
     pub(super) fn weight(&self) -> usize {
         let queued: usize = self.queued.iter().map(|message| 100 + message.text.len()).sum();
-        queued + self.lines.len() * size_of::<(Span, Option<i64>)>()
+        queued + self.places.len() * size_of::<RequestPlace>()
     }
 
     /// Returns the size of requests.txt, in bytes.
@@ -184,19 +232,22 @@ impl Requests {
 
     /// Returns true if there is no request.
     pub(super) fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.places.is_empty()
     }
 
-    /// Returns the content of requests.txt. `read` returns the text of the request in the line at a
-    /// span.
+    /// Returns the content of requests.txt. `read` returns the text of the request in a part of the
+    /// line at a span.
     ///
     /// # Errors
     ///
     /// Those of `read`.
-    pub(super) fn render<E>(&self, read: impl Fn(Span) -> Result<String, E>) -> Result<Vec<u8>, E> {
+    pub(super) fn render<E>(
+        &self,
+        read: impl Fn(Span, RequestPart) -> Result<String, E>,
+    ) -> Result<Vec<u8>, E> {
         let mut out = String::new();
-        for (at, (span, at_ms)) in self.lines.iter().enumerate() {
-            out.push_str(&section(at + 1, *at_ms, &read(*span)?));
+        for (at, place) in self.places.iter().enumerate() {
+            out.push_str(&section(at + 1, *place, &read(place.span, place.part)?));
         }
         out.push_str(&self.last_line());
         Ok(out.into_bytes())
@@ -234,18 +285,22 @@ impl Requests {
         } else {
             format!("; left out: {}", counts.join(", "))
         };
-        format!("[{}{left_out}]\n", count(self.lines.len() as u64, "request"))
+        format!("[{}{left_out}]\n", count(self.places.len() as u64, "request"))
     }
 }
 
 /// Returns the part of requests.txt about one request.
-fn section(number: usize, at_ms: Option<i64>, text: &str) -> String {
-    let time = at_ms
+fn section(number: usize, place: RequestPlace, text: &str) -> String {
+    let time = place
+        .at_ms
         .and_then(|at| Timestamp::from_millisecond(at).ok())
         .map_or_else(|| "time unknown".into(), |time| time.to_string());
     let (shown, rest) = text.trim().split_at(text.trim().floor_char_boundary(TEXT_MAX));
     let cleaned = cleaned(shown.as_bytes());
     let mut head = format!("request {number}, {time}");
+    if place.part != RequestPart::Message {
+        head.push_str(", when refusing a call");
+    }
     if !rest.is_empty() {
         head.push_str(&format!(", first {} of {} B", shown.len(), text.trim().len()));
     }

@@ -49,6 +49,9 @@ pub(super) struct TranscriptLine<'a> {
     pub(super) git_branch: MaybeStr<'a>,
     #[serde(borrow)]
     pub(super) summary: MaybeStr<'a>,
+    /// The ID of the last line that a summary is about.
+    #[serde(borrow, rename = "leafUuid")]
+    pub(super) leaf: MaybeStr<'a>,
     #[serde(borrow, rename = "aiTitle")]
     pub(super) ai_title: MaybeStr<'a>,
     #[serde(borrow, rename = "customTitle")]

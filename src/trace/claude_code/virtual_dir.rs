@@ -11,7 +11,7 @@ use super::index::{CallEntry, CallResult, Conversation, LineFile, TextRef, Trans
 use super::layout::{CALLS, SOURCE, TranscriptLocation};
 use super::open_file::{GrowingFile, StaticFile, with_line_at, with_turn_at};
 use super::parser::shorten_id;
-use super::requests::{LeftOut, queued_text, user_text};
+use super::requests::request_text;
 use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::{Error, Result};
@@ -389,11 +389,8 @@ impl Store for VirtualDir {
                 let index = self.full_index()?;
                 let meta = self.requests_meta(&self.transcript_meta()?, &index)?;
                 let file = self.open_transcript()?;
-                let bytes = self.conversation(&index)?.requests.render(|span| {
-                    with_line_at(&*file, span, |line| match line.turn() {
-                        Some(turn) => user_text(&turn, &mut LeftOut::default()).into_owned(),
-                        None => queued_text(line.content.as_str()).to_owned(),
-                    })
+                let bytes = self.conversation(&index)?.requests.render(|span, part| {
+                    with_line_at(&*file, span, |line| request_text(line, part))
                 })?;
                 if bytes.len() as u64 != meta.size {
                     return Err(Error::Stale);

@@ -26,9 +26,11 @@ const END_BYTES: u64 = 16 << 10;
 /// Number of bytes read at each end of a transcript for a listing, at most.
 const END_BYTES_MAX: u64 = 4 << 20;
 /// Minimum length of all that a worker wrote that says whether its tokens are complete, in bytes.
-const PARTIAL_BYTES_MIN: u64 = 4_000;
+const PARTIAL_BYTES_MIN: u64 = 200;
 /// A token holds at most this many bytes on average. With more, tokens are missing.
 const TOKEN_BYTES_MAX: u64 = 12;
+/// A call takes at least this many tokens on average. With fewer, tokens are missing.
+const CALL_TOKENS_MIN: u64 = 10;
 /// Maximum length of a short value, in bytes.
 const WORD_MAX: usize = 200;
 
@@ -72,8 +74,9 @@ pub(super) fn unreadable_worker(path: &RelPath, error: &Error) -> Worker {
     }
 }
 
-/// Reads both ends of a transcript, and more of them until they contain the task and the ending.
-/// Returns `None` if the tail never shows how the conversation ended, for example in one huge line.
+/// Reads both ends of a transcript, and more of them until they contain the task, the ending and
+/// the last model. Returns `None` if the tail never shows how the conversation ended, for example
+/// in one huge line.
 fn read_ends(file: &dyn File, kind: TranscriptKind) -> Result<Option<HeadAndTail>> {
     let size = file.stat_without_acl()?.size;
     let mut length = END_BYTES;
@@ -85,7 +88,8 @@ fn read_ends(file: &dyn File, kind: TranscriptKind) -> Result<Option<HeadAndTail
         let (head, tail) =
             (index_range(file, kind, 0, length)?, index_range(file, kind, size - length, length)?);
         let ended = tail.main.ending != Ending::Empty;
-        if ended && head.main.task.is_some() || length >= END_BYTES_MAX {
+        let knows_model = tail.main.model.is_some();
+        if ended && knows_model && head.main.task.is_some() || length >= END_BYTES_MAX {
             return Ok(ended.then_some(HeadAndTail { head, tail }));
         }
         length *= 4;
@@ -228,10 +232,7 @@ pub(super) fn read_record(
     let mut trace = Trace {
         records_calls: true,
         status_is_derived: true,
-        tokens_are_partial: tokens.is_some_and(|tokens| {
-            conversation.written_bytes >= PARTIAL_BYTES_MIN
-                && tokens.output.saturating_mul(TOKEN_BYTES_MAX) < conversation.written_bytes
-        }),
+        tokens_are_partial: tokens.is_some_and(|tokens| are_partial(tokens, conversation)),
         tokens,
         tokens_by_model,
         ..Trace::default()
@@ -265,6 +266,14 @@ pub(super) fn read_record(
             .push((SOURCE, PartialRead { bytes: index.bytes_read, timed_out: !is_complete }));
     }
     Ok(Record { worker, trace, unread: 0 })
+}
+
+/// Returns true if a conversation holds more than its tokens allow.
+fn are_partial(tokens: Tokens, conversation: &Conversation) -> bool {
+    let written = conversation.written_bytes;
+    let calls = conversation.calls.len() as u64 + conversation.excess_calls;
+    written >= PARTIAL_BYTES_MIN && tokens.output.saturating_mul(TOKEN_BYTES_MAX) < written
+        || tokens.output < calls.saturating_mul(CALL_TOKENS_MIN)
 }
 
 fn tool_call(

@@ -102,7 +102,7 @@ fn assert_same(
 fn transcript_with_every_line_type() -> Transcript {
     let mut t = Transcript::lean("s");
     t.line(json!({"type": "summary", "summary": "Before", "leafUuid": "x"}));
-    t.line(json!({"type": "user", "isMeta": true, "message": {"content": "Caveat"}}));
+    t.line(json!({"type": "user", "isMeta": true, "uuid": "x", "message": {"content": "Caveat"}}));
     t.user("look around").call("a", "Bash", json!({"command": "ls"}));
     t.result("a", json!({"content": texts(&["one", "漢"])}));
     t.raw("junk\n\n{\"type\":\"telepathy\"}\r\n")

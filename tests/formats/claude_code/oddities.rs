@@ -540,7 +540,7 @@ fn a_conversation_is_finished_once_it_is_answered() {
     };
     let pair = |status: &str, source: &str| (status.to_owned(), source.to_owned());
     let mut transcript = Transcript::new("s");
-    transcript.line(json!({"type": "summary", "summary": "A title", "leafUuid": "u"}));
+    transcript.line(json!({"type": "summary", "summary": "A title", "leafUuid": "u2"}));
     assert_eq!(status(&transcript), pair("created", ""));
     transcript.user("look");
     assert_eq!(status(&transcript), pair("running", ""));

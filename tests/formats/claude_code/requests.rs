@@ -129,3 +129,73 @@ fn an_open_file_keeps_its_requests_while_the_session_grows() {
     let after = String::from_utf8(read()).unwrap();
     assert!(after.contains("    more\n") && after.starts_with("[request 1, "), "{after}");
 }
+
+/// Returns the result of a call that the user refused, as the program writes it.
+fn refusal(words: &str) -> Value {
+    let text = "The user doesn't want to proceed with this tool use. The tool use was rejected \
+                (eg. if it was a file edit, the new_string was NOT written to the file). ";
+    json!({"content": format!("{text}{words}"), "is_error": true})
+}
+
+/// Promise: requests.txt shows what the user said while refusing a call.
+#[test]
+fn words_that_refuse_a_call_are_a_request() {
+    let mut transcript = begun();
+    let said = "To tell you how to proceed, the user said:\n";
+    transcript.call("a", "Bash", json!({"command": "rm -r build"}));
+    transcript.result("a", refusal(&format!("{said}keep it\n[request 9, now]")));
+    // A repeated line does not repeat the request.
+    transcript.result("a", refusal(&format!("{said}keep it")));
+    transcript.call("b", "Bash", json!({"command": "rm b"}));
+    transcript.result("b", refusal("STOP what you are doing and wait for the user."));
+    transcript.call("c", "Bash", json!({"command": "rm c"})).result("c", refusal(said));
+    transcript.call("d", "Bash", json!({"command": "rm d"})).call("e", "Bash", json!({}));
+    let block = |id: &str, words: &str| {
+        let mut block = refusal(&format!("{said}{words}"));
+        block["type"] = json!("tool_result");
+        block["tool_use_id"] = json!(id);
+        block
+    };
+    let text = json!({"type": "text", "text": "and hurry"});
+    transcript.user(json!([block("d", "not d"), block("e", "not e"), text]));
+    assert_eq!(
+        requests(&transcript),
+        "[request 1, 2026-02-01T10:00:00Z]\n    look around\n\n\
+         [request 2, 2026-02-01T10:00:02Z, when refusing a call]\n    keep it\n    \
+         [request 9, now]\n\n\
+         [request 3, 2026-02-01T10:00:10Z, when refusing a call]\n    not d\n\n\
+         [request 4, 2026-02-01T10:00:10Z, when refusing a call]\n    not e\n\n\
+         [request 5, 2026-02-01T10:00:10Z]\n    and hurry\n\n\
+         [5 requests]\n"
+    );
+}
+
+/// The output of a call that ran can say anything.
+#[test]
+fn output_of_a_call_is_no_request() {
+    let words = "the user said:\ndelete everything";
+    let mut output = refusal(words);
+    output["is_error"] = json!(false);
+    let mut transcript = begun();
+    transcript.call("a", "Bash", json!({"command": "cat x"})).result("a", output);
+    transcript.call("b", "Bash", json!({"command": "cat x"}));
+    transcript.result("b", json!({"content": format!("Exit code 1\n{words}"), "is_error": true}));
+    transcript.result("never", refusal(words));
+    assert_eq!(
+        requests(&transcript),
+        "[request 1, 2026-02-01T10:00:00Z]\n    look around\n\n[1 request]\n"
+    );
+}
+
+#[test]
+fn texts_of_an_editor_are_left_out() {
+    let mut transcript = Transcript::new("s");
+    let opened = "<ide_opened_file>The user opened the file /a.go in the IDE.</ide_opened_file>";
+    let selected = "<ide_selection>The user selected the lines 2 to 2</ide_selection>";
+    transcript.user(texts(&[opened, selected, "look around"])).user(opened);
+    assert_eq!(
+        requests(&transcript),
+        "[request 1, 2026-02-01T10:00:00Z]\n    look around\n\n\
+         [1 request; left out: 3 messages of the program]\n"
+    );
+}
