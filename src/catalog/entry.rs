@@ -139,8 +139,9 @@ impl Entry {
         self.metadata.last_write
     }
 
-    /// Returns the time of the last activity of a worker whose files were last written at `written`:
-    /// that of its last message, if it is earlier. A transcript that was copied is written later.
+    /// Returns the time of the last activity of a worker whose files were last written at
+    /// `written`: that of its last message, if it is earlier. A transcript that was copied is
+    /// written later.
     pub fn last_activity(&self, written: Time) -> Time {
         self.last_message.map_or(written, |at| written.min(at.into()))
     }
