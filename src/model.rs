@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use attempt::Successes;
-pub use file_edit::{CONTENT_MAX, FileEdit, RecordedEdits, RecordedHunk, Replacement};
+pub use file_edit::{CONTENT_MAX, FileEdit, RecordedEdits, RecordedHunk, TextReplacement};
 pub use intern::{Interner, SharedStr};
 pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries};
 
@@ -326,6 +326,26 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
+    /// Creates a call of which only the file is known.
+    pub fn new(seq: u64, tool: impl Into<String>, path: RelPath) -> ToolCall {
+        ToolCall {
+            seq,
+            tool: tool.into(),
+            path,
+            output: Output::InPlace,
+            at: None,
+            outcome: Outcome::Unknown,
+            suspect: None,
+            exit_code: None,
+            duration_ms: None,
+            bytes: 0,
+            input: None,
+            subject: 0..0,
+            is_command: false,
+            file: None,
+        }
+    }
+
     /// Returns the main argument of the call.
     pub fn subject(&self) -> Option<&str> {
         self.input.as_deref()?.get(self.subject.clone()).filter(|subject| !subject.is_empty())
@@ -615,22 +635,7 @@ mod tests {
     use super::*;
 
     fn call(tool: &str, outcome: Outcome) -> ToolCall {
-        ToolCall {
-            seq: 1,
-            tool: tool.into(),
-            path: RelPath::root(),
-            output: Output::InPlace,
-            outcome,
-            at: None,
-            suspect: None,
-            exit_code: None,
-            duration_ms: None,
-            bytes: 0,
-            input: None,
-            subject: 0..0,
-            is_command: false,
-            file: None,
-        }
+        ToolCall { outcome, ..ToolCall::new(1, tool, RelPath::root()) }
     }
 
     fn outcome(status: Status, calls: &[(&str, Outcome)]) -> Outcome {

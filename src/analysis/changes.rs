@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::file_uses::{absolute, relative};
 use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::model::{CONTENT_MAX, FileEdit, RecordedEdits, Replacement};
+use crate::model::{CONTENT_MAX, FileEdit, RecordedEdits, TextReplacement};
 use crate::text::unified::{Hunk, hunk_of_lines, hunks};
 use crate::view::{Member, View};
 
@@ -19,7 +19,7 @@ const HELD_MAX: usize = 128 << 20;
 
 /// The changes of a worker.
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
+pub(crate) struct FileChanges {
     /// The changed files, by their first edit.
     pub(crate) files: Vec<FileChange>,
     /// Number of edits that were used.
@@ -47,7 +47,7 @@ pub(crate) struct FileChange {
 /// A part of the changes of a file.
 #[derive(Debug)]
 pub(crate) enum Part {
-    /// Changes between two contents that are known, at least around the changes.
+    /// FileChanges between two contents that are known, at least around the changes.
     Diff {
         /// The state of the file before the changes.
         start: Start,
@@ -61,7 +61,7 @@ pub(crate) enum Part {
         /// The place as the record names it.
         place: Option<String>,
         /// The replaced texts.
-        replacements: Vec<Replacement>,
+        replacements: Vec<TextReplacement>,
     },
 }
 
@@ -89,7 +89,7 @@ impl Start {
     }
 }
 
-impl Changes {
+impl FileChanges {
     /// Returns the numbers of added and removed lines of all files.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let counts = self.files.iter().map(FileChange::counts);
@@ -135,7 +135,7 @@ pub(crate) fn read_changes(
     view: &View,
     member: &Member,
     deadline: Deadline<'_>,
-) -> Result<Option<Changes>> {
+) -> Result<Option<FileChanges>> {
     let recorded = view.edits(member, deadline)?;
     let has_edits = recorded != RecordedEdits::default();
     Ok(has_edits.then(|| changes(recorded, member.entry.worker().cwd.as_deref(), deadline)))
@@ -143,9 +143,9 @@ pub(crate) fn read_changes(
 
 /// Combines the edits of each file. `cwd` is the worker's directory. Counts the edits for which
 /// there was no time before `deadline`.
-fn changes(recorded: RecordedEdits, cwd: Option<&str>, deadline: Deadline<'_>) -> Changes {
+fn changes(recorded: RecordedEdits, cwd: Option<&str>, deadline: Deadline<'_>) -> FileChanges {
     let mut all =
-        Changes { excess: recorded.excess, unread: recorded.unread, ..Changes::default() };
+        FileChanges { excess: recorded.excess, unread: recorded.unread, ..FileChanges::default() };
     let mut files: Vec<(String, RebuiltFile)> = Vec::new();
     let mut numbers: HashMap<String, usize> = HashMap::new();
     let mut work = WorkBudget { room: WORK_MAX, deadline };
@@ -334,7 +334,7 @@ mod tests {
 
     fn edit(path: &str, before: Option<&str>, old: &str, new: &str) -> FileEdit {
         let replacement =
-            Replacement { old: old.into(), new: new.into(), ..Replacement::default() };
+            TextReplacement { old: old.into(), new: new.into(), ..TextReplacement::default() };
         FileEdit {
             path: path.into(),
             before: before.map(str::to_owned),
@@ -343,12 +343,12 @@ mod tests {
         }
     }
 
-    fn of(edits: Vec<FileEdit>, has_time: bool) -> Changes {
+    fn of(edits: Vec<FileEdit>, has_time: bool) -> FileChanges {
         let recorded = RecordedEdits { edits, ..RecordedEdits::default() };
         changes(recorded, Some("/app"), Deadline::new(&|| has_time))
     }
 
-    fn counts(changes: &Changes) -> Vec<(&str, (usize, usize), usize)> {
+    fn counts(changes: &FileChanges) -> Vec<(&str, (usize, usize), usize)> {
         let files = changes.files.iter();
         files.map(|file| (file.path.as_str(), file.counts(), file.parts.len())).collect()
     }
@@ -401,7 +401,7 @@ mod tests {
             let path = number.to_string();
             let (old, new) = ("a", "b".repeat(4000));
             let replacement =
-                Replacement { old: old.into(), new, all: true, takes_line_end: false };
+                TextReplacement { old: old.into(), new, all: true, takes_line_end: false };
             let edit = FileEdit { path, ..FileEdit::default() };
             let write = FileEdit { after: Some(old.repeat(4096)), created: true, ..edit.clone() };
             [write, FileEdit { replacements: vec![replacement], ..edit }]

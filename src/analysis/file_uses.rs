@@ -104,31 +104,20 @@ pub(super) fn relative<'a>(path: &'a str, cwd: Option<&str>) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{FileAccess, Output, ToolCall, Trace, Worker};
+    use crate::model::{FileAccess, ToolCall, Trace, Worker};
     use crate::name::{Name, RelPath};
 
     #[test]
     fn all_spellings_of_a_path_are_one_file() {
         let call = |path: &str| ToolCall {
-            seq: 1,
-            tool: "edit".into(),
-            path: RelPath::root(),
-            output: Output::InPlace,
-            at: None,
             outcome: Outcome::Ok,
-            suspect: None,
-            exit_code: None,
-            duration_ms: None,
-            bytes: 0,
-            input: None,
-            subject: 0..0,
-            is_command: false,
             file: Some(FileAccess {
                 path: path.into(),
                 kind: AccessKind::Edited,
                 added: 1,
                 removed: 0,
             }),
+            ..ToolCall::new(1, "edit", RelPath::root())
         };
         let worker = Worker {
             cwd: Some("/app/".into()),

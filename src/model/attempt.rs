@@ -62,7 +62,7 @@ impl<'a> Successes<'a> {
 }
 
 /// A command in a line of commands.
-struct Command {
+struct ShellCommand {
     /// The first two words.
     name: [String; 2],
     /// The words after the name that are neither an option nor follow one.
@@ -70,7 +70,7 @@ struct Command {
 }
 
 /// Returns the commands in a line.
-fn commands(line: &str) -> Vec<Command> {
+fn commands(line: &str) -> Vec<ShellCommand> {
     split(line).into_iter().filter_map(command).collect()
 }
 
@@ -105,7 +105,7 @@ pub(super) fn split(line: &str) -> Vec<Vec<String>> {
     found
 }
 
-fn command(words: Vec<String>) -> Option<Command> {
+fn command(words: Vec<String>) -> Option<ShellCommand> {
     let mut words = words.into_iter().skip_while(|word| is_assignment(word)).peekable();
     let name = [words.next()?, words.next().unwrap_or_default()];
     let mut operands = BTreeSet::new();
@@ -117,7 +117,7 @@ fn command(words: Vec<String>) -> Option<Command> {
         }
         follows_option = is_option;
     }
-    Some(Command { name, operands })
+    Some(ShellCommand { name, operands })
 }
 
 /// Returns true if a word sets a variable for the command that follows.
@@ -129,26 +129,17 @@ fn is_assignment(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Outcome, Output};
+    use super::super::Outcome;
     use super::*;
     use crate::name::RelPath;
 
     fn call(input: &str, is_command: bool) -> ToolCall {
         ToolCall {
-            seq: 1,
-            tool: "t".into(),
-            path: RelPath::root(),
-            output: Output::InPlace,
-            at: None,
             outcome: Outcome::Ok,
-            suspect: None,
-            exit_code: None,
-            duration_ms: None,
-            bytes: 0,
             input: Some(input.into()),
             subject: 0..input.len(),
             is_command,
-            file: None,
+            ..ToolCall::new(1, "t", RelPath::root())
         }
     }
 

@@ -15,7 +15,7 @@ pub struct FileEdit {
     /// The whole content after the call, if it is recorded.
     pub after: Option<String>,
     /// The replacements that the call made, in order; empty if the call wrote the whole file.
-    pub replacements: Vec<Replacement>,
+    pub replacements: Vec<TextReplacement>,
     /// The record's own diff. It is made for display, so its white space may differ.
     pub hunks: Vec<RecordedHunk>,
     /// The place of the change in a file that is not edited as text, such as a cell.
@@ -26,7 +26,7 @@ pub struct FileEdit {
 
 /// A text that a call replaced.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Replacement {
+pub struct TextReplacement {
     /// The replaced text; empty for the content of a new file.
     pub old: String,
     /// The new text.
@@ -78,7 +78,7 @@ impl FileEdit {
     }
 }
 
-impl Replacement {
+impl TextReplacement {
     /// Returns `content` after the replacement. Returns `None` if the replaced text does not occur,
     /// or occurs several times although one occurrence was replaced.
     fn apply(&self, content: &str) -> Option<String> {
@@ -103,7 +103,7 @@ mod tests {
 
     fn replaced(content: &str, old: &str, new: &str, all: bool, line_end: bool) -> Option<String> {
         let replacement =
-            Replacement { old: old.into(), new: new.into(), all, takes_line_end: line_end };
+            TextReplacement { old: old.into(), new: new.into(), all, takes_line_end: line_end };
         FileEdit { replacements: vec![replacement], ..FileEdit::default() }.apply(content, |_| true)
     }
 
@@ -121,10 +121,10 @@ mod tests {
 
     #[test]
     fn further_replacements_need_permission() {
-        let step = |old: &str, new: &str| Replacement {
+        let step = |old: &str, new: &str| TextReplacement {
             old: old.into(),
             new: new.into(),
-            ..Replacement::default()
+            ..TextReplacement::default()
         };
         let replacements = vec![step("a", "bb"), step("bb", "c"), step("c", "d")];
         let edit = FileEdit { replacements, ..FileEdit::default() };

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use crate::analysis::changes::{Changes, FileChange, Part, Start};
-use crate::model::Replacement;
+use crate::analysis::changes::{FileChange, FileChanges, Part, Start};
+use crate::model::TextReplacement;
 use crate::text::budget::{Budget, BudgetUnit};
 use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers, one_line};
 use crate::text::count;
@@ -21,7 +21,7 @@ const NAME_MAX: usize = 300;
 const ATTEMPTS: usize = 8;
 
 /// A part of a file's diff that is shown whole or not at all.
-struct Unit<'a> {
+struct DiffUnit<'a> {
     /// Index of the file.
     file: usize,
     /// Index of the part in its file.
@@ -43,7 +43,12 @@ struct FileText<'a> {
 
 /// Renders changes.diff of the worker `name` in at most `budget`. `notice` names the parts that are
 /// missing for lack of time.
-pub(crate) fn text(name: &str, changes: &Changes, notice: Option<&str>, budget: Budget) -> String {
+pub(crate) fn text(
+    name: &str,
+    changes: &FileChanges,
+    notice: Option<&str>,
+    budget: Budget,
+) -> String {
     let files: Vec<FileText<'_>> = changes.files.iter().map(file_text).collect();
     let units = units(changes);
     let head = head(name, changes, &files, &units, notice);
@@ -67,9 +72,9 @@ pub(crate) fn text(name: &str, changes: &Changes, notice: Option<&str>, budget: 
 /// Returns the first lines, which describe the whole file.
 fn head(
     name: &str,
-    changes: &Changes,
+    changes: &FileChanges,
     files: &[FileText<'_>],
-    units: &[Unit<'_>],
+    units: &[DiffUnit<'_>],
     notice: Option<&str>,
 ) -> String {
     let mut out = notice.map(|notice| format!("# {notice}\n")).unwrap_or_default();
@@ -113,7 +118,7 @@ fn hidden_characters(text: &str) -> usize {
 
 /// Returns the file in at most `limit` bytes: the head, a row for each file, and whole hunks, the
 /// first ones of each file before the second ones of any.
-fn text_within(head: &str, files: &[FileText<'_>], units: &[Unit<'_>], limit: usize) -> String {
+fn text_within(head: &str, files: &[FileText<'_>], units: &[DiffUnit<'_>], limit: usize) -> String {
     if head.len() > limit {
         let (head, _) = head.split_at(head.floor_char_boundary(limit));
         // Half a line of the head is still a comment.
@@ -171,7 +176,7 @@ fn text_within(head: &str, files: &[FileText<'_>], units: &[Unit<'_>], limit: us
 }
 
 /// Returns the length of all hunks with the text before them, in bytes.
-fn units_len(files: &[FileText<'_>], units: &[Unit<'_>]) -> usize {
+fn units_len(files: &[FileText<'_>], units: &[DiffUnit<'_>]) -> usize {
     let headers = files.iter().flat_map(|file| &file.headers).map(String::len);
     headers.sum::<usize>() + units.iter().map(|unit| unit.text.len()).sum::<usize>()
 }
@@ -179,7 +184,7 @@ fn units_len(files: &[FileText<'_>], units: &[Unit<'_>]) -> usize {
 /// Returns true for each unit that fits into `room` bytes.
 fn shown_units(
     files: &[FileText<'_>],
-    units: &[Unit<'_>],
+    units: &[DiffUnit<'_>],
     ranks: &[usize],
     mut room: usize,
 ) -> Vec<bool> {
@@ -189,7 +194,7 @@ fn shown_units(
             *slot = rank;
         }
     }
-    let mut order: Vec<(usize, &Unit<'_>)> = units.iter().enumerate().collect();
+    let mut order: Vec<(usize, &DiffUnit<'_>)> = units.iter().enumerate().collect();
     order.sort_by_key(|(_, unit)| (unit.order, rank_of.get(unit.file)));
     let mut shown = vec![false; units.len()];
     let mut parts = HashSet::new();
@@ -204,7 +209,7 @@ fn shown_units(
     shown
 }
 
-fn header_of<'a>(files: &'a [FileText<'_>], unit: &Unit<'_>) -> &'a str {
+fn header_of<'a>(files: &'a [FileText<'_>], unit: &DiffUnit<'_>) -> &'a str {
     let headers = files.get(unit.file).map(|file| &file.headers);
     headers.and_then(|headers| headers.get(unit.part)).map_or("", String::as_str)
 }
@@ -226,7 +231,7 @@ fn rest_row(files: usize) -> String {
 }
 
 /// Returns the line that counts the hunks that are not `shown`; empty if all are.
-fn left_out(units: &[Unit<'_>], shown: &[bool]) -> String {
+fn left_out(units: &[DiffUnit<'_>], shown: &[bool]) -> String {
     let hidden = units.iter().zip(shown).filter(|(_, shown)| !**shown).map(|(unit, _)| unit);
     let (hunks, added, removed) = hidden.fold((0, 0, 0), |(hunks, added, removed), unit| {
         (hunks + 1, added + unit.added, removed + unit.removed)
@@ -314,12 +319,13 @@ fn part_header(change: &FileChange, part: &Part) -> String {
 }
 
 /// Returns all hunks, in order.
-fn units(changes: &Changes) -> Vec<Unit<'_>> {
+fn units(changes: &FileChanges) -> Vec<DiffUnit<'_>> {
     let mut units = Vec::new();
     for (file, change) in changes.files.iter().enumerate() {
         let mut order = 0;
         for (part, content) in change.parts.iter().enumerate() {
-            let unit = |text, added, removed| Unit { file, part, order: 0, text, added, removed };
+            let unit =
+                |text, added, removed| DiffUnit { file, part, order: 0, text, added, removed };
             let begin = units.len();
             match content {
                 Part::Unplaced { replacements, .. } => {
@@ -345,7 +351,7 @@ fn units(changes: &Changes) -> Vec<Unit<'_>> {
 }
 
 /// Returns the texts of a change whose place is unknown, as comments.
-fn unplaced(replacements: &[Replacement]) -> String {
+fn unplaced(replacements: &[TextReplacement]) -> String {
     let texts = replacements.iter().map(|replacement| {
         let all = if replacement.all { "#  everywhere:\n" } else { "" };
         all.to_owned() + &commented(&replacement.old, "#-") + &commented(&replacement.new, "#+")

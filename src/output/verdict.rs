@@ -30,7 +30,7 @@ const CLAIMED_FILE: &str = "claimed_file_missing";
 pub(crate) fn verdict(view: &View, row: &WorkerRow, record: &Record) -> Option<String> {
     let Record { worker, trace, .. } = record;
     let failed = trace.unresolved().last().copied().or(trace.failed_last_call());
-    let facts = Facts {
+    let facts = VerdictFacts {
         worker,
         trace,
         digest: row.digest.as_deref()?,
@@ -44,7 +44,7 @@ pub(crate) fn verdict(view: &View, row: &WorkerRow, record: &Record) -> Option<S
 }
 
 /// The facts that a verdict shows.
-struct Facts<'a> {
+struct VerdictFacts<'a> {
     worker: &'a Worker,
     trace: &'a Trace,
     digest: &'a WorkerDigest,
@@ -59,7 +59,7 @@ struct Facts<'a> {
     marker: String,
 }
 
-impl Facts<'_> {
+impl VerdictFacts<'_> {
     /// Returns the text: one line if nothing is wrong, else with the proof, in at most [`MAX`]
     /// bytes.
     fn text(&self) -> String {
@@ -228,27 +228,21 @@ mod tests {
     use super::*;
     use crate::analysis::checks::FailedCheck;
     use crate::error::Error;
-    use crate::model::{Output, TASK_MAX};
+    use crate::model::TASK_MAX;
     use crate::name::{Name, RelPath, to_file_name};
 
     const MARKER: &str = "[EVIDENCE:run_id=r,job_id=-,worker_id=a1]";
 
     fn call(seq: u64, outcome: Outcome, suspect: Option<&str>) -> ToolCall {
         ToolCall {
-            seq,
-            tool: "Bash".into(),
-            path: RelPath::parse(format!("tool_calls/{seq:03}_Bash.txt")).unwrap(),
-            output: Output::InPlace,
             outcome,
-            at: None,
             suspect: suspect.map(str::to_owned),
-            exit_code: None,
-            duration_ms: None,
-            bytes: 0,
             input: Some(format!("sh test.sh {seq}")),
-            subject: 0..0,
-            is_command: false,
-            file: None,
+            ..ToolCall::new(
+                seq,
+                "Bash",
+                RelPath::parse(format!("tool_calls/{seq:03}_Bash.txt")).unwrap(),
+            )
         }
     }
 
@@ -283,7 +277,7 @@ mod tests {
         digest.outcome = trace.outcome(worker.status);
         digest.files = files.iter().map(|path| changed(path)).collect();
         digest.checks = claimed.collect();
-        let facts = Facts {
+        let facts = VerdictFacts {
             worker: &worker,
             trace: &trace,
             digest: &digest,

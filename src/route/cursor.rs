@@ -74,7 +74,8 @@ impl Cursor {
         if text == "now" {
             return Ok(Cursor::Now);
         }
-        parse_checkpoint(text).map(Cursor::Since).filter(|cursor| cursor.to_string() == text).ok_or_else(|| {
+        let cursor = parse_checkpoint(text).map(Cursor::Since);
+        cursor.filter(|cursor| cursor.to_string() == text).ok_or_else(|| {
             format!(
                 "`{}` is not a valid cursor; try the last line that `since` printed before, `now` to start from here, \
                  or `0` for everything",

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::analysis::changes::{Changes, FileChange, read_changes};
+use crate::analysis::changes::{FileChange, FileChanges, read_changes};
 use crate::analysis::worker_digest::WorkerDigest;
 use crate::deadline::Deadline;
 use crate::text::clean::one_line;
@@ -31,7 +31,7 @@ pub(super) fn line(
     }
 }
 
-fn with_numbers(changes: &Changes) -> String {
+fn with_numbers(changes: &FileChanges) -> String {
     let (added, removed) = changes.counts();
     let head = format!("{}, +{added} -{removed}", count(changes.files.len(), "file"));
     let mut files: Vec<(usize, &FileChange)> =

@@ -157,20 +157,10 @@ mod tests {
 
     fn call(tool: &str, input: Option<&str>, outcome: Outcome) -> ToolCall {
         ToolCall {
-            seq: 1,
-            tool: tool.into(),
-            path: RelPath::parse(format!("tool_calls/001_{tool}.txt")).unwrap(),
-            output: Output::InPlace,
             outcome,
-            at: None,
-            suspect: None,
-            exit_code: None,
-            duration_ms: None,
             bytes: 5,
             input: input.map(str::to_owned),
-            subject: 0..0,
-            is_command: false,
-            file: None,
+            ..ToolCall::new(1, tool, RelPath::parse(format!("tool_calls/001_{tool}.txt")).unwrap())
         }
     }
 

@@ -90,7 +90,7 @@ pub(super) struct CountedLines<'a> {
 }
 
 /// The state of the search in one record.
-pub(super) struct Record {
+pub(super) struct SearchedRecord {
     file: u32,
     format: RecordFormat,
     /// Number of the record's lines with each text.
@@ -100,10 +100,10 @@ pub(super) struct Record {
     copies: CopiedLines,
 }
 
-impl Record {
-    pub(super) fn new(file: u32, format: RecordFormat) -> Record {
+impl SearchedRecord {
+    pub(super) fn new(file: u32, format: RecordFormat) -> SearchedRecord {
         let copies = CopiedLines::default();
-        Record { file, format, used: HashMap::new(), matches: 0, copies }
+        SearchedRecord { file, format, used: HashMap::new(), matches: 0, copies }
     }
 
     pub(super) fn into_copies(self) -> CopiedLines {
@@ -135,7 +135,7 @@ impl<'a> CountedLines<'a> {
     }
 
     /// Adds the next matching line of a record. Returns true if it is a copy.
-    pub(super) fn add_record_line(&mut self, record: &mut Record, line: &[u8]) -> bool {
+    pub(super) fn add_record_line(&mut self, record: &mut SearchedRecord, line: &[u8]) -> bool {
         let texts = self.matching_texts(record.format, line);
         let mut is_copy = !texts.has_more && !texts.counts.is_empty();
         for (text, count) in texts.counts {

@@ -1,6 +1,6 @@
 //! Counts the matching lines in the files of one worker.
 
-use super::copies::{CopiedLines, CountedLines, Record, RecordFormat};
+use super::copies::{CopiedLines, CountedLines, RecordFormat, SearchedRecord};
 use super::lines::{FileSearcher, FoundLine, SearchEnd, StopReason};
 use super::pattern::Pattern;
 use crate::deadline::Deadline;
@@ -95,7 +95,7 @@ pub fn search(
     let mut counted = CountedLines::new(pattern);
     let mut hits: Vec<(u32, FileMatchCount)> = Vec::new();
     for (number, (path, format)) in (0..).zip(&files) {
-        let mut record = format.map(|format| Record::new(number, format));
+        let mut record = format.map(|format| SearchedRecord::new(number, format));
         let (mut lines, mut text) = (0, 0);
         let end = search_file(&folder, path, &mut search, deadline, |line| {
             if let Some(record) = &mut record {
@@ -125,7 +125,7 @@ pub fn search(
             }
         }
         if lines > 0 {
-            let copies = record.map(Record::into_copies).unwrap_or_default();
+            let copies = record.map(SearchedRecord::into_copies).unwrap_or_default();
             let path = path.clone();
             hits.push((number, FileMatchCount { path, lines, text, copies, also_in: Vec::new() }));
         }

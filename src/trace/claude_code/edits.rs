@@ -10,7 +10,7 @@ use super::schema::{Message, Span, json_text};
 use super::virtual_dir::VirtualDir;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::model::{AccessKind, FileEdit, RecordedEdits, RecordedHunk, Replacement};
+use crate::model::{AccessKind, FileEdit, RecordedEdits, RecordedHunk, TextReplacement};
 use crate::store::{File, read_range};
 
 /// Maximum number of bytes of lines that are read for the changes of one conversation. If the
@@ -56,7 +56,7 @@ struct EditStep<'a> {
 /// A line with a result.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ResultLine<'a> {
+struct EditResultLine<'a> {
     #[serde(borrow, rename = "type")]
     kind: MaybeStr<'a>,
     #[serde(borrow)]
@@ -91,13 +91,13 @@ struct EditResult<'a> {
     #[serde(borrow, rename = "updated_file")]
     updated_notebook: MaybeStr<'a>,
     #[serde(borrow, rename = "structuredPatch")]
-    patch: MaybeList<MaybeObject<Hunk<'a>>>,
+    patch: MaybeList<MaybeObject<PatchLines<'a>>>,
 }
 
 /// A hunk of a recorded diff.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Hunk<'a> {
+struct PatchLines<'a> {
     #[serde(rename = "oldStart")]
     old_start: MaybeU64,
     #[serde(borrow)]
@@ -146,7 +146,7 @@ pub(super) fn read_edits(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<
 /// larger than the lines that hold them, but a list of short texts can be.
 fn list_sizes(edit: &FileEdit) -> usize {
     let lines: usize = edit.hunks.iter().map(|hunk| hunk.lines.len()).sum();
-    edit.replacements.len() * size_of::<Replacement>()
+    edit.replacements.len() * size_of::<TextReplacement>()
         + edit.hunks.len() * size_of::<RecordedHunk>()
         + lines * size_of::<String>()
 }
@@ -176,7 +176,7 @@ fn read_edit(
 ) -> Result<FileEdit> {
     let bytes = read_range(file, result.span.offset, result.span.len)?;
     let text = json_text(&bytes);
-    let result: MaybeObject<ResultLine<'_>> =
+    let result: MaybeObject<EditResultLine<'_>> =
         serde_json::from_str(&text).map_err(|_| Error::Stale)?;
     let details = result.0.and_then(own_details).unwrap_or_default();
     with_turn_at(file, line, |turn| {
@@ -193,7 +193,7 @@ fn read_edit(
 
 /// Returns the details of the line's result. Those of a progress report, or of a line with several
 /// results, belong to no single call.
-fn own_details(line: ResultLine<'_>) -> Option<EditResult<'_>> {
+fn own_details(line: EditResultLine<'_>) -> Option<EditResult<'_>> {
     let message = line.message.0.filter(|_| line.kind.as_str() == "user")?;
     let blocks = message.content.blocks();
     let results = blocks.iter().filter(|block| block.kind.as_str() == "tool_result").count();
@@ -225,7 +225,7 @@ fn file_edit(arguments: &EditArguments<'_>, details: &EditResult<'_>) -> FileEdi
         return FileEdit { after: Some(content.as_ref().to_owned()), created, before, ..edit };
     }
     let steps = arguments.edits.0.iter().filter_map(|step| step.0.as_ref());
-    let mut replacements: Vec<Replacement> = steps
+    let mut replacements: Vec<TextReplacement> = steps
         .map(|step| {
             replacement(step.old_string.as_str(), step.new_string.as_str(), step.replace_all)
         })
@@ -267,15 +267,15 @@ fn notebook_edit(
     FileEdit {
         before: edit.before.filter(|_| known),
         after: after.filter(|_| known),
-        replacements: vec![Replacement { new, ..Replacement::default() }],
+        replacements: vec![TextReplacement { new, ..TextReplacement::default() }],
         place: (!known).then(|| words.join(" ").trim_end().to_owned()),
         ..edit
     }
 }
 
 /// Returns a replacement as the program makes it: it removes a line's end with its text.
-fn replacement(old: &str, new: &str, all: MaybeBool) -> Replacement {
-    Replacement {
+fn replacement(old: &str, new: &str, all: MaybeBool) -> TextReplacement {
+    TextReplacement {
         old: old.to_owned(),
         new: new.to_owned(),
         all: all.is_set(),
@@ -293,7 +293,7 @@ fn removes_line_end(old: &str, hunks: &[RecordedHunk]) -> bool {
     lines('-').saturating_sub(lines('+')) > old.matches('\n').count()
 }
 
-fn hunk(hunk: &Hunk<'_>) -> RecordedHunk {
+fn hunk(hunk: &PatchLines<'_>) -> RecordedHunk {
     RecordedHunk {
         old_start: hunk.old_start.0.unwrap_or_default(),
         lines: hunk.lines.0.iter().map(|line| line.as_str().to_owned()).collect(),

@@ -17,7 +17,7 @@ use super::index::{
     TitleSource, TranscriptIndex,
 };
 use super::layout::TranscriptKind;
-use super::requests::{LeftOut, REFUSED_PREFIX, RequestPart, refusal_words, user_text};
+use super::requests::{ProgramTexts, REFUSED_PREFIX, RequestPart, refusal_words, user_text};
 use super::schema::{
     ContentBlock, Span, TokenUsage, ToolUseResult, TranscriptLine, Turn, decode, parse_millis,
 };
@@ -557,7 +557,7 @@ fn add_user_turn(
         conversation.fallback_task.get_or_insert_with(|| text_ref(span, &text));
         return;
     }
-    let mut left_out = LeftOut::default();
+    let mut left_out = ProgramTexts::default();
     let request = user_text(turn, &mut left_out);
     conversation.requests.note_left_out(left_out);
     if request.trim().is_empty() {

@@ -54,7 +54,7 @@ pub(super) struct Requests {
     excess: u64,
     /// The queued messages that the assistant has not received.
     queued: VecDeque<QueuedMessage>,
-    left_out: LeftOut,
+    left_out: ProgramTexts,
 }
 
 /// The place of a request in the transcript.
@@ -87,13 +87,13 @@ struct QueuedMessage {
 
 /// Numbers of texts that the program wrote in the user's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct LeftOut {
+pub(super) struct ProgramTexts {
     commands: u64,
     outputs: u64,
     reminders: u64,
 }
 
-impl LeftOut {
+impl ProgramTexts {
     /// Counts `text` if the program wrote it. Returns true if it did.
     fn count(&mut self, text: &str) -> bool {
         let text = text.trim_start();
@@ -119,7 +119,7 @@ fn is_command(text: &str) -> bool {
 }
 
 /// Returns the text that the user wrote in a message. Counts the program's texts in `left_out`.
-pub(super) fn user_text<'a>(turn: &'a Turn<'_>, left_out: &mut LeftOut) -> Cow<'a, str> {
+pub(super) fn user_text<'a>(turn: &'a Turn<'_>, left_out: &mut ProgramTexts) -> Cow<'a, str> {
     match &turn.message.content {
         MessageContent::Blocks(blocks) => {
             let texts = blocks.iter().filter_map(|block| block.visible_text());
@@ -141,7 +141,7 @@ pub(super) fn refusal_words(result: &str) -> Option<&str> {
 pub(super) fn request_text(line: &TranscriptLine<'_>, part: RequestPart) -> String {
     match (line.turn(), part) {
         (Some(turn), RequestPart::Message) => {
-            user_text(&turn, &mut LeftOut::default()).into_owned()
+            user_text(&turn, &mut ProgramTexts::default()).into_owned()
         }
         (Some(turn), RequestPart::Refusal { block }) => {
             let block = turn.message.content.blocks().get(block);
@@ -208,7 +208,7 @@ impl Requests {
     }
 
     /// Adds the counts of `left_out`.
-    pub(super) fn note_left_out(&mut self, left_out: LeftOut) {
+    pub(super) fn note_left_out(&mut self, left_out: ProgramTexts) {
         self.left_out.commands += left_out.commands;
         self.left_out.outputs += left_out.outputs;
         self.left_out.reminders += left_out.reminders;
@@ -262,7 +262,7 @@ impl Requests {
 
     /// Returns the last line of requests.txt: the numbers of requests and of texts left out.
     fn last_line(&self) -> String {
-        let LeftOut { commands, outputs, reminders } = self.left_out;
+        let ProgramTexts { commands, outputs, reminders } = self.left_out;
         let counts = [
             (self.excess, "further request"),
             (commands, "command"),

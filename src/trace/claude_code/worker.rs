@@ -286,20 +286,12 @@ fn tool_call(
     let name = call.file_name(at);
     let path = RelPath::from(Name::new(CALLS)?).join(&name);
     let mut tool_call = ToolCall {
-        seq: at as u64 + 1,
-        tool: call.tool.clone(),
-        path: path.clone(),
         output: Output::Pending,
-        outcome: Outcome::Unknown,
         at: call.at_ms.and_then(|at| Timestamp::from_millisecond(at).ok()),
-        suspect: None,
-        exit_code: None,
-        duration_ms: None,
-        bytes: 0,
         input: call.input.clone(),
         subject: 0..call.subject_len,
         is_command: call.is_command,
-        file: None,
+        ..ToolCall::new(at as u64 + 1, call.tool.clone(), path.clone())
     };
     let Some(result) = &call.result else { return Ok(tool_call) };
     tool_call.output = Output::InPlace;

@@ -215,20 +215,13 @@ fn build_call(
     };
     let outcome = record.outcome().unwrap_or(verdict.outcome);
     ToolCall {
-        seq: file.seq,
-        tool: file.tool,
-        path,
         output,
         outcome,
-        at: None,
         suspect: verdict.suspect.filter(|_| outcome == Outcome::Ok),
         exit_code: record.exit_code.or(verdict.exit_code),
         duration_ms: record.duration_ms,
         bytes,
-        input: None,
-        subject: 0..0,
-        is_command: false,
-        file: None,
+        ..ToolCall::new(file.seq, file.tool, path)
     }
 }
 
