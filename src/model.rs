@@ -554,6 +554,24 @@ pub struct PartialRead {
     pub timed_out: bool,
 }
 
+/// The calls that no later call resolves, in order; see [`Trace::unresolved`].
+#[derive(Debug, Default)]
+pub struct Unresolved<'a> {
+    /// Calls that failed.
+    pub failed: Vec<&'a ToolCall>,
+    /// Calls that are ok by the record but look like failures.
+    pub suspects: Vec<&'a ToolCall>,
+}
+
+impl<'a> Unresolved<'a> {
+    /// Returns all of the calls by number.
+    pub fn into_calls(self) -> Vec<&'a ToolCall> {
+        let mut calls = [self.failed, self.suspects].concat();
+        calls.sort_by_key(|call| call.seq);
+        calls
+    }
+}
+
 impl Trace {
     /// Returns the outcome of the worker.
     ///
@@ -566,7 +584,7 @@ impl Trace {
             Outcome::Failed
         } else if status == Status::Completed
             && self.calls.iter().any(|call| call.outcome == Outcome::Ok)
-            && self.unresolved().is_empty()
+            && self.unresolved().failed.is_empty()
         {
             Outcome::Ok
         } else {
@@ -587,30 +605,30 @@ impl Trace {
         self.calls.iter().map(|call| (call.path.clone(), call.outcome))
     }
 
-    /// Returns the failed calls that no later call resolves, in order. A later call resolves a
-    /// failed one if it makes the same attempt, is ok, and does not look like a failure.
-    pub fn unresolved(&self) -> Vec<&ToolCall> {
-        self.not_repeated(|call| call.outcome == Outcome::Failed)
-    }
-
-    /// Returns the calls that look like failures and that no later call resolves, in order.
-    pub fn unresolved_suspects(&self) -> Vec<&ToolCall> {
-        self.not_repeated(|call| call.suspect.is_some())
-    }
-
-    /// Returns the calls for which `is_wanted` is true and whose attempt never succeeds later.
-    fn not_repeated(&self, is_wanted: impl Fn(&ToolCall) -> bool) -> Vec<&ToolCall> {
+    /// Returns the calls that failed or look failed and that no later call resolves. A later call
+    /// resolves one if it makes the same attempt, is ok, and does not look like a failure.
+    ///
+    /// Parses the commands of all calls, so callers should keep the result.
+    pub fn unresolved(&self) -> Unresolved<'_> {
         let mut successes = Successes::default();
-        let mut found = Vec::new();
+        let mut found = Unresolved::default();
         // Iterating backward shows in one pass which attempts succeed later.
         for call in self.calls.iter().rev() {
-            if is_wanted(call) && !successes.resolve(call) {
-                found.push(call);
-            } else if call.outcome == Outcome::Ok && call.suspect.is_none() {
-                successes.add(call);
+            let unresolved = match call.outcome {
+                Outcome::Failed => &mut found.failed,
+                _ if call.suspect.is_some() => &mut found.suspects,
+                Outcome::Ok => {
+                    successes.add(call);
+                    continue;
+                }
+                Outcome::Unknown | Outcome::NotRun => continue,
+            };
+            if !successes.resolve(call) {
+                unresolved.push(call);
             }
         }
-        found.reverse();
+        found.failed.reverse();
+        found.suspects.reverse();
         found
     }
 
@@ -663,7 +681,7 @@ mod tests {
         let calls = (0..100_000).map(|_| call("a", Outcome::Failed)).collect();
         let trace = Trace { calls, ..Trace::default() };
         // A quadratic scan takes minutes; the time limit only guards against that.
-        assert_eq!(trace.unresolved().len(), 100_000);
+        assert_eq!(trace.unresolved().failed.len(), 100_000);
         assert!(begun.elapsed().as_secs() < 20);
     }
 
@@ -674,7 +692,8 @@ mod tests {
             [("a", Ok), ("a", Failed), ("b", Failed), ("a", Unknown), ("b", Ok), ("b", Failed)];
         let calls = calls.iter().map(|(tool, outcome)| call(tool, *outcome)).collect();
         let trace = Trace { calls, ..Trace::default() };
-        let found: Vec<&str> = trace.unresolved().iter().map(|call| call.tool.as_str()).collect();
+        let found: Vec<&str> =
+            trace.unresolved().failed.iter().map(|call| call.tool.as_str()).collect();
         assert_eq!(found, ["a", "b"]);
     }
 }

@@ -94,12 +94,7 @@ impl Claim {
     fn contradictions<'a>(&self, trace: &'a Trace) -> Vec<&'a ToolCall> {
         match self {
             Claim::Words(claim) => claim.contradictions(trace),
-            Claim::Status => {
-                let mut calls = trace.unresolved();
-                calls.extend(trace.unresolved_suspects());
-                calls.sort_by_key(|call| call.seq);
-                calls
-            }
+            Claim::Status => trace.unresolved().into_calls(),
         }
     }
 
@@ -148,15 +143,17 @@ pub(crate) fn run(
 ) -> Vec<FailedCheck> {
     let trace = &record.trace;
     let claim = Claim::find(record);
+    let contradictions =
+        claim.as_ref().map(|claim| claim.contradictions(trace)).unwrap_or_default();
     let flaws = record.worker.flaws.iter().map(|found| flaw(found, record.worker.status));
     let mut found: Vec<FailedCheck> = flaws
         .chain(no_tool_call(record, claim.as_ref()))
         .chain(no_final_words(record))
-        .chain(claim.iter().flat_map(|claim| unsupported_success(trace, claim)))
+        .chain(claim.iter().flat_map(|claim| unsupported_success(trace, claim, &contradictions)))
         .chain(claim.as_ref().and_then(|claim| tests_that_never_ran(record, claim, files)))
         .chain(missing_claimed_files(record, files))
         .chain(calls_without_result(record))
-        .chain(repeated_failures(record, claim.as_ref()))
+        .chain(repeated_failures(trace, &contradictions))
         .chain(unreadable_outputs(trace))
         .chain(unreadable_files(trace))
         .chain(bad_lines(trace))
@@ -231,10 +228,9 @@ fn no_final_words(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> 
     })
 }
 
-/// Checks a claim of success against the outcomes of the calls: the last call that failed, and the
-/// last that looks failed.
-fn unsupported_success(trace: &Trace, claim: &Claim) -> Vec<FailedCheck> {
-    let calls = claim.contradictions(trace);
+/// Checks a claim of success against the `calls` that contradict it: the last one that failed, and
+/// the last that looks failed.
+fn unsupported_success(trace: &Trace, claim: &Claim, calls: &[&ToolCall]) -> Vec<FailedCheck> {
     let source = claim.source();
     let last_failed = trace.failed_last_call().map(|last| &last.path);
     let failed = calls.iter().rfind(|call| call.outcome == Outcome::Failed).map(|call| {
@@ -313,13 +309,13 @@ fn tool_list(unanswered: &UnansweredCalls) -> String {
     if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
-/// Finds calls that failed repeatedly with the same input and never succeeded after that.
+/// Finds calls that failed repeatedly with the same input and never succeeded after that. They are
+/// a doubt if the last one is among the `contradictions` of the worker's claim.
 fn repeated_failures(
-    Record { trace, .. }: &Record,
-    claim: Option<&Claim>,
+    trace: &Trace,
+    contradictions: &[&ToolCall],
 ) -> impl Iterator<Item = FailedCheck> {
-    let contradicting: BTreeSet<&RelPath> =
-        claim.iter().flat_map(|claim| claim.contradictions(trace)).map(|call| &call.path).collect();
+    let contradicting: BTreeSet<&RelPath> = contradictions.iter().map(|call| &call.path).collect();
     let mut failures: BTreeMap<(&str, &str), (usize, &ToolCall)> = BTreeMap::new();
     for call in &trace.calls {
         // Calls can only be compared by their input.

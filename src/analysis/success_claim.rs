@@ -132,9 +132,7 @@ impl SuccessClaim {
                 last_success.extend(kinds.into_iter().map(|kind| (kind, call.seq)));
             }
         }
-        let mut calls = trace.unresolved();
-        calls.extend(trace.unresolved_suspects());
-        calls.sort_by_key(|call| call.seq);
+        let mut calls = trace.unresolved().into_calls();
         calls.retain(|call| {
             if !call.is_command {
                 return editors.contains(call.tool.as_str());

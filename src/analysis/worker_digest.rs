@@ -171,6 +171,7 @@ impl WorkerDigest {
     ) -> WorkerDigest {
         let trace = &record.trace;
         let outcome = record.outcome();
+        let unresolved = trace.unresolved();
         let failed = (outcome == Outcome::Failed).then(|| root_cause::cause(view, member, record));
         let (cause, read) = failed.unwrap_or_else(|| (String::new(), true));
         WorkerDigest {
@@ -181,7 +182,7 @@ impl WorkerDigest {
             failed: trace.count(Outcome::Failed),
             unknown: trace.count(Outcome::Unknown),
             suspect: trace.suspects(),
-            unresolved_suspects: trace.unresolved_suspects().len(),
+            unresolved_suspects: unresolved.suspects.len(),
             not_run: trace.count(Outcome::NotRun),
             files: file_uses(record),
             output_bytes: trace.calls.iter().map(|call| call.bytes).fold(0, u64::saturating_add),
@@ -195,8 +196,8 @@ impl WorkerDigest {
                 .collect(),
             tokens_are_partial: trace.tokens_are_partial,
             cause,
-            unresolved_failure: trace
-                .unresolved()
+            unresolved_failure: unresolved
+                .failed
                 .last()
                 .map(|call| describe(call))
                 .unwrap_or_default(),

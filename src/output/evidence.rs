@@ -17,6 +17,7 @@ mod notes;
 mod short_steps;
 mod swarm;
 
+pub(crate) use notes::SUSPECT_MAX;
 pub(crate) use swarm::{SwarmReader, swarm};
 
 use std::cell::{Cell, OnceCell, RefCell};

@@ -8,13 +8,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use super::causes::{self, CauseGroup, CauseGrouping, WorkerCause};
+use super::evidence;
 use super::marker::Marker;
 use super::overlaps;
 use crate::analysis::checks::{CheckKind, FailedCheck};
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow, latest_write};
 use crate::catalog::Fingerprint;
 use crate::deadline::Deadline;
-use crate::model::{Outcome, Record, Status, ToolCall, Trace, Worker};
+use crate::model::{Outcome, Record, Status, ToolCall, Trace, Unresolved, Worker};
 use crate::name::Name;
 use crate::store::Time;
 use crate::text::clean::one_line;
@@ -29,8 +30,6 @@ const FAILED_MAX: usize = 40;
 const PATH_MAX: usize = 80;
 /// Maximum length of quoted final words, in characters.
 const WORDS_MAX: usize = 500;
-/// Maximum length of the line of a call that looks like a failure, in bytes.
-const SUSPECT_MAX: usize = 160;
 /// Maximum length of a task or an error, in bytes.
 const TASK_MAX: usize = 300;
 /// Maximum number of workers named in a list, and of causes.
@@ -65,7 +64,7 @@ pub(crate) fn worker(
     };
     line("worker", &one_line(&member.name.display(), 300));
     line("status", &status(worker, fingerprint));
-    line("outcome", &outcome(worker, trace));
+    line("outcome", &outcome(worker, trace, &trace.unresolved()));
     line("cause", &digest.cause);
     line("time", &times(worker));
     line("tokens", &tokens::worker(record));
@@ -144,10 +143,10 @@ fn status(worker: &Worker, fingerprint: &Fingerprint) -> String {
 }
 
 /// Returns the outcome of a worker and the reason for it.
-pub(super) fn outcome(worker: &Worker, trace: &Trace) -> String {
+pub(super) fn outcome(worker: &Worker, trace: &Trace, unresolved: &Unresolved<'_>) -> String {
     let outcome = trace.outcome(worker.status);
     let why = match outcome {
-        Outcome::Ok => match trace.unresolved_suspects().len() {
+        Outcome::Ok => match unresolved.suspects.len() {
             0 => "completed without unresolved failures".into(),
             1 => return "ok by the record; 1 call looks like a failure".into(),
             more => return format!("ok by the record; {more} calls look like failures"),
@@ -159,7 +158,7 @@ pub(super) fn outcome(worker: &Worker, trace: &Trace) -> String {
         Outcome::Unknown if worker.status == Status::Abandoned => {
             "it ended without an answer".into()
         }
-        Outcome::Unknown => match &*trace.unresolved() {
+        Outcome::Unknown => match &*unresolved.failed {
             [] => "no call is known to have succeeded".into(),
             [call] => format!("{} failed, and nothing later made it good", call_file(call)),
             [others @ .., call] => {
@@ -256,10 +255,9 @@ fn call_row(call: &ToolCall) -> String {
         .map(|input| format!("  $ {}", one_line(input, 80)))
         .unwrap_or_default();
     let name = call.path.file_name().map(|name| name.display()).unwrap_or_default();
-    let suspect = call
-        .suspect
-        .as_deref()
-        .map(|line| format!("          looks like a failure: {}\n", one_line(line, SUSPECT_MAX)));
+    let suspect = call.suspect.as_deref().map(|line| {
+        format!("          looks like a failure: {}\n", one_line(line, evidence::SUSPECT_MAX))
+    });
     format!(
         "  {outcome:<7} {}{code} {} B{time}{input}\n{}",
         one_line(&name, 120),

@@ -6,7 +6,7 @@ use super::summary;
 use crate::analysis::file_uses::FileUse;
 use crate::analysis::root_cause;
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow};
-use crate::model::{Outcome, Record, Status, ToolCall, Trace, Worker};
+use crate::model::{Outcome, Record, Status, ToolCall, Trace, Unresolved, Worker};
 use crate::text::clean::one_line;
 use crate::text::count;
 use crate::view::View;
@@ -29,12 +29,14 @@ const CLAIMED_FILE: &str = "claimed_file_missing";
 /// Returns the verdict on the worker of `row`, or `None` if it was not read.
 pub(crate) fn verdict(view: &View, row: &WorkerRow, record: &Record) -> Option<String> {
     let Record { worker, trace, .. } = record;
-    let failed = trace.unresolved().last().copied().or(trace.failed_last_call());
+    let unresolved = trace.unresolved();
+    let failed = unresolved.failed.last().copied().or(trace.failed_last_call());
     let facts = VerdictFacts {
         worker,
         trace,
         digest: row.digest.as_deref()?,
         name: row.member.name.display(),
+        unresolved,
         failed,
         message: failed.and_then(|call| root_cause::message(view, &row.member, call)),
         doubt: row.doubt(),
@@ -50,6 +52,7 @@ struct VerdictFacts<'a> {
     digest: &'a WorkerDigest,
     /// The name of the worker in the view.
     name: String,
+    unresolved: Unresolved<'a>,
     /// The last failed call that no later call resolves.
     failed: Option<&'a ToolCall>,
     /// The most relevant lines of its output.
@@ -67,8 +70,8 @@ impl VerdictFacts<'_> {
             "[swarmletfs] Record of agent {} ({}): {}. {}.",
             plain(&self.name, NAME_MAX),
             plain(self.worker.task_type.as_deref().unwrap_or("agent"), NAME_MAX),
-            plain(&summary::outcome(self.worker, self.trace), OUTCOME_MAX),
-            calls(self.trace)
+            plain(&summary::outcome(self.worker, self.trace, &self.unresolved), OUTCOME_MAX),
+            calls(self.trace, self.unresolved.failed.len())
         );
         let mut text = String::new();
         for quote_max in QUOTE_LENGTHS {
@@ -121,7 +124,7 @@ impl VerdictFacts<'_> {
     fn is_clean(&self) -> bool {
         self.digest.outcome == Outcome::Ok
             && self.doubt.is_none()
-            && self.trace.unresolved_suspects().is_empty()
+            && self.unresolved.suspects.is_empty()
     }
 
     fn failure(&self, quote_max: usize) -> Option<String> {
@@ -136,8 +139,7 @@ impl VerdictFacts<'_> {
     }
 
     fn suspect(&self, quote_max: usize) -> Option<String> {
-        let suspects = self.trace.unresolved_suspects();
-        let call = suspects.last()?;
+        let call = self.unresolved.suspects.last()?;
         let line = quoted(call.suspect.as_deref().unwrap_or_default(), quote_max);
         Some(format!("Recorded as ok, but looks like a failure: {} {line}", file(call)))
     }
@@ -167,8 +169,9 @@ impl VerdictFacts<'_> {
 }
 
 /// Counts the calls, and those that failed, look failed, never ran or have an unknown outcome.
-fn calls(trace: &Trace) -> String {
-    let (failed, unresolved) = (trace.count(Outcome::Failed), trace.unresolved().len());
+/// `unresolved` is the number of failed calls that no later call resolves.
+fn calls(trace: &Trace, unresolved: usize) -> String {
+    let failed = trace.count(Outcome::Failed);
     let later = match unresolved {
         0 => ", all repeated successfully".into(),
         all if all == failed => String::new(),
@@ -282,7 +285,8 @@ mod tests {
             trace: &trace,
             digest: &digest,
             name: "a1".into(),
-            failed: trace.unresolved().last().copied(),
+            failed: trace.unresolved().failed.last().copied(),
+            unresolved: trace.unresolved(),
             message: message.map(str::to_owned),
             doubt: doubt.map(str::to_owned),
             marker: MARKER.into(),

@@ -9,7 +9,7 @@ pub(crate) const FAILED: &str = "[FAILED] ";
 /// Start of the section line of a call that is ok by the record, but looks like a failure.
 pub(super) const SUSPECT: &str = "[SUSPECT] ";
 /// Maximum length of the quoted line of such a call, in bytes.
-const SUSPECT_MAX: usize = 160;
+pub(crate) const SUSPECT_MAX: usize = 160;
 /// Minimum size of a line about a failure, in bytes.
 pub(super) const FAILURE_LINE_MIN: usize = FAILED.len() + LINE_MIN + 1;
 

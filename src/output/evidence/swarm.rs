@@ -88,12 +88,8 @@ fn failed_calls<'a>(
         }
         let Some(record) = record(worker) else { continue };
         let trace = &record.trace;
-        let unresolved: HashSet<&RelPath> = trace
-            .unresolved()
-            .into_iter()
-            .chain(trace.unresolved_suspects())
-            .map(|call| &call.path)
-            .collect();
+        let unresolved: HashSet<&RelPath> =
+            trace.unresolved().into_calls().into_iter().map(|call| &call.path).collect();
         unresolved_calls += unresolved.len();
         let last_write = nanoseconds(last_write(worker));
         calls.extend(trace.calls.iter().filter(|call| call.looks_failed()).map(|call| ShownCall {

@@ -72,7 +72,7 @@ struct RequestPlace {
 pub(super) enum RequestPart {
     /// The message, also a queued one.
     Message,
-    /// What the user said while refusing a call, in the result with this index among the blocks.
+    /// The user's words in a refusal of a call: the result with this index among the blocks.
     Refusal { block: usize },
 }
 
