@@ -91,7 +91,7 @@ impl fmt::Display for Status {
 }
 
 /// The result of a call or a worker, as far as the record shows. Unknown is never shown as ok.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Outcome {
     /// The record states a failure.
     Failed,
@@ -321,8 +321,8 @@ pub struct ToolCall {
     pub subject: Range<usize>,
     /// True if the main argument is a command for a shell.
     pub is_command: bool,
-    /// The file that the call read or changed, if it is known.
-    pub file: Option<FileAccess>,
+    /// The files that the call read or changed, as far as they are known.
+    pub files: Vec<FileAccess>,
 }
 
 impl ToolCall {
@@ -342,7 +342,7 @@ impl ToolCall {
             input: None,
             subject: 0..0,
             is_command: false,
-            file: None,
+            files: Vec::new(),
         }
     }
 
@@ -363,7 +363,7 @@ impl ToolCall {
     }
 }
 
-/// The file that a call read or changed. Calls that failed or never ran have none.
+/// A file that a call read or changed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileAccess {
     /// The path as the call states it.

@@ -7,16 +7,22 @@
 mod bounded;
 mod claude_code;
 mod input;
+mod json_text;
 mod jsonl;
 mod lenient;
 mod meta;
+mod probe;
 mod swarmlet;
+mod transcript;
 mod value;
+mod walk;
 
 pub use claude_code::ClaudeCode;
 pub(crate) use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
+pub use probe::{Probe, ProbeBudget};
 pub use swarmlet::Swarmlet;
 pub(crate) use swarmlet::python_strings;
+pub use transcript::Transcripts;
 
 use std::sync::Arc;
 

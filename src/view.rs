@@ -634,6 +634,6 @@ mod tests {
                 .has_virtual_folders()
         };
         assert!(!makes(source()));
-        assert!(makes(source().with_format(Box::new(ClaudeCode::default()))));
+        assert!(makes(source().with_format(Box::new(ClaudeCode::transcripts()))));
     }
 }

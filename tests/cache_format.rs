@@ -100,7 +100,7 @@ fn claude_code_sample() -> Source {
     let mut agent = Transcript::of_agent("s1", "b2");
     agent.user("Read all.").says("I have.");
     store.write(&path(format!("{PROJECT}/s1/subagents/agent-b2.jsonl")), agent.bytes());
-    Source::from_store(Arc::new(store), None).with_format(Box::new(ClaudeCode::default()))
+    Source::from_store(Arc::new(store), None).with_format(Box::new(ClaudeCode::transcripts()))
 }
 
 /// Reads `source` with its caches in `folder`, so that everything that can be cached is.

@@ -121,7 +121,7 @@ fn have_whole_inputs<'a>(calls: impl Iterator<Item = &'a ToolCall>) -> bool {
         total += call.input.as_ref().map_or(0, String::len);
         // A cut at the boundary of a character leaves up to three bytes less.
         let is_whole = call.input.as_ref().is_some_and(|input| input.len() + 3 < INPUT_MAX);
-        are_whole &= is_whole || call.file.is_some();
+        are_whole &= is_whole || !call.files.is_empty();
     }
     are_whole && total < INPUTS_TOTAL_MAX
 }

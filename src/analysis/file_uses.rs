@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{AccessKind, Outcome, Record};
+use crate::model::{AccessKind, Outcome, Record, ToolCall};
 
 /// Maximum number of files kept of a worker.
 const FILES_MAX: usize = 2_000;
@@ -33,10 +33,10 @@ pub(crate) struct FileUse {
 pub(crate) fn file_uses(record: &Record) -> Vec<FileUse> {
     let cwd = record.worker.cwd.as_deref().map(|cwd| absolute(cwd, None));
     let mut uses: BTreeMap<String, FileUse> = BTreeMap::new();
-    for call in &record.trace.calls {
-        // A call that failed or never ran used no file.
-        let took_place = !matches!(call.outcome, Outcome::Failed | Outcome::NotRun);
-        let Some(file) = call.file.as_ref().filter(|_| took_place) else { continue };
+    // A call that failed or never ran used no file.
+    let took_place = |call: &&ToolCall| !matches!(call.outcome, Outcome::Failed | Outcome::NotRun);
+    let calls = record.trace.calls.iter().filter(took_place);
+    for (call, file) in calls.flat_map(|call| call.files.iter().map(move |file| (call, file))) {
         let path = absolute(&file.path, cwd.as_deref());
         let path = relative(&path, cwd.as_deref()).to_owned();
         let found = uses.entry(path).or_insert_with_key(|path| FileUse {
@@ -104,7 +104,7 @@ pub(super) fn relative<'a>(path: &'a str, cwd: Option<&str>) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{FileAccess, ToolCall, Trace, Worker};
+    use crate::model::{FileAccess, Trace, Worker};
     use crate::name::{Name, RelPath};
 
     #[test]

@@ -121,7 +121,7 @@ impl SuccessClaim {
         let editors: BTreeSet<&str> = trace
             .calls
             .iter()
-            .filter(|call| call.file.as_ref().is_some_and(|file| file.kind != AccessKind::Read))
+            .filter(|call| call.files.iter().any(|file| file.kind != AccessKind::Read))
             .map(|call| call.tool.as_str())
             .collect();
         let stemmer = WordStemmer::default();

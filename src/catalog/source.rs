@@ -145,7 +145,7 @@ impl Source {
         if store.is_in_own_mount() {
             return Err(SourceError::OwnMount(path.to_path_buf()));
         }
-        let format = Box::new(ClaudeCode::only(transcript));
+        let format = Box::new(ClaudeCode::transcripts().only(transcript));
         Ok(Source::from_store(Arc::new(store), None).with_format(format))
     }
 
@@ -321,7 +321,7 @@ fn store_key(store: &dyn Store) -> Key {
 
 /// Returns the known formats in the order of detection.
 fn formats() -> [Box<dyn Format>; 2] {
-    [Box::new(Swarmlet::default()), Box::new(ClaudeCode::default())]
+    [Box::new(Swarmlet::default()), Box::new(ClaudeCode::transcripts())]
 }
 
 /// Returns true if `path` is on a swarmletfs mount, which must not be used as a store.
@@ -336,7 +336,7 @@ pub fn looks_like_store(path: &Path) -> bool {
 
 /// Returns true if `path` has at least one session of Claude Code. Used to discover stores.
 pub fn looks_like_sessions(path: &Path) -> bool {
-    holds_workers(path, &ClaudeCode::default())
+    holds_workers(path, &ClaudeCode::transcripts())
 }
 
 fn holds_workers(path: &Path, format: &dyn Format) -> bool {

@@ -44,7 +44,7 @@ fn put(store: &Memory, session: &str, transcript: &Transcript) {
 
 /// Reads the listing of the session `s`, without its record.
 fn listed(store: &Memory) -> Worker {
-    let (format, path) = (ClaudeCode::default(), place("s"));
+    let (format, path) = (ClaudeCode::transcripts(), place("s"));
     let folder = format.enter(store, &path).unwrap();
     format.read_worker(&*folder, &path, None)
 }

@@ -67,7 +67,7 @@ fn write(store: &Memory, session: &str, cwd: &str, branch: &str, uses: &[Use]) {
 
 fn tree_of_run(store: &Arc<Memory>, run: Option<&str>) -> Tree {
     let source =
-        Source::from_store(store.clone(), None).with_format(Box::new(ClaudeCode::default()));
+        Source::from_store(store.clone(), None).with_format(Box::new(ClaudeCode::transcripts()));
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     let filter = Filter { owner: None, run: run.map(str::to_owned) };
     Tree::new(View::new(vec![source], fresh, filter).unwrap(), Settings::default())

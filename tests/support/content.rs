@@ -117,7 +117,7 @@ fn renderer(way: Way, content: &[u8]) -> Renderer {
         write("projects/p/w.jsonl", &[line.as_bytes(), content, b"\n"].concat());
         return over(
             Source::from_store(Arc::new(memory), None)
-                .with_format(Box::new(ClaudeCode::default()))
+                .with_format(Box::new(ClaudeCode::transcripts()))
                 .with_stale_after(Duration::MAX),
         );
     }

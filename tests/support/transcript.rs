@@ -165,7 +165,7 @@ pub fn tree(store: &Arc<impl Store>) -> Tree {
 /// time.
 pub fn tree_with_stale_after(store: &Arc<impl Store>, stale_after: Duration) -> Tree {
     let source = Source::from_store(store.clone(), None)
-        .with_format(Box::new(ClaudeCode::default()))
+        .with_format(Box::new(ClaudeCode::transcripts()))
         .with_stale_after(stale_after);
     let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
     Tree::new(View::new(vec![source], fresh, Filter::default()).unwrap(), Settings::default())

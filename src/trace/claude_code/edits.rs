@@ -1,21 +1,12 @@
-//! Reads the changes of files that a conversation records, from the lines of its calls.
+//! Decodes the changes of files from the lines of calls and of their results.
 
 use serde::Deserialize;
 
 use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64};
-use super::index::{CallEntry, CallResult, Conversation};
-use super::open_file::with_turn_at;
-use super::parser::shorten_id;
-use super::schema::{Message, Span, json_text};
-use super::virtual_dir::VirtualDir;
-use crate::deadline::Deadline;
+use super::super::transcript::{CallRecord, RawRecord, shorten_id};
+use super::schema::{Message, decode};
 use crate::error::{Error, Result};
-use crate::model::{AccessKind, FileEdit, RecordedEdits, RecordedHunk, TextReplacement};
-use crate::store::{File, read_range};
-
-/// Maximum number of bytes of lines that are read for the changes of one conversation. If the
-/// values made from a line are larger than the line, they count instead.
-const BYTES_MAX: usize = 64 << 20;
+use crate::model::{FileEdit, RecordedHunk, TextReplacement};
 
 /// The arguments of a call that changes a file.
 #[derive(Debug, Default, Deserialize)]
@@ -104,91 +95,28 @@ struct PatchLines<'a> {
     lines: MaybeList<MaybeStr<'a>>,
 }
 
-/// Returns true if the conversation of `folder` changed a file, as far as it can be read until
-/// `deadline` passes, or if it cannot be read whole.
-pub(super) fn has_edits(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<bool> {
-    let (index, is_complete) = folder.index(deadline)?;
-    let conversation =
-        index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
-    Ok(!is_complete || edit_calls(conversation).next().is_some())
-}
-
-/// Reads the changes of the conversation of `folder`.
-pub(super) fn read_edits(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<RecordedEdits> {
-    let (index, is_complete) = folder.index(deadline)?;
-    let conversation =
-        index.conversation(folder.location().agent.as_ref()).ok_or(Error::NotFound)?;
-    let file = folder.open_transcript()?;
-    let mut recorded = RecordedEdits { timed_out: !is_complete, ..RecordedEdits::default() };
-    let mut room = BYTES_MAX;
-    for (seq, call, result) in edit_calls(conversation) {
-        if recorded.unread > 0 || !deadline.has_time() {
-            recorded.unread += 1;
-            continue;
-        }
-        let line = call_line(conversation, call).ok_or(Error::Stale)?;
-        let lines_len = line.len.saturating_add(result.span.len);
-        match room.checked_sub(lines_len) {
-            Some(left) => room = left,
-            None => {
-                recorded.excess += 1;
-                continue;
-            }
-        }
-        let edit = FileEdit { seq, ..read_edit(&*file, line, call, result)? };
-        room = room.saturating_sub(list_sizes(&edit).saturating_sub(lines_len));
-        recorded.edits.push(edit);
-    }
-    Ok(recorded)
-}
-
-/// Returns the sizes of the lists of a change without their texts, in bytes. The texts are no
-/// larger than the lines that hold them, but a list of short texts can be.
-fn list_sizes(edit: &FileEdit) -> usize {
-    let lines: usize = edit.hunks.iter().map(|hunk| hunk.lines.len()).sum();
-    edit.replacements.len() * size_of::<TextReplacement>()
-        + edit.hunks.len() * size_of::<RecordedHunk>()
-        + lines * size_of::<String>()
-}
-
-/// Returns the calls that changed a file, with their numbers and results.
-fn edit_calls(conversation: &Conversation) -> impl Iterator<Item = (u64, &CallEntry, &CallResult)> {
-    conversation.calls.iter().zip(1..).filter_map(|(call, seq)| {
-        let is_edit = call.file.as_ref().is_some_and(|file| file.kind != AccessKind::Read);
-        let result = call.result.as_ref().filter(|result| is_edit && !result.failed)?;
-        Some((seq, call, result))
-    })
-}
-
-/// Returns the position of the line that made `call`.
-fn call_line(conversation: &Conversation, call: &CallEntry) -> Option<Span> {
-    let lines = &conversation.lines;
-    let at = lines.binary_search_by_key(&call.line_offset, |line| line.span.offset).ok()?;
-    lines.get(at).map(|line| line.span)
-}
-
-/// Reads one change, without its number.
-fn read_edit(
-    file: &dyn File,
-    line: Span,
-    call: &CallEntry,
-    result: &CallResult,
-) -> Result<FileEdit> {
-    let bytes = read_range(file, result.span.offset, result.span.len)?;
-    let text = json_text(&bytes);
+/// Reads the change that a call made, without its number.
+///
+/// # Errors
+///
+/// Fails with [`Error::Stale`] if the records do not hold the call any more.
+pub(super) fn read_edit(call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<FileEdit> {
     let result: MaybeObject<EditResultLine<'_>> =
-        serde_json::from_str(&text).map_err(|_| Error::Stale)?;
+        serde_json::from_str(result.text).map_err(|_| Error::Stale)?;
     let details = result.0.and_then(own_details).unwrap_or_default();
-    with_turn_at(file, line, |turn| {
-        let mut blocks = turn.message.content.blocks().iter();
+    let mut edit = None;
+    decode(call.record.text, |line| {
+        let Some(message) = line.line_message() else { return };
+        let mut blocks = message.message.content.blocks().iter();
         let block = blocks.find(|block| {
             block.kind.as_str() == "tool_use" && shorten_id(block.id.as_str()) == call.id
-        })?;
-        let arguments: MaybeObject<EditArguments<'_>> =
-            serde_json::from_str(block.input?.get()).ok()?;
-        Some(file_edit(&arguments.0?, &details))
-    })?
-    .ok_or(Error::Stale)
+        });
+        let arguments = block.and_then(|block| {
+            serde_json::from_str::<MaybeObject<EditArguments<'_>>>(block.input?.get()).ok()?.0
+        });
+        edit = arguments.map(|arguments| file_edit(&arguments, &details));
+    });
+    edit.ok_or(Error::Stale)
 }
 
 /// Returns the details of the line's result. Those of a progress report, or of a line with several

@@ -3,18 +3,16 @@
 //! A store is the program's own directory, its `projects` directory, or the directory of one
 //! project. Other files in them are ignored.
 
-use super::super::{Candidates, Detection};
+use super::super::Candidates;
+use super::super::json_text::json_text;
+use super::super::probe::Probe;
+use super::super::transcript::{Container, Holds, Shape, TranscriptLocation};
 use super::schema::decode;
 use crate::error::{Error, Result};
 use crate::model::SkipReason;
 use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, Kind, Store, read_range};
+use crate::store::{DirEntry, Kind, Store};
 
-/// The directory of the calls' outputs, in a worker's virtual directory.
-pub(super) const CALLS: &str = "tool_calls";
-/// The transcript in a worker's virtual directory, byte for byte; for a subagent inside a session,
-/// its lines.
-pub(super) const SOURCE: &str = "source.jsonl";
 /// The directory of projects, in the program's own directory.
 const PROJECTS: &str = "projects";
 /// The directory of subagents' transcripts, in a session's directory.
@@ -25,91 +23,66 @@ const WORKFLOWS: &str = "workflows";
 const RESULTS: &str = "tool-results";
 const TRANSCRIPT_SUFFIX: &[u8] = b".jsonl";
 const AGENT_PREFIX: &[u8] = b"agent-";
-/// Maximum number of transcripts that are probed to detect a store.
-const PROBED_TRANSCRIPTS_MAX: usize = 100;
-/// Number of bytes read from a probed transcript.
-const PROBED_BYTES: usize = 256 << 10;
 /// Line types by which a transcript is recognized.
 const KNOWN_LINE_TYPES: [&str; 6] =
     ["user", "assistant", "summary", "system", "file-history-snapshot", "progress"];
 
-/// The owner of a transcript file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TranscriptKind {
-    /// A session, which may contain the side chains of subagents.
-    Session,
-    /// A single subagent.
-    Agent,
+/// Parses the path of a worker: a transcript, or a name beneath one.
+pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
+    let names: Vec<Name> = path.names().collect();
+    let at = names.iter().position(is_transcript)?;
+    let (before, rest) = names.split_at(at);
+    let (file, inside) = rest.split_first()?;
+    let is_agent = file.as_bytes().starts_with(AGENT_PREFIX);
+    // Beneath the project: <session>/subagents/… for a subagent, else only the transcript.
+    let below = match before.iter().rposition(|name| name.as_bytes() == SUBAGENTS.as_bytes()) {
+        Some(subagents) if is_agent && subagents > 0 => subagents - 1,
+        _ => before.len(),
+    };
+    let (project, beneath) = before.split_at(below);
+    let join = |names: &[Name]| names.iter().fold(RelPath::root(), |path, name| path.join(name));
+    let transcript = join(beneath).join(file);
+    let stem = stem(file)?;
+    let agent = inside.first().cloned();
+    let own_name = match stem.as_bytes().strip_prefix(AGENT_PREFIX) {
+        Some(id) if is_agent => Name::new(id).unwrap_or_else(|_| stem.clone()),
+        _ => stem.clone(),
+    };
+    Some(TranscriptLocation {
+        folder: join(project),
+        container: Container::File,
+        shape: Shape::Lines,
+        holds: if is_agent { Holds::One } else { Holds::OneAndNested },
+        session: beneath.first().cloned().or_else(|| (!is_agent).then(|| stem.clone())),
+        name: agent.clone().unwrap_or(own_name),
+        metadata: is_agent.then(|| agent_metadata(&transcript, &stem)).flatten(),
+        agent,
+        transcript,
+    })
 }
 
-/// The location of a worker: a transcript, or a conversation inside one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TranscriptLocation {
-    /// Path of the project's directory from the store's root.
-    pub(super) project: RelPath,
-    /// Path of the transcript from the project's directory.
-    pub(super) transcript: RelPath,
-    /// Kind of the transcript.
-    pub(super) kind: TranscriptKind,
-    /// The session named by the path.
-    pub(super) session: Option<Name>,
-    /// The subagent inside the transcript, or `None` for the transcript's own conversation.
-    pub(super) agent: Option<Name>,
+/// Returns true if the worker is a session, not a subagent.
+pub(super) fn is_session(location: &TranscriptLocation) -> bool {
+    location.holds != Holds::One && location.agent.is_none()
 }
 
-impl TranscriptLocation {
-    /// Parses the path of a worker: a transcript, or a name beneath one.
-    pub(super) fn from_path(path: &RelPath) -> Option<TranscriptLocation> {
-        let names: Vec<Name> = path.names().collect();
-        let at = names.iter().position(is_transcript)?;
-        let (before, rest) = names.split_at(at);
-        let (file, inside) = rest.split_first()?;
-        let is_agent = file.as_bytes().starts_with(AGENT_PREFIX);
-        // Beneath the project: <session>/subagents/… for a subagent, else only the transcript.
-        let below = match before.iter().rposition(|name| name.as_bytes() == SUBAGENTS.as_bytes()) {
-            Some(subagents) if is_agent && subagents > 0 => subagents - 1,
-            _ => before.len(),
-        };
-        let (project, beneath) = before.split_at(below);
-        let join =
-            |names: &[Name]| names.iter().fold(RelPath::root(), |path, name| path.join(name));
-        Some(TranscriptLocation {
-            project: join(project),
-            transcript: join(beneath).join(file),
-            kind: if is_agent { TranscriptKind::Agent } else { TranscriptKind::Session },
-            session: beneath.first().cloned().or_else(|| (!is_agent).then(|| stem(file)).flatten()),
-            agent: inside.first().cloned(),
-        })
-    }
+/// Returns the path of a result too large for the transcript, from the project's directory.
+/// `session` is the session that the transcript states, for a path that names none.
+pub(super) fn spilled_result(
+    location: &TranscriptLocation,
+    session: Option<&str>,
+    call: &str,
+) -> Option<RelPath> {
+    let named = session.and_then(|session| Name::new(session).ok());
+    let session = location.session.clone().or(named)?;
+    let file = Name::new(format!("{call}.txt")).ok()?;
+    Some(RelPath::from(session).join(&Name::new(RESULTS).ok()?).join(&file))
+}
 
-    /// Returns the name of the worker, derived from its path.
-    pub(super) fn worker_name(&self) -> Option<Name> {
-        if self.agent.is_some() {
-            return self.agent.clone();
-        }
-        let stem = stem(&self.transcript.file_name()?)?;
-        match (self.kind, stem.as_bytes().strip_prefix(AGENT_PREFIX)) {
-            (TranscriptKind::Agent, Some(id)) => Name::new(id).ok().or(Some(stem)),
-            _ => Some(stem),
-        }
-    }
-
-    /// Returns the path of a result too large for the transcript, from the project's directory.
-    /// `session` is the session that the transcript states, for a path that names none.
-    pub(super) fn spilled_result(&self, session: Option<&str>, call: &str) -> Option<RelPath> {
-        let named = session.and_then(|session| Name::new(session).ok());
-        let session = self.session.clone().or(named)?;
-        let file = Name::new(format!("{call}.txt")).ok()?;
-        Some(RelPath::from(session).join(&Name::new(RESULTS).ok()?).join(&file))
-    }
-
-    /// Returns the path of a subagent's metadata file, from the project's directory.
-    pub(super) fn agent_metadata(&self) -> Option<RelPath> {
-        let stem =
-            stem(&self.transcript.file_name()?).filter(|_| self.kind == TranscriptKind::Agent)?;
-        let file = Name::new([stem.as_bytes(), b".meta.json"].concat()).ok()?;
-        Some(self.transcript.parent().join(&file))
-    }
+/// Returns the path of a subagent's metadata file, from the project's directory.
+fn agent_metadata(transcript: &RelPath, stem: &Name) -> Option<RelPath> {
+    let file = Name::new([stem.as_bytes(), b".meta.json"].concat()).ok()?;
+    Some(transcript.parent().join(&file))
 }
 
 fn is_transcript(name: &Name) -> bool {
@@ -125,7 +98,7 @@ fn stem(file: &Name) -> Option<Name> {
 /// # Errors
 ///
 /// Fails if a directory cannot be listed, except for lack of permission.
-pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
+pub(super) fn find_transcripts(store: &dyn Store) -> Result<Candidates> {
     let mut found = Candidates::default();
     let entries = store.list(&RelPath::root())?;
     if has_projects(&entries) {
@@ -225,36 +198,26 @@ fn list_if_present(
     }
 }
 
-/// Detects whether `store` holds transcripts.
-///
-/// # Errors
-///
-/// Fails if a directory cannot be listed.
-pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
-    let found = find_workers(store)?;
-    if found
-        .folders
-        .iter()
-        .take(PROBED_TRANSCRIPTS_MAX)
-        .any(|path| looks_like_transcript(store, path).unwrap_or(false))
-    {
-        return Ok(Detection::Workers);
-    }
-    let entries = store.list(&RelPath::root())?;
-    let is_empty = has_projects(&entries)
-        && store.list(&path(PROJECTS)).is_ok_and(|projects| projects.is_empty());
-    Ok(if is_empty { Detection::Empty } else { Detection::Other })
+/// Returns true if the program's directory exists and has no project yet.
+pub(super) fn is_prepared(store: &dyn Store) -> bool {
+    let has_projects = store.list(&RelPath::root()).is_ok_and(|entries| has_projects(&entries));
+    has_projects && store.list(&path(PROJECTS)).is_ok_and(|projects| projects.is_empty())
 }
 
 /// Returns true if the beginning of a file looks like a transcript. One of its lines must have a
 /// known type and name a session, agent or line ID. The first decodable line need not name an ID
 /// unless its type is `user`. Lines of unknown types may come first.
-fn looks_like_transcript(store: &dyn Store, path: &RelPath) -> Result<bool> {
-    let file = store.open(path)?;
-    let head = read_range(&*file, 0, PROBED_BYTES)?;
+pub(super) fn recognizes(probe: &Probe<'_>) -> bool {
+    probe.name().ends_with(TRANSCRIPT_SUFFIX)
+        && (is_transcript_head(probe.head())
+            || probe.head().len() < probe.long_head().len()
+                && is_transcript_head(probe.long_head()))
+}
+
+fn is_transcript_head(head: &[u8]) -> bool {
     let (mut is_transcript_line, mut first) = (false, true);
     for line in head.split_inclusive(|byte| *byte == b'\n') {
-        decode(line, |line| {
+        decode(&json_text(line), |line| {
             let named =
                 [&line.uuid, &line.session_id, &line.agent_id].iter().any(|id| id.0.is_some());
             is_transcript_line = KNOWN_LINE_TYPES.contains(&line.kind.as_str())
@@ -265,7 +228,7 @@ fn looks_like_transcript(store: &dyn Store, path: &RelPath) -> Result<bool> {
             break;
         }
     }
-    Ok(is_transcript_line)
+    is_transcript_line
 }
 
 fn has_projects(entries: &[DirEntry]) -> bool {

@@ -3,21 +3,15 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
-use jiff::Timestamp;
-use memchr::memmem;
+use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, ignore_kinds};
-use super::super::value::parse_timestamp;
+use super::super::transcript::parse_millis;
 
-/// The position of a line in its file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Span {
-    pub(super) offset: u64,
-    pub(super) len: usize,
-}
+/// The model name of messages that no model wrote.
+const SYNTHETIC_MODEL: &str = "<synthetic>";
 
 /// A line of a transcript. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
@@ -257,54 +251,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for MessageContent<'a> {
 }
 
 /// Decodes a line and calls `on_line` with it. Returns false if the line is not a JSON object.
-/// Replaces invalid UTF-8 and lone surrogates.
-pub(super) fn decode(bytes: &[u8], on_line: impl FnOnce(TranscriptLine<'_>)) -> bool {
-    match serde_json::from_str::<MaybeObject<TranscriptLine<'_>>>(&json_text(bytes)) {
+pub(super) fn decode(text: &str, on_line: impl FnOnce(&TranscriptLine<'_>)) -> bool {
+    match serde_json::from_str::<MaybeObject<TranscriptLine<'_>>>(text) {
         Ok(MaybeObject(Some(line))) => {
-            on_line(line);
+            on_line(&line);
             true
         }
         Ok(MaybeObject(None)) | Err(_) => false,
     }
 }
 
-/// Returns a line as text that can be decoded. Replaces invalid UTF-8 and lone surrogates.
-pub(super) fn json_text(bytes: &[u8]) -> Cow<'_, str> {
-    let text =
-        std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
-    replace_lone_surrogates(text)
-}
-
-/// Replaces escapes of lone surrogates, keeping all offsets. JavaScript can truncate a text inside
-/// a surrogate pair and then writes `\ud83d`, which Rust strings cannot hold.
-fn replace_lone_surrogates(text: Cow<'_, str>) -> Cow<'_, str> {
-    let has = |needle: &[u8]| memmem::find(text.as_bytes(), needle).is_some();
-    if !has(b"\\ud") && !has(b"\\uD") {
-        return text;
-    }
-    let unit = |bytes: &[u8], at: usize| {
-        let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
-        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
-    };
-    let mut text = text.into_owned();
-    let mut at = 0;
-    while let Some(escape) = text.as_bytes().get(at..).and_then(|rest| memchr::memchr(b'\\', rest))
-    {
-        at += escape;
-        at += match (unit(text.as_bytes(), at), unit(text.as_bytes(), at + 6)) {
-            (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
-            (Some(0xd800..0xe000), _) => {
-                text.replace_range(at + 2..at + 6, "fffd");
-                6
-            }
-            _ => 2,
-        };
-    }
-    Cow::Owned(text)
-}
-
 /// A message with its time and speaker.
-pub(super) struct Turn<'a> {
+pub(super) struct LineMessage<'a> {
     /// `user` or `assistant`.
     pub(super) kind: &'a str,
     /// Time in milliseconds since 1970.
@@ -333,12 +291,12 @@ impl TranscriptLine<'_> {
     }
 
     /// Returns the message, if the line holds one.
-    pub(super) fn turn(&self) -> Option<Turn<'_>> {
+    pub(super) fn line_message(&self) -> Option<LineMessage<'_>> {
         let at_ms = parse_millis(self.timestamp.as_str());
         let is_message = |kind: &str| matches!(kind, "user" | "assistant");
         match self.kind.as_str() {
             kind if is_message(kind) => {
-                Some(Turn { kind, at_ms, message: self.message.0.as_ref()?, agent_id: None })
+                Some(LineMessage { kind, at_ms, message: self.message.0.as_ref()?, agent_id: None })
             }
             "progress" => {
                 let data =
@@ -346,7 +304,7 @@ impl TranscriptLine<'_> {
                 let inner =
                     data.message.0.as_ref().filter(|inner| is_message(inner.kind.as_str()))?;
                 let agent = data.agent_id.0.as_deref().filter(|agent| !agent.is_empty())?;
-                Some(Turn {
+                Some(LineMessage {
                     kind: inner.kind.as_str(),
                     at_ms: parse_millis(inner.timestamp.as_str()).or(at_ms),
                     message: inner.message.0.as_ref()?,
@@ -358,9 +316,11 @@ impl TranscriptLine<'_> {
     }
 }
 
-/// Parses a timestamp as milliseconds since 1970.
-pub(super) fn parse_millis(text: &str) -> Option<i64> {
-    parse_timestamp(text).map(Timestamp::as_millisecond)
+impl Message<'_> {
+    /// Returns true if no model wrote the message.
+    pub(super) fn is_synthetic(&self) -> bool {
+        self.model.as_str() == SYNTHETIC_MODEL
+    }
 }
 
 impl<'a> MessageContent<'a> {

@@ -504,7 +504,7 @@ fn edits_beyond_a_limit_are_counted() {
     }
     let store = store();
     store.write(&place("s"), transcript.bytes());
-    let source = Source::from_store(store, None).with_format(Box::new(ClaudeCode::default()));
+    let source = Source::from_store(store, None).with_format(Box::new(ClaudeCode::transcripts()));
     let view = View::new(vec![source], Freshness::default(), Filter::default()).unwrap();
     let settings = Settings::without_deadline(Arc::new(Control::new(|| true)));
     let diff = text(&Tree::new(view, settings), "s", "changes.4k.diff");

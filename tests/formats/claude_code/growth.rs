@@ -166,10 +166,10 @@ fn transcript_cut_at_any_byte_shows_a_part() {
         let bytes = transcript.bytes();
         let (store, of_session) = (store(), place("s"));
         store.write(&of_session, bytes.clone());
-        let all = read_all(&ClaudeCode::default(), &*store);
+        let all = read_all(&ClaudeCode::transcripts(), &*store);
         for end in cuts(&bytes) {
             store.write(&of_session, &bytes[..end]);
-            let part = read_all(&ClaudeCode::default(), &*store);
+            let part = read_all(&ClaudeCode::transcripts(), &*store);
             for (path, part) in &part {
                 let all = all
                     .get(path)
@@ -285,7 +285,7 @@ impl CacheFolder {
 
     /// Creates a format that knows only the cached data. Its own data is cached when it is dropped.
     fn format(&self) -> ClaudeCode {
-        ClaudeCode::with_cache(
+        ClaudeCode::transcripts().with_cache(
             Arc::new(DiskCache::open(&self.0.path().join("cache"), 1 << 30).unwrap()),
             1,
         )
@@ -298,7 +298,7 @@ fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
     let (store, of_session) = (store(), place("s"));
     store.write(&path(format!("{PROJECT}/s/tool-results/b.txt")), "all of it\n");
     store.write(&of_session, "");
-    let (live, cache_folder) = (ClaudeCode::default(), CacheFolder::new());
+    let (live, cache_folder) = (ClaudeCode::transcripts(), CacheFolder::new());
     let mut held = OpenFiles::new();
     let (mut end, mut compared) = (0, cuts(&bytes));
     compared.push(bytes.len());
@@ -310,7 +310,7 @@ fn grow(transcript: &Transcript, what: &str, mut next: impl FnMut() -> usize) {
             read_session(&live, &*store);
             continue;
         }
-        let fresh = read_all(&ClaudeCode::default(), &*store);
+        let fresh = read_all(&ClaudeCode::transcripts(), &*store);
         let when = format!("{what}, {end} bytes");
         assert_same(&read_all(&live, &*store), &fresh, &when);
         assert_same(
@@ -352,7 +352,7 @@ fn overlong_line_counts_once_in_every_encoding() {
     transcript.says("before");
     let before = transcript.bytes();
     let (store, of_session) = (store(), place("s"));
-    let live = ClaudeCode::default();
+    let live = ClaudeCode::transcripts();
     let mut after = Transcript::new("s");
     after.user("after");
     let all = [before.clone(), huge.clone(), after.bytes()].concat();
@@ -364,7 +364,7 @@ fn overlong_line_counts_once_in_every_encoding() {
         all.len(),
     ] {
         store.write(&of_session, &all[..end]);
-        let fresh = read_session(&ClaudeCode::default(), &*store);
+        let fresh = read_session(&ClaudeCode::transcripts(), &*store);
         let live = read_session(&live, &*store);
         assert_eq!(live, fresh, "{end} bytes");
         assert!(
@@ -402,7 +402,7 @@ fn the_listing_of_a_long_transcript_agrees_with_its_record() {
     let ends: Vec<usize> = memchr::memchr_iter(b'\n', &bytes).map(|at| at + 1).collect();
     for end in ends {
         store.write(&place("s"), &bytes[..end]);
-        read_session(&ClaudeCode::default(), &*store);
+        read_session(&ClaudeCode::transcripts(), &*store);
     }
 }
 
@@ -421,7 +421,7 @@ fn an_overwritten_transcript_is_read_again() {
     for seed in 0..scale(10) as u64 {
         let mut rng = Rng::with_seed(seed);
         let (store, of_session) = (store(), place("s"));
-        let (live, cache_folder) = (ClaudeCode::default(), CacheFolder::new());
+        let (live, cache_folder) = (ClaudeCode::transcripts(), CacheFolder::new());
         let mut bytes: Vec<u8> = Vec::new();
         for step in 0..30 {
             let what = rng.u8(..10);
@@ -451,7 +451,7 @@ fn an_overwritten_transcript_is_read_again() {
                 _ => store.write(&of_session, bytes.clone()),
             }
             let when = format!("seed {seed}, step {step}, change {what}");
-            let fresh = read_all(&ClaudeCode::default(), &*store);
+            let fresh = read_all(&ClaudeCode::transcripts(), &*store);
             assert_same(&read_all(&live, &*store), &fresh, &when);
             assert_same(
                 &read_all(&cache_folder.format(), &*store),

@@ -50,7 +50,7 @@ fn transcripts(count: usize) -> Arc<Memory> {
 /// too.
 fn tree(store: &Arc<Memory>, cache: Option<(&Path, bool)>) -> Tree {
     let mut source =
-        Source::from_store(store.clone(), None).with_format(Box::new(ClaudeCode::default()));
+        Source::from_store(store.clone(), None).with_format(Box::new(ClaudeCode::transcripts()));
     if let Some((folder, eager)) = cache {
         let cache = DiskCache::open(&folder.join("cache"), 1 << 30).unwrap();
         source = source.with_cache(Arc::new(if eager { cache.eager() } else { cache }));

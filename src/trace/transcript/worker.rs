@@ -2,14 +2,15 @@
 //! of it.
 
 use jiff::Timestamp;
-use serde::Deserialize;
 
-use super::super::lenient::MaybeStr;
 use super::super::value::{shorten, truncate};
-use super::index::{CallEntry, CallResult, Conversation, Ending, TranscriptIndex};
-use super::layout::{CALLS, SOURCE, TranscriptKind};
-use super::parser::TranscriptParser;
-use super::schema::Span;
+use super::builder::IndexBuilder;
+use super::format::{Session, TranscriptFormat};
+use super::index::{CallEntry, Conversation, Ending, TranscriptIndex};
+use super::location::{Container, Shape, TranscriptLocation};
+use super::reader::add_line;
+use super::thread::CALLS;
+use super::turn::Span;
 use super::virtual_dir::VirtualDir;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
@@ -31,18 +32,10 @@ const PARTIAL_BYTES_MIN: u64 = 200;
 const TOKEN_BYTES_MAX: u64 = 12;
 /// A call takes at least this many tokens on average. With fewer, tokens are missing.
 const CALL_TOKENS_MIN: u64 = 10;
-/// Maximum length of a short value, in bytes.
-const WORD_MAX: usize = 200;
-
-/// The metadata file of a subagent.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct AgentMetadata<'a> {
-    #[serde(borrow, rename = "agentType")]
-    agent_type: MaybeStr<'a>,
-    #[serde(borrow)]
-    description: MaybeStr<'a>,
-}
+/// Maximum length of the name of a branch, in bytes.
+const BRANCH_MAX: usize = 200;
+/// Maximum length of the metadata file beside a transcript, in bytes.
+const METADATA_MAX: usize = 1 << 20;
 
 /// Indexes of both ends of a transcript.
 struct HeadAndTail {
@@ -52,20 +45,27 @@ struct HeadAndTail {
 
 /// Reads the listing of the worker `folder`, which lies at `path` in its store.
 pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
-    if folder.location().agent.is_none()
-        && let Some(ends) = read_ends(&*folder.open_transcript()?, folder.location().kind)?
+    let location = folder.location();
+    let has_ends = location.shape == Shape::Lines && location.container != Container::Zstd;
+    if location.agent.is_none()
+        && has_ends
+        && let Some(ends) = read_ends(&*folder.open_transcript()?, folder.format(), location)?
     {
-        return Ok(build_worker(folder, path, &ends.head, &ends.head.main, &ends.tail.main));
+        return Ok(build_worker(
+            folder,
+            path,
+            [&ends.head, &ends.tail],
+            [&ends.head.main, &ends.tail.main],
+        ));
     }
     let (index, is_complete) = folder.index(Deadline::never())?;
     let conversation = folder.conversation(&index)?;
-    Ok(Worker { is_complete, ..build_worker(folder, path, &index, conversation, conversation) })
+    let worker = build_worker(folder, path, [&index; 2], [conversation; 2]);
+    Ok(Worker { is_complete, ..worker })
 }
 
 /// Creates a worker whose transcript cannot be read.
-pub(super) fn unreadable_worker(path: &RelPath, error: &Error) -> Worker {
-    let name = super::layout::TranscriptLocation::from_path(path)
-        .and_then(|location| location.worker_name());
+pub(super) fn unreadable_worker(name: Option<Name>, path: &RelPath, error: &Error) -> Worker {
     let flaws = vec![Flaw::BadTranscript(error.to_string())];
     Worker {
         flaws,
@@ -77,16 +77,22 @@ pub(super) fn unreadable_worker(path: &RelPath, error: &Error) -> Worker {
 /// Reads both ends of a transcript, and more of them until they contain the task, the ending and
 /// the last model. Returns `None` if the tail never shows how the conversation ended, for example
 /// in one huge line.
-fn read_ends(file: &dyn File, kind: TranscriptKind) -> Result<Option<HeadAndTail>> {
+fn read_ends(
+    file: &dyn File,
+    format: &dyn TranscriptFormat,
+    location: &TranscriptLocation,
+) -> Result<Option<HeadAndTail>> {
     let size = file.stat_without_acl()?.size;
     let mut length = END_BYTES;
     loop {
         if size <= 2 * length {
-            let all = index_range(file, kind, 0, size)?;
+            let all = index_range(file, format, location, 0, size)?;
             return Ok(Some(HeadAndTail { head: all.clone(), tail: all }));
         }
-        let (head, tail) =
-            (index_range(file, kind, 0, length)?, index_range(file, kind, size - length, length)?);
+        let (head, tail) = (
+            index_range(file, format, location, 0, length)?,
+            index_range(file, format, location, size - length, length)?,
+        );
         let ended = tail.main.ending != Ending::Empty;
         let knows_model = tail.main.model.is_some();
         if ended && knows_model && head.main.task.is_some() || length >= END_BYTES_MAX {
@@ -99,62 +105,39 @@ fn read_ends(file: &dyn File, kind: TranscriptKind) -> Result<Option<HeadAndTail
 /// Indexes the complete lines in the `length` bytes of a transcript from offset `from` on.
 fn index_range(
     file: &dyn File,
-    kind: TranscriptKind,
+    format: &dyn TranscriptFormat,
+    location: &TranscriptLocation,
     from: u64,
     length: u64,
 ) -> Result<TranscriptIndex> {
     let bytes = read_range(file, from, usize::try_from(length).unwrap_or(usize::MAX))?;
-    let mut parser = TranscriptParser::new(TranscriptIndex::default(), kind);
+    let mut builder = IndexBuilder::new(TranscriptIndex::default(), format, location);
     let mut at = from;
     for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        let span = Span { offset: at, len: line.len() };
+        let span = Span { offset: at, len: line.len(), part: 0 };
         at += line.len() as u64;
         // The first line of a later part is incomplete.
         if (from == 0 || number > 0) && !line.trim_ascii().is_empty() {
-            parser.index.line_count += 1;
-            parser.index.bad_lines +=
-                u64::from(!parser.parse_line(span, line) && line.ends_with(b"\n"));
+            let is_bad = !add_line(&mut builder, format, span, line) && line.ends_with(b"\n");
+            builder.index.bad_lines += u64::from(is_bad);
         }
     }
-    Ok(parser.index)
+    Ok(builder.index)
 }
 
-/// Builds a worker. `first` holds the beginning of the conversation, `last` its end.
+/// Builds a worker from indexes and conversations of the beginning and the end of its transcript.
 fn build_worker(
     folder: &VirtualDir,
     path: &RelPath,
-    index: &TranscriptIndex,
-    first: &Conversation,
-    last: &Conversation,
+    [first_index, last_index]: [&TranscriptIndex; 2],
+    [first, last]: [&Conversation; 2],
 ) -> Worker {
     let location = folder.location();
-    let name = location.worker_name().unwrap_or_else(|| to_file_name("", &[]));
-    let mut worker = Worker::new(name.clone(), path.clone());
-    let session = location.session.as_ref().map(|session| session.to_text().into_owned());
-    let session = session.or_else(|| index.session.clone());
-    let is_session = location.kind == TranscriptKind::Session && location.agent.is_none();
-    if is_session {
-        worker.run = Some(name.to_text().into());
-    } else {
-        worker.run = session.map(SharedStr::from);
-        worker.parent.clone_from(&worker.run);
-    }
-    let metadata = if is_session { None } else { read_agent_metadata(folder) };
-    let (agent_type, description) = metadata.unwrap_or_default();
-    worker.task_type = Some(agent_type.map_or_else(
-        || if is_session { "session".into() } else { "agent".into() },
-        SharedStr::from,
-    ));
-    worker.summary =
-        if is_session { index.title.as_ref().map(|title| title.text.clone()) } else { description };
-    worker.cwd = index.cwd.as_deref().map(SharedStr::from);
-    worker.tags = index
-        .branch
-        .iter()
-        .filter(|branch| !branch.is_empty())
-        .map(|branch| shorten(branch, WORD_MAX).into())
-        .collect();
-    worker.branch = worker.tags.first().cloned();
+    let mut worker = Worker::new(location.name.clone(), path.clone());
+    worker.cwd = first_index.facts.cwd.as_deref().map(SharedStr::from);
+    worker.branch =
+        first_index.facts.branch.as_deref().map(|branch| shorten(branch, BRANCH_MAX).into());
+    worker.tags = worker.branch.iter().cloned().collect();
     worker.task = first
         .task()
         .map(|text| truncate(text.head.trim().to_owned(), TASK_MAX))
@@ -167,42 +150,41 @@ fn build_worker(
     if let Ending::ApiError(text) = &last.ending {
         worker.error = Some(truncate(text.trim().to_owned(), TASK_MAX));
     }
+    let metadata = folder.read_metadata(METADATA_MAX);
+    let session = Session {
+        location,
+        indexes: [first_index, last_index],
+        conversations: [first, last],
+        metadata: metadata.as_deref(),
+    };
+    folder.format().describe(&mut worker, &session);
     if worker.status.is_finished() {
         worker.finished_at = trace_time(last.last_ms);
         let took = first.first_ms.zip(last.last_ms).and_then(|(from, to)| to.checked_sub(from));
         worker.duration_ms = took.and_then(|took| u64::try_from(took).ok());
     }
-    if index.line_count > 0 && index.line_count == index.bad_lines {
+    if first_index.line_count > 0 && first_index.line_count == first_index.bad_lines {
         worker.flaws.push(Flaw::BadTranscript("no line could be parsed".into()));
-    } else if index.line_count > 0 && first.lines.is_empty() && last.lines.is_empty() {
+    } else if first_index.line_count > 0 && first.lines.is_empty() && last.lines.is_empty() {
         worker.flaws.push(Flaw::NoMessages);
     }
     worker
 }
 
-/// Derives the status of a conversation, and the word that states it. The program records none: an
-/// assistant that has answered is finished until the next message.
+/// Returns the status of a conversation, and the word that states it. Where no record states one,
+/// an assistant that has answered is finished until the next message.
 fn status(conversation: &Conversation) -> (Status, Option<SharedStr>) {
-    let reported = conversation.reported_status.as_deref();
-    match (&conversation.ending, reported) {
-        (_, Some(word @ ("failed" | "error"))) => (Status::Failed, Some(word.into())),
-        (_, Some("completed")) | (Ending::Answered, _) => (Status::Completed, None),
-        (Ending::ApiError(_), _) => (Status::Failed, Some("api error".into())),
-        (Ending::Left, _) => (Status::Abandoned, Some("left by its user".into())),
-        (Ending::Interrupted, _) => (Status::Unknown, Some("interrupted".into())),
-        (Ending::AwaitingReply | Ending::CalledTool, _) => (Status::Running, None),
-        (Ending::Empty, _) => (Status::Created, None),
+    if let Some(stated) = &conversation.stated {
+        return (stated.status, stated.word.as_deref().map(SharedStr::from));
     }
-}
-
-/// Returns the type of a subagent and the parent's description of its task.
-fn read_agent_metadata(folder: &VirtualDir) -> Option<(Option<String>, Option<String>)> {
-    let file = folder.open_sibling(&folder.agent_metadata_path()?).ok()?;
-    let bytes = read_range(&*file, 0, END_BYTES as usize).ok()?;
-    let metadata: AgentMetadata<'_> = serde_json::from_slice(&bytes).ok()?;
-    let agent_type = metadata.agent_type.non_empty().map(|text| shorten(&text, WORD_MAX));
-    let description = metadata.description.non_empty().map(|text| truncate(text, TASK_MAX));
-    Some((agent_type, description))
+    match &conversation.ending {
+        Ending::Answered => (Status::Completed, None),
+        Ending::ApiError(_) => (Status::Failed, Some("api error".into())),
+        Ending::Left => (Status::Abandoned, Some("left by its user".into())),
+        Ending::Interrupted => (Status::Unknown, Some("interrupted".into())),
+        Ending::AwaitingReply | Ending::CalledTool => (Status::Running, None),
+        Ending::Empty => (Status::Created, None),
+    }
 }
 
 fn trace_time(at: Option<i64>) -> TraceTime {
@@ -218,7 +200,7 @@ pub(super) fn read_record(
     let (index, is_complete) = folder.index(deadline)?;
     let conversation = folder.conversation(&index)?;
     let mut worker = if is_complete {
-        build_worker(folder, path, &index, conversation, conversation)
+        build_worker(folder, path, [&index; 2], [conversation; 2])
     } else {
         read_listing(folder, path)?
     };
@@ -231,7 +213,7 @@ pub(super) fn read_record(
     });
     let mut trace = Trace {
         records_calls: true,
-        status_is_derived: true,
+        status_is_derived: conversation.stated.is_none() || conversation.is_stated_by_parent,
         tokens_are_partial: tokens.is_some_and(|tokens| are_partial(tokens, conversation)),
         tokens,
         tokens_by_model,
@@ -241,7 +223,7 @@ pub(super) fn read_record(
         let call = tool_call(folder, &index, at, call, &mut trace)?;
         trace.calls.push(call);
     }
-    for call in conversation.calls.iter().filter(|call| call.result.is_none()) {
+    for call in conversation.calls.iter().filter(|call| call.verdict().is_none()) {
         trace.unanswered.add(call.tool.clone());
     }
     trace.task =
@@ -249,9 +231,10 @@ pub(super) fn read_record(
     trace.final_words = conversation.final_words().map(|text| text.head.trim().to_owned());
     trace.final_words_in_parent = folder.location().agent.is_some()
         && trace.final_words.is_none()
-        && conversation.reported_status.is_some();
+        && conversation.is_stated_by_parent;
+    let source = folder.location().source_name();
     if folder.location().agent.is_none() {
-        trace.bad_lines.extend((index.bad_lines > 0).then_some((SOURCE, index.bad_lines)));
+        trace.bad_lines.extend((index.bad_lines > 0).then_some((source, index.bad_lines)));
         trace.unused.lines = index.line_count;
         trace.unused.kinds.clone_from(&index.unknown_types);
         trace.unused.excess_agent_lines = index.excess_agent_lines;
@@ -263,7 +246,7 @@ pub(super) fn read_record(
     if !is_complete || index.too_long {
         trace
             .partial_reads
-            .push((SOURCE, PartialRead { bytes: index.bytes_read, timed_out: !is_complete }));
+            .push((source, PartialRead { bytes: index.bytes_read, timed_out: !is_complete }));
     }
     Ok(Record { worker, trace, unread: 0 })
 }
@@ -293,20 +276,21 @@ fn tool_call(
         is_command: call.is_command,
         ..ToolCall::new(at as u64 + 1, call.tool.clone(), path.clone())
     };
-    let Some(result) = &call.result else { return Ok(tool_call) };
+    let Some(verdict) = call.verdict() else { return Ok(tool_call) };
     tool_call.output = Output::InPlace;
-    tool_call.outcome = match result {
-        CallResult { not_run: true, .. } => Outcome::NotRun,
-        CallResult { failed: true, .. } => Outcome::Failed,
-        _ => Outcome::Ok,
-    };
-    tool_call.suspect.clone_from(&result.suspect);
-    tool_call.file = call.file.clone().filter(|_| tool_call.outcome == Outcome::Ok);
-    tool_call.exit_code = result.exit_code;
-    tool_call.duration_ms = call
-        .at_ms
-        .zip(result.at_ms)
-        .and_then(|(from, to)| u64::try_from(to.checked_sub(from)?).ok());
+    tool_call.outcome = verdict.outcome;
+    tool_call.exit_code = verdict.exit_code;
+    tool_call.duration_ms = verdict.duration_ms;
+    if tool_call.outcome != Outcome::Failed && tool_call.outcome != Outcome::NotRun {
+        tool_call.files.clone_from(&call.files);
+    }
+    let Some(result) = &call.result else { return Ok(tool_call) };
+    if tool_call.outcome != Outcome::Failed {
+        tool_call.suspect.clone_from(&result.suspect);
+    }
+    let took = call.at_ms.zip(result.at_ms).and_then(|(from, to)| to.checked_sub(from));
+    let took = took.and_then(|took| u64::try_from(took).ok());
+    tool_call.duration_ms = tool_call.duration_ms.or(took);
     let spilled = folder.spilled_result(index, call, result)?;
     tool_call.bytes = spilled.as_ref().map_or(result.bytes, |(_, meta)| meta.size);
     if result.truncated || result.spilled && spilled.is_none() {

@@ -7,19 +7,21 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::cache::TranscriptCache;
+use super::container;
+use super::format::TranscriptFormat;
 use super::index::{CallEntry, CallResult, Conversation, LineFile, TextRef, TranscriptIndex};
-use super::layout::{CALLS, SOURCE, TranscriptLocation};
-use super::open_file::{GrowingFile, StaticFile, with_line_at, with_turn_at};
-use super::parser::shorten_id;
+use super::location::{Container, TranscriptLocation};
+use super::open_file::{GrowingFile, StaticFile, with_turns_at};
 use super::requests::request_text;
+use super::thread::CALLS;
 use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, File, Identity, Kind, Meta, Store, Time};
+use crate::store::{DirEntry, File, Identity, Kind, Meta, Store, Time, read_range};
 
-/// The metadata of a subagent that lies beside its transcript.
-const AGENT_METADATA: &str = "source.meta.json";
+/// The metadata file that lies beside the transcript.
+const METADATA: &str = "source.meta.json";
 const THREAD: &str = "thread.jsonl";
 const TASK: &str = "task.txt";
 const RESULT: &str = "result.txt";
@@ -29,10 +31,12 @@ const RESULTS_MAX: usize = 10_000;
 
 /// The virtual directory of a worker.
 pub(super) struct VirtualDir {
-    project: Arc<dyn Store>,
+    /// The directory that holds the transcript.
+    folder: Arc<dyn Store>,
     location: TranscriptLocation,
     /// Path of the transcript from the store's root.
     path: RelPath,
+    format: Arc<dyn TranscriptFormat>,
     transcripts: Arc<TranscriptCache>,
 }
 
@@ -40,7 +44,7 @@ pub(super) struct VirtualDir {
 enum VirtualNode {
     Root,
     Lines(LineFile),
-    AgentMetadata(RelPath),
+    Metadata(RelPath),
     Text(TextRef),
     Requests,
     Calls,
@@ -48,14 +52,18 @@ enum VirtualNode {
 }
 
 impl VirtualDir {
-    /// Creates the directory of the worker at `location` in the entered directory `project`.
+    /// Creates the directory of the worker at `location` in the entered directory `folder`.
     pub(super) fn new(
-        project: Arc<dyn Store>,
+        folder: Arc<dyn Store>,
         location: TranscriptLocation,
+        format: Arc<dyn TranscriptFormat>,
         transcripts: Arc<TranscriptCache>,
     ) -> VirtualDir {
-        let path = location.project.join_path(&location.transcript);
-        VirtualDir { project, location, path, transcripts }
+        VirtualDir { path: location.path(), folder, location, format, transcripts }
+    }
+
+    pub(super) fn format(&self) -> &dyn TranscriptFormat {
+        &*self.format
     }
 
     pub(super) fn location(&self) -> &TranscriptLocation {
@@ -64,24 +72,25 @@ impl VirtualDir {
 
     /// Returns the metadata of the transcript.
     pub(super) fn transcript_meta(&self) -> Result<Meta> {
-        self.project.stat(&self.location.transcript)
+        container::meta(&*self.folder, &self.location)
     }
 
     /// Opens the transcript.
     pub(super) fn open_transcript(&self) -> Result<Box<dyn File>> {
-        self.project.open(&self.location.transcript)
+        container::open(&*self.folder, &self.location)
     }
 
-    /// Returns the path of the subagent's metadata file, if it exists.
-    pub(super) fn agent_metadata_path(&self) -> Option<RelPath> {
-        let metadata = self.location.agent_metadata().filter(|_| self.location.agent.is_none())?;
-        let exists = self.project.stat(&metadata).is_ok_and(|meta| meta.kind == Kind::File);
+    /// Returns the path of the metadata file beside the transcript, if it exists.
+    pub(super) fn metadata_path(&self) -> Option<RelPath> {
+        let metadata = self.location.metadata.clone().filter(|_| self.location.agent.is_none())?;
+        let exists = self.folder.stat(&metadata).is_ok_and(|meta| meta.kind == Kind::File);
         exists.then_some(metadata)
     }
 
-    /// Opens a file in the project's directory.
-    pub(super) fn open_sibling(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        self.project.open(path)
+    /// Returns the first `max` bytes of the metadata file beside the transcript, if there is one.
+    pub(super) fn read_metadata(&self, max: usize) -> Option<Vec<u8>> {
+        let path = self.location.metadata.as_ref().filter(|_| self.location.agent.is_none())?;
+        read_range(&*self.folder.open(path).ok()?, 0, max).ok()
     }
 
     /// Returns the index of the transcript, read until `deadline` passes, and true if it is
@@ -95,7 +104,8 @@ impl VirtualDir {
         transcript: &dyn File,
         deadline: Deadline<'_>,
     ) -> Result<(Arc<TranscriptIndex>, bool)> {
-        self.transcripts.index(&self.path, transcript, self.location.kind, deadline)
+        let (format, location) = (&*self.format, &self.location);
+        self.transcripts.index(&self.path, transcript, format, location, deadline)
     }
 
     /// Returns the file of a result that is too large for the transcript, with its metadata.
@@ -107,13 +117,13 @@ impl VirtualDir {
         result: &CallResult,
     ) -> Result<Option<(RelPath, Meta)>> {
         let Some(path) = self
-            .location
-            .spilled_result(index.session.as_deref(), &call.id)
+            .format
+            .spilled_result(&self.location, index.facts.id.as_deref(), &call.id)
             .filter(|_| result.spilled)
         else {
             return Ok(None);
         };
-        match self.project.stat(&path) {
+        match self.folder.stat(&path) {
             Ok(meta) => Ok((meta.kind == Kind::File).then_some((path, meta))),
             Err(error) if is_unreachable(&error) => Ok(None),
             Err(error) => Err(error),
@@ -123,15 +133,15 @@ impl VirtualDir {
     /// Returns the directory of results too large for the transcript, if the location determines
     /// it.
     fn results_folder(&self) -> Option<RelPath> {
-        self.location.spilled_result(None, "x").map(|file| file.parent())
+        self.format.spilled_result(&self.location, None, "x").map(|file| file.parent())
     }
 
     /// Returns the metadata of all files that the worker is generated from, except individual
     /// results.
     pub(super) fn source_metas(&self) -> Result<Vec<Meta>> {
         let mut metas = vec![self.transcript_meta()?];
-        for path in self.results_folder().into_iter().chain(self.location.agent_metadata()) {
-            match self.project.stat(&path) {
+        for path in self.results_folder().into_iter().chain(self.location.metadata.clone()) {
+            match self.folder.stat(&path) {
                 Ok(meta) => metas.push(meta),
                 Err(error) if is_unreachable(&error) => {}
                 Err(error) => return Err(error),
@@ -143,13 +153,12 @@ impl VirtualDir {
     fn source_and_result_metas(&self) -> Result<Vec<Meta>> {
         let mut metas = self.source_metas()?;
         if let Some(folder) = self.results_folder() {
-            let entries = self.project.list(&folder).unwrap_or_default();
+            let entries = self.folder.list(&folder).unwrap_or_default();
             // The directory's metadata does not reveal changes to the contents or permissions of a
             // file in it.
             let files = entries.iter().filter(|entry| entry.kind == Kind::File).take(RESULTS_MAX);
-            metas.extend(
-                files.filter_map(|entry| self.project.stat(&folder.join(&entry.name)).ok()),
-            );
+            metas
+                .extend(files.filter_map(|entry| self.folder.stat(&folder.join(&entry.name)).ok()));
         }
         Ok(metas)
     }
@@ -180,9 +189,11 @@ impl VirtualDir {
         };
         match (first, rest) {
             ("", _) => Ok(VirtualNode::Root),
-            (SOURCE, None) => Ok(VirtualNode::Lines(LineFile::Source)),
-            (AGENT_METADATA, None) => {
-                self.agent_metadata_path().map(VirtualNode::AgentMetadata).ok_or(Error::NotFound)
+            (name, None) if name == self.location.source_name() => {
+                Ok(VirtualNode::Lines(LineFile::Source))
+            }
+            (METADATA, None) => {
+                self.metadata_path().map(VirtualNode::Metadata).ok_or(Error::NotFound)
             }
             (THREAD, None) => Ok(VirtualNode::Lines(LineFile::Thread)),
             (TASK, None) => text_node(Conversation::task),
@@ -203,7 +214,8 @@ impl VirtualDir {
                     Err(Error::NotFound)
                 }
             }
-            (SOURCE | THREAD | TASK | RESULT | REQUESTS, Some(_)) => Err(Error::NotADirectory),
+            (name, Some(_)) if name == self.location.source_name() => Err(Error::NotADirectory),
+            (THREAD | TASK | RESULT | REQUESTS, Some(_)) => Err(Error::NotADirectory),
             _ => Err(Error::NotFound),
         }
     }
@@ -266,37 +278,32 @@ impl VirtualDir {
         Ok(self.file_meta(transcript, REQUESTS.as_bytes(), version, size, None))
     }
 
-    fn read_output(&self, call: &CallEntry, result: &CallResult) -> Result<Vec<u8>> {
+    fn read_output(&self, result: &CallResult) -> Result<Vec<u8>> {
         let file = self.open_transcript()?;
-        let text = with_turn_at(&*file, result.span, |turn| {
-            let mut results = turn
-                .message
-                .content
-                .blocks()
-                .iter()
-                .filter(|block| block.kind.as_str() == "tool_result");
-            let block = results.find(|block| shorten_id(block.tool_use_id.as_str()) == call.id);
-            block.map(|block| block.content.text().into_owned().into_bytes())
+        let text = with_turns_at(&*file, &*self.format, result.span, |turns| {
+            let results = turns.iter().flat_map(|turn| &turn.results);
+            results.map(|result| result.text.as_bytes().to_vec()).nth(result.part)
         })?;
         text.filter(|text| text.len() as u64 == result.bytes).ok_or(Error::Stale)
     }
 
     fn read_text(&self, text_ref: &TextRef) -> Result<Vec<u8>> {
         let file = self.open_transcript()?;
-        let text = with_turn_at(&*file, text_ref.span, |turn| {
-            turn.message.content.text().into_owned().into_bytes()
-        })?;
-        if text.len() as u64 == text_ref.bytes { Ok(text) } else { Err(Error::Stale) }
+        with_turns_at(&*file, &*self.format, text_ref.span, |turns| {
+            let mut texts = turns.iter().map(|turn| turn.text.as_bytes());
+            texts.find(|text| text.len() as u64 == text_ref.bytes).map(<[u8]>::to_vec)
+        })?
+        .ok_or(Error::Stale)
     }
 }
 
 impl Store for VirtualDir {
     fn describe(&self) -> String {
-        format!("{}/{}", self.project.describe(), self.location.transcript.display())
+        format!("{}/{}", self.folder.describe(), self.location.transcript.display())
     }
 
     fn root(&self) -> Option<BorrowedFd<'_>> {
-        self.project.root()
+        self.folder.root()
     }
 
     fn is_replaced(&self) -> bool {
@@ -319,7 +326,7 @@ impl Store for VirtualDir {
                 let size = self.conversation(&*self.full_index()?)?.file_bytes(kind);
                 Ok(self.file_meta(&transcript, name, 0, size, None))
             }
-            VirtualNode::AgentMetadata(path) => self.project.stat(&path),
+            VirtualNode::Metadata(path) => self.folder.stat(&path),
             VirtualNode::Text(text) => {
                 Ok(self.file_meta(&transcript, name, text.hash, text.bytes, None))
             }
@@ -335,9 +342,9 @@ impl Store for VirtualDir {
         let file = |name: &str| Name::new(name).map(|name| DirEntry { name, kind: Kind::File });
         match self.resolve(path, &|| Ok(index.clone()))? {
             VirtualNode::Root => {
-                let mut entries = vec![file(SOURCE)?, file(THREAD)?];
-                if self.agent_metadata_path().is_some() {
-                    entries.push(file(AGENT_METADATA)?);
+                let mut entries = vec![file(self.location.source_name())?, file(THREAD)?];
+                if self.metadata_path().is_some() {
+                    entries.push(file(METADATA)?);
                 }
                 if conversation.task().is_some() {
                     entries.push(file(TASK)?);
@@ -364,16 +371,24 @@ impl Store for VirtualDir {
         match self.resolve(path, &|| self.full_index())? {
             VirtualNode::Root | VirtualNode::Calls => Err(Error::IsADirectory),
             VirtualNode::Lines(LineFile::Source) if self.location.agent.is_none() => {
-                self.open_transcript()
+                match self.location.container {
+                    Container::File | Container::Zstd => {
+                        self.folder.open(&self.location.transcript)
+                    }
+                    Container::Folder => self.open_transcript(),
+                }
             }
-            VirtualNode::AgentMetadata(path) => self.project.open(&path),
+            VirtualNode::Metadata(path) => self.folder.open(&path),
             VirtualNode::Lines(kind) => {
                 let file = self.open_transcript()?;
                 // The index must describe this open file, even if another one replaces it
                 // meanwhile.
+                let transcript = file.meta()?;
                 let (index, _) = self.read_index(&*file, Deadline::never())?;
-                let meta = self.file_meta(&file.meta()?, path.as_bytes(), 0, 0, None);
-                Ok(Box::new(GrowingFile::new(file, self.location.clone(), kind, meta, index)))
+                let meta = self.file_meta(&transcript, path.as_bytes(), 0, 0, None);
+                let (format, location) = (self.format.clone(), self.location.clone());
+                let file = GrowingFile::new(file, format, location, kind, meta, transcript, index);
+                Ok(Box::new(file))
             }
             VirtualNode::Text(text) => {
                 let meta = self.file_meta(
@@ -390,7 +405,7 @@ impl Store for VirtualDir {
                 let meta = self.requests_meta(&self.transcript_meta()?, &index)?;
                 let file = self.open_transcript()?;
                 let bytes = self.conversation(&index)?.requests.render(|span, part| {
-                    with_line_at(&*file, span, |line| request_text(line, part))
+                    with_turns_at(&*file, &*self.format, span, |turns| request_text(turns, part))
                 })?;
                 if bytes.len() as u64 != meta.size {
                     return Err(Error::Stale);
@@ -405,13 +420,13 @@ impl Store for VirtualDir {
                     .as_ref()
                     .map_or(Ok(None), |result| self.spilled_result(&index, call, result))?;
                 if let Some((path, _)) = spilled {
-                    return self.project.open(&path);
+                    return self.folder.open(&path);
                 }
                 let meta = self.call_meta(&self.transcript_meta()?, &index, at)?;
                 let output = call
                     .result
                     .as_ref()
-                    .map_or(Ok(Vec::new()), |result| self.read_output(call, result))?;
+                    .map_or(Ok(Vec::new()), |result| self.read_output(result))?;
                 Ok(Box::new(StaticFile::new(meta, output)))
             }
         }
@@ -423,8 +438,9 @@ impl Store for VirtualDir {
             return Err(Error::NotFound);
         }
         Ok(Box::new(VirtualDir::new(
-            self.project.clone(),
+            self.folder.clone(),
             self.location.clone(),
+            self.format.clone(),
             self.transcripts.clone(),
         )))
     }

@@ -2,13 +2,12 @@
 //!
 //! Messages that the program writes in the user's name are left out and counted.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::schema::{MessageContent, Span, TranscriptLine, Turn};
+use super::turn::{ProgramTexts, Span, Turn};
 use crate::digest::digest;
 use crate::text::clean::{cleaned, escape_markers, removed_note};
 use crate::text::count;
@@ -21,32 +20,12 @@ const TOTAL_MAX: u64 = 16 << 20;
 const QUEUED_MAX: usize = 100;
 /// Indentation of the text, which distinguishes it from the head of a request.
 const INDENT: &str = "    ";
-/// Prefixes of commands that run in the program or its shell.
-const COMMAND_PREFIXES: [&str; 2] = ["<command-", "<bash-input>"];
-/// Prefixes of the output of commands and hooks.
-const OUTPUT_PREFIXES: [&str; 4] =
-    ["<local-command-std", "<bash-stdout>", "<bash-stderr>", "<user-prompt-submit-hook>"];
-/// Prefixes of other texts that the program writes.
-const REMINDER_PREFIXES: [&str; 6] = [
-    "<system-reminder>",
-    "<ide_opened_file>",
-    "<ide_selection>",
-    "<local-command-caveat>",
-    "<task-notification>",
-    "Caveat: The messages below",
-];
-
-/// The prefix of the result of a call that the user refused.
-pub(super) const REFUSED_PREFIX: &str = "The user doesn't want to";
-/// The text between the program's part of such a result and what the user said.
-const REFUSAL_WORDS_START: &str = "the user said:\n";
-
 /// The requests of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Requests {
+pub(in crate::trace) struct Requests {
     /// The places of the requests, in order.
     places: Vec<RequestPlace>,
-    /// Length of the requests in the generated file, in bytes.
+    /// Total length of the requests in the generated file, in bytes.
     bytes: u64,
     /// Hash of the requests in the generated file.
     hash: u64,
@@ -65,15 +44,17 @@ struct RequestPlace {
     part: RequestPart,
     /// Time in milliseconds since 1970.
     at_ms: Option<i64>,
+    /// Length of the request in the generated file, in bytes.
+    bytes: u64,
 }
 
 /// The part of a line that is a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum RequestPart {
+pub(in crate::trace) enum RequestPart {
     /// The message, also a queued one.
     Message,
-    /// The user's words in a refusal of a call: the result with this index among the blocks.
-    Refusal { block: usize },
+    /// The user's words in a refusal of a call: the result with this number in the record.
+    Refusal { result: usize },
 }
 
 /// A message that the user wrote while the assistant worked.
@@ -85,105 +66,64 @@ struct QueuedMessage {
     text: String,
 }
 
-/// Numbers of texts that the program wrote in the user's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct ProgramTexts {
-    commands: u64,
-    outputs: u64,
-    reminders: u64,
-}
-
-impl ProgramTexts {
-    /// Counts `text` if the program wrote it. Returns true if it did.
-    fn count(&mut self, text: &str) -> bool {
-        let text = text.trim_start();
-        let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
-        let counter = if starts(&COMMAND_PREFIXES) {
-            &mut self.commands
-        } else if starts(&OUTPUT_PREFIXES) {
-            &mut self.outputs
-        } else if starts(&REMINDER_PREFIXES) {
-            &mut self.reminders
-        } else {
-            return false;
-        };
-        *counter += 1;
-        true
-    }
-}
-
-/// Returns true if a queued message is a command of the program, such as `/help`.
-fn is_command(text: &str) -> bool {
-    let word = text.split_whitespace().next().and_then(|word| word.strip_prefix('/'));
-    word.is_some_and(|word| !word.is_empty() && !word.contains(['/', '.']))
-}
-
-/// Returns the text that the user wrote in a message. Counts the program's texts in `left_out`.
-pub(super) fn user_text<'a>(turn: &'a Turn<'_>, left_out: &mut ProgramTexts) -> Cow<'a, str> {
-    match &turn.message.content {
-        MessageContent::Blocks(blocks) => {
-            let texts = blocks.iter().filter_map(|block| block.visible_text());
-            let own: Vec<Cow<'_, str>> = texts.filter(|text| !left_out.count(text)).collect();
-            Cow::Owned(own.join("\n"))
+/// Returns the text of a request in the turns of its record.
+pub(in crate::trace) fn request_text(turns: &[Turn<'_>], part: RequestPart) -> String {
+    let text = match part {
+        RequestPart::Message => turns.iter().find_map(|turn| turn.request.as_ref()),
+        RequestPart::Refusal { result } => {
+            let mut results = turns.iter().flat_map(|turn| &turn.results);
+            results.nth(result).and_then(|result| result.refusal.as_ref())
         }
-        content if left_out.count(&content.text()) => Cow::Borrowed(""),
-        content => content.text(),
-    }
-}
-
-/// Returns what the user said while refusing a call, in the text of its result.
-pub(super) fn refusal_words(result: &str) -> Option<&str> {
-    let (_, words) = result.strip_prefix(REFUSED_PREFIX)?.split_once(REFUSAL_WORDS_START)?;
-    Some(words).filter(|words| !words.trim().is_empty())
-}
-
-/// Returns the text of a request in its line.
-pub(super) fn request_text(line: &TranscriptLine<'_>, part: RequestPart) -> String {
-    match (line.turn(), part) {
-        (Some(turn), RequestPart::Message) => {
-            user_text(&turn, &mut ProgramTexts::default()).into_owned()
-        }
-        (Some(turn), RequestPart::Refusal { block }) => {
-            let block = turn.message.content.blocks().get(block);
-            let text = block.map(|block| block.content.text()).unwrap_or_default();
-            refusal_words(&text).unwrap_or_default().to_owned()
-        }
-        (None, _) => queued_text(line.content.as_str()).to_owned(),
-    }
+    };
+    text.map(|text| text.clone().into_owned()).unwrap_or_default()
 }
 
 /// Returns the beginning of a queued message.
-fn queued_text(message: &str) -> &str {
+pub(in crate::trace) fn queued_text(message: &str) -> &str {
     message.split_at(message.floor_char_boundary(TEXT_MAX)).0
 }
 
 impl Requests {
     /// Adds the request in a part of the line at `span`.
-    pub(super) fn add(&mut self, span: Span, part: RequestPart, at_ms: Option<i64>, text: &str) {
-        let place = RequestPlace { span, part, at_ms };
+    pub(in crate::trace) fn add(
+        &mut self,
+        span: Span,
+        part: RequestPart,
+        at_ms: Option<i64>,
+        text: &str,
+    ) {
+        let mut place = RequestPlace { span, part, at_ms, bytes: 0 };
         let section = section(self.places.len() + 1, place, text);
-        if self.bytes + section.len() as u64 > TOTAL_MAX {
+        place.bytes = section.len() as u64;
+        if self.bytes + place.bytes > TOTAL_MAX {
             self.excess += 1;
             return;
         }
-        self.bytes += section.len() as u64;
-        let mut hash = blake3::Hasher::new();
-        hash.update(&self.hash.to_le_bytes()).update(section.as_bytes());
-        self.hash = u64::from_le_bytes(digest(&hash));
+        self.bytes += place.bytes;
+        self.change_hash(section.as_bytes());
         self.places.push(place);
+    }
+
+    fn change_hash(&mut self, change: &[u8]) {
+        let mut hash = blake3::Hasher::new();
+        hash.update(&self.hash.to_le_bytes()).update(change);
+        self.hash = u64::from_le_bytes(digest(&hash));
     }
 
     /// Applies the change `operation` of the queue of messages that the user writes while the
     /// assistant works. `message` in the line at `span` is the message that is added to it.
     ///
+    /// `left_out` counts a text that the program wrote or that is a command of it.
+    ///
     /// A dequeued message appears again as a message of the user. A removed one was given to the
     /// assistant between two calls, and appears nowhere else.
-    pub(super) fn change_queue(
+    pub(in crate::trace) fn change_queue(
         &mut self,
         operation: &str,
         message: &str,
         span: Span,
         at_ms: Option<i64>,
+        left_out: impl Fn(&str) -> Option<ProgramTexts>,
     ) {
         match operation {
             "enqueue" if self.queued.len() < QUEUED_MAX => {
@@ -194,11 +134,10 @@ impl Requests {
             "remove" => {
                 if let Some(QueuedMessage { span, at_ms, text }) = self.queued.pop_front()
                     && !text.trim().is_empty()
-                    && !self.left_out.count(&text)
                 {
-                    match is_command(&text) {
-                        true => self.left_out.commands += 1,
-                        false => self.add(span, RequestPart::Message, at_ms, &text),
+                    match left_out(&text) {
+                        Some(counts) => self.note_left_out(counts),
+                        None => self.add(span, RequestPart::Message, at_ms, &text),
                     }
                 }
             }
@@ -208,30 +147,43 @@ impl Requests {
     }
 
     /// Adds the counts of `left_out`.
-    pub(super) fn note_left_out(&mut self, left_out: ProgramTexts) {
+    pub(in crate::trace) fn note_left_out(&mut self, left_out: ProgramTexts) {
         self.left_out.commands += left_out.commands;
         self.left_out.outputs += left_out.outputs;
         self.left_out.reminders += left_out.reminders;
     }
 
     /// Counts a message that the program marks as its own.
-    pub(super) fn note_program_message(&mut self) {
+    pub(in crate::trace) fn note_program_message(&mut self) {
         self.left_out.reminders += 1;
     }
 
     /// Returns the approximate memory use, in bytes.
-    pub(super) fn weight(&self) -> usize {
+    pub(in crate::trace) fn weight(&self) -> usize {
         let queued: usize = self.queued.iter().map(|message| 100 + message.text.len()).sum();
         queued + self.places.len() * size_of::<RequestPlace>()
     }
 
     /// Returns the size of requests.txt, in bytes.
-    pub(super) fn file_size(&self) -> u64 {
+    pub(in crate::trace) fn file_size(&self) -> u64 {
         self.bytes + self.last_line().len() as u64
     }
 
+    /// Returns the number of requests.
+    pub(in crate::trace) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Removes all requests but the first `count`.
+    pub(in crate::trace) fn truncate(&mut self, count: usize) {
+        let removed = self.places.get(count..).unwrap_or_default();
+        self.bytes -= removed.iter().map(|place| place.bytes).sum::<u64>();
+        self.places.truncate(count);
+        self.change_hash(&count.to_le_bytes());
+    }
+
     /// Returns true if there is no request.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::trace) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
@@ -241,7 +193,7 @@ impl Requests {
     /// # Errors
     ///
     /// Those of `read`.
-    pub(super) fn render<E>(
+    pub(in crate::trace) fn render<E>(
         &self,
         read: impl Fn(Span, RequestPart) -> Result<String, E>,
     ) -> Result<Vec<u8>, E> {
@@ -254,7 +206,7 @@ impl Requests {
     }
 
     /// Returns a hash of requests.txt.
-    pub(super) fn version(&self) -> u64 {
+    pub(in crate::trace) fn version(&self) -> u64 {
         let mut hash = blake3::Hasher::new();
         hash.update(&self.hash.to_le_bytes()).update(self.last_line().as_bytes());
         u64::from_le_bytes(digest(&hash))

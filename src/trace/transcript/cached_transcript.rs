@@ -23,7 +23,7 @@ impl CachedTranscript {
         let is_unchanged = now == self.version && self.is_complete;
         let (before, now) = (self.version.0, now.0);
         let has_grown = now.size > before.size || self.version == TranscriptVersion(now);
-        is_unchanged || now.identity == before.identity && has_grown && !self.index.has_side_chains
+        is_unchanged || now.identity == before.identity && has_grown && !self.index.restarts
     }
 }
 

@@ -5,35 +5,36 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::index::{Conversation, LineEntry, LineFile, TranscriptIndex};
-use super::layout::TranscriptLocation;
-use super::parser::{call_numbers, read_on, shorten_id};
-use super::schema::{Span, TranscriptLine, Turn, decode};
-use super::thread;
+use super::super::json_text::json_text;
+use super::builder::{call_numbers, shorten_id};
+use super::cached_transcript::TranscriptVersion;
+use super::format::TranscriptFormat;
+use super::index::{CallEntry, Conversation, LineEntry, LineFile, TranscriptIndex};
+use super::location::{Shape, TranscriptLocation};
+use super::reader::read_on;
+use super::thread::{self, Links};
+use super::turn::{RawRecord, Span, Turn};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{File, Meta, copy_from, read_range};
 
-/// Parses the line at `span` and calls `on_turn` with its message.
-pub(super) fn with_turn_at<T>(
+/// Decodes the record at `span` again and calls `use_turns` with its turns.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read, or with [`Error::Stale`] if it was overwritten.
+pub(super) fn with_turns_at<T>(
     file: &dyn File,
+    format: &dyn TranscriptFormat,
     span: Span,
-    on_turn: impl FnOnce(&Turn<'_>) -> T,
-) -> Result<T> {
-    // The line held a message when it was indexed, so the file was overwritten.
-    with_line_at(file, span, |line| line.turn().map(|turn| on_turn(&turn)))?.ok_or(Error::Stale)
-}
-
-/// Parses the line at `span` and calls `on_line` with it.
-pub(super) fn with_line_at<T>(
-    file: &dyn File,
-    span: Span,
-    on_line: impl FnOnce(&TranscriptLine<'_>) -> T,
+    use_turns: impl FnOnce(&[Turn<'_>]) -> T,
 ) -> Result<T> {
     let bytes = read_range(file, span.offset, span.len)?;
-    let mut result = None;
-    decode(&bytes, |line| result = Some(on_line(&line)));
+    let (mut use_turns, mut result) = (Some(use_turns), None);
+    format.with_turns(RawRecord { span, text: &json_text(&bytes) }, &mut |turns| {
+        result = use_turns.take().map(|use_turns| use_turns(turns));
+    });
     result.ok_or(Error::Stale)
 }
 
@@ -62,6 +63,7 @@ impl File for StaticFile {
 /// A file that is generated line by line and grows with its transcript.
 pub(super) struct GrowingFile {
     file: Box<dyn File>,
+    format: Arc<dyn TranscriptFormat>,
     location: TranscriptLocation,
     kind: LineFile,
     meta: Meta,
@@ -78,51 +80,99 @@ struct RenderedLine {
     bytes: Arc<[u8]>,
 }
 
-/// An index with the numbers of the conversation's calls, by ID. Only a thread needs the numbers.
+/// An index with the numbers of the conversation's calls. Only a thread needs the numbers.
 struct FileIndex {
+    version: TranscriptVersion,
     index: Arc<TranscriptIndex>,
-    call_numbers: HashMap<String, usize>,
+    /// Numbers of the calls that have IDs.
+    by_id: HashMap<String, usize>,
+    /// Numbers of the calls whose results name none, by the offset of the result's record and the
+    /// number of the result in it.
+    by_result: HashMap<(u64, usize), usize>,
 }
 
 impl FileIndex {
-    fn new(index: Arc<TranscriptIndex>, agent: Option<&Name>, kind: LineFile) -> FileIndex {
+    fn new(
+        version: TranscriptVersion,
+        index: Arc<TranscriptIndex>,
+        agent: Option<&Name>,
+        kind: LineFile,
+    ) -> FileIndex {
         let conversation = index.conversation(agent).filter(|_| kind == LineFile::Thread);
-        let call_numbers = conversation.map(call_numbers).unwrap_or_default();
-        FileIndex { index, call_numbers }
+        let by_id = conversation.map(call_numbers).unwrap_or_default();
+        let calls = conversation.map(|conversation| &*conversation.calls).unwrap_or_default();
+        let results = calls.iter().enumerate().filter_map(|(at, call)| {
+            let result = call.result.as_ref().filter(|_| call.id.is_empty())?;
+            Some(((result.span.offset, result.part), at))
+        });
+        FileIndex { version, by_id, by_result: results.collect(), index: index.clone() }
+    }
+
+    /// Returns the calls that belong to the parts of a record.
+    fn links(&self, calls: &[CallEntry], span: Span, turns: &[Turn<'_>]) -> Links {
+        // A later call may have the ID.
+        let by_id = |id: &str| {
+            let at = *self.by_id.get(&shorten_id(id))?;
+            calls.get(at).filter(|call| call.span.offset <= span.offset).map(|_| at)
+        };
+        let mut unnamed = calls.partition_point(|call| call.span.offset < span.offset);
+        let mut links = Links::default();
+        for turn in turns {
+            for result in &turn.results {
+                let part = links.results.len();
+                links.results.push(match &*result.call {
+                    "" => self.by_result.get(&(span.offset, part)).copied(),
+                    id => by_id(id),
+                });
+            }
+            for call in &turn.calls {
+                links.calls.push(match &*call.id {
+                    "" => {
+                        unnamed += 1;
+                        let at = unnamed - 1;
+                        calls.get(at).filter(|call| call.span == span).map(|_| at)
+                    }
+                    id => by_id(id),
+                });
+            }
+        }
+        links
     }
 }
 
 impl GrowingFile {
     /// Creates the file `kind` from the transcript `file`, with its index and with the metadata
-    /// `meta`.
+    /// `meta`. The transcript had the metadata `transcript` before it was indexed.
     pub(super) fn new(
         file: Box<dyn File>,
+        format: Arc<dyn TranscriptFormat>,
         location: TranscriptLocation,
         kind: LineFile,
         meta: Meta,
+        transcript: Meta,
         index: Arc<TranscriptIndex>,
     ) -> GrowingFile {
-        let index = Arc::new(FileIndex::new(index, location.agent.as_ref(), kind));
-        GrowingFile { file, location, kind, meta, index: Mutex::new(index), line: Mutex::new(None) }
+        let version = TranscriptVersion::new(transcript);
+        let index = Arc::new(FileIndex::new(version, index, location.agent.as_ref(), kind));
+        let index = Mutex::new(index);
+        GrowingFile { file, format, location, kind, meta, index, line: Mutex::new(None) }
     }
 
     /// Returns the current index, extended if the transcript has grown, and the transcript's
     /// metadata.
     fn current_index(&self) -> Result<(Arc<FileIndex>, Meta)> {
         let transcript = self.file.meta()?;
+        let version = TranscriptVersion::new(transcript);
         let held = self.index.lock().clone();
-        if transcript.size <= held.index.bytes_read || held.index.too_long {
+        if version == held.version || held.index.too_long {
             return Ok((held, transcript));
         }
-        // Side chains depend on lines before them, so the file is read from its start.
-        let before = if held.index.has_side_chains {
-            TranscriptIndex::default()
-        } else {
-            (*held.index).clone()
-        };
-        let (index, _) = read_on(&*self.file, self.location.kind, before, Deadline::never())?;
-        let current =
-            Arc::new(FileIndex::new(Arc::new(index), self.location.agent.as_ref(), self.kind));
+        let before =
+            if held.index.restarts { TranscriptIndex::default() } else { (*held.index).clone() };
+        let (format, location) = (&*self.format, &self.location);
+        let (index, _) = read_on(&*self.file, format, location, before, Deadline::never())?;
+        let agent = self.location.agent.as_ref();
+        let current = Arc::new(FileIndex::new(version, Arc::new(index), agent, self.kind));
         *self.index.lock() = current.clone();
         Ok((current, transcript))
     }
@@ -155,16 +205,20 @@ impl GrowingFile {
         entry: &LineEntry,
     ) -> Result<Vec<u8>> {
         if self.kind == LineFile::Source {
-            return read_range(&*self.file, entry.span.offset, entry.span.len);
+            let mut bytes = read_range(&*self.file, entry.span.offset, entry.span.len)?;
+            if self.location.shape != Shape::Lines {
+                // Line feeds in a document are white space.
+                bytes.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
+                bytes.push(b'\n');
+            }
+            return Ok(bytes);
         }
-        with_turn_at(&*self.file, entry.span, |turn| {
+        let calls = &conversation.calls;
+        with_turns_at(&*self.file, &*self.format, entry.span, |turns| {
+            let links = current.links(calls, entry.span, turns);
             let mut out = Vec::new();
             // Writing into memory cannot fail.
-            let _ = thread::write_turn(&mut out, turn, &|id| {
-                let at = *current.call_numbers.get(&shorten_id(id))?;
-                let call = conversation.calls.get(at)?;
-                (call.line_offset <= entry.span.offset).then_some((at, call))
-            });
+            let _ = thread::write_turns(&mut out, turns, entry, calls, &links);
             out
         })
     }

@@ -13,10 +13,11 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::cached_transcript::{CachedTranscript, TranscriptVersion};
-use super::index::TranscriptIndex;
-use super::layout::TranscriptKind;
-use super::parser::read_on;
+use super::format::TranscriptFormat;
+use super::index::{Conversation, TranscriptIndex};
+use super::location::TranscriptLocation;
 use super::persist::IndexStore;
+use super::reader::read_on;
 use crate::cache::single_shard;
 use crate::deadline::Deadline;
 use crate::error::Result;
@@ -79,7 +80,8 @@ impl TranscriptCache {
         &self,
         path: &RelPath,
         file: &dyn File,
-        kind: TranscriptKind,
+        format: &dyn TranscriptFormat,
+        location: &TranscriptLocation,
         deadline: Deadline<'_>,
     ) -> Result<(Arc<TranscriptIndex>, bool)> {
         let cached_at = |version: TranscriptVersion| {
@@ -104,9 +106,9 @@ impl TranscriptCache {
             }
             _ => (TranscriptIndex::default(), 0),
         };
-        let (index, is_complete) = read_on(file, kind, before, deadline)?;
+        let (index, is_complete) = read_on(file, format, location, before, deadline)?;
         let index = Arc::new(index);
-        let agents = index.agents.iter().map(super::index::Conversation::worker_name).collect();
+        let agents = index.agents.iter().map(Conversation::worker_name).collect();
         // An incomplete index may miss some agents.
         self.set_agents(path, AgentList { version: is_complete.then_some(version), agents });
         let mut known = CachedTranscript {

@@ -1,0 +1,459 @@
+//! Formats of transcripts: a program records each session of an agent in a file of JSON.
+//!
+//! Every conversation is a worker. Its directory is generated from its transcript when it is read,
+//! and nothing is written. The index of a transcript is cached and extended when the transcript
+//! grows. A [`TranscriptFormat`] tells where the transcripts lie and what their records mean; the
+//! rest is common to all formats.
+
+mod builder;
+mod cache;
+mod cached_transcript;
+mod container;
+mod document;
+mod edits;
+mod format;
+mod index;
+mod location;
+mod open_file;
+mod persist;
+mod reader;
+mod requests;
+mod summaries;
+mod thread;
+mod turn;
+mod virtual_dir;
+mod worker;
+
+pub(super) use self::builder::{IndexBuilder, shorten_id};
+pub(super) use self::format::{CallRecord, Session, TranscriptFormat};
+pub(super) use self::index::{Conversation, Ending, TitleSource, TranscriptIndex};
+pub(super) use self::location::{Container, Holds, Member, Shape, TranscriptLocation};
+pub(super) use self::requests::queued_text;
+pub(super) use self::turn::{
+    Arguments, CallPart, ProgramTexts, RawRecord, ResultPart, Role, Span, Turn, TurnEvent, Verdict,
+    parse_millis,
+};
+
+use std::any::Any;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use self::cache::TranscriptCache;
+use self::cached_transcript::TranscriptVersion;
+use self::persist::IndexStore;
+use self::virtual_dir::VirtualDir;
+use super::meta::hash_meta;
+use super::probe::{Probe, ProbeBudget};
+use super::{Candidates, Detection, FolderState, Format};
+use crate::cache::DiskCache;
+use crate::deadline::Deadline;
+use crate::digest::digest;
+use crate::error::{Error, Result};
+use crate::model::{Record, RecordedEdits, Worker};
+use crate::name::{Name, RelPath};
+use crate::store::{Kind, Meta, Store};
+
+/// Number of bytes of transcripts read to find subagents when a store is first listed.
+const FIRST_SCAN_BYTES: u64 = 32 << 20;
+/// Number of bytes of transcripts read to find subagents each time a store is listed again.
+const LATER_SCAN_BYTES: u64 = 16 << 20;
+/// Minimum size of a transcript whose index is cached on disk, in bytes.
+const CACHED_SIZE_MIN: u64 = 64 << 10;
+/// Maximum number of files that are read to detect a store.
+const PROBED_MAX: usize = 1_000;
+/// Maximum number of directories held open.
+const FOLDERS_MAX: usize = 256;
+
+/// The transcripts of one store.
+pub struct Transcripts {
+    format: Arc<dyn TranscriptFormat>,
+    transcripts: Arc<TranscriptCache>,
+    folders: Folders,
+    recognized: RecognizedFiles,
+    background: Arc<Background>,
+    listed: AtomicBool,
+    /// The only transcript to read, or `None` for all.
+    only: Option<RelPath>,
+}
+
+impl Transcripts {
+    /// Creates the format for one store.
+    pub(super) fn new(format: impl TranscriptFormat) -> Transcripts {
+        Transcripts {
+            format: Arc::new(format),
+            transcripts: Arc::new(TranscriptCache::new(None)),
+            folders: Folders::default(),
+            recognized: RecognizedFiles::default(),
+            background: Arc::default(),
+            listed: AtomicBool::new(false),
+            only: None,
+        }
+    }
+
+    /// Stores the indexes of transcripts of at least `min_size` bytes in `cache`.
+    #[must_use]
+    pub fn with_cache(self, cache: Arc<DiskCache>, min_size: u64) -> Transcripts {
+        let disk = IndexStore { cache, min_size };
+        Transcripts { transcripts: Arc::new(TranscriptCache::new(Some(disk))), ..self }
+    }
+
+    /// Restricts the store to the transcript at `path`. Nothing else is listed.
+    #[must_use]
+    pub fn only(self, path: RelPath) -> Transcripts {
+        Transcripts { only: Some(path), ..self }
+    }
+}
+
+impl Format for Transcripts {
+    fn name(&self) -> &'static str {
+        self.format.name()
+    }
+
+    fn worker_description(&self) -> &'static str {
+        "a transcript"
+    }
+
+    fn detect(&self, store: &dyn Store) -> Result<Detection> {
+        let found = self.format.find_transcripts(store)?;
+        let budget = ProbeBudget::default();
+        let is_transcript = |path| self.format.recognizes(&Probe::new(store, path, &budget));
+        if found.folders.iter().take(PROBED_MAX).any(is_transcript) {
+            return Ok(Detection::Workers);
+        }
+        let is_prepared = self.format.is_prepared(store);
+        Ok(if is_prepared { Detection::Empty } else { Detection::Other })
+    }
+
+    fn find_workers(&self, store: &dyn Store) -> Result<Candidates> {
+        let mut found = match &self.only {
+            Some(path) => Candidates { folders: vec![path.clone()], ..Candidates::default() },
+            None => {
+                self.recognized.filter(store, &*self.format, self.format.find_transcripts(store)?)
+            }
+        };
+        self.folders.refresh(store, &*self.format, &found.folders);
+        let again = self.listed.swap(true, Ordering::Relaxed);
+        let budget = if again { LATER_SCAN_BYTES } else { FIRST_SCAN_BYTES };
+        found.incomplete = self.index_newest(store, &found.folders, budget, again);
+        let nested = found.folders.iter().flat_map(|path| {
+            let agents = self.transcripts.agents(path);
+            agents.iter().map(|agent| path.join(agent)).collect::<Vec<_>>()
+        });
+        // Some programs record a worker inside a transcript and also in one of its own. The latter
+        // is complete, so it wins.
+        let separate: HashSet<Identity> =
+            found.folders.iter().filter_map(|path| self.identity(path)).collect();
+        let nested: Vec<RelPath> = nested.filter(|path| !self.contains(&separate, path)).collect();
+        found.folders.retain(|path| self.holds(path) != Some(Holds::Nested));
+        found.folders.extend(nested);
+        Ok(found)
+    }
+
+    fn enter(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn Store>> {
+        Ok(Box::new(self.virtual_dir(store, path)?))
+    }
+
+    fn folder_state(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<FolderState>> {
+        let metas = match as_virtual_dir(folder)?.source_metas() {
+            Err(error) if error.is_not_found() => return Ok(None),
+            metas => metas?,
+        };
+        let Some(own) = metas.first().filter(|own| own.kind == Kind::File) else { return Ok(None) };
+        let mut hash = blake3::Hasher::new();
+        hash.update(path.as_bytes());
+        hash.update(&[0]);
+        metas.iter().for_each(|meta| hash_meta(&mut hash, Some(meta)));
+        let newest_write =
+            metas.iter().fold(own.last_write(), |newest, meta| newest.max(meta.last_write()));
+        let newest_change = metas.iter().fold(own.ctime, |newest, meta| newest.max(meta.ctime));
+        Ok(Some(FolderState {
+            identity: own.identity,
+            key: digest(&hash),
+            newest_write,
+            newest_change,
+        }))
+    }
+
+    fn read_worker(
+        &self,
+        folder: &dyn Store,
+        path: &RelPath,
+        last_good: Option<&Worker>,
+    ) -> Worker {
+        match as_virtual_dir(folder).and_then(|folder| worker::read_listing(folder, path)) {
+            Ok(worker) => worker,
+            // A later attempt may succeed.
+            Err(error) => match last_good {
+                Some(last_good) => Worker { is_complete: false, ..last_good.clone() },
+                None => {
+                    let name = self.format.locate(path).map(|location| location.name);
+                    worker::unreadable_worker(name, path, &error)
+                }
+            },
+        }
+    }
+
+    fn read_record(
+        &self,
+        source: super::RecordSource<'_>,
+        last_good: &Worker,
+        deadline: Deadline<'_>,
+    ) -> Result<Record> {
+        worker::read_record(as_virtual_dir(source.folder)?, &last_good.root, deadline)
+    }
+
+    fn records_edits(&self) -> bool {
+        true
+    }
+
+    fn has_edits(&self, folder: &dyn Store, deadline: Deadline<'_>) -> Result<bool> {
+        edits::has_edits(as_virtual_dir(folder)?, deadline)
+    }
+
+    fn read_edits(
+        &self,
+        source: super::RecordSource<'_>,
+        deadline: Deadline<'_>,
+    ) -> Result<RecordedEdits> {
+        edits::read_edits(as_virtual_dir(source.folder)?, deadline)
+    }
+
+    fn find_nested_workers(&self, store: &dyn Store, path: &RelPath, deadline: Deadline<'_>) {
+        // A reader of the directory gets the error.
+        if let Ok(folder) = self.virtual_dir(store, path) {
+            let _ = folder.index(deadline);
+        }
+    }
+
+    fn finished_is_final(&self) -> bool {
+        // A user can resume a session at any time.
+        false
+    }
+
+    fn has_virtual_folders(&self) -> bool {
+        true
+    }
+
+    fn set_disk_cache(&mut self, cache: Arc<DiskCache>) {
+        let min_size = cache.threshold(CACHED_SIZE_MIN);
+        self.transcripts = Arc::new(TranscriptCache::new(Some(IndexStore { cache, min_size })));
+    }
+}
+
+impl Transcripts {
+    fn virtual_dir(&self, store: &dyn Store, path: &RelPath) -> Result<VirtualDir> {
+        let location = self.format.locate(path).ok_or(Error::NotFound)?;
+        let folder = self.folders.enter(store, &location.folder)?;
+        Ok(VirtualDir::new(folder, location, self.format.clone(), self.transcripts.clone()))
+    }
+
+    fn holds(&self, path: &RelPath) -> Option<Holds> {
+        self.format.locate(path).map(|location| location.holds)
+    }
+
+    /// Returns the identity of the subagent at `path`, or of another worker inside a transcript.
+    fn identity(&self, path: &RelPath) -> Option<Identity> {
+        let location = self.format.locate(path)?;
+        let is_nested = location.agent.is_some() || location.holds == Holds::One;
+        is_nested.then_some((location.folder, location.session, location.name))
+    }
+
+    /// Returns true if `separate` has the worker at `path`, with its session or without one.
+    fn contains(&self, separate: &HashSet<Identity>, path: &RelPath) -> bool {
+        self.identity(path).is_some_and(|(folder, session, name)| {
+            [session, None]
+                .into_iter()
+                .any(|session| separate.contains(&(folder.clone(), session, name.clone())))
+        })
+    }
+
+    /// Indexes new contents of those transcripts in `paths` that may hold further workers, newest
+    /// first, within a budget in bytes. Reads the rest on a background thread if `in_background` is
+    /// set. Returns the transcripts that exceeded the budget.
+    fn index_newest(
+        &self,
+        store: &dyn Store,
+        paths: &[RelPath],
+        mut budget: u64,
+        in_background: bool,
+    ) -> Vec<RelPath> {
+        let mut unread: Vec<(RelPath, Meta)> = paths
+            .iter()
+            .filter(|path| self.holds(path) != Some(Holds::One))
+            .filter_map(|path| Some((path.clone(), store.stat(path).ok()?)))
+            .filter(|(path, meta)| {
+                !self.transcripts.is_indexed(path, TranscriptVersion::new(*meta))
+            })
+            .collect();
+        unread.sort_by(|(a, a_meta), (b, b_meta)| {
+            b_meta.mtime.cmp(&a_meta.mtime).then_with(|| a.cmp(b))
+        });
+        let (mut queue, mut incomplete) = (Vec::new(), Vec::new());
+        for (path, meta) in unread {
+            let new = meta.size.saturating_sub(self.transcripts.bytes_read(&path));
+            // A reader of the directory gets the error.
+            let Ok(folder) = self.virtual_dir(store, &path) else { continue };
+            if new <= budget {
+                budget -= new;
+                let _ = folder.index(Deadline::never());
+            } else {
+                queue.push(folder);
+                incomplete.push(path);
+            }
+        }
+        let present: HashSet<&RelPath> = paths.iter().collect();
+        self.transcripts.retain(&|path| present.contains(path));
+        if in_background && !queue.is_empty() {
+            queue.reverse();
+            self.background.read(queue);
+        }
+        incomplete
+    }
+}
+
+/// Indexes transcripts on a background thread, which ends when the queue is empty. A serving thread
+/// starts it, never the thread that opened the store, so it inherits the restrictions of the
+/// former.
+#[derive(Default)]
+struct Background {
+    /// Transcripts to read; the last one is next.
+    queue: Mutex<Vec<VirtualDir>>,
+    running: AtomicBool,
+}
+
+impl Background {
+    fn read(self: &Arc<Background>, folders: Vec<VirtualDir>) {
+        *self.queue.lock() = folders;
+        if self.running.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let running = BackgroundGuard(Arc::downgrade(self));
+        if let Err(error) =
+            std::thread::Builder::new().name("transcripts".into()).spawn(|| index_queue(running))
+        {
+            tracing::warn!("cannot read transcripts in the background: {error}");
+        }
+    }
+}
+
+/// Indexes the queued transcripts until none is left or the format is dropped.
+fn index_queue(running: BackgroundGuard) {
+    while let Some(folder) =
+        running.0.upgrade().and_then(|background| background.queue.lock().pop())
+    {
+        let _ = folder.index(Deadline::never());
+    }
+}
+
+/// Clears [`Background::running`] when the thread ends for any reason, so that another can start.
+struct BackgroundGuard(Weak<Background>);
+
+impl Drop for BackgroundGuard {
+    fn drop(&mut self) {
+        if let Some(background) = self.0.upgrade() {
+            background.running.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Results of looking at the contents of files, so that each version of a file is looked at once.
+#[derive(Default)]
+struct RecognizedFiles(Mutex<HashMap<RelPath, Recognition>>);
+
+/// The result of looking at a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recognition {
+    /// The file is a transcript, and stays one.
+    Transcript,
+    /// This version of the file is something else.
+    Other(TranscriptVersion),
+}
+
+impl RecognizedFiles {
+    /// Removes the files that are no transcripts from `found`.
+    fn filter(
+        &self,
+        store: &dyn Store,
+        format: &dyn TranscriptFormat,
+        mut found: Candidates,
+    ) -> Candidates {
+        let budget = ProbeBudget::default();
+        let known = std::mem::take(&mut *self.0.lock());
+        let mut now = HashMap::new();
+        found.folders.retain(|path| {
+            if !format.must_be_recognized(path) {
+                return true;
+            }
+            let before = known.get(path).copied();
+            let version = match before {
+                Some(Recognition::Transcript) => None,
+                _ => store.stat(path).ok().map(TranscriptVersion::new),
+            };
+            let recognition = match (before, version) {
+                (Some(Recognition::Transcript), _) => Recognition::Transcript,
+                (Some(Recognition::Other(old)), Some(new)) if old == new => Recognition::Other(new),
+                (_, Some(new)) => match format.recognizes(&Probe::new(store, path, &budget)) {
+                    true => Recognition::Transcript,
+                    false => Recognition::Other(new),
+                },
+                (_, None) => return false,
+            };
+            // A file that was not looked at is looked at the next time.
+            if !budget.is_spent() || recognition == Recognition::Transcript {
+                now.insert(path.clone(), recognition);
+            }
+            recognition == Recognition::Transcript
+        });
+        *self.0.lock() = now;
+        found
+    }
+}
+
+/// Directories of transcripts, entered once and reused by every access to a worker.
+#[derive(Default)]
+struct Folders(Mutex<HashMap<RelPath, Arc<dyn Store>>>);
+
+impl Folders {
+    fn enter(&self, store: &dyn Store, folder: &RelPath) -> Result<Arc<dyn Store>> {
+        let held = self.0.lock().get(folder).cloned();
+        match held {
+            Some(held) => Ok(held),
+            None => store.enter(folder).map(Into::into),
+        }
+    }
+
+    /// Reopens directories that were replaced, and drops those that are gone.
+    fn refresh(&self, store: &dyn Store, format: &dyn TranscriptFormat, transcripts: &[RelPath]) {
+        let wanted: HashSet<RelPath> = transcripts
+            .iter()
+            .filter_map(|path| format.locate(path))
+            .map(|location| location.folder)
+            .collect();
+        let held = self.0.lock().clone();
+        let fresh = wanted.into_iter().take(FOLDERS_MAX).filter_map(|path| {
+            let current = store.stat(&path).ok()?.identity;
+            let entered = match held.get(&path) {
+                Some(held)
+                    if held.stat(&RelPath::root()).is_ok_and(|meta| meta.identity == current) =>
+                {
+                    held.clone()
+                }
+                _ => store.enter(&path).ok()?.into(),
+            };
+            Some((path, entered))
+        });
+        *self.0.lock() = fresh.collect();
+    }
+}
+
+/// The directory of a worker's transcript, its session if its path names one, and its name.
+type Identity = (RelPath, Option<Name>, Name);
+
+/// Returns `store` as the virtual directory that this format created.
+fn as_virtual_dir(store: &dyn Store) -> Result<&VirtualDir> {
+    let any: &dyn Any = store;
+    any.downcast_ref().ok_or(Error::NotFound)
+}

@@ -1,0 +1,99 @@
+//! The interface of a transcript format: where its transcripts lie, and what their records mean.
+
+use super::super::Candidates;
+use super::super::probe::Probe;
+use super::super::walk::walk;
+use super::builder::IndexBuilder;
+use super::index::{Conversation, TranscriptIndex};
+use super::location::TranscriptLocation;
+use super::turn::{RawRecord, Turn};
+use crate::error::Result;
+use crate::model::{FileAccess, FileEdit, Worker};
+use crate::name::RelPath;
+use crate::store::Store;
+use serde_json::Value;
+
+/// A format of transcripts. Everything else about them is common to all formats.
+pub(in crate::trace) trait TranscriptFormat: Send + Sync + 'static {
+    /// Returns the identifier of the format.
+    fn name(&self) -> &'static str;
+
+    /// Finds the files that may be transcripts, by their paths.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a directory cannot be listed, except for lack of permission.
+    fn find_transcripts(&self, store: &dyn Store) -> Result<Candidates> {
+        walk(store, RelPath::root(), |path| self.locate(path).is_some())
+    }
+
+    /// Returns true if the beginning of a file looks like a transcript of this format.
+    fn recognizes(&self, probe: &Probe<'_>) -> bool;
+
+    /// Returns true if the file at `path` is a transcript only if its content is recognized. Files
+    /// at other paths are always transcripts, even while they are empty.
+    fn must_be_recognized(&self, _path: &RelPath) -> bool {
+        true
+    }
+
+    /// Returns true if `store` is prepared for sessions but has none yet.
+    fn is_prepared(&self, _store: &dyn Store) -> bool {
+        false
+    }
+
+    /// Parses the path of a worker: a transcript, or a name beneath one. Depends on nothing but the
+    /// path.
+    fn locate(&self, path: &RelPath) -> Option<TranscriptLocation>;
+
+    /// Decodes a record and adds it to the index. Returns false if it cannot be decoded.
+    fn add_record(&self, index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool;
+
+    /// Decodes a record that is in the index again, and calls `use_turns` with its turns. The turns
+    /// equal those that [`TranscriptFormat::add_record`] added.
+    fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>]));
+
+    /// Returns the files that a call reads or changes, by its tool and arguments.
+    fn accessed_files(&self, _tool: &str, _arguments: &Value) -> Vec<FileAccess> {
+        Vec::new()
+    }
+
+    /// Returns the path of the file that holds the whole result of a call, from the directory of
+    /// `location`. `session` is the session that the transcript states.
+    fn spilled_result(
+        &self,
+        _location: &TranscriptLocation,
+        _session: Option<&str>,
+        _call: &str,
+    ) -> Option<RelPath> {
+        None
+    }
+
+    /// Completes a worker whose task, model, times and status are set from its conversation.
+    fn describe(&self, worker: &mut Worker, session: &Session<'_>);
+
+    /// Decodes the changes of files that a call made, without their numbers. `result` is the record
+    /// of its result; it may be the record of the call itself.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the records do not hold the call any more.
+    fn read_edits(&self, call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<Vec<FileEdit>>;
+}
+
+/// A worker's transcript, as far as it was read. When only both ends of it were read, the first
+/// index and conversation are those of the beginning, and the last ones those of the end.
+/// Otherwise they are the same.
+pub(in crate::trace) struct Session<'a> {
+    pub(in crate::trace) location: &'a TranscriptLocation,
+    pub(in crate::trace) indexes: [&'a TranscriptIndex; 2],
+    pub(in crate::trace) conversations: [&'a Conversation; 2],
+    /// The file beside the transcript that describes it.
+    pub(in crate::trace) metadata: Option<&'a [u8]>,
+}
+
+/// A call with the record that made it.
+pub(in crate::trace) struct CallRecord<'a> {
+    pub(in crate::trace) id: &'a str,
+    pub(in crate::trace) tool: &'a str,
+    pub(in crate::trace) record: RawRecord<'a>,
+}

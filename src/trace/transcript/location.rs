@@ -1,0 +1,84 @@
+//! The location of a worker's transcript in its store.
+
+use crate::name::{Name, RelPath};
+
+/// The location of a worker: a transcript, or a conversation inside one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::trace) struct TranscriptLocation {
+    /// Path of the directory that holds the transcript, from the store's root.
+    pub(in crate::trace) folder: RelPath,
+    /// Path of the transcript from that directory.
+    pub(in crate::trace) transcript: RelPath,
+    /// The form in which the transcript is stored.
+    pub(in crate::trace) container: Container,
+    /// The shape of the transcript's JSON.
+    pub(in crate::trace) shape: Shape,
+    /// The workers in the transcript.
+    pub(in crate::trace) holds: Holds,
+    /// The session named by the path.
+    pub(in crate::trace) session: Option<Name>,
+    /// The conversation inside the transcript, or `None` for the transcript's own.
+    pub(in crate::trace) agent: Option<Name>,
+    /// The name of the worker, derived from the path.
+    pub(in crate::trace) name: Name,
+    /// Path of a file beside the transcript that describes it, from `folder`. It need not exist.
+    pub(in crate::trace) metadata: Option<RelPath>,
+}
+
+/// The form in which a transcript is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::trace) enum Container {
+    /// A file.
+    File,
+    /// A file compressed by zstd.
+    Zstd,
+    /// A directory with a file for each record, in the order of the first numbers in their names.
+    Folder,
+}
+
+/// The shape of a transcript's JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::trace) enum Shape {
+    /// A record per line.
+    Lines,
+    /// One document or several, with records in these members.
+    Documents(&'static [Member]),
+}
+
+/// A member of a document that holds records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::trace) enum Member {
+    /// The elements of the list with this name are records. The elements of a document that is a
+    /// list have the name `""`.
+    List(&'static str),
+    /// The value with this name is a record.
+    Value(&'static str),
+}
+
+/// The workers in a transcript.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::trace) enum Holds {
+    /// The transcript is one worker.
+    One,
+    /// The transcript is a worker, and may hold others.
+    OneAndNested,
+    /// The transcript is no worker, but each conversation in it is.
+    Nested,
+}
+
+impl TranscriptLocation {
+    /// Returns the path of the transcript from the store's root.
+    pub(in crate::trace) fn path(&self) -> RelPath {
+        self.folder.join_path(&self.transcript)
+    }
+
+    /// Returns the name of the transcript in the worker's directory.
+    pub(in crate::trace) fn source_name(&self) -> &'static str {
+        match (self.container, self.shape) {
+            _ if self.agent.is_some() => "source.jsonl",
+            (Container::Zstd, _) => "source.jsonl.zst",
+            (Container::Folder, _) | (Container::File, Shape::Lines) => "source.jsonl",
+            (Container::File, Shape::Documents(_)) => "source.json",
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Reads a transcript into an index. Resumes where the last read ended.
+
+use super::super::json_text::json_text;
+use super::super::jsonl::{self, LastLine};
+use super::builder::IndexBuilder;
+use super::document::{self, DocumentEvent};
+use super::format::TranscriptFormat;
+use super::index::TranscriptIndex;
+use super::location::{Member, Shape, TranscriptLocation};
+use super::turn::{RawRecord, Span};
+use crate::deadline::Deadline;
+use crate::error::Result;
+use crate::store::{File, read_range};
+
+/// Extends `index` with the new records of `file`, until `deadline` passes. Returns the index, and
+/// true if it is complete.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
+pub(super) fn read_on(
+    file: &dyn File,
+    format: &dyn TranscriptFormat,
+    location: &TranscriptLocation,
+    index: TranscriptIndex,
+    deadline: Deadline<'_>,
+) -> Result<(TranscriptIndex, bool)> {
+    match location.shape {
+        Shape::Lines => read_lines(file, format, location, index, deadline),
+        Shape::Documents(members) => read_documents(file, format, location, members, deadline),
+    }
+}
+
+fn read_lines(
+    file: &dyn File,
+    format: &dyn TranscriptFormat,
+    location: &TranscriptLocation,
+    index: TranscriptIndex,
+    deadline: Deadline<'_>,
+) -> Result<(TranscriptIndex, bool)> {
+    if index.too_long {
+        return Ok((index, true));
+    }
+    let index = without_last_line(file, index)?;
+    let (start, before) = (index.bytes_read, index.last_line);
+    let mut builder = IndexBuilder::new(index, format, location);
+    let (lines, end, last) = jsonl::for_each_from(file, start, deadline, |line| {
+        let span = Span { offset: line.offset, len: line.bytes.len(), part: 0 };
+        add_line(&mut builder, format, span, line.bytes)
+    })?;
+    let mut index = builder.index;
+    index.bytes_read = end;
+    index.last_line = if end == start && last == LastLine::Complete { before } else { last };
+    index.bad_lines += lines.bad;
+    index.line_count += lines.too_long;
+    index.too_long = lines.partial.is_some_and(|partial| !partial.timed_out);
+    Ok((index, !lines.partial.is_some_and(|partial| partial.timed_out)))
+}
+
+/// Adds the line at `span` to an index. Returns false if it cannot be decoded.
+pub(super) fn add_line(
+    builder: &mut IndexBuilder<'_>,
+    format: &dyn TranscriptFormat,
+    span: Span,
+    bytes: &[u8],
+) -> bool {
+    builder.index.line_count += 1;
+    format.add_record(builder, RawRecord { span, text: &json_text(bytes) })
+}
+
+/// Removes the last line from the counts if it will be read again. An unterminated line that was
+/// decoded is complete in nearly every case. If more bytes follow it, it was misread, and indexing
+/// starts over.
+fn without_last_line(file: &dyn File, index: TranscriptIndex) -> Result<TranscriptIndex> {
+    let (lines, bad) = match index.last_line {
+        LastLine::Complete => return Ok(index),
+        LastLine::Unterminated => {
+            let next = read_range(file, index.bytes_read, 1)?;
+            return Ok(if next.is_empty() { index } else { TranscriptIndex::default() });
+        }
+        LastLine::Torn => (1, 0),
+        LastLine::TooLong => (1, 1),
+    };
+    let (line_count, bad_lines) =
+        (index.line_count.saturating_sub(lines), index.bad_lines.saturating_sub(bad));
+    Ok(TranscriptIndex { line_count, bad_lines, last_line: LastLine::Complete, ..index })
+}
+
+/// Reads documents from their beginning: programs rewrite them whole.
+fn read_documents(
+    file: &dyn File,
+    format: &dyn TranscriptFormat,
+    location: &TranscriptLocation,
+    members: &'static [Member],
+    deadline: Deadline<'_>,
+) -> Result<(TranscriptIndex, bool)> {
+    let mut builder = IndexBuilder::new(TranscriptIndex::default(), format, location);
+    let stats = document::for_each(file, members, deadline, |event| match event {
+        DocumentEvent::Begin => {
+            builder.index.documents += 1;
+            true
+        }
+        DocumentEvent::Record(record) => format.add_record(&mut builder, record),
+    })?;
+    let mut index = builder.index;
+    index.restarts = true;
+    index.bytes_read = stats.end;
+    index.line_count = stats.records;
+    index.bad_lines = stats.bad;
+    index.is_torn = stats.is_torn;
+    index.too_long = stats.partial.is_some_and(|partial| !partial.timed_out);
+    Ok((index, !stats.partial.is_some_and(|partial| partial.timed_out)))
+}
