@@ -111,12 +111,12 @@ mod tests {
     fn all_spellings_of_a_path_are_one_file() {
         let call = |path: &str| ToolCall {
             outcome: Outcome::Ok,
-            file: Some(FileAccess {
+            files: vec![FileAccess {
                 path: path.into(),
                 kind: AccessKind::Edited,
                 added: 1,
                 removed: 0,
-            }),
+            }],
             ..ToolCall::new(1, "edit", RelPath::root())
         };
         let worker = Worker {

@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::super::bounded;
 use super::super::input::{INPUT_MAX, InputBudget, one_line};
 use super::super::value::{shorten, shorten_word, truncate};
-use super::format::TranscriptFormat;
 use super::index::{
     CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, LineFile, MessageMark,
     Shown, StatedStatus, TextRef, Title, TitleSource, TranscriptIndex,
@@ -62,10 +61,13 @@ const COMMAND_ARGUMENTS: [&str; 2] = ["command", "cmd"];
 /// Maximum number of models whose tokens are counted separately.
 const MODELS_MAX: usize = 50;
 
+/// Returns the files that a call reads or changes, by its tool and arguments.
+pub(in crate::trace) type AccessedFiles<'f> = &'f dyn Fn(&str, &Value) -> Vec<FileAccess>;
+
 /// Adds records to an index, one at a time.
 pub(in crate::trace) struct IndexBuilder<'f> {
     pub(in crate::trace) index: TranscriptIndex,
-    format: &'f dyn TranscriptFormat,
+    accessed_files: AccessedFiles<'f>,
     shape: Shape,
     holds: Holds,
     /// Numbers of the conversations inside the transcript, by ID.
@@ -81,7 +83,7 @@ impl<'f> IndexBuilder<'f> {
     /// Creates a builder that extends the index of the transcript at `location`.
     pub(in crate::trace) fn new(
         index: TranscriptIndex,
-        format: &'f dyn TranscriptFormat,
+        accessed_files: AccessedFiles<'f>,
         location: &TranscriptLocation,
     ) -> IndexBuilder<'f> {
         let conversations = || [&index.main].into_iter().chain(&index.agents);
@@ -89,7 +91,7 @@ impl<'f> IndexBuilder<'f> {
             .flat_map(|conversation| &conversation.calls)
             .filter_map(|call| call.input.as_ref());
         IndexBuilder {
-            format,
+            accessed_files,
             shape: location.shape,
             holds: location.holds,
             records: HashMap::new(),
@@ -295,7 +297,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Adds the turns of the record at `span` to a conversation.
     pub(in crate::trace) fn add_turns(&mut self, number: usize, span: Span, turns: &[Turn<'_>]) {
-        let format = self.format;
+        let accessed_files = self.accessed_files;
         let as_lines = self.shape == Shape::Lines;
         let (agents, main) = (&mut self.index.agents, &mut self.index.main);
         let conversation = match number.checked_sub(1) {
@@ -329,7 +331,7 @@ impl<'f> IndexBuilder<'f> {
                     conversation,
                     ids,
                     &mut self.inputs,
-                    format,
+                    accessed_files,
                     span,
                     turn.at_ms,
                     call,
@@ -458,7 +460,7 @@ fn add_call(
     conversation: &mut Conversation,
     ids: &mut HashMap<String, usize>,
     inputs: &mut InputBudget,
-    format: &dyn TranscriptFormat,
+    accessed_files: AccessedFiles<'_>,
     span: Span,
     at_ms: Option<i64>,
     call: &CallPart<'_>,
@@ -484,7 +486,7 @@ fn add_call(
     let is_command = arguments
         .as_ref()
         .is_some_and(|fields| COMMAND_ARGUMENTS.iter().any(|name| fields.get(name).is_some()));
-    let files = arguments.as_ref().map(|arguments| format.accessed_files(&tool, arguments));
+    let files = arguments.as_ref().map(|arguments| accessed_files(&tool, arguments));
     let (input, subject_len) = arguments.and_then(input_line).unzip();
     let input = input.map(|line| inputs.truncate_input(line));
     if !id.is_empty() {

@@ -24,7 +24,7 @@ pub(super) fn open(folder: &dyn Store, location: &TranscriptLocation) -> Result<
     match location.container {
         Container::File => folder.open(&location.transcript),
         Container::Zstd => ZstdFile::new(folder.open(&location.transcript)?).map(boxed),
-        Container::Folder => FolderFile::open(folder, &location.transcript).map(boxed),
+        Container::Folder => FolderFile::new(folder, &location.transcript).map(boxed),
     }
 }
 
@@ -41,7 +41,7 @@ fn boxed(file: impl File + 'static) -> Box<dyn File> {
 pub(super) fn meta(folder: &dyn Store, location: &TranscriptLocation) -> Result<Meta> {
     match location.container {
         Container::File | Container::Zstd => folder.stat(&location.transcript),
-        Container::Folder => FolderFile::open(folder, &location.transcript)?.meta(),
+        Container::Folder => FolderFile::new(folder, &location.transcript)?.meta(),
     }
 }
 
@@ -153,7 +153,7 @@ struct RecordFile {
 }
 
 impl FolderFile {
-    fn open(folder: &dyn Store, path: &RelPath) -> Result<FolderFile> {
+    fn new(folder: &dyn Store, path: &RelPath) -> Result<FolderFile> {
         let file = FolderFile { folder: folder.enter(path)?, listing: Mutex::default() };
         file.meta()?;
         Ok(file)

@@ -354,11 +354,7 @@ impl Conversation {
 
     /// Returns true if a call waits for its result.
     pub(in crate::trace) fn has_open_call(&self) -> bool {
-        self.calls
-            .get(self.first_open..)
-            .unwrap_or_default()
-            .iter()
-            .any(|call| call.result.is_none())
+        self.calls.iter().skip(self.first_open).any(|call| call.result.is_none())
     }
 
     /// Returns the last text, if the conversation ended with it.

@@ -1,5 +1,7 @@
 //! Reads a transcript into an index. Resumes where the last read ended.
 
+use serde_json::Value;
+
 use super::super::json_text::json_text;
 use super::super::jsonl::{self, LastLine};
 use super::builder::IndexBuilder;
@@ -43,7 +45,8 @@ fn read_lines(
     }
     let index = without_last_line(file, index)?;
     let (start, before) = (index.bytes_read, index.last_line);
-    let mut builder = IndexBuilder::new(index, format, location);
+    let files = |tool: &str, arguments: &Value| format.accessed_files(tool, arguments);
+    let mut builder = IndexBuilder::new(index, &files, location);
     let (lines, end, last) = jsonl::for_each_from(file, start, deadline, |line| {
         let span = Span { offset: line.offset, len: line.bytes.len(), part: 0 };
         add_line(&mut builder, format, span, line.bytes)
@@ -94,7 +97,8 @@ fn read_documents(
     members: &'static [Member],
     deadline: Deadline<'_>,
 ) -> Result<(TranscriptIndex, bool)> {
-    let mut builder = IndexBuilder::new(TranscriptIndex::default(), format, location);
+    let files = |tool: &str, arguments: &Value| format.accessed_files(tool, arguments);
+    let mut builder = IndexBuilder::new(TranscriptIndex::default(), &files, location);
     let stats = document::for_each(file, members, deadline, |event| match event {
         DocumentEvent::Begin => {
             builder.index.documents += 1;

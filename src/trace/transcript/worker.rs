@@ -2,6 +2,7 @@
 //! of it.
 
 use jiff::Timestamp;
+use serde_json::Value;
 
 use super::super::value::{shorten, truncate};
 use super::builder::IndexBuilder;
@@ -111,7 +112,8 @@ fn index_range(
     length: u64,
 ) -> Result<TranscriptIndex> {
     let bytes = read_range(file, from, usize::try_from(length).unwrap_or(usize::MAX))?;
-    let mut builder = IndexBuilder::new(TranscriptIndex::default(), format, location);
+    let files = |tool: &str, arguments: &Value| format.accessed_files(tool, arguments);
+    let mut builder = IndexBuilder::new(TranscriptIndex::default(), &files, location);
     let mut at = from;
     for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let span = Span { offset: at, len: line.len(), part: 0 };
