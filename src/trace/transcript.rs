@@ -5,18 +5,21 @@
 //! grows. A [`TranscriptFormat`] tells where the transcripts lie and what their records mean; the
 //! rest is common to all formats.
 
+mod background;
 mod builder;
 mod cache;
 mod cached_transcript;
 mod container;
 mod document;
 mod edits;
+mod folders;
 mod format;
 mod index;
 mod location;
 mod open_file;
 mod persist;
 mod reader;
+mod recognized;
 mod requests;
 mod summaries;
 mod thread;
@@ -35,15 +38,16 @@ pub(super) use self::turn::{
 };
 
 use std::any::Any;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
-
+use self::background::Background;
 use self::cache::TranscriptCache;
 use self::cached_transcript::TranscriptVersion;
+use self::folders::Folders;
 use self::persist::IndexStore;
+use self::recognized::RecognizedFiles;
 use self::virtual_dir::VirtualDir;
 use super::meta::hash_meta;
 use super::probe::{Probe, ProbeBudget};
@@ -64,8 +68,6 @@ const LATER_SCAN_BYTES: u64 = 16 << 20;
 const CACHED_SIZE_MIN: u64 = 64 << 10;
 /// Maximum number of files that are read to detect a store.
 const PROBED_MAX: usize = 1_000;
-/// Maximum number of directories held open.
-const FOLDERS_MAX: usize = 256;
 
 /// The transcripts of one store.
 pub struct Transcripts {
@@ -311,141 +313,6 @@ impl Transcripts {
             self.background.read(queue);
         }
         incomplete
-    }
-}
-
-/// Indexes transcripts on a background thread, which ends when the queue is empty. A serving thread
-/// starts it, never the thread that opened the store, so it inherits the restrictions of the
-/// former.
-#[derive(Default)]
-struct Background {
-    /// Transcripts to read; the last one is next.
-    queue: Mutex<Vec<VirtualDir>>,
-    running: AtomicBool,
-}
-
-impl Background {
-    fn read(self: &Arc<Background>, folders: Vec<VirtualDir>) {
-        *self.queue.lock() = folders;
-        if self.running.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let running = BackgroundGuard(Arc::downgrade(self));
-        if let Err(error) =
-            std::thread::Builder::new().name("transcripts".into()).spawn(|| index_queue(running))
-        {
-            tracing::warn!("cannot read transcripts in the background: {error}");
-        }
-    }
-}
-
-/// Indexes the queued transcripts until none is left or the format is dropped.
-fn index_queue(running: BackgroundGuard) {
-    while let Some(folder) =
-        running.0.upgrade().and_then(|background| background.queue.lock().pop())
-    {
-        let _ = folder.index(Deadline::never());
-    }
-}
-
-/// Clears [`Background::running`] when the thread ends for any reason, so that another can start.
-struct BackgroundGuard(Weak<Background>);
-
-impl Drop for BackgroundGuard {
-    fn drop(&mut self) {
-        if let Some(background) = self.0.upgrade() {
-            background.running.store(false, Ordering::Release);
-        }
-    }
-}
-
-/// Results of looking at the contents of files, so that each version of a file is looked at once.
-#[derive(Default)]
-struct RecognizedFiles(Mutex<HashMap<RelPath, Recognition>>);
-
-/// The result of looking at a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Recognition {
-    /// The file is a transcript, and stays one.
-    Transcript,
-    /// This version of the file is something else.
-    Other(TranscriptVersion),
-}
-
-impl RecognizedFiles {
-    /// Removes the files that are no transcripts from `found`.
-    fn filter(
-        &self,
-        store: &dyn Store,
-        format: &dyn TranscriptFormat,
-        mut found: Candidates,
-    ) -> Candidates {
-        let budget = ProbeBudget::default();
-        let known = std::mem::take(&mut *self.0.lock());
-        let mut now = HashMap::new();
-        found.folders.retain(|path| {
-            if !format.must_be_recognized(path) {
-                return true;
-            }
-            let before = known.get(path).copied();
-            let version = match before {
-                Some(Recognition::Transcript) => None,
-                _ => store.stat(path).ok().map(TranscriptVersion::new),
-            };
-            let recognition = match (before, version) {
-                (Some(Recognition::Transcript), _) => Recognition::Transcript,
-                (Some(Recognition::Other(old)), Some(new)) if old == new => Recognition::Other(new),
-                (_, Some(new)) => match format.recognizes(&Probe::new(store, path, &budget)) {
-                    true => Recognition::Transcript,
-                    false => Recognition::Other(new),
-                },
-                (_, None) => return false,
-            };
-            // A file that was not looked at is looked at the next time.
-            if !budget.is_spent() || recognition == Recognition::Transcript {
-                now.insert(path.clone(), recognition);
-            }
-            recognition == Recognition::Transcript
-        });
-        *self.0.lock() = now;
-        found
-    }
-}
-
-/// Directories of transcripts, entered once and reused by every access to a worker.
-#[derive(Default)]
-struct Folders(Mutex<HashMap<RelPath, Arc<dyn Store>>>);
-
-impl Folders {
-    fn enter(&self, store: &dyn Store, folder: &RelPath) -> Result<Arc<dyn Store>> {
-        let held = self.0.lock().get(folder).cloned();
-        match held {
-            Some(held) => Ok(held),
-            None => store.enter(folder).map(Into::into),
-        }
-    }
-
-    /// Reopens directories that were replaced, and drops those that are gone.
-    fn refresh(&self, store: &dyn Store, format: &dyn TranscriptFormat, transcripts: &[RelPath]) {
-        let wanted: HashSet<RelPath> = transcripts
-            .iter()
-            .filter_map(|path| format.locate(path))
-            .map(|location| location.folder)
-            .collect();
-        let held = self.0.lock().clone();
-        let fresh = wanted.into_iter().take(FOLDERS_MAX).filter_map(|path| {
-            let current = store.stat(&path).ok()?.identity;
-            let entered = match held.get(&path) {
-                Some(held)
-                    if held.stat(&RelPath::root()).is_ok_and(|meta| meta.identity == current) =>
-                {
-                    held.clone()
-                }
-                _ => store.enter(&path).ok()?.into(),
-            };
-            Some((path, entered))
-        });
-        *self.0.lock() = fresh.collect();
     }
 }
 

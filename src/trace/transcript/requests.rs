@@ -176,8 +176,8 @@ impl Requests {
 
     /// Removes all requests but the first `count`.
     pub(in crate::trace) fn truncate(&mut self, count: usize) {
-        let removed = self.places.get(count..).unwrap_or_default();
-        self.bytes -= removed.iter().map(|place| place.bytes).sum::<u64>();
+        let removed = self.places.iter().skip(count);
+        self.bytes -= removed.map(|place| place.bytes).sum::<u64>();
         self.places.truncate(count);
         self.change_hash(&count.to_le_bytes());
     }

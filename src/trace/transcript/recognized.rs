@@ -1,0 +1,65 @@
+//! Tells transcripts from other files by their contents.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use super::super::Candidates;
+use super::super::probe::{Probe, ProbeBudget};
+use super::cached_transcript::TranscriptVersion;
+use super::format::TranscriptFormat;
+use crate::name::RelPath;
+use crate::store::Store;
+
+/// Results of looking at the contents of files, so that each version of a file is looked at once.
+#[derive(Default)]
+pub(super) struct RecognizedFiles(Mutex<HashMap<RelPath, Recognition>>);
+
+/// The result of looking at a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recognition {
+    /// The file is a transcript, and stays one.
+    Transcript,
+    /// This version of the file is something else.
+    Other(TranscriptVersion),
+}
+
+impl RecognizedFiles {
+    /// Removes the files that are no transcripts from `found`.
+    pub(super) fn filter(
+        &self,
+        store: &dyn Store,
+        format: &dyn TranscriptFormat,
+        mut found: Candidates,
+    ) -> Candidates {
+        let budget = ProbeBudget::default();
+        let known = std::mem::take(&mut *self.0.lock());
+        let mut now = HashMap::new();
+        found.folders.retain(|path| {
+            if !format.must_be_recognized(path) {
+                return true;
+            }
+            let before = known.get(path).copied();
+            let version = match before {
+                Some(Recognition::Transcript) => None,
+                _ => store.stat(path).ok().map(TranscriptVersion::new),
+            };
+            let recognition = match (before, version) {
+                (Some(Recognition::Transcript), _) => Recognition::Transcript,
+                (Some(Recognition::Other(old)), Some(new)) if old == new => Recognition::Other(new),
+                (_, Some(new)) => match format.recognizes(&Probe::new(store, path, &budget)) {
+                    true => Recognition::Transcript,
+                    false => Recognition::Other(new),
+                },
+                (_, None) => return false,
+            };
+            // A file that was not looked at is looked at the next time.
+            if !budget.is_spent() || recognition == Recognition::Transcript {
+                now.insert(path.clone(), recognition);
+            }
+            recognition == Recognition::Transcript
+        });
+        *self.0.lock() = now;
+        found
+    }
+}
