@@ -27,7 +27,7 @@ impl InputBudget {
 }
 
 /// Names of the argument that holds a command for a shell.
-const COMMAND_ARGUMENTS: [&str; 2] = ["command", "cmd"];
+pub(super) const COMMAND_ARGUMENTS: [&str; 2] = ["command", "cmd"];
 
 /// The arguments of a call as one line, as [`one_line`] formats them.
 #[derive(Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::io;
 use serde_json::Value;
 
 use super::super::bounded;
-use super::super::input::{INPUT_MAX, InputBudget, one_line};
+use super::super::input::{COMMAND_ARGUMENTS, INPUT_MAX, InputBudget, one_line};
 use super::super::value::{shorten, shorten_word, truncate};
 use super::index::{
     CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, LineFile, MessageMark,
@@ -56,8 +56,6 @@ const KEY_ARGUMENTS: [&str; 12] = [
     "description",
     "prompt",
 ];
-/// The arguments that hold a command for a shell.
-const COMMAND_ARGUMENTS: [&str; 2] = ["command", "cmd"];
 /// Maximum number of models whose tokens are counted separately.
 const MODELS_MAX: usize = 50;
 
