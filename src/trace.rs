@@ -8,15 +8,21 @@ mod bounded;
 mod claude_code;
 mod input;
 mod jsonl;
+pub mod known;
 mod lenient;
 mod meta;
+mod probe;
 mod swarmlet;
 mod value;
+mod walk;
 
 pub use claude_code::ClaudeCode;
 pub(crate) use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
+pub use known::KnownFormat;
+pub use probe::{Probe, ProbeBudget};
 pub use swarmlet::Swarmlet;
 pub(crate) use swarmlet::python_strings;
+pub use walk::{Walk, WalkEntry, walk};
 
 use std::sync::Arc;
 

@@ -1,0 +1,105 @@
+//! The beginning of a file, by which formats recognize it.
+//!
+//! All formats look at one [`Probe`] of a file, which opens the file at most once and reads no byte
+//! twice. A file whose name no format accepts is not opened.
+
+use std::cell::{Cell, OnceCell};
+
+use crate::name::{Name, RelPath};
+use crate::store::{File, Store, read_range};
+
+/// Size of the beginning that most formats are recognized by, in bytes.
+const HEAD: usize = 4 << 10;
+/// Size of the long beginning, for files whose first lines are long, in bytes.
+const LONG_HEAD: usize = 256 << 10;
+/// Maximum number of files opened to recognize one store.
+const FILES_MAX: usize = 20_000;
+/// Maximum number of long beginnings read to recognize one store.
+const LONG_HEADS_MAX: usize = 100;
+
+/// The number of files that may still be read to recognize one store.
+#[derive(Debug)]
+pub struct ProbeBudget {
+    files: Cell<usize>,
+    long_heads: Cell<usize>,
+}
+
+impl Default for ProbeBudget {
+    fn default() -> ProbeBudget {
+        ProbeBudget { files: Cell::new(FILES_MAX), long_heads: Cell::new(LONG_HEADS_MAX) }
+    }
+}
+
+impl ProbeBudget {
+    /// Returns true if no further file may be opened.
+    pub fn is_spent(&self) -> bool {
+        self.files.get() == 0
+    }
+}
+
+/// A file that may be a transcript. What is read of it is cached for all formats.
+pub struct Probe<'a> {
+    store: &'a dyn Store,
+    path: &'a RelPath,
+    name: Option<Name>,
+    budget: &'a ProbeBudget,
+    file: OnceCell<Option<Box<dyn File>>>,
+    head: OnceCell<Vec<u8>>,
+    long_head: OnceCell<Vec<u8>>,
+}
+
+impl<'a> Probe<'a> {
+    /// Creates a probe of the file at `path`, which is not opened yet.
+    pub fn new(store: &'a dyn Store, path: &'a RelPath, budget: &'a ProbeBudget) -> Probe<'a> {
+        let (file, head, long_head) = Default::default();
+        Probe { store, path, name: path.file_name(), budget, file, head, long_head }
+    }
+
+    /// Returns the path from the store's root.
+    pub fn path(&self) -> &RelPath {
+        self.path
+    }
+
+    /// Returns the name of the file.
+    pub fn name(&self) -> &[u8] {
+        self.name.as_ref().map(Name::as_bytes).unwrap_or_default()
+    }
+
+    /// Returns the first 4 KiB, or the whole file if it is shorter. Empty if the file
+    /// cannot be read, or if too many files were opened already.
+    pub fn head(&self) -> &[u8] {
+        self.head.get_or_init(|| self.read(0, HEAD))
+    }
+
+    /// Returns the first 256 KiB, or the whole file if it is shorter. No longer than
+    /// [`Probe::head`] if that was read of too many files already.
+    pub fn long_head(&self) -> &[u8] {
+        let head = self.head();
+        if head.len() < HEAD {
+            return head;
+        }
+        self.long_head.get_or_init(|| {
+            let rest = if take_one(&self.budget.long_heads) {
+                self.read(HEAD as u64, LONG_HEAD - HEAD)
+            } else {
+                Vec::new()
+            };
+            [head, &rest].concat()
+        })
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Vec<u8> {
+        let file = self.file.get_or_init(|| {
+            take_one(&self.budget.files).then(|| self.store.open(self.path).ok()).flatten()
+        });
+        let bytes = file.as_ref().and_then(|file| read_range(&**file, offset, len).ok());
+        bytes.unwrap_or_default()
+    }
+}
+
+/// Takes one of a number that is left. Returns false if none is.
+fn take_one(left: &Cell<usize>) -> bool {
+    let has_one = left.get() > 0;
+    left.set(left.get().saturating_sub(1));
+    has_one
+}

@@ -1,0 +1,171 @@
+//! A bounded walk over the files beneath a directory of a store, shared by detection and by formats
+//! whose workers are files.
+//!
+//! The order is fixed: the files of a directory by name, then its directories by name. Symlinks are
+//! not followed, and hidden directories are not entered.
+
+use rustix::io::Errno;
+
+use super::Candidates;
+use crate::deadline::Deadline;
+use crate::error::{Error, Result};
+use crate::model::{SkipReason, SkipReport};
+use crate::name::{Name, RelPath};
+use crate::store::{DirEntry, Kind, Store};
+
+/// Maximum depth of a listed directory, counted from the directory where the walk begins.
+const DEPTH_MAX: usize = 8;
+/// Maximum number of entries that a walk visits, unless it has another limit.
+const ENTRIES_MAX: usize = 1_000_000;
+
+/// An entry that is not a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WalkEntry {
+    /// Path from the store's root.
+    pub path: RelPath,
+    /// Type of the entry: a file, a symlink, or a special file.
+    pub kind: Kind,
+}
+
+/// An iterator over the entries beneath a directory that are not directories themselves.
+///
+/// An error is that of a directory which could not be listed for a moment. The walk continues
+/// after it.
+pub struct Walk<'a> {
+    store: &'a dyn Store,
+    start: RelPath,
+    /// Names in the first directory that are listed before its other directories.
+    preferred: Vec<&'static str>,
+    deadline: Deadline<'a>,
+    entries_left: usize,
+    is_complete: bool,
+    /// Directories to list; the next one is the last.
+    folders: Vec<RelPath>,
+    /// Entries of the directory that was listed last; the next one is the last.
+    entries: Vec<WalkEntry>,
+    /// Directories that cannot be listed.
+    skipped: SkipReport,
+}
+
+impl<'a> Walk<'a> {
+    /// Creates a walk over the directory `start` of a store.
+    pub fn new(store: &'a dyn Store, start: RelPath) -> Walk<'a> {
+        Walk {
+            store,
+            preferred: Vec::new(),
+            deadline: Deadline::never(),
+            entries_left: ENTRIES_MAX,
+            is_complete: true,
+            folders: vec![start.clone()],
+            start,
+            entries: Vec::new(),
+            skipped: SkipReport::default(),
+        }
+    }
+
+    /// Ends the walk after `entries` entries, and once `deadline` passes.
+    pub fn with_limits(self, entries: usize, deadline: Deadline<'a>) -> Walk<'a> {
+        Walk { entries_left: entries, deadline, ..self }
+    }
+
+    /// Lists the directories called `names` before the other directories of the first one.
+    pub fn preferring(self, names: impl IntoIterator<Item = &'static str>) -> Walk<'a> {
+        Walk { preferred: names.into_iter().collect(), ..self }
+    }
+
+    /// Returns false if a limit ended the walk.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Lists the next directory.
+    fn list(&mut self, folder: &RelPath) -> Result<()> {
+        let mut listed = match self.store.list(folder) {
+            Ok(listed) => listed,
+            Err(error) if *folder == self.start => return Err(error),
+            Err(Error::NotFound | Error::NotADirectory) => return Ok(()),
+            Err(Error::Escape | Error::Special) => {
+                self.skipped.add(folder.clone(), SkipReason::ForeignMount, None);
+                return Ok(());
+            }
+            Err(error @ Error::Io(Errno::ACCESS | Errno::PERM)) => {
+                self.skipped.add(folder.clone(), SkipReason::Unreadable, Some(error));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        if listed.len() > self.entries_left {
+            self.is_complete = false;
+        }
+        // Sorted before it is cut, so that the order of the listing decides nothing.
+        listed.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        listed.truncate(self.entries_left);
+        self.entries_left -= listed.len();
+        let (folders, entries): (Vec<DirEntry>, Vec<DirEntry>) =
+            listed.into_iter().partition(|entry| entry.kind == Kind::Folder);
+        let entry = |entry: DirEntry| WalkEntry { path: folder.join(&entry.name), kind: entry.kind };
+        self.entries = entries.into_iter().rev().map(entry).collect();
+        if folder.depth() < self.start.depth() + DEPTH_MAX {
+            let (first, others) = folders
+                .into_iter()
+                .map(|entry| entry.name)
+                .filter(|name| !name.as_bytes().starts_with(b"."))
+                .partition::<Vec<Name>, _>(|name| self.is_preferred(folder, name));
+            let next = others.iter().rev().chain(first.iter().rev());
+            self.folders.extend(next.map(|name| folder.join(name)));
+        }
+        Ok(())
+    }
+
+    fn is_preferred(&self, folder: &RelPath, name: &Name) -> bool {
+        *folder == self.start
+            && self.preferred.iter().any(|other| other.as_bytes() == name.as_bytes())
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Result<WalkEntry>;
+
+    fn next(&mut self) -> Option<Result<WalkEntry>> {
+        loop {
+            if let Some(entry) = self.entries.pop() {
+                return Some(Ok(entry));
+            }
+            let folder = self.folders.pop()?;
+            if self.entries_left == 0 || !self.deadline.has_time() {
+                self.is_complete = false;
+                self.folders.clear();
+                return None;
+            }
+            if let Err(error) = self.list(&folder) {
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+/// Finds the files beneath the directory `start` whose paths `accepts` admits. A symlink or special
+/// file with such a path is reported as skipped.
+///
+/// # Errors
+///
+/// Fails if a directory cannot be listed, except for lack of permission.
+pub fn walk(
+    store: &dyn Store,
+    start: RelPath,
+    accepts: impl Fn(&RelPath) -> bool,
+) -> Result<Candidates> {
+    let (mut walk, mut folders) = (Walk::new(store, start), Vec::new());
+    while let Some(entry) = walk.next() {
+        let WalkEntry { path, kind } = entry?;
+        if !accepts(&path) {
+            continue;
+        }
+        match kind {
+            Kind::File => folders.push(path),
+            Kind::Link => walk.skipped.add(path, SkipReason::Link, None),
+            Kind::Special | Kind::Folder => walk.skipped.add(path, SkipReason::Special, None),
+        }
+    }
+    Ok(Candidates { folders, skipped: walk.skipped, ..Candidates::default() })
+}
