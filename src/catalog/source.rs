@@ -99,6 +99,7 @@ fn reason(error: &Error) -> String {
     match error {
         Error::NotFound => "there is no such folder; name an existing one with --store".into(),
         Error::NotADirectory => "it is not a folder; name a folder of workers".into(),
+        Error::Special => "it is neither a folder nor a regular file".into(),
         other => other.to_string(),
     }
 }
@@ -183,10 +184,7 @@ impl Source {
     }
 
     /// Opens the transcript at `path` as a store of one worker, of `format` if one is given.
-    fn open_file(
-        path: &Path,
-        format: Option<&'static KnownFormat>,
-    ) -> Result<Source, SourceError> {
+    fn open_file(path: &Path, format: Option<&'static KnownFormat>) -> Result<Source, SourceError> {
         let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
         let (store, file) = Disk::open_parent(path).map_err(failed)?;
         if store.is_in_own_mount() {

@@ -62,10 +62,7 @@ pub(super) struct Environment<'a> {
 impl<'a> Environment<'a> {
     /// Returns the environment of this process, with `current` as the current directory. Only
     /// stores of `format` are found if it is given.
-    pub(super) fn new(
-        current: &'a Path,
-        format: Option<&'static KnownFormat>,
-    ) -> Environment<'a> {
+    pub(super) fn new(current: &'a Path, format: Option<&'static KnownFormat>) -> Environment<'a> {
         let is_wanted = |found: Option<&'static KnownFormat>| {
             found.is_some_and(|found| format.is_none_or(|format| format.name == found.name))
         };
@@ -330,7 +327,8 @@ mod tests {
             Ok(outer.map(PathBuf::from).into())
         );
         assert_eq!(chosen(&[], None, "", "/s", &["/s", "/home/.codex"]), one("/s"));
-        let store = |path: &str| ChosenStore { path: path.into(), why: format!("sessions of {path}") };
+        let store =
+            |path: &str| ChosenStore { path: path.into(), why: format!("sessions of {path}") };
         let chosen = |paths: &[&str]| ChosenStores {
             stores: paths.iter().map(|path| store(path)).collect(),
             are_sessions: true,
@@ -338,7 +336,9 @@ mod tests {
         };
         assert_eq!(
             chosen(&["/a", "/b"]).messages(),
-            ["the stores are /a (sessions of /a) and /b (sessions of /b), as no other store was found"]
+            [
+                "the stores are /a (sessions of /a) and /b (sessions of /b), as no other store was found"
+            ]
         );
         assert_eq!(
             chosen(&["/a"]).messages(),

@@ -51,7 +51,8 @@ impl StoreSelection {
         let cache = if self.cache.no_cache { None } else { cache_args::open(&self.stores) };
         let index = cache_args::open_index(&self.stores, &self.cache, cache.as_deref())?;
         let open = |store: &PathBuf| {
-            let mut source = Source::open_as(store, self.format)?.with_stale_after(self.stale_after);
+            let mut source =
+                Source::open_as(store, self.format)?.with_stale_after(self.stale_after);
             if let Some(cache) = &cache {
                 source = source.with_cache(cache.clone());
             }

@@ -254,3 +254,33 @@ fn is_claude_code(probe: &Probe<'_>) -> bool {
         && (holds_transcript(probe.head())
             || probe.head().len() < probe.long_head().len() && holds_transcript(probe.long_head()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_names_the_format_that_it_creates() {
+        for format in FORMATS {
+            assert_eq!((format.create)().name(), format.name);
+            assert_eq!(
+                KnownFormat::by_name(format.name).map(|found| found.name),
+                Some(format.name)
+            );
+            if let Some(create) = format.create_for_file {
+                assert_eq!(create(RelPath::constant("a")).name(), format.name);
+            }
+        }
+        assert!(KnownFormat::by_name("other").is_none());
+    }
+
+    #[test]
+    fn expected_contents_name_all_formats() {
+        assert_eq!(
+            expected_contents(&FORMATS),
+            "folders with a metadata.json or a tool_calls/, there or in its workers/, or \
+             transcripts of Claude Code"
+        );
+        assert_eq!(alternatives(&["a", "b", "c"]), "a, b or c");
+    }
+}

@@ -232,9 +232,7 @@ fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
     // A directory that hangs cannot be used as a store.
     let environment = discover::Environment {
         is_own_mount: &|path| probe::check_alive(path).is_ok() && is_own_mount(path),
-        is_store: &|path| {
-            probe::check_alive(path).is_ok() && (environment.is_store)(path)
-        },
+        is_store: &|path| probe::check_alive(path).is_ok() && (environment.is_store)(path),
         has_sessions: &places::has_sessions,
         ..environment
     };
