@@ -272,8 +272,8 @@ struct ViewArgs {
     stores: Vec<PathBuf>,
 
     /// The format of the stores [default: detected]
-    #[arg(long, value_name = "NAME", value_parser = mount_options::format_names())]
-    format: Option<String>,
+    #[arg(long = "format", value_name = "NAME", value_parser = mount_options::format_names())]
+    store_format: Option<String>,
 
     /// Only the workers of this owner
     #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]

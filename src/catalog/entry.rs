@@ -78,8 +78,8 @@ pub(super) struct CheckState {
 
 impl Entry {
     /// Creates the entry of a worker in the store `source`, whose traces have the format called
-    /// `format`. It was parsed from the files in the state `metadata`. No later change can leave that the same if it is `past_tick`. `key` is a hash of
-    /// everything parsed.
+    /// `format`. It was parsed from the files in the state `metadata`. No later change can leave
+    /// that the same if it is `past_tick`. `key` is a hash of everything parsed.
     pub(super) fn new(
         worker: Worker,
         source: usize,

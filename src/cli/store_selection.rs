@@ -33,7 +33,7 @@ impl StoreSelection {
     /// Chooses the stores for `arguments` and prints which ones they are.
     pub(super) fn from_args(arguments: &ViewArgs) -> anyhow::Result<StoreSelection> {
         let mut stores = arguments.stores.clone();
-        let format = arguments.format.as_deref().and_then(KnownFormat::by_name);
+        let format = arguments.store_format.as_deref().and_then(KnownFormat::by_name);
         choose(&mut stores, &[], format)?;
         let filter = Filter { owner: arguments.owner.clone(), run: arguments.run.clone() };
         Ok(StoreSelection {

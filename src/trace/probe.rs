@@ -22,18 +22,33 @@ const LONG_HEADS_MAX: usize = 100;
 pub struct ProbeBudget {
     files: Cell<usize>,
     long_heads: Cell<usize>,
+    /// True if a file was not opened because none was left.
+    has_refused: Cell<bool>,
 }
 
 impl Default for ProbeBudget {
     fn default() -> ProbeBudget {
-        ProbeBudget { files: Cell::new(FILES_MAX), long_heads: Cell::new(LONG_HEADS_MAX) }
+        ProbeBudget {
+            files: Cell::new(FILES_MAX),
+            long_heads: Cell::new(LONG_HEADS_MAX),
+            has_refused: Cell::new(false),
+        }
     }
 }
 
 impl ProbeBudget {
-    /// Returns true if no further file may be opened.
+    /// Returns true if a file was not opened because too many were.
     pub fn is_spent(&self) -> bool {
-        self.files.get() == 0
+        self.has_refused.get()
+    }
+
+    /// Opens a file, unless too many were opened already.
+    fn open(&self, store: &dyn Store, path: &RelPath) -> Option<Box<dyn File>> {
+        if take_one(&self.files) {
+            return store.open(path).ok();
+        }
+        self.has_refused.set(true);
+        None
     }
 }
 
@@ -89,9 +104,7 @@ impl<'a> Probe<'a> {
     }
 
     fn read(&self, offset: u64, len: usize) -> Vec<u8> {
-        let file = self.file.get_or_init(|| {
-            take_one(&self.budget.files).then(|| self.store.open(self.path).ok()).flatten()
-        });
+        let file = self.file.get_or_init(|| self.budget.open(self.store, self.path));
         let bytes = file.as_ref().and_then(|file| read_range(&**file, offset, len).ok());
         bytes.unwrap_or_default()
     }

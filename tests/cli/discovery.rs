@@ -230,6 +230,10 @@ fn format_option_names_the_formats_and_forces_one() {
     let mut command = swarmletfs(["ls", "--format", "claude-code", "--store"]);
     command.arg(store.at("workers"));
     run(command).assert_failure(1, &["no workers in", "expected transcripts of Claude Code"]);
+    // `expand` has another option of this name.
+    let mut command = swarmletfs(["expand", "--store-format", "other", "--store"]);
+    command.arg(store.path());
+    run(command).assert_failure(2, &["swarmlet, claude-code"]);
     // Without a store, only the places of the format's program are used.
     let sandbox = MountSandbox::new();
     let home = sandbox.folder("home");
@@ -247,8 +251,8 @@ fn single_transcript_can_be_mounted() {
     write_session(&claude, "one");
     write_session(&claude, "other");
     let file = claude.join("projects/-home-dev/one.jsonl");
-    let mut command = with_log(swarmletfs(["mount", "--store"]), &point);
-    command.arg(&file).arg(&point);
+    let mut command = with_log(swarmletfs(["mount"]), &point);
+    command.arg("--store").arg(&file).arg(&point);
     let done = run(command);
     done.assert_success();
     assert!(done.err.contains(&format!("the store is {} (", file.display())), "{done:#?}");
