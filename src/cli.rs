@@ -206,8 +206,8 @@ struct MountArgs {
 
     /// Comma-separated mount options, as passed by mount(8): store=, format=, owner=, run=,
     /// all_owners, hard_links, no_cache, index=, no_index, allow_other, budget=, ttl=, stale=,
-    /// log=, foreground, and the usual ones, which have no effect here; write a comma inside a value as
-    /// \,
+    /// log=, foreground, and the usual ones, which have no effect here; write a comma inside a
+    /// value as \,
     #[arg(short = 'o', value_name = "OPTIONS")]
     lists: Vec<OsString>,
 
