@@ -122,7 +122,7 @@ impl Source {
     /// Opens the directory `path` as a store and detects the format of its traces.
     ///
     /// An empty directory is a store whose swarm has not started.
-    /// A file is a store of one worker.
+    /// A transcript is a store of its worker, and of those recorded inside it.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl Source {
         Ok(Source { missing_outputs, format, ..Source::from_store(Arc::new(store), outputs) })
     }
 
-    /// Opens the transcript at `path` as a store of one worker, of `format` if one is given.
+    /// Opens the transcript at `path` as a store, of `format` if one is given.
     fn open_file(path: &Path, format: Option<&'static KnownFormat>) -> Result<Source, SourceError> {
         let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
         let (store, file) = Disk::open_parent(path).map_err(failed)?;
