@@ -30,9 +30,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub use entry::Entry;
 pub use fingerprint::{Access, FileStat, Fingerprint, list_files};
-pub use source::{
-    STALE_AFTER, Source, SourceError, is_own_mount, looks_like_sessions, looks_like_store,
-};
+pub use source::{STALE_AFTER, Source, SourceError, holds_workers, is_own_mount};
 pub use watcher::WorkerLocation;
 
 use crate::cache::{DiskCache, Key, key};

@@ -29,6 +29,7 @@ mod probe;
 mod read_session;
 mod serve;
 mod servers;
+mod session_places;
 mod short_form;
 mod since;
 mod store_selection;
@@ -52,7 +53,7 @@ use mount_options::MountOptions;
 const EXAMPLES: &str = "\
 Examples:
   swarmletfs mount /data/swarmlet /mnt/swarm     mount a store
-  swarmletfs /mnt/swarm                          mount the store that is found automatically
+  swarmletfs /mnt/swarm                          mount the stores that are found automatically
   swarmletfs mount --owner 7 --run 48 /mnt/run   mount one owner's workers of one run
   cat /mnt/swarm/README.md                       read how to use the mount
   swarmletfs ls workers; swarmletfs cat summary  read the same tree without a mount
@@ -68,8 +69,8 @@ call
 const MOUNT_HELP: &str = "\
 The store is the first of these: --store, STORE, $SWARMLET_DATA_PATH, the nearest store from the \
 current folder upwards, a known path (/data/swarmlet, /data/workers, /data/swarmlet/workers), \
-the sessions of Claude Code ($CLAUDE_CONFIG_DIR or ~/.claude). A message on stderr names the \
-store and the reason for the choice.
+the sessions of all programs that are found (Claude Code: $CLAUDE_CONFIG_DIR or ~/.claude). A \
+message on stderr names the store and the reason for the choice.
 
 The default MOUNTPOINT is $XDG_RUNTIME_DIR/swarm. Root has no default.
 
@@ -80,7 +81,8 @@ foreground.";
 const DOCTOR_HELP: &str = "\
 Checks FUSE, the kernel, the stores, limits and mounts. Each finding is ok, a note (worth \
 knowing) or a problem (prevents mounting or reading), with a remedy where one is known. The \
-stores are those that `mount` would use.
+stores are those that `mount` would use. If none is named, the places of all known programs are \
+checked, too, also of programs that cannot be read yet.
 
 Nothing is changed. As a test, an empty tree is mounted on a new folder in $TMPDIR, which is \
 removed afterwards.
@@ -88,8 +90,8 @@ removed afterwards.
 Exit code: 0 if nothing prevents mounting and reading, 1 if something does.
 
 --json prints one object: version (1), problems and notes (their numbers), findings (each with \
-topic, check, level, about, says, cure), and the facts: program, kernel, fuse, stores, view, \
-limits, mounts. The schema is docs/doctor.schema.json.";
+topic, check, level, about, says, cure), and the facts: program, kernel, fuse, stores, places, \
+view, limits, mounts. The schema is docs/doctor.schema.json.";
 
 const SINCE_HELP: &str = "\
 Prints one line per worker, oldest change first: new, changed or finished (now or earlier), its \
@@ -202,10 +204,10 @@ struct MountArgs {
     #[command(flatten)]
     options: MountOptions,
 
-    /// Comma-separated mount options, as passed by mount(8): store=, owner=, run=, all_owners,
-    /// hard_links, no_cache, index=, no_index, allow_other, budget=, ttl=, stale=, log=,
-    /// foreground, and the usual ones, which have no effect here; write a comma inside a value as
-    /// \,
+    /// Comma-separated mount options, as passed by mount(8): store=, format=, owner=, run=,
+    /// all_owners, hard_links, no_cache, index=, no_index, allow_other, budget=, ttl=, stale=,
+    /// log=, foreground, and the usual ones, which have no effect here; write a comma inside a
+    /// value as \,
     #[arg(short = 'o', value_name = "OPTIONS")]
     lists: Vec<OsString>,
 
@@ -235,9 +237,13 @@ struct DoctorArgs {
     #[arg(value_name = "STORE")]
     paths: Vec<PathBuf>,
 
-    /// A folder of traces to check; can be given several times
+    /// A folder of traces to check, or a single transcript; can be given several times
     #[arg(long = "store", value_name = "PATH")]
     stores: Vec<PathBuf>,
+
+    /// The format of the stores [default: detected]
+    #[arg(long, value_name = "NAME", value_parser = mount_options::format_names())]
+    format: Option<String>,
 
     /// Count only what a mount with this owner would show
     #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
@@ -260,9 +266,14 @@ struct DoctorArgs {
 /// Selects what the commands without a mount read. The stores are found as for `mount`.
 #[derive(Debug, Args)]
 struct ViewArgs {
-    /// A folder of traces; can be given several times [default: found as for `mount`]
+    /// A folder of traces, or a single transcript; can be given several times [default: found as
+    /// for `mount`]
     #[arg(long = "store", value_name = "PATH")]
     stores: Vec<PathBuf>,
+
+    /// The format of the stores [default: detected]
+    #[arg(long = "format", value_name = "NAME", value_parser = mount_options::format_names())]
+    store_format: Option<String>,
 
     /// Only the workers of this owner
     #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]

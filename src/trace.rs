@@ -9,6 +9,7 @@ mod claude_code;
 mod input;
 mod json_text;
 mod jsonl;
+pub mod known;
 mod lenient;
 mod meta;
 mod probe;
@@ -19,10 +20,12 @@ mod walk;
 
 pub use claude_code::ClaudeCode;
 pub(crate) use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
+pub use known::KnownFormat;
 pub use probe::{Probe, ProbeBudget};
 pub use swarmlet::Swarmlet;
 pub(crate) use swarmlet::python_strings;
 pub use transcript::Transcripts;
+pub use walk::{Walk, WalkEntry, walk};
 
 use std::sync::Arc;
 

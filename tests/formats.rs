@@ -9,6 +9,7 @@ mod layouts;
 mod literals;
 mod metadata;
 mod outcomes;
+mod recognition;
 mod stubs;
 mod torn;
 

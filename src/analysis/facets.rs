@@ -54,6 +54,8 @@ pub enum Facet {
     Branch,
     /// The language model.
     Model,
+    /// The format of the trace, which names the program that wrote it.
+    Source,
     /// Each file that the worker edited, relative to its working directory if it lies in it.
     File,
     /// Each file that the worker read, relative to its working directory if it lies in it.
@@ -71,7 +73,7 @@ pub(super) enum FacetValue {
 
 impl Facet {
     /// All facets, in the order in which they are listed.
-    pub const ALL: [Facet; 13] = [
+    pub const ALL: [Facet; 14] = [
         Facet::Status,
         Facet::Outcome,
         Facet::Type,
@@ -83,6 +85,7 @@ impl Facet {
         Facet::Project,
         Facet::Branch,
         Facet::Model,
+        Facet::Source,
         Facet::File,
         Facet::FileRead,
     ];
@@ -101,6 +104,7 @@ impl Facet {
             Facet::Project => "project",
             Facet::Branch => "branch",
             Facet::Model => "model",
+            Facet::Source => "source",
             Facet::File => "file",
             Facet::FileRead => "file.read",
         }
@@ -180,6 +184,7 @@ impl Facet {
                 .collect(),
             Facet::Branch => all(entry.worker().branch.as_slice()),
             Facet::Model => all(entry.worker().model.as_slice()),
+            Facet::Source => vec![Cow::Borrowed(entry.format())],
             Facet::Outcome => {
                 digest.iter().map(|digest| Cow::Borrowed(digest.outcome.as_str())).collect()
             }

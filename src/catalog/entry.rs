@@ -39,6 +39,8 @@ pub struct Entry {
     /// Flaws of the record.
     pub flaws: Box<[Flaw]>,
     packed: PackedFields,
+    /// Name of the format of its trace.
+    format: &'static str,
     /// Number of the store.
     pub(super) source: usize,
     pub(super) key: Key,
@@ -75,12 +77,13 @@ pub(super) struct CheckState {
 }
 
 impl Entry {
-    /// Creates the entry of a worker in the store `source`, parsed from the files in the state
-    /// `metadata`. No later change can leave that the same if it is `past_tick`. `key` is a hash of
-    /// everything parsed.
+    /// Creates the entry of a worker in the store `source`, whose traces have the format called
+    /// `format`. It was parsed from the files in the state `metadata`. No later change can leave
+    /// that the same if it is `past_tick`. `key` is a hash of everything parsed.
     pub(super) fn new(
         worker: Worker,
         source: usize,
+        format: &'static str,
         key: Key,
         metadata: MetadataFingerprint,
         past_tick: bool,
@@ -99,6 +102,7 @@ impl Entry {
             whole: worker.is_complete,
             flaws: worker.flaws.into(),
             packed,
+            format,
             source,
             key,
             metadata,
@@ -149,6 +153,11 @@ impl Entry {
     /// Returns the number of the store.
     pub fn source(&self) -> usize {
         self.source
+    }
+
+    /// Returns the name of the format of the worker's trace.
+    pub fn format(&self) -> &'static str {
+        self.format
     }
 
     /// Returns true if the metadata could not be read or is not JSON.

@@ -333,7 +333,9 @@ fn read_entry(
     let changed_at = old.and_then(|old| old.check_state.lock().changed_at);
     let check_state = CheckState { checked_at: Some(now), changed_at, fingerprint: None };
     context.intern(&mut worker, same_folder.map(|old| &**old));
-    Ok(Some(Arc::new(Entry::new(worker, number, key, metadata, past_tick, check_state))))
+    let format = source.format.name();
+    let entry = Entry::new(worker, number, format, key, metadata, past_tick, check_state);
+    Ok(Some(Arc::new(entry)))
 }
 
 /// Returns the metadata key of a worker that was not written for long.

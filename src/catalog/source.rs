@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 use crate::model::{SkipReason, SkipReport};
 use crate::name::{RelPath, printable};
 use crate::store::{Disk, Inotify, SingleLinkStore, Store, Time, is_local};
-use crate::trace::{ClaudeCode, Detection, Format, Swarmlet};
+use crate::trace::known::{self, Detected, FORMATS, alternatives, expected_contents};
+use crate::trace::{ClaudeCode, Detection, Format, KnownFormat, Probe, ProbeBudget, Swarmlet};
 
 /// Default time without a write after which an unfinished worker counts as abandoned.
 pub const STALE_AFTER: Duration = Duration::from_secs(60 * 60);
@@ -23,6 +24,8 @@ pub struct Source {
     /// Paths where a directory of outputs stored out of band was searched for and missing.
     missing_outputs: Vec<PathBuf>,
     pub(super) format: Box<dyn Format>,
+    /// The only file that is read as a transcript, or `None` for the whole store.
+    file: Option<RelPath>,
     /// True if the user declared that no hard link connects two owners.
     allows_hard_links: bool,
     /// True if files with several hard links are hidden: the store is read for one owner.
@@ -58,20 +61,35 @@ pub enum SourceError {
         display_path(.0.parent().unwrap_or(.0))
     )]
     OneWorker(PathBuf),
-    /// The directory has no workers of any known format.
+    /// The directory has no workers of the expected formats.
     #[error(
-        "no workers in {}: expected folders with a metadata.json or a tool_calls/, there or in its \
-         workers/, or transcripts of Claude Code{}",
+        "no workers in {}: expected {expected}{}{}",
         display_path(.path),
-        not_followed(.skipped)
+        not_followed(.skipped),
+        if *.searched_all { "" } else { UNSEARCHED },
     )]
     NoWorkers {
         /// The directory.
         path: PathBuf,
+        /// Description of the contents that would make it a store.
+        expected: String,
         /// Entries that are not workers.
         skipped: SkipReport,
+        /// True if no limit ended the search for transcripts.
+        searched_all: bool,
+    },
+    /// The file is not a transcript of the expected formats.
+    #[error("cannot use {} as a store: it is a file; expected {expected}", display_path(.path))]
+    NotATranscript {
+        /// The file.
+        path: PathBuf,
+        /// Description of the contents that would make it a store.
+        expected: String,
     },
 }
+
+/// Clause of an error about a directory too large to be searched.
+const UNSEARCHED: &str = "; it holds too many files to look at each: name its format with --format";
 
 fn display_path(path: &Path) -> String {
     printable(path.as_os_str().as_encoded_bytes())
@@ -81,6 +99,7 @@ fn reason(error: &Error) -> String {
     match error {
         Error::NotFound => "there is no such folder; name an existing one with --store".into(),
         Error::NotADirectory => "it is not a folder; name a folder of workers".into(),
+        Error::Special => "it is neither a folder nor a regular file".into(),
         other => other.to_string(),
     }
 }
@@ -103,26 +122,53 @@ impl Source {
     /// Opens the directory `path` as a store and detects the format of its traces.
     ///
     /// An empty directory is a store whose swarm has not started.
+    /// A transcript is a store of its worker, and of those recorded inside it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the path cannot be read, or has no known format.
     pub fn open(path: &Path) -> Result<Source, SourceError> {
+        Source::open_as(path, None)
+    }
+
+    /// Opens `path` like [`Source::open`], but as a store of `format` if one is given. The other
+    /// formats are then not tried.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the path cannot be read, or does not have the format.
+    pub fn open_as(
+        path: &Path,
+        format: Option<&'static KnownFormat>,
+    ) -> Result<Source, SourceError> {
         let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
-        let store = Disk::open(path).map_err(failed)?;
+        let store = match Disk::open(path) {
+            Err(Error::NotADirectory) => return Source::open_file(path, format),
+            store => store.map_err(failed)?,
+        };
         if store.is_in_own_mount() {
             return Err(SourceError::OwnMount(path.to_path_buf()));
         }
-        let mut detected = None;
-        for format in formats() {
-            match format.detect(&store).map_err(failed)? {
-                Detection::Workers | Detection::Empty => {
-                    detected = Some(format);
-                    break;
-                }
-                Detection::OneWorker => return Err(SourceError::OneWorker(path.to_path_buf())),
-                Detection::Other => {}
+        let detected = match format {
+            None => known::detect(&store).map_err(failed)?,
+            Some(known) => match (known.create)().detect(&store).map_err(failed)? {
+                Detection::Workers | Detection::Empty => Detected::Format(known),
+                Detection::OneWorker => Detected::OneWorker,
+                Detection::Other => Detected::Unknown { searched_all: true },
+            },
+        };
+        let format = match detected {
+            Detected::Format(known) => (known.create)(),
+            Detected::OneWorker => return Err(SourceError::OneWorker(path.to_path_buf())),
+            Detected::Unknown { searched_all } => {
+                let skipped = Swarmlet::default().find_workers(&store).map_err(failed)?.skipped;
+                let expected = match format {
+                    None => expected_contents(&FORMATS),
+                    Some(known) => expected_contents(&[known]),
+                };
+                let path = path.to_path_buf();
+                return Err(SourceError::NoWorkers { path, expected, skipped, searched_all });
             }
-        }
-        let Some(format) = detected else {
-            let skipped = Swarmlet::default().find_workers(&store).map_err(failed)?.skipped;
-            return Err(SourceError::NoWorkers { path: path.to_path_buf(), skipped });
         };
         // Opened as a separate root, because `..` cannot leave the store's root.
         let mut missing_outputs = Vec::new();
@@ -137,6 +183,37 @@ impl Source {
         Ok(Source { missing_outputs, format, ..Source::from_store(Arc::new(store), outputs) })
     }
 
+    /// Opens the transcript at `path` as a store, of `format` if one is given.
+    fn open_file(path: &Path, format: Option<&'static KnownFormat>) -> Result<Source, SourceError> {
+        let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
+        let (store, file) = Disk::open_parent(path).map_err(failed)?;
+        if store.is_in_own_mount() {
+            return Err(SourceError::OwnMount(path.to_path_buf()));
+        }
+        // Reports that the file is special or cannot be read.
+        store.open(&file).map_err(failed)?;
+        let budget = ProbeBudget::default();
+        let probe = Probe::new(&store, &file, &budget);
+        let create = match format {
+            None => known::recognize(&probe).and_then(|known| known.create_for_file),
+            Some(known) => known.create_for_file.filter(|_| known.recognizes(&probe)),
+        };
+        let Some(create) = create else {
+            let readable = FORMATS.into_iter().filter(|known| {
+                known.create_for_file.is_some()
+                    && format.is_none_or(|format| format.name == known.name)
+            });
+            let programs: Vec<&str> = readable.map(|known| known.program.name).collect();
+            let expected = match (programs.as_slice(), format) {
+                ([], Some(format)) => expected_contents(&[format]),
+                (programs, _) => format!("a transcript of {}", alternatives(programs)),
+            };
+            return Err(SourceError::NotATranscript { path: path.to_path_buf(), expected });
+        };
+        let source = Source::from_store(Arc::new(store), None);
+        Ok(Source { format: create(file.clone()), file: Some(file), ..source })
+    }
+
     /// Opens Claude Code's folder `path` as a store that holds only the worker of `transcript`, a
     /// path from that folder. Nothing else is listed or read.
     pub fn open_transcript(path: &Path, transcript: RelPath) -> Result<Source, SourceError> {
@@ -145,8 +222,9 @@ impl Source {
         if store.is_in_own_mount() {
             return Err(SourceError::OwnMount(path.to_path_buf()));
         }
-        let format = Box::new(ClaudeCode::transcripts().only(transcript));
-        Ok(Source::from_store(Arc::new(store), None).with_format(format))
+        let format = Box::new(ClaudeCode::transcripts().only(transcript.clone()));
+        let source = Source::from_store(Arc::new(store), None).with_format(format);
+        Ok(Source { file: Some(transcript), ..source })
     }
 
     /// Creates a source from an open store of worker artifacts and the store of its outputs stored
@@ -157,6 +235,7 @@ impl Source {
             outputs,
             missing_outputs: Vec::new(),
             format: Box::new(Swarmlet::default()),
+            file: None,
             allows_hard_links: false,
             hides_links: false,
             stale_after: STALE_AFTER,
@@ -220,10 +299,9 @@ impl Source {
         let outputs = self.outputs.as_deref().map(store_key);
         let outputs = outputs.as_ref().map(Key::as_slice).unwrap_or_default();
         let hides_links = [u8::from(self.hides_links)];
-        key(
-            "scope",
-            &[self.format.name().as_bytes(), &store_key(&*self.store), outputs, &hides_links],
-        )
+        let file = self.file.as_ref().map(RelPath::as_bytes).unwrap_or_default();
+        let store = store_key(&*self.store);
+        key("scope", &[self.format.name().as_bytes(), &store, outputs, &hides_links, file])
     }
 
     /// Sets the time without a write after which an unfinished worker counts as abandoned.
@@ -319,28 +397,16 @@ fn store_key(store: &dyn Store) -> Key {
     key("store", &[store.describe().as_bytes(), &numbers.concat()])
 }
 
-/// Returns the known formats in the order of detection.
-fn formats() -> [Box<dyn Format>; 2] {
-    [Box::new(Swarmlet::default()), Box::new(ClaudeCode::transcripts())]
-}
-
 /// Returns true if `path` is on a swarmletfs mount, which must not be used as a store.
 pub fn is_own_mount(path: &Path) -> bool {
     Disk::open(path).is_ok_and(|store| store.is_in_own_mount())
 }
 
-/// Returns true if `path` is a store with at least one worker. Used to discover stores.
-pub fn looks_like_store(path: &Path) -> bool {
-    holds_workers(path, &Swarmlet::default())
-}
-
-/// Returns true if `path` has at least one session of Claude Code. Used to discover stores.
-pub fn looks_like_sessions(path: &Path) -> bool {
-    holds_workers(path, &ClaudeCode::transcripts())
-}
-
-fn holds_workers(path: &Path, format: &dyn Format) -> bool {
+/// Returns true if the directory `path` has at least one worker of `format`. Used to discover
+/// stores.
+pub fn holds_workers(path: &Path, format: &KnownFormat) -> bool {
     Disk::open(path).is_ok_and(|store| {
-        !store.is_in_own_mount() && matches!(format.detect(&store), Ok(Detection::Workers))
+        !store.is_in_own_mount()
+            && matches!((format.create)().detect(&store), Ok(Detection::Workers))
     })
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use super::duration::parse_duration;
 use super::exit::UsageError;
-use super::mount_options::{MountOptions, merge_value, parse_budget, parse_id};
+use super::mount_options::{MountOptions, merge_value, parse_budget, parse_format, parse_id};
 use super::terminal::escape_controls;
 
 /// Options of mount(8) and fstab that have no effect: the mount is always read-only, nosuid and
@@ -74,6 +74,7 @@ fn apply_item(
                 options.stores.push(store);
             }
         }
+        ("format", Some(value)) => set("format", &mut options.format, value, parse_format)?,
         ("owner", Some(value)) => set("owner", &mut options.owner, value, parse_id)?,
         ("run", Some(value)) => set("run", &mut options.run, value, parse_id)?,
         ("budget", Some(value)) => set("budget", &mut options.budget, value, parse_budget)?,
@@ -100,7 +101,10 @@ fn apply_item(
         ("comment" | "fsname" | "subtype" | "user", Some(_)) => {}
         (key, _) if key.starts_with("x-") || key.starts_with("X-") => {}
         (key, None) if IGNORED_OPTIONS.contains(&key) => {}
-        ("store" | "owner" | "run" | "budget" | "ttl" | "stale" | "log" | "index", None) => {
+        (
+            "store" | "format" | "owner" | "run" | "budget" | "ttl" | "stale" | "log" | "index",
+            None,
+        ) => {
             return Err(UsageError(format!("-o {key} needs a value: {key}=…")));
         }
         _ => {

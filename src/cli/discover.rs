@@ -1,34 +1,44 @@
 //! Discovery of the stores to use, in the same order for every command.
 //!
 //! The order is: paths on the command line, `$SWARMLET_DATA_PATH`, the nearest store from the
-//! current directory upwards, the known paths, and the sessions of Claude Code. An explicit path is
-//! taken without a check: opening it reports what is wrong. A discovered one must look like a store
-//! and be the only one at its level.
+//! current directory upwards, the known paths, and the sessions of all programs together. An
+//! explicit path is taken without a check: opening it reports what is wrong. A discovered store of
+//! workers must look like one and be the only one at its level.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::diagnosis::Diagnosis;
+use super::session_places::{self, SessionPlace};
 use super::terminal::display_path;
-use crate::catalog::{is_own_mount, looks_like_sessions};
+use crate::catalog::{holds_workers, is_own_mount};
+use crate::trace::KnownFormat;
+use crate::trace::known::{Recognition, SWARMLET};
 
 /// Environment variable that names a store.
 const STORE_VARIABLE: &str = "SWARMLET_DATA_PATH";
 
-/// Conventional paths of a store, searched last before the sessions of Claude Code.
+/// Conventional paths of a store, searched last before the sessions of programs.
 const KNOWN_PATHS: &[&str] = &["/data/swarmlet", "/data/workers", "/data/swarmlet/workers"];
 
-/// Environment variable that names Claude Code's directory.
-const CLAUDE_VARIABLE: &str = "CLAUDE_CONFIG_DIR";
-const CLAUDE_FOLDER: &str = ".claude";
-
-/// The stores to use, and the reason for the choice.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct ChosenStores {
-    /// Absolute paths; at least one.
-    pub(super) stores: Vec<PathBuf>,
+/// A store to use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ChosenStore {
+    /// Absolute path.
+    pub(super) path: PathBuf,
     /// Reason for the choice, printed in parentheses.
     pub(super) why: String,
+}
+
+/// The stores to use.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ChosenStores {
+    /// At least one.
+    pub(super) stores: Vec<ChosenStore>,
+    /// True if they are the places of sessions, found because nothing named a store.
+    pub(super) are_sessions: bool,
+    /// Clause about the mounts of this program that discovery skipped; may be empty.
+    pub(super) skipped: String,
 }
 
 /// The inputs of discovery; tests replace them.
@@ -39,32 +49,44 @@ pub(super) struct Environment<'a> {
     pub(super) current: &'a Path,
     /// Conventional store paths; [`KNOWN_PATHS`] in production.
     pub(super) known: &'a [&'a str],
-    /// Claude Code's directory; only sessions are looked for in it.
-    pub(super) sessions: Option<PathBuf>,
+    /// Places where programs leave sessions that can be read.
+    pub(super) places: Vec<SessionPlace>,
     /// Returns true if a directory looks like a store.
     pub(super) is_store: &'a dyn Fn(&Path) -> bool,
     /// Returns true for a directory inside a mount of this program, which is never a store.
     pub(super) is_own_mount: &'a dyn Fn(&Path) -> bool,
-    /// Returns true if a directory holds sessions.
-    pub(super) has_sessions: &'a dyn Fn(&Path) -> bool,
+    /// Returns true if a place holds sessions.
+    pub(super) has_sessions: &'a dyn Fn(&SessionPlace) -> bool,
 }
 
 impl<'a> Environment<'a> {
-    /// Returns the environment of this process, with `current` as the current directory. `is_store`
-    /// returns true if a directory looks like a store.
-    pub(super) fn new(current: &'a Path, is_store: &'a dyn Fn(&Path) -> bool) -> Environment<'a> {
-        let (has_sessions, is_own_mount) = (&looks_like_sessions, &is_own_mount);
-        let (variable, sessions) = (std::env::var_os(STORE_VARIABLE), claude_folder());
+    /// Returns the environment of this process, with `current` as the current directory. Only
+    /// stores of `format` are found if it is given.
+    pub(super) fn new(current: &'a Path, format: Option<&'static KnownFormat>) -> Environment<'a> {
+        let is_wanted = |found: Option<&'static KnownFormat>| {
+            found.is_some_and(|found| format.is_none_or(|format| format.name == found.name))
+        };
+        // The current directory is not searched for files of other formats: it may be large.
+        let has_shape =
+            format.is_none_or(|format| matches!(format.recognition, Recognition::Shape));
         Environment {
-            variable,
+            variable: std::env::var_os(STORE_VARIABLE),
             current,
             known: KNOWN_PATHS,
-            sessions,
-            is_store,
-            is_own_mount,
-            has_sessions,
+            places: session_places::all()
+                .into_iter()
+                .filter(|place| is_wanted(place.format))
+                .collect(),
+            is_store: if has_shape { &|path| holds_workers(path, &SWARMLET) } else { &|_| false },
+            is_own_mount: &is_own_mount,
+            has_sessions: &has_sessions,
         }
     }
+}
+
+/// Returns true if a place holds sessions that can be read.
+pub(super) fn has_sessions(place: &SessionPlace) -> bool {
+    place.format.is_some_and(|format| holds_workers(&place.path, format))
 }
 
 /// Chooses the stores. `options` are those of `--store` and `-o store=`; each of `operands` is a
@@ -78,30 +100,25 @@ pub(super) fn choose(
     operands: &[PathBuf],
     environment: &Environment<'_>,
 ) -> Result<ChosenStores, Diagnosis> {
-    let absolute = |path: &Path| environment.current.join(path);
     for (named, why) in [(options, "named by --store"), (operands, "named on the command line")] {
         if !named.is_empty() {
-            return Ok(ChosenStores {
-                stores: named.iter().map(|path| absolute(path)).collect(),
-                why: why.into(),
-            });
+            let paths = named.iter().map(PathBuf::as_path);
+            return Ok(ChosenStores::named(environment, paths, why));
         }
     }
     if let Some(value) = environment.variable.as_deref().filter(|value| !value.is_empty()) {
-        return Ok(ChosenStores {
-            stores: vec![absolute(Path::new(value))],
-            why: format!("named by ${STORE_VARIABLE}"),
-        });
+        let why = format!("named by ${STORE_VARIABLE}");
+        return Ok(ChosenStores::named(environment, [Path::new(value)], &why));
     }
     let skipped = describe_skipped(environment);
-    let with_skipped = |why: &str| format!("{why}{skipped}");
     if let Some(store) = nearest_store(environment) {
         let why = if store == environment.current {
             "the current folder"
         } else {
             "the current folder is inside it"
         };
-        return Ok(ChosenStores { stores: vec![store], why: with_skipped(why) });
+        let stores = vec![ChosenStore { path: store, why: why.into() }];
+        return Ok(ChosenStores { stores, are_sessions: false, skipped });
     }
     let mut stores: Vec<PathBuf> = Vec::new();
     for place in environment.known.iter().map(PathBuf::from) {
@@ -111,18 +128,13 @@ pub(super) fn choose(
     }
     match stores.as_slice() {
         [store] => {
-            Ok(ChosenStores { stores: vec![store.clone()], why: with_skipped("a known path") })
+            let stores = vec![ChosenStore { path: store.clone(), why: "a known path".into() }];
+            Ok(ChosenStores { stores, are_sessions: false, skipped })
         }
-        [] => {
-            match environment.sessions.as_ref().filter(|folder| (environment.has_sessions)(folder))
-            {
-                Some(sessions) => {
-                    let why = "the sessions of Claude Code, as no other store was found";
-                    Ok(ChosenStores { stores: vec![sessions.clone()], why: with_skipped(why) })
-                }
-                None => Err(no_store(environment, &skipped)),
-            }
-        }
+        [] => match session_stores(environment) {
+            none if none.is_empty() => Err(no_store(environment, &skipped)),
+            stores => Ok(ChosenStores { stores, are_sessions: true, skipped }),
+        },
         several => Err(Diagnosis::new(
             format!(
                 "several stores were found: {}",
@@ -130,6 +142,69 @@ pub(super) fn choose(
             ),
             "choose one or more with `--store PATH`",
         )),
+    }
+}
+
+/// Returns the places that hold sessions. Of two places one of which contains the other, only the
+/// outer one is used.
+fn session_stores(environment: &Environment<'_>) -> Vec<ChosenStore> {
+    let mut found: Vec<&SessionPlace> = Vec::new();
+    for place in environment.places.iter().filter(|place| (environment.has_sessions)(place)) {
+        if !found.iter().any(|other| place.path.starts_with(&other.path)) {
+            found.retain(|other| !other.path.starts_with(&place.path));
+            found.push(place);
+        }
+    }
+    let stores = found.into_iter().map(|place| ChosenStore {
+        path: place.path.clone(),
+        why: format!("the sessions of {}", place.program),
+    });
+    stores.collect()
+}
+
+impl ChosenStores {
+    /// Returns stores that the user named.
+    fn named<'p>(
+        environment: &Environment<'_>,
+        paths: impl IntoIterator<Item = &'p Path>,
+        why: &str,
+    ) -> ChosenStores {
+        let store = |path| ChosenStore { path: environment.current.join(path), why: why.into() };
+        ChosenStores {
+            stores: paths.into_iter().map(store).collect(),
+            are_sessions: false,
+            skipped: String::new(),
+        }
+    }
+
+    /// Returns the reason for the choice of `store`, one of these.
+    pub(super) fn reason(&self, store: &ChosenStore) -> String {
+        let fallback = if self.are_sessions { ", as no other store was found" } else { "" };
+        format!("{}{fallback}{}", store.why, self.skipped)
+    }
+
+    /// Returns the messages that name the stores and the reasons for their choice.
+    pub(super) fn messages(&self) -> Vec<String> {
+        match self.stores.as_slice() {
+            [_, _, ..] if self.are_sessions => {
+                let named: Vec<String> = self
+                    .stores
+                    .iter()
+                    .map(|store| format!("{} ({})", display_path(&store.path), store.why))
+                    .collect();
+                vec![format!(
+                    "the stores are {}, as no other store was found{}",
+                    named.join(" and "),
+                    self.skipped
+                )]
+            }
+            stores => stores
+                .iter()
+                .map(|store| {
+                    format!("the store is {} ({})", display_path(&store.path), self.reason(store))
+                })
+                .collect(),
+        }
     }
 }
 
@@ -154,32 +229,25 @@ fn describe_skipped(environment: &Environment<'_>) -> String {
 }
 
 fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
-    let sessions = environment
-        .sessions
-        .as_ref()
-        .map(|folder| format!("; {} contains no sessions", display_path(folder)));
+    let places: Vec<String> = environment
+        .places
+        .iter()
+        .map(|place| format!("{} ({})", display_path(&place.path), place.program))
+        .collect();
+    let sessions = if places.is_empty() {
+        String::new()
+    } else {
+        format!("; there are no sessions in {}", places.join(" or "))
+    };
     Diagnosis::new(
         format!(
             "no store was found (${STORE_VARIABLE} is not set, no folder from {} upwards is a \
-             store, and neither is any of {}{}{skipped})",
+             store, and neither is any of {}{sessions}{skipped})",
             display_path(environment.current),
             environment.known.join(", "),
-            sessions.unwrap_or_default(),
         ),
         "give one with `--store PATH`",
     )
-}
-
-/// Returns Claude Code's directory, located as Claude Code does it.
-pub(super) fn claude_folder() -> Option<PathBuf> {
-    let named =
-        std::env::var_os(CLAUDE_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let home = || {
-        std::env::var_os("HOME")
-            .filter(|home| !home.is_empty())
-            .map(|home| Path::new(&home).join(CLAUDE_FOLDER))
-    };
-    named.or_else(home).filter(|folder| folder.is_absolute())
 }
 
 /// Returns the nearest store from the current directory upwards.
@@ -212,14 +280,20 @@ mod tests {
             variable: Some(variable.into()),
             current: Path::new(current),
             known: PLACES,
-            sessions: Some("/home/.claude".into()),
+            places: ["/home/.claude", "/home/.openhands/sub", "/home/.openhands", "/home/.codex"]
+                .map(place)
+                .into(),
             is_store: &is_store,
             is_own_mount: &|path| path.starts_with("/mnt/swarm"),
-            has_sessions: &is_store,
+            has_sessions: &|place| is_store(&place.path),
         };
         choose(&options, operand.map(PathBuf::from).as_slice(), &environment)
-            .map(|chosen| chosen.stores)
+            .map(|chosen| chosen.stores.into_iter().map(|store| store.path).collect())
             .map_err(|error| error.to_string())
+    }
+
+    fn place(path: &str) -> SessionPlace {
+        SessionPlace { program: "a program", format: None, path: path.into() }
     }
 
     fn one(path: &str) -> Result<Vec<PathBuf>, String> {
@@ -245,6 +319,34 @@ mod tests {
     }
 
     #[test]
+    fn all_places_with_sessions_are_chosen_together() {
+        let found = ["/home/.codex", "/home/.openhands", "/home/.openhands/sub", "/home/.claude"];
+        let outer = ["/home/.claude", "/home/.openhands", "/home/.codex"];
+        assert_eq!(
+            chosen(&[], None, "", "/elsewhere", &found),
+            Ok(outer.map(PathBuf::from).into())
+        );
+        assert_eq!(chosen(&[], None, "", "/s", &["/s", "/home/.codex"]), one("/s"));
+        let store =
+            |path: &str| ChosenStore { path: path.into(), why: format!("sessions of {path}") };
+        let chosen = |paths: &[&str]| ChosenStores {
+            stores: paths.iter().map(|path| store(path)).collect(),
+            are_sessions: true,
+            skipped: String::new(),
+        };
+        assert_eq!(
+            chosen(&["/a", "/b"]).messages(),
+            [
+                "the stores are /a (sessions of /a) and /b (sessions of /b), as no other store was found"
+            ]
+        );
+        assert_eq!(
+            chosen(&["/a"]).messages(),
+            ["the store is /a (sessions of /a, as no other store was found)"]
+        );
+    }
+
+    #[test]
     fn workers_folder_resolves_to_its_store() {
         assert_eq!(chosen(&[], None, "", "/s/workers/w1", &["/s", "/s/workers"]), one("/s"));
         assert_eq!(chosen(&[], None, "", "/s/workers", &["/s/workers"]), one("/s/workers"));
@@ -259,14 +361,14 @@ mod tests {
             variable: None,
             current: Path::new(current),
             known: PLACES,
-            sessions: None,
+            places: Vec::new(),
             is_store: &is_store,
             is_own_mount: &|path| path.starts_with("/mnt/swarm") || path == Path::new("/k/one"),
             has_sessions: &|_| false,
         };
         let chosen = choose(&[], &[], &environment("/mnt/swarm/workers/w")).unwrap();
         let why = "a known path; /mnt/swarm and /k/one were skipped: they are swarmletfs mounts";
-        assert_eq!(chosen, ChosenStores { stores: vec!["/k/two".into()], why: why.into() });
+        assert_eq!(chosen.messages(), [format!("the store is /k/two ({why})")]);
         let nowhere = Environment { known: &[], ..environment("/mnt/swarm/workers") };
         let none = choose(&[], &[], &nowhere).unwrap_err().to_string();
         assert!(none.contains("/mnt/swarm was skipped: it is a swarmletfs mount"), "{none}");

@@ -11,6 +11,7 @@ mod fuse;
 mod kernel;
 mod limits;
 mod mounts;
+mod places;
 mod stores;
 mod text;
 mod transcripts;
@@ -47,6 +48,8 @@ struct DoctorReport {
     kernel: kernel::Kernel,
     fuse: fuse::Fuse,
     stores: Vec<stores::StoreFacts>,
+    /// Places where programs leave sessions; empty if the stores were named.
+    places: Vec<places::PlaceFacts>,
     /// Content of a mount with the same options; null if no store can be read.
     view: Option<stores::ViewFacts>,
     limits: limits::Limits,
@@ -95,6 +98,7 @@ fn inspect(arguments: &DoctorArgs) -> anyhow::Result<DoctorReport> {
         kernel,
         fuse,
         stores: stores.stores,
+        places: stores.places,
         view: stores.view,
         limits,
         mounts,

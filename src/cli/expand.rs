@@ -42,6 +42,8 @@ counted on stderr.";
 
 /// Arguments of `expand`.
 #[derive(Debug, Args)]
+// `--format` is that of the text here.
+#[command(mut_arg("store_format", |arg| arg.long("store-format")))]
 pub(super) struct ExpandArgs {
     /// Format of the input
     #[arg(long, value_enum, default_value = "text")]

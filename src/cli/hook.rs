@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use super::discover::claude_folder;
-use super::duration;
+use super::{duration, session_places};
 use crate::analysis::worker_digest::{WorkerDigest, WorkerRow};
 use crate::catalog::{Freshness, Source};
 use crate::deadline::Deadline;
 use crate::name::{Name, RelPath};
 use crate::output::verdict::verdict;
+use crate::trace::known::CLAUDE_CODE;
 use crate::view::{Filter, View};
 
 /// Help text of the hook of Claude Code.
@@ -138,11 +138,11 @@ struct HookOutput<'a> {
 fn answer(input: &[u8], end: Instant) -> Option<String> {
     let input: HookInput = serde_json::from_slice(input).ok()?;
     let agent = ended_agent(&input)?;
-    let folder = claude_folder()?;
-    let context = transcripts(&folder, &input.transcript_path, &agent)
-        .into_iter()
-        .flatten()
-        .find_map(|transcript| verdict_on(&folder, transcript, end))?;
+    let folders = session_places::folders_of(&CLAUDE_CODE);
+    let context = folders.iter().find_map(|folder| {
+        let transcripts = transcripts(folder, &input.transcript_path, &agent)?;
+        transcripts.into_iter().find_map(|transcript| verdict_on(folder, transcript, end))
+    })?;
     let output =
         HookOutput { hook_event_name: &input.hook_event_name, additional_context: &context };
     serde_json::to_string(&HookAnswer { hook_specific_output: output }).ok()

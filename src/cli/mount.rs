@@ -92,7 +92,8 @@ fn plan(mut paths: Vec<PathBuf>, mut options: MountOptions) -> anyhow::Result<(P
             path
         }
     };
-    let stores = store_selection::choose(&mut options.stores, operand.as_slice())?;
+    let format = options.format();
+    let stores = store_selection::choose(&mut options.stores, operand.as_slice(), format)?;
     let point = mountpoint::prepare(&mountpoint, &stores)?;
     if let Some(log) = &mut options.log {
         *log = std::env::current_dir()?.join(&log);

@@ -7,12 +7,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
 
 use super::cache_args::CacheArgs;
 use super::exit::UsageError;
 use super::{duration, path_bytes};
 use crate::text::budget::Budget;
+use crate::trace::KnownFormat;
+use crate::trace::known::{FORMATS, alternatives};
 
 /// Options of a mount.
 ///
@@ -20,10 +23,14 @@ use crate::text::budget::Budget;
 /// process.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
 pub(super) struct MountOptions {
-    /// A folder of traces to show; can be given several times
+    /// A folder of traces to show, or a single transcript; can be given several times
     #[serde(with = "path_bytes")]
     #[arg(long = "store", value_name = "PATH")]
     pub(super) stores: Vec<PathBuf>,
+
+    /// The format of the stores [default: detected]
+    #[arg(long, value_name = "NAME", value_parser = format_names())]
+    pub(super) format: Option<String>,
 
     /// Show only the workers of this owner
     #[arg(long, value_name = "ID", conflicts_with = "all_owners", value_parser = parse_id)]
@@ -90,6 +97,7 @@ impl MountOptions {
                 self.stores.push(store);
             }
         }
+        merge_value("format", &mut self.format, listed.format)?;
         merge_value("owner", &mut self.owner, listed.owner)?;
         merge_value("run", &mut self.run, listed.run)?;
         merge_value("index", &mut self.cache.index, listed.cache.index)?;
@@ -105,6 +113,11 @@ impl MountOptions {
         self.foreground |= listed.foreground;
         self.check()?;
         Ok(self)
+    }
+
+    /// Returns the format of the stores, or `None` to detect it.
+    pub(super) fn format(&self) -> Option<&'static KnownFormat> {
+        self.format.as_deref().and_then(KnownFormat::by_name)
     }
 
     fn check(&self) -> Result<(), UsageError> {
@@ -132,6 +145,22 @@ impl MountOptions {
 /// Parses the id of an owner or run: any nonempty text.
 pub(super) fn parse_id(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("an id cannot be empty".into()) } else { Ok(text.to_owned()) }
+}
+
+/// Returns the parser of a format's name on the command line.
+pub(super) fn format_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(FORMATS.map(|format| format.name))
+}
+
+/// Checks the name of a format in a list of `-o`.
+pub(super) fn parse_format(text: &str) -> Result<String, String> {
+    match KnownFormat::by_name(text) {
+        Some(format) => Ok(format.name.into()),
+        None => {
+            let names = FORMATS.map(|format| format.name);
+            Err(format!("expected {}", alternatives(&names)))
+        }
+    }
 }
 
 /// Checks a budget and returns its text.
@@ -177,10 +206,11 @@ mod tests {
 
     #[test]
     fn dash_o_equals_long_options() {
-        let listed = "store=/a,owner=7,run=48,budget=4000,ttl=5,stale=2h,log=/l,foreground,allow_other,\
+        let listed = "store=/a,format=claude-code,owner=7,run=48,budget=4000,ttl=5,stale=2h,log=/l,foreground,allow_other,\
                       hard_links,no_cache,index=/i";
         let typed = [
             "--store=/a",
+            "--format=claude-code",
             "--owner=7",
             "--run=48",
             "--budget=4000",
@@ -235,6 +265,7 @@ mod tests {
             ("ownr=7", "ownr=7"),
             ("ttl=soon", "ttl=soon"),
             ("stale=soon", "stale=soon"),
+            ("format=odd", "format=odd is invalid: expected swarmlet or claude-code"),
             ("budget=much", "budget=much"),
             ("store=", "store="),
             ("store", "store=…"),

@@ -224,18 +224,6 @@ fn access_error(path: &Path, error: &io::Error, mount: Option<&Mount>) -> anyhow
     }
 }
 
-/// Identifies the stores and drops duplicates; see [`identify_store`].
-pub(super) fn identify_stores(stores: &mut Vec<PathBuf>) -> anyhow::Result<Vec<FolderIdentity>> {
-    let mounts = read_mount_table()?;
-    let mut identities = Vec::new();
-    let mut kept = Vec::new();
-    for store in stores.drain(..) {
-        kept.extend(identify_store(store, &mut identities, &mounts)?);
-    }
-    *stores = kept;
-    Ok(identities)
-}
-
 /// Resolves a store and adds it to `identities`. Returns `None` if it is a duplicate.
 ///
 /// A store that cannot be accessed is returned unchanged: opening it reports the reason.

@@ -51,6 +51,7 @@ impl Plan {
         let (stores, hard_links) = (options.stores.clone(), options.hard_links);
         let selection = StoreSelection {
             stores,
+            format: options.format(),
             hard_links,
             stale_after: options.stale.unwrap_or(STALE_AFTER),
             cache: options.cache.clone(),

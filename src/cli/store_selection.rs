@@ -7,9 +7,10 @@ use anyhow::Context;
 
 use super::cache_args::{self, CacheArgs};
 use super::folder_identity::FolderIdentity;
-use super::terminal::{display_path, print_message};
+use super::terminal::print_message;
 use super::{ViewArgs, discover, mountpoint};
-use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError, looks_like_store};
+use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError};
+use crate::trace::KnownFormat;
 use crate::view::{Filter, View};
 
 /// The stores to read, and the filter and options to read them with.
@@ -17,6 +18,8 @@ use crate::view::{Filter, View};
 pub(super) struct StoreSelection {
     /// Absolute paths; at least one.
     pub(super) stores: Vec<PathBuf>,
+    /// Format of the stores; `None` to detect it.
+    pub(super) format: Option<&'static KnownFormat>,
     /// Show an owner's files even if they have several hard links.
     pub(super) hard_links: bool,
     /// Time without a write after which an unfinished worker counts as abandoned.
@@ -30,10 +33,12 @@ impl StoreSelection {
     /// Chooses the stores for `arguments` and prints which ones they are.
     pub(super) fn from_args(arguments: &ViewArgs) -> anyhow::Result<StoreSelection> {
         let mut stores = arguments.stores.clone();
-        choose(&mut stores, &[])?;
+        let format = arguments.store_format.as_deref().and_then(KnownFormat::by_name);
+        choose(&mut stores, &[], format)?;
         let filter = Filter { owner: arguments.owner.clone(), run: arguments.run.clone() };
         Ok(StoreSelection {
             stores,
+            format,
             hard_links: arguments.hard_links,
             stale_after: arguments.stale.unwrap_or(STALE_AFTER),
             cache: arguments.cache.clone(),
@@ -46,7 +51,8 @@ impl StoreSelection {
         let cache = if self.cache.no_cache { None } else { cache_args::open(&self.stores) };
         let index = cache_args::open_index(&self.stores, &self.cache, cache.as_deref())?;
         let open = |store: &PathBuf| {
-            let mut source = Source::open(store)?.with_stale_after(self.stale_after);
+            let mut source =
+                Source::open_as(store, self.format)?.with_stale_after(self.stale_after);
             if let Some(cache) = &cache {
                 source = source.with_cache(cache.clone());
             }
@@ -61,22 +67,27 @@ impl StoreSelection {
 }
 
 /// Replaces `stores`, the values of `--store`, by the stores to use, and prints the reason.
-/// `operands` are stores named without the option. Returns the identities of the chosen stores.
+/// `operands` are stores named without the option, and `format` is the value of `--format`. Returns
+/// the identities of the chosen stores.
 pub(super) fn choose(
     stores: &mut Vec<PathBuf>,
     operands: &[PathBuf],
+    format: Option<&'static KnownFormat>,
 ) -> anyhow::Result<Vec<FolderIdentity>> {
     let current = std::env::current_dir()
         .context("the current folder does not exist any more: change to another one")?;
-    let chosen = discover::choose(
-        stores,
-        operands,
-        &discover::Environment::new(&current, &looks_like_store),
-    )?;
-    *stores = chosen.stores;
-    let identities = mountpoint::identify_stores(stores)?;
-    for store in stores {
-        print_message(&format!("the store is {} ({})", display_path(store), chosen.why));
+    let environment = discover::Environment::new(&current, format);
+    let mut chosen = discover::choose(stores, operands, &environment)?;
+    let mounts = mountpoint::read_mount_table()?;
+    let (mut identities, mut distinct) = (Vec::new(), Vec::new());
+    for mut store in chosen.stores {
+        if let Some(path) = mountpoint::identify_store(store.path, &mut identities, &mounts)? {
+            store.path = path;
+            distinct.push(store);
+        }
     }
+    chosen.stores = distinct;
+    chosen.messages().iter().for_each(|message| print_message(message));
+    *stores = chosen.stores.into_iter().map(|store| store.path).collect();
     Ok(identities)
 }

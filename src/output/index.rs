@@ -229,6 +229,7 @@ fn row(
         path: String::from_utf8_lossy(&path).into_owned(),
         path_hex: hex(&path),
         task: one_line(&worker.task, TASK_MAX),
+        format: member.entry.format(),
         status: worker.status.as_str(),
         status_source: worker
             .status_source

@@ -119,6 +119,8 @@ pub struct IndexRow {
     /// The worker's summary or its task, as one line.
     pub(crate) title: String,
     pub(crate) task: String,
+    /// Name of the format of the worker's trace, as in `by/source/`.
+    pub(crate) format: &'static str,
     pub(crate) status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status_source: Option<SharedStr>,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, Statx, StatxTimestamp};
+use rustix::io::Errno;
 
 use super::acl::{self, FdKind};
 use super::{DirEntry, File, Identity, Kind, Meta, Store, Time, noatime, openat2};
@@ -40,6 +41,19 @@ impl Disk {
     /// followed.
     pub fn open_nofollow(path: &Path) -> Result<Disk> {
         Disk::open_with(path, OFlags::NOFOLLOW)
+    }
+
+    /// Opens the directory that holds the file `path` as a root. Returns it with the file's path
+    /// from there. Symlinks are followed, because the user named the path.
+    pub fn open_parent(path: &Path) -> Result<(Disk, RelPath)> {
+        let path = path.canonicalize().map_err(|error| match Errno::from_io_error(&error) {
+            Some(errno) => errno.into(),
+            None => Error::Io(Errno::IO),
+        })?;
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Error::IsADirectory);
+        };
+        Ok((Disk::open(parent)?, RelPath::parse(name.as_encoded_bytes())?))
     }
 
     fn open_with(path: &Path, more: OFlags) -> Result<Disk> {

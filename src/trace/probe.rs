@@ -9,9 +9,9 @@ use crate::name::{Name, RelPath};
 use crate::store::{File, Store, read_range};
 
 /// Size of the beginning that most formats are recognized by, in bytes.
-pub const HEAD: usize = 4 << 10;
+const HEAD: usize = 4 << 10;
 /// Size of the long beginning, for files whose first lines are long, in bytes.
-pub const LONG_HEAD: usize = 256 << 10;
+const LONG_HEAD: usize = 256 << 10;
 /// Maximum number of files opened to recognize one store.
 const FILES_MAX: usize = 20_000;
 /// Maximum number of long beginnings read to recognize one store.
@@ -22,18 +22,33 @@ const LONG_HEADS_MAX: usize = 100;
 pub struct ProbeBudget {
     files: Cell<usize>,
     long_heads: Cell<usize>,
+    /// True if a file was not opened because none was left.
+    has_refused: Cell<bool>,
 }
 
 impl Default for ProbeBudget {
     fn default() -> ProbeBudget {
-        ProbeBudget { files: Cell::new(FILES_MAX), long_heads: Cell::new(LONG_HEADS_MAX) }
+        ProbeBudget {
+            files: Cell::new(FILES_MAX),
+            long_heads: Cell::new(LONG_HEADS_MAX),
+            has_refused: Cell::new(false),
+        }
     }
 }
 
 impl ProbeBudget {
-    /// Returns true if no further file may be opened.
+    /// Returns true if a file was not opened because too many were.
     pub fn is_spent(&self) -> bool {
-        self.files.get() == 0
+        self.has_refused.get()
+    }
+
+    /// Opens a file, unless too many were opened already.
+    fn open(&self, store: &dyn Store, path: &RelPath) -> Option<Box<dyn File>> {
+        if take_one(&self.files) {
+            return store.open(path).ok();
+        }
+        self.has_refused.set(true);
+        None
     }
 }
 
@@ -65,13 +80,13 @@ impl<'a> Probe<'a> {
         self.name.as_ref().map(Name::as_bytes).unwrap_or_default()
     }
 
-    /// Returns the first [`HEAD`] bytes, or the whole file if it is shorter. Empty if the file
+    /// Returns the first 4 KiB, or the whole file if it is shorter. Empty if the file
     /// cannot be read, or if too many files were opened already.
     pub fn head(&self) -> &[u8] {
         self.head.get_or_init(|| self.read(0, HEAD))
     }
 
-    /// Returns the first [`LONG_HEAD`] bytes, or the whole file if it is shorter. No longer than
+    /// Returns the first 256 KiB, or the whole file if it is shorter. No longer than
     /// [`Probe::head`] if that was read of too many files already.
     pub fn long_head(&self) -> &[u8] {
         let head = self.head();
@@ -89,9 +104,7 @@ impl<'a> Probe<'a> {
     }
 
     fn read(&self, offset: u64, len: usize) -> Vec<u8> {
-        let file = self.file.get_or_init(|| {
-            take_one(&self.budget.files).then(|| self.store.open(self.path).ok()).flatten()
-        });
+        let file = self.file.get_or_init(|| self.budget.open(self.store, self.path));
         let bytes = file.as_ref().and_then(|file| read_range(&**file, offset, len).ok());
         bytes.unwrap_or_default()
     }

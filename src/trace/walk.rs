@@ -170,3 +170,59 @@ pub fn walk(
     }
     Ok(Candidates { folders, skipped: walk.skipped, ..Candidates::default() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Memory;
+
+    fn store(files: &[&str]) -> Memory {
+        let store = Memory::new();
+        files.iter().for_each(|file| store.write(&RelPath::constant(file), ""));
+        store
+    }
+
+    fn paths(walk: Walk<'_>) -> Vec<String> {
+        walk.map(|entry| entry.unwrap().path.display()).collect()
+    }
+
+    #[test]
+    fn walk_lists_files_before_folders_and_skips_hidden_ones() {
+        let store = store(&["z", "b/y", "b/a/x", "a/w", ".hidden/v", ".dot", "c/u"]);
+        let all = paths(Walk::new(&store, RelPath::root()));
+        assert_eq!(all, [".dot", "z", "a/w", "b/y", "b/a/x", "c/u"]);
+        let preferred = paths(Walk::new(&store, RelPath::root()).preferring(["c"]));
+        assert_eq!(preferred, [".dot", "z", "c/u", "a/w", "b/y", "b/a/x"]);
+        assert_eq!(paths(Walk::new(&store, RelPath::constant("b"))), ["b/y", "b/a/x"]);
+    }
+
+    #[test]
+    fn walk_ends_at_its_limits() {
+        let store = store(&["a", "b", "c/d", "c/e", "1/2/3/4/5/6/7/8/in", "1/2/3/4/5/6/7/8/9/out"]);
+        let mut walk = Walk::new(&store, RelPath::root());
+        let all: Vec<String> = walk.by_ref().map(|entry| entry.unwrap().path.display()).collect();
+        assert_eq!(all, ["a", "b", "1/2/3/4/5/6/7/8/in", "c/d", "c/e"]);
+        assert!(walk.is_complete());
+        let mut short = Walk::new(&store, RelPath::root()).with_limits(3, Deadline::never());
+        assert_eq!(short.by_ref().count(), 2, "the limit counts directories, too");
+        assert!(!short.is_complete());
+        let mut late = Walk::new(&store, RelPath::root()).with_limits(9, Deadline::passed());
+        assert_eq!((late.next(), late.is_complete()), (None, false));
+    }
+
+    #[test]
+    fn walk_reports_links_with_accepted_names() {
+        let store = store(&["a/x.json", "a/y.txt"]);
+        store.put(&RelPath::constant("b/z.json"), Kind::Link);
+        store.put(&RelPath::constant("b/other"), Kind::Link);
+        let accepts = |path: &RelPath| path.as_bytes().ends_with(b".json");
+        let found = walk(&store, RelPath::root(), accepts).unwrap();
+        assert_eq!(found.folders, [RelPath::constant("a/x.json")]);
+        let links = found.skipped.entries(SkipReason::Link);
+        assert!(links.examples.into_keys().eq([RelPath::constant("b/z.json")]));
+        assert_eq!(
+            walk(&store, RelPath::constant("none"), accepts).map(|found| found.folders),
+            Err(Error::NotFound)
+        );
+    }
+}

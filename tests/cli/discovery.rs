@@ -120,6 +120,156 @@ fn sessions_are_discovered_without_another_store() {
     assert!(message.contains("(the current folder)") && task.is_none(), "{message}");
 }
 
+/// Returns a command that runs the program in `/` with `home` as the home directory, without
+/// variables that name the place of a program.
+fn at_home<S: AsRef<std::ffi::OsStr>>(
+    home: &Path,
+    arguments: impl IntoIterator<Item = S>,
+) -> std::process::Command {
+    let mut command = swarmletfs(arguments);
+    command.env("HOME", home);
+    for variable in ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Writes the transcript of a session into a project of Claude Code's directory `claude`.
+fn write_session(claude: &Path, id: &str) {
+    let project = claude.join("projects/-home-dev");
+    fs::create_dir_all(&project).unwrap();
+    let line = serde_json::json!({"type": "user", "uuid": "u", "sessionId": id,
+        "message": {"role": "user", "content": format!("the task of {id}")}});
+    fs::write(project.join(format!("{id}.jsonl")), format!("{line}\n")).unwrap();
+}
+
+/// Promise: All places with sessions are found and shown together.
+#[test]
+fn all_places_with_sessions_are_mounted_as_one_swarm() {
+    needs_fuse!();
+    if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
+        skip("this machine has a store at a known path");
+        return;
+    }
+    let sandbox = MountSandbox::new();
+    let (home, point) = (sandbox.folder("home"), sandbox.folder("mnt"));
+    write_session(&home.join(".claude"), "first");
+    write_session(&home.join(".config/claude"), "second");
+    // An empty place, and one that cannot be read yet.
+    fs::create_dir_all(home.join(".copilot/session-state")).unwrap();
+    let mut command = with_log(at_home(&home, ["mount"]), &point);
+    command.arg(&point);
+    let done = run(command);
+    done.assert_success();
+    let expected = format!(
+        "swarmletfs: the stores are {0}/.claude (the sessions of Claude Code) and \
+         {0}/.config/claude (the sessions of Claude Code), as no other store was found\n",
+        home.display()
+    );
+    assert!(done.err.starts_with(&expected), "{done:#?}");
+    for id in ["first", "second"] {
+        let task = fs::read_to_string(point.join(format!("workers/{id}/task.txt")));
+        assert_eq!(task.ok(), Some(format!("the task of {id}")));
+        assert!(point.join(format!("by/source/claude-code/{id}")).exists(), "{id}");
+    }
+    umount(&point, &[]).assert_success();
+    let listed = run(at_home(&home, ["ls", "workers"]));
+    assert!(listed.assert_success().out.contains("second"), "{listed:#?}");
+    assert!(listed.err.contains("the stores are "), "{listed:#?}");
+}
+
+/// Promise: `by/source` tells which program wrote a worker's trace.
+#[test]
+fn sources_of_several_stores_are_told_apart() {
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let claude = sandbox.folder("claude");
+    write_session(&claude, "session");
+    let read = |arguments: &[&str]| {
+        let mut command = swarmletfs(arguments);
+        command.arg("--store").arg(store.path()).arg("--store").arg(&claude);
+        run(command).assert_success().out.clone()
+    };
+    assert_eq!(read(&["ls", "by/source"]), "claude-code\nswarmlet\n");
+    assert_eq!(read(&["ls", "by/source/claude-code"]), "session\n");
+    assert_eq!(read(&["ls", "by/source/swarmlet"]), "w1\n");
+    let index: serde_json::Value = serde_json::from_str(&read(&["cat", "index.json"])).unwrap();
+    let formats: Vec<_> = index["workers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (row["id"].as_str().unwrap(), row["format"].as_str().unwrap()))
+        .collect();
+    assert_eq!(formats, [("session", "claude-code"), ("w1", "swarmlet")]);
+    let summary = read(&["cat", "summary"]);
+    let row = |id: &str| summary.lines().find(|line| line.starts_with(id)).unwrap().to_owned();
+    assert!(row("session").contains(" claude-code "), "{summary}");
+    assert!(row("w1").contains(" swarmlet "), "{summary}");
+    let one = run({
+        let mut command = swarmletfs(["cat", "summary", "--store"]);
+        command.arg(store.path());
+        command
+    });
+    assert!(!one.assert_success().out.contains("source"), "{one:#?}");
+}
+
+#[test]
+fn format_option_names_the_formats_and_forces_one() {
+    let store = small_store();
+    write_session(&store.path(), "session");
+    let read = |format: &str| {
+        let mut command = swarmletfs(["ls", "workers", "--format", format, "--store"]);
+        command.arg(store.path());
+        run(command)
+    };
+    assert!(read("claude-code").assert_success().out.contains("session"));
+    assert!(read("swarmlet").assert_success().out.contains("w1"));
+    read("other").assert_failure(2, &["'other'", "swarmlet, claude-code"]);
+    let mut command = swarmletfs(["mount", "-o", "format=other", "/no/such/point"]);
+    command.arg("--store").arg(store.path());
+    run(command).assert_failure(2, &["format=other", "swarmlet or claude-code"]);
+    let mut command = swarmletfs(["ls", "--format", "claude-code", "--store"]);
+    command.arg(store.at("workers"));
+    run(command).assert_failure(1, &["no workers in", "expected transcripts of Claude Code"]);
+    // `expand` has another option of this name.
+    let mut command = swarmletfs(["expand", "--store-format", "other", "--store"]);
+    command.arg(store.path());
+    run(command).assert_failure(2, &["swarmlet, claude-code"]);
+    // Without a store, only the places of the format's program are used.
+    let sandbox = MountSandbox::new();
+    let home = sandbox.folder("home");
+    write_session(&home.join(".claude"), "at-home");
+    let mut command = at_home(&home, ["ls", "workers", "--format", "claude-code"]);
+    command.current_dir(store.path());
+    assert!(run(command).assert_success().out.contains("at-home"));
+}
+
+#[test]
+fn single_transcript_can_be_mounted() {
+    needs_fuse!();
+    let sandbox = MountSandbox::new();
+    let (claude, point) = (sandbox.folder("claude"), sandbox.folder("mnt"));
+    write_session(&claude, "one");
+    write_session(&claude, "other");
+    let file = claude.join("projects/-home-dev/one.jsonl");
+    let mut command = with_log(swarmletfs(["mount"]), &point);
+    command.arg("--store").arg(&file).arg(&point);
+    let done = run(command);
+    done.assert_success();
+    assert!(done.err.contains(&format!("the store is {} (", file.display())), "{done:#?}");
+    let ids: Vec<_> = fs::read_dir(point.join("workers"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.starts_with("index.json"))
+        .collect();
+    assert_eq!(ids, ["one"]);
+    umount(&point, &[]).assert_success();
+    let notes = claude.join("notes.jsonl");
+    fs::write(&notes, "{}\n").unwrap();
+    let mut command = swarmletfs(["ls", "--store"]);
+    command.arg(&notes);
+    run(command).assert_failure(1, &["it is a file; expected a transcript of Claude Code"]);
+}
+
 #[test]
 fn deleted_current_folder_is_reported() {
     needs_fuse!();

@@ -183,10 +183,10 @@ fn mount_rejects_an_invalid_store_with_cause_and_remedy() {
     refused(&missing, &[missing.to_str().unwrap(), "no such", "--store"]);
     let file = sandbox.at("file");
     fs::write(&file, "").unwrap();
-    refused(&file, &[file.to_str().unwrap(), "not a folder"]);
+    refused(&file, &[file.to_str().unwrap(), "it is a file; expected a transcript of Claude Code"]);
     let pipe = sandbox.at("pipe");
     crate::hostile::make_fifo(&pipe);
-    refused(&pipe, &[pipe.to_str().unwrap(), "not a folder"]);
+    refused(&pipe, &[pipe.to_str().unwrap(), "neither a folder nor a regular file"]);
     let papers = sandbox.folder("papers/letters");
     fs::write(papers.join("a.txt"), "").unwrap();
     let papers = sandbox.at("papers");

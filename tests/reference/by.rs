@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::view::{ExpectedNode, Member, Put};
 
-const FACETS: [&str; 13] = [
+const FACETS: [&str; 14] = [
     "status",
     "outcome",
     "type",
@@ -17,6 +17,7 @@ const FACETS: [&str; 13] = [
     "project",
     "branch",
     "model",
+    "source",
     "file",
     "file.read",
 ];
@@ -57,6 +58,7 @@ fn facet_values(facet: &str, member: &Member<'_>) -> Vec<String> {
             let cwd = record.cwd.as_deref().unwrap_or_default();
             cwd.split('/').rfind(|part| !part.is_empty()).map(str::to_owned).into_iter().collect()
         }
+        "source" => vec!["swarmlet".into()],
         "model" => record.model.iter().cloned().collect(),
         "day" => record.created().iter().map(|time| time.to_string()[..10].to_owned()).collect(),
         _ => Vec::new(),

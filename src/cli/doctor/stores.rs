@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::change_detection;
 use super::finding::Finding;
+use super::places::{self, PlaceFacts};
 use super::transcripts::Transcripts;
 use super::workers::Workers;
-use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError, is_own_mount, looks_like_store};
+use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError, is_own_mount};
 use crate::cli::diagnosis::Diagnosis;
 use crate::cli::mountinfo::MountTable;
 use crate::cli::terminal::{display_path, escape_controls, shell_quote};
@@ -24,6 +25,7 @@ use crate::error::Result;
 use crate::model::SkipReason;
 use crate::name::RelPath;
 use crate::text::count;
+use crate::trace::KnownFormat;
 use crate::view::{Filter, View, VisibleWorkers};
 
 /// Time limit to read all stores.
@@ -37,6 +39,7 @@ const MAX_NAMED_RUNS: usize = 5;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Stores {
     pub(super) stores: Vec<StoreFacts>,
+    pub(super) places: Vec<PlaceFacts>,
     pub(super) view: Option<ViewFacts>,
     pub(super) findings: Vec<Finding>,
 }
@@ -98,6 +101,7 @@ fn command(program: &Path, arguments: &DoctorArgs) -> Command {
     arguments.owner.iter().for_each(|owner| add("--owner=", owner.as_ref()));
     arguments.run.iter().for_each(|run| add("--run=", run.as_ref()));
     arguments.stores.iter().for_each(|store| add("--store=", store.as_os_str()));
+    arguments.format.iter().for_each(|format| add("--format=", format.as_ref()));
     if let Some(stale) = arguments.stale {
         command.arg(format!("--stale={}ms", stale.as_millis()));
     }
@@ -127,46 +131,69 @@ impl Stores {
 }
 
 fn inspect(arguments: &DoctorArgs) -> Stores {
-    let (chosen, mounts) =
-        match choose(arguments).and_then(|chosen| Ok((chosen, read_mount_table()?))) {
-            Ok(all) => all,
-            Err(diagnosis) => return Stores::with_problem(diagnosis),
-        };
-    let mut result = Stores::default();
-    let (mut identities, mut opened, mut sources) = (Vec::new(), Vec::new(), Vec::new());
-    for path in chosen.stores {
-        let mut shown_path = display_path(&path);
-        let source = match mountpoint::identify_store(path, &mut identities, &mounts) {
-            Ok(Some(path)) => Source::open(&path)
-                .map(|source| (path, source))
-                .map_err(|error| diagnose_source(&error)),
-            // A duplicate of a previous store.
-            Ok(None) => continue,
-            Err(diagnosis) => Err(diagnosis),
-        };
-        match source {
-            Ok((path, source)) => {
-                shown_path = display_path(&path);
-                opened.push(OpenedStore::new(result.stores.len(), path, &source));
-                sources.push(source.with_stale_after(arguments.stale.unwrap_or(STALE_AFTER)));
-            }
-            Err(diagnosis) => {
-                let finding = Finding::problem("store", "open", diagnosis).about(&shown_path);
-                result.findings.push(finding);
-            }
-        }
-        result.stores.push(StoreFacts {
-            path: shown_path,
-            why: chosen.why.clone(),
-            format: None,
-            workers: None,
-            transcripts: None,
-        });
-    }
-    if !sources.is_empty() {
-        result.read(opened, sources, arguments);
+    let mut result = match choose(arguments).and_then(|chosen| Ok((chosen, read_mount_table()?))) {
+        Ok((chosen, mounts)) => Stores::inspect(chosen, &mounts, arguments),
+        Err(diagnosis) => Stores::with_problem(diagnosis),
+    };
+    if arguments.stores.is_empty() && arguments.paths.is_empty() {
+        let used: Vec<&str> = result.stores.iter().map(|store| store.path.as_str()).collect();
+        let (places, findings) = places::inspect(&used, arguments);
+        result.places = places;
+        result.findings.extend(findings);
     }
     result
+}
+
+impl Stores {
+    /// Reads the chosen stores.
+    fn inspect(
+        chosen: discover::ChosenStores,
+        mounts: &MountTable,
+        arguments: &DoctorArgs,
+    ) -> Stores {
+        let format = format(arguments);
+        let mut result = Stores::default();
+        let (mut identities, mut opened, mut sources) = (Vec::new(), Vec::new(), Vec::new());
+        for store in &chosen.stores {
+            let mut shown_path = display_path(&store.path);
+            let found = mountpoint::identify_store(store.path.clone(), &mut identities, mounts);
+            let source = match found {
+                Ok(Some(path)) => Source::open_as(&path, format)
+                    .map(|source| (path, source))
+                    .map_err(|error| diagnose_source(&error)),
+                // A duplicate of a previous store.
+                Ok(None) => continue,
+                Err(diagnosis) => Err(diagnosis),
+            };
+            match source {
+                Ok((path, source)) => {
+                    shown_path = display_path(&path);
+                    opened.push(OpenedStore::new(result.stores.len(), path, &source));
+                    sources.push(source.with_stale_after(arguments.stale.unwrap_or(STALE_AFTER)));
+                }
+                Err(diagnosis) => {
+                    let finding = Finding::problem("store", "open", diagnosis).about(&shown_path);
+                    result.findings.push(finding);
+                }
+            }
+            result.stores.push(StoreFacts {
+                path: shown_path,
+                why: chosen.reason(store),
+                format: None,
+                workers: None,
+                transcripts: None,
+            });
+        }
+        if !sources.is_empty() {
+            result.read(opened, sources, arguments);
+        }
+        result
+    }
+}
+
+/// Returns the format that the arguments demand.
+fn format(arguments: &DoctorArgs) -> Option<&'static KnownFormat> {
+    arguments.format.as_deref().and_then(KnownFormat::by_name)
 }
 
 /// A store that was opened, with the properties of its source, which the view then owns.
@@ -201,12 +228,13 @@ fn choose(arguments: &DoctorArgs) -> Result<discover::ChosenStores, Diagnosis> {
             "change to another one with `cd`",
         )
     })?;
+    let environment = discover::Environment::new(&current, format(arguments));
     // A directory that hangs cannot be used as a store.
     let environment = discover::Environment {
         is_own_mount: &|path| probe::check_alive(path).is_ok() && is_own_mount(path),
-        ..discover::Environment::new(&current, &|path| {
-            probe::check_alive(path).is_ok() && looks_like_store(path)
-        })
+        is_store: &|path| probe::check_alive(path).is_ok() && (environment.is_store)(path),
+        has_sessions: &places::has_sessions,
+        ..environment
     };
     if arguments.stores.is_empty() {
         return discover::choose(&[], &arguments.paths, &environment);
@@ -233,7 +261,10 @@ fn diagnose_source(error: &SourceError) -> Diagnosis {
         SourceError::Open { path, .. } => {
             format!("`ls -ld {}` shows what it is and who may read it", shell_quote(path))
         }
-        SourceError::NoWorkers { path, skipped: passed } => {
+        SourceError::NotATranscript { path, .. } => {
+            format!("`head -c 300 {}` shows how it begins", shell_quote(path))
+        }
+        SourceError::NoWorkers { path, skipped: passed, .. } => {
             let first = |reason| passed.entries(reason).examples.into_keys().next();
             let inside = |path_inside: RelPath| shell_quote(&path.join(path_inside.as_os_str()));
             match (first(SkipReason::Link), first(SkipReason::ForeignMount)) {

@@ -1,6 +1,7 @@
 //! The table of workers that opens the summary of a run or the swarm.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
@@ -124,6 +125,12 @@ fn columns(visible: &VisibleWorkers, newest: &[(Option<Timestamp>, &WorkerRow)])
         let changed = row.digest.as_ref().map_or(0, |digest| digest.files_changed());
         if changed > 0 { changed.to_string() } else { String::new() }
     });
+    // With a single source, the column would say the same in each row.
+    let sources: BTreeSet<&str> = rows().map(|row| row.member.entry.format()).collect();
+    let source = rows().map(|row| match sources.len() {
+        0 | 1 => String::new(),
+        _ => row.member.entry.format().to_owned(),
+    });
     vec![
         Column::new(
             "id",
@@ -132,6 +139,7 @@ fn columns(visible: &VisibleWorkers, newest: &[(Option<Timestamp>, &WorkerRow)])
         Column::new("when (UTC)", newest.iter().map(|(at, _)| at.map(minute).unwrap_or_default())),
         Column::new("took", of_worker(|worker| worker.duration_ms.map(took)).into_iter()),
         Column::new(TITLE, of_worker(|worker| Some(worker.title().to_owned())).into_iter()),
+        Column::new("source", source),
         Column::new(project, of_worker(|worker| worker.project().map(str::to_owned)).into_iter()),
         Column::new(
             branch,

@@ -463,3 +463,61 @@ fn doctor_counts_hidden_content_of_transcripts() {
     );
     finding(&report, "bad_transcript", "problem", &["junk", "no line could be parsed"]);
 }
+
+/// Promise: `doctor` names every place where a known program left sessions, also one that cannot be
+/// read yet.
+#[test]
+fn doctor_names_the_places_of_known_programs() {
+    if ["/data/swarmlet", "/data/workers"].iter().any(|place| Path::new(place).exists()) {
+        skip("this machine has a store at a known path");
+        return;
+    }
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let (keep, home) = (sandbox.path(), sandbox.folder("home"));
+    let claude = sandbox.folder("home/.claude");
+    let project = sandbox.folder("home/.claude/projects/p");
+    let line = |more: &str| {
+        format!(
+            "{{\"type\":\"user\",\"uuid\":\"u\",\"sessionId\":\"s\",\
+             \"message\":{{\"role\":\"user\",\"content\":\"look\"}}}}\n{more}\n"
+        )
+    };
+    fs::write(project.join("s.jsonl"), line("{\"type\":\"novelty\"}\nnot JSON")).unwrap();
+    let copilot = sandbox.folder("home/.copilot");
+    let environment = |current| IsolatedDoctor {
+        current,
+        variables: vec![("HOME", home.clone().into()), ("CLAUDE_CONFIG_DIR", OsString::new())],
+        ..IsolatedDoctor::new(&keep)
+    };
+    // Not below this test's directory, whose ancestors could look like a store.
+    let Some(report) = environment(Path::new("/")).json::<&OsStr>(&[]) else { return };
+    finding(
+        &report,
+        "unread_program",
+        "note",
+        &["GitHub Copilot CLI", shown(&copilot), "not read yet"],
+    );
+    finding(&report, "workers", "ok", &["claude-code", "1 worker"]);
+    finding(&report, "transcripts", "note", &["cannot be parsed: 1", "novelty"]);
+    let place = |program: &str, path: &Path, format: Value, is_store| {
+        json!({"program": program, "path": path, "format": format, "is_store": is_store,
+            "workers": null, "transcripts": null})
+    };
+    let unread = place("GitHub Copilot CLI", &copilot, Value::Null, false);
+    assert_eq!(
+        report["places"],
+        json!([place("Claude Code", &claude, json!("claude-code"), true), unread])
+    );
+    // A store of workers wins, and the sessions are counted beside it.
+    let current = store.path();
+    let report = environment(&current).json::<&OsStr>(&[]).unwrap();
+    let cure = format!("`--store {}`", shown(&claude));
+    finding(&report, "sessions", "ok", &["Claude Code: 1 worker in", "not shown", &cure]);
+    finding(&report, "transcripts", "note", &["cannot be parsed: 1", "novelty"]);
+    assert_eq!(report["places"][0]["workers"], 1);
+    assert_eq!(report["places"][0]["transcripts"]["unparsable_lines"], 1, "{report:#}");
+    // The places do not matter if the store is named.
+    let report = environment(Path::new("/")).json(&[&current]).unwrap();
+    assert_eq!(report["places"], json!([]));
+    assert_eq!(findings(&report, "unread_program"), Vec::<&Value>::new());
+}

@@ -1,0 +1,267 @@
+//! The known formats, and the places where programs leave their sessions.
+//!
+//! A new format is one row of [`FORMATS`]. A program that cannot be read yet is in
+//! [`UNREAD_PROGRAMS`].
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::probe::{Probe, ProbeBudget};
+use super::transcript::TranscriptFormat;
+use super::walk::Walk;
+use super::{ClaudeCode, Detection, Format, Swarmlet};
+use crate::deadline::Deadline;
+use crate::error::Result;
+use crate::name::RelPath;
+use crate::store::{Kind, Store};
+
+/// Maximum number of directory entries visited to recognize a store.
+const DETECTION_ENTRIES_MAX: usize = 100_000;
+/// Time limit to recognize a store.
+const DETECTION_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// A format that can be read.
+pub struct KnownFormat {
+    /// Identifier: the result of [`Format::name`], a value of `--format`, and a directory in
+    /// `by/source/`.
+    pub name: &'static str,
+    /// The program that writes the format.
+    pub program: Program,
+    /// Creates the format for a store.
+    pub create: fn() -> Box<dyn Format>,
+    /// Creates the format for a store of which only one file is read, given its path from the
+    /// store's root. `None` if a single file is no worker of this format.
+    pub create_for_file: Option<fn(RelPath) -> Box<dyn Format>>,
+    /// The test by which a store or file is recognized.
+    pub recognition: Recognition,
+    /// Directory in the program's own one that holds its sessions. It is searched first. While it
+    /// is empty, the store is empty, too.
+    pub sessions: Option<&'static str>,
+}
+
+/// The test by which a format is recognized.
+#[derive(Clone, Copy)]
+pub enum Recognition {
+    /// By directories and their names: [`Format::detect`], which must not open a file.
+    Shape,
+    /// By the content of one file. Must check the file's name before its content.
+    Content(fn(&Probe<'_>) -> bool),
+}
+
+/// A program that records the sessions of agents.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    /// Name for people.
+    pub name: &'static str,
+    /// The places where it leaves sessions. A machine may have several.
+    pub places: &'static [Place],
+}
+
+/// A place where a program leaves sessions.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// An environment variable that names the directory, and the path below its value.
+    pub variable: Option<(&'static str, &'static str)>,
+    /// Paths from the home directory, unless the variable is set.
+    pub home: &'static [&'static str],
+}
+
+/// The format of the worker artifact store.
+pub static SWARMLET: KnownFormat = KnownFormat {
+    name: "swarmlet",
+    program: Program { name: "swarmlet", places: &[] },
+    create: || Box::new(Swarmlet::default()),
+    create_for_file: None,
+    recognition: Recognition::Shape,
+    sessions: None,
+};
+
+/// The format of Claude Code.
+pub static CLAUDE_CODE: KnownFormat = KnownFormat {
+    name: "claude-code",
+    program: Program {
+        name: "Claude Code",
+        places: &[Place {
+            variable: Some(("CLAUDE_CONFIG_DIR", "")),
+            // Some versions used the second one.
+            home: &[".claude", ".config/claude"],
+        }],
+    },
+    create: || Box::new(ClaudeCode::transcripts()),
+    create_for_file: Some(|path| Box::new(ClaudeCode::transcripts().only(path))),
+    recognition: Recognition::Content(|probe| ClaudeCode.recognizes(probe)),
+    sessions: Some("projects"),
+};
+
+/// All formats in the order of recognition: the first that recognizes a file wins, so a format
+/// comes before those that would also accept its files.
+pub static FORMATS: [&KnownFormat; 2] = [&SWARMLET, &CLAUDE_CODE];
+
+/// Programs whose sessions cannot be read yet.
+pub static UNREAD_PROGRAMS: [Program; 6] = [
+    Program {
+        name: "Codex CLI",
+        places: &[Place { variable: Some(("CODEX_HOME", "")), home: &[".codex"] }],
+    },
+    Program {
+        name: "Gemini CLI",
+        places: &[Place { variable: Some(("GEMINI_CLI_HOME", ".gemini")), home: &[".gemini"] }],
+    },
+    Program {
+        name: "OpenHands",
+        places: &[
+            Place { variable: None, home: &[".openhands", ".openhands-state"] },
+            Place { variable: Some(("OPENHANDS_CONVERSATIONS_DIR", "")), home: &[] },
+        ],
+    },
+    Program {
+        name: "GitHub Copilot CLI",
+        places: &[Place { variable: None, home: &[".copilot"] }],
+    },
+    Program {
+        name: "opencode",
+        places: &[Place {
+            variable: Some(("XDG_DATA_HOME", "opencode")),
+            home: &[".local/share/opencode"],
+        }],
+    },
+    Program { name: "pi", places: &[Place { variable: None, home: &[".pi/agent/sessions"] }] },
+];
+
+impl fmt::Debug for KnownFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("KnownFormat").field(&self.name).finish()
+    }
+}
+
+impl KnownFormat {
+    /// Returns the format called `name`.
+    pub fn by_name(name: &str) -> Option<&'static KnownFormat> {
+        FORMATS.into_iter().find(|format| format.name == name)
+    }
+
+    /// Returns true if a file's content has this format.
+    pub fn recognizes(&self, probe: &Probe<'_>) -> bool {
+        self.content_test().is_some_and(|test| test(probe))
+    }
+
+    /// Returns the test of a file's content, if the format has one.
+    fn content_test(&self) -> Option<fn(&Probe<'_>) -> bool> {
+        match self.recognition {
+            Recognition::Shape => None,
+            Recognition::Content(test) => Some(test),
+        }
+    }
+
+    /// Returns true if the directory of sessions exists and is empty.
+    fn is_prepared(&self, store: &dyn Store) -> bool {
+        let folder = self.sessions.map(RelPath::constant);
+        folder.is_some_and(|folder| store.list(&folder).is_ok_and(|entries| entries.is_empty()))
+    }
+}
+
+/// The result of [`detect`].
+#[derive(Debug)]
+pub enum Detected {
+    /// The store has this format, or will have it once it is filled.
+    Format(&'static KnownFormat),
+    /// The directory is a single worker, not a store.
+    OneWorker,
+    /// The store has no known format.
+    Unknown {
+        /// True if no limit ended the search.
+        searched_all: bool,
+    },
+}
+
+/// Detects the format of a store: by its shape, then by the content of its files. Opens each file
+/// at most once for all formats, and a limited number of them.
+///
+/// # Errors
+///
+/// Fails if the store cannot be listed.
+pub fn detect(store: &dyn Store) -> Result<Detected> {
+    for format in FORMATS.into_iter().filter(|format| format.content_test().is_none()) {
+        match (format.create)().detect(store)? {
+            Detection::Workers | Detection::Empty => return Ok(Detected::Format(format)),
+            Detection::OneWorker => return Ok(Detected::OneWorker),
+            Detection::Other => {}
+        }
+    }
+    let (budget, end) = (ProbeBudget::default(), Instant::now() + DETECTION_TIME_MAX);
+    let mut walk = Walk::new(store, RelPath::root())
+        .with_limits(DETECTION_ENTRIES_MAX, Deadline::new(&end))
+        .preferring(FORMATS.into_iter().filter_map(|format| format.sessions));
+    // The files of a directory that cannot be listed for a moment cannot tell the format.
+    for entry in walk.by_ref().flatten().filter(|entry| entry.kind == Kind::File) {
+        if let Some(format) = recognize(&Probe::new(store, &entry.path, &budget)) {
+            return Ok(Detected::Format(format));
+        }
+        if budget.is_spent() {
+            break;
+        }
+    }
+    let prepared = FORMATS.into_iter().find(|format| format.is_prepared(store));
+    Ok(match prepared {
+        Some(format) => Detected::Format(format),
+        None => Detected::Unknown { searched_all: walk.is_complete() && !budget.is_spent() },
+    })
+}
+
+/// Returns the format of a file, recognized by its content.
+pub fn recognize(probe: &Probe<'_>) -> Option<&'static KnownFormat> {
+    FORMATS.into_iter().find(|format| format.recognizes(probe))
+}
+
+/// Describes the contents that make a directory a store of one of `formats`, for error messages.
+pub fn expected_contents(formats: &[&KnownFormat]) -> String {
+    let (shapes, contents): (Vec<&KnownFormat>, Vec<&KnownFormat>) =
+        formats.iter().partition(|format| format.content_test().is_none());
+    let shapes = shapes.iter().map(|format| {
+        let worker = (format.create)().worker_description();
+        format!("folders with {worker}, there or in its workers/")
+    });
+    let programs = contents.iter().map(|format| format.program.name).collect::<Vec<_>>();
+    let transcripts =
+        (!programs.is_empty()).then(|| format!("transcripts of {}", alternatives(&programs)));
+    shapes.chain(transcripts).collect::<Vec<_>>().join(", or ")
+}
+
+/// Joins names as alternatives: `a, b or c`.
+pub fn alternatives(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [name] => (*name).to_owned(),
+        [names @ .., last] => format!("{} or {last}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_names_the_format_that_it_creates() {
+        for format in FORMATS {
+            assert_eq!((format.create)().name(), format.name);
+            assert_eq!(
+                KnownFormat::by_name(format.name).map(|found| found.name),
+                Some(format.name)
+            );
+            if let Some(create) = format.create_for_file {
+                assert_eq!(create(RelPath::constant("a")).name(), format.name);
+            }
+        }
+        assert!(KnownFormat::by_name("other").is_none());
+    }
+
+    #[test]
+    fn expected_contents_name_all_formats() {
+        assert_eq!(
+            expected_contents(&FORMATS),
+            "folders with a metadata.json or a tool_calls/, there or in its workers/, or \
+             transcripts of Claude Code"
+        );
+        assert_eq!(alternatives(&["a", "b", "c"]), "a, b or c");
+    }
+}
