@@ -208,10 +208,21 @@ pub(super) fn is_prepared(store: &dyn Store) -> bool {
 /// known type and name a session, agent or line ID. The first decodable line need not name an ID
 /// unless its type is `user`. Lines of unknown types may come first.
 pub(super) fn recognizes(probe: &Probe<'_>) -> bool {
-    probe.name().ends_with(TRANSCRIPT_SUFFIX)
+    is_where_sessions_lie(probe.path())
         && (is_transcript_head(probe.head())
             || probe.head().len() < probe.long_head().len()
                 && is_transcript_head(probe.long_head()))
+}
+
+/// Returns true if the store may have a transcript at `path`.
+fn is_where_sessions_lie(path: &RelPath) -> bool {
+    let Some(location) = locate(path) else { return false };
+    let folders: Vec<Name> = location.folder.names().collect();
+    match folders.as_slice() {
+        [] | [_] => true,
+        [projects, _] => projects.as_bytes() == PROJECTS.as_bytes(),
+        _ => false,
+    }
 }
 
 fn is_transcript_head(head: &[u8]) -> bool {
