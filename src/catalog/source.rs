@@ -9,7 +9,7 @@ use super::watcher::max_finished_watches;
 use crate::cache::{DiskCache, Key, key};
 use crate::error::{Error, Result};
 use crate::model::{SkipReason, SkipReport};
-use crate::name::{RelPath, printable};
+use crate::name::{Name, RelPath, printable};
 use crate::store::{Disk, Inotify, SingleLinkStore, Store, Time, is_local};
 use crate::trace::{ClaudeCode, Detection, Format, Swarmlet};
 
@@ -58,6 +58,9 @@ pub enum SourceError {
         display_path(.0.parent().unwrap_or(.0))
     )]
     OneWorker(PathBuf),
+    /// The file is not a transcript of a known format.
+    #[error("cannot read {}: it is not a transcript of Claude Code", display_path(.0))]
+    NotATranscript(PathBuf),
     /// The directory has no workers of any known format.
     #[error(
         "no workers in {}: expected folders with a metadata.json or a tool_calls/, there or in its \
@@ -71,6 +74,26 @@ pub enum SourceError {
         /// Entries that are not workers.
         skipped: SkipReport,
     },
+}
+
+/// Splits a path into its parent and its last component.
+fn split_last(path: &Path) -> Option<(&Path, Name)> {
+    Some((path.parent()?, Name::new(path.file_name()?.as_encoded_bytes()).ok()?))
+}
+
+/// Opens the directory of outputs stored out of band, which is in `path` or beside it. Also returns
+/// the paths where it is missing.
+fn open_outputs(path: &Path) -> (Option<Arc<dyn Store>>, Vec<PathBuf>) {
+    let mut missing = Vec::new();
+    // Opened as a separate root, because `..` cannot leave the store's root.
+    let outputs = OUTPUTS.iter().map(|folder| path.join(folder)).find_map(|folder| {
+        let opened = Disk::open_nofollow(&folder).ok();
+        if opened.is_none() {
+            missing.push(folder);
+        }
+        opened
+    });
+    (outputs.map(|outputs| Arc::new(outputs) as Arc<dyn Store>), missing)
 }
 
 fn display_path(path: &Path) -> String {
@@ -124,17 +147,46 @@ impl Source {
             let skipped = Swarmlet::default().find_workers(&store).map_err(failed)?.skipped;
             return Err(SourceError::NoWorkers { path: path.to_path_buf(), skipped });
         };
-        // Opened as a separate root, because `..` cannot leave the store's root.
-        let mut missing_outputs = Vec::new();
-        let outputs = OUTPUTS.iter().map(|folder| path.join(folder)).find_map(|folder| {
-            let opened = Disk::open_nofollow(&folder).ok();
-            if opened.is_none() {
-                missing_outputs.push(folder);
-            }
-            opened
-        });
-        let outputs = outputs.map(|outputs| Arc::new(outputs) as Arc<dyn Store>);
+        let (outputs, missing_outputs) = open_outputs(path);
         Ok(Source { missing_outputs, format, ..Source::from_store(Arc::new(store), outputs) })
+    }
+
+    /// Opens the folder of one worker, an absolute path, as a store that holds only this worker.
+    pub fn open_worker(path: &Path) -> Result<Source, SourceError> {
+        let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
+        let (parent, name) = split_last(path).ok_or_else(|| failed(Error::NotFound))?;
+        // Outputs stored out of band and the index belong to the folder around `workers`.
+        let (root, worker) = match split_last(parent) {
+            Some((root, folder)) if folder.as_bytes() == b"workers" => {
+                (root, RelPath::from(folder).join(&name))
+            }
+            _ => (parent, RelPath::from(name)),
+        };
+        let store = Disk::open(root).map_err(failed)?;
+        if store.is_in_own_mount() {
+            return Err(SourceError::OwnMount(path.to_path_buf()));
+        }
+        let (outputs, _) = open_outputs(root);
+        let source = Source::from_store(Arc::new(store), outputs);
+        Ok(source.with_format(Box::new(Swarmlet::only(worker))))
+    }
+
+    /// Opens one transcript, an absolute path, as a store that holds only its workers.
+    pub fn open_file(path: &Path) -> Result<Source, SourceError> {
+        let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
+        let unknown = || SourceError::NotATranscript(path.to_path_buf());
+        let (root, transcript) = ClaudeCode::locate(path).ok_or_else(unknown)?;
+        let store = Disk::open(root).map_err(failed)?;
+        if store.is_in_own_mount() {
+            return Err(SourceError::OwnMount(path.to_path_buf()));
+        }
+        let format = ClaudeCode::only(transcript);
+        match format.detect(&store).map_err(failed)? {
+            Detection::Workers => {
+                Ok(Source::from_store(Arc::new(store), None).with_format(Box::new(format)))
+            }
+            _ => Err(unknown()),
+        }
     }
 
     /// Opens Claude Code's folder `path` as a store that holds only the worker of `transcript`, a

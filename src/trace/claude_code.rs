@@ -22,6 +22,7 @@ mod worker;
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -80,6 +81,12 @@ impl ClaudeCode {
         ClaudeCode { only: Some(path), ..ClaudeCode::default() }
     }
 
+    /// Splits the path of a transcript into the directory of its project and its path from there.
+    /// Returns `None` if the name is not that of a transcript.
+    pub fn locate(path: &Path) -> Option<(&Path, RelPath)> {
+        layout::locate(path)
+    }
+
     fn new(disk: Option<IndexStore>) -> ClaudeCode {
         ClaudeCode {
             transcripts: Arc::new(TranscriptCache::new(disk)),
@@ -101,7 +108,10 @@ impl Format for ClaudeCode {
     }
 
     fn detect(&self, store: &dyn Store) -> Result<Detection> {
-        layout::detect(store)
+        match &self.only {
+            Some(path) => layout::detect_transcript(store, path),
+            None => layout::detect(store),
+        }
     }
 
     fn find_workers(&self, store: &dyn Store) -> Result<Candidates> {

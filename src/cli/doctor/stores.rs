@@ -229,6 +229,7 @@ fn diagnose_source(error: &SourceError) -> Diagnosis {
                 shell_quote(parent)
             )
         }
+        SourceError::NotATranscript(_) => "name a folder of workers or transcripts".into(),
         SourceError::OwnMount(_) => "`swarmletfs doctor STORE` checks the store behind it".into(),
         SourceError::Open { path, .. } => {
             format!("`ls -ld {}` shows what it is and who may read it", shell_quote(path))

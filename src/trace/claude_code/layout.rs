@@ -3,6 +3,9 @@
 //! A store is the program's own directory, its `projects` directory, or the directory of one
 //! project. Other files in them are ignored.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use super::super::{Candidates, Detection};
 use super::schema::decode;
 use crate::error::{Error, Result};
@@ -244,6 +247,28 @@ pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
     let is_empty = has_projects(&entries)
         && store.list(&path(PROJECTS)).is_ok_and(|projects| projects.is_empty());
     Ok(if is_empty { Detection::Empty } else { Detection::Other })
+}
+
+/// Detects whether the file at `path` is a transcript.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
+pub(super) fn detect_transcript(store: &dyn Store, path: &RelPath) -> Result<Detection> {
+    let is_transcript = looks_like_transcript(store, path)?;
+    Ok(if is_transcript { Detection::Workers } else { Detection::Other })
+}
+
+/// Splits the path of a transcript into the directory of its project and its path from there.
+/// Returns `None` if the name is not that of a transcript.
+pub(super) fn locate(path: &Path) -> Option<(&Path, RelPath)> {
+    let is_subagents = |folder: &&Path| folder.file_name().is_some_and(|name| name == SUBAGENTS);
+    // A subagent's transcript is in <project>/<session>/subagents/.
+    let session = path.ancestors().skip(1).find(is_subagents).and_then(Path::parent);
+    let project = session.unwrap_or(path).parent()?;
+    let transcript =
+        RelPath::parse(path.strip_prefix(project).ok()?.as_os_str().as_bytes()).ok()?;
+    is_transcript(&transcript.file_name()?).then_some((project, transcript))
 }
 
 /// Returns true if the beginning of a file looks like a transcript. One of its lines must have a

@@ -1,0 +1,87 @@
+//! The report as text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::report::{Level, RemarkGroup, Report, TargetKind};
+use crate::cli::terminal::escape_controls;
+use crate::model::{Remark, RemarkSubject};
+use crate::name::RelPath;
+use crate::text::clean::escape_markers;
+use crate::text::clip_chars;
+
+/// Maximum length of a remark, in characters.
+const REMARK_MAX: usize = 1_000;
+
+/// Returns a path that is safe to print.
+pub(super) fn path(path: &RelPath) -> String {
+    escape_markers(&path.display())
+}
+
+/// Returns a remark as a sentence that names the file and the line.
+pub(super) fn sentence(remark: &Remark) -> String {
+    let text = clip_chars(&escape_controls(&remark.text), REMARK_MAX);
+    match (remark.path.is_root(), remark.subject) {
+        (true, _) => text,
+        (false, RemarkSubject::Entry) => format!("{} {text}", path(&remark.path)),
+        (false, RemarkSubject::Content) => format!("{}: {text}", path(&remark.path)),
+        (false, RemarkSubject::Line(line)) => format!("{}:{line}: {text}", path(&remark.path)),
+    }
+}
+
+impl Report {
+    /// Returns the report as text.
+    pub(super) fn to_text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_text(&mut out);
+        out
+    }
+
+    fn write_text(&self, out: &mut String) -> std::fmt::Result {
+        let kind = match self.kind {
+            TargetKind::Store => "store",
+            TargetKind::Worker => "worker",
+            TargetKind::Transcript => "transcript",
+        };
+        let contents = &self.contents;
+        writeln!(out, "{}: {kind} of format {}", self.path, self.format)?;
+        writeln!(out, "workers: {}{}", contents.workers, parts(&contents.status))?;
+        writeln!(out, "calls: {}{}", contents.calls, parts(&contents.outcomes))?;
+        writeln!(out, "messages: {}", contents.messages)?;
+        writeln!(out, "not understood: {}", self.not_understood)?;
+        writeln!(out, "notes: {}", self.notes)?;
+        if !self.store.is_empty() {
+            writeln!(out, "\nstore")?;
+            write_groups(out, &self.store)?;
+        }
+        for worker in &self.workers {
+            writeln!(out, "\nworker {} ({})", escape_markers(&worker.name), worker.path)?;
+            write_groups(out, &worker.remarks)?;
+        }
+        if self.more_workers > 0 {
+            writeln!(out, "\n{} more workers with remarks; try --all", self.more_workers)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_groups(out: &mut String, groups: &[RemarkGroup]) -> std::fmt::Result {
+    for group in groups {
+        let prefix = if group.level == Level::Note { "note: " } else { "" };
+        for remark in &group.first {
+            writeln!(out, "  {prefix}{}", remark.says)?;
+        }
+        let more = group.count.saturating_sub(group.first.len() as u64);
+        if more > 0 {
+            writeln!(out, "  {prefix}and {more} more of this kind")?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns counts in parentheses, or nothing.
+fn parts(counts: &BTreeMap<&'static str, u64>) -> String {
+    let parts: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+}
