@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 
-use self::report::{Report, TargetKind};
+use self::report::{Report, Target, TargetKind};
 use super::read_session::{ReadSession, TimeArgs};
 use super::terminal::{display_path, print_message};
 use crate::catalog::{Source, SourceError};
@@ -90,8 +90,8 @@ pub(super) fn run(arguments: &ValidateArgs) -> anyhow::Result<ExitCode> {
     session.note_unread(view.visible().unread.len());
     let (kept, workers) =
         if arguments.all { (ALL_KEPT, ALL_SHOWN_WORKERS) } else { (KEPT, SHOWN_WORKERS) };
-    let report = Report::new(&view, session.control(), kept, workers);
-    let report = Report { path: shown, kind, format, ..report };
+    let target = Target { path: shown, kind, format };
+    let report = Report::new(target, &view, session.control(), kept, workers);
     drop(session.take_progress());
     if !report.complete {
         session.control().note_incomplete();

@@ -68,7 +68,7 @@ impl ParseError {
     /// Returns the message for a line of a file, without the line number of the parser.
     pub(super) fn without_line(&self) -> String {
         match self {
-            ParseError::NotJson(error) => format!("not JSON from column {} on", error.column()),
+            ParseError::NotJson(error) => format!("not JSON at column {}", error.column()),
             other => other.to_string(),
         }
     }

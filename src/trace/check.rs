@@ -7,7 +7,8 @@ use super::jsonl::{self, LineStats};
 use super::lenient::MaybeStr;
 use crate::deadline::Deadline;
 use crate::model::{
-    Flaw, Outcome, Record, RemarkLevel, RemarkSubject, Remarks, SkipReason, SkipReport, WorkerCheck,
+    Flaw, Outcome, Output, Record, RemarkLevel, RemarkSubject, Remarks, SkipReason, SkipReport,
+    ToolCall, WorkerCheck,
 };
 use crate::name::RelPath;
 use crate::store::Store;
@@ -145,16 +146,18 @@ pub(super) fn add_record_remarks(record: &Record, remarks: &mut Remarks) {
             note("truncated"),
             trace.truncated.len() as u64,
             "output",
-            "truncated before it was recorded",
+            "truncated before being recorded",
         ),
     ];
     for (kind, number, noun, rest) in sums.into_iter().filter(|(_, number, ..)| *number > 0) {
         remarks.add(kind, &own, content, || format!("{} {rest}", count(number, noun)));
     }
-    let unknown = trace.calls.iter().filter(|call| call.outcome == Outcome::Unknown).count();
+    let is_unknown =
+        |call: &&ToolCall| call.outcome == Outcome::Unknown && call.output != Output::Pending;
+    let unknown = trace.calls.iter().filter(is_unknown).count();
     if unknown > 0 && record.unread == 0 {
         remarks.add(note("unknown_outcome"), &own, content, || {
-            format!("{}: the record states no outcome", count(unknown as u64, "unknown call"))
+            format!("{} of unknown outcome: nothing states it", count(unknown as u64, "call"))
         });
     }
 }

@@ -25,13 +25,22 @@ pub(super) enum TargetKind {
     Transcript,
 }
 
+/// The path that was checked.
+#[derive(Debug, Serialize)]
+pub(super) struct Target {
+    /// The path as given, safe to print.
+    pub(super) path: String,
+    pub(super) kind: TargetKind,
+    /// Identifier of the format.
+    pub(super) format: &'static str,
+}
+
 /// The report on a path. All its texts are safe to print.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     version: u32,
-    pub(super) path: String,
-    pub(super) kind: TargetKind,
-    pub(super) format: &'static str,
+    #[serde(flatten)]
+    pub(super) target: Target,
     /// True if everything was read.
     pub(super) complete: bool,
     /// Number of remarks on something that was not understood.
@@ -150,7 +159,13 @@ impl Contents {
 impl Report {
     /// Checks all workers of a view of one store, until `control` stops it. Keeps `limit` remarks
     /// of each kind and worker, and the remarks on up to `max_workers` workers.
-    pub(super) fn new(view: &View, control: &Control, limit: usize, max_workers: usize) -> Report {
+    pub(super) fn new(
+        target: Target,
+        view: &View,
+        control: &Control,
+        limit: usize,
+        max_workers: usize,
+    ) -> Report {
         let may_continue = || control.may_continue();
         let deadline = Deadline::new(&may_continue);
         let visible = view.visible();
@@ -182,9 +197,7 @@ impl Report {
         });
         Report {
             version: 1,
-            path: String::new(),
-            kind: TargetKind::Store,
-            format: "",
+            target,
             complete: !totals.is_incomplete && deadline.has_time(),
             not_understood: totals.not_understood,
             notes: totals.notes,
@@ -234,8 +247,14 @@ fn add_unreadable(remarks: &mut Remarks, text: &str) {
     remarks.add(kind, &RelPath::root(), RemarkSubject::Content, || text.to_owned());
 }
 
+/// Returns the remarks of a worker or store: first those on something that was not understood, each
+/// level in the order of the files.
 fn groups(remarks: &Remarks) -> Vec<RemarkGroup> {
-    let groups = remarks.groups().map(|(level, kind, group)| RemarkGroup {
+    let mut groups: Vec<_> = remarks.groups().collect();
+    groups.sort_by_key(|(level, _, group)| {
+        (*level, group.first.first().map(|remark| (remark.path.clone(), remark.subject)))
+    });
+    let groups = groups.into_iter().map(|(level, kind, group)| RemarkGroup {
         level: match level {
             RemarkLevel::NotUnderstood => Level::NotUnderstood,
             RemarkLevel::Note => Level::Note,

@@ -39,13 +39,13 @@ impl Report {
     }
 
     fn write_text(&self, out: &mut String) -> std::fmt::Result {
-        let kind = match self.kind {
+        let kind = match self.target.kind {
             TargetKind::Store => "store",
             TargetKind::Worker => "worker",
             TargetKind::Transcript => "transcript",
         };
         let contents = &self.contents;
-        writeln!(out, "{}: {kind} of format {}", self.path, self.format)?;
+        writeln!(out, "{}: {kind} of format {}", self.target.path, self.target.format)?;
         writeln!(out, "workers: {}{}", contents.workers, parts(&contents.status))?;
         writeln!(out, "calls: {}{}", contents.calls, parts(&contents.outcomes))?;
         writeln!(out, "messages: {}", contents.messages)?;

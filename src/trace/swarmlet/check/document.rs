@@ -1,6 +1,6 @@
 //! The fields of a JSON object as written, to find unknown keys and values of an unexpected type.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -116,20 +116,34 @@ pub(super) struct Vocabulary {
     pub(super) keys: &'static [TypedKey],
     /// Keys that are read instead of documented ones: each with the documented one.
     pub(super) aliases: &'static [(&'static str, &'static str)],
+    /// Keys that are documented although nothing reads them.
+    pub(super) ignored: &'static [&'static str],
 }
 
 /// Adds remarks about one file.
 pub(super) struct FileRemarks<'a> {
     pub(super) path: &'a RelPath,
     pub(super) remarks: &'a mut Remarks,
-    /// Keys that nothing reads, of all objects in the file.
-    unread_keys: BTreeSet<String>,
-    more_unread_keys: bool,
+    /// Precedes each remark, such as `entry 3: `.
+    pub(super) prefix: String,
+    /// Keys and events that nothing reads, of all objects in the file.
+    unread: BTreeSet<String>,
+    has_more_unread: bool,
+    /// Keys that are read instead of documented ones: each with the documented one, the first
+    /// place, and the number of places.
+    aliases: BTreeMap<&'static str, (&'static str, RemarkSubject, u64)>,
 }
 
 impl<'a> FileRemarks<'a> {
     pub(super) fn new(path: &'a RelPath, remarks: &'a mut Remarks) -> FileRemarks<'a> {
-        FileRemarks { path, remarks, unread_keys: BTreeSet::new(), more_unread_keys: false }
+        FileRemarks {
+            path,
+            remarks,
+            prefix: String::new(),
+            unread: BTreeSet::new(),
+            has_more_unread: false,
+            aliases: BTreeMap::new(),
+        }
     }
 
     /// Adds a remark on something that was not understood.
@@ -139,7 +153,8 @@ impl<'a> FileRemarks<'a> {
         subject: RemarkSubject,
         text: impl FnOnce() -> String,
     ) {
-        self.remarks.add(problem(kind), self.path, subject, text);
+        let prefix = &self.prefix;
+        self.remarks.add(problem(kind), self.path, subject, || format!("{prefix}{}", text()));
     }
 
     /// Adds a remark on something that was understood.
@@ -149,7 +164,8 @@ impl<'a> FileRemarks<'a> {
         subject: RemarkSubject,
         text: impl FnOnce() -> String,
     ) {
-        self.remarks.add(note(kind), self.path, subject, text);
+        let prefix = &self.prefix;
+        self.remarks.add(note(kind), self.path, subject, || format!("{prefix}{}", text()));
     }
 
     /// Checks the keys of an object and the types of their values. `place` precedes each key, such
@@ -178,12 +194,13 @@ impl<'a> FileRemarks<'a> {
                         )
                     });
                 }
-            } else if let Some((_, meant)) =
+            } else if let Some((alias, meant)) =
                 vocabulary.aliases.iter().find(|(alias, _)| alias == key)
             {
-                self.note("accepted", subject_of(value), || {
-                    format!("{place}{key} is read as {meant}")
-                });
+                let (.., number) =
+                    self.aliases.entry(alias).or_insert_with(|| (meant, subject_of(value), 0));
+                *number += 1;
+            } else if vocabulary.ignored.contains(&key.as_str()) {
             } else {
                 let absent = vocabulary
                     .keys
@@ -198,7 +215,7 @@ impl<'a> FileRemarks<'a> {
                         }
                     }
                     None if !missing.is_empty() => unknown.push(key.clone()),
-                    None => self.add_unread(place, key),
+                    None => self.add_unread(shown_key(place, key)),
                 }
             }
         }
@@ -217,24 +234,30 @@ impl<'a> FileRemarks<'a> {
         });
     }
 
-    fn add_unread(&mut self, place: &str, key: &str) {
-        if self.unread_keys.len() < NAMED_MAX {
-            self.unread_keys.insert(shown_key(place, key));
+    /// Adds a name to those that nothing reads.
+    pub(super) fn add_unread(&mut self, name: String) {
+        if self.unread.len() < NAMED_MAX {
+            self.unread.insert(name);
         } else {
-            self.more_unread_keys |= !self.unread_keys.contains(&shown_key(place, key));
+            self.has_more_unread |= !self.unread.contains(&name);
         }
     }
 
-    /// Adds a note on the keys that nothing reads.
+    /// Adds one note for each alias, and one for all that nothing reads.
     pub(super) fn finish(mut self) {
-        if self.unread_keys.is_empty() {
+        self.prefix.clear();
+        for (alias, (meant, subject, number)) in std::mem::take(&mut self.aliases) {
+            let times = if number > 1 { format!(" ({number} times)") } else { String::new() };
+            self.note("accepted_key", subject, || format!("{alias} is read as {meant}{times}"));
+        }
+        if self.unread.is_empty() {
             return;
         }
-        let mut keys: Vec<String> = std::mem::take(&mut self.unread_keys).into_iter().collect();
-        if self.more_unread_keys {
-            keys.push("…".into());
+        let mut names: Vec<String> = std::mem::take(&mut self.unread).into_iter().collect();
+        if self.has_more_unread {
+            names.push("…".into());
         }
-        let text = || format!("not read: {}", keys.join(", "));
+        let text = || format!("not read: {}", names.join(", "));
         self.note("unread_keys", RemarkSubject::Content, text);
     }
 }

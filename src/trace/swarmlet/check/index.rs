@@ -31,6 +31,7 @@ const FIELDS: Vocabulary = Vocabulary {
         ("config", &[JsonType::Object]),
     ],
     aliases: &[("worker_id", "id"), ("title", "summary")],
+    ignored: &[],
 };
 
 /// Checks both index files.
@@ -61,6 +62,7 @@ pub(super) fn check(store: &dyn Store, remarks: &mut Remarks, deadline: Deadline
         let mut items = ItemChecker { store, folder: &folder, remarks, deadline, seen: None };
         let read = items.deserialize_in(&mut json).and_then(|()| json.end());
         let (seen, mut remarks) = (items.seen, items.remarks);
+        remarks.prefix.clear();
         match (read, seen) {
             (Err(error), _) if !error.is_data() => {
                 remarks.problem("bad_index", whole, || format!("not read: {error}"));
@@ -92,9 +94,9 @@ impl ItemChecker<'_> {
 
     fn check(&mut self, number: u64, item: &RawValue) {
         let subject = RemarkSubject::Content;
-        let place = format!("entry {number}: ");
+        self.remarks.prefix = format!("entry {number}: ");
         let Some(fields) = Fields::parse(item.get().as_bytes()) else {
-            return self.remarks.problem("wrong_type", subject, || format!("{place}not an object"));
+            return self.remarks.problem("wrong_type", subject, || format!("not an object"));
         };
         let text = |key: &str| {
             let value = serde_json::from_str(fields.get(key)?.get()).ok();
@@ -102,19 +104,15 @@ impl ItemChecker<'_> {
         };
         let id = text("id").or_else(|| text("worker_id"));
         let missing: &[&str] = if id.is_some() { &[] } else { &["id"] };
-        self.remarks.check_fields(&fields, &FIELDS, missing, &place, &|_| subject, subject);
+        self.remarks.check_fields(&fields, &FIELDS, missing, "", &|_| subject, subject);
         if let Some(word) = text("status") {
             match StatusWord::parse(&word) {
-                None => self
-                    .remarks
-                    .problem("status", subject, || format!("{place}{}", unknown_status(&word))),
+                None => {
+                    self.remarks.problem("status", subject, || format!("{}", unknown_status(&word)))
+                }
                 Some(StatusWord { is_documented: false, .. }) => {
-                    self.remarks.note("accepted", subject, || {
-                        format!(
-                            "{place}status {} is read as {}",
-                            quote(&word),
-                            status::parse(&word)
-                        )
+                    self.remarks.note("accepted_status", subject, || {
+                        format!("status {} is read as {}", quote(&word), status::parse(&word))
                     });
                 }
                 Some(_) => {}
@@ -127,7 +125,7 @@ impl ItemChecker<'_> {
         });
         if is_missing {
             self.remarks
-                .note("no_folder", subject, || format!("{place}there is no folder {}", quote(&id)));
+                .note("no_folder", subject, || format!("there is no folder {}", quote(&id)));
         }
     }
 }

@@ -26,11 +26,13 @@ const MESSAGE_FIELDS: Vocabulary = Vocabulary {
         ("tool_calls", &[JsonType::List]),
     ],
     aliases: &[],
+    ignored: &["timestamp"],
 };
 /// A call in a message.
 const THREAD_CALL_FIELDS: Vocabulary = Vocabulary {
     keys: &[("name", &[JsonType::Text]), ("args", ANY)],
     aliases: &[("arguments", "args")],
+    ignored: &["id"],
 };
 /// The types of a value of any type.
 const ANY: &[JsonType] =
@@ -80,13 +82,11 @@ fn check_metric(
                 Some(meant) => remarks.problem("event", subject, || {
                     format!("event {} is not known; {meant} is", quote(event))
                 }),
-                None => remarks.note("other_events", subject, || {
-                    format!("event {} is not read", quote(event))
-                }),
+                None => remarks.add_unread(format!("event {}", quote(event))),
             };
         }
         None if has_tool && fields.has_any(&MEASURE_KEYS) => {
-            remarks.note("accepted", subject, || "read as event tool_call".into());
+            remarks.note("accepted_event", subject, || "read as event tool_call".into());
         }
         None => {}
     }

@@ -40,6 +40,7 @@ const FIELDS: Vocabulary = Vocabulary {
         ("config", &[JsonType::Object]),
     ],
     aliases: &[("title", "summary")],
+    ignored: &[],
 };
 /// The record of a call, in metadata.json and metrics.jsonl.
 pub(super) const CALL_FIELDS: Vocabulary = Vocabulary {
@@ -51,6 +52,7 @@ pub(super) const CALL_FIELDS: Vocabulary = Vocabulary {
         ("duration_ms", &[JsonType::Number]),
     ],
     aliases: &[("name", "tool"), ("ok", "success")],
+    ignored: &["start_ts", "end_ts", "error"],
 };
 
 /// Checks the metadata of `worker`.
@@ -138,7 +140,7 @@ fn check_status(
             match StatusWord::parse(&word) {
                 None => remarks.problem("status", subject(value), || unknown_status(&word)),
                 Some(StatusWord { is_documented: false, .. }) => {
-                    remarks.note("accepted", subject(value), || {
+                    remarks.note("accepted_status", subject(value), || {
                         let status = status::with_exit_code(&word, exit_code);
                         format!("status {} is read as {status}", quote(&word))
                     });
@@ -158,7 +160,7 @@ fn check_status(
             }
         }
         (None, Some((value, _)), Some(exit_code)) => {
-            remarks.note("accepted", subject(value), || {
+            remarks.note("accepted_status", subject(value), || {
                 let status = status::of_exit_code(exit_code);
                 format!("without a status, exit_code {exit_code} is read as {status}")
             });

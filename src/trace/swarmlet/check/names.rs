@@ -65,7 +65,7 @@ fn check_call(entry: &DirEntry, remarks: &mut Remarks) {
             });
         }
         Some((number, tool)) if number.len() < NUMBER_DIGITS => {
-            remarks.add(note("accepted"), &path, RemarkSubject::Entry, || {
+            remarks.add(note("accepted_name"), &path, RemarkSubject::Entry, || {
                 format!("is read as {number:0>NUMBER_DIGITS$}_{tool}.txt")
             });
         }
