@@ -39,6 +39,8 @@ const ANY: &[JsonType] =
     &[JsonType::Object, JsonType::Text, JsonType::Number, JsonType::Bool, JsonType::List];
 /// The roles of a message.
 const ROLES: [&str; 4] = ["user", "assistant", "system", "tool"];
+/// The event of a line that records a call of the language model; nothing reads it.
+const MODEL_EVENT: &str = "llm_call";
 /// The role of a message whose text and calls are read.
 const ASSISTANT: &str = "assistant";
 
@@ -77,6 +79,7 @@ fn check_metric(
     let event = fields.get("event").map(|event| text(event).unwrap_or_default());
     match event.as_deref() {
         Some(CALL_EVENT) => {}
+        Some(MODEL_EVENT) => return,
         Some(event) => {
             return match most_similar(event, [CALL_EVENT]) {
                 Some(meant) => remarks.problem("event", subject, || {
