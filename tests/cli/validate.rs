@@ -118,7 +118,7 @@ fn lines_of_metrics_are_checked() {
             r#"metrics.jsonl:5: there are fewer files of tool "shell" in tool_calls/ than records"#,
             "metrics.jsonl:5: success is a string; expected true or false",
             "metrics.jsonl:6: not a JSON object",
-            "metrics.jsonl:7: not JSON at column 11",
+            "metrics.jsonl:7: not JSON at column 12",
             r#"metrics.jsonl:8: event "toolcall" is not known; tool_call is"#,
         ],
         &[
@@ -151,9 +151,9 @@ fn messages_are_checked() {
         &[OK_CALL, ("thread.jsonl", &lines.join("\n"))],
         &[
             "thread.jsonl:2: unknown key rol; expected role",
+            "thread.jsonl:5: unknown key tool_calls.input; expected tool_calls.args",
             r#"thread.jsonl:3: role "robot" is not known; user, assistant, system, tool are"#,
             "thread.jsonl:4: content is a list; expected a string",
-            "thread.jsonl:5: unknown key tool_calls.input; expected tool_calls.args",
             "thread.jsonl:5: an item of tool_calls is not an object",
         ],
         &["1 call without a result", "thread.jsonl:6: arguments is read as args"],
@@ -168,6 +168,7 @@ fn metadata_is_checked() {
         &[OK_CALL, ("metadata.json", metadata)],
         &[
             r#"metadata.json: worker_id "v" is not the folder's name; "w" is used"#,
+            "metadata.json: unknown key stauts; expected status",
             "metadata.json: unknown key config.owner; expected config.owner_id",
             r#"metadata.json:3: created_at "yesterday" is not a time; expected a form of 2026-01-20T10:00:00Z"#,
             "metadata.json:4: tags is a number; expected a list",

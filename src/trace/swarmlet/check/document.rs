@@ -118,6 +118,8 @@ pub(super) struct Vocabulary {
     pub(super) aliases: &'static [(&'static str, &'static str)],
     /// Keys that are documented although nothing reads them.
     pub(super) ignored: &'static [&'static str],
+    /// True if other keys have a meaning for other programs, so that they are no cause for a note.
+    pub(super) is_open: bool,
 }
 
 /// Adds remarks about one file.
@@ -215,6 +217,7 @@ impl<'a> FileRemarks<'a> {
                         }
                     }
                     None if !missing.is_empty() => unknown.push(key.clone()),
+                    None if vocabulary.is_open => {}
                     None => self.add_unread(shown_key(place, key)),
                 }
             }

@@ -32,6 +32,7 @@ const FIELDS: Vocabulary = Vocabulary {
     ],
     aliases: &[("worker_id", "id"), ("title", "summary")],
     ignored: &[],
+    is_open: false,
 };
 
 /// Checks both index files.

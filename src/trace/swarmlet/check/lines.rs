@@ -27,12 +27,14 @@ const MESSAGE_FIELDS: Vocabulary = Vocabulary {
     ],
     aliases: &[],
     ignored: &["timestamp"],
+    is_open: false,
 };
 /// A call in a message.
 const THREAD_CALL_FIELDS: Vocabulary = Vocabulary {
     keys: &[("name", &[JsonType::Text]), ("args", ANY)],
     aliases: &[("arguments", "args")],
     ignored: &["id"],
+    is_open: false,
 };
 /// The types of a value of any type.
 const ANY: &[JsonType] =

@@ -10,10 +10,10 @@ use super::super::record::TOOLS_USED;
 use super::super::status::{self, StatusWord, WORDS};
 use super::document::{Fields, FileRemarks, JsonType, SCALAR, Vocabulary, line_in};
 use super::similar::most_similar;
-use crate::model::{RemarkSubject, Remarks, TraceTime, Worker};
+use crate::model::{RemarkSubject, Remarks, Status, TraceTime, Worker};
 use crate::store::{Store, read_whole};
 
-/// The fields of a worker. All of them but the last five may also be in `config`.
+/// The fields of a worker.
 const FIELDS: Vocabulary = Vocabulary {
     keys: &[
         ("worker_id", SCALAR),
@@ -41,7 +41,10 @@ const FIELDS: Vocabulary = Vocabulary {
     ],
     aliases: &[("title", "summary")],
     ignored: &[],
+    is_open: false,
 };
+/// The fields of a worker in `config`, which may have any others.
+const CONFIG_FIELDS: Vocabulary = Vocabulary { is_open: true, ..FIELDS };
 /// The record of a call, in metadata.json and metrics.jsonl.
 pub(super) const CALL_FIELDS: Vocabulary = Vocabulary {
     keys: &[
@@ -53,6 +56,7 @@ pub(super) const CALL_FIELDS: Vocabulary = Vocabulary {
     ],
     aliases: &[("name", "tool"), ("ok", "success")],
     ignored: &["start_ts", "end_ts", "error"],
+    is_open: false,
 };
 
 /// Checks the metadata of `worker`.
@@ -67,7 +71,7 @@ pub(super) fn check(folder: &dyn Store, worker: &Worker, remarks: &mut Remarks) 
     remarks.check_fields(&fields, &FIELDS, &[], "", &subject, whole);
     let config = fields.get("config").and_then(|config| Fields::parse(config.get().as_bytes()));
     if let Some(config) = &config {
-        remarks.check_fields(config, &FIELDS, &[], "config.", &subject, whole);
+        remarks.check_fields(config, &CONFIG_FIELDS, &[], "config.", &subject, whole);
     }
     let find = |key: &str| {
         let own = fields.get(key).and_then(|value| Some((value, text(value)?)));
@@ -151,7 +155,7 @@ fn check_status(
             if let (Some((value, _)), Some(exit_code)) = (code, exit_code)
                 && status.is_finished()
                 && StatusWord::parse(&word).is_some()
-                && (status == crate::model::Status::Completed) != (exit_code == 0)
+                && (status == Status::Completed) != (exit_code == 0)
             {
                 remarks.problem("status", subject(value), || {
                     let word = quote(&word);
