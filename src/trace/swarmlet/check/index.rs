@@ -97,7 +97,7 @@ impl ItemChecker<'_> {
         let subject = RemarkSubject::Content;
         self.remarks.prefix = format!("entry {number}: ");
         let Some(fields) = Fields::parse(item.get().as_bytes()) else {
-            return self.remarks.problem("wrong_type", subject, || format!("not an object"));
+            return self.remarks.problem("wrong_type", subject, || "not an object".into());
         };
         let text = |key: &str| {
             let value = serde_json::from_str(fields.get(key)?.get()).ok();
@@ -108,9 +108,7 @@ impl ItemChecker<'_> {
         self.remarks.check_fields(&fields, &FIELDS, missing, "", &|_| subject, subject);
         if let Some(word) = text("status") {
             match StatusWord::parse(&word) {
-                None => {
-                    self.remarks.problem("status", subject, || format!("{}", unknown_status(&word)))
-                }
+                None => self.remarks.problem("status", subject, || unknown_status(&word)),
                 Some(StatusWord { is_documented: false, .. }) => {
                     self.remarks.note("accepted_status", subject, || {
                         format!("status {} is read as {}", quote(&word), status::parse(&word))

@@ -43,14 +43,14 @@ pub(super) fn check_markers(
                         .into(),
                 });
             }
-            Output::InPlace if call.bytes <= MARKER_FILE_MAX => {
-                if starts_with_marker(folder, &call.path) {
-                    check.remarks.add(problem("marker"), &call.path, subject, || {
-                        "not a marker; expected [TOOL_OUTPUT:artifact_id=<32 hexadecimal \
-                         digits>,tool=<tool>,bytes=<number>]"
-                            .into()
-                    });
-                }
+            Output::InPlace
+                if call.bytes <= MARKER_FILE_MAX && starts_with_marker(folder, &call.path) =>
+            {
+                check.remarks.add(problem("marker"), &call.path, subject, || {
+                    "not a marker; expected [TOOL_OUTPUT:artifact_id=<32 hexadecimal \
+                     digits>,tool=<tool>,bytes=<number>]"
+                        .into()
+                });
             }
             _ => {}
         }
