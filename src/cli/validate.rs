@@ -1,5 +1,5 @@
-//! `swarmletfs validate`: says what a store, a worker's folder or a transcript holds, and what of it
-//! was not understood.
+//! `swarmletfs validate`: says what a store, a worker's folder or a transcript holds, and what of
+//! it was not understood.
 //!
 //! It reads as a mount does, through a view of the whole store, and asks the format for remarks.
 
@@ -10,6 +10,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
@@ -99,9 +100,13 @@ pub(super) fn run(arguments: &ValidateArgs) -> anyhow::Result<ExitCode> {
     }
     let printed = if arguments.json { report.to_json() } else { report.to_text() };
     let mut out = io::stdout().lock();
-    out.write_all(printed.as_bytes())
-        .and_then(|()| out.flush())
-        .context("cannot write to stdout")?;
+    match out.write_all(printed.as_bytes()).and_then(|()| out.flush()) {
+        // A reader that has seen enough closes the pipe.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            return Err(error).context("cannot write to stdout");
+        }
+        _ => {}
+    }
     let code = if report.not_understood > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     Ok(session.exit_code(code))
 }
@@ -131,10 +136,10 @@ fn print_misspelled(path: &Path, error: &SourceError) {
 
 /// Returns remarks on entries of a folder that have almost the name of a worker's file.
 fn misspelled(path: &Path) -> anyhow::Result<Vec<String>> {
-    let source = Source::from_store(std::sync::Arc::new(Disk::open(path)?), None);
+    let source = Source::from_store(Arc::new(Disk::open(path)?), None);
     let view = ReadSession::start(&TimeArgs::default()).view_of(source)?;
-    let remarks: Option<Remarks> = view.check_store(0, KEPT, Deadline::never())?;
+    let remarks = view.check_store(0, KEPT, Deadline::never())?;
     let groups = remarks.iter().flat_map(Remarks::groups);
     let misspelled = groups.filter(|(_, kind, _)| *kind == MISSPELLED_ENTRY);
-    Ok(misspelled.flat_map(|(.., group)| &group.first).map(text::sentence).collect())
+    Ok(misspelled.flat_map(|(.., group)| &group.first).map(report::sentence).collect())
 }

@@ -130,9 +130,9 @@ fn lines_of_metrics_are_checked() {
         &[OK_CALL, ("metrics.jsonl", "{\"name\": \"shell\", \"ok\": true}\n")],
         &[],
         &[
+            "metrics.jsonl:1: read as event tool_call",
             "metrics.jsonl:1: name is read as tool",
             "metrics.jsonl:1: ok is read as success",
-            "metrics.jsonl:1: read as event tool_call",
         ],
     );
 }
@@ -186,7 +186,7 @@ fn metadata_is_checked() {
             r#"metadata.json: exit_code 2 contradicts status "completed", which is used"#,
         ),
         (r#""failed", "exit_code": "x""#, r#"metadata.json: exit_code "x" is not a whole number"#),
-        ("\"completed\", ", "metadata.json: not JSON: trailing comma at line 1 column 26"),
+        ("\"completed\", ", "metadata.json: not JSON: trailing comma at line 1 column 25"),
     ] {
         let metadata = format!("{{\"status\": {status}}}");
         assert_remarks(&[OK_CALL, ("metadata.json", &metadata)], &[remark], &[]);

@@ -5,13 +5,18 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::text;
 use crate::analysis::settings::Control;
+use crate::cli::terminal::escape_controls;
 use crate::deadline::Deadline;
-use crate::model::{Outcome, Record, RemarkLevel, RemarkSubject, Remarks, WorkerCheck};
+use crate::model::{Outcome, Record, Remark, RemarkLevel, RemarkSubject, Remarks, WorkerCheck};
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
+use crate::text::clean::escape_markers;
+use crate::text::clip_chars;
 use crate::view::{Member, View};
+
+/// Maximum length of a remark, in characters.
+const REMARK_MAX: usize = 1_000;
 
 /// The kind of path that was checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -193,7 +198,7 @@ impl Report {
         }
         totals.add_remarks(&store);
         let workers = totals.workers.into_iter().map(|((_, root), (name, remarks))| {
-            WorkerRemarks { name, path: text::path(&root), remarks: groups(&remarks) }
+            WorkerRemarks { name, path: path(&root), remarks: groups(&remarks) }
         });
         Report {
             version: 1,
@@ -265,14 +270,30 @@ fn groups(remarks: &Remarks) -> Vec<RemarkGroup> {
             .first
             .iter()
             .map(|remark| RemarkText {
-                file: (!remark.path.is_root()).then(|| text::path(&remark.path)),
+                file: (!remark.path.is_root()).then(|| path(&remark.path)),
                 line: match remark.subject {
                     RemarkSubject::Line(line) => Some(line),
                     RemarkSubject::Entry | RemarkSubject::Content => None,
                 },
-                says: text::sentence(remark),
+                says: sentence(remark),
             })
             .collect(),
     });
     groups.collect()
+}
+
+/// Returns a path that is safe to print.
+pub(super) fn path(path: &RelPath) -> String {
+    escape_markers(&path.display())
+}
+
+/// Returns a remark as a sentence that names the file and the line.
+pub(super) fn sentence(remark: &Remark) -> String {
+    let text = clip_chars(&escape_controls(&remark.text), REMARK_MAX);
+    match (remark.path.is_root(), remark.subject) {
+        (true, _) => text,
+        (false, RemarkSubject::Entry) => format!("{} {text}", path(&remark.path)),
+        (false, RemarkSubject::Content) => format!("{}: {text}", path(&remark.path)),
+        (false, RemarkSubject::Line(line)) => format!("{}:{line}: {text}", path(&remark.path)),
+    }
 }

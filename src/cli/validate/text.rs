@@ -4,30 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::report::{Level, RemarkGroup, Report, TargetKind};
-use crate::cli::terminal::escape_controls;
-use crate::model::{Remark, RemarkSubject};
-use crate::name::RelPath;
 use crate::text::clean::escape_markers;
-use crate::text::clip_chars;
-
-/// Maximum length of a remark, in characters.
-const REMARK_MAX: usize = 1_000;
-
-/// Returns a path that is safe to print.
-pub(super) fn path(path: &RelPath) -> String {
-    escape_markers(&path.display())
-}
-
-/// Returns a remark as a sentence that names the file and the line.
-pub(super) fn sentence(remark: &Remark) -> String {
-    let text = clip_chars(&escape_controls(&remark.text), REMARK_MAX);
-    match (remark.path.is_root(), remark.subject) {
-        (true, _) => text,
-        (false, RemarkSubject::Entry) => format!("{} {text}", path(&remark.path)),
-        (false, RemarkSubject::Content) => format!("{}: {text}", path(&remark.path)),
-        (false, RemarkSubject::Line(line)) => format!("{}:{line}: {text}", path(&remark.path)),
-    }
-}
 
 impl Report {
     /// Returns the report as text.
