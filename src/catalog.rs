@@ -36,7 +36,7 @@ pub use watcher::WorkerLocation;
 use crate::cache::{DiskCache, Key, key};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::model::{Record, RecordedEdits, SkipReport, Skipped, Status};
+use crate::model::{Record, RecordedEdits, Remarks, SkipReport, Skipped, Status, WorkerCheck};
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
 use crate::store::{Kind, Store, Time};
@@ -455,6 +455,34 @@ impl Catalog {
             }
             None => Err(Error::NotFound),
         }
+    }
+
+    /// Finds what was not understood in a worker; see [`Format::check_worker`].
+    pub fn check_worker(
+        &self,
+        entry: &Entry,
+        record: &Record,
+        limit: usize,
+        deadline: Deadline<'_>,
+    ) -> Result<WorkerCheck> {
+        let source = self.source(entry)?;
+        let folder = self.folder(entry)?;
+        let place = RecordSource { folder: &*folder, outputs: source.outputs.as_deref() };
+        Ok(source.format.check_worker(place, record, limit, deadline))
+    }
+
+    /// Finds what was not understood in the store of this number outside of its workers; see
+    /// [`Format::check_store`].
+    pub fn check_store(
+        &self,
+        number: usize,
+        skipped: &SkipReport,
+        limit: usize,
+        deadline: Deadline<'_>,
+    ) -> Result<Remarks> {
+        let source = self.sources.get(number).ok_or(Error::NotFound)?;
+        let (store, outputs) = (&*source.store, source.outputs.as_deref());
+        Ok(source.format.check_store(store, outputs, skipped, limit, deadline))
     }
 
     /// Returns the disk cache of parsed workers.

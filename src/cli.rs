@@ -37,6 +37,7 @@ mod teardown;
 mod terminal;
 mod tree_commands;
 mod umount;
+mod validate;
 mod wait;
 
 use std::ffi::OsString;
@@ -64,6 +65,7 @@ Examples:
 call
   swarmletfs wait --timeout 10m                  wait until all workers have finished
   swarmletfs doctor                              find problems, and how to fix them
+  swarmletfs validate /data/swarmlet             find what a store holds and nothing understands
   swarmletfs umount /mnt/swarm                   unmount";
 
 const MOUNT_HELP: &str = "\
@@ -140,6 +142,9 @@ enum Command {
     /// Check for problems with mounting and reading, and suggest fixes
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
+    /// Say what a store or transcript holds, and what of it was not understood
+    #[command(after_help = validate::HELP)]
+    Validate(validate::ValidateArgs),
     /// List folders of the tree, without a mount
     #[command(after_help = tree_commands::ls::HELP, disable_help_flag = true)]
     Ls(tree_commands::ls::LsArgs),
@@ -366,6 +371,7 @@ pub fn main() -> ExitCode {
         Command::Mount(arguments) => mount::run(*arguments).map(|()| ExitCode::SUCCESS),
         Command::Umount(arguments) => umount::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Validate(arguments) => Ok(exit::report_as_trouble(validate::run(&arguments))),
         Command::Ls(arguments) => tree_commands::ls::run(&arguments),
         Command::Cat(arguments) => tree_commands::cat::run(&arguments),
         Command::Stat(arguments) => tree_commands::stat::run(&arguments),

@@ -7,6 +7,7 @@
 mod attempt;
 mod file_edit;
 mod intern;
+mod remark;
 mod skipped;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use attempt::Successes;
 pub use file_edit::{CONTENT_MAX, FileEdit, RecordedEdits, RecordedHunk, TextReplacement};
 pub use intern::{Interner, SharedStr};
+pub use remark::{Remark, RemarkGroup, RemarkLevel, RemarkSubject, Remarks, WorkerCheck};
 pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries};
 
 use crate::name::{Name, RelPath};

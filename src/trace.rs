@@ -5,6 +5,7 @@
 //! hostile. A format knows nothing of views: it reports a worker's owner but enforces nothing.
 
 mod bounded;
+mod check;
 mod claude_code;
 mod input;
 mod json_text;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use crate::cache::{DiskCache, Key};
 use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::model::{Record, RecordedEdits, SkipReport, Worker};
+use crate::model::{Record, RecordedEdits, Remarks, SkipReport, Worker, WorkerCheck};
 use crate::name::{Name, RelPath};
 use crate::store::{Identity, Store, Time};
 
@@ -157,6 +158,32 @@ pub trait Format: Send + Sync {
         _deadline: Deadline<'_>,
     ) -> Result<RecordedEdits> {
         Ok(RecordedEdits::default())
+    }
+
+    /// Finds what was not understood in the files of a worker, whose record is `record`. Keeps
+    /// `limit` remarks of each kind, and stops when `deadline` passes.
+    fn check_worker(
+        &self,
+        source: RecordSource<'_>,
+        record: &Record,
+        limit: usize,
+        deadline: Deadline<'_>,
+    ) -> WorkerCheck {
+        check::check_worker(source.folder, record, limit, deadline)
+    }
+
+    /// Finds what was not understood in `store` outside of its workers; `skipped` are the entries
+    /// that are no workers. Keeps `limit` remarks of each kind, with paths from the store's root,
+    /// and stops when `deadline` passes.
+    fn check_store(
+        &self,
+        _store: &dyn Store,
+        _outputs: Option<&dyn Store>,
+        skipped: &SkipReport,
+        limit: usize,
+        _deadline: Deadline<'_>,
+    ) -> Remarks {
+        check::check_skipped(skipped, self.worker_description(), limit)
     }
 
     /// Reads the file at `path`, a member of [`Candidates::incomplete`], to find the workers inside

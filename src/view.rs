@@ -26,7 +26,7 @@ use crate::cache::{DiskCache, Key, key};
 use crate::catalog::{self, Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::model::{Output, Record, RecordedEdits, ToolCall};
+use crate::model::{Output, Record, RecordedEdits, Remarks, ToolCall, WorkerCheck};
 use crate::name::{Name, RelPath};
 use crate::store::{self, DirEntry, File, Kind, Meta, Time};
 
@@ -376,6 +376,36 @@ impl View {
     /// Reads the changes of files that a worker's record holds, until `deadline` passes.
     pub fn edits(&self, member: &Member, deadline: Deadline<'_>) -> Result<RecordedEdits> {
         self.catalog.edits(&member.entry, deadline)
+    }
+
+    /// Finds what was not understood in the files of a worker, whose record is `record`. Keeps
+    /// `limit` remarks of each kind, and stops when `deadline` passes.
+    pub fn check_worker(
+        &self,
+        member: &Member,
+        record: &Record,
+        limit: usize,
+        deadline: Deadline<'_>,
+    ) -> Result<WorkerCheck> {
+        self.catalog.check_worker(&member.entry, record, limit, deadline)
+    }
+
+    /// Finds what was not understood in the store of this number outside of its workers. Returns
+    /// `None` for a restricted view, as the remarks may be about other workers.
+    pub fn check_store(
+        &self,
+        number: usize,
+        limit: usize,
+        deadline: Deadline<'_>,
+    ) -> Result<Option<Remarks>> {
+        let visible = self.visible();
+        let reports = visible.skip_reports.as_ref();
+        match reports.and_then(|reports| reports.get(number)) {
+            Some(skipped) if !self.is_restricted() => {
+                self.catalog.check_store(number, skipped, limit, deadline).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Returns the location of the supervisor's notes. They cover all workers, so a restricted view

@@ -13,4 +13,5 @@ pub mod program;
 mod since;
 mod tree_commands;
 mod usage;
+mod validate;
 mod wait;

@@ -9,7 +9,7 @@ use super::watcher::max_finished_watches;
 use crate::cache::{DiskCache, Key, key};
 use crate::error::{Error, Result};
 use crate::model::{SkipReason, SkipReport};
-use crate::name::{RelPath, printable};
+use crate::name::{Name, RelPath, printable};
 use crate::store::{Disk, Inotify, SingleLinkStore, Store, Time, is_local};
 use crate::trace::known::{self, Detected, FORMATS, alternatives, expected_contents};
 use crate::trace::{ClaudeCode, Detection, Format, KnownFormat, Probe, ProbeBudget, Swarmlet};
@@ -91,6 +91,26 @@ pub enum SourceError {
 /// Clause of an error about a directory too large to be searched.
 const UNSEARCHED: &str = "; it holds too many files to look at each: name its format with --format";
 
+/// Splits a path into its parent and its last component.
+fn split_last(path: &Path) -> Option<(&Path, Name)> {
+    Some((path.parent()?, Name::new(path.file_name()?.as_encoded_bytes()).ok()?))
+}
+
+/// Opens the directory of outputs stored out of band, which is in `path` or beside it. Also returns
+/// the paths where it is missing.
+fn open_outputs(path: &Path) -> (Option<Arc<dyn Store>>, Vec<PathBuf>) {
+    let mut missing = Vec::new();
+    // Opened as a separate root, because `..` cannot leave the store's root.
+    let outputs = OUTPUTS.iter().map(|folder| path.join(folder)).find_map(|folder| {
+        let opened = Disk::open_nofollow(&folder).ok();
+        if opened.is_none() {
+            missing.push(folder);
+        }
+        opened
+    });
+    (outputs.map(|outputs| Arc::new(outputs) as Arc<dyn Store>), missing)
+}
+
 fn display_path(path: &Path) -> String {
     printable(path.as_os_str().as_encoded_bytes())
 }
@@ -170,16 +190,7 @@ impl Source {
                 return Err(SourceError::NoWorkers { path, expected, skipped, searched_all });
             }
         };
-        // Opened as a separate root, because `..` cannot leave the store's root.
-        let mut missing_outputs = Vec::new();
-        let outputs = OUTPUTS.iter().map(|folder| path.join(folder)).find_map(|folder| {
-            let opened = Disk::open_nofollow(&folder).ok();
-            if opened.is_none() {
-                missing_outputs.push(folder);
-            }
-            opened
-        });
-        let outputs = outputs.map(|outputs| Arc::new(outputs) as Arc<dyn Store>);
+        let (outputs, missing_outputs) = open_outputs(path);
         Ok(Source { missing_outputs, format, ..Source::from_store(Arc::new(store), outputs) })
     }
 
@@ -212,6 +223,26 @@ impl Source {
         };
         let source = Source::from_store(Arc::new(store), None);
         Ok(Source { format: create(file.clone()), file: Some(file), ..source })
+    }
+
+    /// Opens the folder of one worker, an absolute path, as a store that holds only this worker.
+    pub fn open_worker(path: &Path) -> Result<Source, SourceError> {
+        let failed = |error| SourceError::Open { path: path.to_path_buf(), error };
+        let (parent, name) = split_last(path).ok_or_else(|| failed(Error::NotFound))?;
+        // Outputs stored out of band and the index belong to the folder around `workers`.
+        let (root, worker) = match split_last(parent) {
+            Some((root, folder)) if folder.as_bytes() == b"workers" => {
+                (root, RelPath::from(folder).join(&name))
+            }
+            _ => (parent, RelPath::from(name)),
+        };
+        let store = Disk::open(root).map_err(failed)?;
+        if store.is_in_own_mount() {
+            return Err(SourceError::OwnMount(path.to_path_buf()));
+        }
+        let (outputs, _) = open_outputs(root);
+        let source = Source::from_store(Arc::new(store), outputs);
+        Ok(source.with_format(Box::new(Swarmlet::only(worker))))
     }
 
     /// Opens Claude Code's folder `path` as a store that holds only the worker of `transcript`, a

@@ -10,23 +10,24 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use clap::Args;
 
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use super::{duration, exit};
 use crate::analysis::settings::{Control, Settings};
-use crate::catalog::Freshness;
+use crate::catalog::{Freshness, Source};
 use crate::deadline::Deadline;
 use crate::text::budget::Budget;
 use crate::text::count;
-use crate::view::View;
+use crate::view::{Filter, View};
 
 /// Interval between updates of the progress line, and the delay before it first appears.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Options that limit the time for reading.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct TimeArgs {
     /// Stop reading after this time and answer with what was read so far: 10s, 2m, or whole seconds
     /// [default: read everything]
@@ -63,13 +64,38 @@ impl ReadSession {
             self.progress = Some(ProgressLine::start(self.control.clone()));
         }
         let view = selection.open(Freshness::default())?;
+        self.read_sessions(&view);
+        Ok(view)
+    }
+
+    /// Opens a single store and reads the sessions that may contain more workers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot be read.
+    pub(super) fn view_of(&mut self, source: Source) -> anyhow::Result<View> {
+        if io::stderr().is_terminal() {
+            self.progress = Some(ProgressLine::start(self.control.clone()));
+        }
+        let view = View::new(vec![source], Freshness::default(), Filter::default())
+            .context("cannot read the store")?;
+        self.read_sessions(&view);
+        Ok(view)
+    }
+
+    /// Reads the sessions that may contain more workers.
+    fn read_sessions(&self, view: &View) {
         let control = &self.control;
         view.read_sessions(
             Deadline::new(&|| control.may_continue()),
             &|sessions| control.start_stage(sessions as u64),
             &|| control.count_one(),
         );
-        Ok(view)
+    }
+
+    /// Returns the deadline and the counter of progress.
+    pub(super) fn control(&self) -> &Control {
+        &self.control
     }
 
     /// Marks the list of workers as incomplete if `unread` sessions were not searched for workers.

@@ -21,11 +21,11 @@ const VALUES_MAX: usize = 20_000;
 const TEXT_MAX: usize = 64 << 10;
 /// The fields that are read, in any document and at any depth.
 #[rustfmt::skip]
-const FIELDS: [&str; 33] = [
+const FIELDS: [&str; 35] = [
     "args", "arguments", "completion_time_ms", "config", "content", "created_at", "cwd", "duration_ms", "error", "event",
-    "exit_code", "finished_at", "function", "id", "job_id", "model", "name", "owner_id", "parent_id",
+    "exit_code", "finished_at", "function", "id", "job_id", "model", "name", "ok", "owner_id", "parent_id",
     "parent_thread_id", "role", "run_id", "started_at", "status", "success", "summary", "tags", "task", "task_type",
-    "tool", "tool_calls", "tools", "worker_id",
+    "title", "tool", "tool_calls", "tools", "worker_id",
 ];
 /// Fields that hold IDs. A number keeps all its digits.
 const ID_FIELDS: [&str; 7] =
@@ -62,6 +62,16 @@ pub(super) enum ParseError {
     NotAnObject,
     #[error("larger than {VALUES_MAX} values")]
     TooLarge,
+}
+
+impl ParseError {
+    /// Returns the message for a line of a file, without the line number of the parser.
+    pub(super) fn without_line(&self) -> String {
+        match self {
+            ParseError::NotJson(error) => format!("not JSON at column {}", error.column()),
+            other => other.to_string(),
+        }
+    }
 }
 
 /// Parses a JSON object.

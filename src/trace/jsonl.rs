@@ -45,6 +45,8 @@ pub(super) enum LastLine {
 pub(super) struct RawLine<'a> {
     /// Offset of the line in its file, in bytes.
     pub(super) offset: u64,
+    /// Number of the line, counted from 1 at the start of the read.
+    pub(super) number: u64,
     /// The whole line, with its newline if there is one.
     pub(super) bytes: &'a [u8],
 }
@@ -80,7 +82,7 @@ pub(super) fn for_each_from(
     let mut stats = LineStats::default();
     let mut line: Vec<u8> = Vec::new();
     let mut too_long = false;
-    let (mut offset, mut line_start) = (start, start);
+    let (mut offset, mut line_start, mut number) = (start, start, 1);
     loop {
         let at_limit = offset >= FILE_MAX;
         if at_limit || !deadline.has_time() {
@@ -101,9 +103,9 @@ pub(super) fn for_each_from(
             if part.ends_with(b"\n") && line.is_empty() && !too_long {
                 stats.bad += u64::from(
                     !(part.trim_ascii().is_empty()
-                        || decode(RawLine { offset: line_start, bytes: part })),
+                        || decode(RawLine { offset: line_start, number, bytes: part })),
                 );
-                line_start = offset;
+                (line_start, number) = (offset, number + 1);
                 continue;
             }
             if !too_long {
@@ -116,10 +118,12 @@ pub(super) fn for_each_from(
             if part.ends_with(b"\n") {
                 let is_empty = line.trim_ascii().is_empty();
                 stats.bad += u64::from(
-                    too_long || !(is_empty || decode(RawLine { offset: line_start, bytes: &line })),
+                    too_long
+                        || !(is_empty
+                            || decode(RawLine { offset: line_start, number, bytes: &line })),
                 );
                 stats.too_long += u64::from(too_long);
-                line_start = offset;
+                (line_start, number) = (offset, number + 1);
                 line.clear();
                 too_long = false;
             }
@@ -138,7 +142,9 @@ pub(super) fn for_each_from(
             LastLine::TooLong
         }
         false if line.trim_ascii().is_empty() => LastLine::Complete,
-        false if decode(RawLine { offset: line_start, bytes: &line }) => LastLine::Unterminated,
+        false if decode(RawLine { offset: line_start, number, bytes: &line }) => {
+            LastLine::Unterminated
+        }
         false => LastLine::Torn,
     };
     Ok((stats, if last == LastLine::Unterminated { offset } else { line_start }, last))
@@ -179,6 +185,18 @@ mod tests {
         assert_eq!(numbers(b"1\n\nx\n2\r\n3"), (vec![1, 2, 3], 1));
         assert_eq!(numbers(b"1\n{\"a"), (vec![1], 0));
         assert_eq!(numbers(b""), (vec![], 0));
+    }
+
+    #[test]
+    fn empty_and_excessive_lines_are_numbered() {
+        let text = [b"1\n\n2\n".as_slice(), &vec![b'7'; LINE_MAX + CHUNK], b"\n5"].concat();
+        let mut seen = Vec::new();
+        let mut decode = |line: RawLine<'_>| {
+            seen.push((line.number, line.offset));
+            true
+        };
+        for_each_from(&Bytes(text.clone()), 0, Deadline::never(), &mut decode).unwrap();
+        assert_eq!(seen, [(1, 0), (3, 3), (5, text.len() as u64 - 1)]);
     }
 
     #[test]

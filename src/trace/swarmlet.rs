@@ -4,6 +4,7 @@
 //! The directories are authoritative. A missing, corrupt or contradicting index.json hides no
 //! worker; it only supplies values that the metadata lacks.
 
+mod check;
 mod index;
 mod layout;
 mod literal;
@@ -14,6 +15,7 @@ mod outputs;
 mod printed;
 mod python;
 mod record;
+mod status;
 mod thread;
 
 pub(crate) use python::strings as python_strings;
@@ -25,7 +27,7 @@ use super::{Candidates, Detection, FolderState, Format, RecordSource};
 use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::Result;
-use crate::model::{Record, Worker};
+use crate::model::{Record, Remarks, SkipReport, Worker, WorkerCheck};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Store};
 
@@ -36,6 +38,15 @@ pub struct Swarmlet {
     index: Mutex<index::StoreIndex>,
     /// The directories found by the last search.
     cached: Mutex<Option<layout::CachedCandidates>>,
+    /// The only worker to read, or `None` for all.
+    only: Option<RelPath>,
+}
+
+impl Swarmlet {
+    /// Creates a format whose store holds only the worker at `path`. Nothing else is listed.
+    pub fn only(path: RelPath) -> Swarmlet {
+        Swarmlet { only: Some(path), ..Swarmlet::default() }
+    }
 }
 
 impl Format for Swarmlet {
@@ -52,9 +63,15 @@ impl Format for Swarmlet {
     }
 
     fn find_workers(&self, store: &dyn Store) -> Result<Candidates> {
-        let cached = self.cached.lock().take();
-        let (found, cached) = layout::find_cached(store, cached)?;
-        *self.cached.lock() = cached;
+        let found = match &self.only {
+            Some(path) => Candidates { folders: vec![path.clone()], ..Candidates::default() },
+            None => {
+                let cached = self.cached.lock().take();
+                let (found, cached) = layout::find_cached(store, cached)?;
+                *self.cached.lock() = cached;
+                found
+            }
+        };
         let index = self.index.lock().clone();
         let index = index.refresh(store, &found.folders);
         *self.index.lock() = index;
@@ -125,6 +142,31 @@ impl Format for Swarmlet {
         let (worker, metadata) =
             metadata::read_worker(source.folder, &last_good.root, &entries, Some(last_good));
         Ok(record::read_record(source, worker, &metadata, deadline))
+    }
+
+    fn check_worker(
+        &self,
+        source: RecordSource<'_>,
+        record: &Record,
+        limit: usize,
+        deadline: Deadline<'_>,
+    ) -> WorkerCheck {
+        check::check_worker(source, record, limit, deadline)
+    }
+
+    fn check_store(
+        &self,
+        store: &dyn Store,
+        outputs: Option<&dyn Store>,
+        skipped: &SkipReport,
+        limit: usize,
+        deadline: Deadline<'_>,
+    ) -> Remarks {
+        if self.only.is_some() {
+            return Remarks::new(limit);
+        }
+        let description = self.worker_description();
+        check::check_store(store, outputs, skipped, description, limit, deadline)
     }
 
     fn supervisor_folder(&self) -> Option<RelPath> {

@@ -1,9 +1,9 @@
-//! Conversion of untrusted JSON values to text, times and statuses.
+//! Conversion of untrusted JSON values to text and times.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::model::{Status, TraceTime};
+use crate::model::TraceTime;
 
 /// Maximum length of an ID or other short value, in bytes.
 const WORD_MAX: usize = 1_500;
@@ -58,17 +58,6 @@ pub(super) fn text_list(value: Option<&Value>) -> Vec<String> {
         .map(|tag| shorten(&tag, TAG_MAX))
         .take(TAGS_MAX)
         .collect()
-}
-
-/// Parses a status word.
-pub(super) fn parse_status(word: &str) -> Status {
-    match word.to_ascii_lowercase().as_str() {
-        "created" => Status::Created,
-        "running" => Status::Running,
-        "success" | "completed" => Status::Completed,
-        "failed" => Status::Failed,
-        _ => Status::Unknown,
-    }
 }
 
 /// Parses a time in any RFC 3339 form. A time without an offset is UTC, as the first implementation
@@ -138,13 +127,6 @@ mod tests {
         }
         assert_eq!(parse_time(Some("yesterday".into())), TraceTime::Unparsed("yesterday".into()));
         assert_eq!(parse_time(None), TraceTime::Absent);
-    }
-
-    #[test]
-    fn unrecognized_status_words_are_unknown() {
-        assert_eq!(parse_status("success"), Status::Completed);
-        assert_eq!(parse_status("completed"), Status::Completed);
-        assert_eq!(parse_status("succeeded?"), Status::Unknown);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::store::{Kind, Store, Stream, TICK_MAX};
 /// Paths of the index files from the store's root. Each describes the workers in its own directory.
 pub(super) const FILES: [&str; 2] = ["workers/index.json", "index.json"];
 /// Maximum size of an index file that is read, in bytes.
-const SIZE_MAX: u64 = 64 << 20;
+pub(super) const SIZE_MAX: u64 = 64 << 20;
 /// Maximum number of owners with entries for one ID.
 const OWNERS_MAX: usize = 16;
 /// Maximum number of unlisted directories that are remembered.
@@ -321,7 +321,7 @@ fn parse_entry(item: &Map<String, Value>) -> IndexEntry {
         task: text("task"),
         task_type: scalar_text(item.get("task_type")).map(shorten_word),
         tags: text_list(item.get("tags")),
-        summary: text("summary"),
+        summary: text("summary").or_else(|| text("title")),
         status: scalar_text(item.get("status")).map(shorten_word),
         created_at: text("created_at"),
     }

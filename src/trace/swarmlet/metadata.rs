@@ -3,11 +3,10 @@
 use serde_json::{Map, Value};
 
 use super::super::bounded::{self, MetadataObject};
-use super::super::value::{
-    parse_status, parse_time, scalar_text, shorten_word, text_list, truncate,
-};
+use super::super::value::{parse_time, scalar_text, shorten_word, text_list, truncate};
 use super::index::IndexEntry;
 use super::layout::{METADATA, TASK, path};
+use super::status;
 use crate::error::{Error, Result};
 use crate::model::{Flaw, Owner, SharedStr, Status, TASK_MAX, Worker, WorkerId};
 use crate::name::{RelPath, to_file_name};
@@ -59,7 +58,7 @@ pub(super) fn read_worker(
         (a, b) => a.or(b).map(shorten_word).map(|id| Owner(id.into())),
     };
     let index = index.iter().find(|entry| entry.is_about(owner.as_ref()));
-    let (status, status_source) = status(&fields, index, &mut flaws);
+    let (status, status_source) = stated_status(&fields, index, &mut flaws);
     let task = fields.text("task").or_else(|| {
         task_file(folder, TASK_MAX).unwrap_or_else(|error| {
             is_complete &= error.is_not_a_file();
@@ -99,6 +98,7 @@ pub(super) fn read_worker(
         error: fields.text("error").map(|text| truncate(text, TASK_MAX)),
         summary: fields
             .text("summary")
+            .or_else(|| fields.text("title"))
             .or_else(|| index.and_then(|entry| entry.summary.clone()))
             .map(|text| truncate(text, TASK_MAX)),
         flaws,
@@ -107,17 +107,25 @@ pub(super) fn read_worker(
     (worker, object)
 }
 
-/// Returns the status, and the word that states it. Adds a flaw if the index disagrees.
-fn status(
+/// Returns the status, and the text that states it: a word, or an exit code if there is no word.
+/// Adds a flaw if the index disagrees.
+fn stated_status(
     fields: &MetadataFields<'_>,
     index: Option<&IndexEntry>,
     flaws: &mut Vec<Flaw>,
 ) -> (Status, Option<SharedStr>) {
     let indexed =
-        index.and_then(|entry| entry.status.clone()).map(|word| (parse_status(&word), word));
-    match (fields.word("status"), indexed) {
-        (Some(word), indexed) => {
-            let status = parse_status(&word);
+        index.and_then(|entry| entry.status.clone()).map(|word| (status::parse(&word), word));
+    let code = fields.exit_code();
+    let own = match (fields.word("status"), code) {
+        (Some(word), code) => Some((status::with_exit_code(&word, code), word)),
+        (None, Some(code)) => {
+            Some((status::of_exit_code(code), format!("exit_code {code}").into()))
+        }
+        (None, None) => None,
+    };
+    match (own, indexed) {
+        (Some((status, word)), indexed) => {
             if let Some((other, other_word)) = indexed.filter(|(other, _)| *other != status) {
                 // An index lags behind a running worker; only two different final statuses
                 // contradict each other.
@@ -198,6 +206,11 @@ impl MetadataFields<'_> {
     /// Returns a value, shortened if it is long.
     fn word(&self, key: &str) -> Option<SharedStr> {
         self.text(key).map(|text| shorten_word(text).into())
+    }
+
+    /// Returns the exit code of the worker's process: a whole number, or its digits as a string.
+    fn exit_code(&self) -> Option<i64> {
+        self.text("exit_code")?.parse().ok()
     }
 
     fn number(&self, key: &str) -> Option<u64> {

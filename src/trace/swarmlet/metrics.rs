@@ -14,6 +14,14 @@ use crate::model::Outcome;
 use crate::store::Store;
 
 pub(super) const FILE: &str = "metrics.jsonl";
+/// The event of a line that records a call.
+pub(super) const CALL_EVENT: &str = "tool_call";
+/// Keys that name the tool, in the order of preference; the first is the documented one.
+pub(super) const TOOL_KEYS: [&str; 2] = ["tool", "name"];
+/// Keys that state success, in the order of preference; the first is the documented one.
+pub(super) const SUCCESS_KEYS: [&str; 2] = ["success", "ok"];
+/// Keys of which at least one is in the record of a call.
+pub(super) const MEASURE_KEYS: [&str; 4] = ["success", "ok", "exit_code", "duration_ms"];
 
 /// The record of one call.
 #[derive(Debug, Clone, Default)]
@@ -62,12 +70,24 @@ pub(super) fn read(
     let mut records_by_tool = CallRecords::new();
     let lines = jsonl::for_each(&*file, deadline, |line| {
         let Ok(line) = bounded::parse_object(line) else { return false };
-        if line.get("event").is_some_and(|event| event == "tool_call") {
+        if is_call(&line) {
             add_record(&mut records_by_tool, &line, files);
         }
         true
     })?;
     Ok((records_by_tool, lines))
+}
+
+/// Returns true if a line records a call: an event of that name or, without any event, a tool with
+/// an outcome or a duration.
+fn is_call(line: &Map<String, Value>) -> bool {
+    match line.get("event") {
+        Some(event) => event == CALL_EVENT,
+        None => {
+            TOOL_KEYS.iter().any(|key| line.get(*key).is_some_and(Value::is_string))
+                && MEASURE_KEYS.iter().any(|key| line.contains_key(*key))
+        }
+    }
 }
 
 /// Fills gaps from the calls in the metadata. `files` is the number of files of each tool.
@@ -97,16 +117,14 @@ fn add_record(
     fields: &Map<String, Value>,
     files: &HashMap<String, usize>,
 ) {
-    let Some(tool) = fields.get("tool").or_else(|| fields.get("name")).and_then(Value::as_str)
-    else {
-        return;
-    };
+    let first = |keys: &[&str]| keys.iter().find_map(|key| fields.get(*key));
+    let Some(tool) = first(&TOOL_KEYS).and_then(Value::as_str) else { return };
     let key = tool_key(tool);
     let Some(files) = files.get(&key) else { return };
     let records = records_by_tool.entry(key).or_default();
     if records.len() < *files {
         records.push(CallRecord {
-            success: fields.get("success").and_then(Value::as_bool),
+            success: first(&SUCCESS_KEYS).and_then(Value::as_bool),
             exit_code: fields.get("exit_code").and_then(Value::as_i64),
             duration_ms: fields
                 .get("duration_ms")

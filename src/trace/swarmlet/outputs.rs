@@ -10,7 +10,7 @@ use crate::name::{Name, RelPath};
 use crate::store::read_whole;
 
 /// Maximum size of a description that is read, in bytes.
-const DESCRIPTION_MAX: u64 = 1 << 20;
+pub(super) const DESCRIPTION_MAX: u64 = 1 << 20;
 
 /// Returns the path of the output behind `stub`, and its size in bytes. Returns `None` unless its
 /// description names the worker's own owner.

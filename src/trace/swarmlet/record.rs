@@ -20,17 +20,17 @@ use crate::name::{Name, RelPath};
 use crate::store::{DirEntry, Kind, Store, read_range, read_whole};
 
 /// The worker's final result.
-const RESULT: &str = "result.txt";
+pub(super) const RESULT: &str = "result.txt";
 /// Placeholders for a missing result.
 const NO_RESULT: [&str; 3] = ["(No result generated)", "(Critical error)", "(No output)"];
 /// Files to show if no calls are recorded, most informative first. Other logs follow the first.
 const LOOSE: [&str; 4] =
     ["logs/errors.log", "result.txt", "outputs/report.md", "outputs/data.json"];
-const LOGS: &str = "logs";
+pub(super) const LOGS: &str = "logs";
 /// Directories in which a worker keeps files of its own.
 const OWN_FOLDERS: [&str; 3] = ["outputs", LOGS, "context"];
 /// The list of tool names, in the layout without calls.
-const TOOLS_USED: &str = "tools_used.json";
+pub(super) const TOOLS_USED: &str = "tools_used.json";
 /// Maximum length of the task in a generated file, in bytes.
 const TASK_MAX: usize = 8_192;
 /// Maximum length of a tool name in that list, in bytes.
@@ -154,13 +154,18 @@ fn call_files(folder: &dyn Store) -> Result<Vec<CallFile>> {
     Ok(files)
 }
 
-/// Parses `NNN_<tool>.txt`: a number, the tool's name (which may contain `_`), always `.txt`.
+/// Splits `NNN_<tool>.txt` into a number of any length and the tool's name, which may contain `_`.
+/// Returns `None` for any other name.
+pub(super) fn split_call_name(name: &str) -> Option<(&str, &str)> {
+    let (number, tool) = name.strip_suffix(".txt")?.split_once('_')?;
+    let is_number = (1..=18).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
+    is_number.then_some((number, tool))
+}
+
+/// Parses the name of a call's file.
 fn parse_call_file(entry: DirEntry) -> Option<CallFile> {
     let text = entry.name.to_text().into_owned();
-    let (number, tool) = text.strip_suffix(".txt")?.split_once('_')?;
-    if number.is_empty() || number.len() > 18 || !number.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
+    let (number, tool) = split_call_name(&text)?;
     Some(CallFile {
         seq: number.parse().ok()?,
         tool: tool.to_owned(),

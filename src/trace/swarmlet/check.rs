@@ -1,0 +1,53 @@
+//! Finds what was not understood in the files of a worker and of its store, and what was probably
+//! meant.
+
+mod document;
+mod index;
+mod lines;
+mod metadata;
+mod names;
+mod outputs;
+mod similar;
+
+use super::super::RecordSource;
+use super::super::check::{add_record_remarks, check_skipped};
+use crate::deadline::Deadline;
+use crate::model::{Record, Remarks, SkipReport, WorkerCheck};
+use crate::store::Store;
+
+/// Finds what was not understood in the files of a worker. Keeps `limit` remarks of each kind.
+pub(super) fn check_worker(
+    source: RecordSource<'_>,
+    record: &Record,
+    limit: usize,
+    deadline: Deadline<'_>,
+) -> WorkerCheck {
+    let mut check = WorkerCheck::new(limit);
+    add_record_remarks(record, &mut check.remarks);
+    names::check_worker(source.folder, &mut check.remarks);
+    metadata::check(source.folder, &record.worker, &mut check.remarks);
+    metadata::check_tools_used(source.folder, &mut check.remarks);
+    lines::check_metrics(source.folder, record, &mut check, deadline);
+    lines::check_thread(source.folder, &mut check, deadline);
+    outputs::check_markers(source.folder, record, &mut check, deadline);
+    check
+}
+
+/// Finds what was not understood in a store outside of its workers. Keeps `limit` remarks of each
+/// kind.
+pub(super) fn check_store(
+    store: &dyn Store,
+    outputs: Option<&dyn Store>,
+    skipped: &SkipReport,
+    description: &str,
+    limit: usize,
+    deadline: Deadline<'_>,
+) -> Remarks {
+    let mut remarks = check_skipped(skipped, description, limit);
+    names::check_store(store, skipped, &mut remarks);
+    index::check(store, &mut remarks, deadline);
+    if let Some(outputs) = outputs {
+        outputs::check_store(outputs, &mut remarks, deadline);
+    }
+    remarks
+}

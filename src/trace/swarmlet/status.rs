@@ -1,0 +1,113 @@
+//! The status of a worker: its words, and an exit code in place of one.
+
+use crate::model::Status;
+
+/// The documented words.
+pub(super) const WORDS: [(&str, Status); 5] = [
+    ("created", Status::Created),
+    ("running", Status::Running),
+    ("completed", Status::Completed),
+    ("success", Status::Completed),
+    ("failed", Status::Failed),
+];
+/// Other words that can mean only one status.
+const SYNONYMS: [(&str, Status); 24] = [
+    ("pending", Status::Created),
+    ("queued", Status::Created),
+    ("in_progress", Status::Running),
+    ("started", Status::Running),
+    ("complete", Status::Completed),
+    ("succeeded", Status::Completed),
+    ("successful", Status::Completed),
+    ("ok", Status::Completed),
+    ("passed", Status::Completed),
+    ("done", Status::Completed),
+    ("finished", Status::Completed),
+    ("ended", Status::Completed),
+    ("exited", Status::Completed),
+    ("error", Status::Failed),
+    ("errored", Status::Failed),
+    ("fail", Status::Failed),
+    ("failure", Status::Failed),
+    ("crashed", Status::Failed),
+    ("timeout", Status::Failed),
+    ("timed_out", Status::Failed),
+    ("cancelled", Status::Abandoned),
+    ("canceled", Status::Abandoned),
+    ("aborted", Status::Abandoned),
+    ("abandoned", Status::Abandoned),
+];
+/// Synonyms that state an end but no success, so that an exit code may state a failure.
+const ENDED: [&str; 4] = ["done", "finished", "ended", "exited"];
+
+/// A status word of a metadata file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StatusWord {
+    pub(super) status: Status,
+    /// False for a synonym of a documented word.
+    pub(super) is_documented: bool,
+    /// True if the word states only that the worker has ended.
+    states_only_an_end: bool,
+}
+
+impl StatusWord {
+    /// Parses a status word. Returns `None` if it is not recognized.
+    pub(super) fn parse(word: &str) -> Option<StatusWord> {
+        let word = word.trim().to_ascii_lowercase().replace([' ', '-'], "_");
+        let find = |words: &[(&str, Status)]| {
+            words.iter().find(|(known, _)| *known == word).map(|(_, status)| *status)
+        };
+        let documented = find(&WORDS);
+        Some(StatusWord {
+            status: documented.or_else(|| find(&SYNONYMS))?,
+            is_documented: documented.is_some(),
+            states_only_an_end: ENDED.contains(&word.as_str()),
+        })
+    }
+}
+
+/// Returns the status that a word states; unknown if the word is not recognized.
+pub(super) fn parse(word: &str) -> Status {
+    StatusWord::parse(word).map_or(Status::Unknown, |word| word.status)
+}
+
+/// Returns the status of a worker with this word and the exit code of its process. The code counts
+/// if the word states no more than an end.
+pub(super) fn with_exit_code(word: &str, exit_code: Option<i64>) -> Status {
+    match (StatusWord::parse(word), exit_code) {
+        (Some(StatusWord { states_only_an_end: true, .. }), Some(code)) => of_exit_code(code),
+        (Some(word), _) => word.status,
+        (None, _) => Status::Unknown,
+    }
+}
+
+/// Returns the status of a process that ended with `code`.
+pub(super) fn of_exit_code(code: i64) -> Status {
+    if code == 0 { Status::Completed } else { Status::Failed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documented_words_and_their_synonyms_are_recognized() {
+        for (word, status) in WORDS.iter().chain(&SYNONYMS) {
+            assert_eq!(parse(word), *status, "{word}");
+            assert_eq!(parse(&word.to_uppercase().replace('_', "-")), *status, "{word}");
+        }
+        for word in ["succeeded?", "", "not done", "unknown", "partial"] {
+            assert_eq!(parse(word), Status::Unknown, "{word}");
+        }
+    }
+
+    #[test]
+    fn an_exit_code_decides_only_after_words_that_state_no_more_than_an_end() {
+        assert_eq!(with_exit_code("done", Some(1)), Status::Failed);
+        assert_eq!(with_exit_code("finished", Some(0)), Status::Completed);
+        assert_eq!(with_exit_code("done", None), Status::Completed);
+        assert_eq!(with_exit_code("completed", Some(1)), Status::Completed);
+        assert_eq!(with_exit_code("failed", Some(0)), Status::Failed);
+        assert_eq!(with_exit_code("odd", Some(0)), Status::Unknown);
+    }
+}
