@@ -7,21 +7,26 @@
 mod bounded;
 mod claude_code;
 mod input;
+mod instances;
 mod json_text;
 mod jsonl;
 mod lenient;
 mod meta;
+mod mini_swe_agent;
 mod probe;
 mod swarmlet;
+mod swe_agent;
 mod transcript;
 mod value;
 mod walk;
 
 pub use claude_code::ClaudeCode;
 pub(crate) use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
+pub use mini_swe_agent::MiniSweAgent;
 pub use probe::{Probe, ProbeBudget};
 pub use swarmlet::Swarmlet;
 pub(crate) use swarmlet::python_strings;
+pub use swe_agent::SweAgent;
 pub use transcript::Transcripts;
 
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::model::{SkipReason, SkipReport};
 use crate::name::{RelPath, printable};
 use crate::store::{Disk, Inotify, SingleLinkStore, Store, Time, is_local};
-use crate::trace::{ClaudeCode, Detection, Format, Swarmlet};
+use crate::trace::{ClaudeCode, Detection, Format, MiniSweAgent, Swarmlet, SweAgent};
 
 /// Default time without a write after which an unfinished worker counts as abandoned.
 pub const STALE_AFTER: Duration = Duration::from_secs(60 * 60);
@@ -320,8 +320,13 @@ fn store_key(store: &dyn Store) -> Key {
 }
 
 /// Returns the known formats in the order of detection.
-fn formats() -> [Box<dyn Format>; 2] {
-    [Box::new(Swarmlet::default()), Box::new(ClaudeCode::transcripts())]
+fn formats() -> [Box<dyn Format>; 4] {
+    [
+        Box::new(Swarmlet::default()),
+        Box::new(ClaudeCode::transcripts()),
+        Box::new(MiniSweAgent::transcripts()),
+        Box::new(SweAgent::transcripts()),
+    ]
 }
 
 /// Returns true if `path` is on a swarmletfs mount, which must not be used as a store.
