@@ -507,8 +507,13 @@ impl std::ops::AddAssign for Tokens {
 /// Counts of transcript parts that are not shown.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Unused {
+    /// Name of the transcript in the worker's directory.
+    pub source: &'static str,
     /// Total number of lines in the transcript.
     pub lines: u64,
+    /// True if the transcript is a document that ends inside a value, or holds something else than
+    /// JSON. Nothing behind that place was read.
+    pub is_torn: bool,
     /// Number of lines of each unrecognized type.
     pub kinds: BTreeMap<String, u64>,
     /// Number of results without a matching call.

@@ -385,6 +385,10 @@ fn truncated_outputs(trace: &Trace) -> Option<FailedCheck> {
 fn unused_lines(unused: &Unused) -> impl Iterator<Item = FailedCheck> {
     let kinds = unused.kinds.keys().take(NAMES_SHOWN).map(|kind| one_line(kind, QUOTE_MAX));
     let kinds = kinds.collect::<Vec<_>>().join(", ");
+    let torn = unused.is_torn.then(|| {
+        let message = "it ends inside a value or is not JSON; nothing behind that place is shown";
+        FailedCheck::new("torn_document", message, unused.source)
+    });
     let parts = [
         (
             "unknown_records",
@@ -404,9 +408,9 @@ fn unused_lines(unused: &Unused) -> impl Iterator<Item = FailedCheck> {
         ),
     ];
     let checks = parts.map(|(name, n, text)| {
-        (n > 0).then(|| FailedCheck::new(name, format!("{n} {text}"), "source.jsonl"))
+        (n > 0).then(|| FailedCheck::new(name, format!("{n} {text}"), unused.source))
     });
-    checks.into_iter().flatten()
+    torn.into_iter().chain(checks.into_iter().flatten())
 }
 
 fn late_outputs(record: &Record) -> Option<FailedCheck> {

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Number;
 
 /// A string, or `None` for any other type.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +20,23 @@ pub(super) struct MaybeBool(pub(super) Option<bool>);
 /// A non-negative integer, or `None` for any other type.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MaybeU64(pub(super) Option<u64>);
+
+/// A number, or `None` for any other type.
+#[derive(Debug, Clone, Default)]
+pub(super) struct MaybeNumber(pub(super) Option<Number>);
+
+/// A text: a string, or the texts of a list of parts such as `{"type": "text", "text": "…"}`,
+/// joined without a separator. `None` for any other type.
+#[derive(Debug, Clone, Default)]
+pub(super) struct MaybeText<'a>(pub(super) Option<Cow<'a, str>>);
+
+/// A part of a text.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct TextPart<'a> {
+    #[serde(borrow)]
+    text: MaybeStr<'a>,
+}
 
 /// An object of shape `T`, or `None` for any other type.
 #[derive(Debug, Clone)]
@@ -49,6 +67,27 @@ impl MaybeStr<'_> {
     /// Returns the string if it is not empty.
     pub(super) fn non_empty(&self) -> Option<String> {
         self.0.as_deref().filter(|text| !text.is_empty()).map(str::to_owned)
+    }
+}
+
+impl MaybeText<'_> {
+    /// Returns the text, or an empty one.
+    pub(super) fn as_str(&self) -> &str {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl MaybeNumber {
+    /// Returns the number if it is an integer.
+    pub(super) fn as_i64(&self) -> Option<i64> {
+        self.0.as_ref()?.as_i64()
+    }
+
+    /// Returns a number of seconds as milliseconds.
+    pub(super) fn as_millis(&self) -> Option<i64> {
+        let seconds = self.0.as_ref()?.as_f64()?;
+        // The conversion saturates.
+        Some((seconds * 1_000.0).round() as i64)
     }
 }
 
@@ -161,6 +200,56 @@ impl<'de> Deserialize<'de> for MaybeU64 {
     }
 }
 
+impl<'de> Deserialize<'de> for MaybeNumber {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeNumber, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = MaybeNumber;
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<MaybeNumber, E> {
+                Ok(MaybeNumber(Some(number.into())))
+            }
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<MaybeNumber, E> {
+                Ok(MaybeNumber(Some(number.into())))
+            }
+            fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<MaybeNumber, E> {
+                Ok(MaybeNumber(Number::from_f64(number)))
+            }
+            ignore_kinds!(str bool unit seq map);
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for MaybeText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeText<'a>, D::Error> {
+        struct Visit<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
+            type Value = MaybeText<'a>;
+            fn visit_borrowed_str<E: serde::de::Error>(
+                self,
+                text: &'de str,
+            ) -> Result<MaybeText<'a>, E> {
+                Ok(MaybeText(Some(Cow::Borrowed(text))))
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<MaybeText<'a>, E> {
+                Ok(MaybeText(Some(Cow::Owned(text.to_owned()))))
+            }
+            fn visit_string<E: serde::de::Error>(self, text: String) -> Result<MaybeText<'a>, E> {
+                Ok(MaybeText(Some(Cow::Owned(text))))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<MaybeText<'a>, A::Error> {
+                let mut texts = String::new();
+                while let Some(part) = seq.next_element::<MaybeObject<TextPart<'_>>>()? {
+                    texts.push_str(part.0.as_ref().map_or("", |part| part.text.as_str()));
+                }
+                Ok(MaybeText(Some(Cow::Owned(texts))))
+            }
+            ignore_kinds!(bool number unit map);
+        }
+        deserializer.deserialize_any(Visit(PhantomData))
+    }
+}
+
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for MaybeObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeObject<T>, D::Error> {
         struct Visit<T>(PhantomData<T>);
@@ -215,6 +304,35 @@ mod tests {
     struct Inner<'a> {
         #[serde(borrow)]
         raw: Option<&'a RawValue>,
+    }
+
+    #[test]
+    fn texts_are_strings_or_lists_of_parts() {
+        for (json, text) in [
+            (r#""a""#, Some("a")),
+            (r#""\u0061\n""#, Some("a\n")),
+            (r#"[{"type":"text","text":"a"},{"type":"image_url"},7,{"text":"b"}]"#, Some("ab")),
+            ("[]", Some("")),
+            ("null", None),
+            (r#"{"text":"a"}"#, None),
+        ] {
+            let read: MaybeText<'_> = serde_json::from_str(json).unwrap();
+            assert_eq!(read.0.as_deref(), text, "{json}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_any_kind_are_read() {
+        for (json, whole, millis) in [
+            ("-1", Some(-1), Some(-1_000)),
+            ("1773066512.3302476", None, Some(1_773_066_512_330)),
+            ("18446744073709551615", None, Some(i64::MAX)),
+            ("1e300", None, Some(i64::MAX)),
+            (r#""1""#, None, None),
+        ] {
+            let read: MaybeNumber = serde_json::from_str(json).unwrap();
+            assert_eq!((read.as_i64(), read.as_millis()), (whole, millis), "{json}");
+        }
     }
 
     #[test]

@@ -103,9 +103,19 @@ impl<'a> Probe<'a> {
         })
     }
 
-    fn read(&self, offset: u64, len: usize) -> Vec<u8> {
+    /// Returns the last [`HEAD`] bytes. Empty if the file cannot be read.
+    pub fn tail(&self) -> Vec<u8> {
+        let size = self.file().and_then(|file| Some(file.stat_without_acl().ok()?.size));
+        self.read(size.unwrap_or_default().saturating_sub(HEAD as u64), HEAD)
+    }
+
+    fn file(&self) -> Option<&dyn File> {
         let file = self.file.get_or_init(|| self.budget.open(self.store, self.path));
-        let bytes = file.as_ref().and_then(|file| read_range(&**file, offset, len).ok());
+        file.as_deref()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Vec<u8> {
+        let bytes = self.file().and_then(|file| read_range(file, offset, len).ok());
         bytes.unwrap_or_default()
     }
 }

@@ -29,6 +29,7 @@ pub(super) struct Transcripts {
     calls_without_results: u64,
     calls_not_shown: u64,
     truncated_outputs: u64,
+    torn_documents: u64,
 }
 
 impl Transcripts {
@@ -50,6 +51,7 @@ impl Transcripts {
             totals.read += 1;
             totals.lines += trace.unused.lines;
             totals.unparsable_lines += trace.total_bad_lines();
+            totals.torn_documents += u64::from(trace.unused.is_torn);
             for (kind, lines) in &trace.unused.kinds {
                 *totals.unknown_records.entry(escape_controls(kind)).or_default() += lines;
             }
@@ -68,6 +70,7 @@ impl Transcripts {
             self.unknown_records.keys().take(MAX_NAMED_TYPES).map(String::as_str).collect();
         let counts: Vec<String> = [
             (self.unparsable_lines, "lines that cannot be parsed".to_owned()),
+            (self.torn_documents, "documents that are not whole".into()),
             (unknown, format!("lines of unknown types ({})", kinds.join(", "))),
             (self.results_without_calls, "results without a call".into()),
             (self.calls_without_results, "calls without a result".into()),

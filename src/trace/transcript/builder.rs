@@ -262,6 +262,28 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
+    /// Sets the model of a conversation.
+    pub(in crate::trace) fn set_model(&mut self, number: usize, model: &str) {
+        let Some(conversation) = self.conversation(number).filter(|_| !model.is_empty()) else {
+            return;
+        };
+        let model = shorten(model, WORD_MAX);
+        // Tokens that were counted before are of this model, too.
+        if let Some(last) = conversation.last_message.as_mut().filter(|last| last.model.is_empty())
+        {
+            last.model.clone_from(&model);
+        }
+        conversation.model = Some(model);
+    }
+
+    /// Sets the task of a conversation to the text of the turn at `span`, which the thread does not
+    /// show.
+    pub(in crate::trace) fn set_task(&mut self, number: usize, span: Span, text: &str) {
+        if let Some(conversation) = self.conversation(number).filter(|_| !text.trim().is_empty()) {
+            conversation.task.get_or_insert_with(|| text_ref(span, text));
+        }
+    }
+
     /// Replaces the counts of tokens by a total for the whole conversation.
     pub(in crate::trace) fn set_total_tokens(&mut self, number: usize, tokens: Tokens) {
         if let Some(conversation) = self.conversation(number) {
@@ -410,6 +432,10 @@ fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
         TurnEvent::Compaction => {
             requests.note_program_message();
             conversation.fallback_task.get_or_insert_with(|| text_ref(span, &turn.text));
+            return;
+        }
+        TurnEvent::Submission => {
+            conversation.submission = Some(text_ref(span, &turn.text));
             return;
         }
         TurnEvent::Message | TurnEvent::Prompt | TurnEvent::Farewell | TurnEvent::ApiError => {}

@@ -98,13 +98,14 @@ impl TranscriptCache {
         if let Some(known) = cached_at(version) {
             return Ok((known.index.clone(), true));
         }
-        let known = self.entries.get(path).filter(|known| known.may_be_prefix_of(version));
+        let earlier = self.entries.get(path);
+        let known = earlier.clone().filter(|known| known.may_be_prefix_of(version));
         let known = known.or_else(|| self.disk.as_ref()?.get(path, version).map(Arc::new));
         let (before, bytes_on_disk) = match known {
             Some(known) if hash_ends(file, known.index.bytes_read)? == known.ends_hash => {
                 ((*known.index).clone(), known.bytes_on_disk)
             }
-            _ => (TranscriptIndex::default(), 0),
+            _ => (earlier.map(|known| known.index.before_rewrite()).unwrap_or_default(), 0),
         };
         let (index, is_complete) = read_on(file, format, location, before, deadline)?;
         let index = Arc::new(index);

@@ -138,9 +138,11 @@ impl<F: FnMut(DocumentEvent<'_>) -> bool> DocumentReader<'_, '_, F> {
                         None => self.json.skip_value()?,
                     }
                 }
+                // A number, a text or another value that holds no records.
                 _ => {
-                    self.stats.bad += 1;
                     self.json.skip_value()?;
+                    self.stats.records += 1;
+                    self.stats.bad += 1;
                 }
             }
         }
@@ -183,10 +185,14 @@ impl<F: FnMut(DocumentEvent<'_>) -> bool> DocumentReader<'_, '_, F> {
             return Err(Stop::NoTime);
         }
         // Moves to the first byte of the value.
-        self.json.peek()?;
+        let kind = self.json.peek()?;
         let offset = self.offset();
         self.json.skip_value()?;
         let length = self.offset() - offset;
+        // Digits may be missing at the end of a file.
+        if kind == ValueType::Number {
+            self.json.has_next()?;
+        }
         self.stats.records += 1;
         if length > RECORD_MAX {
             self.stats.bad += 1;
@@ -197,5 +203,216 @@ impl<F: FnMut(DocumentEvent<'_>) -> bool> DocumentReader<'_, '_, F> {
         let record = RawRecord { span: Span { offset, len, part }, text: &json_text(&bytes) };
         self.stats.bad += u64::from(!(self.on_event)(DocumentEvent::Record(record)));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::store::{Meta, copy_from};
+
+    const MEMBERS: [Member; 4] =
+        [Member::List("list"), Member::Value("one"), Member::List(""), Member::Value("two")];
+    /// Size of one read of the file, in bytes.
+    const CHUNK: usize = 1 << 20;
+
+    struct Bytes(Vec<u8>);
+
+    impl File for Bytes {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+            Ok(copy_from(&self.0, offset, buffer))
+        }
+
+        fn meta(&self) -> Result<Meta> {
+            unreachable!("tests read only bytes")
+        }
+    }
+
+    /// The records of a file, each with its member, and the number of documents.
+    #[derive(Debug, Default, PartialEq)]
+    struct Found {
+        records: Vec<(u8, String)>,
+        documents: usize,
+        stats: DocumentStats,
+    }
+
+    impl Found {
+        fn texts(&self) -> Vec<(u8, &str)> {
+            self.records.iter().map(|(part, text)| (*part, text.as_str())).collect()
+        }
+    }
+
+    fn find(bytes: &[u8]) -> Found {
+        let mut found = Found::default();
+        let (file, mut records, mut documents) = (Bytes(bytes.to_vec()), Vec::new(), 0);
+        found.stats = for_each(&file, &MEMBERS, Deadline::never(), |event| {
+            match event {
+                DocumentEvent::Begin => documents += 1,
+                DocumentEvent::Record(record) => {
+                    let at = record.span.offset as usize;
+                    let raw = &bytes[at..(at + record.span.len).min(bytes.len())];
+                    assert_eq!(json_text(raw), record.text, "the record is at its place");
+                    records.push((record.span.part, record.text.to_owned()));
+                }
+            }
+            true
+        })
+        .unwrap();
+        Found { records, documents, ..found }
+    }
+
+    #[test]
+    fn records_of_a_document_are_found_in_their_members() {
+        let found = find(
+            br#" {"other": {"list": [0]}, "list": [{"a": [1]}, "x", 2, null], "one": "o",
+                 "list": [3], "two": {"list": [4]}, "one": [5]}  "#,
+        );
+        let records = [
+            (0, r#"{"a": [1]}"#),
+            (0, r#""x""#),
+            (0, "2"),
+            (0, "null"),
+            (1, r#""o""#),
+            (0, "3"),
+            (3, r#"{"list": [4]}"#),
+            (1, "[5]"),
+        ];
+        assert_eq!(found.texts(), records);
+        assert_eq!((found.documents, found.stats.records, found.stats.is_torn), (1, 8, false));
+        // A member of another type holds no records.
+        assert_eq!(find(br#"{"list": {"list": [1]}}"#).texts(), []);
+        // A list is a document, too, and a file may hold several.
+        let several = find(b"[1,[2]] {\"one\":3}\n{}");
+        assert_eq!(several.texts(), [(2, "1"), (2, "[2]"), (1, "3")]);
+        assert_eq!((several.documents, several.stats.is_torn), (3, false));
+    }
+
+    #[test]
+    fn values_that_are_no_documents_are_counted_as_bad() {
+        let found = find(br#"1 "text" true null {"one": 2}"#);
+        assert_eq!((found.texts(), found.documents), (vec![(1, "2")], 1));
+        assert_eq!((found.stats.records, found.stats.bad, found.stats.is_torn), (5, 4, false));
+    }
+
+    #[test]
+    fn every_prefix_of_a_document_holds_its_first_records() {
+        let bytes = r#"{"one": "ä\ud83d\ude00", "list": [{"a": "b\n"}, 12, NaN, "\\"], "x": [[1]],
+            "two": -1.5e3} [7, {"8": []}]"#;
+        let whole = find(bytes.as_bytes());
+        assert_eq!((whole.records.len(), whole.documents, whole.stats.is_torn), (8, 2, false));
+        for end in 0..bytes.len() {
+            let part = find(&bytes.as_bytes()[..end]);
+            assert!(whole.records.starts_with(&part.records), "{end}: {part:?}");
+            let prefix = bytes.as_bytes()[..end].trim_ascii_end();
+            assert_eq!(part.stats.is_torn, !prefix.ends_with(b"3}"), "{end}");
+            assert!(part.stats.end <= end as u64);
+        }
+    }
+
+    #[test]
+    fn records_do_not_depend_on_the_ends_of_chunks() {
+        let record = r#"{"a": "\ud83d\ude00 \ud83d ä€😀", "b": [NaN, -Infinity, 1.25e-3, true]}"#;
+        for pad in (0..120).map(|n| CHUNK - n) {
+            let text = format!(r#"{{"pad": "{}", "list": [{record}, 1]}}"#, "x".repeat(pad));
+            let found = find(text.as_bytes());
+            let replaced = json_text(record.as_bytes());
+            assert_eq!(found.texts(), [(0, &*replaced), (0, "1")], "{pad}");
+            assert!(serde_json::from_str::<serde_json::Value>(&replaced).is_ok());
+        }
+    }
+
+    #[test]
+    fn invalid_text_and_lone_surrogates_stay_inside_their_record() {
+        let found = find(b"{\"list\": [\"caf\xe9\", \"\\udfff\\ud800\", \"\xff\xfe\", 1]}");
+        assert_eq!((found.records.len(), found.stats.is_torn), (4, false));
+        assert_eq!(found.records[1].1, r#""\ufffd\ufffd""#);
+        // Outside of strings, they end the document. The records before it count.
+        let torn = find(b"{\"list\": [1, \xff 2]}");
+        assert_eq!((torn.texts(), torn.stats.is_torn), (vec![(0, "1")], true));
+    }
+
+    #[test]
+    fn broken_json_ends_the_reading_after_the_last_record() {
+        for rest in ["]", "}", ":", "nul", "1 2", "\"\u{1}\"", "'x'", "/**/ 1", "[1,]", "01", "+1"]
+        {
+            let found = find(format!(r#"{{"list": ["a", {{"b": 1}}, {rest}, 3]}}"#).as_bytes());
+            assert_eq!(found.texts()[..2], [(0, r#""a""#), (0, r#"{"b": 1}"#)], "{rest}");
+            assert!(found.stats.is_torn && found.records.len() == 2, "{rest}: {found:?}");
+        }
+        let empty = find(b" \n");
+        assert_eq!((empty.documents, empty.stats.is_torn), (0, true));
+    }
+
+    #[test]
+    fn nesting_is_read_up_to_a_limit() {
+        let nested = |depth: usize| {
+            let list = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+            find(format!(r#"{{"one": 1, "x": {list}, "list": [{list}], "two": 2}}"#).as_bytes())
+        };
+        let found = nested(9_000);
+        assert_eq!((found.records.len(), found.stats.is_torn), (3, false));
+        let found = nested(11_000);
+        assert_eq!((found.texts(), found.stats.is_torn), (vec![(1, "1")], true));
+    }
+
+    #[test]
+    fn long_records_are_read_and_longer_ones_are_counted() {
+        let long = format!("\"{}\"", "x".repeat(2 << 20));
+        let longer = format!("\"{}\"", "y".repeat(RECORD_MAX as usize));
+        let found = find(format!(r#"{{"list": [{long}, {longer}, 3], "two": 4}}"#).as_bytes());
+        assert_eq!(found.texts(), [(0, long.as_str()), (0, "3"), (3, "4")]);
+        assert_eq!((found.stats.records, found.stats.bad, found.stats.is_torn), (4, 1, false));
+    }
+
+    #[test]
+    fn reading_stops_in_time_and_passes_on_errors() {
+        let (file, left) = (Bytes(b"[1,2,3,4]".to_vec()), std::cell::Cell::new(2_u32));
+        let has_time = || left.replace(left.get().saturating_sub(1)) > 0;
+        let mut count = 0;
+        let stats = for_each(&file, &MEMBERS, Deadline::new(&has_time), |event| {
+            count += usize::from(matches!(event, DocumentEvent::Record(_)));
+            true
+        });
+        let stats = stats.unwrap();
+        assert_eq!((count, stats.is_torn), (2, false));
+        assert!(stats.partial.unwrap().timed_out);
+
+        struct Broken;
+        impl File for Broken {
+            fn read_at(&self, _: &mut [u8], _: u64) -> Result<usize> {
+                Err(Error::NotFound)
+            }
+            fn meta(&self) -> Result<Meta> {
+                Err(Error::NotFound)
+            }
+        }
+        let failed = for_each(&Broken, &MEMBERS, Deadline::never(), |_| true);
+        assert_eq!(failed, Err(Error::NotFound));
+    }
+
+    /// Prints the speed of reading documents. The second kind holds steps with long prompts.
+    #[test]
+    #[ignore = "a measurement"]
+    fn measure_speed() {
+        let message = r#"{"role": "tool", "content": "line one\nline \"two\"\n", "n": 1.5}"#;
+        let prompt = format!("[{}]", vec![message; 5_000].join(", "));
+        let step = format!(r#"{{"action": "ls", "observation": "x", "query": {prompt}}}"#);
+        for (name, record, count) in [("messages", message, 1_000_000), ("prompts", &*step, 200)] {
+            let text = format!(r#"{{"list": [{}]}}"#, vec![record; count].join(", "));
+            let (file, start) = (Bytes(text.into_bytes()), std::time::Instant::now());
+            let mut bytes = 0;
+            for_each(&file, &MEMBERS, Deadline::never(), |event| {
+                if let DocumentEvent::Record(record) = event {
+                    let read: serde_json::Result<serde::de::IgnoredAny> =
+                        serde_json::from_str(record.text);
+                    bytes += read.map_or(0, |_| record.text.len());
+                }
+                true
+            })
+            .unwrap();
+            let rate = bytes as f64 / start.elapsed().as_secs_f64() / 1e6;
+            println!("{name}: {} MB, {rate:.0} MB/s", file.0.len() / 1_000_000);
+        }
     }
 }

@@ -97,6 +97,8 @@ pub(in crate::trace) struct Conversation {
     pub(in crate::trace) requests: Requests,
     /// The last text of the assistant.
     pub(in crate::trace) last_text: Option<TextRef>,
+    /// The work that the assistant handed in.
+    pub(in crate::trace) submission: Option<TextRef>,
     /// The last event of the conversation, as far as it was read.
     pub(in crate::trace) ending: Ending,
     /// The status that the records state.
@@ -304,6 +306,13 @@ impl TranscriptIndex {
         }
     }
 
+    /// Returns an empty index to start over with. It remembers if the transcript was a whole
+    /// document.
+    pub(in crate::trace) fn before_rewrite(&self) -> TranscriptIndex {
+        let (documents, is_torn) = (self.documents, self.is_torn);
+        TranscriptIndex { documents, is_torn, ..TranscriptIndex::default() }
+    }
+
     /// Serializes the index; see [`TranscriptIndex::decode`].
     pub(in crate::trace) fn encode(&self) -> Option<Vec<u8>> {
         postcard::to_stdvec(self).ok()
@@ -357,9 +366,18 @@ impl Conversation {
         self.calls.iter().skip(self.first_open).any(|call| call.result.is_none())
     }
 
-    /// Returns the last text, if the conversation ended with it.
+    /// Returns the last text, if the conversation ended with it, or if its own records state that
+    /// it ended.
     pub(in crate::trace) fn final_words(&self) -> Option<&TextRef> {
-        self.last_text.as_ref().filter(|_| self.ending == Ending::Answered)
+        let is_stated = self.stated.as_ref().is_some_and(|stated| {
+            !matches!(stated.status, Status::Created | Status::Running) && !self.is_stated_by_parent
+        });
+        self.last_text.as_ref().filter(|_| is_stated || self.ending == Ending::Answered)
+    }
+
+    /// Returns the work that the assistant handed in, or else its final words.
+    pub(in crate::trace) fn result(&self) -> Option<&TextRef> {
+        self.submission.as_ref().or_else(|| self.final_words())
     }
 
     /// Returns the tokens by model, if any were counted.

@@ -168,7 +168,7 @@ impl GrowingFile {
             return Ok((held, transcript));
         }
         let before =
-            if held.index.restarts { TranscriptIndex::default() } else { (*held.index).clone() };
+            if held.index.restarts { held.index.before_rewrite() } else { (*held.index).clone() };
         let (format, location) = (&*self.format, &self.location);
         let (index, _) = read_on(&*self.file, format, location, before, Deadline::never())?;
         let agent = self.location.agent.as_ref();

@@ -1,5 +1,8 @@
 //! Reads a transcript into an index. Resumes where the last read ended.
 
+use std::thread;
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::super::json_text::json_text;
@@ -14,8 +17,13 @@ use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::store::{File, read_range};
 
+/// Maximum number of attempts to read a document that was whole before.
+const ATTEMPTS_MAX: usize = 10;
+/// Time between two attempts.
+const ATTEMPT_DELAY: Duration = Duration::from_millis(30);
+
 /// Extends `index` with the new records of `file`, until `deadline` passes. Returns the index, and
-/// true if it is complete.
+/// true if it is complete. Documents are always read whole; `index` may be of any earlier version.
 ///
 /// # Errors
 ///
@@ -29,7 +37,9 @@ pub(super) fn read_on(
 ) -> Result<(TranscriptIndex, bool)> {
     match location.shape {
         Shape::Lines => read_lines(file, format, location, index, deadline),
-        Shape::Documents(members) => read_documents(file, format, location, members, deadline),
+        Shape::Documents(members) => {
+            read_documents(file, format, location, members, &index, deadline)
+        }
     }
 }
 
@@ -89,8 +99,32 @@ fn without_last_line(file: &dyn File, index: TranscriptIndex) -> Result<Transcri
     Ok(TranscriptIndex { line_count, bad_lines, last_line: LastLine::Complete, ..index })
 }
 
-/// Reads documents from their beginning: programs rewrite them whole.
+/// Reads documents from their beginning: programs rewrite them whole. `before` is the index of an
+/// earlier version.
+///
+/// Many programs rewrite a document in place, so that it is empty or torn for a moment. If it was
+/// whole before, it is read again until it is whole, but not for long.
 fn read_documents(
+    file: &dyn File,
+    format: &dyn TranscriptFormat,
+    location: &TranscriptLocation,
+    members: &'static [Member],
+    before: &TranscriptIndex,
+    deadline: Deadline<'_>,
+) -> Result<(TranscriptIndex, bool)> {
+    let was_whole = before.documents > 0 && !before.is_torn;
+    let mut attempts = if was_whole { ATTEMPTS_MAX } else { 1 };
+    loop {
+        attempts -= 1;
+        let (index, is_complete) = read_documents_once(file, format, location, members, deadline)?;
+        if !index.is_torn || attempts == 0 || !deadline.has_time() {
+            return Ok((index, is_complete));
+        }
+        thread::sleep(ATTEMPT_DELAY);
+    }
+}
+
+fn read_documents_once(
     file: &dyn File,
     format: &dyn TranscriptFormat,
     location: &TranscriptLocation,

@@ -99,6 +99,8 @@ pub(in crate::trace) enum TurnEvent {
     Farewell,
     /// The API returned an error instead of an answer.
     ApiError,
+    /// The work that the assistant handed in, such as a diff. It is the result of the conversation.
+    Submission,
 }
 
 /// A tool call.

@@ -197,7 +197,7 @@ impl VirtualDir {
             }
             (THREAD, None) => Ok(VirtualNode::Lines(LineFile::Thread)),
             (TASK, None) => text_node(Conversation::task),
-            (RESULT, None) => text_node(Conversation::final_words),
+            (RESULT, None) => text_node(Conversation::result),
             (REQUESTS, None) => {
                 let has_requests = !self.conversation(&*index()?)?.requests.is_empty();
                 has_requests.then_some(VirtualNode::Requests).ok_or(Error::NotFound)
@@ -352,7 +352,7 @@ impl Store for VirtualDir {
                 if !conversation.requests.is_empty() {
                     entries.push(file(REQUESTS)?);
                 }
-                if conversation.final_words().is_some() {
+                if conversation.result().is_some() {
                     entries.push(file(RESULT)?);
                 }
                 entries.push(DirEntry { name: Name::new(CALLS)?, kind: Kind::Folder });

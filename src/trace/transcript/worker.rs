@@ -225,8 +225,12 @@ pub(super) fn read_record(
         let call = tool_call(folder, &index, at, call, &mut trace)?;
         trace.calls.push(call);
     }
+    // The call that hands in the work ends the conversation and needs no result.
+    let handed_in = conversation.calls.last().filter(|_| conversation.submission.is_some());
     for call in conversation.calls.iter().filter(|call| call.verdict().is_none()) {
-        trace.unanswered.add(call.tool.clone());
+        if handed_in.is_none_or(|last| !std::ptr::eq(last, call)) {
+            trace.unanswered.add(call.tool.clone());
+        }
     }
     trace.task =
         conversation.task().map(|text| text.head.trim().to_owned()).filter(|task| !task.is_empty());
@@ -235,6 +239,8 @@ pub(super) fn read_record(
         && trace.final_words.is_none()
         && conversation.is_stated_by_parent;
     let source = folder.location().source_name();
+    trace.unused.source = source;
+    trace.unused.is_torn = index.is_torn;
     if folder.location().agent.is_none() {
         trace.bad_lines.extend((index.bad_lines > 0).then_some((source, index.bad_lines)));
         trace.unused.lines = index.line_count;
