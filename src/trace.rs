@@ -11,6 +11,7 @@ mod json_text;
 mod jsonl;
 mod lenient;
 mod meta;
+mod openhands;
 mod probe;
 mod swarmlet;
 mod transcript;
@@ -19,6 +20,7 @@ mod walk;
 
 pub use claude_code::ClaudeCode;
 pub(crate) use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
+pub use openhands::OpenHands;
 pub use probe::{Probe, ProbeBudget};
 pub use swarmlet::Swarmlet;
 pub(crate) use swarmlet::python_strings;
