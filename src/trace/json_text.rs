@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Read};
+use std::ops::Range;
 
 use memchr::memmem;
 
@@ -120,29 +121,28 @@ fn replace_invalid_utf8(bytes: &mut [u8], is_end: bool) -> usize {
     bytes.len()
 }
 
-/// Reads a file from its beginning as text that can be decoded. Every byte keeps its offset.
+/// Reads a range of a file as text that can be decoded. Every byte keeps its offset.
 pub(super) struct JsonTextReader<'a> {
     file: &'a dyn File,
-    /// Number of bytes read from the file.
+    /// Offset of the next byte to read.
     read: u64,
-    /// Maximum number of bytes to read.
+    /// Offset at which the reading ends.
     limit: u64,
     tokens: TokenReplacer,
     buffer: Vec<u8>,
     /// The part of `buffer` that is done and not yet returned.
-    ready: std::ops::Range<usize>,
+    ready: Range<usize>,
     is_end: bool,
 }
 
 impl<'a> JsonTextReader<'a> {
-    /// Creates a reader of the first `limit` bytes of `file`.
-    pub(super) fn new(file: &'a dyn File, limit: u64) -> JsonTextReader<'a> {
-        let tokens = TokenReplacer::default();
+    /// Creates a reader of the bytes of `file` in `range`.
+    pub(super) fn new(file: &'a dyn File, range: Range<u64>) -> JsonTextReader<'a> {
         JsonTextReader {
             file,
-            read: 0,
-            limit,
-            tokens,
+            read: range.start,
+            limit: range.end,
+            tokens: TokenReplacer::default(),
             buffer: Vec::new(),
             ready: 0..0,
             is_end: false,
@@ -151,7 +151,8 @@ impl<'a> JsonTextReader<'a> {
 
     fn fill(&mut self) -> Result<(), Error> {
         self.buffer.drain(..self.ready.end);
-        let want = CHUNK.min(usize::try_from(self.limit - self.read).unwrap_or(CHUNK));
+        let want =
+            CHUNK.min(usize::try_from(self.limit.saturating_sub(self.read)).unwrap_or(CHUNK));
         let chunk = read_range(self.file, self.read, want)?;
         self.read += chunk.len() as u64;
         self.is_end = chunk.len() < CHUNK;
@@ -201,7 +202,7 @@ mod tests {
     /// Reads `bytes` as a file, and checks that no offset moved.
     fn read(bytes: &[u8]) -> String {
         let mut text = String::new();
-        JsonTextReader::new(&Bytes(bytes.to_vec()), u64::MAX).read_to_string(&mut text).unwrap();
+        JsonTextReader::new(&Bytes(bytes.to_vec()), 0..u64::MAX).read_to_string(&mut text).unwrap();
         assert_eq!(text.len(), bytes.len());
         text
     }
@@ -254,7 +255,7 @@ mod tests {
         for limit in [0, 1, CHUNK, CHUNK + 1, bytes.len(), 2 * CHUNK] {
             let mut text = String::new();
             let file = Bytes(bytes.clone());
-            JsonTextReader::new(&file, limit as u64).read_to_string(&mut text).unwrap();
+            JsonTextReader::new(&file, 0..limit as u64).read_to_string(&mut text).unwrap();
             assert_eq!(text.len(), limit.min(bytes.len()));
         }
     }

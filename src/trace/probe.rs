@@ -114,6 +114,18 @@ impl<'a> Probe<'a> {
         file.as_deref()
     }
 
+    /// Returns the names in the directory at the path; empty if it is none.
+    pub fn names(&self) -> Vec<Name> {
+        let entries = self.store.list(self.path).unwrap_or_default();
+        entries.into_iter().map(|entry| entry.name).collect()
+    }
+
+    /// Returns the first [`LONG_HEAD`] bytes of a file in the directory at the path.
+    pub fn long_head_inside(&self, name: &Name) -> Vec<u8> {
+        let path = self.path.join(name);
+        Probe::new(self.store, &path, self.budget).long_head().to_vec()
+    }
+
     fn read(&self, offset: u64, len: usize) -> Vec<u8> {
         let bytes = self.file().and_then(|file| read_range(file, offset, len).ok());
         bytes.unwrap_or_default()

@@ -12,6 +12,7 @@ mod cached_transcript;
 mod container;
 mod document;
 mod edits;
+mod folder_file;
 mod folders;
 mod format;
 mod index;
@@ -28,8 +29,9 @@ mod virtual_dir;
 mod worker;
 
 pub(super) use self::builder::{IndexBuilder, shorten_id};
-pub(super) use self::format::{CallRecord, Session, TranscriptFormat};
-pub(super) use self::index::{Conversation, Ending, TitleSource, TranscriptIndex};
+pub(super) use self::folder_file::record_number;
+pub(super) use self::format::{CallRecord, Session, SessionMetadata, TranscriptFormat};
+pub(super) use self::index::{Conversation, Ending, StatedStatus, TitleSource, TranscriptIndex};
 pub(super) use self::location::{Container, Holds, Member, Shape, TranscriptLocation};
 pub(super) use self::requests::queued_text;
 pub(super) use self::turn::{

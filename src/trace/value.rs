@@ -76,7 +76,7 @@ pub(super) fn parse_timestamp(text: &str) -> Option<Timestamp> {
 }
 
 /// Parses a time without an offset as UTC.
-fn parse_utc(text: &str) -> Option<Timestamp> {
+pub(super) fn parse_utc(text: &str) -> Option<Timestamp> {
     if text.len() > TIME_MAX {
         return None;
     }

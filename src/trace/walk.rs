@@ -18,12 +18,12 @@ const DEPTH_MAX: usize = 8;
 /// Maximum number of entries that a walk visits, unless it has another limit.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// An entry that is not a directory.
+/// An entry that the walk does not enter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalkEntry {
     /// Path from the store's root.
     pub path: RelPath,
-    /// Type of the entry: a file, a symlink, or a special file.
+    /// Type of the entry: a file, a symlink, a special file, or a directory named as such.
     pub kind: Kind,
 }
 
@@ -34,6 +34,8 @@ pub struct WalkEntry {
 pub struct Walk<'a> {
     store: &'a dyn Store,
     start: RelPath,
+    /// Names of directories that are entries themselves.
+    leaves: Vec<&'static str>,
     /// Names in the first directory that are listed before its other directories.
     preferred: Vec<&'static str>,
     deadline: Deadline<'a>,
@@ -52,6 +54,7 @@ impl<'a> Walk<'a> {
     pub fn new(store: &'a dyn Store, start: RelPath) -> Walk<'a> {
         Walk {
             store,
+            leaves: Vec::new(),
             preferred: Vec::new(),
             deadline: Deadline::never(),
             entries_left: ENTRIES_MAX,
@@ -71,6 +74,16 @@ impl<'a> Walk<'a> {
     /// Lists the directories called `names` before the other directories of the first one.
     pub fn preferring(self, names: impl IntoIterator<Item = &'static str>) -> Walk<'a> {
         Walk { preferred: names.into_iter().collect(), ..self }
+    }
+
+    /// Returns the directories called `names` as entries, without those beneath them.
+    pub fn not_entering(self, names: impl IntoIterator<Item = &'static str>) -> Walk<'a> {
+        Walk { leaves: names.into_iter().collect(), ..self }
+    }
+
+    /// Returns the directories that cannot be listed.
+    pub fn into_skipped(self) -> SkipReport {
+        self.skipped
     }
 
     /// Returns false if a limit ended the walk.
@@ -102,7 +115,11 @@ impl<'a> Walk<'a> {
         listed.truncate(self.entries_left);
         self.entries_left -= listed.len();
         let (folders, entries): (Vec<DirEntry>, Vec<DirEntry>) =
-            listed.into_iter().partition(|entry| entry.kind == Kind::Folder);
+            listed.into_iter().partition(|entry| {
+                let is_leaf =
+                    self.leaves.iter().any(|leaf| leaf.as_bytes() == entry.name.as_bytes());
+                entry.kind == Kind::Folder && !is_leaf
+            });
         let entry =
             |entry: DirEntry| WalkEntry { path: folder.join(&entry.name), kind: entry.kind };
         self.entries = entries.into_iter().rev().map(entry).collect();

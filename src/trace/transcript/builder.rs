@@ -1,7 +1,7 @@
 //! Adds turns to the index of a transcript.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use serde_json::Value;
@@ -20,6 +20,7 @@ use super::turn::{Arguments, CallPart, ResultPart, Role, Span, Turn, TurnEvent, 
 use crate::digest::digest;
 use crate::failure_signs::suspect_line;
 use crate::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
+use crate::name::to_file_name;
 
 /// Maximum number of conversations inside one transcript; records of further ones are counted.
 pub(in crate::trace) const AGENTS_MAX: usize = 10_000;
@@ -39,6 +40,8 @@ const FILES_MAX: usize = 200;
 const MARKS_MAX: usize = 100_000;
 /// Number of messages among which the first record of a repeated one is searched.
 const REPEATS_MAX: usize = 1_000;
+/// Number of messages among which the one before a branch is searched.
+const BRANCHES_MAX: usize = 10_000;
 /// Maximum length of a call's text that is no JSON, in bytes.
 const TEXT_MAX: usize = 64 << 10;
 /// The most informative arguments of a call, best first.
@@ -74,6 +77,8 @@ pub(in crate::trace) struct IndexBuilder<'f> {
     calls: Vec<HashMap<String, usize>>,
     /// The conversation of each record that the format noted, by the record's ID.
     records: HashMap<String, usize>,
+    /// Number of the conversation of the document that is being read, once it has one.
+    document: Option<usize>,
     inputs: InputBudget,
 }
 
@@ -93,6 +98,7 @@ impl<'f> IndexBuilder<'f> {
             shape: location.shape,
             holds: location.holds,
             records: HashMap::new(),
+            document: None,
             agents: index
                 .agents
                 .iter()
@@ -168,6 +174,51 @@ impl<'f> IndexBuilder<'f> {
                 Some(*new.insert(count + 1))
             }
         }
+    }
+
+    /// Begins a document that is a conversation of its own.
+    pub(super) fn begin_document(&mut self) {
+        self.index.documents += 1;
+        self.document = None;
+    }
+
+    /// Returns the number of the conversation of the document that is being read. Adds it under
+    /// the number of the document if necessary.
+    pub(in crate::trace) fn document_conversation(&mut self) -> Option<usize> {
+        if self.document.is_none() {
+            let name = self.free_agent_id(&format!("document-{}", self.index.documents));
+            self.document = self.agent_conversation(&name);
+        }
+        self.document
+    }
+
+    /// Gives the conversation of the document that is being read its ID. The ID of an earlier
+    /// document is completed by the number of the document.
+    pub(in crate::trace) fn name_document(&mut self, id: &str) {
+        let wanted = shorten_id(id);
+        let Some(number) = self.document_conversation().filter(|_| !wanted.is_empty()) else {
+            return;
+        };
+        let id = self.free_agent_id(&wanted);
+        let Some(at) = number.checked_sub(1) else { return };
+        let Some(conversation) = self.index.agents.get_mut(at) else { return };
+        self.index.agents_by_name.remove(&conversation.worker_name());
+        let before = std::mem::replace(&mut conversation.agent, id.clone());
+        self.index.agents_by_name.insert(conversation.worker_name(), at);
+        self.agents.remove(&before);
+        self.agents.insert(id, number);
+    }
+
+    /// Returns `id`, completed by a number if a conversation has it already.
+    fn free_agent_id(&self, id: &str) -> String {
+        let is_free = |id: &String| {
+            let name = to_file_name(id, &[]);
+            !self.agents.contains_key(id) && !self.index.agents_by_name.contains_key(&name)
+        };
+        let numbered = (self.index.documents..).map(|number| shorten_id(&format!("{id}~{number}")));
+        let mut ids = std::iter::once(id.to_owned()).chain(numbered);
+        // Each further attempt needs another conversation.
+        ids.find(is_free).unwrap_or_default()
     }
 
     /// Returns the number of the conversation `agent`, if records of it were added.
@@ -293,6 +344,80 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
+    /// Sets the counts of tokens by model, which replace all counts before.
+    pub(in crate::trace) fn set_tokens_by_model(
+        &mut self,
+        number: usize,
+        tokens: BTreeMap<String, Tokens>,
+    ) {
+        if let Some(conversation) = self.conversation(number) {
+            let tokens = tokens.into_iter().take(MODELS_MAX);
+            conversation.tokens =
+                tokens.map(|(model, tokens)| (shorten(&model, WORD_MAX), tokens)).collect();
+            conversation.last_message = None;
+        }
+    }
+
+    /// Sets the model of a conversation unless it is known already.
+    pub(in crate::trace) fn set_default_model(&mut self, number: usize, model: &str) {
+        if let Some(conversation) = self.conversation(number).filter(|_| !model.is_empty()) {
+            conversation.model.get_or_insert_with(|| shorten(model, WORD_MAX));
+        }
+    }
+
+    /// Sets the task of a conversation without a message of its user.
+    pub(in crate::trace) fn set_fallback_task(&mut self, number: usize, span: Span, text: &str) {
+        if let Some(conversation) = self.conversation(number).filter(|_| !text.trim().is_empty()) {
+            conversation.fallback_task.get_or_insert_with(|| text_ref(span, text));
+        }
+    }
+
+    /// Continues a conversation after the message `parent`: removes all messages after it, with
+    /// their calls, requests and lines. Does nothing if there is no recent message with the ID.
+    pub(in crate::trace) fn continue_after(&mut self, number: usize, parent: &str) {
+        let hash = text_hash(parent);
+        let Some(conversation) = self.conversation(number) else { return };
+        let marks = &conversation.marks;
+        if marks.len() >= MARKS_MAX || marks.last().is_none_or(|last| last.id == hash) {
+            return;
+        }
+        let recent = marks.iter().enumerate().rev().take(BRANCHES_MAX);
+        let Some((at, _)) = recent.into_iter().find(|(_, mark)| mark.id == hash) else { return };
+        self.truncate_messages(number, at + 1);
+    }
+
+    /// Removes all messages but the first `count` from a conversation, with their calls, requests
+    /// and lines.
+    pub(in crate::trace) fn truncate_messages(&mut self, number: usize, count: usize) {
+        let Some(conversation) = self.conversation(number) else { return };
+        let Some(mark) = conversation.marks.get(count).copied() else { return };
+        let MessageMark { calls, requests, lines, .. } = mark;
+        let cut = conversation.lines.get(lines).map_or(u64::MAX, |line| line.span.offset);
+        conversation.marks.truncate(count);
+        let kept = calls.min(conversation.calls.len());
+        let removed = conversation.calls.split_off(kept);
+        conversation.requests.truncate(requests);
+        conversation.lines.truncate(lines);
+        for call in conversation.calls.iter_mut().rev().take(REPEATS_MAX) {
+            // The result belongs to the messages that were removed.
+            if call.result.as_ref().is_some_and(|result| result.span.offset >= cut) {
+                call.result = None;
+            }
+        }
+        conversation.first_open = conversation.first_open.min(calls);
+        conversation.ending = Ending::AwaitingReply;
+        conversation.last_text = None;
+        conversation.stated = None;
+        if requests == 0 {
+            conversation.task = None;
+        }
+        if let Some(ids) = self.calls.get_mut(number) {
+            removed.iter().for_each(|call| {
+                ids.remove(&call.id);
+            });
+        }
+    }
+
     /// Removes the message with an ID and all after it from a conversation. Removes all messages if
     /// there is none with the ID. The thread shows them still.
     pub(in crate::trace) fn rewind_to(&mut self, number: usize, id: &str) {
@@ -387,6 +512,7 @@ fn note_message(conversation: &mut Conversation, turn: &Turn<'_>) -> Repeat {
     }
     let (id, text) = (text_hash(&turn.id), text_hash(&turn.text));
     let (calls, requests) = (conversation.calls.len(), conversation.requests.len());
+    let lines = conversation.lines.len();
     let known = conversation.marks.iter_mut().rev().take(REPEATS_MAX).find(|mark| mark.id == id);
     match known {
         Some(mark) if mark.text == text => Repeat::Same,
@@ -396,7 +522,7 @@ fn note_message(conversation: &mut Conversation, turn: &Turn<'_>) -> Repeat {
         }
         None => {
             if conversation.marks.len() < MARKS_MAX {
-                conversation.marks.push(MessageMark { id, text, calls, requests });
+                conversation.marks.push(MessageMark { id, text, calls, requests, lines });
             }
             Repeat::New
         }

@@ -13,6 +13,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::cached_transcript::{CachedTranscript, TranscriptVersion};
+use super::folder_file::FolderListings;
 use super::format::TranscriptFormat;
 use super::index::{Conversation, TranscriptIndex};
 use super::location::TranscriptLocation;
@@ -39,6 +40,8 @@ pub(super) struct TranscriptCache {
     read_locks: [Mutex<()>; PARALLEL_READS],
     hasher: RandomState,
     agents: Mutex<HashMap<RelPath, AgentList>>,
+    /// Listings of transcripts that are directories.
+    listings: Arc<FolderListings>,
     /// Storage that outlives the process, if configured.
     disk: Option<IndexStore>,
 }
@@ -66,6 +69,7 @@ impl TranscriptCache {
             read_locks: std::array::from_fn(|_| Mutex::new(())),
             hasher: RandomState::new(),
             agents: Mutex::new(HashMap::new()),
+            listings: Arc::default(),
             disk,
         }
     }
@@ -124,6 +128,11 @@ impl TranscriptCache {
         }
         self.entries.insert(path.clone(), Arc::new(known));
         Ok((index, is_complete))
+    }
+
+    /// Returns the listings of transcripts that are directories.
+    pub(super) fn listings(&self) -> &Arc<FolderListings> {
+        &self.listings
     }
 
     fn set_agents(&self, path: &RelPath, list: AgentList) {

@@ -1,6 +1,7 @@
 //! Finds the records in JSON documents, without holding a document in memory.
 
 use std::io::BufReader;
+use std::ops::Range;
 
 use struson::reader::{JsonReader, JsonStreamReader, ReaderError, ReaderSettings, ValueType};
 
@@ -15,7 +16,9 @@ use crate::store::{File, read_range};
 /// Maximum length of a record, in bytes. A longer one is skipped and counted.
 const RECORD_MAX: u64 = 16 << 20;
 /// Maximum number of bytes read from a file.
-const FILE_MAX: u64 = 256 << 20;
+pub(super) const FILE_MAX: u64 = 256 << 20;
+/// Number of bytes in which the end of a line is searched at once.
+const LINE_CHUNK: usize = 1 << 20;
 /// Maximum nesting depth; a deeper document is read up to that place.
 const DEPTH_MAX: u32 = 10_000;
 
@@ -42,20 +45,43 @@ pub(super) enum DocumentEvent<'a> {
     Record(RawRecord<'a>),
 }
 
-/// Calls `on_event` with every document and record of `file`, until `deadline` passes. `on_event`
-/// returns false if it cannot decode the record. Records are values in `members`; everything else
-/// is skipped.
+/// Returns the range of the line of `file` that begins at `start`, without its line feed, and true
+/// if it has one. A line ends at [`FILE_MAX`] at the latest.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
+pub(super) fn line_at(file: &dyn File, start: u64) -> Result<(Range<u64>, bool)> {
+    let mut end = start;
+    while end < FILE_MAX {
+        let chunk = read_range(file, end, LINE_CHUNK)?;
+        if let Some(len) = memchr::memchr(b'\n', &chunk) {
+            return Ok((start..end + len as u64, true));
+        }
+        end += chunk.len() as u64;
+        if chunk.len() < LINE_CHUNK {
+            break;
+        }
+    }
+    Ok((start..end, false))
+}
+
+/// Calls `on_event` with every document and record in the bytes `range` of `file`, until `deadline`
+/// passes. `on_event` returns false if it cannot decode the record. Records are values in
+/// `members`; everything else is skipped.
 ///
 /// # Errors
 ///
 /// Fails if the file cannot be read.
 pub(super) fn for_each(
     file: &dyn File,
+    range: Range<u64>,
     members: &[Member],
     deadline: Deadline<'_>,
     mut on_event: impl FnMut(DocumentEvent<'_>) -> bool,
 ) -> Result<DocumentStats> {
-    let text = BufReader::new(JsonTextReader::new(file, FILE_MAX));
+    let start = range.start;
+    let text = BufReader::new(JsonTextReader::new(file, range));
     let settings = ReaderSettings {
         allow_multiple_top_level: true,
         track_path: false,
@@ -65,6 +91,7 @@ pub(super) fn for_each(
     };
     let mut reader = DocumentReader {
         file,
+        start,
         members,
         deadline,
         json: JsonStreamReader::new_custom(text, settings),
@@ -110,6 +137,8 @@ impl From<ReaderError> for Stop {
 
 struct DocumentReader<'a, 'd, F> {
     file: &'a dyn File,
+    /// Offset in the file at which the text begins.
+    start: u64,
     members: &'a [Member],
     deadline: Deadline<'d>,
     json: JsonStreamReader<BufReader<JsonTextReader<'a>>>,
@@ -119,7 +148,8 @@ struct DocumentReader<'a, 'd, F> {
 
 impl<F: FnMut(DocumentEvent<'_>) -> bool> DocumentReader<'_, '_, F> {
     fn offset(&self) -> u64 {
-        self.json.current_position(false).data_pos.unwrap_or_default()
+        let inside = self.json.current_position(false).data_pos.unwrap_or_default();
+        self.start.saturating_add(inside)
     }
 
     fn read(&mut self) -> Result<(), Stop> {
@@ -246,7 +276,7 @@ mod tests {
     fn find(bytes: &[u8]) -> Found {
         let mut found = Found::default();
         let (file, mut records, mut documents) = (Bytes(bytes.to_vec()), Vec::new(), 0);
-        found.stats = for_each(&file, &MEMBERS, Deadline::never(), |event| {
+        found.stats = for_each(&file, 0..FILE_MAX, &MEMBERS, Deadline::never(), |event| {
             match event {
                 DocumentEvent::Begin => documents += 1,
                 DocumentEvent::Record(record) => {
@@ -370,7 +400,7 @@ mod tests {
         let (file, left) = (Bytes(b"[1,2,3,4]".to_vec()), std::cell::Cell::new(2_u32));
         let has_time = || left.replace(left.get().saturating_sub(1)) > 0;
         let mut count = 0;
-        let stats = for_each(&file, &MEMBERS, Deadline::new(&has_time), |event| {
+        let stats = for_each(&file, 0..FILE_MAX, &MEMBERS, Deadline::new(&has_time), |event| {
             count += usize::from(matches!(event, DocumentEvent::Record(_)));
             true
         });
@@ -387,7 +417,7 @@ mod tests {
                 Err(Error::NotFound)
             }
         }
-        let failed = for_each(&Broken, &MEMBERS, Deadline::never(), |_| true);
+        let failed = for_each(&Broken, 0..FILE_MAX, &MEMBERS, Deadline::never(), |_| true);
         assert_eq!(failed, Err(Error::NotFound));
     }
 
@@ -402,7 +432,7 @@ mod tests {
             let text = format!(r#"{{"list": [{}]}}"#, vec![record; count].join(", "));
             let (file, start) = (Bytes(text.into_bytes()), std::time::Instant::now());
             let mut bytes = 0;
-            for_each(&file, &MEMBERS, Deadline::never(), |event| {
+            for_each(&file, 0..FILE_MAX, &MEMBERS, Deadline::never(), |event| {
                 if let DocumentEvent::Record(record) = event {
                     let read: serde_json::Result<serde::de::IgnoredAny> =
                         serde_json::from_str(record.text);

@@ -1,14 +1,16 @@
 //! The interface of a transcript format: where its transcripts lie, and what their records mean.
 
+use std::collections::BTreeMap;
+
 use super::super::Candidates;
 use super::super::probe::Probe;
 use super::super::walk::walk;
 use super::builder::IndexBuilder;
-use super::index::{Conversation, TranscriptIndex};
+use super::index::{Conversation, StatedStatus, TranscriptIndex};
 use super::location::TranscriptLocation;
 use super::turn::{RawRecord, Turn};
 use crate::error::Result;
-use crate::model::{FileAccess, FileEdit, Worker};
+use crate::model::{FileAccess, FileEdit, Tokens, Worker};
 use crate::name::RelPath;
 use crate::store::Store;
 use serde_json::Value;
@@ -68,6 +70,11 @@ pub(in crate::trace) trait TranscriptFormat: Send + Sync + 'static {
         None
     }
 
+    /// Decodes the file beside a transcript that describes its session.
+    fn read_metadata(&self, _metadata: &[u8]) -> SessionMetadata {
+        SessionMetadata::default()
+    }
+
     /// Completes a worker whose task, model, times and status are set from its conversation.
     fn describe(&self, worker: &mut Worker, session: &Session<'_>);
 
@@ -80,6 +87,18 @@ pub(in crate::trace) trait TranscriptFormat: Send + Sync + 'static {
     fn read_edits(&self, call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<Vec<FileEdit>>;
 }
 
+/// Facts that the file beside a transcript states, for those that the transcript does not.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(in crate::trace) struct SessionMetadata {
+    /// The status of the session, unless its last messages state one.
+    pub(in crate::trace) status: Option<StatedStatus>,
+    pub(in crate::trace) model: Option<String>,
+    pub(in crate::trace) tokens_by_model: BTreeMap<String, Tokens>,
+    pub(in crate::trace) cwd: Option<String>,
+    pub(in crate::trace) branch: Option<String>,
+    pub(in crate::trace) title: Option<String>,
+}
+
 /// A worker's transcript, as far as it was read. When only both ends of it were read, the first
 /// index and conversation are those of the beginning, and the last ones those of the end.
 /// Otherwise they are the same.
@@ -89,6 +108,8 @@ pub(in crate::trace) struct Session<'a> {
     pub(in crate::trace) conversations: [&'a Conversation; 2],
     /// The file beside the transcript that describes it.
     pub(in crate::trace) metadata: Option<&'a [u8]>,
+    /// The facts that this file states.
+    pub(in crate::trace) stated: &'a SessionMetadata,
 }
 
 /// A call with the record that made it.

@@ -143,9 +143,10 @@ pub(in crate::trace) struct MessageMark {
     pub(in crate::trace) id: u64,
     /// Hash of the message's text.
     pub(in crate::trace) text: u64,
-    /// Numbers of calls and requests before the message.
+    /// Numbers of calls, requests and lines before the message.
     pub(in crate::trace) calls: usize,
     pub(in crate::trace) requests: usize,
+    pub(in crate::trace) lines: usize,
 }
 
 /// The ID and tokens of a conversation's last message. Each line of a message repeats its tokens.

@@ -43,6 +43,9 @@ pub(in crate::trace) enum Shape {
     Lines,
     /// One document or several, with records in these members.
     Documents(&'static [Member]),
+    /// A document per line, with records in these members. Each document is a conversation of its
+    /// own.
+    DocumentLines(&'static [Member]),
 }
 
 /// A member of a document that holds records.
@@ -77,7 +80,7 @@ impl TranscriptLocation {
         match (self.container, self.shape) {
             _ if self.agent.is_some() => "source.jsonl",
             (Container::Zstd, _) => "source.jsonl.zst",
-            (Container::Folder, _) | (Container::File, Shape::Lines) => "source.jsonl",
+            (Container::Folder, _) | (_, Shape::Lines | Shape::DocumentLines(_)) => "source.jsonl",
             (Container::File, Shape::Documents(_)) => "source.json",
         }
     }

@@ -40,6 +40,9 @@ pub(super) fn read_on(
         Shape::Documents(members) => {
             read_documents(file, format, location, members, &index, deadline)
         }
+        Shape::DocumentLines(members) => {
+            read_document_lines(file, format, location, members, index, deadline)
+        }
     }
 }
 
@@ -133,7 +136,8 @@ fn read_documents_once(
 ) -> Result<(TranscriptIndex, bool)> {
     let files = |tool: &str, arguments: &Value| format.accessed_files(tool, arguments);
     let mut builder = IndexBuilder::new(TranscriptIndex::default(), &files, location);
-    let stats = document::for_each(file, members, deadline, |event| match event {
+    let range = 0..document::FILE_MAX;
+    let stats = document::for_each(file, range, members, deadline, |event| match event {
         DocumentEvent::Begin => {
             builder.index.documents += 1;
             true
@@ -148,4 +152,58 @@ fn read_documents_once(
     index.is_torn = stats.is_torn;
     index.too_long = stats.partial.is_some_and(|partial| !partial.timed_out);
     Ok((index, !stats.partial.is_some_and(|partial| partial.timed_out)))
+}
+
+/// Reads a document per line. Resumes at the first line that is new.
+fn read_document_lines(
+    file: &dyn File,
+    format: &dyn TranscriptFormat,
+    location: &TranscriptLocation,
+    members: &'static [Member],
+    index: TranscriptIndex,
+    deadline: Deadline<'_>,
+) -> Result<(TranscriptIndex, bool)> {
+    let files = |tool: &str, arguments: &Value| format.accessed_files(tool, arguments);
+    let mut builder = IndexBuilder::new(index, &files, location);
+    let is_complete = loop {
+        let start = builder.index.bytes_read;
+        if start >= document::FILE_MAX {
+            builder.index.too_long = !read_range(file, start, 1)?.is_empty();
+            break true;
+        }
+        let (line, has_end) = document::line_at(file, start)?;
+        if !has_end && line.is_empty() {
+            break true;
+        }
+        if !deadline.has_time() {
+            break false;
+        }
+        let end = line.end + u64::from(has_end);
+        let records = builder.index.line_count;
+        let stats = document::for_each(file, line, members, deadline, |event| match event {
+            DocumentEvent::Begin => {
+                builder.begin_document();
+                true
+            }
+            DocumentEvent::Record(record) => format.add_record(&mut builder, record),
+        })?;
+        let index = &mut builder.index;
+        index.line_count = records + stats.records;
+        index.bad_lines += stats.bad;
+        index.bytes_read = end;
+        if stats.partial.is_some_and(|partial| partial.timed_out) {
+            index.restarts = true;
+            break false;
+        }
+        if stats.is_torn && has_end {
+            // A line that was cut off and never completed.
+            index.line_count += 1;
+            index.bad_lines += 1;
+        } else if stats.is_torn {
+            index.is_torn = true;
+            index.restarts = true;
+            break true;
+        }
+    };
+    Ok((builder.index, is_complete))
 }

@@ -72,12 +72,12 @@ impl VirtualDir {
 
     /// Returns the metadata of the transcript.
     pub(super) fn transcript_meta(&self) -> Result<Meta> {
-        container::meta(&*self.folder, &self.location)
+        container::meta(&*self.folder, &self.location, self.transcripts.listings())
     }
 
     /// Opens the transcript.
     pub(super) fn open_transcript(&self) -> Result<Box<dyn File>> {
-        container::open(&*self.folder, &self.location)
+        container::open(&*self.folder, &self.location, self.transcripts.listings())
     }
 
     /// Returns the path of the metadata file beside the transcript, if it exists.

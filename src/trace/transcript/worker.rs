@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::super::value::{shorten, truncate};
 use super::builder::IndexBuilder;
-use super::format::{Session, TranscriptFormat};
-use super::index::{CallEntry, Conversation, Ending, TranscriptIndex};
+use super::format::{Session, SessionMetadata, TranscriptFormat};
+use super::index::{CallEntry, Conversation, Ending, StatedStatus, TranscriptIndex};
 use super::location::{Container, Shape, TranscriptLocation};
 use super::reader::add_line;
 use super::thread::CALLS;
@@ -44,6 +44,21 @@ struct HeadAndTail {
     tail: TranscriptIndex,
 }
 
+/// The file beside a transcript that describes its session.
+struct MetadataFile {
+    bytes: Option<Vec<u8>>,
+    /// The facts that the file states.
+    stated: SessionMetadata,
+}
+
+impl MetadataFile {
+    fn read(folder: &VirtualDir) -> MetadataFile {
+        let bytes = folder.read_metadata(METADATA_MAX);
+        let stated = bytes.as_deref().map(|bytes| folder.format().read_metadata(bytes));
+        MetadataFile { bytes, stated: stated.unwrap_or_default() }
+    }
+}
+
 /// Reads the listing of the worker `folder`, which lies at `path` in its store.
 pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
     let location = folder.location();
@@ -57,11 +72,13 @@ pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker
             path,
             [&ends.head, &ends.tail],
             [&ends.head.main, &ends.tail.main],
+            &MetadataFile::read(folder),
         ));
     }
     let (index, is_complete) = folder.index(Deadline::never())?;
     let conversation = folder.conversation(&index)?;
-    let worker = build_worker(folder, path, [&index; 2], [conversation; 2]);
+    let metadata = MetadataFile::read(folder);
+    let worker = build_worker(folder, path, [&index; 2], [conversation; 2], &metadata);
     Ok(Worker { is_complete, ..worker })
 }
 
@@ -95,7 +112,8 @@ fn read_ends(
             index_range(file, format, location, size - length, length)?,
         );
         let ended = tail.main.ending != Ending::Empty;
-        let knows_model = tail.main.model.is_some();
+        // The file beside a directory of records names the model.
+        let knows_model = tail.main.model.is_some() || location.container == Container::Folder;
         if ended && knows_model && head.main.task.is_some() || length >= END_BYTES_MAX {
             return Ok(ended.then_some(HeadAndTail { head, tail }));
         }
@@ -133,31 +151,34 @@ fn build_worker(
     path: &RelPath,
     [first_index, last_index]: [&TranscriptIndex; 2],
     [first, last]: [&Conversation; 2],
+    metadata: &MetadataFile,
 ) -> Worker {
-    let location = folder.location();
+    let (location, stated) = (folder.location(), &metadata.stated);
     let mut worker = Worker::new(location.name.clone(), path.clone());
-    worker.cwd = first_index.facts.cwd.as_deref().map(SharedStr::from);
-    worker.branch =
-        first_index.facts.branch.as_deref().map(|branch| shorten(branch, BRANCH_MAX).into());
+    let cwd = first_index.facts.cwd.as_deref().or(stated.cwd.as_deref());
+    worker.cwd = cwd.map(SharedStr::from);
+    let branch = first_index.facts.branch.as_deref().or(stated.branch.as_deref());
+    worker.branch = branch.map(|branch| shorten(branch, BRANCH_MAX).into());
     worker.tags = worker.branch.iter().cloned().collect();
     worker.task = first
         .task()
         .map(|text| truncate(text.head.trim().to_owned(), TASK_MAX))
         .unwrap_or_default();
-    worker.model = last.model.as_deref().or(first.model.as_deref()).map(SharedStr::from);
+    let model = last.model.as_deref().or(first.model.as_deref()).or(stated.model.as_deref());
+    worker.model = model.map(SharedStr::from);
     worker.created_at = trace_time(first.first_ms);
     worker.started_at = trace_time(first.first_ms);
     worker.last_message = trace_time(last.last_ms).timestamp();
-    (worker.status, worker.status_source) = status(last);
+    (worker.status, worker.status_source) = status(last, stated.status.as_ref());
     if let Ending::ApiError(text) = &last.ending {
         worker.error = Some(truncate(text.trim().to_owned(), TASK_MAX));
     }
-    let metadata = folder.read_metadata(METADATA_MAX);
     let session = Session {
         location,
         indexes: [first_index, last_index],
         conversations: [first, last],
-        metadata: metadata.as_deref(),
+        metadata: metadata.bytes.as_deref(),
+        stated,
     };
     folder.format().describe(&mut worker, &session);
     if worker.status.is_finished() {
@@ -173,10 +194,14 @@ fn build_worker(
     worker
 }
 
-/// Returns the status of a conversation, and the word that states it. Where no record states one,
-/// an assistant that has answered is finished until the next message.
-fn status(conversation: &Conversation) -> (Status, Option<SharedStr>) {
-    if let Some(stated) = &conversation.stated {
+/// Returns the status of a conversation, and the word that states it: that of its records, else the
+/// `default`. Where none is stated, an assistant that has answered is finished until the next
+/// message.
+fn status(
+    conversation: &Conversation,
+    default: Option<&StatedStatus>,
+) -> (Status, Option<SharedStr>) {
+    if let Some(stated) = conversation.stated.as_ref().or(default) {
         return (stated.status, stated.word.as_deref().map(SharedStr::from));
     }
     match &conversation.ending {
@@ -201,13 +226,18 @@ pub(super) fn read_record(
 ) -> Result<Record> {
     let (index, is_complete) = folder.index(deadline)?;
     let conversation = folder.conversation(&index)?;
+    let metadata = MetadataFile::read(folder);
     let mut worker = if is_complete {
-        build_worker(folder, path, [&index; 2], [conversation; 2])
+        build_worker(folder, path, [&index; 2], [conversation; 2], &metadata)
     } else {
         read_listing(folder, path)?
     };
     worker.is_complete = true;
-    let tokens_by_model = conversation.tokens_by_model();
+    let mut tokens_by_model = conversation.tokens_by_model();
+    if tokens_by_model.is_empty() {
+        tokens_by_model.clone_from(&metadata.stated.tokens_by_model);
+    }
+    let is_stated = conversation.stated.is_some() || metadata.stated.status.is_some();
     let tokens = (!tokens_by_model.is_empty()).then(|| {
         let mut all = Tokens::default();
         tokens_by_model.values().for_each(|tokens| all += *tokens);
@@ -215,7 +245,7 @@ pub(super) fn read_record(
     });
     let mut trace = Trace {
         records_calls: true,
-        status_is_derived: conversation.stated.is_none() || conversation.is_stated_by_parent,
+        status_is_derived: !is_stated || conversation.is_stated_by_parent,
         tokens_are_partial: tokens.is_some_and(|tokens| are_partial(tokens, conversation)),
         tokens,
         tokens_by_model,

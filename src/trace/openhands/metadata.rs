@@ -1,0 +1,150 @@
+//! The files beside a directory of events: `base_state.json` of version 1, `metadata.json` of
+//! version 0.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::super::lenient::{MaybeObject, MaybeStr, MaybeU64};
+use super::super::transcript::{SessionMetadata, StatedStatus};
+use super::super::value::truncate;
+use super::schema::{Entries, Metrics, ModelResponse, TokenUsage};
+use crate::model::{Status, TASK_MAX, Tokens};
+
+/// The state of a version 1 conversation.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct State<'a> {
+    #[serde(borrow)]
+    execution_status: MaybeStr<'a>,
+    /// The name of `execution_status` in older versions.
+    #[serde(borrow)]
+    agent_status: MaybeStr<'a>,
+    #[serde(borrow)]
+    agent: MaybeObject<Agent<'a>>,
+    #[serde(borrow)]
+    workspace: MaybeObject<Workspace<'a>>,
+    #[serde(borrow)]
+    pub(super) stats: MaybeObject<Stats<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Agent<'a> {
+    #[serde(borrow)]
+    llm: MaybeObject<ModelResponse<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Workspace<'a> {
+    #[serde(borrow)]
+    working_dir: MaybeStr<'a>,
+}
+
+/// The costs of a conversation, by the use of the model.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Stats<'a> {
+    #[serde(borrow)]
+    usage_to_metrics: Entries<'a, MaybeObject<Metrics<'a>>>,
+}
+
+/// The metadata of a version 0 conversation.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Conversation<'a> {
+    #[serde(borrow)]
+    title: MaybeStr<'a>,
+    #[serde(borrow)]
+    llm_model: MaybeStr<'a>,
+    #[serde(borrow)]
+    selected_branch: MaybeStr<'a>,
+    prompt_tokens: MaybeU64,
+    completion_tokens: MaybeU64,
+}
+
+impl State<'_> {
+    /// Returns the word for the status, or an empty one.
+    pub(super) fn status(&self) -> &str {
+        let words = [self.execution_status.as_str(), self.agent_status.as_str()];
+        words.into_iter().find(|word| !word.is_empty()).unwrap_or_default()
+    }
+
+    /// Returns the model of the agent.
+    pub(super) fn model(&self) -> Option<&str> {
+        let model = self.agent.0.as_ref()?.llm.0.as_ref()?.model.as_str();
+        Some(model).filter(|model| !model.is_empty())
+    }
+}
+
+impl Stats<'_> {
+    fn metrics(&self) -> impl Iterator<Item = &Metrics<'_>> {
+        self.usage_to_metrics.0.iter().filter_map(|(_, metrics)| metrics.0.as_ref())
+    }
+
+    /// Returns the model of the first use.
+    pub(super) fn model(&self) -> Option<&str> {
+        self.metrics().map(|metrics| metrics.model_name.as_str()).find(|model| !model.is_empty())
+    }
+
+    /// Returns the tokens by model.
+    pub(super) fn tokens_by_model(&self) -> BTreeMap<String, Tokens> {
+        let mut all: BTreeMap<String, Tokens> = BTreeMap::new();
+        for metrics in self.metrics() {
+            let Some(usage) = metrics.accumulated_token_usage.0 else { continue };
+            *all.entry(metrics.model_name.as_str().to_owned()).or_default() += tokens(usage);
+        }
+        all
+    }
+}
+
+/// Returns token counts without those that the prompt and the cache have in common.
+pub(super) fn tokens(usage: TokenUsage) -> Tokens {
+    let count = |count: MaybeU64| count.0.unwrap_or_default();
+    let (read, written) = (count(usage.cache_read_tokens), count(usage.cache_write_tokens));
+    Tokens {
+        input: count(usage.prompt_tokens).saturating_sub(read).saturating_sub(written),
+        output: count(usage.completion_tokens),
+        cache_read: read,
+        cache_creation: written,
+    }
+}
+
+/// Returns the status that a word means, or `None` if the messages decide.
+pub(super) fn status(word: &str) -> Option<Status> {
+    match word {
+        "finished" => Some(Status::Completed),
+        "error" | "stuck" => Some(Status::Failed),
+        "running" | "paused" | "waiting_for_confirmation" => Some(Status::Running),
+        _ => None,
+    }
+}
+
+/// Decodes the file beside a directory of events, of either version.
+pub(super) fn read(bytes: &[u8]) -> SessionMetadata {
+    let state: State<'_> = serde_json::from_slice(bytes).unwrap_or_default();
+    let conversation: Conversation<'_> = serde_json::from_slice(bytes).unwrap_or_default();
+    let stats = state.stats.0.as_ref();
+    let mut tokens_by_model = stats.map(Stats::tokens_by_model).unwrap_or_default();
+    let model = state.model().or_else(|| stats?.model()).map(str::to_owned);
+    let model = model.or_else(|| conversation.llm_model.non_empty());
+    let usage = TokenUsage {
+        prompt_tokens: conversation.prompt_tokens,
+        completion_tokens: conversation.completion_tokens,
+        ..TokenUsage::default()
+    };
+    let tokens = tokens(usage);
+    if tokens_by_model.is_empty() && tokens != Tokens::default() {
+        tokens_by_model.insert(model.clone().unwrap_or_default(), tokens);
+    }
+    let word = state.status();
+    SessionMetadata {
+        status: status(word).map(|status| StatedStatus { status, word: Some(word.to_owned()) }),
+        cwd: state.workspace.0.as_ref().and_then(|workspace| workspace.working_dir.non_empty()),
+        branch: conversation.selected_branch.non_empty(),
+        title: conversation.title.non_empty().map(|title| truncate(title, TASK_MAX)),
+        model,
+        tokens_by_model,
+    }
+}

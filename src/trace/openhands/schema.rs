@@ -1,0 +1,499 @@
+//! The schema of events. A field of an unexpected type counts as absent.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, ignore_kinds};
+
+/// An event of either version.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Event<'a> {
+    #[serde(borrow)]
+    pub(super) id: Word<'a>,
+    #[serde(borrow)]
+    pub(super) timestamp: MaybeStr<'a>,
+    /// The author: `agent`, `user`, `environment` or `hook`.
+    #[serde(borrow)]
+    pub(super) source: MaybeStr<'a>,
+
+    /// The type of a version 1 event.
+    #[serde(borrow)]
+    pub(super) kind: MaybeStr<'a>,
+    /// The event before this one.
+    #[serde(borrow)]
+    pub(super) parent_id: MaybeStr<'a>,
+    /// The type of a version 0 event, or the action of a version 1 event.
+    #[serde(borrow)]
+    pub(super) action: WordOr<'a, Fields<'a>>,
+    /// The type of a version 0 event, or the result of a version 1 event.
+    #[serde(borrow)]
+    pub(super) observation: WordOr<'a, Observation<'a>>,
+
+    /// The event that a version 0 observation results from.
+    #[serde(borrow)]
+    pub(super) cause: Word<'a>,
+    #[serde(borrow)]
+    pub(super) message: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) args: Option<&'a RawValue>,
+    /// The text of a version 0 observation, or the parts of a call of another agent.
+    #[serde(borrow)]
+    pub(super) content: Content<'a>,
+    #[serde(borrow)]
+    pub(super) extras: MaybeObject<Extras<'a>>,
+    #[serde(borrow)]
+    pub(super) tool_call_metadata: MaybeObject<ToolCallMetadata<'a>>,
+    #[serde(borrow)]
+    pub(super) llm_metrics: MaybeObject<Metrics<'a>>,
+
+    #[serde(borrow)]
+    pub(super) llm_message: MaybeObject<Message<'a>>,
+    #[serde(borrow)]
+    pub(super) tool_name: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) tool_call_id: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) tool_call: MaybeObject<ToolCall<'a>>,
+    /// What the agent said before a call.
+    #[serde(borrow)]
+    pub(super) thought: Content<'a>,
+    #[serde(borrow)]
+    pub(super) reasoning_content: MaybeStr<'a>,
+    /// The event with the call of a result.
+    #[serde(borrow)]
+    pub(super) action_id: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) error: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) rejection_reason: MaybeStr<'a>,
+    /// `user`, or `hook` for a program of the user.
+    #[serde(borrow)]
+    pub(super) rejection_source: MaybeStr<'a>,
+    /// The name of a value of the conversation's state.
+    #[serde(borrow)]
+    pub(super) key: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) value: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) code: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) detail: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) summary: MaybeStr<'a>,
+
+    /// The name of a call of another agent.
+    #[serde(borrow)]
+    pub(super) title: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) status: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) raw_input: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) raw_output: Option<&'a RawValue>,
+    pub(super) is_error: MaybeBool,
+}
+
+/// The result of a version 1 call.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Observation<'a> {
+    #[serde(borrow)]
+    pub(super) kind: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) content: Content<'a>,
+    /// The text in older versions.
+    #[serde(borrow)]
+    pub(super) output: Content<'a>,
+    pub(super) is_error: MaybeBool,
+    /// True, or the message of an error, in older versions.
+    #[serde(borrow)]
+    pub(super) error: BoolOrText<'a>,
+    pub(super) exit_code: ExitCode,
+    pub(super) metadata: MaybeObject<CommandMetadata>,
+    #[serde(borrow)]
+    pub(super) path: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) file_path: MaybeStr<'a>,
+    pub(super) prev_exist: MaybeBool,
+    pub(super) is_new_file: MaybeBool,
+    #[serde(borrow)]
+    pub(super) old_content: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) new_content: MaybeStr<'a>,
+    /// The files that a patch changed.
+    #[serde(borrow)]
+    pub(super) commit: MaybeObject<Commit<'a>>,
+}
+
+/// The changes of a patch.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Commit<'a> {
+    #[serde(borrow)]
+    pub(super) changes: Entries<'a, MaybeObject<PatchedFile<'a>>>,
+}
+
+/// A file that a patch changed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PatchedFile<'a> {
+    #[serde(borrow)]
+    pub(super) old_content: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) new_content: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) move_path: MaybeStr<'a>,
+}
+
+/// Details of a version 0 observation.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Extras<'a> {
+    #[serde(borrow)]
+    pub(super) agent_state: MaybeStr<'a>,
+    pub(super) metadata: MaybeObject<CommandMetadata>,
+    /// The exit code in older versions.
+    pub(super) exit_code: ExitCode,
+    #[serde(borrow)]
+    pub(super) path: MaybeStr<'a>,
+    pub(super) prev_exist: MaybeBool,
+    #[serde(borrow)]
+    pub(super) old_content: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) new_content: MaybeStr<'a>,
+}
+
+/// Details of a command that ran.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct CommandMetadata {
+    pub(super) exit_code: ExitCode,
+}
+
+/// Details of the answer that made a version 0 call. The answer itself repeats the event.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ToolCallMetadata<'a> {
+    #[serde(borrow)]
+    pub(super) function_name: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) model_response: MaybeObject<ModelResponse<'a>>,
+}
+
+/// The answer of a model.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ModelResponse<'a> {
+    #[serde(borrow)]
+    pub(super) model: MaybeStr<'a>,
+}
+
+/// The costs of a conversation so far.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Metrics<'a> {
+    #[serde(borrow)]
+    pub(super) model_name: MaybeStr<'a>,
+    pub(super) accumulated_token_usage: MaybeObject<TokenUsage>,
+}
+
+/// Token counts. Those of the prompt include the cache's.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default)]
+pub(super) struct TokenUsage {
+    pub(super) prompt_tokens: MaybeU64,
+    pub(super) completion_tokens: MaybeU64,
+    pub(super) cache_read_tokens: MaybeU64,
+    pub(super) cache_write_tokens: MaybeU64,
+}
+
+/// A message of version 1.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Message<'a> {
+    #[serde(borrow)]
+    pub(super) content: Content<'a>,
+    #[serde(borrow)]
+    pub(super) reasoning_content: MaybeStr<'a>,
+}
+
+/// A call as the model made it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ToolCall<'a> {
+    #[serde(borrow)]
+    pub(super) name: MaybeStr<'a>,
+    /// The arguments as JSON text.
+    #[serde(borrow)]
+    pub(super) arguments: MaybeStr<'a>,
+}
+
+/// The arguments of a version 0 action.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Arguments<'a> {
+    #[serde(borrow)]
+    pub(super) content: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) thought: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) final_thought: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) summary: MaybeStr<'a>,
+}
+
+/// The details of an instance's run.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct InstanceMetadata<'a> {
+    #[serde(borrow)]
+    pub(super) llm_config: MaybeObject<ModelResponse<'a>>,
+    #[serde(borrow)]
+    pub(super) llm: MaybeObject<ModelResponse<'a>>,
+}
+
+/// A text, or the texts of a list of parts without separators. Other parts have no text.
+#[derive(Debug, Default)]
+pub(super) struct Content<'a>(pub(super) Cow<'a, str>);
+
+/// A part of a text.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ContentPart<'a> {
+    #[serde(borrow)]
+    text: MaybeStr<'a>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Content<'a>, D::Error> {
+        struct Visit<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
+            type Value = Content<'a>;
+            fn visit_borrowed_str<E: serde::de::Error>(
+                self,
+                text: &'de str,
+            ) -> Result<Content<'a>, E> {
+                Ok(Content(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Content<'a>, E> {
+                Ok(Content(Cow::Owned(text.to_owned())))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Content<'a>, A::Error> {
+                let mut all = Cow::Borrowed("");
+                while let Some(part) = seq.next_element::<MaybeObject<ContentPart<'de>>>()? {
+                    let text = part.0.and_then(|part| part.text.0).unwrap_or_default();
+                    if all.is_empty() {
+                        all = text;
+                    } else {
+                        all.to_mut().push_str(&text);
+                    }
+                }
+                Ok(Content(all))
+            }
+            ignore_kinds!(bool number unit map);
+        }
+        deserializer.deserialize_any(Visit(PhantomData))
+    }
+}
+
+/// A string or a non-negative number, as text.
+#[derive(Debug, Default)]
+pub(super) struct Word<'a>(pub(super) Option<Cow<'a, str>>);
+
+impl Word<'_> {
+    /// Returns the word, or an empty one.
+    pub(super) fn as_str(&self) -> &str {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Word<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Word<'a>, D::Error> {
+        struct Visit<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
+            type Value = Word<'a>;
+            fn visit_borrowed_str<E: serde::de::Error>(
+                self,
+                text: &'de str,
+            ) -> Result<Word<'a>, E> {
+                Ok(Word(Some(Cow::Borrowed(text))))
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Word<'a>, E> {
+                Ok(Word(Some(Cow::Owned(text.to_owned()))))
+            }
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Word<'a>, E> {
+                Ok(Word(Some(Cow::Owned(number.to_string()))))
+            }
+            ignore_kinds!(bool signed unit seq map);
+        }
+        deserializer.deserialize_any(Visit(PhantomData))
+    }
+}
+
+/// A string, or an object of shape `T`.
+#[derive(Debug)]
+pub(super) enum WordOr<'a, T> {
+    None,
+    Word(Cow<'a, str>),
+    Object(T),
+}
+
+impl<T> Default for WordOr<'_, T> {
+    fn default() -> Self {
+        WordOr::None
+    }
+}
+
+impl<T> WordOr<'_, T> {
+    /// Returns the string, or an empty one.
+    pub(super) fn word(&self) -> &str {
+        match self {
+            WordOr::Word(word) => word,
+            WordOr::None | WordOr::Object(_) => "",
+        }
+    }
+
+    /// Returns the object, if it is one.
+    pub(super) fn object(&self) -> Option<&T> {
+        match self {
+            WordOr::Object(object) => Some(object),
+            WordOr::None | WordOr::Word(_) => None,
+        }
+    }
+}
+
+impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for WordOr<'a, T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WordOr<'a, T>, D::Error> {
+        struct Visit<'a, T>(PhantomData<(&'a (), T)>);
+        impl<'de: 'a, 'a, T: Deserialize<'de>> Visitor<'de> for Visit<'a, T> {
+            type Value = WordOr<'a, T>;
+            fn visit_borrowed_str<E: serde::de::Error>(
+                self,
+                text: &'de str,
+            ) -> Result<WordOr<'a, T>, E> {
+                Ok(WordOr::Word(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<WordOr<'a, T>, E> {
+                Ok(WordOr::Word(Cow::Owned(text.to_owned())))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WordOr<'a, T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(WordOr::Object)
+            }
+            ignore_kinds!(bool number unit seq);
+        }
+        deserializer.deserialize_any(Visit(PhantomData))
+    }
+}
+
+/// An integer, or `None` for any other type.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ExitCode(pub(super) Option<i64>);
+
+impl<'de> Deserialize<'de> for ExitCode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ExitCode, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = ExitCode;
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<ExitCode, E> {
+                Ok(ExitCode(Some(number)))
+            }
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<ExitCode, E> {
+                Ok(ExitCode(i64::try_from(number).ok()))
+            }
+            fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<ExitCode, E> {
+                Ok(ExitCode(None))
+            }
+            ignore_kinds!(str bool unit seq map);
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+/// A flag, or a text that is the reason for it.
+#[derive(Debug, Default)]
+pub(super) struct BoolOrText<'a> {
+    pub(super) is_set: bool,
+    pub(super) text: Cow<'a, str>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for BoolOrText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BoolOrText<'a>, D::Error> {
+        struct Visit<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
+            type Value = BoolOrText<'a>;
+            fn visit_bool<E: serde::de::Error>(self, is_set: bool) -> Result<BoolOrText<'a>, E> {
+                Ok(BoolOrText { is_set, text: Cow::Borrowed("") })
+            }
+            fn visit_borrowed_str<E: serde::de::Error>(
+                self,
+                text: &'de str,
+            ) -> Result<BoolOrText<'a>, E> {
+                Ok(BoolOrText { is_set: !text.is_empty(), text: Cow::Borrowed(text) })
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<BoolOrText<'a>, E> {
+                Ok(BoolOrText { is_set: !text.is_empty(), text: Cow::Owned(text.to_owned()) })
+            }
+            ignore_kinds!(number unit seq map);
+        }
+        deserializer.deserialize_any(Visit(PhantomData))
+    }
+}
+
+/// The entries of an object in their order; empty for any other type.
+#[derive(Debug)]
+pub(super) struct Entries<'a, T>(pub(super) Vec<(Cow<'a, str>, T)>);
+
+impl<T> Default for Entries<'_, T> {
+    fn default() -> Self {
+        Entries(Vec::new())
+    }
+}
+
+impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for Entries<'a, T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries<'a, T>, D::Error> {
+        struct Visit<'a, T>(PhantomData<(&'a (), T)>);
+        impl<'de: 'a, 'a, T: Deserialize<'de>> Visitor<'de> for Visit<'a, T> {
+            type Value = Entries<'a, T>;
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some((name, value)) = map.next_entry::<MaybeStr<'de>, T>()? {
+                    entries.push((name.0.unwrap_or_default(), value));
+                }
+                Ok(Entries(entries))
+            }
+            ignore_kinds!(str bool number unit seq);
+        }
+        deserializer.deserialize_any(Visit(PhantomData))
+    }
+}
+
+/// The fields of an object, not decoded.
+pub(super) type Fields<'a> = Entries<'a, &'a RawValue>;
+
+impl<'a> Fields<'a> {
+    /// Returns the string in the field `name`; empty if it has none.
+    pub(super) fn text(&self, name: &str) -> Cow<'a, str> {
+        let field = self.0.iter().find(|(other, _)| other == name);
+        let text =
+            field.and_then(|(_, value)| serde_json::from_str::<MaybeStr<'a>>(value.get()).ok());
+        text.and_then(|text| text.0).unwrap_or_default()
+    }
+}
+
+/// Decodes a record and calls `use_events` with its events. Returns `None` if the record is no JSON
+/// object. A list of events, as older evaluations have, is several events.
+pub(super) fn decode<T>(text: &str, use_events: impl FnOnce(&[Event<'_>]) -> T) -> Option<T> {
+    if text.trim_start().starts_with('[') {
+        let events: MaybeList<MaybeObject<Event<'_>>> = serde_json::from_str(text).ok()?;
+        let events: Vec<Event<'_>> = events.0.into_iter().filter_map(|event| event.0).collect();
+        return (!events.is_empty()).then(|| use_events(&events));
+    }
+    let event = serde_json::from_str::<MaybeObject<Event<'_>>>(text).ok()?.0?;
+    Some(use_events(&[event]))
+}

@@ -1,0 +1,186 @@
+//! Events of version 0: actions, and the observations that they cause.
+
+use std::borrow::Cow;
+
+use memchr::memmem;
+
+use super::super::transcript::{
+    Arguments as CallArguments, CallPart, Ending, IndexBuilder, ResultPart, Role, Turn, TurnEvent,
+    Verdict,
+};
+use super::decode::{add_metrics, call_arguments, object, silent_turn};
+use super::schema::{Arguments, Event, Fields};
+use crate::model::{Outcome, Status};
+
+/// Actions that are no calls.
+const SILENT_ACTIONS: [&str; 7] =
+    ["system", "change_agent_state", "recall", "null", "condensation_request", "start", "send_pr"];
+/// Observations that are no results.
+const SILENT_OBSERVATIONS: [&str; 4] = ["null", "agent_state_changed", "recall", "condense"];
+/// The beginning of the result of a file tool that failed. The record states no outcome.
+pub(super) const ERROR_PREFIX: &str = "ERROR:";
+/// Observations of tools for files.
+const FILE_OBSERVATIONS: [&str; 3] = ["edit", "read", "write"];
+/// The note of the program that it omitted a part of a result.
+const TRUNCATION_NOTE: &str = "[... Observation truncated due to length ...]";
+/// The ID of results that name no call.
+const NO_CALL: &str = "(none)";
+
+/// Returns the turn of an event.
+pub(super) fn turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
+    if event.action.word().is_empty() { observation_turn(event) } else { action_turn(event) }
+}
+
+fn action_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
+    let silent = silent_turn(event);
+    let action = event.action.word();
+    let is_user = event.source.as_str() == "user";
+    let args = event.args.and_then(|args| object::<Arguments<'a>>(args.get())).unwrap_or_default();
+    let answer =
+        || Turn { role: Role::Assistant, model: model(event).into(), ..silent_turn(event) };
+    match action {
+        "message" => {
+            let text = non_empty([args.content.0, Some(event.message.as_str().into())]);
+            if is_user {
+                return Turn { role: Role::User, request: Some(text.clone()), text, ..silent };
+            }
+            Turn { text, ..answer() }
+        }
+        "condensation" => Turn {
+            role: Role::User,
+            text: args.summary.0.unwrap_or_default(),
+            event: TurnEvent::Compaction,
+            ..silent
+        },
+        // What the user does by hand is no call.
+        _ if is_user || SILENT_ACTIONS.contains(&action) => silent,
+        "finish" => {
+            let message = Some(event.message.as_str().into());
+            let text = non_empty([args.final_thought.0, args.thought.0, message]);
+            Turn { text, ..answer() }
+        }
+        _ => {
+            let name = tool(event);
+            let fields =
+                event.args.and_then(|args| serde_json::from_str::<Fields<'_>>(args.get()).ok());
+            let kept = if action == "think" { "thought" } else { "" };
+            let arguments =
+                fields.map_or(CallArguments::None, |fields| call_arguments(name, &fields, kept));
+            let call = CallPart { id: event.id.as_str().into(), name: name.into(), arguments };
+            let thought = args.thought.0.filter(|_| kept.is_empty());
+            Turn { text: thought.unwrap_or_default(), calls: vec![call], ..answer() }
+        }
+    }
+}
+
+/// Returns the first text that is not empty.
+fn non_empty<'a, const N: usize>(texts: [Option<Cow<'a, str>>; N]) -> Cow<'a, str> {
+    texts.into_iter().flatten().find(|text| !text.trim().is_empty()).unwrap_or_default()
+}
+
+fn model<'a>(event: &'a Event<'_>) -> &'a str {
+    let details = event.tool_call_metadata.0.as_ref();
+    let response = details.and_then(|details| details.model_response.0.as_ref());
+    response.map_or("", |response| response.model.as_str())
+}
+
+/// Returns the name of the tool that an action calls.
+fn tool<'a>(event: &'a Event<'_>) -> &'a str {
+    let details = event.tool_call_metadata.0.as_ref();
+    let name = details.map_or("", |details| details.function_name.as_str());
+    if name.is_empty() { event.action.word() } else { name }
+}
+
+fn observation_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
+    let silent = silent_turn(event);
+    let (observation, text) = (event.observation.word(), &*event.content.0);
+    if SILENT_OBSERVATIONS.contains(&observation) {
+        return silent;
+    }
+    let cause = event.cause.as_str();
+    if observation == "error" && cause.is_empty() && event.id.0.is_some() {
+        return Turn { role: Role::User, text: text.into(), event: TurnEvent::Report, ..silent };
+    }
+    let call = match (cause, &event.id.0) {
+        // The oldest events have no IDs.
+        ("", None) => "",
+        ("", Some(_)) => NO_CALL,
+        (cause, _) => cause,
+    };
+    let result = ResultPart {
+        call: call.into(),
+        text: text.into(),
+        verdict: verdict(event),
+        truncated: memmem::find(text.as_bytes(), TRUNCATION_NOTE.as_bytes()).is_some(),
+        hint: error_hint(event).map(Into::into),
+        refusal: (observation == "user_rejected").then(|| text.into()),
+        ..ResultPart::default()
+    };
+    Turn { results: vec![result], ..silent }
+}
+
+/// Returns the outcome that an observation states.
+fn verdict(event: &Event<'_>) -> Verdict {
+    match event.observation.word() {
+        "error" => return Verdict::from_outcome(Outcome::Failed),
+        "user_rejected" => return Verdict::from_outcome(Outcome::NotRun),
+        _ => {}
+    }
+    let extras = event.extras.0.as_ref();
+    let details = extras.and_then(|extras| extras.metadata.0.as_ref());
+    let code = details.and_then(|details| details.exit_code.0);
+    match code.or_else(|| extras?.exit_code.0) {
+        // The command is still running, or it timed out.
+        None | Some(-1) => Verdict::default(),
+        Some(code) => Verdict::from_exit_code(code),
+    }
+}
+
+/// Returns the reason of a file tool that failed, as its text states it.
+fn error_hint<'a>(event: &'a Event<'_>) -> Option<&'a str> {
+    let is_file_tool = FILE_OBSERVATIONS.contains(&event.observation.word());
+    let reason = event.content.0.strip_prefix(ERROR_PREFIX).filter(|_| is_file_tool)?;
+    Some(reason.lines().find(|line| !line.trim().is_empty()).unwrap_or(ERROR_PREFIX))
+}
+
+/// Adds the facts that an event states beside its turn.
+pub(super) fn add_facts(index: &mut IndexBuilder<'_>, number: usize, event: &Event<'_>) {
+    add_metrics(index, number, event.llm_metrics.0.as_ref());
+    if error_hint(event).is_some() {
+        // The call changed no file.
+        index.set_files(number, event.cause.as_str(), Vec::new());
+    }
+    let is_state = event.observation.word() == "agent_state_changed";
+    let state = event.extras.0.as_ref().filter(|_| is_state);
+    match state.map(|state| state.agent_state.as_str()) {
+        Some(state) => set_state(index, number, state),
+        // A state counts until the next message.
+        None if !SILENT_OBSERVATIONS.contains(&event.observation.word())
+            && !SILENT_ACTIONS.contains(&event.action.word()) =>
+        {
+            index.clear_status(number);
+        }
+        None => {}
+    }
+}
+
+/// Sets the status of a conversation by the state of its agent.
+fn set_state(index: &mut IndexBuilder<'_>, number: usize, state: &str) {
+    let ending = index.conversation(number).map(|conversation| conversation.ending.clone());
+    let is_answered = ending == Some(Ending::Answered);
+    let status = match state {
+        "finished" => Status::Completed,
+        // The program waits for the first message too.
+        "awaiting_user_input" if ending != Some(Ending::Empty) => Status::Completed,
+        "error" | "rejected" => Status::Failed,
+        "running"
+        | "rate_limited"
+        | "awaiting_user_confirmation"
+        | "user_confirmed"
+        | "user_rejected" => Status::Running,
+        // The program stops an agent that has finished when it closes the conversation.
+        "stopped" | "paused" if !is_answered => Status::Unknown,
+        _ => return index.clear_status(number),
+    };
+    index.set_status(number, status, Some(state));
+}

@@ -1,0 +1,286 @@
+//! Events of version 1.
+
+use memchr::memmem;
+
+use super::super::lenient::MaybeStr;
+use super::super::transcript::{
+    Arguments, CallPart, Ending, IndexBuilder, ResultPart, Role, Turn, TurnEvent, Verdict,
+};
+use super::decode::{call_arguments, object, silent_turn};
+use super::edits::patched_files;
+use super::metadata::{State, Stats, status};
+use super::schema::{Event, Fields, Observation};
+use crate::model::Outcome;
+
+/// Events that hold nothing to read.
+const SILENT_KINDS: [&str; 9] = [
+    "SystemPromptEvent",
+    "ConversationStateUpdateEvent",
+    "PauseEvent",
+    "InterruptEvent",
+    "CondensationRequest",
+    "TokenEvent",
+    "StreamingDeltaEvent",
+    "LLMCompletionLogEvent",
+    "HookExecutionEvent",
+];
+/// Events that are parts of the conversation.
+const TURN_KINDS: [&str; 9] = [
+    "MessageEvent",
+    "ActionEvent",
+    "ObservationEvent",
+    "UserRejectObservation",
+    "AgentErrorEvent",
+    "ACPToolCallEvent",
+    "ConversationErrorEvent",
+    "Condensation",
+    "CondensationSummaryEvent",
+];
+/// The parent of an event that begins another conversation in the same directory.
+const ROOT: &str = "__root__";
+/// The tool that ends a conversation.
+const FINISH: &str = "finish";
+/// The note of the program that it omitted a part of a result.
+const TRUNCATION_NOTE: &str = "<response clipped>";
+/// The ID of results that name no call.
+const NO_CALL: &str = "(none)";
+
+/// Returns true if events of this kind are known.
+pub(super) fn is_known_kind(kind: &str) -> bool {
+    SILENT_KINDS.contains(&kind) || TURN_KINDS.contains(&kind)
+}
+
+/// Continues the conversation after the parent of an event, if it is not the event before.
+pub(super) fn find_branch(index: &mut IndexBuilder<'_>, number: usize, event: &Event<'_>) {
+    match event.parent_id.as_str() {
+        "" => {}
+        ROOT => index.truncate_messages(number, 0),
+        parent => index.continue_after(number, parent),
+    }
+}
+
+/// Returns the turns of an event. Only the first has the event's ID.
+pub(super) fn turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
+    let silent = || silent_turn(event);
+    let mut turns = match event.kind.as_str() {
+        "MessageEvent" => vec![message_turn(event)],
+        "ActionEvent" => action_turns(event),
+        "ObservationEvent" => vec![result_turn(event, observation_result(event))],
+        "UserRejectObservation" => vec![result_turn(event, rejection(event))],
+        "AgentErrorEvent" => {
+            let text = event.error.as_str();
+            let verdict = Verdict::from_outcome(Outcome::Failed);
+            let result = ResultPart { text: text.into(), verdict, ..ResultPart::default() };
+            vec![result_turn(event, result)]
+        }
+        "ACPToolCallEvent" => other_agent_turns(event),
+        "ConversationErrorEvent" => {
+            let words = [event.code.as_str(), event.detail.as_str()];
+            let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+            vec![Turn {
+                role: Role::Assistant,
+                is_synthetic: true,
+                text: words.join(": ").into(),
+                event: TurnEvent::ApiError,
+                ..silent()
+            }]
+        }
+        "Condensation" | "CondensationSummaryEvent" => vec![Turn {
+            role: Role::User,
+            text: event.summary.as_str().into(),
+            event: TurnEvent::Compaction,
+            ..silent()
+        }],
+        _ => vec![silent()],
+    };
+    if let Some(first) = turns.first_mut() {
+        first.id = event.id.as_str().into();
+    }
+    turns
+}
+
+fn message_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
+    let message = event.llm_message.0.as_ref();
+    let text = message.map_or("", |message| &message.content.0);
+    let turn = Turn { text: text.into(), ..silent_turn(event) };
+    match event.source.as_str() {
+        "agent" => Turn {
+            role: Role::Assistant,
+            thinking: message.map_or("", |message| message.reasoning_content.as_str()).into(),
+            ..turn
+        },
+        "user" => Turn { role: Role::User, request: Some(text.into()), ..turn },
+        _ => Turn { role: Role::User, event: TurnEvent::ProgramText, ..turn },
+    }
+}
+
+/// Returns the turn of a call, and one of the agent's final words if it finishes.
+fn action_turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
+    let action = event.action.object();
+    let kind = action.map(|action| action.text("kind")).unwrap_or_default();
+    let call = event.tool_call.0.as_ref();
+    let named = [event.tool_name.as_str(), call.map_or("", |call| call.name.as_str())];
+    let name = named.into_iter().find(|name| !name.is_empty()).map_or(kind, Into::into);
+    let mut turn = Turn {
+        role: Role::Assistant,
+        text: (&*event.thought.0).into(),
+        thinking: event.reasoning_content.as_str().into(),
+        ..silent_turn(event)
+    };
+    if !name.is_empty() {
+        // The action holds the program's defaults too.
+        let text = call.map_or("", |call| call.arguments.as_str());
+        let arguments = match serde_json::from_str::<Fields<'_>>(text) {
+            Ok(fields) if !fields.0.is_empty() => call_arguments(&name, &fields, ""),
+            _ => action.map_or(Arguments::None, |action| call_arguments(&name, action, "")),
+        };
+        let id = [event.tool_call_id.as_str(), event.id.as_str()];
+        let id = id.into_iter().find(|id| !id.is_empty()).unwrap_or_default();
+        turn.calls.push(CallPart { id: id.into(), name, arguments });
+    }
+    let words = action.filter(|_| event.tool_name.as_str() == FINISH);
+    let words = words.map(|action| action.text("message")).unwrap_or_default();
+    let mut turns = vec![turn];
+    if !words.is_empty() {
+        turns.push(Turn { role: Role::Assistant, text: words, ..silent_turn(event) });
+    }
+    turns
+}
+
+/// Returns the turn of a result, which gets the ID of its call.
+fn result_turn<'a>(event: &'a Event<'_>, result: ResultPart<'a>) -> Turn<'a> {
+    let ids = [event.tool_call_id.as_str(), event.action_id.as_str()];
+    let call = ids.into_iter().find(|id| !id.is_empty()).unwrap_or(NO_CALL);
+    Turn { results: vec![ResultPart { call: call.into(), ..result }], ..silent_turn(event) }
+}
+
+fn observation_result<'a>(event: &'a Event<'_>) -> ResultPart<'a> {
+    let Some(observation) = event.observation.object() else { return ResultPart::default() };
+    let texts = [&*observation.content.0, &observation.output.0, &observation.error.text];
+    let text = texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+    ResultPart {
+        text: text.into(),
+        verdict: verdict(observation),
+        truncated: memmem::find(text.as_bytes(), TRUNCATION_NOTE.as_bytes()).is_some(),
+        files: patched_files(observation),
+        ..ResultPart::default()
+    }
+}
+
+/// Returns the outcome that an observation states.
+fn verdict(observation: &Observation<'_>) -> Verdict {
+    let details = observation.metadata.0.as_ref();
+    let code = observation.exit_code.0.or_else(|| details?.exit_code.0);
+    let is_error = observation.is_error.is_set() || observation.error.is_set;
+    match code {
+        Some(code) if code > 0 || code < -1 => Verdict::from_exit_code(code),
+        _ if is_error => Verdict::from_outcome(Outcome::Failed),
+        Some(0) => Verdict::from_exit_code(0),
+        // The command is still running.
+        Some(_) => Verdict::default(),
+        None if observation.is_error.0 == Some(false) => Verdict::from_outcome(Outcome::Ok),
+        None => Verdict::default(),
+    }
+}
+
+fn rejection<'a>(event: &'a Event<'_>) -> ResultPart<'a> {
+    let reason = event.rejection_reason.as_str();
+    let is_user = event.rejection_source.as_str() != "hook";
+    ResultPart {
+        text: reason.into(),
+        verdict: Verdict::from_outcome(Outcome::NotRun),
+        refusal: is_user.then(|| reason.into()),
+        ..ResultPart::default()
+    }
+}
+
+/// Returns the turns of a call by an agent of another program, which the event reports several
+/// times as it proceeds.
+fn other_agent_turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
+    let call = CallPart {
+        id: event.tool_call_id.as_str().into(),
+        name: event.title.as_str().into(),
+        arguments: event.raw_input.map_or(Arguments::None, Arguments::Json),
+    };
+    let turn = Turn { role: Role::Assistant, calls: vec![call], ..silent_turn(event) };
+    let failed = event.is_error.is_set() || event.status.as_str() == "failed";
+    let outcome = match event.status.as_str() {
+        _ if failed => Outcome::Failed,
+        "completed" => Outcome::Ok,
+        _ => return vec![turn],
+    };
+    let output = event.raw_output.map(|output| {
+        let text = serde_json::from_str::<MaybeStr<'a>>(output.get()).ok().and_then(|text| text.0);
+        text.unwrap_or_else(|| output.get().into())
+    });
+    let text = output.unwrap_or_else(|| (&*event.content.0).into());
+    let result = ResultPart { text, verdict: Verdict::from_outcome(outcome), ..Default::default() };
+    vec![turn, result_turn(event, result)]
+}
+
+/// Adds the facts that an event states beside its turns.
+pub(super) fn add_facts(index: &mut IndexBuilder<'_>, number: usize, event: &Event<'_>) {
+    let kind = event.kind.as_str();
+    if TURN_KINDS.contains(&kind) {
+        // A state counts until the next message.
+        index.clear_status(number);
+    }
+    match kind {
+        "ConversationStateUpdateEvent" => add_state(index, number, event),
+        "InterruptEvent" => set_ending(index, number, Ending::Interrupted),
+        "ObservationEvent" if event.tool_name.as_str() == FINISH => {
+            let has_answered = index
+                .conversation(number)
+                .is_some_and(|conversation| conversation.last_text.is_some());
+            if has_answered {
+                set_ending(index, number, Ending::Answered);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn set_ending(index: &mut IndexBuilder<'_>, number: usize, ending: Ending) {
+    if let Some(conversation) = index.conversation(number) {
+        conversation.ending = ending;
+    }
+}
+
+/// Adds a change of the conversation's state.
+fn add_state(index: &mut IndexBuilder<'_>, number: usize, event: &Event<'_>) {
+    let Some(value) = event.value else { return };
+    match event.key.as_str() {
+        "execution_status" | "agent_status" => {
+            let word = serde_json::from_str::<MaybeStr<'_>>(value.get()).unwrap_or_default();
+            set_status(index, number, word.as_str());
+        }
+        "stats" => add_stats(index, number, object(value.get()).as_ref()),
+        "full_state" => {
+            let Some(state) = object::<State<'_>>(value.get()) else { return };
+            add_stats(index, number, state.stats.0.as_ref());
+            if let Some(model) = state.model() {
+                index.set_default_model(number, model);
+            }
+            set_status(index, number, state.status());
+        }
+        _ => {}
+    }
+}
+
+fn set_status(index: &mut IndexBuilder<'_>, number: usize, word: &str) {
+    match status(word) {
+        Some(status) => index.set_status(number, status, Some(word)),
+        None => index.clear_status(number),
+    }
+}
+
+fn add_stats(index: &mut IndexBuilder<'_>, number: usize, stats: Option<&Stats<'_>>) {
+    let Some(stats) = stats else { return };
+    if let Some(model) = stats.model() {
+        index.set_default_model(number, model);
+    }
+    let tokens = stats.tokens_by_model();
+    if !tokens.is_empty() {
+        index.set_tokens_by_model(number, tokens);
+    }
+}
