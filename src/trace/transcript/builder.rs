@@ -1,7 +1,7 @@
 //! Adds turns to the index of a transcript.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use serde_json::Value;
@@ -12,7 +12,7 @@ use super::super::value::{shorten, shorten_word, truncate};
 use super::format::TranscriptFormat;
 use super::index::{
     CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, LineFile, MessageMark,
-    Shown, StatedStatus, TextRef, Title, TitleSource, TranscriptIndex,
+    MessageTokens, SessionFacts, Shown, StatedStatus, TextRef, Title, TitleSource, TranscriptIndex,
 };
 use super::location::{Holds, Shape, TranscriptLocation};
 use super::requests::RequestPart;
@@ -38,8 +38,6 @@ const WORD_MAX: usize = 300;
 const FILES_MAX: usize = 200;
 /// Maximum number of messages with IDs that are kept.
 const MARKS_MAX: usize = 100_000;
-/// Number of messages among which the first record of a repeated one is searched.
-const REPEATS_MAX: usize = 1_000;
 /// Maximum length of a call's text that is no JSON, in bytes.
 const TEXT_MAX: usize = 64 << 10;
 /// The most informative arguments of a call, best first.
@@ -72,9 +70,30 @@ pub(in crate::trace) struct IndexBuilder<'f> {
     agents: HashMap<String, usize>,
     /// Numbers of the calls by ID, for each conversation; the transcript's own comes first.
     calls: Vec<HashMap<String, usize>>,
+    /// The messages that have IDs, for each conversation; the transcript's own comes first.
+    messages: Vec<MessageNumbers>,
     /// The conversation of each record that the format noted, by the record's ID.
     records: HashMap<String, usize>,
     inputs: InputBudget,
+}
+
+/// Numbers of a conversation's messages that have IDs.
+#[derive(Default)]
+struct MessageNumbers {
+    by_id: HashMap<u64, usize>,
+    /// The messages whose tokens count.
+    counted: HashSet<usize>,
+}
+
+impl MessageNumbers {
+    fn new(conversation: &Conversation) -> MessageNumbers {
+        let marks = || conversation.marks.iter().enumerate();
+        let counted = marks().filter(|(_, mark)| mark.counted.is_some());
+        MessageNumbers {
+            by_id: marks().map(|(at, mark)| (mark.id, at)).collect(),
+            counted: counted.map(|(at, _)| at).collect(),
+        }
+    }
 }
 
 impl<'f> IndexBuilder<'f> {
@@ -100,6 +119,7 @@ impl<'f> IndexBuilder<'f> {
                 .map(|(at, conversation)| (conversation.agent.clone(), at + 1))
                 .collect(),
             calls: conversations().map(call_numbers).collect(),
+            messages: conversations().map(MessageNumbers::new).collect(),
             inputs: InputBudget(inputs.map(String::len).sum()),
             index,
         }
@@ -165,6 +185,7 @@ impl<'f> IndexBuilder<'f> {
                     .insert(conversation.worker_name(), self.index.agents.len());
                 self.index.agents.push(conversation);
                 self.calls.push(HashMap::new());
+                self.messages.push(MessageNumbers::default());
                 Some(*new.insert(count + 1))
             }
         }
@@ -255,10 +276,29 @@ impl<'f> IndexBuilder<'f> {
         if let Some(before) = conversation.last_message.replace(last)
             && (before.id != id || id.is_empty())
         {
-            let counts = &mut conversation.tokens;
-            let is_counted = counts.len() < MODELS_MAX || counts.contains_key(&before.model);
-            let model = if is_counted { before.model } else { String::new() };
-            *counts.entry(model).or_default() += before.tokens;
+            add_tokens(conversation, before.model, before.tokens);
+        }
+    }
+
+    /// Sets the tokens of a message that was added, in place of those that earlier records of it
+    /// state.
+    pub(in crate::trace) fn set_message_tokens(
+        &mut self,
+        number: usize,
+        id: &str,
+        model: &str,
+        tokens: Tokens,
+    ) {
+        let Some(messages) = self.messages.get_mut(number) else { return };
+        let Some(&at) = messages.by_id.get(&text_hash(id)) else {
+            return self.count_tokens(number, id, model, tokens);
+        };
+        messages.counted.insert(at);
+        let Some(conversation) = self.conversation(number) else { return };
+        take_tokens(conversation, at);
+        let model = add_tokens(conversation, shorten(model, WORD_MAX), tokens);
+        if let Some(mark) = conversation.marks.get_mut(at) {
+            mark.counted = Some(Box::new(MessageTokens { model, tokens }));
         }
     }
 
@@ -271,30 +311,90 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Removes the message with an ID and all after it from a conversation. Removes all messages if
-    /// there is none with the ID. The thread shows them still.
+    /// Removes the message with an ID and all after it from a conversation, with their calls,
+    /// requests and lines. Removes all messages if there is none with the ID.
     pub(in crate::trace) fn rewind_to(&mut self, number: usize, id: &str) {
-        let hash = text_hash(id);
+        let Some(messages) = self.messages.get_mut(number) else { return };
+        let at = messages.by_id.get(&text_hash(id)).copied().unwrap_or(0);
         let Some(conversation) = self.conversation(number) else { return };
-        let at = conversation.marks.iter().position(|mark| mark.id == hash).unwrap_or(0);
-        let mark = conversation.marks.get(at).copied();
-        let (calls, requests) = mark.map_or((0, 0), |mark| (mark.calls, mark.requests));
-        conversation.marks.truncate(at);
-        conversation.calls.truncate(calls);
+        let (calls, requests, lines) = conversation
+            .marks
+            .get(at)
+            .map_or((0, 0, 0), |mark| (mark.calls, mark.requests, mark.lines));
+        (at..conversation.marks.len()).for_each(|at| take_tokens(conversation, at));
+        let marks = conversation.marks.split_off(at.min(conversation.marks.len()));
+        let removed = conversation.calls.split_off(calls.min(conversation.calls.len()));
         conversation.requests.truncate(requests);
+        conversation.lines.truncate(lines);
         conversation.first_open = conversation.first_open.min(calls);
         conversation.ending = Ending::AwaitingReply;
         conversation.last_text = None;
         if requests == 0 {
             conversation.task = None;
         }
-        if let Some(ids) = self.calls.get_mut(number) {
-            ids.retain(|_, at| *at < calls);
+        if let Some(messages) = self.messages.get_mut(number) {
+            for (at, mark) in (at..).zip(marks) {
+                messages.by_id.remove(&mark.id);
+                messages.counted.remove(&at);
+            }
         }
+        if let Some(ids) = self.calls.get_mut(number) {
+            for call in removed {
+                ids.remove(&call.id);
+            }
+        }
+    }
+
+    /// Replaces the messages that a conversation consists of by those with `ids`, each of which the
+    /// format adds again by [`IndexBuilder::add_turns_again`]. Only the tokens of these count, and
+    /// the last one decides how the conversation ended. Calls and requests stay: they took place.
+    pub(in crate::trace) fn replace_messages(&mut self, number: usize, ids: &[&str]) {
+        let ids: HashSet<u64> = ids.iter().map(|id| text_hash(id)).collect();
+        let Some(messages) = self.messages.get_mut(number) else { return };
+        let mut counted = std::mem::take(&mut messages.counted);
+        let Some(conversation) = self.conversation(number) else { return };
+        counted.retain(|at| {
+            let is_kept = conversation.marks.get(*at).is_some_and(|mark| ids.contains(&mark.id));
+            if !is_kept {
+                take_tokens(conversation, *at);
+            }
+            is_kept
+        });
+        if conversation.ending != Ending::Empty {
+            conversation.ending = Ending::AwaitingReply;
+        }
+        conversation.last_text = None;
+        if let Some(messages) = self.messages.get_mut(number) {
+            messages.counted = counted;
+        }
+    }
+
+    /// Removes everything about the transcript's own conversation and its session: another session
+    /// begins in the file.
+    pub(in crate::trace) fn begin_session(&mut self) {
+        self.index.main = Conversation::default();
+        self.index.facts = SessionFacts::default();
+        self.calls.first_mut().into_iter().for_each(HashMap::clear);
+        self.messages.first_mut().into_iter().for_each(|numbers| *numbers = Default::default());
+    }
+
+    /// Adds the turns of the record at `span` again, which repeats messages in the order that the
+    /// conversation has now.
+    pub(in crate::trace) fn add_turns_again(
+        &mut self,
+        number: usize,
+        span: Span,
+        turns: &[Turn<'_>],
+    ) {
+        self.add_record_turns(number, span, turns, true);
     }
 
     /// Adds the turns of the record at `span` to a conversation.
     pub(in crate::trace) fn add_turns(&mut self, number: usize, span: Span, turns: &[Turn<'_>]) {
+        self.add_record_turns(number, span, turns, false);
+    }
+
+    fn add_record_turns(&mut self, number: usize, span: Span, turns: &[Turn<'_>], again: bool) {
         let format = self.format;
         let as_lines = self.shape == Shape::Lines;
         let (agents, main) = (&mut self.index.agents, &mut self.index.main);
@@ -306,11 +406,12 @@ impl<'f> IndexBuilder<'f> {
             },
         };
         let Some(ids) = self.calls.get_mut(number) else { return };
+        let Some(messages) = self.messages.get_mut(number) else { return };
         let (mut links, mut shown) = (Links::default(), Shown::All);
         for turn in turns {
             conversation.first_ms = conversation.first_ms.or(turn.at_ms);
             conversation.last_ms = turn.at_ms.or(conversation.last_ms);
-            let repeat = note_message(conversation, turn);
+            let repeat = note_message(conversation, messages, turn);
             match repeat {
                 Repeat::New => {}
                 Repeat::Changed => shown = Shown::New { text: true },
@@ -320,8 +421,15 @@ impl<'f> IndexBuilder<'f> {
                 let part = links.results.len();
                 links.results.push(add_result(conversation, ids, span, part, turn.at_ms, result));
             }
-            if repeat != Repeat::Same {
-                add_message(conversation, span, turn);
+            match repeat {
+                Repeat::New => add_message(conversation, span, turn),
+                // The request is known.
+                Repeat::Changed if turn.role != Role::Assistant => {
+                    note_ending(conversation, span, turn);
+                }
+                Repeat::Changed => add_message(conversation, span, turn),
+                Repeat::Same if again => note_ending(conversation, span, turn),
+                Repeat::Same => {}
             }
             for call in &turn.calls {
                 conversation.ending = Ending::CalledTool;
@@ -359,13 +467,16 @@ enum Repeat {
 }
 
 /// Notes a message that has an ID.
-fn note_message(conversation: &mut Conversation, turn: &Turn<'_>) -> Repeat {
+fn note_message(
+    conversation: &mut Conversation,
+    messages: &mut MessageNumbers,
+    turn: &Turn<'_>,
+) -> Repeat {
     if turn.id.is_empty() {
         return Repeat::New;
     }
     let (id, text) = (text_hash(&turn.id), text_hash(&turn.text));
-    let (calls, requests) = (conversation.calls.len(), conversation.requests.len());
-    let known = conversation.marks.iter_mut().rev().take(REPEATS_MAX).find(|mark| mark.id == id);
+    let known = messages.by_id.get(&id).and_then(|at| conversation.marks.get_mut(*at));
     match known {
         Some(mark) if mark.text == text => Repeat::Same,
         Some(mark) => {
@@ -373,18 +484,55 @@ fn note_message(conversation: &mut Conversation, turn: &Turn<'_>) -> Repeat {
             Repeat::Changed
         }
         None => {
-            if conversation.marks.len() < MARKS_MAX {
-                conversation.marks.push(MessageMark { id, text, calls, requests });
+            let at = conversation.marks.len();
+            if at < MARKS_MAX {
+                messages.by_id.insert(id, at);
+                conversation.marks.push(MessageMark {
+                    id,
+                    text,
+                    calls: conversation.calls.len(),
+                    requests: conversation.requests.len(),
+                    lines: conversation.lines.len(),
+                    counted: None,
+                });
             }
             Repeat::New
         }
     }
 }
 
+/// Adds tokens to those of a model. Returns the name under which they are counted.
+fn add_tokens(conversation: &mut Conversation, model: String, tokens: Tokens) -> String {
+    let counts = &mut conversation.tokens;
+    let is_counted = counts.len() < MODELS_MAX || counts.contains_key(&model);
+    let model = if is_counted { model } else { String::new() };
+    *counts.entry(model.clone()).or_default() += tokens;
+    model
+}
+
+/// Removes the tokens of the message with the mark `at` from the counts.
+fn take_tokens(conversation: &mut Conversation, at: usize) {
+    let Some(counted) = conversation.marks.get_mut(at).and_then(|mark| mark.counted.take()) else {
+        return;
+    };
+    if let Some(sum) = conversation.tokens.get_mut(&counted.model) {
+        *sum -= counted.tokens;
+        if *sum == Tokens::default() {
+            conversation.tokens.remove(&counted.model);
+        }
+    }
+}
+
 /// Adds the text of a turn, and what it means for the course of the conversation.
 fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
+    note_ending(conversation, span, turn);
     if turn.role == Role::Assistant {
-        add_answer(conversation, span, turn);
+        if !turn.is_synthetic {
+            if !turn.model.is_empty() {
+                conversation.model = Some(shorten(&turn.model, WORD_MAX));
+            }
+            conversation.written_bytes += written_bytes(turn);
+        }
         return;
     }
     let requests = &mut conversation.requests;
@@ -393,57 +541,56 @@ fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
         return;
     }
     match turn.event {
-        TurnEvent::ProgramText => {
+        TurnEvent::ProgramText | TurnEvent::Report | TurnEvent::Interruption => {
             requests.note_program_message();
-            return;
-        }
-        TurnEvent::Report => {
-            conversation.ending = Ending::AwaitingReply;
-            requests.note_program_message();
-            return;
-        }
-        TurnEvent::Interruption => {
-            conversation.ending = Ending::Interrupted;
-            requests.note_program_message();
-            return;
         }
         TurnEvent::Compaction => {
             requests.note_program_message();
             conversation.fallback_task.get_or_insert_with(|| text_ref(span, &turn.text));
-            return;
         }
-        TurnEvent::Message | TurnEvent::Prompt | TurnEvent::Farewell | TurnEvent::ApiError => {}
+        TurnEvent::Message | TurnEvent::Prompt | TurnEvent::Farewell | TurnEvent::ApiError => {
+            match own_request(turn) {
+                Some(request) => {
+                    requests.add(span, RequestPart::Message, turn.at_ms, request);
+                    conversation.task.get_or_insert_with(|| text_ref(span, &turn.text));
+                }
+                None => {
+                    conversation.fallback_task.get_or_insert_with(|| text_ref(span, &turn.text));
+                }
+            }
+        }
     }
-    let Some(request) = turn.request.as_ref().filter(|request| !request.trim().is_empty()) else {
-        if turn.event == TurnEvent::Prompt {
-            conversation.ending = Ending::AwaitingReply;
-        } else if turn.event == TurnEvent::Farewell && conversation.ending.is_open() {
-            conversation.ending = Ending::Left;
-        }
-        conversation.fallback_task.get_or_insert_with(|| text_ref(span, &turn.text));
-        return;
-    };
-    conversation.ending = Ending::AwaitingReply;
-    conversation.requests.add(span, RequestPart::Message, turn.at_ms, request);
-    conversation.task.get_or_insert_with(|| text_ref(span, &turn.text));
 }
 
-/// Adds the message of an assistant.
-fn add_answer(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
-    if !turn.is_synthetic {
-        if !turn.model.is_empty() {
-            conversation.model = Some(shorten(&turn.model, WORD_MAX));
+/// Returns what a person wrote in the message.
+fn own_request<'a>(turn: &'a Turn<'_>) -> Option<&'a str> {
+    turn.request.as_deref().filter(|request| !request.trim().is_empty())
+}
+
+/// Notes how the conversation stands after a message.
+fn note_ending(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
+    let is_empty = turn.text.trim().is_empty();
+    let ending = &mut conversation.ending;
+    if turn.role == Role::Assistant {
+        if turn.event == TurnEvent::ApiError {
+            *ending = Ending::ApiError(truncate(turn.text.clone().into_owned(), HEAD_MAX));
+        } else if !is_empty {
+            conversation.last_text = Some(text_ref(span, &turn.text));
+            *ending = Ending::Answered;
+        } else if *ending != Ending::Answered {
+            *ending = Ending::AwaitingReply;
         }
-        conversation.written_bytes += written_bytes(turn);
+        return;
     }
-    if turn.event == TurnEvent::ApiError {
-        let text = turn.text.clone().into_owned();
-        conversation.ending = Ending::ApiError(truncate(text, HEAD_MAX));
-    } else if !turn.text.trim().is_empty() {
-        conversation.last_text = Some(text_ref(span, &turn.text));
-        conversation.ending = Ending::Answered;
-    } else if conversation.ending != Ending::Answered {
-        conversation.ending = Ending::AwaitingReply;
+    match turn.event {
+        _ if is_empty => {}
+        TurnEvent::ProgramText | TurnEvent::Compaction => {}
+        TurnEvent::Report => *ending = Ending::AwaitingReply,
+        TurnEvent::Interruption => *ending = Ending::Interrupted,
+        _ if own_request(turn).is_some() => *ending = Ending::AwaitingReply,
+        TurnEvent::Prompt => *ending = Ending::AwaitingReply,
+        TurnEvent::Farewell if ending.is_open() => *ending = Ending::Left,
+        TurnEvent::Farewell | TurnEvent::Message | TurnEvent::ApiError => {}
     }
 }
 
