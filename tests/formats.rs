@@ -5,6 +5,7 @@ mod calls;
 mod checks;
 mod claude_code;
 mod first_implementation;
+mod gemini_cli;
 mod layouts;
 mod literals;
 mod metadata;

@@ -94,6 +94,8 @@ fn add_member(index: &mut IndexBuilder<'_>, name: &str, text: &str) -> bool {
 
 fn add_line(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, mut line: LogRecord<'_>) -> bool {
     if let Some(message) = &line.rewind_to.0 {
+        let results = results_id(message);
+        let message = if index.has_message(0, message) { message } else { results.as_str() };
         index.rewind_to(0, message);
     } else if line.id.0.is_some() {
         add_message(index, record.span, &line, Order::Next);
@@ -254,7 +256,11 @@ fn user_turn<'a>(message: &'a LogRecord<'_>, turn: Turn<'a>) -> Turn<'a> {
         prefixes.iter().any(|prefix| turn.text.trim_start().starts_with(prefix))
     };
     // The results are in the message that made the calls, too.
-    if message.content.has_response() || begins(&CONTEXT_PREFIXES) {
+    if message.content.has_response() {
+        let id = results_id(&turn.id).into();
+        return Turn { id, event: TurnEvent::Report, ..turn };
+    }
+    if begins(&CONTEXT_PREFIXES) {
         turn.event = TurnEvent::ProgramText;
         return turn;
     }
@@ -270,6 +276,12 @@ fn user_turn<'a>(message: &'a LogRecord<'_>, turn: Turn<'a>) -> Turn<'a> {
         turn.request = Some(request);
     }
     turn
+}
+
+/// Returns the ID of a message with results. The program may give it that of the message that made
+/// the calls.
+fn results_id(id: &str) -> String {
+    format!("{id} results")
 }
 
 /// Returns true if a message is a command of the program, such as `/help`.

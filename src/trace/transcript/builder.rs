@@ -88,7 +88,7 @@ struct MessageNumbers {
 impl MessageNumbers {
     fn new(conversation: &Conversation) -> MessageNumbers {
         let marks = || conversation.marks.iter().enumerate();
-        let counted = marks().filter(|(_, mark)| mark.counted.is_some());
+        let counted = marks().filter(|(_, mark)| mark.is_counted);
         MessageNumbers {
             by_id: marks().map(|(at, mark)| (mark.id, at)).collect(),
             counted: counted.map(|(at, _)| at).collect(),
@@ -296,10 +296,17 @@ impl<'f> IndexBuilder<'f> {
         messages.counted.insert(at);
         let Some(conversation) = self.conversation(number) else { return };
         take_tokens(conversation, at);
-        let model = add_tokens(conversation, shorten(model, WORD_MAX), tokens);
         if let Some(mark) = conversation.marks.get_mut(at) {
-            mark.counted = Some(Box::new(MessageTokens { model, tokens }));
+            let model = shorten(model, WORD_MAX);
+            mark.tokens = Some(Box::new(MessageTokens { model, tokens }));
         }
+        count_mark(conversation, at);
+    }
+
+    /// Returns true if a conversation has a message with this ID.
+    pub(in crate::trace) fn has_message(&self, number: usize, id: &str) -> bool {
+        let messages = self.messages.get(number);
+        messages.is_some_and(|messages| messages.by_id.contains_key(&text_hash(id)))
     }
 
     /// Replaces the counts of tokens by a total for the whole conversation.
@@ -349,17 +356,18 @@ impl<'f> IndexBuilder<'f> {
     /// format adds again by [`IndexBuilder::add_turns_again`]. Only the tokens of these count, and
     /// the last one decides how the conversation ended. Calls and requests stay: they took place.
     pub(in crate::trace) fn replace_messages(&mut self, number: usize, ids: &[&str]) {
-        let ids: HashSet<u64> = ids.iter().map(|id| text_hash(id)).collect();
         let Some(messages) = self.messages.get_mut(number) else { return };
+        let numbers = ids.iter().filter_map(|id| messages.by_id.get(&text_hash(id)).copied());
+        let kept: HashSet<usize> = numbers.collect();
         let mut counted = std::mem::take(&mut messages.counted);
         let Some(conversation) = self.conversation(number) else { return };
-        counted.retain(|at| {
-            let is_kept = conversation.marks.get(*at).is_some_and(|mark| ids.contains(&mark.id));
-            if !is_kept {
-                take_tokens(conversation, *at);
-            }
-            is_kept
-        });
+        counted
+            .iter()
+            .filter(|at| !kept.contains(at))
+            .for_each(|at| take_tokens(conversation, *at));
+        counted.clear();
+        // A record that repeats a message can lack its tokens.
+        counted.extend(kept.into_iter().filter(|at| count_mark(conversation, *at)));
         if conversation.ending != Ending::Empty {
             conversation.ending = Ending::AwaitingReply;
         }
@@ -493,7 +501,8 @@ fn note_message(
                     calls: conversation.calls.len(),
                     requests: conversation.requests.len(),
                     lines: conversation.lines.len(),
-                    counted: None,
+                    tokens: None,
+                    is_counted: false,
                 });
             }
             Repeat::New
@@ -510,15 +519,31 @@ fn add_tokens(conversation: &mut Conversation, model: String, tokens: Tokens) ->
     model
 }
 
+/// Counts the tokens of the message with the mark `at`. Returns true if it has any.
+fn count_mark(conversation: &mut Conversation, at: usize) -> bool {
+    let Some(mark) = conversation.marks.get_mut(at) else { return false };
+    if mark.is_counted {
+        return true;
+    }
+    let Some(own) = mark.tokens.take() else { return false };
+    let MessageTokens { model, tokens } = *own;
+    let model = add_tokens(conversation, model, tokens);
+    if let Some(mark) = conversation.marks.get_mut(at) {
+        mark.tokens = Some(Box::new(MessageTokens { model, tokens }));
+        mark.is_counted = true;
+    }
+    true
+}
+
 /// Removes the tokens of the message with the mark `at` from the counts.
 fn take_tokens(conversation: &mut Conversation, at: usize) {
-    let Some(counted) = conversation.marks.get_mut(at).and_then(|mark| mark.counted.take()) else {
-        return;
-    };
-    if let Some(sum) = conversation.tokens.get_mut(&counted.model) {
-        *sum -= counted.tokens;
+    let Some(mark) = conversation.marks.get_mut(at).filter(|mark| mark.is_counted) else { return };
+    mark.is_counted = false;
+    let Some(own) = &mark.tokens else { return };
+    if let Some(sum) = conversation.tokens.get_mut(&own.model) {
+        *sum -= own.tokens;
         if *sum == Tokens::default() {
-            conversation.tokens.remove(&counted.model);
+            conversation.tokens.remove(&own.model);
         }
     }
 }
@@ -583,9 +608,9 @@ fn note_ending(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
         return;
     }
     match turn.event {
+        TurnEvent::Report => *ending = Ending::AwaitingReply,
         _ if is_empty => {}
         TurnEvent::ProgramText | TurnEvent::Compaction => {}
-        TurnEvent::Report => *ending = Ending::AwaitingReply,
         TurnEvent::Interruption => *ending = Ending::Interrupted,
         _ if own_request(turn).is_some() => *ending = Ending::AwaitingReply,
         TurnEvent::Prompt => *ending = Ending::AwaitingReply,

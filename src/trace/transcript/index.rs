@@ -145,8 +145,10 @@ pub(in crate::trace) struct MessageMark {
     pub(in crate::trace) calls: usize,
     pub(in crate::trace) requests: usize,
     pub(in crate::trace) lines: usize,
-    /// The tokens of the message, if they count.
-    pub(in crate::trace) counted: Option<Box<MessageTokens>>,
+    /// The tokens of the message, if a record states them.
+    pub(in crate::trace) tokens: Option<Box<MessageTokens>>,
+    /// True if the tokens are among those of the conversation.
+    pub(in crate::trace) is_counted: bool,
 }
 
 /// The tokens of one message.
