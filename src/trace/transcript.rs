@@ -14,6 +14,7 @@ mod edits;
 mod format;
 mod index;
 mod location;
+mod messages;
 mod open_file;
 mod persist;
 mod reader;

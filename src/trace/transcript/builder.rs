@@ -11,14 +11,16 @@ use super::super::input::{INPUT_MAX, InputBudget, one_line};
 use super::super::value::{shorten, shorten_word, truncate};
 use super::format::TranscriptFormat;
 use super::index::{
-    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, LineFile, MessageMark,
-    MessageTokens, SessionFacts, Shown, StatedStatus, TextRef, Title, TitleSource, TranscriptIndex,
+    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, LineFile, MessageTokens,
+    SessionFacts, Shown, StatedStatus, TextRef, Title, TitleSource, TranscriptIndex,
 };
 use super::location::{Holds, Shape, TranscriptLocation};
+use super::messages::{
+    MessageNumbers, Repeat, add_tokens, count_mark, note_message, take_tokens, text_hash,
+};
 use super::requests::RequestPart;
 use super::thread::{self, Links};
 use super::turn::{Arguments, CallPart, ResultPart, Role, Span, Turn, TurnEvent, Verdict};
-use crate::digest::digest;
 use crate::failure_signs::suspect_line;
 use crate::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
 
@@ -36,8 +38,6 @@ const TYPE_MAX: usize = 64;
 const WORD_MAX: usize = 300;
 /// Maximum number of files of one call.
 const FILES_MAX: usize = 200;
-/// Maximum number of messages with IDs that are kept.
-const MARKS_MAX: usize = 100_000;
 /// Maximum length of a call's text that is no JSON, in bytes.
 const TEXT_MAX: usize = 64 << 10;
 /// The most informative arguments of a call, best first.
@@ -57,8 +57,6 @@ const KEY_ARGUMENTS: [&str; 12] = [
 ];
 /// The arguments that hold a command for a shell.
 const COMMAND_ARGUMENTS: [&str; 2] = ["command", "cmd"];
-/// Maximum number of models whose tokens are counted separately.
-const MODELS_MAX: usize = 50;
 
 /// Adds records to an index, one at a time.
 pub(in crate::trace) struct IndexBuilder<'f> {
@@ -75,25 +73,6 @@ pub(in crate::trace) struct IndexBuilder<'f> {
     /// The conversation of each record that the format noted, by the record's ID.
     records: HashMap<String, usize>,
     inputs: InputBudget,
-}
-
-/// Numbers of a conversation's messages that have IDs.
-#[derive(Default)]
-struct MessageNumbers {
-    by_id: HashMap<u64, usize>,
-    /// The messages whose tokens count.
-    counted: HashSet<usize>,
-}
-
-impl MessageNumbers {
-    fn new(conversation: &Conversation) -> MessageNumbers {
-        let marks = || conversation.marks.iter().enumerate();
-        let counted = marks().filter(|(_, mark)| mark.is_counted);
-        MessageNumbers {
-            by_id: marks().map(|(at, mark)| (mark.id, at)).collect(),
-            counted: counted.map(|(at, _)| at).collect(),
-        }
-    }
 }
 
 impl<'f> IndexBuilder<'f> {
@@ -464,90 +443,6 @@ impl<'f> IndexBuilder<'f> {
     }
 }
 
-/// A message in relation to the messages before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Repeat {
-    New,
-    /// Has the ID of an earlier message, but another text.
-    Changed,
-    /// Has the ID and the text of an earlier message.
-    Same,
-}
-
-/// Notes a message that has an ID.
-fn note_message(
-    conversation: &mut Conversation,
-    messages: &mut MessageNumbers,
-    turn: &Turn<'_>,
-) -> Repeat {
-    if turn.id.is_empty() {
-        return Repeat::New;
-    }
-    let (id, text) = (text_hash(&turn.id), text_hash(&turn.text));
-    let known = messages.by_id.get(&id).and_then(|at| conversation.marks.get_mut(*at));
-    match known {
-        Some(mark) if mark.text == text => Repeat::Same,
-        Some(mark) => {
-            mark.text = text;
-            Repeat::Changed
-        }
-        None => {
-            let at = conversation.marks.len();
-            if at < MARKS_MAX {
-                messages.by_id.insert(id, at);
-                conversation.marks.push(MessageMark {
-                    id,
-                    text,
-                    calls: conversation.calls.len(),
-                    requests: conversation.requests.len(),
-                    lines: conversation.lines.len(),
-                    tokens: None,
-                    is_counted: false,
-                });
-            }
-            Repeat::New
-        }
-    }
-}
-
-/// Adds tokens to those of a model. Returns the name under which they are counted.
-fn add_tokens(conversation: &mut Conversation, model: String, tokens: Tokens) -> String {
-    let counts = &mut conversation.tokens;
-    let is_counted = counts.len() < MODELS_MAX || counts.contains_key(&model);
-    let model = if is_counted { model } else { String::new() };
-    *counts.entry(model.clone()).or_default() += tokens;
-    model
-}
-
-/// Counts the tokens of the message with the mark `at`. Returns true if it has any.
-fn count_mark(conversation: &mut Conversation, at: usize) -> bool {
-    let Some(mark) = conversation.marks.get_mut(at) else { return false };
-    if mark.is_counted {
-        return true;
-    }
-    let Some(own) = mark.tokens.take() else { return false };
-    let MessageTokens { model, tokens } = *own;
-    let model = add_tokens(conversation, model, tokens);
-    if let Some(mark) = conversation.marks.get_mut(at) {
-        mark.tokens = Some(Box::new(MessageTokens { model, tokens }));
-        mark.is_counted = true;
-    }
-    true
-}
-
-/// Removes the tokens of the message with the mark `at` from the counts.
-fn take_tokens(conversation: &mut Conversation, at: usize) {
-    let Some(mark) = conversation.marks.get_mut(at).filter(|mark| mark.is_counted) else { return };
-    mark.is_counted = false;
-    let Some(own) = &mark.tokens else { return };
-    if let Some(sum) = conversation.tokens.get_mut(&own.model) {
-        *sum -= own.tokens;
-        if *sum == Tokens::default() {
-            conversation.tokens.remove(&own.model);
-        }
-    }
-}
-
 /// Adds the text of a turn, and what it means for the course of the conversation.
 fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
     note_ending(conversation, span, turn);
@@ -799,11 +694,6 @@ pub(in crate::trace) fn shorten_id(id: &str) -> String {
 fn text_ref(span: Span, text: &str) -> TextRef {
     let (head, _) = text.split_at(text.floor_char_boundary(HEAD_MAX));
     TextRef { span, bytes: text.len() as u64, hash: text_hash(text), head: head.to_owned() }
-}
-
-/// Returns a hash that tells a text from a replacement with equal length and time.
-fn text_hash(text: &str) -> u64 {
-    u64::from_le_bytes(digest(blake3::Hasher::new().update(text.as_bytes())))
 }
 
 /// A writer that counts bytes.

@@ -16,7 +16,8 @@ fn edit(id: &str, tool: &str, args: Value, before: Value, after: Value) -> Value
     call
 }
 
-/// Promise: The changes of write_file and replace apply to the files before them.
+/// Promise: `git apply` of changes.diff turns the recorded originals into exactly the contents that
+/// the edits left behind.
 #[test]
 fn changes_apply_to_the_files_before_them() {
     let mut log = Log::new();

@@ -58,7 +58,7 @@ fn parse_time(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }
 
-/// Promise: Every worker of the data set shows what is known about it.
+/// Every worker of the data set shows what is known about it.
 #[test]
 fn known_sessions_show_what_is_known_about_them() {
     let Some(Data(folder, _dir)) = data() else { return skip("no data of other formats") };

@@ -94,7 +94,7 @@ fn cuts(bytes: &[u8]) -> Vec<usize> {
     (0..=bytes.len()).filter(|at| at % step == 0 || near(*at) || *at == bytes.len()).collect()
 }
 
-/// Promise: Of a session cut anywhere, a part of the calls is shown, and they only grow.
+/// Promise: Calls of messages that a program removes from the history of the model stay.
 #[test]
 fn calls_of_a_growing_session_only_grow() {
     let log = session();
@@ -127,8 +127,7 @@ fn calls_of_a_growing_session_only_grow() {
     }
 }
 
-/// Promise: Random pieces, rewinds and replaced histories leave a followed session equal to a new
-/// one.
+/// Promise: A growing transcript shows the same as one that is parsed from the start.
 #[test]
 fn followed_session_equals_a_new_one() {
     let mut random = fastrand::Rng::with_seed(27);
@@ -183,4 +182,34 @@ fn open_thread_grows_with_its_session() {
     store.write(&log_path(), bytes);
     let whole = read(&GeminiCli::transcripts(), &*store).unwrap();
     assert_eq!(read_range(&*thread, 0, 1 << 20).unwrap(), whole.files[&path("thread.jsonl")]);
+}
+
+/// The seeds of the fuzz target, and mutants of them.
+#[test]
+fn mutants_of_a_session_are_read_without_a_failure() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/gemini");
+    let mut random = fastrand::Rng::with_seed(61);
+    let seeds: Vec<Vec<u8>> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| std::fs::read(entry.unwrap().path()).unwrap())
+        .chain([session().bytes(), session().document()])
+        .collect();
+    assert_eq!(seeds.len(), 4);
+    for seed in &seeds {
+        for round in 0..scale(60) {
+            let mut bytes = seed.clone();
+            for _ in 0..random.usize(0..=3).min(round) {
+                let (at, len) = (random.usize(..bytes.len()), random.usize(..20));
+                let other = random.choice(&seeds).unwrap();
+                let from = random.usize(..other.len());
+                let piece = &other[from..(from + random.usize(..40)).min(other.len())];
+                bytes.splice(at..(at + len).min(bytes.len()), piece.iter().copied());
+            }
+            for name in ["x.jsonl", "x.json"] {
+                let store = store();
+                store.write(&path(format!("{PROJECT}/chats/{name}")), bytes.clone());
+                read(&GeminiCli::transcripts(), &*store);
+            }
+        }
+    }
 }

@@ -17,7 +17,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Promise: A session is followed while it is written.
+/// A session is followed while it is written.
 #[test]
 fn mounted_session_is_followed() {
     needs_fuse!();

@@ -66,7 +66,7 @@ fn log_shows_each_message_once_with_its_calls() {
     assert!(seen.text(SESSION, "requests.txt").ends_with("[1 request]\n"));
 }
 
-/// Promise: A document shows what a log with the same messages shows.
+/// Promise: A session in a document shows what it shows as a log.
 #[test]
 fn document_shows_what_a_log_shows() {
     let log = all_outcomes();
@@ -91,7 +91,7 @@ fn document_shows_what_a_log_shows() {
     assert_eq!(outcomes(&index), outcomes(&of_log));
 }
 
-/// Promise: The tokens of a message are counted once.
+/// Promise: Tokens of a message are counted once.
 #[test]
 fn tokens_of_a_message_count_once() {
     let mut log = all_outcomes();
@@ -102,7 +102,7 @@ fn tokens_of_a_message_count_once() {
     assert_eq!(index["tokens"]["output"], 46);
 }
 
-/// Promise: A command of the shell that ended with another exit code than 0 is suspect.
+/// Promise: The recorded result decides the outcome, and its text is only a hint.
 #[test]
 fn exit_code_makes_a_successful_command_suspect() {
     let mut log = Log::new();
@@ -135,7 +135,7 @@ fn exit_code_makes_a_successful_command_suspect() {
     assert_eq!(outcomes(&index), ["ok"; 4]);
 }
 
-/// Promise: Rewinding removes the messages from there on, with their calls.
+/// Promise: A rewind of a session removes the messages from there on, with their calls.
 #[test]
 fn rewinding_removes_messages_and_calls() {
     let mut log = Log::new();
@@ -169,7 +169,7 @@ fn rewinding_removes_messages_and_calls() {
     assert!(seen.calls(SESSION).is_empty() && seen.thread(SESSION).is_empty());
 }
 
-/// Promise: Calls of messages that are removed from the history of the model stay.
+/// Promise: Calls of messages that a program removes from the history of the model stay.
 #[test]
 fn replaced_messages_keep_their_calls() {
     let mut log = Log::new();
@@ -244,7 +244,7 @@ fn resumed_session_shows_everything_once() {
     assert_eq!(seen.thread(SESSION).len(), before.thread(SESSION).len() + 1);
 }
 
-/// Promise: Metadata with the ID of another session starts over.
+/// Metadata with the ID of another session starts over.
 #[test]
 fn metadata_of_another_session_starts_over() {
     let mut log = Log::new();
@@ -261,7 +261,7 @@ fn metadata_of_another_session_starts_over() {
     assert!(seen.index(&next_id)["model"].is_null());
 }
 
-/// Promise: The last message decides the status.
+/// The last message decides the status.
 #[test]
 fn last_message_decides_the_status() {
     let call = || json!([shell("c1", "ls", "a")]);
@@ -310,7 +310,8 @@ fn last_message_decides_the_status() {
     }
 }
 
-/// Promise: Only what a person wrote is a request.
+/// Promise: requests.txt shows every message of the user with its time, and counts what it leaves
+/// out.
 #[test]
 fn only_what_a_person_wrote_is_a_request() {
     let mut log = Log::new();

@@ -5,7 +5,7 @@ use crate::support::TestStore;
 
 const CHILD: &str = "0f0e0d0c-0000-4000-8000-0000000000aa";
 
-/// Promise: A subagent is a child of the session whose ID names its directory.
+/// Promise: Every session and every subagent is a worker, in every layout of transcripts.
 #[test]
 fn subagent_is_a_child_of_its_session() {
     let mut log = Log::new();
@@ -38,7 +38,7 @@ fn subagent_is_a_child_of_its_session() {
     assert!(seen.has(SESSION, &format!("children/{CHILD}")));
 }
 
-/// Promise: A log wins over the document beside it that it continues.
+/// Promise: A document that continues as a log is one worker.
 #[test]
 fn log_wins_over_the_document_beside_it() {
     let mut log = Log::new();
@@ -56,7 +56,7 @@ fn log_wins_over_the_document_beside_it() {
     assert_eq!(seen.text(SESSION, "result.txt"), "And on.");
 }
 
-/// Promise: Only files with a session's ID and its project's hash are sessions.
+/// Only files with a session's ID and its project's hash are sessions.
 #[test]
 fn only_files_with_the_keys_of_a_session_are_sessions() {
     let mut log = Log::new();
@@ -108,7 +108,7 @@ fn only_files_with_the_keys_of_a_session_are_sessions() {
     }
 }
 
-/// Promise: An output too large for its session is shown whole.
+/// Promise: A tool result in its own file is shown whole if that file is readable.
 #[test]
 fn output_too_large_for_its_session_is_shown_whole() {
     let mut log = Log::new();
