@@ -504,6 +504,15 @@ impl std::ops::AddAssign for Tokens {
     }
 }
 
+impl std::ops::SubAssign for Tokens {
+    fn sub_assign(&mut self, less: Tokens) {
+        self.input = self.input.saturating_sub(less.input);
+        self.output = self.output.saturating_sub(less.output);
+        self.cache_read = self.cache_read.saturating_sub(less.cache_read);
+        self.cache_creation = self.cache_creation.saturating_sub(less.cache_creation);
+    }
+}
+
 /// Counts of transcript parts that are not shown.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Unused {

@@ -7,6 +7,7 @@
 mod bounded;
 mod check;
 mod claude_code;
+mod gemini_cli;
 mod input;
 mod instances;
 mod json_text;
@@ -24,6 +25,7 @@ mod value;
 mod walk;
 
 pub use claude_code::ClaudeCode;
+pub use gemini_cli::GeminiCli;
 pub(crate) use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
 pub use known::KnownFormat;
 pub use mini_swe_agent::MiniSweAgent;

@@ -6,6 +6,7 @@ mod checks;
 mod claude_code;
 mod documented;
 mod first_implementation;
+mod gemini_cli;
 mod layouts;
 mod literals;
 mod metadata;

@@ -17,6 +17,7 @@ mod folders;
 mod format;
 mod index;
 mod location;
+mod messages;
 mod open_file;
 mod persist;
 mod reader;

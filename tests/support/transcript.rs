@@ -301,8 +301,10 @@ impl Checked {
             }
         }
         let own = [
+            "source.json",
             "source.jsonl",
             "source.meta.json",
+            "source.meta.txt",
             "thread.jsonl",
             "task.txt",
             "requests.txt",
@@ -317,6 +319,7 @@ impl Checked {
             (&json!(own.len()), &json!(sizes)),
             "{id}"
         );
-        assert!(self.has(id, "source.jsonl") && self.has(id, "thread.jsonl"), "{id}");
+        let has_source = ["source.json", "source.jsonl"].iter().any(|file| self.has(id, file));
+        assert!(has_source && self.has(id, "thread.jsonl"), "{id}");
     }
 }

@@ -1,7 +1,7 @@
 //! Adds turns to the index of a transcript.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 
 use serde_json::Value;
@@ -10,14 +10,16 @@ use super::super::bounded;
 use super::super::input::{COMMAND_ARGUMENTS, INPUT_MAX, InputBudget, one_line};
 use super::super::value::{shorten, shorten_word, truncate};
 use super::index::{
-    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, LineFile, MessageMark,
-    Shown, StatedStatus, TextRef, Title, TitleSource, TranscriptIndex,
+    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, LineFile, MessageTokens,
+    SessionFacts, Shown, StatedStatus, TextRef, Title, TitleSource, TranscriptIndex,
 };
 use super::location::{Holds, Shape, TranscriptLocation};
+use super::messages::{
+    MessageNumbers, Repeat, add_tokens, count_mark, note_message, take_tokens, text_hash,
+};
 use super::requests::RequestPart;
 use super::thread::{self, Links};
 use super::turn::{Arguments, CallPart, ResultPart, Role, Span, Turn, TurnEvent, Verdict};
-use crate::digest::digest;
 use crate::failure_signs::suspect_line;
 use crate::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
 use crate::name::to_file_name;
@@ -36,12 +38,6 @@ const TYPE_MAX: usize = 64;
 const WORD_MAX: usize = 300;
 /// Maximum number of files of one call.
 const FILES_MAX: usize = 200;
-/// Maximum number of messages with IDs that are kept.
-const MARKS_MAX: usize = 100_000;
-/// Number of messages among which the first record of a repeated one is searched.
-const REPEATS_MAX: usize = 1_000;
-/// Number of messages among which the one before a branch is searched.
-const BRANCHES_MAX: usize = 10_000;
 /// Maximum length of a call's text that is no JSON, in bytes.
 const TEXT_MAX: usize = 64 << 10;
 /// The most informative arguments of a call, best first.
@@ -59,6 +55,8 @@ const KEY_ARGUMENTS: [&str; 12] = [
     "description",
     "prompt",
 ];
+/// Maximum number of calls whose results are looked at when messages are removed.
+const REOPENED_MAX: usize = 1_000;
 /// Maximum number of models whose tokens are counted separately.
 const MODELS_MAX: usize = 50;
 
@@ -75,6 +73,8 @@ pub(in crate::trace) struct IndexBuilder<'f> {
     agents: HashMap<String, usize>,
     /// Numbers of the calls by ID, for each conversation; the transcript's own comes first.
     calls: Vec<HashMap<String, usize>>,
+    /// The messages that have IDs, for each conversation; the transcript's own comes first.
+    messages: Vec<MessageNumbers>,
     /// The conversation of each record that the format noted, by the record's ID.
     records: HashMap<String, usize>,
     /// Number of the conversation of the document that is being read, once it has one.
@@ -106,6 +106,7 @@ impl<'f> IndexBuilder<'f> {
                 .map(|(at, conversation)| (conversation.agent.clone(), at + 1))
                 .collect(),
             calls: conversations().map(call_numbers).collect(),
+            messages: conversations().map(MessageNumbers::new).collect(),
             inputs: InputBudget(inputs.map(String::len).sum()),
             index,
         }
@@ -171,6 +172,7 @@ impl<'f> IndexBuilder<'f> {
                     .insert(conversation.worker_name(), self.index.agents.len());
                 self.index.agents.push(conversation);
                 self.calls.push(HashMap::new());
+                self.messages.push(MessageNumbers::default());
                 Some(*new.insert(count + 1))
             }
         }
@@ -306,10 +308,7 @@ impl<'f> IndexBuilder<'f> {
         if let Some(before) = conversation.last_message.replace(last)
             && (before.id != id || id.is_empty())
         {
-            let counts = &mut conversation.tokens;
-            let is_counted = counts.len() < MODELS_MAX || counts.contains_key(&before.model);
-            let model = if is_counted { before.model } else { String::new() };
-            *counts.entry(model).or_default() += before.tokens;
+            add_tokens(conversation, before.model, before.tokens);
         }
     }
 
@@ -333,6 +332,35 @@ impl<'f> IndexBuilder<'f> {
         if let Some(conversation) = self.conversation(number).filter(|_| !text.trim().is_empty()) {
             conversation.task.get_or_insert_with(|| text_ref(span, text));
         }
+    }
+
+    /// Sets the tokens of a message that was added, in place of those that earlier records of it
+    /// state.
+    pub(in crate::trace) fn set_message_tokens(
+        &mut self,
+        number: usize,
+        id: &str,
+        model: &str,
+        tokens: Tokens,
+    ) {
+        let Some(messages) = self.messages.get_mut(number) else { return };
+        let Some(&at) = messages.by_id.get(&text_hash(id)) else {
+            return self.count_tokens(number, id, model, tokens);
+        };
+        messages.counted.insert(at);
+        let Some(conversation) = self.conversation(number) else { return };
+        take_tokens(conversation, at);
+        if let Some(mark) = conversation.marks.get_mut(at) {
+            let model = shorten(model, WORD_MAX);
+            mark.tokens = Some(Box::new(MessageTokens { model, tokens }));
+        }
+        count_mark(conversation, at);
+    }
+
+    /// Returns true if a conversation has a message with this ID.
+    pub(in crate::trace) fn has_message(&self, number: usize, id: &str) -> bool {
+        let messages = self.messages.get(number);
+        messages.is_some_and(|messages| messages.by_id.contains_key(&text_hash(id)))
     }
 
     /// Replaces the counts of tokens by a total for the whole conversation.
@@ -373,32 +401,40 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Continues a conversation after the message `parent`: removes all messages after it, with
-    /// their calls, requests and lines. Does nothing if there is no recent message with the ID.
+    /// their calls, requests and lines. Does nothing if there is no message with the ID.
     pub(in crate::trace) fn continue_after(&mut self, number: usize, parent: &str) {
-        let hash = text_hash(parent);
-        let Some(conversation) = self.conversation(number) else { return };
-        let marks = &conversation.marks;
-        if marks.len() >= MARKS_MAX || marks.last().is_none_or(|last| last.id == hash) {
-            return;
+        let messages = self.messages.get(number);
+        let at = messages.and_then(|messages| messages.by_id.get(&text_hash(parent)).copied());
+        if let Some(at) = at {
+            self.truncate_messages(number, at + 1);
         }
-        let recent = marks.iter().enumerate().rev().take(BRANCHES_MAX);
-        let Some((at, _)) = recent.into_iter().find(|(_, mark)| mark.id == hash) else { return };
-        self.truncate_messages(number, at + 1);
+    }
+
+    /// Removes the message with an ID and all after it from a conversation, with their calls,
+    /// requests and lines. Removes all messages if there is none with the ID.
+    pub(in crate::trace) fn rewind_to(&mut self, number: usize, id: &str) {
+        let messages = self.messages.get(number);
+        let at = messages.and_then(|messages| messages.by_id.get(&text_hash(id)).copied());
+        self.truncate_messages(number, at.unwrap_or(0));
     }
 
     /// Removes all messages but the first `count` from a conversation, with their calls, requests
     /// and lines.
     pub(in crate::trace) fn truncate_messages(&mut self, number: usize, count: usize) {
         let Some(conversation) = self.conversation(number) else { return };
-        let Some(mark) = conversation.marks.get(count).copied() else { return };
-        let MessageMark { calls, requests, lines, .. } = mark;
+        let marks = &conversation.marks;
+        let (calls, requests, lines) = match marks.get(count) {
+            Some(mark) => (mark.calls, mark.requests, mark.lines),
+            None if marks.is_empty() => (0, 0, 0),
+            None => return,
+        };
         let cut = conversation.lines.get(lines).map_or(u64::MAX, |line| line.span.offset);
-        conversation.marks.truncate(count);
-        let kept = calls.min(conversation.calls.len());
-        let removed = conversation.calls.split_off(kept);
+        (count..conversation.marks.len()).for_each(|at| take_tokens(conversation, at));
+        let marks = conversation.marks.split_off(count.min(conversation.marks.len()));
+        let removed = conversation.calls.split_off(calls.min(conversation.calls.len()));
         conversation.requests.truncate(requests);
         conversation.lines.truncate(lines);
-        for call in conversation.calls.iter_mut().rev().take(REPEATS_MAX) {
+        for call in conversation.calls.iter_mut().rev().take(REOPENED_MAX) {
             // The result belongs to the messages that were removed.
             if call.result.as_ref().is_some_and(|result| result.span.offset >= cut) {
                 call.result = None;
@@ -411,37 +447,70 @@ impl<'f> IndexBuilder<'f> {
         if requests == 0 {
             conversation.task = None;
         }
+        if let Some(messages) = self.messages.get_mut(number) {
+            for (at, mark) in (count..).zip(marks) {
+                messages.by_id.remove(&mark.id);
+                messages.counted.remove(&at);
+            }
+        }
         if let Some(ids) = self.calls.get_mut(number) {
-            removed.iter().for_each(|call| {
+            for call in removed {
                 ids.remove(&call.id);
-            });
+            }
         }
     }
 
-    /// Removes the message with an ID and all after it from a conversation. Removes all messages if
-    /// there is none with the ID. The thread shows them still.
-    pub(in crate::trace) fn rewind_to(&mut self, number: usize, id: &str) {
-        let hash = text_hash(id);
+    /// Replaces the messages that a conversation consists of by those with `ids`, each of which the
+    /// format adds again by [`IndexBuilder::add_turns_again`]. Only the tokens of these count, and
+    /// the last one decides how the conversation ended. Calls and requests stay: they took place.
+    pub(in crate::trace) fn replace_messages(&mut self, number: usize, ids: &[&str]) {
+        let Some(messages) = self.messages.get_mut(number) else { return };
+        let numbers = ids.iter().filter_map(|id| messages.by_id.get(&text_hash(id)).copied());
+        let kept: HashSet<usize> = numbers.collect();
+        let mut counted = std::mem::take(&mut messages.counted);
         let Some(conversation) = self.conversation(number) else { return };
-        let at = conversation.marks.iter().position(|mark| mark.id == hash).unwrap_or(0);
-        let mark = conversation.marks.get(at).copied();
-        let (calls, requests) = mark.map_or((0, 0), |mark| (mark.calls, mark.requests));
-        conversation.marks.truncate(at);
-        conversation.calls.truncate(calls);
-        conversation.requests.truncate(requests);
-        conversation.first_open = conversation.first_open.min(calls);
-        conversation.ending = Ending::AwaitingReply;
+        counted
+            .iter()
+            .filter(|at| !kept.contains(at))
+            .for_each(|at| take_tokens(conversation, *at));
+        counted.clear();
+        // A record that repeats a message can lack its tokens.
+        counted.extend(kept.into_iter().filter(|at| count_mark(conversation, *at)));
+        if conversation.ending != Ending::Empty {
+            conversation.ending = Ending::AwaitingReply;
+        }
         conversation.last_text = None;
-        if requests == 0 {
-            conversation.task = None;
+        if let Some(messages) = self.messages.get_mut(number) {
+            messages.counted = counted;
         }
-        if let Some(ids) = self.calls.get_mut(number) {
-            ids.retain(|_, at| *at < calls);
-        }
+    }
+
+    /// Removes everything about the transcript's own conversation and its session: another session
+    /// begins in the file.
+    pub(in crate::trace) fn begin_session(&mut self) {
+        self.index.main = Conversation::default();
+        self.index.facts = SessionFacts::default();
+        self.calls.first_mut().into_iter().for_each(HashMap::clear);
+        self.messages.first_mut().into_iter().for_each(|numbers| *numbers = Default::default());
+    }
+
+    /// Adds the turns of the record at `span` again, which repeats messages in the order that the
+    /// conversation has now.
+    pub(in crate::trace) fn add_turns_again(
+        &mut self,
+        number: usize,
+        span: Span,
+        turns: &[Turn<'_>],
+    ) {
+        self.add_record_turns(number, span, turns, true);
     }
 
     /// Adds the turns of the record at `span` to a conversation.
     pub(in crate::trace) fn add_turns(&mut self, number: usize, span: Span, turns: &[Turn<'_>]) {
+        self.add_record_turns(number, span, turns, false);
+    }
+
+    fn add_record_turns(&mut self, number: usize, span: Span, turns: &[Turn<'_>], again: bool) {
         let accessed_files = self.accessed_files;
         let as_lines = self.shape == Shape::Lines;
         let (agents, main) = (&mut self.index.agents, &mut self.index.main);
@@ -453,11 +522,12 @@ impl<'f> IndexBuilder<'f> {
             },
         };
         let Some(ids) = self.calls.get_mut(number) else { return };
+        let Some(messages) = self.messages.get_mut(number) else { return };
         let (mut links, mut shown) = (Links::default(), Shown::All);
         for turn in turns {
             conversation.first_ms = conversation.first_ms.or(turn.at_ms);
             conversation.last_ms = turn.at_ms.or(conversation.last_ms);
-            let repeat = note_message(conversation, turn);
+            let repeat = note_message(conversation, messages, turn);
             match repeat {
                 Repeat::New => {}
                 Repeat::Changed => shown = Shown::New { text: true },
@@ -467,8 +537,15 @@ impl<'f> IndexBuilder<'f> {
                 let part = links.results.len();
                 links.results.push(add_result(conversation, ids, span, part, turn.at_ms, result));
             }
-            if repeat != Repeat::Same {
-                add_message(conversation, span, turn);
+            match repeat {
+                Repeat::New => add_message(conversation, span, turn),
+                // The request is known.
+                Repeat::Changed if turn.role != Role::Assistant => {
+                    note_ending(conversation, span, turn);
+                }
+                Repeat::Changed => add_message(conversation, span, turn),
+                Repeat::Same if again => note_ending(conversation, span, turn),
+                Repeat::Same => {}
             }
             for call in &turn.calls {
                 conversation.ending = Ending::CalledTool;
@@ -495,44 +572,16 @@ impl<'f> IndexBuilder<'f> {
     }
 }
 
-/// A message in relation to the messages before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Repeat {
-    New,
-    /// Has the ID of an earlier message, but another text.
-    Changed,
-    /// Has the ID and the text of an earlier message.
-    Same,
-}
-
-/// Notes a message that has an ID.
-fn note_message(conversation: &mut Conversation, turn: &Turn<'_>) -> Repeat {
-    if turn.id.is_empty() {
-        return Repeat::New;
-    }
-    let (id, text) = (text_hash(&turn.id), text_hash(&turn.text));
-    let (calls, requests) = (conversation.calls.len(), conversation.requests.len());
-    let lines = conversation.lines.len();
-    let known = conversation.marks.iter_mut().rev().take(REPEATS_MAX).find(|mark| mark.id == id);
-    match known {
-        Some(mark) if mark.text == text => Repeat::Same,
-        Some(mark) => {
-            mark.text = text;
-            Repeat::Changed
-        }
-        None => {
-            if conversation.marks.len() < MARKS_MAX {
-                conversation.marks.push(MessageMark { id, text, calls, requests, lines });
-            }
-            Repeat::New
-        }
-    }
-}
-
 /// Adds the text of a turn, and what it means for the course of the conversation.
 fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
+    note_ending(conversation, span, turn);
     if turn.role == Role::Assistant {
-        add_answer(conversation, span, turn);
+        if !turn.is_synthetic {
+            if !turn.model.is_empty() {
+                conversation.model = Some(shorten(&turn.model, WORD_MAX));
+            }
+            conversation.written_bytes += written_bytes(turn);
+        }
         return;
     }
     let requests = &mut conversation.requests;
@@ -541,61 +590,60 @@ fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
         return;
     }
     match turn.event {
-        TurnEvent::ProgramText => {
+        TurnEvent::ProgramText | TurnEvent::Report | TurnEvent::Interruption => {
             requests.note_program_message();
-            return;
-        }
-        TurnEvent::Report => {
-            conversation.ending = Ending::AwaitingReply;
-            requests.note_program_message();
-            return;
-        }
-        TurnEvent::Interruption => {
-            conversation.ending = Ending::Interrupted;
-            requests.note_program_message();
-            return;
         }
         TurnEvent::Compaction => {
             requests.note_program_message();
             conversation.fallback_task.get_or_insert_with(|| text_ref(span, &turn.text));
-            return;
         }
         TurnEvent::Submission => {
             conversation.submission = Some(text_ref(span, &turn.text));
             return;
         }
-        TurnEvent::Message | TurnEvent::Prompt | TurnEvent::Farewell | TurnEvent::ApiError => {}
-    }
-    let Some(request) = turn.request.as_ref().filter(|request| !request.trim().is_empty()) else {
-        if turn.event == TurnEvent::Prompt {
-            conversation.ending = Ending::AwaitingReply;
-        } else if turn.event == TurnEvent::Farewell && conversation.ending.is_open() {
-            conversation.ending = Ending::Left;
+        TurnEvent::Message | TurnEvent::Prompt | TurnEvent::Farewell | TurnEvent::ApiError => {
+            match own_request(turn) {
+                Some(request) => {
+                    requests.add(span, RequestPart::Message, turn.at_ms, request);
+                    conversation.task.get_or_insert_with(|| text_ref(span, &turn.text));
+                }
+                None => {
+                    conversation.fallback_task.get_or_insert_with(|| text_ref(span, &turn.text));
+                }
+            }
         }
-        conversation.fallback_task.get_or_insert_with(|| text_ref(span, &turn.text));
-        return;
-    };
-    conversation.ending = Ending::AwaitingReply;
-    conversation.requests.add(span, RequestPart::Message, turn.at_ms, request);
-    conversation.task.get_or_insert_with(|| text_ref(span, &turn.text));
+    }
 }
 
-/// Adds the message of an assistant.
-fn add_answer(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
-    if !turn.is_synthetic {
-        if !turn.model.is_empty() {
-            conversation.model = Some(shorten(&turn.model, WORD_MAX));
+/// Returns what a person wrote in the message.
+fn own_request<'a>(turn: &'a Turn<'_>) -> Option<&'a str> {
+    turn.request.as_deref().filter(|request| !request.trim().is_empty())
+}
+
+/// Notes how the conversation stands after a message.
+fn note_ending(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
+    let is_empty = turn.text.trim().is_empty();
+    let ending = &mut conversation.ending;
+    if turn.role == Role::Assistant {
+        if turn.event == TurnEvent::ApiError {
+            *ending = Ending::ApiError(truncate(turn.text.clone().into_owned(), HEAD_MAX));
+        } else if !is_empty {
+            conversation.last_text = Some(text_ref(span, &turn.text));
+            *ending = Ending::Answered;
+        } else if *ending != Ending::Answered {
+            *ending = Ending::AwaitingReply;
         }
-        conversation.written_bytes += written_bytes(turn);
+        return;
     }
-    if turn.event == TurnEvent::ApiError {
-        let text = turn.text.clone().into_owned();
-        conversation.ending = Ending::ApiError(truncate(text, HEAD_MAX));
-    } else if !turn.text.trim().is_empty() {
-        conversation.last_text = Some(text_ref(span, &turn.text));
-        conversation.ending = Ending::Answered;
-    } else if conversation.ending != Ending::Answered {
-        conversation.ending = Ending::AwaitingReply;
+    match turn.event {
+        TurnEvent::Report => *ending = Ending::AwaitingReply,
+        _ if is_empty => {}
+        TurnEvent::ProgramText | TurnEvent::Compaction | TurnEvent::Submission => {}
+        TurnEvent::Interruption => *ending = Ending::Interrupted,
+        _ if own_request(turn).is_some() => *ending = Ending::AwaitingReply,
+        TurnEvent::Prompt => *ending = Ending::AwaitingReply,
+        TurnEvent::Farewell if ending.is_open() => *ending = Ending::Left,
+        TurnEvent::Farewell | TurnEvent::Message | TurnEvent::ApiError => {}
     }
 }
 
@@ -779,11 +827,6 @@ pub(in crate::trace) fn shorten_id(id: &str) -> String {
 fn text_ref(span: Span, text: &str) -> TextRef {
     let (head, _) = text.split_at(text.floor_char_boundary(HEAD_MAX));
     TextRef { span, bytes: text.len() as u64, hash: text_hash(text), head: head.to_owned() }
-}
-
-/// Returns a hash that tells a text from a replacement with equal length and time.
-fn text_hash(text: &str) -> u64 {
-    u64::from_le_bytes(digest(blake3::Hasher::new().update(text.as_bytes())))
 }
 
 /// A writer that counts bytes.

@@ -137,7 +137,7 @@ pub(in crate::trace) struct StatedStatus {
 }
 
 /// The place of a message that has an ID.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::trace) struct MessageMark {
     /// Hash of the ID.
     pub(in crate::trace) id: u64,
@@ -147,6 +147,18 @@ pub(in crate::trace) struct MessageMark {
     pub(in crate::trace) calls: usize,
     pub(in crate::trace) requests: usize,
     pub(in crate::trace) lines: usize,
+    /// The tokens of the message, if a record states them.
+    pub(in crate::trace) tokens: Option<Box<MessageTokens>>,
+    /// True if the tokens are among those of the conversation.
+    pub(in crate::trace) is_counted: bool,
+}
+
+/// The tokens of one message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::trace) struct MessageTokens {
+    /// The model under which they are counted.
+    pub(in crate::trace) model: String,
+    pub(in crate::trace) tokens: Tokens,
 }
 
 /// The ID and tokens of a conversation's last message. Each line of a message repeats its tokens.
@@ -344,7 +356,12 @@ impl Conversation {
     fn weight(&self) -> usize {
         let calls: usize =
             self.calls.iter().map(|call| 600 + call.input.as_ref().map_or(0, String::len)).sum();
-        1_000 + calls + self.lines.len() * size_of::<LineEntry>() + self.requests.weight()
+        let marks = size_of::<MessageMark>() + size_of::<MessageTokens>();
+        1_000
+            + calls
+            + self.lines.len() * size_of::<LineEntry>()
+            + self.marks.len() * marks
+            + self.requests.weight()
     }
 
     /// Returns the name of the worker.

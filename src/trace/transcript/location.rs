@@ -75,6 +75,14 @@ impl TranscriptLocation {
         self.folder.join_path(&self.transcript)
     }
 
+    /// Returns the name of the file that describes the transcript in the worker's directory.
+    pub(in crate::trace) fn metadata_name(&self) -> &'static str {
+        match &self.metadata {
+            Some(path) if !path.as_bytes().ends_with(b".json") => "source.meta.txt",
+            _ => "source.meta.json",
+        }
+    }
+
     /// Returns the name of the transcript in the worker's directory.
     pub(in crate::trace) fn source_name(&self) -> &'static str {
         match (self.container, self.shape) {

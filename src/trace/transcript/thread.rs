@@ -144,7 +144,18 @@ fn json_arguments<'a>(arguments: &'a Arguments<'_>) -> Option<Cow<'a, RawValue>>
             }
         }
     };
-    Some(json).filter(|json| !is_deep(json))
+    Some(json).filter(|json| !is_deep(json)).map(on_one_line)
+}
+
+/// Replaces the ends of lines in JSON, which are white space, by spaces.
+fn on_one_line(json: Cow<'_, RawValue>) -> Cow<'_, RawValue> {
+    if memchr::memchr2(b'\n', b'\r', json.get().as_bytes()).is_none() {
+        return json;
+    }
+    match RawValue::from_string(json.get().replace(['\n', '\r'], " ")) {
+        Ok(line) => Cow::Owned(line),
+        Err(_) => json,
+    }
 }
 
 /// Returns true if the JSON is nested too deeply for some parsers.

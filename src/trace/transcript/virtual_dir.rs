@@ -20,8 +20,6 @@ use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::{DirEntry, File, Identity, Kind, Meta, Store, Time, read_range};
 
-/// The metadata file that lies beside the transcript.
-const METADATA: &str = "source.meta.json";
 const THREAD: &str = "thread.jsonl";
 const TASK: &str = "task.txt";
 const RESULT: &str = "result.txt";
@@ -192,7 +190,7 @@ impl VirtualDir {
             (name, None) if name == self.location.source_name() => {
                 Ok(VirtualNode::Lines(LineFile::Source))
             }
-            (METADATA, None) => {
+            (name, None) if name == self.location.metadata_name() => {
                 self.metadata_path().map(VirtualNode::Metadata).ok_or(Error::NotFound)
             }
             (THREAD, None) => Ok(VirtualNode::Lines(LineFile::Thread)),
@@ -344,7 +342,7 @@ impl Store for VirtualDir {
             VirtualNode::Root => {
                 let mut entries = vec![file(self.location.source_name())?, file(THREAD)?];
                 if self.metadata_path().is_some() {
-                    entries.push(file(METADATA)?);
+                    entries.push(file(self.location.metadata_name())?);
                 }
                 if conversation.task().is_some() {
                     entries.push(file(TASK)?);

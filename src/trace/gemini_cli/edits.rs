@@ -1,0 +1,102 @@
+//! Decodes the changes of files from the records of calls.
+
+use serde::Deserialize;
+
+use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64};
+use super::super::transcript::{CallRecord, RawRecord, shorten_id};
+use crate::error::{Error, Result};
+use crate::model::{FileEdit, TextReplacement};
+
+/// A message with calls that change files.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct EditMessage<'a> {
+    #[serde(borrow, rename = "toolCalls")]
+    tool_calls: MaybeList<MaybeObject<EditCall<'a>>>,
+}
+
+/// A call that changes a file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct EditCall<'a> {
+    #[serde(borrow)]
+    id: MaybeStr<'a>,
+    #[serde(borrow)]
+    args: MaybeObject<EditArguments<'a>>,
+    #[serde(borrow, rename = "resultDisplay")]
+    display: MaybeObject<FileDiff<'a>>,
+}
+
+/// The arguments of a call that changes a file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct EditArguments<'a> {
+    #[serde(borrow)]
+    file_path: MaybeStr<'a>,
+    #[serde(borrow)]
+    content: MaybeStr<'a>,
+    #[serde(borrow)]
+    old_string: MaybeStr<'a>,
+    #[serde(borrow)]
+    new_string: MaybeStr<'a>,
+    allow_multiple: MaybeBool,
+    /// Number of replacements, in older versions.
+    expected_replacements: MaybeU64,
+}
+
+/// A changed file, as it was displayed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct FileDiff<'a> {
+    #[serde(borrow, rename = "filePath")]
+    path: MaybeStr<'a>,
+    #[serde(borrow, rename = "originalContent")]
+    before: MaybeStr<'a>,
+    #[serde(borrow, rename = "newContent")]
+    after: MaybeStr<'a>,
+    #[serde(rename = "isNewFile")]
+    is_new: MaybeBool,
+}
+
+/// Reads the change that a call made, without its number.
+///
+/// # Errors
+///
+/// Fails with [`Error::Stale`] if the records do not hold the call any more.
+pub(super) fn read_edit(call: &CallRecord<'_>, result: RawRecord<'_>) -> Result<FileEdit> {
+    // The record of the result repeats the call.
+    let records = [result.text, call.record.text];
+    records.into_iter().find_map(|text| find_edit(text, call.id)).ok_or(Error::Stale)
+}
+
+fn find_edit(text: &str, id: &str) -> Option<FileEdit> {
+    let message = serde_json::from_str::<MaybeObject<EditMessage<'_>>>(text).ok()?.0?;
+    let mut calls = message.tool_calls.0.iter().filter_map(|call| call.0.as_ref());
+    let call = calls.find(|call| shorten_id(call.id.as_str()) == id)?;
+    let no_display = FileDiff::default();
+    let display = call.display.0.as_ref().unwrap_or(&no_display);
+    Some(file_edit(call.args.0.as_ref()?, display))
+}
+
+/// Returns the change that the arguments of a call and the display of its result describe.
+fn file_edit(arguments: &EditArguments<'_>, display: &FileDiff<'_>) -> FileEdit {
+    let path = display.path.non_empty().or_else(|| arguments.file_path.non_empty());
+    let text = |text: &MaybeStr<'_>| text.0.as_deref().map(str::to_owned);
+    let old = arguments.old_string.0.as_deref();
+    let created = display.is_new.is_set() || old == Some("");
+    let before = text(&display.before).filter(|_| !created);
+    // The display holds what was done; the arguments hold what the model asked for.
+    let content = display.after.0.as_ref().or(arguments.content.0.as_ref());
+    let edit = FileEdit { path: path.unwrap_or_default(), before, created, ..FileEdit::default() };
+    if let Some(content) = content {
+        return FileEdit { after: Some(content.as_ref().to_owned()), ..edit };
+    }
+    let replacement = TextReplacement {
+        old: old.unwrap_or_default().to_owned(),
+        new: arguments.new_string.as_str().to_owned(),
+        all: arguments.allow_multiple.is_set()
+            || arguments.expected_replacements.0.is_some_and(|count| count > 1),
+        takes_line_end: false,
+    };
+    FileEdit { replacements: vec![replacement], ..edit }
+}

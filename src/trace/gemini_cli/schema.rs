@@ -1,0 +1,312 @@
+//! The schema of the records of a session, and their decoder.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, ignore_kinds};
+
+/// A line of a log, or a message of a document. Fields of an unexpected type count as absent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct LogRecord<'a> {
+    /// The message that is removed, with all after it.
+    #[serde(borrow, rename = "$rewindTo")]
+    pub(super) rewind_to: MaybeStr<'a>,
+    /// Changed metadata.
+    #[serde(borrow, rename = "$set")]
+    pub(super) changes: MaybeObject<SessionMetadata<'a>>,
+    #[serde(borrow, rename = "sessionId")]
+    session_id: MaybeStr<'a>,
+    #[serde(borrow, rename = "projectHash")]
+    project_hash: MaybeStr<'a>,
+    #[serde(borrow, rename = "startTime")]
+    start_time: MaybeStr<'a>,
+    #[serde(borrow, rename = "lastUpdated")]
+    last_updated: MaybeStr<'a>,
+    #[serde(borrow)]
+    kind: MaybeStr<'a>,
+    #[serde(borrow)]
+    summary: MaybeStr<'a>,
+    #[serde(borrow)]
+    directories: MaybeList<MaybeStr<'a>>,
+    #[serde(borrow)]
+    messages: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) id: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) timestamp: MaybeStr<'a>,
+    #[serde(borrow, rename = "type")]
+    pub(super) message_type: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) content: PartList<'a>,
+    /// The message as the user typed it, if the program completed it.
+    #[serde(borrow, rename = "displayContent")]
+    pub(super) display_content: PartList<'a>,
+    #[serde(borrow)]
+    pub(super) model: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) thoughts: MaybeList<MaybeObject<Thought<'a>>>,
+    pub(super) tokens: MaybeObject<TokenCounts>,
+    #[serde(borrow, rename = "toolCalls")]
+    pub(super) tool_calls: MaybeList<MaybeObject<ToolCallRecord<'a>>>,
+}
+
+/// Metadata of a session.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SessionMetadata<'a> {
+    #[serde(borrow, rename = "sessionId")]
+    pub(super) session_id: MaybeStr<'a>,
+    #[serde(borrow, rename = "startTime")]
+    pub(super) start_time: MaybeStr<'a>,
+    #[serde(borrow, rename = "lastUpdated")]
+    pub(super) last_updated: MaybeStr<'a>,
+    /// `main` or `subagent`.
+    #[serde(borrow)]
+    pub(super) kind: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) summary: MaybeStr<'a>,
+    /// The directories of the workspace.
+    #[serde(borrow)]
+    pub(super) directories: MaybeList<MaybeStr<'a>>,
+    #[serde(borrow)]
+    pub(super) messages: Option<&'a RawValue>,
+}
+
+/// A thought of the model.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Thought<'a> {
+    #[serde(borrow)]
+    pub(super) subject: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) description: MaybeStr<'a>,
+}
+
+/// The token counts of a message. The cached ones are part of the input.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default)]
+pub(super) struct TokenCounts {
+    pub(super) input: MaybeU64,
+    pub(super) output: MaybeU64,
+    pub(super) cached: MaybeU64,
+    pub(super) thoughts: MaybeU64,
+}
+
+/// A call with its result.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ToolCallRecord<'a> {
+    #[serde(borrow)]
+    pub(super) id: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) name: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) args: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) result: PartList<'a>,
+    #[serde(borrow)]
+    pub(super) status: MaybeStr<'a>,
+    /// Time of the result.
+    #[serde(borrow)]
+    pub(super) timestamp: MaybeStr<'a>,
+    #[serde(borrow, rename = "resultDisplay")]
+    pub(super) display: MaybeObject<ChangedFile<'a>>,
+}
+
+/// The file that a call changed, as it was displayed.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ChangedFile<'a> {
+    #[serde(borrow, rename = "filePath")]
+    pub(super) path: MaybeStr<'a>,
+    #[serde(rename = "isNewFile")]
+    pub(super) is_new: MaybeBool,
+    #[serde(rename = "diffStat")]
+    pub(super) stat: MaybeObject<DiffStat>,
+}
+
+/// The numbers of lines that the model changed, and the user in the model's proposal.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default)]
+pub(super) struct DiffStat {
+    pub(super) model_added_lines: MaybeU64,
+    pub(super) model_removed_lines: MaybeU64,
+    pub(super) user_added_lines: MaybeU64,
+    pub(super) user_removed_lines: MaybeU64,
+}
+
+/// The parts of a message or a result: a text, a part, or a list of both.
+#[derive(Debug, Default)]
+pub(super) struct PartList<'a>(pub(super) Vec<Part<'a>>);
+
+/// A part of a message or a result.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Part<'a> {
+    #[serde(borrow)]
+    pub(super) text: MaybeStr<'a>,
+    /// True if the text is a thought.
+    pub(super) thought: MaybeBool,
+    #[serde(borrow, rename = "functionResponse")]
+    pub(super) response: MaybeObject<FunctionResponse<'a>>,
+}
+
+/// The result of a call, as the model received it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct FunctionResponse<'a> {
+    /// The ID of the call.
+    #[serde(borrow)]
+    pub(super) id: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) response: Option<&'a RawValue>,
+}
+
+/// The usual content of a [`FunctionResponse`].
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ResponseFields<'a> {
+    #[serde(borrow)]
+    output: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+impl<'a> Part<'a> {
+    fn of_text(text: Cow<'a, str>) -> PartList<'a> {
+        PartList(vec![Part { text: MaybeStr(Some(text)), ..Part::default() }])
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for PartList<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PartList<'a>, D::Error> {
+        struct PartVisitor<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for PartVisitor<'a> {
+            type Value = PartList<'a>;
+
+            ignore_kinds!(bool number unit);
+
+            fn visit_borrowed_str<E: serde::de::Error>(
+                self,
+                text: &'de str,
+            ) -> Result<PartList<'a>, E> {
+                Ok(Part::of_text(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<PartList<'a>, E> {
+                Ok(Part::of_text(Cow::Owned(text.to_owned())))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PartList<'a>, A::Error> {
+                Part::deserialize(MapAccessDeserializer::new(map)).map(|part| PartList(vec![part]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<PartList<'a>, A::Error> {
+                let mut parts = Vec::new();
+                while let Some(PartList(nested)) = seq.next_element::<PartList<'a>>()? {
+                    parts.extend(nested);
+                }
+                Ok(PartList(parts))
+            }
+        }
+        deserializer.deserialize_any(PartVisitor(PhantomData))
+    }
+}
+
+impl<'a> PartList<'a> {
+    /// Returns the texts without thoughts and results, joined.
+    pub(super) fn text(&self) -> Cow<'_, str> {
+        let texts = self.0.iter().filter(|part| !part.thought.is_set());
+        join(texts.filter_map(|part| part.text.0.as_deref()).map(Cow::Borrowed))
+    }
+
+    /// Returns true if a part is the result of a call.
+    pub(super) fn has_response(&self) -> bool {
+        self.0.iter().any(|part| part.response.0.is_some())
+    }
+
+    /// Returns the results of the call with an ID and the texts beside them, joined. A list can
+    /// also hold the results of the other calls of the message.
+    pub(super) fn result_text(&self, id: &str) -> Cow<'_, str> {
+        let responses = || self.0.iter().filter_map(|part| part.response.0.as_ref());
+        let has_own = responses().any(|response| response.id.as_str() == id);
+        let texts = self.0.iter().filter_map(|part| match &part.response.0 {
+            Some(response) if has_own && response.id.as_str() != id => None,
+            Some(response) => response.response.map(response_text),
+            None => part.text.0.as_deref().map(Cow::Borrowed),
+        });
+        join(texts)
+    }
+
+    /// Returns true if the result tells what the tool wrote, not only an error.
+    pub(super) fn has_output(&self) -> bool {
+        let responses = self.0.iter().filter_map(|part| part.response.0.as_ref()?.response);
+        responses.into_iter().any(|response| {
+            let fields = serde_json::from_str::<MaybeObject<ResponseFields<'_>>>(response.get());
+            fields.is_ok_and(|fields| fields.0.is_some_and(|fields| fields.output.is_some()))
+        })
+    }
+}
+
+/// Joins texts, without a copy if there is only one.
+fn join<'a>(mut texts: impl Iterator<Item = Cow<'a, str>>) -> Cow<'a, str> {
+    let Some(mut all) = texts.next() else { return Cow::Borrowed("") };
+    for text in texts {
+        all.to_mut().push_str(&text);
+    }
+    all
+}
+
+/// Returns the text of a response: its output and its error, or all of it as JSON.
+fn response_text(response: &RawValue) -> Cow<'_, str> {
+    let fields = serde_json::from_str::<MaybeObject<ResponseFields<'_>>>(response.get());
+    match fields.ok().and_then(|fields| fields.0) {
+        Some(ResponseFields { output: Some(output), error: Some(error) }) => {
+            Cow::Owned([json_value_text(output), json_value_text(error)].join("\n"))
+        }
+        Some(
+            ResponseFields { output: Some(text), .. } | ResponseFields { error: Some(text), .. },
+        ) => json_value_text(text),
+        _ => json_value_text(response),
+    }
+}
+
+/// Returns a string, or another value as compact JSON.
+fn json_value_text(json: &RawValue) -> Cow<'_, str> {
+    if let Ok(MaybeStr(Some(text))) = serde_json::from_str(json.get()) {
+        return text;
+    }
+    match serde_json::from_str::<serde_json::Value>(json.get()) {
+        Ok(value) => Cow::Owned(value.to_string()),
+        Err(_) => Cow::Borrowed(json.get()),
+    }
+}
+
+/// Decodes a record. Returns `None` if it is not a JSON object.
+pub(super) fn decode(text: &str) -> Option<LogRecord<'_>> {
+    serde_json::from_str::<MaybeObject<LogRecord<'_>>>(text).ok()?.0
+}
+
+impl<'a> LogRecord<'a> {
+    /// Takes the metadata at the top level, if the record holds metadata.
+    pub(super) fn take_metadata(&mut self) -> Option<SessionMetadata<'a>> {
+        if self.session_id.0.is_none() || self.project_hash.0.is_none() {
+            return None;
+        }
+        Some(SessionMetadata {
+            session_id: std::mem::take(&mut self.session_id),
+            start_time: std::mem::take(&mut self.start_time),
+            last_updated: std::mem::take(&mut self.last_updated),
+            kind: std::mem::take(&mut self.kind),
+            summary: std::mem::take(&mut self.summary),
+            directories: std::mem::take(&mut self.directories),
+            messages: self.messages.take(),
+        })
+    }
+}
