@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::model::{SkipReason, SkipReport};
 use crate::name::{RelPath, printable};
 use crate::store::{Disk, Inotify, SingleLinkStore, Store, Time, is_local};
-use crate::trace::{ClaudeCode, Detection, Format, Swarmlet};
+use crate::trace::{ClaudeCode, Codex, Detection, Format, Swarmlet};
 
 /// Default time without a write after which an unfinished worker counts as abandoned.
 pub const STALE_AFTER: Duration = Duration::from_secs(60 * 60);
@@ -320,8 +320,12 @@ fn store_key(store: &dyn Store) -> Key {
 }
 
 /// Returns the known formats in the order of detection.
-fn formats() -> [Box<dyn Format>; 2] {
-    [Box::new(Swarmlet::default()), Box::new(ClaudeCode::transcripts())]
+fn formats() -> [Box<dyn Format>; 3] {
+    [
+        Box::new(Swarmlet::default()),
+        Box::new(Codex::transcripts()),
+        Box::new(ClaudeCode::transcripts()),
+    ]
 }
 
 /// Returns true if `path` is on a swarmletfs mount, which must not be used as a store.
@@ -334,9 +338,9 @@ pub fn looks_like_store(path: &Path) -> bool {
     holds_workers(path, &Swarmlet::default())
 }
 
-/// Returns true if `path` has at least one session of Claude Code. Used to discover stores.
+/// Returns true if `path` has at least one session of Claude Code or Codex. Used to discover stores.
 pub fn looks_like_sessions(path: &Path) -> bool {
-    holds_workers(path, &ClaudeCode::transcripts())
+    holds_workers(path, &ClaudeCode::transcripts()) || holds_workers(path, &Codex::transcripts())
 }
 
 fn holds_workers(path: &Path, format: &dyn Format) -> bool {
