@@ -4,6 +4,8 @@ mod black_box;
 mod calls;
 mod checks;
 mod claude_code;
+mod codex;
+mod expected;
 mod first_implementation;
 mod layouts;
 mod literals;
