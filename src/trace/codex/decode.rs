@@ -427,7 +427,8 @@ fn item_turns<'a>(span: Span, at_ms: Option<i64>, item: &'a Payload<'_>) -> Vec<
             [Some(call), result].into_iter().flatten().collect()
         }
         "tool_search_output" => {
-            let result = ResultPart { call: item.call_id.as_str().into(), ..ResultPart::default() };
+            let call = call_id(span, [item.call_id.as_str(), ""]);
+            let result = ResultPart { call, ..ResultPart::default() };
             vec![Turn { at_ms, results: vec![result], ..Turn::default() }]
         }
         kind if is_output(kind) => {
@@ -507,9 +508,7 @@ fn request_text<'a>(content: &'a Content<'_>, left_out: &mut ProgramTexts) -> Co
 
 /// Returns the call that an item makes.
 fn call_part<'a>(span: Span, item: &'a Payload<'_>) -> CallPart<'a> {
-    let id = [item.call_id.as_str(), item.id.as_str()].into_iter().find(|id| !id.is_empty());
-    // A result without an ID would belong to any call.
-    let id = id.map_or_else(|| format!("line-{}", span.offset).into(), Cow::Borrowed);
+    let id = call_id(span, [item.call_id.as_str(), item.id.as_str()]);
     let (name, namespace) = (item.name.as_str(), item.namespace.as_str());
     let name = match item.kind.as_str() {
         "local_shell_call" => "local_shell".into(),
@@ -539,6 +538,12 @@ pub(super) fn arguments_text<'a>(item: &'a Payload<'_>) -> Option<Cow<'a, str>> 
     serde_json::from_str::<super::super::lenient::MaybeStr<'_>>(arguments).ok()?.0
 }
 
+/// Returns the ID by which a record names its call. A result without an ID would belong to any call.
+fn call_id<'a>(span: Span, ids: [&'a str; 2]) -> Cow<'a, str> {
+    let id = ids.into_iter().find(|id| !id.is_empty());
+    id.map_or_else(|| format!("line-{}", span.offset).into(), Cow::Borrowed)
+}
+
 /// Returns the result that an output item holds.
 fn output_part<'a>(span: Span, item: &'a Payload<'_>) -> ResultPart<'a> {
     let read = read_output(item.output.text(""), span.part == tag::SCRIPT);
@@ -550,7 +555,7 @@ fn output_part<'a>(span: Span, item: &'a Payload<'_>) -> ResultPart<'a> {
         _ => read.verdict,
     };
     ResultPart {
-        call: item.call_id.as_str().into(),
+        call: call_id(span, [item.call_id.as_str(), ""]),
         verdict,
         truncated: read.truncated,
         hint: read.hint.map(Cow::Owned),

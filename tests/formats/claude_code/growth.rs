@@ -13,7 +13,7 @@ use swarmletfs::deadline::Deadline;
 use swarmletfs::model::{Outcome, Record, Worker};
 use swarmletfs::name::RelPath;
 use swarmletfs::store::{File, Kind, Meta, Store, read_range};
-use swarmletfs::trace::{ClaudeCode, Format, RecordSource};
+use swarmletfs::trace::{ClaudeCode, Format, RecordSource, Transcripts};
 
 use super::*;
 use crate::support::scale;
@@ -34,7 +34,7 @@ impl WorkerView {
 }
 
 /// Reads everything that a format shows of a store, by path.
-fn read_all(format: &ClaudeCode, store: &dyn Store) -> BTreeMap<RelPath, WorkerView> {
+fn read_all(format: &Transcripts, store: &dyn Store) -> BTreeMap<RelPath, WorkerView> {
     let mut paths = format.find_workers(store).unwrap().folders;
     paths.sort();
     let view = |path: &RelPath| {
@@ -248,7 +248,7 @@ impl OpenFiles {
     /// Opens both growing files of every new worker.
     fn open(
         &mut self,
-        format: &ClaudeCode,
+        format: &Transcripts,
         store: &dyn Store,
         shown: &BTreeMap<RelPath, WorkerView>,
     ) {
@@ -284,7 +284,7 @@ impl CacheFolder {
     }
 
     /// Creates a format that knows only the cached data. Its own data is cached when it is dropped.
-    fn format(&self) -> ClaudeCode {
+    fn format(&self) -> Transcripts {
         ClaudeCode::transcripts().with_cache(
             Arc::new(DiskCache::open(&self.0.path().join("cache"), 1 << 30).unwrap()),
             1,
@@ -380,7 +380,7 @@ fn overlong_line_counts_once_in_every_encoding() {
 }
 
 /// Reads the record of the session only.
-fn read_session(format: &ClaudeCode, store: &dyn Store) -> Record {
+fn read_session(format: &Transcripts, store: &dyn Store) -> Record {
     let path = place("s");
     let folder = format.enter(store, &path).unwrap();
     let worker = format.read_worker(&*folder, &path, None);

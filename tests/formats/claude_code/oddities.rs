@@ -271,7 +271,7 @@ fn calls_without_an_id_or_a_name_are_calls() {
     }
     transcript.call("a", "", json!(null));
     let seen = shown(&transcript);
-    assert_eq!(seen.calls("s"), ["001_tool.txt", "002_tool.txt"]);
+    assert_eq!(seen.calls("s"), ["001_tool.txt", "002_tool.txt", "003_tool.txt"]);
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn is_pending(output: &Output) -> bool {
     matches!(output, Output::Pending)
 }
 
-/// Promise: A Codex session cut at any byte shows a part of what the whole one shows.
+/// Promise: A transcript cut at any byte shows a part of what the whole transcript shows.
 #[test]
 fn a_rollout_cut_at_any_byte_shows_a_part() {
     let bytes = all_kinds().bytes();
@@ -129,7 +129,7 @@ fn a_rollout_cut_at_any_byte_shows_a_part() {
     assert_eq!(before.len(), whole.trace.calls.len());
 }
 
-/// Promise: A growing Codex session shows the same as one that is parsed from the start.
+/// Promise: A growing transcript shows the same as one that is parsed from the start.
 #[test]
 fn a_growing_rollout_equals_one_parsed_from_the_start() {
     let bytes = all_kinds().bytes();

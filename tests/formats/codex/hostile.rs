@@ -77,8 +77,10 @@ fn the_first_of_two_results_counts_and_repeated_calls_are_one() {
     let mut rollout = Rollout::begun();
     rollout.command("a", "ls", 0, "alpha").call("a", "exec_command", json!({"cmd": "again"}));
     rollout.output("a", ran(1, "beta")).output("missing", "orphan").output("", "nameless");
-    assert_eq!(outcomes(&rollout), ["ok"]);
+    rollout.call("b", "exec_command", json!({"cmd": "open"})).output("", "nameless");
+    assert_eq!(outcomes(&rollout), ["ok", "unknown"]);
     assert!(output(&rollout, "001_exec_command.txt").ends_with("alpha"));
+    assert_eq!(output(&rollout, "002_exec_command.txt"), "");
 }
 
 #[test]
@@ -110,6 +112,6 @@ fn a_patch_of_many_files_or_lines_is_bounded() {
     let mut rollout = Rollout::begun();
     rollout.custom("p", "apply_patch", &patch).output("p", "Exit code: 0\nOutput:\n");
     let index = index_of(&rollout);
-    assert!(index["files"]["edited"].as_array().is_none_or(|files| files.len() <= 2_000));
+    assert!(index["files_created"].as_array().is_none_or(|files| files.len() <= 2_000));
     assert!(!text(&tree_of(&rollout), ID, "changes.diff").is_empty());
 }

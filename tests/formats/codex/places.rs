@@ -16,7 +16,7 @@ fn finished() -> Rollout {
     rollout
 }
 
-/// Promise: A compressed Codex session shows the same as the plain one.
+/// Promise: A compressed session of Codex shows the same as the plain one, which wins over it.
 #[test]
 fn compressed_rollouts_are_read_and_plain_ones_win() {
     let (store, plain) = (Arc::new(Memory::new()), finished());
@@ -130,7 +130,7 @@ fn a_name_from_the_content_is_a_safe_name() {
     }
 }
 
-/// Promise: A Codex session that goes on is followed.
+/// Promise: A session of Codex that goes on is followed, also when its file changes its form.
 #[test]
 fn a_session_is_followed_through_a_mount() {
     crate::needs_fuse!();

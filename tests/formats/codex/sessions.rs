@@ -3,7 +3,7 @@
 use super::*;
 use crate::formats::rows;
 
-/// Promise: The status of a Codex session is the last of its turns' events.
+/// Promise: The status of a session of Codex is that of its last turn.
 #[test]
 fn the_last_event_of_a_turn_is_the_status() {
     let mut rollout = Rollout::begun();
@@ -80,6 +80,7 @@ fn texts_of_the_program_are_no_requests() {
     assert_eq!(calls(&index(&tree, ID)), []);
 }
 
+/// Promise: A turn of Codex that was taken back leaves its calls, and no request.
 #[test]
 fn rolled_back_turns_take_their_requests_back_but_not_their_calls() {
     let mut rollout = Rollout::begun();
@@ -127,7 +128,7 @@ fn the_message_at_the_end_of_a_turn_is_the_result_if_there_is_no_other() {
     assert_eq!(text(&tree, ID, "thread.jsonl").matches("All is well.").count(), 1);
 }
 
-/// Promise: A Codex subagent names its parent, and belongs to the run of the first session.
+/// Promise: A subagent of Codex names its parent, and belongs to the run of the first session.
 #[test]
 fn subagents_have_a_parent_and_forks_have_none() {
     let store = Arc::new(Memory::new());

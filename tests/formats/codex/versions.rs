@@ -6,7 +6,8 @@ fn outcome(call: &str, outcome: &str, code: Option<i64>) -> (String, String, Opt
     (call.into(), outcome.into(), code)
 }
 
-/// Promise: The outcome of a call is what Codex states: an event, an exit code, a flag, or a line before the output.
+/// Promise: The outcome of a call of Codex is what an event, an exit code, a flag or a line before
+/// its output states.
 #[test]
 fn bare_lines_of_the_oldest_versions_are_read() {
     let mut rollout = Rollout::default();
@@ -76,6 +77,7 @@ fn events_of_extended_mode_state_outcomes_on_either_side_of_the_output() {
     assert_eq!(index_of(&rollout)["tool_calls"][0]["duration_ms"], 1500);
 }
 
+/// Promise: The operations of a script of Codex are calls of their own.
 #[test]
 fn operations_of_a_script_are_calls_behind_it() {
     let mut rollout = Rollout::begun();
@@ -181,6 +183,8 @@ fn operations_of_other_sessions_and_unknown_calls_are_no_calls() {
     assert!(index["source"]["orphan_results"].is_null(), "{index:#}");
 }
 
+/// Promise: A call of Codex that was not carried out changes nothing in changes.diff, and is
+/// suspect.
 #[test]
 fn outputs_that_say_that_nothing_was_done_are_suspect_and_unknown() {
     let mut rollout = Rollout::begun();
