@@ -13,6 +13,10 @@ use std::time::Duration;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::deadline::Deadline;
+use swarmletfs::name::RelPath;
+use swarmletfs::store::Disk;
+use swarmletfs::trace::{Codex, Format};
 use swarmletfs::tree::{DirPosition, ROOT, Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
@@ -176,6 +180,53 @@ fn session(mebibytes: usize) -> tempfile::TempDir {
     store
 }
 
+/// Writes a rollout of Codex of about `mebibytes` MiB, whose calls have outputs like a compiler's.
+fn rollout(mebibytes: usize) -> tempfile::TempDir {
+    let store = tempfile::tempdir().unwrap();
+    let output = "src/main.rs:12:9: warning: unused variable: `x` \"quoted\"\n".repeat(60);
+    let line = |kind: &str, payload: Value| {
+        json!({"timestamp": "2026-02-01T03:32:31.846Z", "type": kind, "payload": payload})
+            .to_string()
+            + "\n"
+    };
+    let mut text = line("session_meta", json!({"id": "s", "cwd": "/app"}));
+    for at in 0.. {
+        if text.len() > mebibytes << 20 {
+            break;
+        }
+        let (id, failed) = (format!("call_{at}"), i64::from(at.is_multiple_of(7)));
+        let call = json!({"type": "function_call", "name": "exec_command", "call_id": id,
+            "arguments": "{\"cmd\":\"cargo build\"}"});
+        text += &line("response_item", call);
+        let item = json!({"type": "CommandExecution", "id": id, "exit_code": failed, "aggregated_output": output});
+        text += &line("event_msg", json!({"type": "item_completed", "item": item}));
+        let output =
+            format!("Wall time: 1 seconds\nProcess exited with code {failed}\nOutput:\n{output}");
+        let result = json!({"type": "function_call_output", "call_id": id, "output": output});
+        text += &line("response_item", result);
+    }
+    fs::write(store.path().join("s.jsonl"), text).unwrap();
+    store
+}
+
+/// Parses a rollout of Codex from its beginning.
+fn rollouts(c: &mut Criterion) {
+    let store = rollout(20);
+    let bytes = fs::metadata(store.path().join("s.jsonl")).unwrap().len();
+    let disk = Disk::open(store.path()).unwrap();
+    let path = RelPath::parse("s.jsonl").unwrap();
+    let mut group = c.benchmark_group("a rollout of 20 MB");
+    group.throughput(Throughput::Bytes(bytes));
+    group.bench_function("index", |b| {
+        b.iter(|| {
+            let format = Codex::transcripts();
+            let folder = format.enter(&disk, &path).unwrap();
+            format.has_edits(&*folder, Deadline::never()).unwrap()
+        });
+    });
+    group.finish();
+}
+
 fn transcripts(c: &mut Criterion) {
     let store = session(5);
     let bytes = fs::metadata(store.path().join("projects/-home-dev/s.jsonl")).unwrap().len();
@@ -203,6 +254,6 @@ fn short() -> Criterion {
 criterion_group! {
     name = benches;
     config = short();
-    targets = workers, generated, transcripts
+    targets = workers, generated, transcripts, rollouts
 }
 criterion_main!(benches);

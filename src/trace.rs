@@ -7,6 +7,7 @@
 mod bounded;
 mod check;
 mod claude_code;
+mod codex;
 mod gemini_cli;
 mod input;
 mod instances;
@@ -25,6 +26,7 @@ mod value;
 mod walk;
 
 pub use claude_code::ClaudeCode;
+pub use codex::Codex;
 pub use gemini_cli::GeminiCli;
 pub(crate) use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
 pub use known::KnownFormat;

@@ -53,6 +53,8 @@ pub(crate) enum Part {
         start: Start,
         /// The changes, in order. Empty if an empty file was created.
         hunks: Vec<Hunk>,
+        /// True if the file was deleted at the end.
+        is_deleted: bool,
     },
     /// A change whose place in the file is unknown.
     Unplaced {
@@ -62,6 +64,13 @@ pub(crate) enum Part {
         place: Option<String>,
         /// The replaced texts.
         replacements: Vec<TextReplacement>,
+    },
+    /// A deletion or a move of a file whose content is unknown.
+    Event {
+        /// Number of the call.
+        seq: u64,
+        /// The event, as the end of a sentence that begins with the call.
+        event: String,
     },
 }
 
@@ -125,6 +134,7 @@ impl Part {
                 replacements.iter().map(|text| text.new.lines().count()).sum(),
                 replacements.iter().map(|text| text.old.lines().count()).sum(),
             ),
+            Part::Event { .. } => (0, 0),
         }
     }
 }
@@ -146,17 +156,12 @@ pub(crate) fn read_changes(
 fn changes(recorded: RecordedEdits, cwd: Option<&str>, deadline: Deadline<'_>) -> FileChanges {
     let mut all =
         FileChanges { excess: recorded.excess, unread: recorded.unread, ..FileChanges::default() };
-    let mut files: Vec<(String, RebuiltFile)> = Vec::new();
-    let mut numbers: HashMap<String, usize> = HashMap::new();
+    let mut files = RebuiltFiles::default();
     let mut work = WorkBudget { room: WORK_MAX, deadline };
     let mut held = 0;
     for edit in recorded.edits {
         let path = absolute(&edit.path, cwd);
-        let number = *numbers.entry(path).or_insert_with_key(|path| {
-            files.push((path.clone(), RebuiltFile::default()));
-            files.len() - 1
-        });
-        let Some((_, file)) = files.get_mut(number) else { continue };
+        let Some(file) = files.at(path) else { continue };
         if !deadline.has_time() {
             all.unread += 1;
             continue;
@@ -166,13 +171,23 @@ fn changes(recorded: RecordedEdits, cwd: Option<&str>, deadline: Deadline<'_>) -
             all.excess += 1;
             continue;
         }
+        let moved_to = edit.moved_to.as_deref().map(|path| absolute(path, cwd));
+        let (seq, from) = (edit.seq, edit.path.clone());
         held -= file.held;
         file.add(edit, &mut work);
+        let moved = moved_to.map(|path| (path, file.take_moved(seq)));
         held += file.held;
+        if let Some((path, content)) = moved
+            && let Some(file) = files.at(path)
+        {
+            held -= file.held;
+            file.add_moved(seq, &from, content, &mut work);
+            held += file.held;
+        }
         all.edits += 1;
     }
     let cwd = cwd.map(|cwd| absolute(cwd, None));
-    for (path, file) in files {
+    for (path, file) in files.files {
         if !deadline.has_time() {
             all.unread += file.edits;
             continue;
@@ -226,6 +241,26 @@ impl WorkBudget<'_> {
     }
 }
 
+/// The files whose contents are rebuilt, in the order of their first edits.
+#[derive(Default)]
+struct RebuiltFiles {
+    files: Vec<(String, RebuiltFile)>,
+    /// Indexes into `files`, by path.
+    numbers: HashMap<String, usize>,
+}
+
+impl RebuiltFiles {
+    /// Returns the file at `path`, which may be new.
+    fn at(&mut self, path: String) -> Option<&mut RebuiltFile> {
+        let files = &mut self.files;
+        let number = *self.numbers.entry(path).or_insert_with_key(|path| {
+            files.push((path.clone(), RebuiltFile::default()));
+            files.len() - 1
+        });
+        files.get_mut(number).map(|(_, file)| file)
+    }
+}
+
 /// A file whose content is rebuilt from its edits.
 #[derive(Default)]
 struct RebuiltFile {
@@ -238,7 +273,7 @@ struct RebuiltFile {
 
 /// A part of a file's changes, before it is compared.
 enum UnfinishedPart {
-    Contents { start: Start, original: String, current: String },
+    Contents { start: Start, original: String, current: String, is_deleted: bool },
     Done(Part),
 }
 
@@ -254,8 +289,11 @@ impl RebuiltFile {
     /// Applies the next edit. Without enough `work` for its replacements, their place is unknown.
     fn add(&mut self, edit: FileEdit, work: &mut WorkBudget<'_>) {
         self.edits += 1;
+        if edit.deleted {
+            return self.delete(edit.seq, edit.before, "deleted it");
+        }
         let known = match self.parts.last_mut() {
-            Some(UnfinishedPart::Contents { current, .. }) => Some(current),
+            Some(UnfinishedPart::Contents { current, is_deleted: false, .. }) => Some(current),
             _ => None,
         };
         let base = match (&edit.before, known.as_deref()) {
@@ -287,7 +325,69 @@ impl RebuiltFile {
                 };
                 let original = base.unwrap_or_default().to_owned();
                 self.held += original.len() + after.len();
-                self.parts.push(UnfinishedPart::Contents { start, original, current: after });
+                let (current, is_deleted) = (after, false);
+                let part = UnfinishedPart::Contents { start, original, current, is_deleted };
+                self.parts.push(part);
+            }
+        }
+    }
+
+    /// Deletes the file. `before` is its content, if that is recorded; `event` says in words what
+    /// happened.
+    fn delete(&mut self, seq: u64, before: Option<String>, event: &str) {
+        match (self.parts.last_mut(), before) {
+            (Some(UnfinishedPart::Contents { current, is_deleted, .. }), before)
+                if !*is_deleted && before.as_ref().is_none_or(|before| before == current) =>
+            {
+                self.held -= current.len();
+                current.clear();
+                *is_deleted = true;
+            }
+            (last, Some(original)) => {
+                let start = match last {
+                    None => Start::Recorded,
+                    Some(_) => Start::ChangedBetween,
+                };
+                self.held += original.len();
+                let (current, is_deleted) = (String::new(), true);
+                let part = UnfinishedPart::Contents { start, original, current, is_deleted };
+                self.parts.push(part);
+            }
+            (_, None) => {
+                let part = Part::Event { seq, event: event.into() };
+                self.parts.push(UnfinishedPart::Done(part));
+            }
+        }
+    }
+
+    /// Returns the content that is moved to another path, if it is known, and deletes the file.
+    fn take_moved(&mut self, seq: u64) -> Option<String> {
+        let content = match self.parts.last() {
+            Some(UnfinishedPart::Contents { current, is_deleted: false, .. }) => {
+                Some(current.clone())
+            }
+            _ => None,
+        };
+        self.delete(seq, content.clone(), "moved it away");
+        content
+    }
+
+    /// Adds a file that call `seq` moved here from the path `from`.
+    fn add_moved(
+        &mut self,
+        seq: u64,
+        from: &str,
+        content: Option<String>,
+        work: &mut WorkBudget<'_>,
+    ) {
+        match content {
+            Some(content) if work.take(content.len()) => {
+                let edit = FileEdit { seq, after: Some(content), ..FileEdit::default() };
+                self.add(FileEdit { created: true, ..edit }, work);
+            }
+            Some(_) | None => {
+                let event = format!("moved it here from {from}");
+                self.parts.push(UnfinishedPart::Done(Part::Event { seq, event }));
             }
         }
     }
@@ -306,7 +406,7 @@ impl RebuiltFile {
             })
             .collect();
         let part = match displayed.filter(|hunks| !hunks.is_empty()) {
-            Some(hunks) => Part::Diff { start: Start::Displayed, hunks },
+            Some(hunks) => Part::Diff { start: Start::Displayed, hunks, is_deleted: false },
             None => {
                 Part::Unplaced { seq: edit.seq, place: edit.place, replacements: edit.replacements }
             }
@@ -318,10 +418,12 @@ impl RebuiltFile {
     fn parts(self) -> Vec<Part> {
         let parts = self.parts.into_iter().filter_map(|part| match part {
             UnfinishedPart::Done(part) => Some(part),
-            UnfinishedPart::Contents { start, original, current } => {
+            // A file that came and went changes nothing.
+            UnfinishedPart::Contents { start, is_deleted: true, .. } if start.is_absent() => None,
+            UnfinishedPart::Contents { start, original, current, is_deleted } => {
                 let hunks = hunks(&original, &current);
-                let is_change = start.is_absent() || !hunks.is_empty();
-                is_change.then_some(Part::Diff { start, hunks })
+                let is_change = start.is_absent() || is_deleted || !hunks.is_empty();
+                is_change.then_some(Part::Diff { start, hunks, is_deleted })
             }
         });
         parts.collect()
@@ -386,6 +488,27 @@ mod tests {
         let parts = &all.files[0].parts;
         assert!(matches!(parts[1], Part::Unplaced { .. }), "{parts:?}");
         assert!(matches!(parts[2], Part::Diff { start: Start::Recorded, .. }), "{parts:?}");
+    }
+
+    #[test]
+    fn a_deleted_or_moved_file_is_gone_from_its_path() {
+        let delete = |path: &str, before: Option<&str>| FileEdit {
+            path: path.into(),
+            before: before.map(str::to_owned),
+            deleted: true,
+            ..FileEdit::default()
+        };
+        let all = of(vec![delete("a", Some("1\n")), delete("b", None)], true);
+        assert_eq!(counts(&all), [("a", (0, 1), 1), ("b", (0, 0), 1)]);
+        assert!(matches!(all.files[0].parts[0], Part::Diff { is_deleted: true, .. }));
+        assert!(matches!(all.files[1].parts[0], Part::Event { .. }));
+        let moved = FileEdit { moved_to: Some("b".into()), ..edit("a", Some("1\n"), "1", "2") };
+        let all = of(vec![moved.clone(), delete("b", None)], true);
+        assert_eq!(counts(&all), [("a", (0, 1), 1)], "moved and deleted");
+        let all = of(vec![FileEdit { before: None, ..moved.clone() }], true);
+        assert_eq!(counts(&all), [("a", (1, 1), 2), ("b", (0, 0), 1)], "unknown content");
+        let all = of(vec![moved, edit("b", None, "2", "3")], true);
+        assert_eq!(counts(&all), [("a", (0, 1), 1), ("b", (1, 0), 1)], "edited after the move");
     }
 
     #[test]

@@ -22,6 +22,10 @@ pub struct FileEdit {
     pub place: Option<String>,
     /// True if the file did not exist before the call.
     pub created: bool,
+    /// True if the call deleted the file.
+    pub deleted: bool,
+    /// The path to which the call moved the file after the change.
+    pub moved_to: Option<String>,
 }
 
 /// A text that a call replaced.

@@ -69,6 +69,18 @@ impl SkipReport {
         }
     }
 
+    /// Adds the entries of another report.
+    pub fn extend(&mut self, other: SkipReport) {
+        for (reason, more) in other.0 {
+            let skipped = self.0.entry(reason).or_default();
+            skipped.count += more.count;
+            skipped.examples.extend(more.examples);
+            while skipped.examples.len() > EXAMPLES_MAX {
+                skipped.examples.pop_last();
+            }
+        }
+    }
+
     /// Returns the entries skipped for `reason`.
     pub fn entries(&self, reason: SkipReason) -> SkippedEntries {
         self.0.get(&reason).cloned().unwrap_or_default()

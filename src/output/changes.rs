@@ -258,7 +258,7 @@ fn file_text(change: &FileChange) -> FileText<'_> {
 fn unit_count(part: &Part) -> usize {
     match part {
         Part::Diff { hunks, .. } => hunks.len().max(1),
-        Part::Unplaced { .. } => 1,
+        Part::Unplaced { .. } | Part::Event { .. } => 1,
     }
 }
 
@@ -273,8 +273,12 @@ fn part_header(change: &FileChange, part: &Part) -> String {
     if let Some(reason) = change.skipped_because {
         out.push_str(&format!("# {path}: its diff is a comment, because {reason}\n"));
     }
-    let (start, hunks) = match part {
-        Part::Diff { start, hunks } => (*start, hunks),
+    let (start, hunks, is_deleted) = match part {
+        Part::Diff { start, hunks, is_deleted } => (*start, hunks, *is_deleted),
+        Part::Event { seq, event } => {
+            out.push_str(&format!("# {path}: call {seq} {}\n", one_line(event, NAME_MAX)));
+            return out;
+        }
         Part::Unplaced { seq, place, .. } => {
             let place = match place {
                 Some(place) => format!("at {}", one_line(place, NAME_MAX)),
@@ -304,9 +308,13 @@ fn part_header(change: &FileChange, part: &Part) -> String {
     if start.is_absent() {
         out.push_str(&format!("{comment}new file mode 100644\n"));
     }
+    if is_deleted {
+        out.push_str(&format!("{comment}deleted file mode 100644\n"));
+    }
     if hunks.is_empty() {
         // The names of no content and of an empty one.
-        out.push_str(&format!("{comment}index 0000000..e69de29\n"));
+        let names = if is_deleted { "e69de29..0000000" } else { "0000000..e69de29" };
+        out.push_str(&format!("{comment}index {names}\n"));
         return out;
     }
     let old = match start.is_absent() {
@@ -314,7 +322,11 @@ fn part_header(change: &FileChange, part: &Part) -> String {
         false => header_path("a/", &change.path),
     };
     out.push_str(&format!("{comment}--- {old}\n"));
-    out.push_str(&format!("{comment}+++ {}\n", header_path("b/", &change.path)));
+    let new = match is_deleted {
+        true => "/dev/null".into(),
+        false => header_path("b/", &change.path),
+    };
+    out.push_str(&format!("{comment}+++ {new}\n"));
     out
 }
 
@@ -332,6 +344,7 @@ fn units(changes: &FileChanges) -> Vec<DiffUnit<'_>> {
                     let (added, removed) = content.counts();
                     units.push(unit(unplaced(replacements).into(), added, removed));
                 }
+                Part::Event { .. } => units.push(unit("".into(), 0, 0)),
                 Part::Diff { hunks, .. } if hunks.is_empty() => units.push(unit("".into(), 0, 0)),
                 Part::Diff { hunks, .. } => units.extend(hunks.iter().map(|hunk| {
                     let text = match change.skipped_because.is_some() {

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use super::probe::{Probe, ProbeBudget};
 use super::transcript::TranscriptFormat;
 use super::walk::Walk;
-use super::{ClaudeCode, Detection, Format, Swarmlet};
+use super::{
+    ClaudeCode, Codex, Detection, Format, GeminiCli, MiniSweAgent, OpenHands, Swarmlet, SweAgent,
+};
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::name::RelPath;
@@ -93,27 +95,81 @@ pub static CLAUDE_CODE: KnownFormat = KnownFormat {
     sessions: Some("projects"),
 };
 
-/// All formats in the order of recognition: the first that recognizes a file wins, so a format
-/// comes before those that would also accept its files.
-pub static FORMATS: [&KnownFormat; 2] = [&SWARMLET, &CLAUDE_CODE];
-
-/// Programs whose sessions cannot be read yet.
-pub static UNREAD_PROGRAMS: [Program; 6] = [
-    Program {
+/// The format of Codex.
+pub static CODEX: KnownFormat = KnownFormat {
+    name: "codex",
+    program: Program {
         name: "Codex CLI",
         places: &[Place { variable: Some(("CODEX_HOME", "")), home: &[".codex"] }],
     },
-    Program {
+    create: || Box::new(Codex::transcripts()),
+    create_for_file: Some(|path| Box::new(Codex::transcripts().only(path))),
+    recognition: Recognition::Content(|probe| Codex.recognizes(probe)),
+    sessions: Some("sessions"),
+};
+
+/// The format of Gemini CLI.
+pub static GEMINI_CLI: KnownFormat = KnownFormat {
+    name: "gemini-cli",
+    program: Program {
         name: "Gemini CLI",
         places: &[Place { variable: Some(("GEMINI_CLI_HOME", ".gemini")), home: &[".gemini"] }],
     },
-    Program {
+    create: || Box::new(GeminiCli::transcripts()),
+    create_for_file: Some(|path| Box::new(GeminiCli::transcripts().only(path))),
+    recognition: Recognition::Content(|probe| GeminiCli.recognizes(probe)),
+    sessions: Some("tmp"),
+};
+
+/// The format of OpenHands.
+pub static OPENHANDS: KnownFormat = KnownFormat {
+    name: "openhands",
+    program: Program {
         name: "OpenHands",
         places: &[
             Place { variable: None, home: &[".openhands", ".openhands-state"] },
             Place { variable: Some(("OPENHANDS_CONVERSATIONS_DIR", "")), home: &[] },
         ],
     },
+    create: || Box::new(OpenHands::transcripts()),
+    create_for_file: Some(|path| Box::new(OpenHands::transcripts().only(path))),
+    recognition: Recognition::Content(|probe| OpenHands.recognizes(probe)),
+    sessions: None,
+};
+
+/// The format of mini-swe-agent.
+pub static MINI_SWE_AGENT: KnownFormat = KnownFormat {
+    name: "mini-swe-agent",
+    program: Program {
+        name: "mini-swe-agent",
+        places: &[Place {
+            variable: Some(("MSWEA_GLOBAL_CONFIG_DIR", "")),
+            home: &[".config/mini-swe-agent"],
+        }],
+    },
+    create: || Box::new(MiniSweAgent::transcripts()),
+    create_for_file: Some(|path| Box::new(MiniSweAgent::transcripts().only(path))),
+    recognition: Recognition::Content(|probe| MiniSweAgent.recognizes(probe)),
+    sessions: None,
+};
+
+/// The format of SWE-agent.
+pub static SWE_AGENT: KnownFormat = KnownFormat {
+    name: "swe-agent",
+    program: Program { name: "SWE-agent", places: &[] },
+    create: || Box::new(SweAgent::transcripts()),
+    create_for_file: Some(|path| Box::new(SweAgent::transcripts().only(path))),
+    recognition: Recognition::Content(|probe| SweAgent.recognizes(probe)),
+    sessions: None,
+};
+
+/// All formats in the order of recognition: the first that recognizes a file wins, so a format
+/// comes before those that would also accept its files.
+pub static FORMATS: [&KnownFormat; 7] =
+    [&SWARMLET, &MINI_SWE_AGENT, &SWE_AGENT, &GEMINI_CLI, &OPENHANDS, &CODEX, &CLAUDE_CODE];
+
+/// Programs whose sessions cannot be read yet.
+pub static UNREAD_PROGRAMS: [Program; 3] = [
     Program {
         name: "GitHub Copilot CLI",
         places: &[Place { variable: None, home: &[".copilot"] }],

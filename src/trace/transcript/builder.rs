@@ -283,6 +283,57 @@ impl<'f> IndexBuilder<'f> {
         true
     }
 
+    /// Returns the tool of an earlier call.
+    pub(in crate::trace) fn call_tool(&self, number: usize, id: &str) -> Option<&str> {
+        let at = *self.calls.get(number)?.get(&shorten_id(id))?;
+        let conversation = match number.checked_sub(1) {
+            None => &self.index.main,
+            Some(agent) => self.index.agents.get(agent)?,
+        };
+        conversation.calls.get(at).map(|call| call.tool.as_str())
+    }
+
+    /// Returns an earlier call.
+    fn call_mut(&mut self, number: usize, id: &str) -> Option<&mut CallEntry> {
+        let at = *self.calls.get(number)?.get(&shorten_id(id))?;
+        self.conversation(number)?.calls.get_mut(at)
+    }
+
+    /// Sets the record that describes the changes of files by an earlier call.
+    pub(in crate::trace) fn set_change_record(&mut self, number: usize, id: &str, span: Span) {
+        if let Some(call) = self.call_mut(number, id) {
+            call.change_record = Some(span);
+        }
+    }
+
+    /// Sets the result of an earlier call until its own arrives. The record at `span` reports it;
+    /// it is not part of the conversation, and holds no other result.
+    pub(in crate::trace) fn add_reported_result(
+        &mut self,
+        number: usize,
+        span: Span,
+        at_ms: Option<i64>,
+        result: &ResultPart<'_>,
+    ) {
+        let call = self.call_mut(number, &result.call).filter(|call| call.result.is_none());
+        if let Some(call) = call {
+            let result = call_result(call, span, 0, at_ms, result);
+            call.result = Some(CallResult { is_report: true, ..result });
+        }
+    }
+
+    /// Takes back the last `count` requests of a conversation, and its last text. The calls stay.
+    pub(in crate::trace) fn roll_back(&mut self, number: usize, count: usize) {
+        let Some(conversation) = self.conversation(number) else { return };
+        let left = conversation.requests.len().saturating_sub(count);
+        conversation.requests.truncate(left);
+        conversation.last_text = None;
+        conversation.ending = Ending::AwaitingReply;
+        if left == 0 {
+            conversation.task = None;
+        }
+    }
+
     /// Sets the files that an earlier call changed.
     pub(in crate::trace) fn set_files(&mut self, number: usize, id: &str, files: Vec<FileAccess>) {
         let at = self.calls.get(number).and_then(|ids| ids.get(&shorten_id(id)).copied());
@@ -701,6 +752,7 @@ fn add_call(
         files: files.into_iter().flatten().take(FILES_MAX).map(shorten_path).collect(),
         result: None,
         stated: None,
+        change_record: None,
     });
     Some(at)
 }
@@ -768,7 +820,7 @@ fn add_result(
         return None;
     };
     // The assistant acted on the first of two results.
-    if call.result.is_some() {
+    if call.result.as_ref().is_some_and(|known| !known.is_report) {
         return at;
     }
     let verdict = result.verdict;
@@ -776,25 +828,37 @@ fn add_result(
         let part = RequestPart::Refusal { result: part };
         conversation.requests.add(span, part, at_ms, words);
     }
+    call.result = Some(call_result(call, span, part, at_ms, result));
+    refine_files(&mut call.files, &result.files);
+    at
+}
+
+/// Creates the result of `call` that is number `part` in the record at `span`.
+fn call_result(
+    call: &CallEntry,
+    span: Span,
+    part: usize,
+    at_ms: Option<i64>,
+    result: &ResultPart<'_>,
+) -> CallResult {
     let suspect = match call.command() {
-        _ if matches!(verdict.outcome, Outcome::Failed | Outcome::NotRun) => None,
+        _ if matches!(result.verdict.outcome, Outcome::Failed | Outcome::NotRun) => None,
         Some(command) => suspect_line(command, &result.text),
         None => None,
     };
     let hint = result.hint.as_ref().map(|line| truncate(line.clone().into_owned(), WORD_MAX));
-    call.result = Some(CallResult {
+    CallResult {
         span,
         part,
         at_ms,
         bytes: result.text.len() as u64,
         hash: text_hash(&result.text),
-        verdict,
+        verdict: result.verdict,
         suspect: hint.or(suspect),
         spilled: result.spilled,
         truncated: result.truncated,
-    });
-    refine_files(&mut call.files, &result.files);
-    at
+        is_report: false,
+    }
 }
 
 /// Replaces the files that the arguments of a call name by those that its result names.

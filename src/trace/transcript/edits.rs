@@ -42,7 +42,8 @@ pub(super) fn read_edits(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<
             recorded.unread += 1;
             continue;
         }
-        let (span, result_span) = (call.span, result.map_or(call.span, |result| result.span));
+        let own_span = result.map_or(call.span, |result| result.span);
+        let (span, result_span) = (call.span, call.change_record.unwrap_or(own_span));
         let records_len = span.len.saturating_add(result_span.len);
         match room.checked_sub(records_len) {
             Some(left) => room = left,

@@ -47,6 +47,18 @@ pub(in crate::trace) trait TranscriptFormat: Send + Sync + 'static {
     /// path.
     fn locate(&self, path: &RelPath) -> Option<TranscriptLocation>;
 
+    /// Returns the location of another form of the transcript, which the program may write in place
+    /// of the one at `location`.
+    fn sibling(&self, _location: &TranscriptLocation) -> Option<TranscriptLocation> {
+        None
+    }
+
+    /// Returns true if records state the status of a session. A listing reads its transcript
+    /// backwards until one of them is found.
+    fn states_status(&self) -> bool {
+        false
+    }
+
     /// Decodes a record and adds it to the index. Returns false if it cannot be decoded.
     fn add_record(&self, index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool;
 

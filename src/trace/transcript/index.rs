@@ -64,6 +64,10 @@ pub(in crate::trace) struct SessionFacts {
     pub(in crate::trace) forked_from: Option<String>,
     /// The kind of agent, as the program names it.
     pub(in crate::trace) agent_type: Option<String>,
+    /// The ID of the session at the root of the sessions that started each other.
+    pub(in crate::trace) root: Option<String>,
+    /// Number of the first record that is not copied from another session.
+    pub(in crate::trace) first_own_record: Option<u64>,
 }
 
 /// The title of a session.
@@ -265,6 +269,8 @@ pub(in crate::trace) struct CallEntry {
     pub(in crate::trace) result: Option<CallResult>,
     /// An outcome that a record of its own states. It wins over that of the result.
     pub(in crate::trace) stated: Option<Verdict>,
+    /// A record of its own that describes the changes of files.
+    pub(in crate::trace) change_record: Option<Span>,
 }
 
 impl CallEntry {
@@ -308,6 +314,8 @@ pub(in crate::trace) struct CallResult {
     pub(in crate::trace) spilled: bool,
     /// True if the text states that a part was omitted.
     pub(in crate::trace) truncated: bool,
+    /// True if the result is a report about the call. The assistant's own result replaces it.
+    pub(in crate::trace) is_report: bool,
 }
 
 impl TranscriptIndex {

@@ -70,12 +70,37 @@ impl VirtualDir {
 
     /// Returns the metadata of the transcript.
     pub(super) fn transcript_meta(&self) -> Result<Meta> {
-        container::meta(&*self.folder, &self.location, self.transcripts.listings())
+        self.at_location(|location| {
+            container::meta(&*self.folder, location, self.transcripts.listings())
+        })
     }
 
     /// Opens the transcript.
     pub(super) fn open_transcript(&self) -> Result<Box<dyn File>> {
-        container::open(&*self.folder, &self.location, self.transcripts.listings())
+        self.open_container().map(|(file, _)| file)
+    }
+
+    /// Opens the transcript. Returns it with the form in which it is stored now.
+    pub(super) fn open_container(&self) -> Result<(Box<dyn File>, Container)> {
+        self.at_location(|location| {
+            let file = container::open(&*self.folder, location, self.transcripts.listings())?;
+            Ok((file, location.container))
+        })
+    }
+
+    /// Calls `read` with the location of the transcript. If the transcript is missing there, the
+    /// program may have replaced it by its sibling, or be about to replace it by the original.
+    fn at_location<T>(&self, read: impl Fn(&TranscriptLocation) -> Result<T>) -> Result<T> {
+        match read(&self.location) {
+            Err(error) if error.is_not_found() => {
+                let Some(sibling) = self.format.sibling(&self.location) else { return Err(error) };
+                match read(&sibling) {
+                    Err(error) if error.is_not_found() => read(&self.location),
+                    result => result,
+                }
+            }
+            result => result,
+        }
     }
 
     /// Returns the path of the metadata file beside the transcript, if it exists.

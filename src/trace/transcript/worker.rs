@@ -62,18 +62,19 @@ impl MetadataFile {
 /// Reads the listing of the worker `folder`, which lies at `path` in its store.
 pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker> {
     let location = folder.location();
-    let has_ends = location.shape == Shape::Lines && location.container != Container::Zstd;
-    if location.agent.is_none()
-        && has_ends
-        && let Some(ends) = read_ends(&*folder.open_transcript()?, folder.format(), location)?
-    {
-        return Ok(build_worker(
-            folder,
-            path,
-            [&ends.head, &ends.tail],
-            [&ends.head.main, &ends.tail.main],
-            &MetadataFile::read(folder),
-        ));
+    if location.agent.is_none() && location.shape == Shape::Lines {
+        let (file, container) = folder.open_container()?;
+        if container != Container::Zstd
+            && let Some(ends) = read_ends(&*file, folder.format(), location)?
+        {
+            return Ok(build_worker(
+                folder,
+                path,
+                [&ends.head, &ends.tail],
+                [&ends.head.main, &ends.tail.main],
+                &MetadataFile::read(folder),
+            ));
+        }
     }
     let (index, is_complete) = folder.index(Deadline::never())?;
     let conversation = folder.conversation(&index)?;
@@ -92,8 +93,8 @@ pub(super) fn unreadable_worker(name: Option<Name>, path: &RelPath, error: &Erro
     }
 }
 
-/// Reads both ends of a transcript, and more of them until they contain the task, the ending and
-/// the last model. Returns `None` if the tail never shows how the conversation ended, for example
+/// Reads both ends of a transcript, and more of them until they contain the task, the ending or
+/// stated status, and the last model. Returns `None` if the tail never shows how the conversation ended, for example
 /// in one huge line.
 fn read_ends(
     file: &dyn File,
@@ -111,7 +112,8 @@ fn read_ends(
             index_range(file, format, location, 0, length)?,
             index_range(file, format, location, size - length, length)?,
         );
-        let ended = tail.main.ending != Ending::Empty;
+        let ended = tail.main.ending != Ending::Empty
+            && (tail.main.stated.is_some() || !format.states_status());
         // The file beside a directory of records names the model.
         let knows_model = tail.main.model.is_some() || location.container == Container::Folder;
         if ended && knows_model && head.main.task.is_some() || length >= END_BYTES_MAX {

@@ -1,0 +1,585 @@
+//! Decodes rollout lines into turns, and the facts that they state about their session.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::super::lenient::MaybeU64;
+use super::super::transcript::{
+    Arguments, CallPart, Ending, IndexBuilder, ProgramTexts, RawRecord, ResultPart, Role, Span,
+    TitleSource, Turn, TurnEvent, Verdict, parse_millis,
+};
+use super::super::value::truncate;
+use super::operation::{Operation, PATCH_TOOL, changed_files};
+use super::outcome::read_output;
+use super::patch;
+use super::schema::{Content, Line, Part, Payload, RecordKind, StatedChanges, TokenUsage, decode};
+use crate::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
+
+/// Maximum length of the name of a model or a status word, in bytes.
+const WORD_MAX: usize = 300;
+/// The conversation of the rollout.
+const MAIN: usize = 0;
+/// The tools that run a script, or wait for one.
+const SCRIPT_TOOLS: [&str; 2] = ["exec", "wait"];
+/// The prefix of the namespaces of MCP servers. Their tools are named together with it.
+const MCP_PREFIX: &str = "mcp__";
+
+/// Tags of spans: a record has several meanings, and an earlier record decides which.
+mod tag {
+    /// An operation that is a call of its own.
+    pub(super) const OWN_CALL: u8 = 1;
+    /// A record copied from the session of which this one is a fork.
+    pub(super) const COPIED: u8 = 2;
+    /// The output of a script.
+    pub(super) const SCRIPT: u8 = 3;
+}
+
+/// Beginnings of texts in the user's name that the program wrote.
+const PROGRAM_PREFIXES: [&str; 12] = [
+    "<environment_context>",
+    "<user_instructions>",
+    "# AGENTS.md instructions",
+    "<INSTRUCTIONS>",
+    "<skill>",
+    "<tools>",
+    "<permissions instructions>",
+    "<collaboration_mode>",
+    "<model_switch>",
+    "<personality_spec>",
+    "<hook_prompt",
+    "<realtime_conversation>",
+];
+/// Beginnings of reports of the program, which the assistant answers.
+const REPORT_PREFIXES: [&str; 2] = ["<subagent_notification>", "<user_action>"];
+/// The beginning of a command that the user ran in the program.
+const COMMAND_PREFIX: &str = "<user_shell_command>";
+/// The beginning of the text about an interruption by the user.
+const ABORTED_PREFIX: &str = "<turn_aborted>";
+/// The beginning of a message by which another agent gives a task.
+const TASK_PREFIX: &str = "Message Type: NEW_TASK";
+
+/// Events that repeat what other records hold, or hold nothing to show.
+const IGNORED_EVENTS: [&str; 34] = [
+    "user_message",
+    "agent_message",
+    "agent_message_delta",
+    "agent_reasoning",
+    "agent_reasoning_raw_content",
+    "agent_reasoning_section_break",
+    "context_compacted",
+    "deprecation_notice",
+    "dynamic_tool_call_request",
+    "dynamic_tool_call_response",
+    "entered_review_mode",
+    "exec_command_begin",
+    "exec_command_output_delta",
+    "exited_review_mode",
+    "hook_completed",
+    "hook_started",
+    "image_generation_begin",
+    "image_generation_end",
+    "item_started",
+    "mcp_startup_complete",
+    "mcp_startup_update",
+    "mcp_tool_call_begin",
+    "patch_apply_begin",
+    "plan_update",
+    "session_configured",
+    "stream_error",
+    "sub_agent_activity",
+    "terminal_interaction",
+    "thread_settings_applied",
+    "turn_diff",
+    "view_image_tool_call",
+    "warning",
+    "web_search_begin",
+    "web_search_call",
+];
+/// The event at the end of a search. The call is an item.
+const SEARCH_END: &str = "web_search_end";
+/// Items that hold nothing to show.
+const IGNORED_ITEMS: [&str; 5] = [
+    "additional_tools",
+    "compaction",
+    "compaction_summary",
+    "context_compaction",
+    "ghost_snapshot",
+];
+
+/// Adds a line to the index. Returns false if it is not a JSON object.
+pub(super) fn add_record(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
+    decode(record.text, |line, payload| add_line(index, record.span, line, payload))
+}
+
+/// Decodes the turns of a line.
+pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
+    decode(record.text, |line, payload| {
+        let turns = turns(record.span, line, payload);
+        if !turns.is_empty() {
+            use_turns(&turns);
+        }
+    });
+}
+
+/// Returns the turns that a line holds. The tag of `span` tells its meaning.
+fn turns<'a>(span: Span, line: &'a Line<'_>, payload: &'a Payload<'_>) -> Vec<Turn<'a>> {
+    let at_ms = parse_millis(line.timestamp.as_str());
+    let turns = match line.record_kind(payload) {
+        RecordKind::Item => item_turns(span, at_ms, payload),
+        RecordKind::Event => event_turns(span, at_ms, payload),
+        RecordKind::Compacted => {
+            let (text, event) = (payload.message.as_str().into(), TurnEvent::Compaction);
+            vec![Turn { at_ms, text, event, ..Turn::default() }]
+        }
+        RecordKind::SessionMeta
+        | RecordKind::TurnContext
+        | RecordKind::Ignored
+        | RecordKind::Unknown(_) => Vec::new(),
+    };
+    match span.part {
+        tag::COPIED => turns.into_iter().map(copied_turn).collect(),
+        _ => turns,
+    }
+}
+
+/// Returns a turn of another session as it is shown in its copy: its calls are the other's.
+fn copied_turn(turn: Turn<'_>) -> Turn<'_> {
+    let (results, calls, request, event) = Default::default();
+    let turn = Turn { results, calls, request, event, ..turn };
+    match turn.role {
+        Role::Assistant => turn,
+        Role::User | Role::System => Turn { event: TurnEvent::ProgramText, ..turn },
+    }
+}
+
+fn add_line(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, payload: &Payload<'_>) {
+    let kind = line.record_kind(payload);
+    let at_ms = parse_millis(line.timestamp.as_str());
+    note_time(index, at_ms, line.payload.0.is_some());
+    let first_own = index.index.facts.first_own_record;
+    let is_copied = line.ordinal.0.zip(first_own).is_some_and(|(number, first)| number < first);
+    match kind {
+        RecordKind::SessionMeta => add_session(index, payload),
+        RecordKind::TurnContext => add_context(index, payload),
+        RecordKind::Event if is_copied => {}
+        RecordKind::Event => add_event(index, span, line, payload),
+        RecordKind::Item => {
+            let kind = payload.kind.as_str();
+            let is_script = is_output(kind)
+                && index
+                    .call_tool(MAIN, payload.call_id.as_str())
+                    .is_some_and(|tool| SCRIPT_TOOLS.contains(&tool));
+            let part = match (is_copied, is_script) {
+                (true, _) => tag::COPIED,
+                (false, true) => tag::SCRIPT,
+                (false, false) => span.part,
+            };
+            let span = Span { part, ..span };
+            let turns = turns(span, line, payload);
+            if turns.is_empty() && !is_known_item(kind) {
+                index.count_unknown_type(kind);
+            }
+            // What the arguments of a call ask for was not done.
+            let results = turns.iter().flat_map(|turn| &turn.results);
+            results.filter(|result| result.hint.is_some()).for_each(|result| {
+                index.set_files(MAIN, &result.call, Vec::new());
+            });
+            add_turns(index, span, &turns);
+        }
+        RecordKind::Compacted => add_turns(index, span, &turns(span, line, payload)),
+        RecordKind::Ignored => {}
+        RecordKind::Unknown(kind) => index.count_unknown_type(kind),
+    }
+}
+
+fn add_turns(index: &mut IndexBuilder<'_>, span: Span, turns: &[Turn<'_>]) {
+    if !turns.is_empty() {
+        index.add_turns(MAIN, span, turns);
+    }
+}
+
+/// Notes the time of a record. The oldest versions state only the time of the beginning.
+fn note_time(index: &mut IndexBuilder<'_>, at_ms: Option<i64>, is_last: bool) {
+    if let Some(conversation) = index.conversation(MAIN) {
+        conversation.first_ms = conversation.first_ms.or(at_ms);
+        if is_last {
+            conversation.last_ms = at_ms.or(conversation.last_ms);
+        }
+    }
+}
+
+/// Sets the facts of the session. A fork holds the facts of its original, too; they come later.
+fn add_session(index: &mut IndexBuilder<'_>, meta: &Payload<'_>) {
+    let facts = &mut index.index.facts;
+    let id = meta.id.as_str();
+    if facts.id.as_deref().is_some_and(|known| known != id) {
+        return;
+    }
+    let source = meta.source.0.as_ref();
+    let spawn = source.and_then(|source| source.subagent.spawn.as_ref());
+    let first_of = |texts: [&str; 2]| {
+        texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default().to_owned()
+    };
+    let spawned_by = spawn.map_or("", |spawn| spawn.parent_thread_id.as_str());
+    let role = spawn.map_or("", |spawn| spawn.agent_role.as_str());
+    let nickname = spawn.map_or("", |spawn| spawn.agent_nickname.as_str());
+    let role = first_of([meta.agent_role.as_str(), role]);
+    let kind = source.map_or("", |source| source.subagent.kind.as_str());
+    let is_subagent = spawn.is_some() || meta.thread_source.as_str() == "subagent";
+    let kind = if kind.is_empty() && is_subagent { "agent" } else { kind };
+    IndexBuilder::set_fact(&mut facts.id, id);
+    IndexBuilder::set_fact(&mut facts.cwd, meta.cwd.as_str());
+    let branch = meta.git.0.as_ref().map_or("", |git| git.branch.as_str());
+    IndexBuilder::set_fact(&mut facts.branch, branch);
+    let parent = first_of([meta.parent_thread_id.as_str(), spawned_by]);
+    IndexBuilder::set_fact(&mut facts.parent, &parent);
+    IndexBuilder::set_fact(&mut facts.root, meta.session_id.as_str());
+    IndexBuilder::set_fact(&mut facts.forked_from, meta.forked_from_id.as_str());
+    IndexBuilder::set_fact(&mut facts.agent_type, &first_of([&role, kind]));
+    facts.first_own_record = facts.first_own_record.or(meta.subagent_history_start_ordinal.0);
+    let nickname = first_of([meta.agent_nickname.as_str(), nickname]);
+    index.set_title(TitleSource::Summary, Some(nickname).filter(|name| !name.is_empty()));
+}
+
+/// Sets the settings of a turn.
+fn add_context(index: &mut IndexBuilder<'_>, context: &Payload<'_>) {
+    IndexBuilder::set_fact(&mut index.index.facts.cwd, context.cwd.as_str());
+    if let (Some(model), Some(conversation)) = (context.model.non_empty(), index.conversation(MAIN))
+    {
+        conversation.model = Some(truncate(model, WORD_MAX));
+    }
+}
+
+fn add_event(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, event: &Payload<'_>) {
+    match event.kind.as_str() {
+        "task_started" | "turn_started" => index.set_status(MAIN, Status::Running, None),
+        "task_complete" | "turn_complete" => end_turn(index, span, line, event),
+        "turn_aborted" => {
+            let reason = event.reason.non_empty().unwrap_or_else(|| "interrupted".into());
+            index.set_status(MAIN, Status::Unknown, Some(&reason));
+        }
+        "thread_rolled_back" => {
+            let count = event.num_turns.0.and_then(|count| usize::try_from(count).ok());
+            index.roll_back(MAIN, count.unwrap_or_default());
+        }
+        "thread_name_updated" => index.set_title(TitleSource::User, event.thread_name.non_empty()),
+        "token_count" => {
+            let info = event.info.0.as_ref();
+            if let Some(usage) = info.and_then(|info| info.total_token_usage.0) {
+                index.set_total_tokens(MAIN, tokens(usage));
+            }
+        }
+        "error" => add_turns(index, span, &turns(span, line, event)),
+        SEARCH_END => {}
+        kind if IGNORED_EVENTS.contains(&kind) => {}
+        kind => match Operation::new(event) {
+            Some(operation) => add_operation(index, span, line, event, &operation),
+            None if kind == "item_completed" => {}
+            None => index.count_unknown_type(kind),
+        },
+    }
+}
+
+/// Sets the status at the end of a turn.
+fn end_turn(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, event: &Payload<'_>) {
+    let Some(conversation) = index.conversation(MAIN) else { return };
+    let has_failed = matches!(conversation.ending, Ending::ApiError(_));
+    if event.error.0.is_some() || has_failed {
+        index.set_status(MAIN, Status::Failed, Some("turn failed"));
+        if !has_failed {
+            add_turns(index, span, &turns(span, line, event));
+        }
+        return;
+    }
+    index.set_status(MAIN, Status::Completed, None);
+    let message = event.last_agent_message.as_str();
+    if message.trim().is_empty() {
+        return;
+    }
+    let is_last = |head: &str| message.starts_with(head);
+    let Some(conversation) = index.conversation(MAIN) else { return };
+    match conversation.last_text.as_ref().map(|text| is_last(&text.head)) {
+        Some(true) => conversation.ending = Ending::Answered,
+        Some(false) | None => add_turns(index, span, &turns(span, line, event)),
+    }
+}
+
+/// Adds an operation: to the call that it is about, or as a call of its own. Operations of other
+/// sessions and of unknown calls are ignored.
+fn add_operation(
+    index: &mut IndexBuilder<'_>,
+    span: Span,
+    line: &Line<'_>,
+    event: &Payload<'_>,
+    operation: &Operation<'_>,
+) {
+    let own_id = index.index.facts.id.as_deref();
+    let is_foreign =
+        own_id.is_some_and(|id| !operation.session.is_empty() && operation.session != id);
+    if is_foreign {
+        return;
+    }
+    if !index.has_call(MAIN, operation.id) {
+        if operation.is_own_call() {
+            let span = Span { part: tag::OWN_CALL, ..span };
+            add_turns(index, span, &turns(span, line, event));
+        }
+        return;
+    }
+    if let Some(verdict) = operation.verdict() {
+        index.set_verdict(MAIN, operation.id, verdict);
+    }
+    if let Some(changes) = operation.changes().filter(|changes| !changes.0.is_empty()) {
+        index.set_files(MAIN, operation.id, changed_files(&changes));
+        index.set_change_record(MAIN, operation.id, span);
+    }
+    let at_ms = parse_millis(line.timestamp.as_str());
+    let result = operation.result();
+    if !result.text.is_empty() {
+        index.add_reported_result(MAIN, span, at_ms, &result);
+    }
+}
+
+/// Returns the counts of tokens. The source counts cached ones as input, too.
+fn tokens(usage: TokenUsage) -> Tokens {
+    let number = |number: MaybeU64| number.0.unwrap_or_default();
+    let (cache_read, cache_creation) =
+        (number(usage.cached_input_tokens), number(usage.cache_write_input_tokens));
+    Tokens {
+        input: number(usage.input_tokens).saturating_sub(cache_read).saturating_sub(cache_creation),
+        output: number(usage.output_tokens),
+        cache_read,
+        cache_creation,
+    }
+}
+
+fn is_output(kind: &str) -> bool {
+    matches!(kind, "function_call_output" | "custom_tool_call_output")
+}
+
+fn is_known_item(kind: &str) -> bool {
+    IGNORED_ITEMS.contains(&kind) || kind == "reasoning" || kind == "message"
+}
+
+/// Returns the turns of an event.
+fn event_turns<'a>(span: Span, at_ms: Option<i64>, event: &'a Payload<'_>) -> Vec<Turn<'a>> {
+    let answer = |text: &'a str, event| {
+        let (role, is_synthetic) = (Role::Assistant, event == TurnEvent::ApiError);
+        vec![Turn { role, at_ms, text: text.into(), event, is_synthetic, ..Turn::default() }]
+    };
+    match event.kind.as_str() {
+        "error" => answer(event.message.as_str(), TurnEvent::ApiError),
+        "task_complete" | "turn_complete" => match event.error.0.as_deref() {
+            Some(message) => answer(message, TurnEvent::ApiError),
+            None => answer(event.last_agent_message.as_str(), TurnEvent::Message),
+        },
+        _ => match Operation::new(event) {
+            Some(operation) if span.part == tag::OWN_CALL => operation.turns(at_ms),
+            // The result of another call, where its output is missing.
+            Some(operation) => {
+                vec![Turn { at_ms, results: vec![operation.result()], ..Turn::default() }]
+            }
+            None => Vec::new(),
+        },
+    }
+}
+
+/// Returns the turns of an item.
+fn item_turns<'a>(span: Span, at_ms: Option<i64>, item: &'a Payload<'_>) -> Vec<Turn<'a>> {
+    let by_assistant = Turn { role: Role::Assistant, at_ms, ..Turn::default() };
+    match item.kind.as_str() {
+        "message" => vec![message_turn(at_ms, item)],
+        "agent_message" => {
+            let text = item.content.text("\n");
+            let is_task = text.starts_with(TASK_PREFIX);
+            let event = if is_task { TurnEvent::Message } else { TurnEvent::Report };
+            vec![Turn { at_ms, text, event, ..Turn::default() }]
+        }
+        "reasoning" => {
+            let parts = [item.summary.text("\n"), item.content.text("\n")];
+            let thinking: Vec<&str> =
+                parts.iter().map(|part| &**part).filter(|part| !part.is_empty()).collect();
+            match thinking.is_empty() {
+                true => Vec::new(),
+                false => vec![Turn { thinking: thinking.join("\n").into(), ..by_assistant }],
+            }
+        }
+        "function_call" | "custom_tool_call" | "local_shell_call" | "tool_search_call" => {
+            vec![Turn { calls: vec![call_part(span, item)], ..by_assistant }]
+        }
+        // A call without an output: its status is its outcome.
+        "web_search_call" | "image_generation_call" => {
+            let call = call_part(span, item);
+            let outcome = match item.status.as_str() {
+                "completed" => Some(Outcome::Ok),
+                "failed" => Some(Outcome::Failed),
+                _ => None,
+            };
+            let result = outcome.map(|outcome| ResultPart {
+                call: call.id.clone(),
+                verdict: Verdict::from_outcome(outcome),
+                ..ResultPart::default()
+            });
+            let result =
+                result.map(|result| Turn { at_ms, results: vec![result], ..Turn::default() });
+            let call = Turn { calls: vec![call], ..by_assistant };
+            [Some(call), result].into_iter().flatten().collect()
+        }
+        "tool_search_output" => {
+            let call = call_id(span, [item.call_id.as_str(), ""]);
+            let result = ResultPart { call, ..ResultPart::default() };
+            vec![Turn { at_ms, results: vec![result], ..Turn::default() }]
+        }
+        kind if is_output(kind) => {
+            vec![Turn { at_ms, results: vec![output_part(span, item)], ..Turn::default() }]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the turn of a message.
+fn message_turn<'a>(at_ms: Option<i64>, item: &'a Payload<'_>) -> Turn<'a> {
+    let text = message_text(&item.content);
+    match item.role.as_str() {
+        "assistant" => Turn { role: Role::Assistant, at_ms, text, ..Turn::default() },
+        "user" => user_turn(at_ms, &item.content, text),
+        _ => {
+            let event = TurnEvent::ProgramText;
+            Turn { role: Role::System, at_ms, text, event, ..Turn::default() }
+        }
+    }
+}
+
+/// Returns the turn of a message in the user's name.
+fn user_turn<'a>(at_ms: Option<i64>, content: &'a Content<'_>, text: Cow<'a, str>) -> Turn<'a> {
+    let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
+    let mut turn = Turn { at_ms, ..Turn::default() };
+    turn.event = if starts(&[ABORTED_PREFIX]) {
+        TurnEvent::Interruption
+    } else if starts(&REPORT_PREFIXES) {
+        TurnEvent::Report
+    } else if starts(&[COMMAND_PREFIX]) {
+        turn.left_out = ProgramTexts { commands: 1, ..ProgramTexts::default() };
+        TurnEvent::Message
+    } else {
+        let request = request_text(content, &mut turn.left_out);
+        turn.request = (!request.trim().is_empty()).then_some(request);
+        let is_program_text = turn.request.is_none() && starts(&PROGRAM_PREFIXES);
+        if is_program_text { TurnEvent::ProgramText } else { TurnEvent::Message }
+    };
+    if turn.event == TurnEvent::ProgramText {
+        // The message as a whole is counted.
+        turn.left_out = ProgramTexts::default();
+    }
+    Turn { text, ..turn }
+}
+
+/// Returns the texts of a message, one per line. Media are named in brackets.
+fn message_text<'a>(content: &'a Content<'_>) -> Cow<'a, str> {
+    let media = |part: &Part<'_>| part.text.0.is_none() && part.kind.as_str() == "input_image";
+    if !content.parts().iter().any(media) {
+        return content.text("\n");
+    }
+    let texts = content.parts().iter().filter_map(|part| match media(part) {
+        true => Some("[image]"),
+        false => part.text.0.as_deref(),
+    });
+    Cow::Owned(texts.collect::<Vec<_>>().join("\n"))
+}
+
+/// Returns the texts that the user wrote. Counts those of the program in `left_out`.
+fn request_text<'a>(content: &'a Content<'_>, left_out: &mut ProgramTexts) -> Cow<'a, str> {
+    let is_program_text =
+        |text: &str| PROGRAM_PREFIXES.iter().any(|prefix| text.starts_with(prefix));
+    let texts = || content.parts().iter().filter_map(|part| part.text.0.as_deref());
+    match content.text("\n") {
+        text if !texts().any(is_program_text) => match is_program_text(&text) {
+            true => Cow::Borrowed(""),
+            false => text,
+        },
+        _ => {
+            left_out.reminders += texts().filter(|text| is_program_text(text)).count() as u64;
+            let own = texts().filter(|text| !is_program_text(text));
+            Cow::Owned(own.collect::<Vec<_>>().join("\n"))
+        }
+    }
+}
+
+/// Returns the call that an item makes.
+fn call_part<'a>(span: Span, item: &'a Payload<'_>) -> CallPart<'a> {
+    let id = call_id(span, [item.call_id.as_str(), item.id.as_str()]);
+    let (name, namespace) = (item.name.as_str(), item.namespace.as_str());
+    let name = match item.kind.as_str() {
+        "local_shell_call" => "local_shell".into(),
+        "tool_search_call" => "tool_search".into(),
+        "web_search_call" => "web_search".into(),
+        "image_generation_call" => "image_generation".into(),
+        _ if namespace.starts_with(MCP_PREFIX) => format!("{namespace}__{name}").into(),
+        _ => name.into(),
+    };
+    let arguments = match (item.input.0.as_deref(), item.action) {
+        (Some(input), _) => Arguments::Text(input.into()),
+        (None, Some(action)) => Arguments::Json(action),
+        (None, None) => match arguments_text(item) {
+            Some(text) => Arguments::Text(text),
+            None => Arguments::None,
+        },
+    };
+    CallPart { id, name, arguments }
+}
+
+/// Returns the arguments of a call as text. They are JSON, at most times inside a string.
+pub(super) fn arguments_text<'a>(item: &'a Payload<'_>) -> Option<Cow<'a, str>> {
+    let arguments = item.arguments?.get();
+    if !arguments.starts_with('"') {
+        return Some(arguments.into());
+    }
+    serde_json::from_str::<super::super::lenient::MaybeStr<'_>>(arguments).ok()?.0
+}
+
+/// Returns the ID by which a record names its call. A result without an ID would belong to any call.
+fn call_id<'a>(span: Span, ids: [&'a str; 2]) -> Cow<'a, str> {
+    let id = ids.into_iter().find(|id| !id.is_empty());
+    id.map_or_else(|| format!("line-{}", span.offset).into(), Cow::Borrowed)
+}
+
+/// Returns the result that an output item holds.
+fn output_part<'a>(span: Span, item: &'a Payload<'_>) -> ResultPart<'a> {
+    let read = read_output(item.output.text(""), span.part == tag::SCRIPT);
+    let verdict = match item.output.success() {
+        Some(success) if read.verdict.outcome == Outcome::Unknown => {
+            let outcome = if success { Outcome::Ok } else { Outcome::Failed };
+            Verdict { outcome, ..read.verdict }
+        }
+        _ => read.verdict,
+    };
+    ResultPart {
+        call: call_id(span, [item.call_id.as_str(), ""]),
+        verdict,
+        truncated: read.truncated,
+        hint: read.hint.map(Cow::Owned),
+        text: read.text,
+        ..ResultPart::default()
+    }
+}
+
+/// Returns the files that a call reads or changes.
+pub(super) fn accessed_files(tool: &str, arguments: &Value) -> Vec<FileAccess> {
+    if let Some(changes) = arguments.get("changes").filter(|_| tool == PATCH_TOOL) {
+        let changes = serde_json::to_string(changes).unwrap_or_default();
+        let changes = serde_json::from_str::<StatedChanges<'_>>(&changes);
+        return changes.map(|changes| changed_files(&changes)).unwrap_or_default();
+    }
+    if let Some(patch) = patch::patch_text(arguments) {
+        return patch::accessed_files(patch);
+    }
+    let path = arguments.get("path").and_then(Value::as_str).filter(|_| tool == "view_image");
+    let read = |path: &str| FileAccess {
+        path: path.to_owned(),
+        kind: AccessKind::Read,
+        added: 0,
+        removed: 0,
+    };
+    path.map(read).into_iter().collect()
+}

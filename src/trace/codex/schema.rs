@@ -1,0 +1,540 @@
+//! The schema of rollout lines, and their decoder. One struct holds the fields of all records, so
+//! that a line is decoded in one pass. Fields of an unexpected type count as absent.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::super::lenient::{MaybeBool, MaybeObject, MaybeStr, MaybeU64, ignore_kinds};
+
+/// Types of the items that the oldest versions write as lines of their own.
+pub(super) const BARE_TYPES: [&str; 9] = [
+    "message",
+    "function_call",
+    "function_call_output",
+    "custom_tool_call",
+    "custom_tool_call_output",
+    "local_shell_call",
+    "web_search_call",
+    "reasoning",
+    "compacted",
+];
+
+/// A line. The oldest versions write the payload as the line itself.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Line<'a> {
+    #[serde(borrow)]
+    pub(super) timestamp: MaybeStr<'a>,
+    pub(super) ordinal: MaybeU64,
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) record_type: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) payload: MaybeObject<Payload<'a>>,
+}
+
+/// The fields of all records.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Payload<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) id: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) call_id: MaybeStr<'a>,
+
+    // The session.
+    #[serde(borrow)]
+    pub(super) session_id: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) cwd: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) git: MaybeObject<Git<'a>>,
+    #[serde(borrow)]
+    pub(super) forked_from_id: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) parent_thread_id: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) thread_source: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) source: MaybeObject<SessionSource<'a>>,
+    #[serde(borrow)]
+    pub(super) agent_role: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) agent_nickname: MaybeStr<'a>,
+    pub(super) subagent_history_start_ordinal: MaybeU64,
+    #[serde(borrow)]
+    pub(super) thread_name: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) model: MaybeStr<'a>,
+
+    // Messages.
+    #[serde(borrow)]
+    pub(super) role: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) content: Content<'a>,
+    #[serde(borrow)]
+    pub(super) summary: Content<'a>,
+    #[serde(borrow)]
+    pub(super) message: MaybeStr<'a>,
+
+    // Calls and their outputs.
+    #[serde(borrow)]
+    pub(super) name: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) namespace: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) arguments: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) input: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) action: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) output: Content<'a>,
+    #[serde(borrow)]
+    pub(super) status: MaybeStr<'a>,
+
+    // Turns.
+    #[serde(borrow)]
+    pub(super) reason: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) last_agent_message: MaybeStr<'a>,
+    pub(super) num_turns: MaybeU64,
+    pub(super) info: MaybeObject<TokenInfo>,
+
+    // Operations.
+    #[serde(borrow)]
+    pub(super) thread_id: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) item: MaybeObject<Box<Payload<'a>>>,
+    #[serde(borrow)]
+    pub(super) command: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) aggregated_output: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) stdout: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) stderr: MaybeStr<'a>,
+    pub(super) exit_code: MaybeI64,
+    pub(super) success: MaybeBool,
+    pub(super) duration: MaybeObject<Duration>,
+    #[serde(borrow)]
+    pub(super) changes: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) server: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) tool: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) invocation: MaybeObject<Invocation<'a>>,
+    #[serde(borrow)]
+    pub(super) result: MaybeObject<McpResult<'a>>,
+    #[serde(borrow)]
+    pub(super) error: ErrorText<'a>,
+}
+
+/// The repository of a session.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Git<'a> {
+    #[serde(borrow)]
+    pub(super) branch: MaybeStr<'a>,
+}
+
+/// The origin of a session that no person started.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SessionSource<'a> {
+    #[serde(borrow)]
+    pub(super) subagent: Subagent<'a>,
+}
+
+/// The kind of a subagent: a word, or an object with its parent.
+#[derive(Debug, Default)]
+pub(super) struct Subagent<'a> {
+    pub(super) kind: MaybeStr<'a>,
+    pub(super) spawn: Option<ThreadSpawn<'a>>,
+}
+
+/// The parent and the name of a subagent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ThreadSpawn<'a> {
+    #[serde(borrow)]
+    pub(super) parent_thread_id: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) agent_role: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) agent_nickname: MaybeStr<'a>,
+}
+
+/// The object of a [`Subagent`].
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SubagentObject<'a> {
+    #[serde(borrow)]
+    thread_spawn: MaybeObject<ThreadSpawn<'a>>,
+}
+
+/// The tokens of a session.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct TokenInfo {
+    pub(super) total_token_usage: MaybeObject<TokenUsage>,
+}
+
+/// Token counts as stated by the source. The cached ones are part of the input.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default)]
+pub(super) struct TokenUsage {
+    pub(super) input_tokens: MaybeU64,
+    pub(super) cached_input_tokens: MaybeU64,
+    pub(super) cache_write_input_tokens: MaybeU64,
+    pub(super) output_tokens: MaybeU64,
+}
+
+/// A duration.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default)]
+pub(super) struct Duration {
+    secs: MaybeU64,
+    nanos: MaybeU64,
+}
+
+impl Duration {
+    /// Returns the duration in milliseconds.
+    pub(super) fn millis(self) -> Option<u64> {
+        let nanos = self.nanos.0.unwrap_or_default();
+        self.secs.0?.checked_mul(1_000)?.checked_add(nanos / 1_000_000)
+    }
+}
+
+/// The call of an MCP server's tool.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Invocation<'a> {
+    #[serde(borrow)]
+    pub(super) server: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) tool: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) arguments: Option<&'a RawValue>,
+}
+
+/// The result of an MCP server's tool, or the error of calling it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct McpResult<'a> {
+    #[serde(borrow, rename = "Ok")]
+    pub(super) ok: MaybeObject<ToolOutput<'a>>,
+    #[serde(borrow, rename = "Err")]
+    pub(super) err: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) content: Content<'a>,
+    #[serde(rename = "isError")]
+    pub(super) is_error: MaybeBool,
+}
+
+/// The output of an MCP server's tool.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ToolOutput<'a> {
+    #[serde(borrow)]
+    pub(super) content: Content<'a>,
+    #[serde(rename = "isError")]
+    pub(super) is_error: MaybeBool,
+}
+
+/// An error: its message, alone or in an object.
+#[derive(Debug, Default)]
+pub(super) struct ErrorText<'a>(pub(super) Option<Cow<'a, str>>);
+
+/// The object of an [`ErrorText`].
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ErrorObject<'a> {
+    #[serde(borrow)]
+    message: MaybeStr<'a>,
+}
+
+/// A text, a list of parts, or an object that holds either of them.
+#[derive(Debug, Default)]
+pub(super) enum Content<'a> {
+    #[default]
+    None,
+    Text(Cow<'a, str>),
+    Parts(Vec<Part<'a>>),
+    Object(Box<ContentObject<'a>>),
+}
+
+/// An output with the flag of its success.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ContentObject<'a> {
+    #[serde(borrow)]
+    content: PlainContent<'a>,
+    pub(super) success: MaybeBool,
+}
+
+/// A text or a list of parts.
+#[derive(Debug, Default)]
+struct PlainContent<'a>(Vec<Part<'a>>);
+
+/// A part of a message or an output.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Part<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) text: MaybeStr<'a>,
+}
+
+impl<'a> Content<'a> {
+    /// Returns the parts; none for a plain text.
+    pub(super) fn parts(&self) -> &[Part<'a>] {
+        match self {
+            Content::None | Content::Text(_) => &[],
+            Content::Parts(parts) => parts,
+            Content::Object(object) => &object.content.0,
+        }
+    }
+
+    /// Returns the texts, joined by `separator`. Media have none.
+    pub(super) fn text(&self, separator: &str) -> Cow<'_, str> {
+        if let Content::Text(text) = self {
+            return Cow::Borrowed(text);
+        }
+        let mut texts = self.parts().iter().filter_map(|part| part.text.0.as_deref());
+        match (texts.next(), texts.next()) {
+            (None, _) => Cow::Borrowed(""),
+            (Some(only), None) => Cow::Borrowed(only),
+            (Some(first), Some(second)) => {
+                let all = [first, second].into_iter().chain(texts);
+                Cow::Owned(all.collect::<Vec<_>>().join(separator))
+            }
+        }
+    }
+
+    /// Returns the flag of the success, if there is one.
+    pub(super) fn success(&self) -> Option<bool> {
+        match self {
+            Content::Object(object) => object.success.0,
+            Content::None | Content::Text(_) | Content::Parts(_) => None,
+        }
+    }
+}
+
+/// Implements `Deserialize` by a visitor that ignores the listed types and has these methods.
+macro_rules! deserialize_lenient {
+    ($type:ident, ignores($($kind:ident)*), $($method:item)*) => {
+        impl<'de: 'a, 'a> Deserialize<'de> for $type<'a> {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Visit<'a>(PhantomData<&'a ()>);
+                impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
+                    type Value = $type<'a>;
+                    ignore_kinds!($($kind)*);
+                    $($method)*
+                }
+                deserializer.deserialize_any(Visit(PhantomData))
+            }
+        }
+    };
+}
+
+fn parts_of<'de: 'a, 'a, A: SeqAccess<'de>>(mut list: A) -> Result<Vec<Part<'a>>, A::Error> {
+    let mut parts = Vec::new();
+    while let Some(MaybeObject(part)) = list.next_element::<MaybeObject<Part<'a>>>()? {
+        parts.extend(part);
+    }
+    Ok(parts)
+}
+
+fn text_part(text: Cow<'_, str>) -> Vec<Part<'_>> {
+    vec![Part { kind: MaybeStr::default(), text: MaybeStr(Some(text)) }]
+}
+
+deserialize_lenient!(Content, ignores(bool number unit),
+    fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Content<'a>, E> {
+        Ok(Content::Text(Cow::Borrowed(text)))
+    }
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Content<'a>, E> {
+        Ok(Content::Text(Cow::Owned(text.to_owned())))
+    }
+    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Content<'a>, E> {
+        Ok(Content::Text(Cow::Owned(text)))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Content<'a>, A::Error> {
+        parts_of(list).map(Content::Parts)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Content<'a>, A::Error> {
+        ContentObject::deserialize(MapAccessDeserializer::new(map))
+            .map(|object| Content::Object(Box::new(object)))
+    }
+);
+
+deserialize_lenient!(PlainContent, ignores(bool number unit map),
+    fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<PlainContent<'a>, E> {
+        Ok(PlainContent(text_part(Cow::Borrowed(text))))
+    }
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<PlainContent<'a>, E> {
+        Ok(PlainContent(text_part(Cow::Owned(text.to_owned()))))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<PlainContent<'a>, A::Error> {
+        parts_of(list).map(PlainContent)
+    }
+);
+
+deserialize_lenient!(Subagent, ignores(bool number unit seq),
+    fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Subagent<'a>, E> {
+        Ok(Subagent { kind: MaybeStr(Some(Cow::Borrowed(text))), spawn: None })
+    }
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Subagent<'a>, E> {
+        Ok(Subagent { kind: MaybeStr(Some(Cow::Owned(text.to_owned()))), spawn: None })
+    }
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Subagent<'a>, A::Error> {
+        let object = SubagentObject::deserialize(MapAccessDeserializer::new(map))?;
+        let spawn = object.thread_spawn.0.unwrap_or_default();
+        Ok(Subagent { kind: MaybeStr::default(), spawn: Some(spawn) })
+    }
+);
+
+deserialize_lenient!(ErrorText, ignores(bool number unit seq),
+    fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<ErrorText<'a>, E> {
+        Ok(ErrorText(Some(Cow::Borrowed(text))))
+    }
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ErrorText<'a>, E> {
+        Ok(ErrorText(Some(Cow::Owned(text.to_owned()))))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ErrorText<'a>, A::Error> {
+        let object = ErrorObject::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(ErrorText(Some(object.message.0.unwrap_or_default())))
+    }
+);
+
+/// An integer, or `None` for any other type.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct MaybeI64(pub(super) Option<i64>);
+
+impl<'de> Deserialize<'de> for MaybeI64 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeI64, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = MaybeI64;
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<MaybeI64, E> {
+                Ok(MaybeI64(Some(number)))
+            }
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<MaybeI64, E> {
+                Ok(MaybeI64(i64::try_from(number).ok()))
+            }
+            fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<MaybeI64, E> {
+                Ok(MaybeI64(None))
+            }
+            ignore_kinds!(str bool unit seq map);
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+/// A change of a file, as an operation states it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct StatedChange<'a> {
+    /// `add`, `update` or `delete`.
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: MaybeStr<'a>,
+    /// The whole content that was added or deleted.
+    #[serde(borrow)]
+    pub(super) content: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) unified_diff: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) move_path: MaybeStr<'a>,
+}
+
+/// The changes of an operation, by the paths of the files, in their order.
+#[derive(Debug, Default)]
+pub(super) struct StatedChanges<'a>(pub(super) Vec<(Cow<'a, str>, StatedChange<'a>)>);
+
+deserialize_lenient!(StatedChanges, ignores(bool number str unit seq),
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<StatedChanges<'a>, A::Error> {
+        let mut changes = Vec::new();
+        while let Some((path, change)) =
+            map.next_entry::<MaybeStr<'a>, MaybeObject<StatedChange<'a>>>()?
+        {
+            changes.extend(path.0.zip(change.0));
+        }
+        Ok(StatedChanges(changes))
+    }
+);
+
+/// The kind of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RecordKind<'a> {
+    /// Facts about the session.
+    SessionMeta,
+    /// The settings of a turn.
+    TurnContext,
+    /// A message, a call, an output or a thought.
+    Item,
+    /// An event.
+    Event,
+    /// A summary of the conversation so far.
+    Compacted,
+    /// A record that holds nothing to show.
+    Ignored,
+    /// A record of another type.
+    Unknown(&'a str),
+}
+
+impl<'a> Line<'a> {
+    /// Returns the kind of the line. `payload` is that of the line, or the line itself.
+    pub(super) fn record_kind<'s>(&'s self, payload: &Payload<'_>) -> RecordKind<'s> {
+        if self.payload.0.is_none() {
+            return match self.kind.as_str() {
+                "session_meta" => RecordKind::SessionMeta,
+                "" if !self.record_type.as_str().is_empty() => RecordKind::Ignored,
+                "" if payload.id.0.is_some() => RecordKind::SessionMeta,
+                "" => RecordKind::Unknown("(none)"),
+                "compacted" => RecordKind::Compacted,
+                kind if BARE_TYPES.contains(&kind) => RecordKind::Item,
+                kind => RecordKind::Unknown(kind),
+            };
+        }
+        match self.kind.as_str() {
+            "session_meta" => RecordKind::SessionMeta,
+            "turn_context" => RecordKind::TurnContext,
+            "response_item" | "inter_agent_communication" => RecordKind::Item,
+            "event_msg" => RecordKind::Event,
+            "compacted" => RecordKind::Compacted,
+            "world_state" | "token_usage_record" | "inter_agent_communication_metadata" => {
+                RecordKind::Ignored
+            }
+            "" => RecordKind::Unknown("(none)"),
+            kind => RecordKind::Unknown(kind),
+        }
+    }
+}
+
+/// Decodes a line and calls `on_line` with it and its payload. Returns false if the line is not a
+/// JSON object.
+pub(super) fn decode(text: &str, on_line: impl FnOnce(&Line<'_>, &Payload<'_>)) -> bool {
+    let Ok(MaybeObject(Some(line))) = serde_json::from_str::<MaybeObject<Line<'_>>>(text) else {
+        return false;
+    };
+    if let Some(payload) = &line.payload.0 {
+        on_line(&line, payload);
+        return true;
+    }
+    match serde_json::from_str::<Payload<'_>>(text) {
+        Ok(payload) => on_line(&line, &payload),
+        Err(_) => return false,
+    }
+    true
+}
