@@ -38,13 +38,17 @@ impl Client {
     /// Returns true if the program is installed. Otherwise says so; unlike other skips, this one
     /// never fails, because the programs are large and come from one registry only.
     fn is_here(&self) -> bool {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let there = target.join("clients/programs").join(self.name).exists();
+        let there = target().join("clients/programs").join(self.name).exists();
         if !there {
             say(&format!("SKIP {} is not installed; to get it: {}", self.title, self.setup));
         }
         there
     }
+}
+
+/// Returns the directory that Cargo builds in.
+fn target() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
 }
 
 /// Writes a line to stderr. The test harness captures `eprintln!` but not this.
@@ -69,8 +73,14 @@ impl Session {
         for turn in turns {
             command.args(["--hold", &turn.to_string()]);
         }
-        let child = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-        let mut session = Session { dir, child: child.unwrap(), store: client.store };
+        let child = command
+            .args(arguments)
+            .env("CARGO_TARGET_DIR", target())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut session = Session { dir, child, store: client.store };
         session.await_turn(turns[0]);
         session
     }
