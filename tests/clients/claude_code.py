@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the real Claude Code in a small project against a scripted model on loopback, and checks what came of it.
 
-usage: claude_code.py [--hold TURN] PROGRAM DIR [HOOK ARGUMENT...]
+usage: claude_code.py [--hold TURN]... PROGRAM DIR [HOOK ARGUMENT...]
   PROGRAM      Claude Code
   DIR          a new directory for all that the session leaves:
                  project/        the git repository it worked in
@@ -13,30 +13,20 @@ usage: claude_code.py [--hold TURN] PROGRAM DIR [HOOK ARGUMENT...]
   --hold TURN  before this turn of the session, creates DIR/held and waits until somebody removes it
 """
 
-import argparse
 import json
-import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
+import messages_api
 import recorder
 import scenario
-from model import HOLD_MAX, ScriptedModel
+import session
+from session import lines
 
 RECORDER = Path(recorder.__file__).resolve()
 # The settings that people copy.
 EXAMPLE = RECORDER.parents[2] / "examples/claude-code/.claude/settings.json"
-# How long the session may take without being held, in seconds.
-LIMIT = 120
-# Nobody listens here: a program that wants another network than loopback fails at once.
-NOBODY = "http://127.0.0.1:9"
-
-
-def lines(path):
-    """Returns the JSON objects of a file, one a line."""
-    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
 
 
 def settings(hook):
@@ -51,13 +41,8 @@ def settings(hook):
 
 
 def environment(out, url):
-    """Returns the variables of the session: nothing of the caller's but PATH, and no network but the model."""
-    return {
-        "PATH": os.environ["PATH"],
-        "LANG": "C.UTF-8",
-        "TZ": "UTC",
-        "HOME": str(out / "home"),
-        "TMPDIR": str(out / "tmp"),
+    """Returns the variables of the session."""
+    return session.environment(out) | {
         "CLAUDE_CODE_TMPDIR": str(out / "tmp"),
         "CLAUDE_CONFIG_DIR": str(out / "config"),
         "ANTHROPIC_BASE_URL": url,
@@ -68,43 +53,21 @@ def environment(out, url):
         "DISABLE_AUTOUPDATER": "1",
         # All tools stand in the first request, so that the script need not search for them.
         "ENABLE_TOOL_SEARCH": "false",
-        "HTTP_PROXY": NOBODY,
-        "HTTPS_PROXY": NOBODY,
-        "NO_PROXY": "127.0.0.1",
-        "GIT_CONFIG_NOSYSTEM": "1",
     }
 
 
-def make_project(project, env):
-    """Creates the git repository that the session works in."""
-    for name, text in scenario.FILES.items():
-        (project / name).write_text(text, encoding="utf-8")
-    author = {"NAME": "Test", "EMAIL": "test@example.org", "DATE": "2026-01-20T00:00:00Z"}
-    who = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in author.items()}
-    for command in ("git init --quiet --initial-branch=main", "git add .", "git commit --quiet --message start"):
-        subprocess.run(command.split(), cwd=project, env=env | who, check=True)
-
-
-def run(program, out, hook, hold=None):
+def run(program, out, hook, holds):
     """Runs the session and writes what it leaves to `out`."""
-    for name in ("project", "config", "home", "tmp"):
-        (out / name).mkdir(parents=True)
-    project = out / "project"
+    session.make_directories(out, "config")
     # The session runs in another directory than its caller.
     hook = [str(Path(hook[0]).resolve()) if Path(hook[0]).exists() else hook[0], *hook[1:]] if hook else []
     command = shlex.join([sys.executable, str(RECORDER), str(out / "hooks.jsonl"), *hook])
     (out / "config/settings.json").write_text(json.dumps(settings(command), indent=2), encoding="utf-8")
-    with ScriptedModel(scenario.script(project), out / "requests.jsonl", hold, out / "held") as model:
-        env = environment(out, model.url)
-        make_project(project, env)
-        session = subprocess.run(
-            [str(program), "--print", scenario.PROMPT, "--output-format", "json"],
-            cwd=project, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-            timeout=LIMIT + (0 if hold is None else HOLD_MAX),
-        )
-    (out / "result.json").write_text(session.stdout, encoding="utf-8")
-    if session.returncode:
-        sys.exit(f"claude_code.py: {program} ended with {session.returncode}: {session.stdout}{session.stderr}")
+    said = session.run(
+        [str(program), "--print", scenario.PROMPT, "--output-format", "json"],
+        out, messages_api, scenario.script(out / "project"), holds, environment,
+    )
+    (out / "result.json").write_text(said, encoding="utf-8")
 
 
 def results(transcripts):
@@ -195,16 +158,10 @@ def text(request):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ", 1)[1])
-    parser.add_argument("--hold", type=int)
-    parser.add_argument("program", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("hook", nargs=argparse.REMAINDER)
-    options = parser.parse_args()
-    out = options.out.resolve()
-    run(options.program.resolve(), out, options.hook, options.hold)
-    check_record(out)
-    longest = check_hook(out)
+    options = session.options(__doc__)
+    run(options.program, options.out, options.hook, options.hold)
+    check_record(options.out)
+    longest = check_hook(options.out)
     by = f", longest hook {longest} ms" if options.hook else ""
     print(f"Claude Code: a session with two subagents, as its script says{by}")
 

@@ -1,0 +1,179 @@
+//! The real Codex CLI, Gemini CLI, mini-swe-agent and OpenHands: a session of each is followed
+//! while it runs, and read afterwards.
+
+use serde_json::Value;
+
+use super::{CLAIM_OF_TESTER, Client, FAILURE, calls, file, follow, worker, workers};
+use crate::mount::eventually;
+use crate::support::Mount;
+
+const CODEX: Client = Client {
+    name: "codex",
+    title: "Codex CLI",
+    setup: "scripts/setup, if npm is there",
+    store: "home/.codex",
+};
+const GEMINI: Client = Client {
+    name: "gemini",
+    title: "Gemini CLI",
+    setup: "scripts/setup, if npm is there",
+    store: "home/.gemini",
+};
+const MINI_SWE_AGENT: Client = Client {
+    name: "mini-swe-agent",
+    title: "mini-swe-agent",
+    setup: "scripts/clients --setup python",
+    store: "runs",
+};
+const OPENHANDS: Client = Client {
+    name: "openhands",
+    title: "OpenHands",
+    setup: "scripts/clients --setup python",
+    store: "conversations",
+};
+
+/// The line by which a masked failure of the tests is suspect.
+const TESTS_FAILED: &str = "2 tests, 1 failed";
+
+/// Returns the only child of a worker, when it has completed.
+fn child(mount: &Mount, parent: &str) -> String {
+    eventually("the subagent", || {
+        let mut found = workers(mount, |worker| {
+            worker["parent_id"] == parent && worker["status"] == "completed"
+        });
+        assert!(found.len() <= 1, "{found:?}");
+        found.pop()
+    })
+}
+
+/// Checks that the call at `position` is ok by the record, and suspect because of `line`.
+fn assert_suspect(worker: &Value, position: usize, line: &str) {
+    let call = &worker["tool_calls"][position];
+    assert_eq!(call["outcome"], "ok", "{call:#}");
+    assert!(call["suspect"].as_str().is_some_and(|suspect| suspect.contains(line)), "{call:#}");
+}
+
+/// Checks that changes.diff of a worker has the edits of the script.
+fn assert_changes(mount: &Mount, worker: &str) {
+    let changes = file(mount, worker, "changes.diff");
+    for line in ["build.conf", "+shop=corner", "README.md", "of a corner shop"] {
+        assert!(changes.contains(line), "{line:?} is missing in {changes}");
+    }
+    assert!(!changes.contains("price.sh"), "the edit that failed: {changes}");
+}
+
+#[test]
+fn codex_is_followed_while_it_runs_and_read_afterwards() {
+    crate::needs_fuse!();
+    if !CODEX.is_here() {
+        return;
+    }
+    let (_session, mount, main) = follow(&CODEX, &[(1, 1), (5, 6)]);
+
+    let seen = worker(&mount, &main);
+    let [commands @ .., spawn, wait] = &calls(&seen)[..] else { panic!("{seen:#}") };
+    // The record has no outcome of a patch that does not fit.
+    let wanted = [
+        ("exec_command", "ok"),
+        ("exec_command", "failed"),
+        ("apply_patch", "ok"),
+        ("apply_patch", "unknown"),
+        ("exec_command", "ok"),
+        ("exec_command", "failed"),
+    ];
+    assert_eq!(commands, wanted, "{seen:#}");
+    for (call, tool) in [(spawn, "spawn_agent"), (wait, "wait_agent")] {
+        assert!(call.0.contains(tool) && call.1 != "failed", "{call:?}");
+    }
+    assert_eq!(seen["tool_calls"][1]["exit_code"], 1, "{seen:#}");
+    assert_eq!(seen["tool_calls"][5]["exit_code"], 2, "{seen:#}");
+    assert_suspect(&seen, 0, TESTS_FAILED);
+    assert!(file(&mount, &main, "tool_calls/001_exec_command.txt").contains(FAILURE));
+    assert_eq!(seen["model"], "gpt-5.5", "{seen:#}");
+    assert_eq!(seen["project"], "project", "{seen:#}");
+    assert_changes(&mount, &main);
+
+    let tester = child(&mount, &main);
+    let seen = worker(&mount, &tester);
+    assert_eq!(calls(&seen), [("exec_command", "failed")], "{seen:#}");
+    assert_eq!(seen["final_words"], CLAIM_OF_TESTER, "{seen:#}");
+    let summary = file(&mount, &tester, "summary");
+    for part in ["outcome  failed", FAILURE, "success_but_last_call_failed"] {
+        assert!(summary.contains(part), "{part:?} is missing in {summary}");
+    }
+}
+
+#[test]
+fn gemini_is_followed_while_it_runs_and_read_afterwards() {
+    crate::needs_fuse!();
+    if !GEMINI.is_here() {
+        return;
+    }
+    let (_session, mount, main) = follow(&GEMINI, &[(1, 1), (5, 7)]);
+
+    let seen = worker(&mount, &main);
+    let wanted = [
+        ("run_shell_command", "ok"),
+        ("run_shell_command", "ok"),
+        ("write_file", "ok"),
+        ("replace", "ok"),
+        ("replace", "failed"),
+        ("run_shell_command", "ok"),
+        ("read_file", "failed"),
+        ("invoke_agent", "ok"),
+    ];
+    assert_eq!(calls(&seen), wanted, "{seen:#}");
+    assert_suspect(&seen, 0, TESTS_FAILED);
+    // The record calls a command that fails a success.
+    assert_suspect(&seen, 1, "Exit Code: 1");
+    assert_changes(&mount, &main);
+
+    let tester = child(&mount, &main);
+    let seen = worker(&mount, &tester);
+    let wanted = [("run_shell_command", "ok"), ("complete_task", "ok")];
+    assert_eq!(calls(&seen), wanted, "{seen:#}");
+    assert_suspect(&seen, 0, "Exit Code: 1");
+    assert!(file(&mount, &tester, "evidence.txt").contains(FAILURE));
+}
+
+#[test]
+fn mini_swe_agent_is_followed_while_it_runs_and_read_afterwards() {
+    crate::needs_fuse!();
+    if !MINI_SWE_AGENT.is_here() {
+        return;
+    }
+    let (_session, mount, main) = follow(&MINI_SWE_AGENT, &[(1, 1), (3, 5)]);
+
+    let seen = worker(&mount, &main);
+    let [commands @ .., submission] = &calls(&seen)[..] else { panic!("{seen:#}") };
+    let wanted = ["ok", "failed", "ok", "failed", "ok", "ok"].map(|outcome| ("bash", outcome));
+    assert_eq!(commands, wanted, "{seen:#}");
+    // Its result says that it was not executed, because it is the submission.
+    assert_ne!(submission.1, "failed", "{seen:#}");
+    assert_suspect(&seen, 0, TESTS_FAILED);
+}
+
+#[test]
+fn openhands_is_followed_while_it_runs_and_read_afterwards() {
+    crate::needs_fuse!();
+    if !OPENHANDS.is_here() {
+        return;
+    }
+    let (_session, mount, main) = follow(&OPENHANDS, &[(1, 1), (5, 7)]);
+
+    let seen = worker(&mount, &main);
+    let wanted = [
+        ("terminal", "ok"),
+        ("terminal", "failed"),
+        ("file_editor", "ok"),
+        ("file_editor", "ok"),
+        ("file_editor", "failed"),
+        ("terminal", "ok"),
+        ("terminal", "failed"),
+        ("no_such_tool", "failed"),
+        ("finish", "ok"),
+    ];
+    assert_eq!(calls(&seen), wanted, "{seen:#}");
+    assert_suspect(&seen, 0, TESTS_FAILED);
+    assert_changes(&mount, &main);
+}
