@@ -255,7 +255,7 @@ fn metadata_of_another_session_starts_over() {
     log.records.extend(next.records);
     log.id = next_id.clone();
     let seen = shown(&log);
-    assert_eq!(seen.workers(), [next_id.clone()]);
+    assert_eq!(seen.workers(), std::slice::from_ref(&next_id));
     assert!(seen.calls(&next_id).is_empty());
     assert_eq!(seen.text(&next_id, "task.txt"), "other");
     assert!(seen.index(&next_id)["model"].is_null());
@@ -265,45 +265,64 @@ fn metadata_of_another_session_starts_over() {
 #[test]
 fn last_message_decides_the_status() {
     let call = || json!([shell("c1", "ls", "a")]);
-    let begun = || {
+    let error = |log: &mut Log| {
+        log.message("e", "error", json!({"content": "[API Error: no]"}));
+    };
+    let cancelled = |log: &mut Log| {
+        log.message("i", "info", json!({"content": "Request cancelled."}));
+    };
+    let log = |write: &dyn Fn(&mut Log)| {
         let mut log = Log::new();
         log.user("u1", "go");
+        write(&mut log);
         log
     };
-    let cases: [(&str, &str, &dyn Fn(&mut Log)); 9] = [
-        ("running", "", &|_| {}),
-        ("completed", "", &|log| drop(log.model("m1", "Done.", json!([])))),
-        ("running", "", &|log| drop(log.model("m1", "I look.", call()))),
-        ("running", "", &|log| drop(log.model("m1", "", json!([])))),
-        ("failed", "api error", &|log| {
-            drop(log.message("e", "error", json!({"content": "[API Error: no]"})))
-        }),
-        ("failed", "api error", &|log| {
-            log.message("e", "error", json!({"content": "[API Error: no]"}));
-            log.message("i", "info", json!({"content": "This request failed."}));
-        }),
-        ("unknown", "interrupted", &|log| {
-            log.model("m1", "", call()).message(
-                "i",
-                "info",
-                json!({"content": "Request cancelled."}),
-            );
-        }),
-        ("running", "", &|log| {
-            log.message("i", "info", json!({"content": "Request cancelled."})).user("u2", "again");
-        }),
-        ("completed", "", &|log| {
-            log.model("m1", "Done.", json!([])).message(
-                "w",
-                "warning",
-                json!({"content": "Quota"}),
-            );
-            log.message("i", "info", json!({"content": ""}));
-        }),
+    let model = |text: &'static str, calls: Value| {
+        log(&|log| {
+            log.model("m1", text, calls.clone());
+        })
+    };
+    let cases = [
+        ("running", "", log(&|_| {})),
+        ("completed", "", model("Done.", json!([]))),
+        ("running", "", model("I look.", call())),
+        ("running", "", model("", json!([]))),
+        ("failed", "api error", log(&error)),
+        (
+            "failed",
+            "api error",
+            log(&|log| {
+                error(log);
+                log.message("i", "info", json!({"content": "This request failed."}));
+            }),
+        ),
+        (
+            "unknown",
+            "interrupted",
+            log(&|log| {
+                log.model("m1", "", call());
+                cancelled(log);
+            }),
+        ),
+        (
+            "running",
+            "",
+            log(&|log| {
+                cancelled(log);
+                log.user("u2", "again");
+            }),
+        ),
+        (
+            "completed",
+            "",
+            log(&|log| {
+                log.model("m1", "Done.", json!([]));
+                log.message("w", "warning", json!({"content": "Quota"}));
+                log.message("i", "info", json!({"content": ""}));
+            }),
+        ),
     ];
-    for (status, word, write) in cases {
-        let mut log = begun();
-        write(&mut log);
+    for (status, word, log) in cases {
         let index = shown(&log).index(SESSION);
         assert_eq!(index["status"], status, "{:?}", log.records);
         assert_eq!(index["status_source"].as_str().unwrap_or_default(), word, "{:?}", log.records);
