@@ -338,7 +338,8 @@ pub fn looks_like_store(path: &Path) -> bool {
     holds_workers(path, &Swarmlet::default())
 }
 
-/// Returns true if `path` has at least one session of Claude Code or Codex. Used to discover stores.
+/// Returns true if `path` has at least one session of Claude Code or Codex. Used to discover
+/// stores.
 pub fn looks_like_sessions(path: &Path) -> bool {
     holds_workers(path, &ClaudeCode::transcripts()) || holds_workers(path, &Codex::transcripts())
 }
