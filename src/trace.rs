@@ -6,6 +6,7 @@
 
 mod bounded;
 mod claude_code;
+mod codex;
 mod input;
 mod json_text;
 mod jsonl;
@@ -18,6 +19,7 @@ mod value;
 mod walk;
 
 pub use claude_code::ClaudeCode;
+pub use codex::Codex;
 pub(crate) use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
 pub use probe::{Probe, ProbeBudget};
 pub use swarmlet::Swarmlet;
