@@ -190,7 +190,7 @@ fn rollout(mebibytes: usize) -> tempfile::TempDir {
             + "\n"
     };
     let mut text = line("session_meta", json!({"id": "s", "cwd": "/app"}));
-    for at in 0.. {
+    for at in 0_u32.. {
         if text.len() > mebibytes << 20 {
             break;
         }

@@ -538,7 +538,8 @@ pub(super) fn arguments_text<'a>(item: &'a Payload<'_>) -> Option<Cow<'a, str>> 
     serde_json::from_str::<super::super::lenient::MaybeStr<'_>>(arguments).ok()?.0
 }
 
-/// Returns the ID by which a record names its call. A result without an ID would belong to any call.
+/// Returns the ID by which a record names its call. Without one, a result would belong to any
+/// call.
 fn call_id<'a>(span: Span, ids: [&'a str; 2]) -> Cow<'a, str> {
     let id = ids.into_iter().find(|id| !id.is_empty());
     id.map_or_else(|| format!("line-{}", span.offset).into(), Cow::Borrowed)

@@ -94,8 +94,8 @@ pub(super) fn unreadable_worker(name: Option<Name>, path: &RelPath, error: &Erro
 }
 
 /// Reads both ends of a transcript, and more of them until they contain the task, the ending or
-/// stated status, and the last model. Returns `None` if the tail never shows how the conversation ended, for example
-/// in one huge line.
+/// stated status, and the last model. Returns `None` if the tail never shows how the conversation
+/// ended, for example in one huge line.
 fn read_ends(
     file: &dyn File,
     format: &dyn TranscriptFormat,

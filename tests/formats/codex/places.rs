@@ -137,7 +137,7 @@ fn a_session_is_followed_through_a_mount() {
     let store = TestStore::new();
     let mut rollout = Rollout::begun();
     rollout.command("a", "ls", 0, "x");
-    let file = store.write(&place(ID), rollout.bytes());
+    let file = store.write(place(ID), rollout.bytes());
     let mount = Mount::new(&store.path());
     let calls = || mount.list(&format!("workers/{ID}/tool_calls"));
     assert_eq!(calls(), ["001_exec_command.txt"]);
