@@ -5,6 +5,7 @@ mod calls;
 mod checks;
 mod claude_code;
 mod first_implementation;
+mod instances;
 mod layouts;
 mod literals;
 mod metadata;
