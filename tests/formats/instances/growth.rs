@@ -99,7 +99,8 @@ fn rewritten_document_is_followed() {
     }
 }
 
-/// Promise: A document that its program is rewriting never shows fewer calls than before.
+/// Promise: A document that is torn for a moment, while its program rewrites it, shows no fewer
+/// calls than before.
 #[test]
 fn document_that_is_torn_for_a_moment_is_read_when_it_is_whole() {
     for program in [Program::Mini, Program::Swe] {

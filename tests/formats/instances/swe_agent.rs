@@ -222,7 +222,7 @@ fn edits() -> Vec<Value> {
     ]
 }
 
-/// Promise: `changes.diff` of SWE-agent holds the edits of `str_replace_editor` that were done.
+/// Promise: An edit of SWE-agent is in changes.diff only if its effect is certain.
 #[test]
 fn edits_whose_effect_is_certain_are_changes() {
     let seen = shown(Program::Swe, &document(json!("submitted"), &edits()));
