@@ -9,6 +9,7 @@ mod documented;
 mod expected;
 mod first_implementation;
 mod gemini_cli;
+mod instances;
 mod layouts;
 mod literals;
 mod metadata;

@@ -1,5 +1,5 @@
-//! Makes the bytes of a trace decodable as JSON: replaces invalid UTF-8, escapes of lone surrogates,
-//! and constants that JSON does not have.
+//! Makes the bytes of a trace decodable as JSON: replaces invalid UTF-8, escapes of lone
+//! surrogates, and constants that JSON does not have.
 //!
 //! JavaScript can truncate a text inside a surrogate pair and then writes `\ud83d`, which Rust
 //! strings cannot hold. Python writes `NaN` and `Infinity`; they become empty strings, so that they
@@ -48,7 +48,8 @@ impl TokenReplacer {
     fn replace(&mut self, bytes: &mut [u8], is_end: bool) -> usize {
         let mut at = 0;
         loop {
-            let rest = bytes.get(at..).unwrap_or_default();
+            // An escape may be cut off.
+            let Some(rest) = bytes.get(at..) else { return bytes.len() };
             let next = match self.in_string {
                 true => memchr::memchr2(b'"', b'\\', rest),
                 false => memchr::memchr3(b'"', b'N', b'I', rest),
@@ -89,11 +90,11 @@ fn replace_lone_surrogate(bytes: &mut [u8], at: usize) -> usize {
     }
 }
 
-/// Replaces the constant whose name is at an offset and whose sign is at `begin`. Returns the number
-/// of bytes from the offset on that are done.
+/// Replaces the constant whose name is at an offset and whose sign is at `begin`. Returns the
+/// number of bytes from the offset on that are done.
 fn replace_constant(bytes: &mut [u8], begin: usize, at: usize) -> usize {
-    let rest = bytes.get(at..).unwrap_or_default();
-    let Some(name) = CONSTANTS.into_iter().find(|name| rest.starts_with(name)) else { return 1 };
+    let starts = |name: &&[u8]| bytes.get(at..).is_some_and(|rest| rest.starts_with(name));
+    let Some(name) = CONSTANTS.into_iter().find(starts) else { return 1 };
     if let Some(constant) = bytes.get_mut(begin..at + name.len()) {
         constant.fill(b' ');
         constant.iter_mut().take(2).for_each(|byte| *byte = b'"');

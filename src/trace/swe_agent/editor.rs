@@ -1,7 +1,7 @@
 //! Commands of the tool `str_replace_editor`, and what they did to files.
 //!
-//! A command counts only if its effect is certain: its words are as the program quotes them, so that
-//! the shell changed none, and the tool reported that it was done.
+//! A command counts only if its effect is certain: its words are as the program quotes them, so
+//! that the shell changed none, and the tool reported that it was done.
 
 use crate::model::{AccessKind, FileAccess, FileEdit, TextReplacement};
 

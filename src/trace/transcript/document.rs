@@ -360,8 +360,8 @@ mod tests {
         assert_eq!((found.records.len(), found.stats.is_torn), (4, false));
         assert_eq!(found.records[1].1, r#""\ufffd\ufffd""#);
         // Outside of strings, they end the document. The records before it count.
-        let torn = find(b"{\"list\": [1, \xff 2]}");
-        assert_eq!((torn.texts(), torn.stats.is_torn), (vec![(0, "1")], true));
+        let torn = find(b"{\"list\": [[], \xff 2]}");
+        assert_eq!((torn.texts(), torn.stats.is_torn), (vec![(0, "[]")], true));
     }
 
     #[test]

@@ -86,8 +86,8 @@ struct FileIndex {
     index: Arc<TranscriptIndex>,
     /// Numbers of the calls that have IDs.
     by_id: HashMap<String, usize>,
-    /// Numbers of the calls whose results name none, by the offset of the result's record and the
-    /// number of the result in it.
+    /// Numbers of the calls that have results, by the offset of the result's record and the number
+    /// of the result in it. Needed for results that name no call.
     by_result: HashMap<(u64, usize), usize>,
 }
 
@@ -102,7 +102,7 @@ impl FileIndex {
         let by_id = conversation.map(call_numbers).unwrap_or_default();
         let calls = conversation.map(|conversation| &*conversation.calls).unwrap_or_default();
         let results = calls.iter().enumerate().filter_map(|(at, call)| {
-            let result = call.result.as_ref().filter(|_| call.id.is_empty())?;
+            let result = call.result.as_ref()?;
             Some(((result.span.offset, result.part), at))
         });
         FileIndex { version, by_id, by_result: results.collect(), index: index.clone() }
@@ -115,7 +115,9 @@ impl FileIndex {
             let at = *self.by_id.get(&shorten_id(id))?;
             calls.get(at).filter(|call| call.span.offset <= span.offset).map(|_| at)
         };
-        let mut unnamed = calls.partition_point(|call| call.span.offset < span.offset);
+        let first = calls.partition_point(|call| call.span.offset < span.offset);
+        let own_calls = calls.iter().enumerate().skip(first).take_while(|(_, c)| c.span == span);
+        let mut unnamed = own_calls.filter(|(_, call)| call.id.is_empty()).map(|(at, _)| at);
         let mut links = Links::default();
         for turn in turns {
             for result in &turn.results {
@@ -127,11 +129,7 @@ impl FileIndex {
             }
             for call in &turn.calls {
                 links.calls.push(match &*call.id {
-                    "" => {
-                        unnamed += 1;
-                        let at = unnamed - 1;
-                        calls.get(at).filter(|call| call.span == span).map(|_| at)
-                    }
+                    "" => unnamed.next(),
                     id => by_id(id),
                 });
             }
