@@ -8,6 +8,7 @@ mod first_implementation;
 mod layouts;
 mod literals;
 mod metadata;
+mod openhands;
 mod outcomes;
 mod stubs;
 mod torn;

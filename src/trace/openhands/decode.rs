@@ -31,6 +31,8 @@ const ADDED_ARGUMENTS: [&str; 9] = [
     "translated_ipython_code",
     "kind",
 ];
+/// The tool whose argument is a thought.
+pub(super) const THINK: &str = "think";
 /// Arguments with values that say nothing.
 const DEFAULT_ARGUMENTS: [(&str, &str); 5] =
     [("is_input", "false"), ("reset", "false"), ("start", "0"), ("start", "1"), ("end", "-1")];
@@ -172,14 +174,14 @@ pub(super) fn add_metrics(
     }
 }
 
-/// Returns the arguments of a call of `tool` without those that the program adds. `kept` is one
-/// that stays.
-pub(super) fn call_arguments<'a>(tool: &str, fields: &Fields<'_>, kept: &str) -> Arguments<'a> {
+/// Returns the arguments of a call of `tool` without those that the program adds.
+pub(super) fn call_arguments<'a>(tool: &str, fields: &Fields<'_>) -> Arguments<'a> {
     let mut json = String::from("{");
     for (name, value) in &fields.0 {
         let value = value.get();
         let is_default = DEFAULT_ARGUMENTS.contains(&(name, value));
-        let is_added = ADDED_ARGUMENTS.contains(&&**name) && name != kept;
+        let is_argument = name == "thought" && tool == THINK;
+        let is_added = ADDED_ARGUMENTS.contains(&&**name) && !is_argument;
         if is_added || is_default || value == "null" {
             continue;
         }

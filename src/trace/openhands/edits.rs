@@ -210,11 +210,11 @@ fn argument_edit(arguments: &EditArguments<'_>, path: String) -> Option<FileEdit
         ("create", ..) => Some(FileEdit { after: Some(whole?.to_owned()), created: true, ..edit }),
         ("insert", _, Some(line)) => Some(FileEdit {
             replacements: vec![replacement("")],
-            place: Some(format!("after line {line}")),
+            place: Some(format!("line {}", line.saturating_add(1))),
             ..edit
         }),
         ("undo_edit", ..) => {
-            Some(FileEdit { place: Some("the edit before is undone".into()), ..edit })
+            Some(FileEdit { place: Some("its last edit, which it undid".into()), ..edit })
         }
         (_, Some(old), _) => Some(FileEdit { replacements: vec![replacement(old)], ..edit }),
         ("", None, _) => Some(FileEdit { after: Some(whole?.to_owned()), ..edit }),

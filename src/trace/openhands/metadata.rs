@@ -92,8 +92,9 @@ impl Stats<'_> {
     pub(super) fn tokens_by_model(&self) -> BTreeMap<String, Tokens> {
         let mut all: BTreeMap<String, Tokens> = BTreeMap::new();
         for metrics in self.metrics() {
-            let Some(usage) = metrics.accumulated_token_usage.0 else { continue };
-            *all.entry(metrics.model_name.as_str().to_owned()).or_default() += tokens(usage);
+            let usage = metrics.accumulated_token_usage.0.map(tokens);
+            let Some(usage) = usage.filter(|usage| *usage != Tokens::default()) else { continue };
+            *all.entry(metrics.model_name.as_str().to_owned()).or_default() += usage;
         }
         all
     }

@@ -8,7 +8,7 @@ use super::super::transcript::{
     Arguments as CallArguments, CallPart, Ending, IndexBuilder, ResultPart, Role, Turn, TurnEvent,
     Verdict,
 };
-use super::decode::{add_metrics, call_arguments, object, silent_turn};
+use super::decode::{THINK, add_metrics, call_arguments, object, silent_turn};
 use super::schema::{Arguments, Event, Fields};
 use crate::model::{Outcome, Status};
 
@@ -63,11 +63,10 @@ fn action_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
             let name = tool(event);
             let fields =
                 event.args.and_then(|args| serde_json::from_str::<Fields<'_>>(args.get()).ok());
-            let kept = if action == "think" { "thought" } else { "" };
             let arguments =
-                fields.map_or(CallArguments::None, |fields| call_arguments(name, &fields, kept));
+                fields.map_or(CallArguments::None, |fields| call_arguments(name, &fields));
             let call = CallPart { id: event.id.as_str().into(), name: name.into(), arguments };
-            let thought = args.thought.0.filter(|_| kept.is_empty());
+            let thought = args.thought.0.filter(|_| name != THINK);
             Turn { text: thought.unwrap_or_default(), calls: vec![call], ..answer() }
         }
     }

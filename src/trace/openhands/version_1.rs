@@ -131,8 +131,8 @@ fn action_turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
         // The action holds the program's defaults too.
         let text = call.map_or("", |call| call.arguments.as_str());
         let arguments = match serde_json::from_str::<Fields<'_>>(text) {
-            Ok(fields) if !fields.0.is_empty() => call_arguments(&name, &fields, ""),
-            _ => action.map_or(Arguments::None, |action| call_arguments(&name, action, "")),
+            Ok(fields) if !fields.0.is_empty() => call_arguments(&name, &fields),
+            _ => action.map_or(Arguments::None, |action| call_arguments(&name, action)),
         };
         let id = [event.tool_call_id.as_str(), event.id.as_str()];
         let id = id.into_iter().find(|id| !id.is_empty()).unwrap_or_default();
