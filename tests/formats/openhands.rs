@@ -8,6 +8,7 @@ mod hostile;
 mod instances;
 mod live;
 mod places;
+mod reading;
 mod shapes;
 mod version_0;
 mod version_1;

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::reading::{PLACES, read_all};
 use super::*;
+use crate::support::scale;
 use crate::support::scale::factor;
 use crate::support::see_folder;
 
@@ -139,4 +141,46 @@ fn many_events_and_branches_take_time_in_proportion() {
         "{:?}",
         started.elapsed()
     );
+}
+
+/// Returns the inputs from which fuzzing starts.
+fn seeds() -> Vec<Vec<u8>> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/openhands");
+    let files = std::fs::read_dir(folder).unwrap();
+    let mut seeds: Vec<Vec<u8>> =
+        files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
+    seeds.sort();
+    seeds
+}
+
+#[test]
+fn mutated_conversations_are_read_in_every_place() {
+    let seeds = seeds();
+    assert!(seeds.len() >= 7);
+    let mut random = fastrand::Rng::with_seed(3);
+    for seed in &seeds {
+        let (place, bytes) = seed.split_first().unwrap();
+        assert!(read_all(PLACES[usize::from(*place)], bytes) >= 2);
+        for _ in 0..scale(60) {
+            let mut bytes = bytes.to_vec();
+            for _ in 0..random.usize(1..4) {
+                let at = random.usize(..bytes.len());
+                let other = random.choice(&seeds).unwrap();
+                match random.u8(..5) {
+                    0 => bytes[at] = random.u8(..),
+                    1 => bytes.truncate(at.max(1)),
+                    2 => drop(bytes.remove(at)),
+                    3 => bytes[at] = *random.choice(b"{}[]\",:0\n").unwrap(),
+                    _ => {
+                        let part = &other[random.usize(..other.len())..];
+                        bytes.splice(at..at, part.iter().copied());
+                    }
+                }
+                if bytes.is_empty() {
+                    break;
+                }
+            }
+            read_all(PLACES[random.usize(..PLACES.len())], &bytes);
+        }
+    }
 }
