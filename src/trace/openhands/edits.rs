@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::super::lenient::{MaybeBool, MaybeStr, MaybeU64};
 use super::super::transcript::{CallRecord, RawRecord, shorten_id};
-use super::decode::{OPERATION, object};
-use super::schema::{Event, Observation, PatchedFile, decode};
+use super::arguments::OPERATION;
+use super::schema::{Event, Observation, PatchedFile, decode, object};
 use super::version_0::ERROR_PREFIX;
 use crate::error::{Error, Result};
 use crate::model::{AccessKind, FileAccess, FileEdit, TextReplacement};

@@ -1,5 +1,5 @@
-//! Real files with known results, if they are at hand: in the directory `$SWARMLETFS_FORMATS`, or in
-//! the archive `../shared/data/formats.tar.xz` beside the project.
+//! Real files with known results, if they are at hand: in the directory `$SWARMLETFS_FORMATS`, or
+//! in the archive `../shared/data/formats.tar.xz` beside the project.
 
 use std::fs;
 use std::path::{Path, PathBuf};

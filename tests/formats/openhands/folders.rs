@@ -7,6 +7,7 @@ use swarmletfs::error::Result;
 use swarmletfs::store::{DirEntry, File};
 
 use super::*;
+use crate::support::TestStore;
 use crate::support::intercept::{InterceptedStore, Interceptor};
 
 /// Counts the calls of a store.
@@ -208,4 +209,40 @@ fn other_entries_beside_events_are_no_events() {
     store.write(&path("c1/events/.eventlog.lock"), "");
     store.write(&path("c1/events/index.json"), "{}");
     assert_eq!(read_one(&*store).text("source.jsonl"), events.lines());
+}
+
+/// Promise: The conversation of a directory of events may be read by those who may read every event
+/// of it.
+#[test]
+fn permissions_are_those_that_all_events_have() {
+    use std::os::unix::fs::PermissionsExt;
+    let store = TestStore::new();
+    let events = long(6);
+    let mut files = events
+        .0
+        .iter()
+        .enumerate()
+        .map(|(at, event)| store.write(event_path("c1", at).as_bytes(), event.to_string()));
+    let (first, second) = (files.next().unwrap(), files.next().unwrap());
+    let folder = first.parent().unwrap().to_owned();
+    files.for_each(drop);
+    let chmod = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let mode = || {
+        let disk = swarmletfs::store::Disk::open(&store.path()).unwrap();
+        read_one(&disk).files[&path("source.jsonl")].0.mode & 0o777
+    };
+    chmod(&folder, 0o755);
+    chmod(&first, 0o640);
+    assert_eq!(mode() & 0o444, 0o440);
+    chmod(&second, 0o604);
+    assert_eq!(mode() & 0o444, 0o400);
+    for file in [&first, &second] {
+        chmod(file, 0o644);
+    }
+    assert_eq!(mode() & 0o444, 0o444);
+    // Others may list the directory, but open nothing in it.
+    chmod(&folder, 0o754);
+    assert_eq!(mode() & 0o444, 0o440);
 }
