@@ -11,6 +11,7 @@ mod cached_transcript;
 mod container;
 mod document;
 mod edits;
+mod folder_file;
 mod format;
 mod index;
 mod location;
@@ -25,8 +26,9 @@ mod virtual_dir;
 mod worker;
 
 pub(super) use self::builder::{IndexBuilder, shorten_id};
-pub(super) use self::format::{CallRecord, Session, TranscriptFormat};
-pub(super) use self::index::{Conversation, Ending, TitleSource, TranscriptIndex};
+pub(super) use self::folder_file::record_number;
+pub(super) use self::format::{CallRecord, Session, SessionMetadata, TranscriptFormat};
+pub(super) use self::index::{Conversation, Ending, StatedStatus, TitleSource, TranscriptIndex};
 pub(super) use self::location::{Container, Holds, Member, Shape, TranscriptLocation};
 pub(super) use self::requests::queued_text;
 pub(super) use self::turn::{
