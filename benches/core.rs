@@ -182,10 +182,12 @@ fn conversation(mebibytes: usize) -> tempfile::TempDir {
     let output =
         "src/main.rs:12:9: warning: unused variable: `x` \u{1b}[33mnote\u{1b}[0m\n".repeat(60);
     let line = |at: usize, kind: &str, source: &str, mut event: Value| {
-        event["id"] = json!(format!("event-{at}"));
-        event["timestamp"] = json!("2026-02-01T03:32:31.846123");
-        event["source"] = json!(source);
-        event["kind"] = json!(kind);
+        event.as_object_mut().unwrap().extend([
+            ("id".to_owned(), json!(format!("event-{at}"))),
+            ("timestamp".to_owned(), json!("2026-02-01T03:32:31.846123")),
+            ("source".to_owned(), json!(source)),
+            ("kind".to_owned(), json!(kind)),
+        ]);
         event.to_string() + "\n"
     };
     let task = json!({"llm_message": {"content": [{"type": "text", "text": "Find out why."}]}});

@@ -353,17 +353,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Word<'a> {
 }
 
 /// A string, or an object of shape `T`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum WordOr<'a, T> {
+    #[default]
     None,
     Word(Cow<'a, str>),
     Object(T),
-}
-
-impl<T> Default for WordOr<'_, T> {
-    fn default() -> Self {
-        WordOr::None
-    }
 }
 
 impl<T> WordOr<'_, T> {

@@ -173,7 +173,7 @@ fn verdict(observation: &Observation<'_>) -> Verdict {
     let code = observation.exit_code.0.or_else(|| details?.exit_code.0);
     let is_error = observation.is_error.is_set() || observation.error.is_set;
     match code {
-        Some(code) if code > 0 || code < -1 => Verdict::from_exit_code(code),
+        Some(code) if !(-1..=0).contains(&code) => Verdict::from_exit_code(code),
         _ if is_error => Verdict::from_outcome(Outcome::Failed),
         Some(0) => Verdict::from_exit_code(0),
         // The command is still running.

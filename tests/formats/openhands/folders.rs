@@ -61,7 +61,7 @@ fn refresh_of_many_events_costs_a_listing_and_a_few_stats() {
     let format = OpenHands::transcripts();
     let at = path("c1/events");
     let found = format.find_workers(&store).unwrap();
-    assert_eq!(found.folders, [at.clone()]);
+    assert_eq!(found.folders, std::slice::from_ref(&at));
     let folder = format.enter(&store, &at).unwrap();
     counter.take();
     let state = format.folder_state(&*folder, &at).unwrap().unwrap();
