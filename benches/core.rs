@@ -227,6 +227,46 @@ fn rollouts(c: &mut Criterion) {
     group.finish();
 }
 
+/// Writes a conversation of OpenHands of about `mebibytes` MiB as one file of events.
+fn conversation(mebibytes: usize) -> tempfile::TempDir {
+    let store = tempfile::tempdir().unwrap();
+    let output =
+        "src/main.rs:12:9: warning: unused variable: `x` \u{1b}[33mnote\u{1b}[0m\n".repeat(60);
+    let line = |at: usize, kind: &str, source: &str, mut event: Value| {
+        event.as_object_mut().unwrap().extend([
+            ("id".to_owned(), json!(format!("event-{at}"))),
+            ("timestamp".to_owned(), json!("2026-02-01T03:32:31.846123")),
+            ("source".to_owned(), json!(source)),
+            ("kind".to_owned(), json!(kind)),
+        ]);
+        event.to_string() + "\n"
+    };
+    let task = json!({"llm_message": {"content": [{"type": "text", "text": "Find out why."}]}});
+    let mut text = line(0, "MessageEvent", "user", task);
+    for at in 1.. {
+        if text.len() > mebibytes << 20 {
+            break;
+        }
+        let arguments = json!({"command": "cargo build", "security_risk": "LOW"}).to_string();
+        let call = json!({"tool_name": "terminal", "tool_call_id": at.to_string(), "thought": [],
+            "tool_call": {"name": "terminal", "arguments": arguments},
+            "action": {"command": "cargo build", "kind": "TerminalAction"}});
+        text += &line(2 * at, "ActionEvent", "agent", call);
+        let observation = json!({"content": [{"type": "text", "text": output}], "is_error": false,
+            "exit_code": at % 7, "kind": "TerminalObservation"});
+        let result = json!({"tool_name": "terminal", "tool_call_id": at.to_string(),
+            "action_id": format!("event-{}", 2 * at), "observation": observation});
+        text += &line(2 * at + 1, "ObservationEvent", "environment", result);
+    }
+    fs::write(store.path().join("c.jsonl"), text).unwrap();
+    store
+}
+
+/// Reads the whole record of the only worker in `store`.
+fn read_record(store: &Path) -> usize {
+    read(&tree(view(store, HOUR)), &["workers", "c", "index.json"])
+}
+
 fn transcripts(c: &mut Criterion) {
     let store = session(5);
     let bytes = fs::metadata(store.path().join("projects/-home-dev/s.jsonl")).unwrap().len();
@@ -242,6 +282,12 @@ fn transcripts(c: &mut Criterion) {
             BatchSize::PerIteration,
         );
     });
+    group.finish();
+    let store = conversation(20);
+    let bytes = fs::metadata(store.path().join("c.jsonl")).unwrap().len();
+    let mut group = c.benchmark_group("a conversation of 20 MB");
+    group.throughput(Throughput::Bytes(bytes));
+    group.bench_function("read", |b| b.iter(|| read_record(store.path())));
     group.finish();
 }
 

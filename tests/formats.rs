@@ -14,6 +14,7 @@ mod layouts;
 mod literals;
 mod metadata;
 mod near_misses;
+mod openhands;
 mod outcomes;
 mod recognition;
 mod stubs;

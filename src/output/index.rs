@@ -240,7 +240,7 @@ fn row(
         started_at: when(&worker.started_at),
         finished_at: when(&worker.finished_at),
         duration_ms: worker.duration_ms,
-        last_message: worker.last_message.map(|time| time.to_string()),
+        last_message: worker.last_message.map(|time| utc(time.into())),
         last_write: fingerprint.map(|fingerprint| utc(fingerprint.newest_mtime)),
         tags: worker.tags.clone(),
         task_type: worker.task_type.clone(),

@@ -4,6 +4,7 @@
 //! Version 0 events have an action or an observation with a number as ID. Version 1 events have a
 //! kind.
 
+mod arguments;
 mod decode;
 mod edits;
 mod layout;

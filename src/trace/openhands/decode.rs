@@ -2,14 +2,11 @@
 
 use std::borrow::Cow;
 
-use jiff::Timestamp;
-use serde::Deserialize;
-
-use super::super::lenient::{MaybeObject, MaybeStr};
-use super::super::transcript::{Arguments, IndexBuilder, RawRecord, Role, Turn, parse_millis};
-use super::super::value::{parse_utc, truncate};
-use super::metadata::tokens;
-use super::schema::{Event, Fields, InstanceMetadata, Metrics, decode};
+use super::super::lenient::MaybeStr;
+use super::super::transcript::{IndexBuilder, RawRecord, Turn};
+use super::super::value::truncate;
+use super::metadata::add_metrics;
+use super::schema::{Event, InstanceMetadata, decode, object};
 use super::{version_0, version_1};
 use crate::model::Status;
 
@@ -19,33 +16,6 @@ const ERROR_MAX: usize = 300;
 const EVENT: u8 = 0;
 /// The tag of a record that is the instruction of an instance.
 const INSTRUCTION: u8 = 1;
-/// Arguments that the program adds to every call.
-const ADDED_ARGUMENTS: [&str; 9] = [
-    "thought",
-    "blocking",
-    "hidden",
-    "is_static",
-    "confirmation_state",
-    "security_risk",
-    "impl_source",
-    "translated_ipython_code",
-    "kind",
-];
-/// Arguments with values that say nothing.
-const DEFAULT_ARGUMENTS: [(&str, &str); 5] =
-    [("is_input", "false"), ("reset", "false"), ("start", "0"), ("start", "1"), ("end", "-1")];
-/// Tools whose argument `command` is no command for a shell.
-const OPERATION_TOOLS: [&str; 6] = [
-    "str_replace_editor",
-    "file_editor",
-    "planning_file_editor",
-    "edit_file",
-    "edit",
-    "task_tracker",
-];
-/// The name under which the argument `command` of these tools is shown.
-pub(super) const OPERATION: &str = "operation";
-
 /// Adds a record to the index. Returns false if it cannot be decoded.
 pub(super) fn add_record(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
     let member = record.span.part;
@@ -99,11 +69,6 @@ fn text(json: &str) -> Cow<'_, str> {
     serde_json::from_str::<MaybeStr<'_>>(json).ok().and_then(|text| text.0).unwrap_or_default()
 }
 
-/// Returns the object that a JSON text is.
-pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
-    serde_json::from_str::<MaybeObject<T>>(json).ok()?.0
-}
-
 fn add_events(index: &mut IndexBuilder<'_>, number: usize, record: RawRecord<'_>) -> bool {
     let added = decode(record.text, |events| {
         for event in events {
@@ -145,54 +110,7 @@ fn turns<'a>(events: &'a [Event<'_>]) -> Vec<Turn<'a>> {
     let turns = events.iter().map(|event| match version(event) {
         Some(Version::Zero) => vec![version_0::turn(event)],
         Some(Version::One) => version_1::turns(event),
-        None => vec![silent_turn(event)],
+        None => vec![event.silent_turn()],
     });
     turns.flatten().collect()
-}
-
-/// Returns the turn of an event that nobody reads.
-pub(super) fn silent_turn<'a>(event: &Event<'_>) -> Turn<'a> {
-    Turn { role: Role::System, at_ms: time(event), ..Turn::default() }
-}
-
-/// Returns the time of an event in milliseconds since 1970. A time without a zone counts as UTC.
-fn time(event: &Event<'_>) -> Option<i64> {
-    let text = event.timestamp.as_str();
-    parse_millis(text).or_else(|| parse_utc(text).map(Timestamp::as_millisecond))
-}
-
-/// Sets the tokens of a conversation to those of its costs so far.
-pub(super) fn add_metrics(
-    index: &mut IndexBuilder<'_>,
-    number: usize,
-    metrics: Option<&Metrics<'_>>,
-) {
-    if let Some(usage) = metrics.and_then(|metrics| metrics.accumulated_token_usage.0) {
-        index.set_total_tokens(number, tokens(usage));
-    }
-}
-
-/// Returns the arguments of a call of `tool` without those that the program adds. `kept` is one
-/// that stays.
-pub(super) fn call_arguments<'a>(tool: &str, fields: &Fields<'_>, kept: &str) -> Arguments<'a> {
-    let mut json = String::from("{");
-    for (name, value) in &fields.0 {
-        let value = value.get();
-        let is_default = DEFAULT_ARGUMENTS.contains(&(name, value));
-        let is_added = ADDED_ARGUMENTS.contains(&&**name) && name != kept;
-        if is_added || is_default || value == "null" {
-            continue;
-        }
-        let is_operation = name == "command" && OPERATION_TOOLS.contains(&tool);
-        let name = if is_operation { OPERATION } else { name };
-        let Ok(name) = serde_json::to_string(name) else { continue };
-        if json.len() > 1 {
-            json.push(',');
-        }
-        json.push_str(&name);
-        json.push(':');
-        json.push_str(value);
-    }
-    json.push('}');
-    Arguments::Text(Cow::Owned(json))
 }

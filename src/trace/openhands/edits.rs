@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::super::lenient::{MaybeBool, MaybeStr, MaybeU64};
 use super::super::transcript::{CallRecord, RawRecord, shorten_id};
-use super::decode::{OPERATION, object};
-use super::schema::{Event, Observation, PatchedFile, decode};
+use super::arguments::OPERATION;
+use super::schema::{Event, Observation, PatchedFile, decode, object};
 use super::version_0::ERROR_PREFIX;
 use crate::error::{Error, Result};
 use crate::model::{AccessKind, FileAccess, FileEdit, TextReplacement};
@@ -210,11 +210,11 @@ fn argument_edit(arguments: &EditArguments<'_>, path: String) -> Option<FileEdit
         ("create", ..) => Some(FileEdit { after: Some(whole?.to_owned()), created: true, ..edit }),
         ("insert", _, Some(line)) => Some(FileEdit {
             replacements: vec![replacement("")],
-            place: Some(format!("after line {line}")),
+            place: Some(format!("line {}", line.saturating_add(1))),
             ..edit
         }),
         ("undo_edit", ..) => {
-            Some(FileEdit { place: Some("the edit before is undone".into()), ..edit })
+            Some(FileEdit { place: Some("its last edit, which it undid".into()), ..edit })
         }
         (_, Some(old), _) => Some(FileEdit { replacements: vec![replacement(old)], ..edit }),
         ("", None, _) => Some(FileEdit { after: Some(whole?.to_owned()), ..edit }),

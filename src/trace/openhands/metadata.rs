@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::super::lenient::{MaybeObject, MaybeStr, MaybeU64};
-use super::super::transcript::{SessionMetadata, StatedStatus};
+use super::super::transcript::{IndexBuilder, SessionMetadata, StatedStatus};
 use super::super::value::truncate;
 use super::schema::{Entries, Metrics, ModelResponse, TokenUsage};
 use crate::model::{Status, TASK_MAX, Tokens};
@@ -92,8 +92,9 @@ impl Stats<'_> {
     pub(super) fn tokens_by_model(&self) -> BTreeMap<String, Tokens> {
         let mut all: BTreeMap<String, Tokens> = BTreeMap::new();
         for metrics in self.metrics() {
-            let Some(usage) = metrics.accumulated_token_usage.0 else { continue };
-            *all.entry(metrics.model_name.as_str().to_owned()).or_default() += tokens(usage);
+            let usage = metrics.accumulated_token_usage.0.map(tokens);
+            let Some(usage) = usage.filter(|usage| *usage != Tokens::default()) else { continue };
+            *all.entry(metrics.model_name.as_str().to_owned()).or_default() += usage;
         }
         all
     }
@@ -108,6 +109,17 @@ pub(super) fn tokens(usage: TokenUsage) -> Tokens {
         output: count(usage.completion_tokens),
         cache_read: read,
         cache_creation: written,
+    }
+}
+
+/// Sets the tokens of a conversation to those of its costs so far.
+pub(super) fn add_metrics(
+    index: &mut IndexBuilder<'_>,
+    number: usize,
+    metrics: Option<&Metrics<'_>>,
+) {
+    if let Some(usage) = metrics.and_then(|metrics| metrics.accumulated_token_usage.0) {
+        index.set_total_tokens(number, tokens(usage));
     }
 }
 

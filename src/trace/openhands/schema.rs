@@ -3,12 +3,15 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, ignore_kinds};
+use super::super::transcript::{Role, Turn, parse_millis};
+use super::super::value::parse_utc;
 
 /// An event of either version.
 #[derive(Debug, Default, Deserialize)]
@@ -97,6 +100,19 @@ pub(super) struct Event<'a> {
     #[serde(borrow)]
     pub(super) raw_output: Option<&'a RawValue>,
     pub(super) is_error: MaybeBool,
+}
+
+impl Event<'_> {
+    /// Returns the time in milliseconds since 1970. A time without a zone counts as UTC.
+    pub(super) fn at_ms(&self) -> Option<i64> {
+        let text = self.timestamp.as_str();
+        parse_millis(text).or_else(|| parse_utc(text).map(Timestamp::as_millisecond))
+    }
+
+    /// Returns a turn of the event that has nothing to read.
+    pub(super) fn silent_turn<'a>(&self) -> Turn<'a> {
+        Turn { role: Role::System, at_ms: self.at_ms(), ..Turn::default() }
+    }
 }
 
 /// The result of a version 1 call.
@@ -337,17 +353,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Word<'a> {
 }
 
 /// A string, or an object of shape `T`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) enum WordOr<'a, T> {
+    #[default]
     None,
     Word(Cow<'a, str>),
     Object(T),
-}
-
-impl<T> Default for WordOr<'_, T> {
-    fn default() -> Self {
-        WordOr::None
-    }
 }
 
 impl<T> WordOr<'_, T> {
@@ -484,6 +495,11 @@ impl<'a> Fields<'a> {
             field.and_then(|(_, value)| serde_json::from_str::<MaybeStr<'a>>(value.get()).ok());
         text.and_then(|text| text.0).unwrap_or_default()
     }
+}
+
+/// Returns the object that a JSON text is.
+pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
+    serde_json::from_str::<MaybeObject<T>>(json).ok()?.0
 }
 
 /// Decodes a record and calls `use_events` with its events. Returns `None` if the record is no JSON

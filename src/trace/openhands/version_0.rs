@@ -8,8 +8,9 @@ use super::super::transcript::{
     Arguments as CallArguments, CallPart, Ending, IndexBuilder, ResultPart, Role, Turn, TurnEvent,
     Verdict,
 };
-use super::decode::{add_metrics, call_arguments, object, silent_turn};
-use super::schema::{Arguments, Event, Fields};
+use super::arguments::{THINK, call_arguments};
+use super::metadata::add_metrics;
+use super::schema::{Arguments, Event, Fields, object};
 use crate::model::{Outcome, Status};
 
 /// Actions that are no calls.
@@ -32,12 +33,12 @@ pub(super) fn turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
 }
 
 fn action_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
-    let silent = silent_turn(event);
+    let silent = event.silent_turn();
     let action = event.action.word();
     let is_user = event.source.as_str() == "user";
     let args = event.args.and_then(|args| object::<Arguments<'a>>(args.get())).unwrap_or_default();
     let answer =
-        || Turn { role: Role::Assistant, model: model(event).into(), ..silent_turn(event) };
+        || Turn { role: Role::Assistant, model: model(event).into(), ..event.silent_turn() };
     match action {
         "message" => {
             let text = non_empty([args.content.0, Some(event.message.as_str().into())]);
@@ -63,11 +64,10 @@ fn action_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
             let name = tool(event);
             let fields =
                 event.args.and_then(|args| serde_json::from_str::<Fields<'_>>(args.get()).ok());
-            let kept = if action == "think" { "thought" } else { "" };
             let arguments =
-                fields.map_or(CallArguments::None, |fields| call_arguments(name, &fields, kept));
+                fields.map_or(CallArguments::None, |fields| call_arguments(name, &fields));
             let call = CallPart { id: event.id.as_str().into(), name: name.into(), arguments };
-            let thought = args.thought.0.filter(|_| kept.is_empty());
+            let thought = args.thought.0.filter(|_| name != THINK);
             Turn { text: thought.unwrap_or_default(), calls: vec![call], ..answer() }
         }
     }
@@ -92,7 +92,7 @@ fn tool<'a>(event: &'a Event<'_>) -> &'a str {
 }
 
 fn observation_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
-    let silent = silent_turn(event);
+    let silent = event.silent_turn();
     let (observation, text) = (event.observation.word(), &*event.content.0);
     if SILENT_OBSERVATIONS.contains(&observation) {
         return silent;

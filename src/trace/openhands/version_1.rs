@@ -6,10 +6,10 @@ use super::super::lenient::MaybeStr;
 use super::super::transcript::{
     Arguments, CallPart, Ending, IndexBuilder, ResultPart, Role, Turn, TurnEvent, Verdict,
 };
-use super::decode::{call_arguments, object, silent_turn};
+use super::arguments::call_arguments;
 use super::edits::patched_files;
 use super::metadata::{State, Stats, status};
-use super::schema::{Event, Fields, Observation};
+use super::schema::{Event, Fields, Observation, object};
 use crate::model::Outcome;
 
 /// Events that hold nothing to read.
@@ -61,7 +61,7 @@ pub(super) fn find_branch(index: &mut IndexBuilder<'_>, number: usize, event: &E
 
 /// Returns the turns of an event. Only the first has the event's ID.
 pub(super) fn turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
-    let silent = || silent_turn(event);
+    let silent = || event.silent_turn();
     let mut turns = match event.kind.as_str() {
         "MessageEvent" => vec![message_turn(event)],
         "ActionEvent" => action_turns(event),
@@ -102,7 +102,7 @@ pub(super) fn turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
 fn message_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
     let message = event.llm_message.0.as_ref();
     let text = message.map_or("", |message| &message.content.0);
-    let turn = Turn { text: text.into(), ..silent_turn(event) };
+    let turn = Turn { text: text.into(), ..event.silent_turn() };
     match event.source.as_str() {
         "agent" => Turn {
             role: Role::Assistant,
@@ -125,14 +125,14 @@ fn action_turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
         role: Role::Assistant,
         text: (&*event.thought.0).into(),
         thinking: event.reasoning_content.as_str().into(),
-        ..silent_turn(event)
+        ..event.silent_turn()
     };
     if !name.is_empty() {
         // The action holds the program's defaults too.
         let text = call.map_or("", |call| call.arguments.as_str());
         let arguments = match serde_json::from_str::<Fields<'_>>(text) {
-            Ok(fields) if !fields.0.is_empty() => call_arguments(&name, &fields, ""),
-            _ => action.map_or(Arguments::None, |action| call_arguments(&name, action, "")),
+            Ok(fields) if !fields.0.is_empty() => call_arguments(&name, &fields),
+            _ => action.map_or(Arguments::None, |action| call_arguments(&name, action)),
         };
         let id = [event.tool_call_id.as_str(), event.id.as_str()];
         let id = id.into_iter().find(|id| !id.is_empty()).unwrap_or_default();
@@ -142,7 +142,7 @@ fn action_turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
     let words = words.map(|action| action.text("message")).unwrap_or_default();
     let mut turns = vec![turn];
     if !words.is_empty() {
-        turns.push(Turn { role: Role::Assistant, text: words, ..silent_turn(event) });
+        turns.push(Turn { role: Role::Assistant, text: words, ..event.silent_turn() });
     }
     turns
 }
@@ -151,7 +151,7 @@ fn action_turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
 fn result_turn<'a>(event: &'a Event<'_>, result: ResultPart<'a>) -> Turn<'a> {
     let ids = [event.tool_call_id.as_str(), event.action_id.as_str()];
     let call = ids.into_iter().find(|id| !id.is_empty()).unwrap_or(NO_CALL);
-    Turn { results: vec![ResultPart { call: call.into(), ..result }], ..silent_turn(event) }
+    Turn { results: vec![ResultPart { call: call.into(), ..result }], ..event.silent_turn() }
 }
 
 fn observation_result<'a>(event: &'a Event<'_>) -> ResultPart<'a> {
@@ -173,7 +173,7 @@ fn verdict(observation: &Observation<'_>) -> Verdict {
     let code = observation.exit_code.0.or_else(|| details?.exit_code.0);
     let is_error = observation.is_error.is_set() || observation.error.is_set;
     match code {
-        Some(code) if code > 0 || code < -1 => Verdict::from_exit_code(code),
+        Some(code) if !(-1..=0).contains(&code) => Verdict::from_exit_code(code),
         _ if is_error => Verdict::from_outcome(Outcome::Failed),
         Some(0) => Verdict::from_exit_code(0),
         // The command is still running.
@@ -202,7 +202,7 @@ fn other_agent_turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
         name: event.title.as_str().into(),
         arguments: event.raw_input.map_or(Arguments::None, Arguments::Json),
     };
-    let turn = Turn { role: Role::Assistant, calls: vec![call], ..silent_turn(event) };
+    let turn = Turn { role: Role::Assistant, calls: vec![call], ..event.silent_turn() };
     let failed = event.is_error.is_set() || event.status.as_str() == "failed";
     let outcome = match event.status.as_str() {
         _ if failed => Outcome::Failed,
