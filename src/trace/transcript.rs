@@ -9,6 +9,7 @@ mod background;
 mod builder;
 mod cache;
 mod cached_transcript;
+mod calls;
 mod container;
 mod document;
 mod edits;
@@ -29,10 +30,11 @@ mod turn;
 mod virtual_dir;
 mod worker;
 
-pub(super) use self::builder::{IndexBuilder, shorten_id};
+pub(super) use self::builder::IndexBuilder;
+pub(super) use self::calls::shorten_id;
 pub(super) use self::folder_file::record_number;
 pub(super) use self::format::{CallRecord, Session, SessionMetadata, TranscriptFormat};
-pub(super) use self::index::{Conversation, Ending, StatedStatus, TitleSource, TranscriptIndex};
+pub(super) use self::index::{Ending, StatedStatus, TitleSource};
 pub(super) use self::location::{Container, Holds, Member, Shape, TranscriptLocation};
 pub(super) use self::requests::queued_text;
 pub(super) use self::turn::{

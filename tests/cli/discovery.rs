@@ -223,17 +223,17 @@ fn format_option_names_the_formats_and_forces_one() {
     };
     assert!(read("claude-code").assert_success().out.contains("session"));
     assert!(read("swarmlet").assert_success().out.contains("w1"));
-    read("other").assert_failure(2, &["'other'", "swarmlet, claude-code"]);
+    read("other").assert_failure(2, &["'other'", "swarmlet, mini-swe-agent"]);
     let mut command = swarmletfs(["mount", "-o", "format=other", "/no/such/point"]);
     command.arg("--store").arg(store.path());
-    run(command).assert_failure(2, &["format=other", "swarmlet or claude-code"]);
+    run(command).assert_failure(2, &["format=other", "codex or claude-code"]);
     let mut command = swarmletfs(["ls", "--format", "claude-code", "--store"]);
     command.arg(store.at("workers"));
     run(command).assert_failure(1, &["no workers in", "expected transcripts of Claude Code"]);
     // `expand` has another option of this name.
     let mut command = swarmletfs(["expand", "--store-format", "other", "--store"]);
     command.arg(store.path());
-    run(command).assert_failure(2, &["swarmlet, claude-code"]);
+    run(command).assert_failure(2, &["swarmlet, mini-swe-agent"]);
     // Without a store, only the places of the format's program are used.
     let sandbox = MountSandbox::new();
     let home = sandbox.folder("home");
@@ -267,7 +267,7 @@ fn single_transcript_can_be_mounted() {
     fs::write(&notes, "{}\n").unwrap();
     let mut command = swarmletfs(["ls", "--store"]);
     command.arg(&notes);
-    run(command).assert_failure(1, &["it is a file; expected a transcript of Claude Code"]);
+    run(command).assert_failure(1, &["or Claude Code"]);
 }
 
 #[test]

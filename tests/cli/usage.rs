@@ -183,7 +183,7 @@ fn mount_rejects_an_invalid_store_with_cause_and_remedy() {
     refused(&missing, &[missing.to_str().unwrap(), "no such", "--store"]);
     let file = sandbox.at("file");
     fs::write(&file, "").unwrap();
-    refused(&file, &[file.to_str().unwrap(), "it is a file; expected a transcript of Claude Code"]);
+    refused(&file, &[file.to_str().unwrap(), "it is a file; expected a transcript of"]);
     let pipe = sandbox.at("pipe");
     crate::hostile::make_fifo(&pipe);
     refused(&pipe, &[pipe.to_str().unwrap(), "neither a folder nor a regular file"]);

@@ -302,9 +302,9 @@ fn transcripts_are_checked() {
         );
     }
     let other = store.write("other.jsonl", "{\"a\": 1}\n");
-    validate(&other, &[]).assert_failure(2, &["it is not a transcript"]);
+    validate(&other, &[]).assert_failure(2, &["expected a transcript of"]);
     let other = store.write("notes.txt", "x");
-    validate(&other, &[]).assert_failure(2, &["it is not a transcript"]);
+    validate(&other, &[]).assert_failure(2, &["expected a transcript of"]);
 }
 
 /// Promise: `validate` exits with 0 only if everything was understood.

@@ -62,11 +62,14 @@ pub(super) fn recognizes(probe: &Probe<'_>) -> bool {
     if probe.name() == EVENTS.as_bytes() {
         return is_events_folder(probe);
     }
+    let is_lines = probe.name().ends_with(b".jsonl");
+    if !is_lines && !probe.name().ends_with(b".json") {
+        return false;
+    }
     let is_wanted = match probe.path().file_name().is_some_and(|name| is_instances(&name)) {
         true => Clues::is_instance,
         false => Clues::is_event,
     };
-    let is_lines = probe.name().ends_with(b".jsonl");
     let first = clues(probe.head(), is_lines);
     first.iter().any(is_wanted)
         || first.iter().any(Clues::is_promising)

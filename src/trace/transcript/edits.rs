@@ -54,11 +54,8 @@ pub(super) fn read_edits(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<
         }
         let bytes = read_range(&*file, span.offset, span.len)?;
         let result_bytes = read_range(&*file, result_span.offset, result_span.len)?;
-        let call_record = CallRecord {
-            id: &call.id,
-            tool: &call.tool,
-            record: RawRecord { span, text: &json_text(&bytes) },
-        };
+        let call_record =
+            CallRecord { id: &call.id, record: RawRecord { span, text: &json_text(&bytes) } };
         let result = RawRecord { span: result_span, text: &json_text(&result_bytes) };
         for edit in folder.format().read_edits(&call_record, result)? {
             room = room.saturating_sub(list_sizes(&edit).saturating_sub(records_len));

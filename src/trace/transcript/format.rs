@@ -6,7 +6,7 @@ use super::super::Candidates;
 use super::super::probe::Probe;
 use super::super::walk::walk;
 use super::builder::IndexBuilder;
-use super::index::{Conversation, StatedStatus, TranscriptIndex};
+use super::index::{StatedStatus, TranscriptIndex};
 use super::location::TranscriptLocation;
 use super::turn::{RawRecord, Turn};
 use crate::error::Result;
@@ -112,12 +112,11 @@ pub(in crate::trace) struct SessionMetadata {
 }
 
 /// A worker's transcript, as far as it was read. When only both ends of it were read, the first
-/// index and conversation are those of the beginning, and the last ones those of the end.
+/// index is that of the beginning, and the last one that of the end.
 /// Otherwise they are the same.
 pub(in crate::trace) struct Session<'a> {
     pub(in crate::trace) location: &'a TranscriptLocation,
     pub(in crate::trace) indexes: [&'a TranscriptIndex; 2],
-    pub(in crate::trace) conversations: [&'a Conversation; 2],
     /// The file beside the transcript that describes it.
     pub(in crate::trace) metadata: Option<&'a [u8]>,
     /// The facts that this file states.
@@ -127,6 +126,5 @@ pub(in crate::trace) struct Session<'a> {
 /// A call with the record that made it.
 pub(in crate::trace) struct CallRecord<'a> {
     pub(in crate::trace) id: &'a str,
-    pub(in crate::trace) tool: &'a str,
     pub(in crate::trace) record: RawRecord<'a>,
 }

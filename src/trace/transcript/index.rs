@@ -122,7 +122,7 @@ pub(in crate::trace) struct Conversation {
     /// Number of the first call without a result, for results that name no call.
     pub(in crate::trace) first_open: usize,
     pub(in crate::trace) calls: Vec<CallEntry>,
-    /// Number of calls beyond [`super::builder::CALLS_MAX`].
+    /// Number of calls beyond [`super::calls::CALLS_MAX`].
     pub(in crate::trace) excess_calls: u64,
     /// Number of results without a matching call.
     pub(in crate::trace) orphan_results: u64,
@@ -385,11 +385,6 @@ impl Conversation {
     /// Returns the task, if there is one.
     pub(in crate::trace) fn task(&self) -> Option<&TextRef> {
         self.task.as_ref().or(self.fallback_task.as_ref())
-    }
-
-    /// Returns true if a call waits for its result.
-    pub(in crate::trace) fn has_open_call(&self) -> bool {
-        self.calls.iter().skip(self.first_open).any(|call| call.result.is_none())
     }
 
     /// Returns the last text, if the conversation ended with it, or if its own records state that

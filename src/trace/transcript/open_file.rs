@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::super::json_text::json_text;
-use super::builder::{call_numbers, shorten_id};
 use super::cached_transcript::TranscriptVersion;
+use super::calls::{call_numbers, shorten_id};
 use super::format::TranscriptFormat;
 use super::index::{CallEntry, Conversation, LineEntry, LineFile, TranscriptIndex};
 use super::location::{Shape, TranscriptLocation};

@@ -178,7 +178,6 @@ fn build_worker(
     let session = Session {
         location,
         indexes: [first_index, last_index],
-        conversations: [first, last],
         metadata: metadata.bytes.as_deref(),
         stated,
     };
@@ -272,7 +271,8 @@ pub(super) fn read_record(
         && conversation.is_stated_by_parent;
     let source = folder.location().source_name();
     trace.unused.source = source;
-    trace.unused.is_torn = index.is_torn;
+    // A document among several is on a line of its own. If that is torn, it is still being written.
+    trace.unused.is_torn = index.is_torn && folder.location().agent.is_none();
     if folder.location().agent.is_none() {
         trace.bad_lines.extend((index.bad_lines > 0).then_some((source, index.bad_lines)));
         trace.unused.lines = index.line_count;

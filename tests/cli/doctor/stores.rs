@@ -452,7 +452,7 @@ fn doctor_counts_hidden_content_of_transcripts() {
     assert_eq!(report["stores"][0]["format"], "claude-code");
     let expected = json!({
         "read": 2, "workers": 2, "lines": 6, "unparsable_lines": 2, "unknown_records": {"new": 1},
-        "results_without_calls": 1, "calls_without_results": 1, "calls_not_shown": 0, "truncated_outputs": 0,
+        "results_without_calls": 1, "calls_without_results": 1, "calls_not_shown": 0, "truncated_outputs": 0, "torn_documents": 0,
     });
     assert_eq!(report["stores"][0]["transcripts"], expected, "{report:#}");
     finding(

@@ -1,0 +1,226 @@
+//! Adds calls and their results to a conversation.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::super::bounded;
+use super::super::input::{COMMAND_ARGUMENTS, INPUT_MAX, InputBudget, one_line};
+use super::super::value::{shorten, truncate};
+use super::index::{CallEntry, CallResult, Conversation, Ending};
+use super::messages::text_hash;
+use super::requests::RequestPart;
+use super::turn::{Arguments, CallPart, ResultPart, Span};
+use crate::failure_signs::suspect_line;
+use crate::model::{AccessKind, FileAccess, Outcome};
+
+/// Maximum length of a tool name, ID or other short value, in bytes.
+pub(super) const WORD_MAX: usize = 300;
+/// Maximum number of calls in a conversation; further ones are counted.
+pub(in crate::trace) const CALLS_MAX: usize = 100_000;
+/// Maximum number of files of one call.
+pub(super) const FILES_MAX: usize = 200;
+/// Maximum length of a call's text that is no JSON, in bytes.
+const TEXT_MAX: usize = 64 << 10;
+/// The most informative arguments of a call, best first.
+const KEY_ARGUMENTS: [&str; 12] = [
+    "command",
+    "cmd",
+    "file_path",
+    "notebook_path",
+    "path",
+    "absolute_path",
+    "pattern",
+    "query",
+    "url",
+    "code",
+    "description",
+    "prompt",
+];
+
+/// Returns the files that a call reads or changes, by its tool and arguments.
+pub(in crate::trace) type AccessedFiles<'f> = &'f dyn Fn(&str, &Value) -> Vec<FileAccess>;
+
+/// Adds a call. Returns its index, or that of the call that it repeats.
+pub(super) fn add_call(
+    conversation: &mut Conversation,
+    ids: &mut HashMap<String, usize>,
+    inputs: &mut InputBudget,
+    accessed_files: AccessedFiles<'_>,
+    span: Span,
+    at_ms: Option<i64>,
+    call: &CallPart<'_>,
+) -> Option<usize> {
+    let at = conversation.calls.len();
+    let id = shorten_id(&call.id);
+    if let Some(known) = ids.get(&id).filter(|_| !id.is_empty()) {
+        return Some(*known);
+    }
+    if at >= CALLS_MAX {
+        conversation.excess_calls += 1;
+        return None;
+    }
+    let arguments = call.arguments.as_text().and_then(bounded::parse_any);
+    let arguments = arguments.or_else(|| match &call.arguments {
+        Arguments::Text(text) => Some(Value::String(truncate(text.clone().into_owned(), TEXT_MAX))),
+        Arguments::None | Arguments::Json(_) => None,
+    });
+    let tool = match shorten(&call.name, WORD_MAX) {
+        name if name.is_empty() => "tool".into(),
+        name => name,
+    };
+    let is_command = arguments
+        .as_ref()
+        .is_some_and(|fields| COMMAND_ARGUMENTS.iter().any(|name| fields.get(name).is_some()));
+    let files = arguments.as_ref().map(|arguments| accessed_files(&tool, arguments));
+    let (input, subject_len) = arguments.and_then(input_line).unzip();
+    let input = input.map(|line| inputs.truncate_input(line));
+    if !id.is_empty() {
+        ids.insert(id.clone(), at);
+    }
+    conversation.calls.push(CallEntry {
+        id,
+        tool,
+        span,
+        at_ms,
+        subject_len: subject_len.unwrap_or(0).min(input.as_ref().map_or(0, String::len)),
+        input,
+        is_command,
+        files: files.into_iter().flatten().take(FILES_MAX).map(shorten_path).collect(),
+        result: None,
+        stated: None,
+        change_record: None,
+    });
+    Some(at)
+}
+
+/// Shortens the path of a file of excessive length.
+pub(super) fn shorten_path(file: FileAccess) -> FileAccess {
+    FileAccess { path: shorten(&file.path, WORD_MAX), ..file }
+}
+
+/// Returns the arguments of a call as one line, and the length of the main argument at its
+/// beginning, in bytes. The main argument comes without its name.
+fn input_line(mut arguments: Value) -> Option<(String, usize)> {
+    let Some(fields) = arguments.as_object_mut() else {
+        let line = one_line(&arguments)?;
+        let subject_len = line.len();
+        return Some((line, subject_len));
+    };
+    let first = KEY_ARGUMENTS
+        .iter()
+        .find_map(|name| fields.shift_remove(*name))
+        .and_then(|value| one_line(&joined_words(value)));
+    // `one_line` omits the name of a single argument, so names are added here.
+    let named =
+        fields.iter().filter_map(|(name, value)| Some(format!("{name}={}", one_line(value)?)));
+    let rest = one_line(&Value::String(named.collect::<Vec<_>>().join(" ")));
+    let subject_len = first.as_ref().map_or(0, String::len);
+    let parts: Vec<String> = [first, rest].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| (truncate(parts.join(" "), INPUT_MAX), subject_len))
+}
+
+/// Joins the words of a command that is a list. Of a command for a shell, only the script is kept.
+fn joined_words(value: Value) -> Value {
+    let words: Option<Vec<&str>> =
+        value.as_array().and_then(|words| words.iter().map(Value::as_str).collect());
+    match words.as_deref() {
+        Some([_shell, "-c" | "-lc" | "-ic", script]) => Value::String((*script).to_owned()),
+        Some(words) => match shlex::try_join(words.iter().copied()) {
+            Ok(line) => Value::String(line),
+            Err(_) => Value::String(words.join(" ")),
+        },
+        None => value,
+    }
+}
+
+/// Adds a result to its call. Returns the index of the call, or `None` without one.
+pub(super) fn add_result(
+    conversation: &mut Conversation,
+    ids: &HashMap<String, usize>,
+    span: Span,
+    part: usize,
+    at_ms: Option<i64>,
+    result: &ResultPart<'_>,
+) -> Option<usize> {
+    conversation.ending = Ending::AwaitingReply;
+    let at = if result.call.is_empty() {
+        while conversation.calls.get(conversation.first_open).is_some_and(|c| c.result.is_some()) {
+            conversation.first_open += 1;
+        }
+        Some(conversation.first_open).filter(|at| *at < conversation.calls.len())
+    } else {
+        ids.get(&shorten_id(&result.call)).copied()
+    };
+    let Some(call) = at.and_then(|at| conversation.calls.get_mut(at)) else {
+        conversation.orphan_results += 1;
+        return None;
+    };
+    // The assistant acted on the first of two results.
+    if call.result.as_ref().is_some_and(|known| !known.is_report) {
+        return at;
+    }
+    let verdict = result.verdict;
+    if let Some(words) = result.refusal.as_ref().filter(|_| verdict.outcome == Outcome::NotRun) {
+        let part = RequestPart::Refusal { result: part };
+        conversation.requests.add(span, part, at_ms, words);
+    }
+    call.result = Some(call_result(call, span, part, at_ms, result));
+    refine_files(&mut call.files, &result.files);
+    at
+}
+
+/// Creates the result of `call` that is number `part` in the record at `span`.
+pub(super) fn call_result(
+    call: &CallEntry,
+    span: Span,
+    part: usize,
+    at_ms: Option<i64>,
+    result: &ResultPart<'_>,
+) -> CallResult {
+    let suspect = match call.command() {
+        _ if matches!(result.verdict.outcome, Outcome::Failed | Outcome::NotRun) => None,
+        Some(command) => suspect_line(command, &result.text),
+        None => None,
+    };
+    let hint = result.hint.as_ref().map(|line| truncate(line.clone().into_owned(), WORD_MAX));
+    CallResult {
+        span,
+        part,
+        at_ms,
+        bytes: result.text.len() as u64,
+        hash: text_hash(&result.text),
+        verdict: result.verdict,
+        suspect: hint.or(suspect),
+        spilled: result.spilled,
+        truncated: result.truncated,
+        is_report: false,
+    }
+}
+
+/// Replaces the files that the arguments of a call name by those that its result names.
+fn refine_files(files: &mut Vec<FileAccess>, changed: &[FileAccess]) {
+    match (files.as_mut_slice(), changed) {
+        (_, []) => {}
+        // The result may name the file in another way.
+        ([file], [changed]) if file.kind != AccessKind::Read => {
+            let path = std::mem::take(&mut file.path);
+            *file = FileAccess { path, ..changed.clone() };
+        }
+        ([file], [_]) if file.kind == AccessKind::Read => {}
+        (_, changed) => {
+            *files = changed.iter().take(FILES_MAX).cloned().map(shorten_path).collect();
+        }
+    }
+}
+
+/// Returns the indexes of a conversation's calls, by ID.
+pub(in crate::trace) fn call_numbers(conversation: &Conversation) -> HashMap<String, usize> {
+    let calls = conversation.calls.iter().enumerate();
+    calls.filter(|(_, call)| !call.id.is_empty()).map(|(at, call)| (call.id.clone(), at)).collect()
+}
+
+/// Shortens an ID of excessive length. Different IDs stay different.
+pub(in crate::trace) fn shorten_id(id: &str) -> String {
+    shorten(id, WORD_MAX)
+}
