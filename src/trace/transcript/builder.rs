@@ -624,7 +624,6 @@ fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
         }
         TurnEvent::Submission => {
             conversation.submission = Some(text_ref(span, &turn.text));
-            return;
         }
         TurnEvent::Message | TurnEvent::Prompt | TurnEvent::Farewell | TurnEvent::ApiError => {
             match own_request(turn) {
