@@ -457,7 +457,8 @@ impl Catalog {
         }
     }
 
-    /// Finds what was not understood in a worker; see [`Format::check_worker`].
+    /// Finds what was not understood in a worker; see
+    /// [`Format::check_worker`](crate::trace::Format::check_worker).
     pub fn check_worker(
         &self,
         entry: &Entry,
@@ -472,7 +473,7 @@ impl Catalog {
     }
 
     /// Finds what was not understood in the store of this number outside of its workers; see
-    /// [`Format::check_store`].
+    /// [`Format::check_store`](crate::trace::Format::check_store).
     pub fn check_store(
         &self,
         number: usize,

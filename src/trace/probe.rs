@@ -103,7 +103,7 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// Returns the last [`HEAD`] bytes. Empty if the file cannot be read.
+    /// Returns the last 4 KiB. Empty if the file cannot be read.
     pub fn tail(&self) -> Vec<u8> {
         let size = self.file().and_then(|file| Some(file.stat_without_acl().ok()?.size));
         self.read(size.unwrap_or_default().saturating_sub(HEAD as u64), HEAD)
@@ -120,7 +120,7 @@ impl<'a> Probe<'a> {
         entries.into_iter().map(|entry| entry.name).collect()
     }
 
-    /// Returns the first [`LONG_HEAD`] bytes of a file in the directory at the path.
+    /// Returns the first 256 KiB of a file in the directory at the path.
     pub fn long_head_inside(&self, name: &Name) -> Vec<u8> {
         let path = self.path.join(name);
         Probe::new(self.store, &path, self.budget).long_head().to_vec()
