@@ -265,7 +265,7 @@ mod tests {
             ("ownr=7", "ownr=7"),
             ("ttl=soon", "ttl=soon"),
             ("stale=soon", "stale=soon"),
-            ("format=odd", "format=odd is invalid: expected swarmlet or claude-code"),
+            ("format=odd", "format=odd is invalid: expected swarmlet, mini-swe-agent"),
             ("budget=much", "budget=much"),
             ("store=", "store="),
             ("store", "store=…"),

@@ -316,7 +316,8 @@ mod tests {
         assert_eq!(
             expected_contents(&FORMATS),
             "folders with a metadata.json or a tool_calls/, there or in its workers/, or \
-             transcripts of Claude Code"
+             transcripts of mini-swe-agent, SWE-agent, Gemini CLI, OpenHands, Codex CLI or Claude \
+             Code"
         );
         assert_eq!(alternatives(&["a", "b", "c"]), "a, b or c");
     }
