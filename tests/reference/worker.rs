@@ -97,7 +97,9 @@ impl Record {
             |entry: &&Entry| owner.is_some() && entry.owner.is_some() && entry.owner != owner;
         let entry = index.iter().find(|entry| entry.id.as_bytes() == id && !theirs(entry));
         let indexed = entry.and_then(|entry| entry.word.clone());
-        let said = either("status");
+        // An exit code states the status if no word does.
+        let code = || Some(format!("exit_code {}", either("exit_code")?.parse::<i64>().ok()?));
+        let said = either("status").or_else(code);
         if let (Some(said), Some(indexed)) = (&said, &indexed) {
             let end = status(indexed);
             if matches!(end, "completed" | "failed") && end != status(said) {
@@ -132,6 +134,8 @@ impl Record {
 
 fn status(word: &str) -> &'static str {
     match word.to_ascii_lowercase().as_str() {
+        "exit_code 0" => "completed",
+        code if code.starts_with("exit_code ") => "failed",
         "created" => "created",
         "running" => "running",
         "success" | "completed" => "completed",
