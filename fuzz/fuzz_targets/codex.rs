@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use swarmletfs::deadline::Deadline;
 use swarmletfs::name::RelPath;
-use swarmletfs::store::{Memory, Store, read_range};
+use swarmletfs::store::{Memory, read_range};
 use swarmletfs::trace::{Codex, Format, RecordSource};
 
 const PATH: &str =
