@@ -250,9 +250,7 @@ impl<'f> IndexBuilder<'f> {
         id: &str,
         verdict: Verdict,
     ) -> bool {
-        let at = self.calls.get(number).and_then(|ids| ids.get(&shorten_id(id)).copied());
-        let call = at.and_then(|at| self.conversation(number)?.calls.get_mut(at));
-        let Some(call) = call else { return false };
+        let Some(call) = self.call_mut(number, id) else { return false };
         call.stated = Some(verdict);
         true
     }
@@ -310,8 +308,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Sets the files that an earlier call changed.
     pub(in crate::trace) fn set_files(&mut self, number: usize, id: &str, files: Vec<FileAccess>) {
-        let at = self.calls.get(number).and_then(|ids| ids.get(&shorten_id(id)).copied());
-        if let Some(call) = at.and_then(|at| self.conversation(number)?.calls.get_mut(at)) {
+        if let Some(call) = self.call_mut(number, id) {
             call.files = files.into_iter().take(FILES_MAX).map(shorten_path).collect();
         }
     }

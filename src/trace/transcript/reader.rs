@@ -58,19 +58,32 @@ fn read_lines(
     }
     let index = without_last_line(file, index)?;
     let (start, before) = (index.bytes_read, index.last_line);
-    let files = |tool: &str, arguments: &Value| format.accessed_files(tool, arguments);
-    let mut builder = IndexBuilder::new(index, &files, location);
-    let (lines, end, last) = jsonl::for_each_from(file, start, deadline, |line| {
-        let span = Span { offset: line.offset, len: line.bytes.len(), part: 0 };
-        add_line(&mut builder, format, span, line.bytes)
-    })?;
-    let mut index = builder.index;
+    let (mut index, read) = extend(index, format, location, |builder| {
+        jsonl::for_each_from(file, start, deadline, |line| {
+            let span = Span { offset: line.offset, len: line.bytes.len(), part: 0 };
+            add_line(builder, format, span, line.bytes)
+        })
+    });
+    let (lines, end, last) = read?;
     index.bytes_read = end;
     index.last_line = if end == start && last == LastLine::Complete { before } else { last };
     index.bad_lines += lines.bad;
     index.line_count += lines.too_long;
     index.too_long = lines.partial.is_some_and(|partial| !partial.timed_out);
     Ok((index, !lines.partial.is_some_and(|partial| partial.timed_out)))
+}
+
+/// Extends `index` by what `add` adds to it. Also returns the result of `add`.
+pub(super) fn extend<T>(
+    index: TranscriptIndex,
+    format: &dyn TranscriptFormat,
+    location: &TranscriptLocation,
+    add: impl FnOnce(&mut IndexBuilder<'_>) -> T,
+) -> (TranscriptIndex, T) {
+    let accessed_files = |tool: &str, arguments: &Value| format.accessed_files(tool, arguments);
+    let mut builder = IndexBuilder::new(index, &accessed_files, location);
+    let result = add(&mut builder);
+    (builder.index, result)
 }
 
 /// Adds the line at `span` to an index. Returns false if it cannot be decoded.
@@ -134,17 +147,17 @@ fn read_documents_once(
     members: &'static [Member],
     deadline: Deadline<'_>,
 ) -> Result<(TranscriptIndex, bool)> {
-    let files = |tool: &str, arguments: &Value| format.accessed_files(tool, arguments);
-    let mut builder = IndexBuilder::new(TranscriptIndex::default(), &files, location);
     let range = 0..document::FILE_MAX;
-    let stats = document::for_each(file, range, members, deadline, |event| match event {
-        DocumentEvent::Begin => {
-            builder.index.documents += 1;
-            true
-        }
-        DocumentEvent::Record(record) => format.add_record(&mut builder, record),
-    })?;
-    let mut index = builder.index;
+    let (mut index, read) = extend(TranscriptIndex::default(), format, location, |builder| {
+        document::for_each(file, range, members, deadline, |event| match event {
+            DocumentEvent::Begin => {
+                builder.index.documents += 1;
+                true
+            }
+            DocumentEvent::Record(record) => format.add_record(builder, record),
+        })
+    });
+    let stats = read?;
     index.restarts = true;
     index.bytes_read = stats.end;
     index.line_count = stats.records;
@@ -163,20 +176,33 @@ fn read_document_lines(
     index: TranscriptIndex,
     deadline: Deadline<'_>,
 ) -> Result<(TranscriptIndex, bool)> {
-    let files = |tool: &str, arguments: &Value| format.accessed_files(tool, arguments);
-    let mut builder = IndexBuilder::new(index, &files, location);
-    let is_complete = loop {
+    let (index, is_complete) = extend(index, format, location, |builder| {
+        add_document_lines(builder, file, format, members, deadline)
+    });
+    Ok((index, is_complete?))
+}
+
+/// Adds the lines behind those that are in the index, each of them a document. Returns true if they
+/// were read to the end.
+fn add_document_lines(
+    builder: &mut IndexBuilder<'_>,
+    file: &dyn File,
+    format: &dyn TranscriptFormat,
+    members: &'static [Member],
+    deadline: Deadline<'_>,
+) -> Result<bool> {
+    loop {
         let start = builder.index.bytes_read;
         if start >= document::FILE_MAX {
             builder.index.too_long = !read_range(file, start, 1)?.is_empty();
-            break true;
+            return Ok(true);
         }
         let (line, has_end) = document::line_at(file, start)?;
         if !has_end && line.is_empty() {
-            break true;
+            return Ok(true);
         }
         if !deadline.has_time() {
-            break false;
+            return Ok(false);
         }
         let end = line.end + u64::from(has_end);
         let records = builder.index.line_count;
@@ -185,7 +211,7 @@ fn read_document_lines(
                 builder.begin_document();
                 true
             }
-            DocumentEvent::Record(record) => format.add_record(&mut builder, record),
+            DocumentEvent::Record(record) => format.add_record(builder, record),
         })?;
         let index = &mut builder.index;
         index.line_count = records + stats.records;
@@ -193,7 +219,7 @@ fn read_document_lines(
         index.bytes_read = end;
         if stats.partial.is_some_and(|partial| partial.timed_out) {
             index.restarts = true;
-            break false;
+            return Ok(false);
         }
         if stats.is_torn && has_end {
             // A line that was cut off and never completed.
@@ -202,8 +228,7 @@ fn read_document_lines(
         } else if stats.is_torn {
             index.is_torn = true;
             index.restarts = true;
-            break true;
+            return Ok(true);
         }
-    };
-    Ok((builder.index, is_complete))
+    }
 }

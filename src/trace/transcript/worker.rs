@@ -2,14 +2,13 @@
 //! of it.
 
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::super::value::{shorten, truncate};
 use super::builder::IndexBuilder;
 use super::format::{Session, SessionMetadata, TranscriptFormat};
 use super::index::{CallEntry, Conversation, Ending, StatedStatus, TranscriptIndex};
 use super::location::{Container, Shape, TranscriptLocation};
-use super::reader::add_line;
+use super::reader::{add_line, extend};
 use super::thread::CALLS;
 use super::turn::Span;
 use super::virtual_dir::VirtualDir;
@@ -132,19 +131,19 @@ fn index_range(
     length: u64,
 ) -> Result<TranscriptIndex> {
     let bytes = read_range(file, from, usize::try_from(length).unwrap_or(usize::MAX))?;
-    let files = |tool: &str, arguments: &Value| format.accessed_files(tool, arguments);
-    let mut builder = IndexBuilder::new(TranscriptIndex::default(), &files, location);
-    let mut at = from;
-    for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        let span = Span { offset: at, len: line.len(), part: 0 };
-        at += line.len() as u64;
-        // The first line of a later part is incomplete.
-        if (from == 0 || number > 0) && !line.trim_ascii().is_empty() {
-            let is_bad = !add_line(&mut builder, format, span, line) && line.ends_with(b"\n");
-            builder.index.bad_lines += u64::from(is_bad);
+    let add = |builder: &mut IndexBuilder<'_>| {
+        let mut at = from;
+        for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            let span = Span { offset: at, len: line.len(), part: 0 };
+            at += line.len() as u64;
+            // The first line of a later part is incomplete.
+            if (from == 0 || number > 0) && !line.trim_ascii().is_empty() {
+                let is_bad = !add_line(builder, format, span, line) && line.ends_with(b"\n");
+                builder.index.bad_lines += u64::from(is_bad);
+            }
         }
-    }
-    Ok(builder.index)
+    };
+    Ok(extend(TranscriptIndex::default(), format, location, add).0)
 }
 
 /// Builds a worker from indexes and conversations of the beginning and the end of its transcript.
