@@ -15,7 +15,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Args;
 
-use self::report::{Report, Target, TargetKind};
+use self::report::{Target, TargetKind, ValidationReport};
 use super::read_session::{ReadSession, TimeArgs};
 use super::terminal::{display_path, print_message};
 use crate::catalog::{Source, SourceError};
@@ -92,7 +92,7 @@ pub(super) fn run(arguments: &ValidateArgs) -> anyhow::Result<ExitCode> {
     let (kept, workers) =
         if arguments.all { (ALL_KEPT, ALL_SHOWN_WORKERS) } else { (KEPT, SHOWN_WORKERS) };
     let target = Target { path: shown, kind, format };
-    let report = Report::new(target, &view, session.control(), kept, workers);
+    let report = ValidationReport::new(target, &view, session.control(), kept, workers);
     drop(session.take_progress());
     if !report.complete {
         session.control().note_incomplete();

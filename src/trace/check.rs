@@ -15,7 +15,7 @@ use crate::store::Store;
 use crate::text::{count, one_line};
 
 /// Level and kind of a remark.
-pub(super) type Kind = (RemarkLevel, &'static str);
+pub(super) type RemarkKind = (RemarkLevel, &'static str);
 
 /// The conversation of a worker, in every format.
 const THREAD: &str = "thread.jsonl";
@@ -25,12 +25,12 @@ const SOURCE: &str = "source.jsonl";
 const QUOTE_MAX: usize = 60;
 
 /// Returns the kind of remarks on something that was not understood.
-pub(super) const fn problem(kind: &'static str) -> Kind {
+pub(super) const fn problem(kind: &'static str) -> RemarkKind {
     (RemarkLevel::NotUnderstood, kind)
 }
 
 /// Returns the kind of remarks on something that was understood.
-pub(super) const fn note(kind: &'static str) -> Kind {
+pub(super) const fn note(kind: &'static str) -> RemarkKind {
     (RemarkLevel::Note, kind)
 }
 

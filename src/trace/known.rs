@@ -44,9 +44,9 @@ pub struct KnownFormat {
 /// The test by which a format is recognized.
 #[derive(Clone, Copy)]
 pub enum Recognition {
-    /// By directories and their names: [`Format::detect`], which must not open a file.
+    /// Looks at directories and their names: [`Format::detect`], which must not open a file.
     Shape,
-    /// By the content of one file. Must check the file's name before its content.
+    /// Looks at the content of one file. Must check the file's name before its content.
     Content(fn(&Probe<'_>) -> bool),
 }
 

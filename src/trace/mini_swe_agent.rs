@@ -62,7 +62,7 @@ impl Meaning {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Message<'a> {
+struct RunMessage<'a> {
     #[serde(borrow)]
     role: MaybeStr<'a>,
     #[serde(borrow)]
@@ -79,7 +79,7 @@ struct Message<'a> {
 struct Extra<'a> {
     /// The calls. Absent in old documents.
     #[serde(borrow)]
-    actions: Option<MaybeList<MaybeObject<Action<'a>>>>,
+    actions: Option<MaybeList<MaybeObject<CommandAction<'a>>>>,
     #[serde(borrow)]
     raw_output: MaybeStr<'a>,
     returncode: MaybeNumber,
@@ -93,7 +93,7 @@ struct Extra<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Action<'a> {
+struct CommandAction<'a> {
     #[serde(borrow)]
     command: MaybeStr<'a>,
     #[serde(borrow)]
@@ -128,7 +128,7 @@ struct PromptTokens {
 /// Facts about the run.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Info<'a> {
+struct RunInfo<'a> {
     #[serde(borrow)]
     exit_status: MaybeStr<'a>,
     #[serde(borrow)]
@@ -139,14 +139,14 @@ struct Info<'a> {
 #[serde(default)]
 struct Config<'a> {
     #[serde(borrow)]
-    model: MaybeObject<ModelConfig<'a>>,
+    model: MaybeObject<RunModel<'a>>,
     #[serde(borrow)]
     environment: MaybeObject<EnvironmentConfig<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ModelConfig<'a> {
+struct RunModel<'a> {
     #[serde(borrow)]
     model_name: MaybeStr<'a>,
 }
@@ -201,7 +201,7 @@ impl TranscriptFormat for MiniSweAgent {
     }
 
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
-        if let Some(message) = decode::<Message<'_>>(record.text)
+        if let Some(message) = decode::<RunMessage<'_>>(record.text)
             && let Some(turn) = turn(&message, Meaning::from_part(record.span.part))
         {
             use_turns(&[turn]);
@@ -224,7 +224,7 @@ fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
 }
 
 fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
-    let Some(info) = decode::<Info<'_>>(record.text) else { return false };
+    let Some(info) = decode::<RunInfo<'_>>(record.text) else { return false };
     match info.exit_status.as_str() {
         "" => index.set_status(0, Status::Running, None),
         "Submitted" => index.set_status(0, Status::Completed, None),
@@ -238,7 +238,7 @@ fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
 }
 
 fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, is_bare: bool) -> bool {
-    let Some(message) = decode::<Message<'_>>(record.text) else { return false };
+    let Some(message) = decode::<RunMessage<'_>>(record.text) else { return false };
     if index.index.main.stated.is_none() {
         // A bare list says nothing about how the run ended.
         index.set_status(0, if is_bare { Status::Unknown } else { Status::Running }, None);
@@ -256,7 +256,7 @@ fn add_message(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, is_bare: boo
 }
 
 /// Returns the meaning of a message after those in the index.
-fn meaning(index: &IndexBuilder<'_>, message: &Message<'_>) -> Meaning {
+fn meaning(index: &IndexBuilder<'_>, message: &RunMessage<'_>) -> Meaning {
     let conversation = &index.index.main;
     if message.role.as_str() != "user" || message.extra.0.is_some() {
         return Meaning::Stated;
@@ -277,7 +277,7 @@ fn meaning(index: &IndexBuilder<'_>, message: &Message<'_>) -> Meaning {
 }
 
 /// Returns the turn of a message. Returns `None` if its role is unknown.
-fn turn<'a>(message: &'a Message<'_>, meaning: Meaning) -> Option<Turn<'a>> {
+fn turn<'a>(message: &'a RunMessage<'_>, meaning: Meaning) -> Option<Turn<'a>> {
     let text = message.content.as_str();
     let extra = message.extra.0.as_ref();
     let mut turn = Turn {
@@ -350,7 +350,7 @@ fn calls<'a>(text: &'a str, extra: Option<&'a Extra<'_>>) -> Vec<CallPart<'a>> {
 }
 
 /// Returns the result that a message with the given text holds.
-fn result<'a>(message: &'a Message<'_>, text: &'a str) -> ResultPart<'a> {
+fn result<'a>(message: &'a RunMessage<'_>, text: &'a str) -> ResultPart<'a> {
     let extra = message.extra.0.as_ref();
     let output = extra.and_then(|extra| extra.raw_output.0.as_deref());
     let stated = extra.and_then(|extra| extra.returncode.as_i64());
@@ -369,7 +369,7 @@ fn exit_code(text: &str) -> Option<i64> {
     code.trim().parse().ok()
 }
 
-fn count_tokens(index: &mut IndexBuilder<'_>, message: &Message<'_>) {
+fn count_tokens(index: &mut IndexBuilder<'_>, message: &RunMessage<'_>) {
     let response = message.extra.0.as_ref().and_then(|extra| extra.response.0.as_ref());
     let Some(response) = response else { return };
     let Some(usage) = &response.usage.0 else { return };

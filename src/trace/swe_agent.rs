@@ -39,7 +39,7 @@ const SUBMITTED: &str = "submitted";
 /// The kind of a record. It is kept in the span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum RecordKind {
+enum TrajectoryRecord {
     Step,
     /// The first step, whose prompt holds the task.
     FirstStep,
@@ -48,10 +48,10 @@ enum RecordKind {
     Info,
 }
 
-impl RecordKind {
-    fn from_part(part: u8) -> RecordKind {
-        let all = [RecordKind::FirstStep, RecordKind::Task, RecordKind::Info];
-        all.into_iter().find(|kind| *kind as u8 == part).unwrap_or(RecordKind::Step)
+impl TrajectoryRecord {
+    fn from_part(part: u8) -> TrajectoryRecord {
+        let all = [TrajectoryRecord::FirstStep, TrajectoryRecord::Task, TrajectoryRecord::Info];
+        all.into_iter().find(|kind| *kind as u8 == part).unwrap_or(TrajectoryRecord::Step)
     }
 }
 
@@ -81,7 +81,7 @@ struct Step<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct State<'a> {
+struct StepState<'a> {
     #[serde(borrow)]
     working_dir: MaybeStr<'a>,
 }
@@ -89,7 +89,7 @@ struct State<'a> {
 /// A message of the prompt or of the history.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Message<'a> {
+struct PromptMessage<'a> {
     #[serde(borrow)]
     role: MaybeStr<'a>,
     #[serde(borrow)]
@@ -101,7 +101,7 @@ struct Message<'a> {
 /// Facts about the run.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Info<'a> {
+struct TrajectoryInfo<'a> {
     #[serde(borrow)]
     exit_status: MaybeStr<'a>,
     #[serde(borrow)]
@@ -128,12 +128,12 @@ struct ReplayConfig<'a> {
 #[serde(default)]
 struct AgentConfig<'a> {
     #[serde(borrow)]
-    model: MaybeObject<ModelConfig<'a>>,
+    model: MaybeObject<AgentModel<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct ModelConfig<'a> {
+struct AgentModel<'a> {
     #[serde(borrow)]
     name: MaybeStr<'a>,
 }
@@ -180,20 +180,20 @@ impl TranscriptFormat for SweAgent {
     }
 
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
-        let kind = RecordKind::from_part(record.span.part);
+        let kind = TrajectoryRecord::from_part(record.span.part);
         match kind {
-            RecordKind::Step | RecordKind::FirstStep => {
+            TrajectoryRecord::Step | TrajectoryRecord::FirstStep => {
                 if let Some(step) = decode::<Step<'_>>(record.text) {
                     use_turns(&step_turns(&step, kind));
                 }
             }
-            RecordKind::Task => {
-                if let Some(message) = decode::<Message<'_>>(record.text) {
+            TrajectoryRecord::Task => {
+                if let Some(message) = decode::<PromptMessage<'_>>(record.text) {
                     use_turns(&[task_turn(message.content.as_str().into())]);
                 }
             }
-            RecordKind::Info => {
-                if let Some(info) = decode::<Info<'_>>(record.text) {
+            TrajectoryRecord::Info => {
+                if let Some(info) = decode::<TrajectoryInfo<'_>>(record.text) {
                     use_turns(&[submission_turn(info.submission.as_str())]);
                 }
             }
@@ -228,12 +228,12 @@ fn add_step(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
     }
     if index.index.facts.cwd.is_none()
         && let Some(json) = step.state.map(|state| embedded_json(state.get()))
-        && let Some(state) = decode::<State<'_>>(&json)
+        && let Some(state) = decode::<StepState<'_>>(&json)
     {
         IndexBuilder::set_fact(&mut index.index.facts.cwd, state.working_dir.as_str());
     }
     let is_first = index.index.main.lines.is_empty();
-    let kind = if is_first { RecordKind::FirstStep } else { RecordKind::Step };
+    let kind = if is_first { TrajectoryRecord::FirstStep } else { TrajectoryRecord::Step };
     let span = Span { part: kind as u8, ..record.span };
     index.add_turns(0, span, &step_turns(&step, kind));
     true
@@ -244,16 +244,16 @@ fn add_history(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
     if index.index.main.task.is_some() {
         return true;
     }
-    let Some(message) = decode::<Message<'_>>(record.text) else { return false };
+    let Some(message) = decode::<PromptMessage<'_>>(record.text) else { return false };
     if message.is_task() {
-        let span = Span { part: RecordKind::Task as u8, ..record.span };
+        let span = Span { part: TrajectoryRecord::Task as u8, ..record.span };
         index.set_task(0, span, message.content.as_str());
     }
     true
 }
 
 fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
-    let Some(info) = decode::<Info<'_>>(record.text) else { return false };
+    let Some(info) = decode::<TrajectoryInfo<'_>>(record.text) else { return false };
     match info.exit_status.as_str() {
         "" => index.set_status(0, Status::Running, None),
         SUBMITTED => index.set_status(0, Status::Completed, None),
@@ -269,7 +269,7 @@ fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
         index.set_total_tokens(0, Tokens { input, output, ..Tokens::default() });
     }
     if !info.submission.as_str().is_empty() {
-        let span = Span { part: RecordKind::Info as u8, ..record.span };
+        let span = Span { part: TrajectoryRecord::Info as u8, ..record.span };
         index.add_turns(0, span, &[submission_turn(info.submission.as_str())]);
     }
     true
@@ -283,7 +283,7 @@ fn add_config(index: &mut IndexBuilder<'_>, text: &str) -> bool {
     true
 }
 
-impl Message<'_> {
+impl PromptMessage<'_> {
     /// Returns true if the message may be the task.
     fn is_task(&self) -> bool {
         self.role.as_str() == "user" && !self.is_demo.is_set()
@@ -291,13 +291,13 @@ impl Message<'_> {
 }
 
 /// Returns the turns of a step: the task if it is the first, the call, and the result.
-fn step_turns<'a>(step: &'a Step<'_>, kind: RecordKind) -> Vec<Turn<'a>> {
+fn step_turns<'a>(step: &'a Step<'_>, kind: TrajectoryRecord) -> Vec<Turn<'a>> {
     let mut turns = Vec::new();
-    if kind == RecordKind::FirstStep
+    if kind == TrajectoryRecord::FirstStep
         && let Some(prompt) = step.query.or(step.messages)
         && let Ok(messages) =
-            serde_json::from_str::<MaybeList<MaybeObject<Message<'_>>>>(prompt.get())
-        && let Some(task) = messages.0.into_iter().filter_map(|m| m.0).find(Message::is_task)
+            serde_json::from_str::<MaybeList<MaybeObject<PromptMessage<'_>>>>(prompt.get())
+        && let Some(task) = messages.0.into_iter().filter_map(|m| m.0).find(PromptMessage::is_task)
     {
         turns.push(task_turn(task.content.0.unwrap_or_default()));
     }

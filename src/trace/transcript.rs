@@ -151,7 +151,7 @@ impl Format for Transcripts {
         });
         // Some programs record a worker inside a transcript and also in one of its own. The latter
         // is complete, so it wins.
-        let separate: HashSet<Identity> =
+        let separate: HashSet<WorkerIdentity> =
             found.folders.iter().filter_map(|path| self.identity(path)).collect();
         let nested: Vec<RelPath> = nested.filter(|path| !self.contains(&separate, path)).collect();
         found.folders.retain(|path| self.holds(path) != Some(Holds::Nested));
@@ -262,14 +262,14 @@ impl Transcripts {
     }
 
     /// Returns the identity of the subagent at `path`, or of another worker inside a transcript.
-    fn identity(&self, path: &RelPath) -> Option<Identity> {
+    fn identity(&self, path: &RelPath) -> Option<WorkerIdentity> {
         let location = self.format.locate(path)?;
         let is_nested = location.agent.is_some() || location.holds == Holds::One;
         is_nested.then_some((location.folder, location.session, location.name))
     }
 
     /// Returns true if `separate` has the worker at `path`, with its session or without one.
-    fn contains(&self, separate: &HashSet<Identity>, path: &RelPath) -> bool {
+    fn contains(&self, separate: &HashSet<WorkerIdentity>, path: &RelPath) -> bool {
         self.identity(path).is_some_and(|(folder, session, name)| {
             [session, None]
                 .into_iter()
@@ -322,7 +322,7 @@ impl Transcripts {
 }
 
 /// The directory of a worker's transcript, its session if its path names one, and its name.
-type Identity = (RelPath, Option<Name>, Name);
+type WorkerIdentity = (RelPath, Option<Name>, Name);
 
 /// Returns `store` as the virtual directory that this format created.
 fn as_virtual_dir(store: &dyn Store) -> Result<&VirtualDir> {

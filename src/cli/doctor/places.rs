@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
-use super::transcripts::Transcripts;
+use super::transcripts::TranscriptCounts;
 use crate::catalog::{Freshness, STALE_AFTER, Source};
 use crate::cli::DoctorArgs;
 use crate::cli::session_places::{self, SessionPlace};
@@ -28,7 +28,7 @@ pub(super) struct PlaceFacts {
     /// Number of workers; null if the place is one of the stores or cannot be read.
     workers: Option<usize>,
     /// Facts about its transcripts; null if they were not read here.
-    transcripts: Option<Transcripts>,
+    transcripts: Option<TranscriptCounts>,
 }
 
 /// Returns true if a place answers and holds sessions that can be read.
@@ -94,7 +94,7 @@ fn inspect_place(
         return (facts, vec![Finding::note("places", "unreadable_sessions", note)]);
     };
     let visible = view.visible();
-    let transcripts = Transcripts::new(&view, &visible, 0);
+    let transcripts = TranscriptCounts::new(&view, &visible, 0);
     let workers = visible.members.len();
     let message = format!(
         "{program}: {} in {}, not shown beside the store",

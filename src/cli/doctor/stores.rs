@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::change_detection;
 use super::finding::Finding;
 use super::places::{self, PlaceFacts};
-use super::transcripts::Transcripts;
+use super::transcripts::TranscriptCounts;
 use super::workers::Workers;
 use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError, is_own_mount};
 use crate::cli::diagnosis::Diagnosis;
@@ -56,7 +56,7 @@ pub(super) struct StoreFacts {
     workers: Option<Workers>,
     /// Facts about the transcripts that worker directories are generated from; null for a format
     /// with real directories.
-    transcripts: Option<Transcripts>,
+    transcripts: Option<TranscriptCounts>,
 }
 
 /// Content of a mount with the same options.
@@ -347,7 +347,7 @@ impl Stores {
             workers.findings(&store.path, &described, store.worker_description, owner);
         if store.has_virtual_folders {
             // Generated directories are polled every second in any case.
-            let transcripts = Transcripts::new(view, visible, number);
+            let transcripts = TranscriptCounts::new(view, visible, number);
             findings.push(transcripts.finding());
             facts.transcripts = Some(transcripts);
         } else {

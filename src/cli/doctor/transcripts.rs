@@ -18,7 +18,7 @@ const MAX_NAMED_TYPES: usize = 5;
 
 /// Totals over all transcripts that were read.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Transcripts {
+pub(super) struct TranscriptCounts {
     /// Number of workers whose transcripts were read; `workers` is the number of all.
     read: u64,
     workers: u64,
@@ -32,12 +32,12 @@ pub(super) struct Transcripts {
     torn_documents: u64,
 }
 
-impl Transcripts {
+impl TranscriptCounts {
     /// Reads transcripts in the store with index `number`, until the time limit.
-    pub(super) fn new(view: &View, visible: &VisibleWorkers, number: usize) -> Transcripts {
+    pub(super) fn new(view: &View, visible: &VisibleWorkers, number: usize) -> TranscriptCounts {
         let end = Instant::now() + READ_TIMEOUT;
         let deadline = Deadline::new(&end);
-        let mut totals = Transcripts::default();
+        let mut totals = TranscriptCounts::default();
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
             totals.workers += 1;
             if !deadline.has_time() {
@@ -81,7 +81,7 @@ impl Transcripts {
         .filter(|(number, _)| *number > 0)
         .map(|(number, what)| format!("{what}: {number}"))
         .collect();
-        let Transcripts { read, workers, lines, .. } = self;
+        let TranscriptCounts { read, workers, lines, .. } = self;
         let read = format!(
             "read the transcripts of {read} of {workers} workers, {}",
             count(*lines, "line")

@@ -42,7 +42,7 @@ pub(super) struct Target {
 
 /// The report on a path. All its texts are safe to print.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct ValidationReport {
     version: u32,
     #[serde(flatten)]
     pub(super) target: Target,
@@ -54,7 +54,7 @@ pub(super) struct Report {
     pub(super) notes: u64,
     pub(super) contents: Contents,
     /// Remarks on the store itself.
-    pub(super) store: Vec<RemarkGroup>,
+    pub(super) store: Vec<ReportedGroup>,
     /// The workers with remarks.
     pub(super) workers: Vec<WorkerRemarks>,
     /// Number of workers with remarks that are not in `workers`.
@@ -78,13 +78,13 @@ pub(super) struct WorkerRemarks {
     pub(super) name: String,
     /// Path of its folder or transcript from the store's root.
     pub(super) path: String,
-    pub(super) remarks: Vec<RemarkGroup>,
+    pub(super) remarks: Vec<ReportedGroup>,
 }
 
 /// Remarks of one kind.
 #[derive(Debug, Serialize)]
-pub(super) struct RemarkGroup {
-    pub(super) level: Level,
+pub(super) struct ReportedGroup {
+    pub(super) level: ReportedLevel,
     kind: &'static str,
     pub(super) count: u64,
     /// The first of them.
@@ -94,7 +94,7 @@ pub(super) struct RemarkGroup {
 /// The level of a remark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Level {
+pub(super) enum ReportedLevel {
     NotUnderstood,
     Note,
 }
@@ -110,7 +110,7 @@ pub(super) struct RemarkText {
 
 /// Results that several threads add to.
 #[derive(Default)]
-struct Totals {
+struct ReportedTotals {
     contents: Contents,
     not_understood: u64,
     notes: u64,
@@ -120,7 +120,7 @@ struct Totals {
     more_workers: u64,
 }
 
-impl Totals {
+impl ReportedTotals {
     fn add_remarks(&mut self, remarks: &Remarks) {
         self.not_understood += remarks.count(RemarkLevel::NotUnderstood);
         self.notes += remarks.count(RemarkLevel::Note);
@@ -161,7 +161,7 @@ impl Contents {
     }
 }
 
-impl Report {
+impl ValidationReport {
     /// Checks all workers of a view of one store, until `control` stops it. Keeps `limit` remarks
     /// of each kind and worker, and the remarks on up to `max_workers` workers.
     pub(super) fn new(
@@ -170,11 +170,11 @@ impl Report {
         control: &Control,
         limit: usize,
         max_workers: usize,
-    ) -> Report {
+    ) -> ValidationReport {
         let may_continue = || control.may_continue();
         let deadline = Deadline::new(&may_continue);
         let visible = view.visible();
-        let totals = Mutex::new(Totals::default());
+        let totals = Mutex::new(ReportedTotals::default());
         totals.lock().is_incomplete = !visible.unread.is_empty();
         control.start_stage(visible.members.len() as u64);
         parallel_map(&visible.members, |member| {
@@ -200,7 +200,7 @@ impl Report {
         let workers = totals.workers.into_iter().map(|((_, root), (name, remarks))| {
             WorkerRemarks { name, path: path(&root), remarks: groups(&remarks) }
         });
-        Report {
+        ValidationReport {
             version: 1,
             target,
             complete: !totals.is_incomplete && deadline.has_time(),
@@ -226,7 +226,7 @@ fn check_worker(
     member: &Member,
     limit: usize,
     deadline: Deadline<'_>,
-    totals: &Mutex<Totals>,
+    totals: &Mutex<ReportedTotals>,
 ) -> WorkerCheck {
     let read = view.fingerprint(member, false).and_then(|fingerprint| {
         let record = view.record(member, &fingerprint, deadline)?;
@@ -254,15 +254,15 @@ fn add_unreadable(remarks: &mut Remarks, text: &str) {
 
 /// Returns the remarks of a worker or store: first those on something that was not understood, each
 /// level in the order of the files.
-fn groups(remarks: &Remarks) -> Vec<RemarkGroup> {
+fn groups(remarks: &Remarks) -> Vec<ReportedGroup> {
     let mut groups: Vec<_> = remarks.groups().collect();
     groups.sort_by_key(|(level, _, group)| {
         (*level, group.first.first().map(|remark| (remark.path.clone(), remark.subject)))
     });
-    let groups = groups.into_iter().map(|(level, kind, group)| RemarkGroup {
+    let groups = groups.into_iter().map(|(level, kind, group)| ReportedGroup {
         level: match level {
-            RemarkLevel::NotUnderstood => Level::NotUnderstood,
-            RemarkLevel::Note => Level::Note,
+            RemarkLevel::NotUnderstood => ReportedLevel::NotUnderstood,
+            RemarkLevel::Note => ReportedLevel::Note,
         },
         kind,
         count: group.count,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::report::{Level, RemarkGroup, Report, TargetKind};
+use super::report::{ReportedGroup, ReportedLevel, TargetKind, ValidationReport};
 use crate::text::clean::escape_markers;
 
-impl Report {
+impl ValidationReport {
     /// Returns the report as text.
     pub(super) fn to_text(&self) -> String {
         let mut out = String::new();
@@ -43,9 +43,9 @@ impl Report {
     }
 }
 
-fn write_groups(out: &mut String, groups: &[RemarkGroup]) -> std::fmt::Result {
+fn write_groups(out: &mut String, groups: &[ReportedGroup]) -> std::fmt::Result {
     for group in groups {
-        let prefix = if group.level == Level::Note { "note: " } else { "" };
+        let prefix = if group.level == ReportedLevel::Note { "note: " } else { "" };
         for remark in &group.first {
             writeln!(out, "  {prefix}{}", remark.says)?;
         }

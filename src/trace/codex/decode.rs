@@ -13,7 +13,9 @@ use super::super::value::truncate;
 use super::operation::{Operation, PATCH_TOOL, changed_files};
 use super::outcome::read_output;
 use super::patch;
-use super::schema::{Content, Line, Part, Payload, RecordKind, StatedChanges, TokenUsage, decode};
+use super::schema::{
+    Content, ContentPart, Line, Payload, RecordKind, RolloutTokens, StatedChanges, decode,
+};
 use crate::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
 
 /// Maximum length of the name of a model or a status word, in bytes.
@@ -342,7 +344,7 @@ fn add_operation(
 }
 
 /// Returns the counts of tokens. The source counts cached ones as input, too.
-fn tokens(usage: TokenUsage) -> Tokens {
+fn tokens(usage: RolloutTokens) -> Tokens {
     let number = |number: MaybeU64| number.0.unwrap_or_default();
     let (cache_read, cache_creation) =
         (number(usage.cached_input_tokens), number(usage.cache_write_input_tokens));
@@ -477,7 +479,8 @@ fn user_turn<'a>(at_ms: Option<i64>, content: &'a Content<'_>, text: Cow<'a, str
 
 /// Returns the texts of a message, one per line. Media are named in brackets.
 fn message_text<'a>(content: &'a Content<'_>) -> Cow<'a, str> {
-    let media = |part: &Part<'_>| part.text.0.is_none() && part.kind.as_str() == "input_image";
+    let media =
+        |part: &ContentPart<'_>| part.text.0.is_none() && part.kind.as_str() == "input_image";
     if !content.parts().iter().any(media) {
         return content.text("\n");
     }

@@ -186,13 +186,13 @@ struct SubagentObject<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TokenInfo {
-    pub(super) total_token_usage: MaybeObject<TokenUsage>,
+    pub(super) total_token_usage: MaybeObject<RolloutTokens>,
 }
 
 /// Token counts as stated by the source. The cached ones are part of the input.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
-pub(super) struct TokenUsage {
+pub(super) struct RolloutTokens {
     pub(super) input_tokens: MaybeU64,
     pub(super) cached_input_tokens: MaybeU64,
     pub(super) cache_write_input_tokens: MaybeU64,
@@ -269,7 +269,7 @@ pub(super) enum Content<'a> {
     #[default]
     None,
     Text(Cow<'a, str>),
-    Parts(Vec<Part<'a>>),
+    Parts(Vec<ContentPart<'a>>),
     Object(Box<ContentObject<'a>>),
 }
 
@@ -284,12 +284,12 @@ pub(super) struct ContentObject<'a> {
 
 /// A text or a list of parts.
 #[derive(Debug, Default)]
-struct PlainContent<'a>(Vec<Part<'a>>);
+struct PlainContent<'a>(Vec<ContentPart<'a>>);
 
 /// A part of a message or an output.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Part<'a> {
+pub(super) struct ContentPart<'a> {
     #[serde(borrow, rename = "type")]
     pub(super) kind: MaybeStr<'a>,
     #[serde(borrow)]
@@ -298,7 +298,7 @@ pub(super) struct Part<'a> {
 
 impl<'a> Content<'a> {
     /// Returns the parts; none for a plain text.
-    pub(super) fn parts(&self) -> &[Part<'a>] {
+    pub(super) fn parts(&self) -> &[ContentPart<'a>] {
         match self {
             Content::None | Content::Text(_) => &[],
             Content::Parts(parts) => parts,
@@ -348,16 +348,16 @@ macro_rules! deserialize_lenient {
     };
 }
 
-fn parts_of<'de: 'a, 'a, A: SeqAccess<'de>>(mut list: A) -> Result<Vec<Part<'a>>, A::Error> {
+fn parts_of<'de: 'a, 'a, A: SeqAccess<'de>>(mut list: A) -> Result<Vec<ContentPart<'a>>, A::Error> {
     let mut parts = Vec::new();
-    while let Some(MaybeObject(part)) = list.next_element::<MaybeObject<Part<'a>>>()? {
+    while let Some(MaybeObject(part)) = list.next_element::<MaybeObject<ContentPart<'a>>>()? {
         parts.extend(part);
     }
     Ok(parts)
 }
 
-fn text_part(text: Cow<'_, str>) -> Vec<Part<'_>> {
-    vec![Part { kind: MaybeStr::default(), text: MaybeStr(Some(text)) }]
+fn text_part(text: Cow<'_, str>) -> Vec<ContentPart<'_>> {
+    vec![ContentPart { kind: MaybeStr::default(), text: MaybeStr(Some(text)) }]
 }
 
 deserialize_lenient!(Content, ignores(bool number unit),

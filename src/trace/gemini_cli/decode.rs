@@ -12,7 +12,7 @@ use super::super::transcript::{
 };
 use super::super::value::truncate;
 use super::schema::{
-    ChangedFile, DiffStat, LogRecord, SessionMetadata, TokenCounts, ToolCallRecord, decode,
+    DiffStat, DisplayedFile, LogMetadata, LogRecord, MessageTokenCounts, ToolCallRecord, decode,
 };
 use crate::model::{AccessKind, FileAccess, Outcome, Tokens};
 
@@ -71,7 +71,7 @@ pub(super) fn with_turns(record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn
 
 /// Adds a member of a document.
 fn add_member(index: &mut IndexBuilder<'_>, name: &str, text: &str) -> bool {
-    let mut metadata = SessionMetadata::default();
+    let mut metadata = LogMetadata::default();
     let word = || serde_json::from_str::<MaybeStr<'_>>(text).ok();
     let field = match name {
         "sessionId" => &mut metadata.session_id,
@@ -190,7 +190,7 @@ fn workspace(text: &str) -> Option<&str> {
     context.split_once(WORKSPACE_HEADING)?.1.lines().next()
 }
 
-fn token_counts(counts: TokenCounts) -> Tokens {
+fn token_counts(counts: MessageTokenCounts) -> Tokens {
     let number = |number: MaybeU64| number.0.unwrap_or_default();
     let cached = number(counts.cached);
     Tokens {
@@ -202,7 +202,7 @@ fn token_counts(counts: TokenCounts) -> Tokens {
 }
 
 /// Notes what metadata says about the session.
-fn add_facts(index: &mut IndexBuilder<'_>, metadata: &SessionMetadata<'_>) {
+fn add_facts(index: &mut IndexBuilder<'_>, metadata: &LogMetadata<'_>) {
     let facts = &mut index.index.facts;
     if let Some(id) = metadata.session_id.non_empty() {
         facts.id = None;
@@ -363,7 +363,7 @@ fn exit_code_line(text: &str) -> Option<&str> {
 }
 
 /// Returns the file that the display of a result names, if it tells how it was changed.
-fn changed_file(file: &ChangedFile<'_>) -> Option<FileAccess> {
+fn changed_file(file: &DisplayedFile<'_>) -> Option<FileAccess> {
     let (path, stat) = (file.path.non_empty()?, file.stat.0?);
     let sum = |numbers: [MaybeU64; 2]| {
         numbers.into_iter().fold(0_u64, |sum, n| sum.saturating_add(n.0.unwrap_or_default()))

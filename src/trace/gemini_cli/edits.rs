@@ -22,15 +22,15 @@ struct EditCall<'a> {
     #[serde(borrow)]
     id: MaybeStr<'a>,
     #[serde(borrow)]
-    args: MaybeObject<EditArguments<'a>>,
+    args: MaybeObject<WriteArguments<'a>>,
     #[serde(borrow, rename = "resultDisplay")]
-    display: MaybeObject<FileDiff<'a>>,
+    display: MaybeObject<DisplayedDiff<'a>>,
 }
 
 /// The arguments of a call that changes a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct EditArguments<'a> {
+struct WriteArguments<'a> {
     #[serde(borrow)]
     file_path: MaybeStr<'a>,
     #[serde(borrow)]
@@ -47,7 +47,7 @@ struct EditArguments<'a> {
 /// A changed file, as it was displayed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct FileDiff<'a> {
+struct DisplayedDiff<'a> {
     #[serde(borrow, rename = "filePath")]
     path: MaybeStr<'a>,
     #[serde(borrow, rename = "originalContent")]
@@ -73,13 +73,13 @@ fn find_edit(text: &str, id: &str) -> Option<FileEdit> {
     let message = serde_json::from_str::<MaybeObject<EditMessage<'_>>>(text).ok()?.0?;
     let mut calls = message.tool_calls.0.iter().filter_map(|call| call.0.as_ref());
     let call = calls.find(|call| shorten_id(call.id.as_str()) == id)?;
-    let no_display = FileDiff::default();
+    let no_display = DisplayedDiff::default();
     let display = call.display.0.as_ref().unwrap_or(&no_display);
     Some(file_edit(call.args.0.as_ref()?, display))
 }
 
 /// Returns the change that the arguments of a call and the display of its result describe.
-fn file_edit(arguments: &EditArguments<'_>, display: &FileDiff<'_>) -> FileEdit {
+fn file_edit(arguments: &WriteArguments<'_>, display: &DisplayedDiff<'_>) -> FileEdit {
     let path = display.path.non_empty().or_else(|| arguments.file_path.non_empty());
     let text = |text: &MaybeStr<'_>| text.0.as_deref().map(str::to_owned);
     let old = arguments.old_string.0.as_deref();

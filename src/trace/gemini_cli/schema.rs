@@ -19,7 +19,7 @@ pub(super) struct LogRecord<'a> {
     pub(super) rewind_to: MaybeStr<'a>,
     /// Changed metadata.
     #[serde(borrow, rename = "$set")]
-    pub(super) changes: MaybeObject<SessionMetadata<'a>>,
+    pub(super) changes: MaybeObject<LogMetadata<'a>>,
     #[serde(borrow, rename = "sessionId")]
     session_id: MaybeStr<'a>,
     #[serde(borrow, rename = "projectHash")]
@@ -51,7 +51,7 @@ pub(super) struct LogRecord<'a> {
     pub(super) model: MaybeStr<'a>,
     #[serde(borrow)]
     pub(super) thoughts: MaybeList<MaybeObject<Thought<'a>>>,
-    pub(super) tokens: MaybeObject<TokenCounts>,
+    pub(super) tokens: MaybeObject<MessageTokenCounts>,
     #[serde(borrow, rename = "toolCalls")]
     pub(super) tool_calls: MaybeList<MaybeObject<ToolCallRecord<'a>>>,
 }
@@ -59,7 +59,7 @@ pub(super) struct LogRecord<'a> {
 /// Metadata of a session.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct SessionMetadata<'a> {
+pub(super) struct LogMetadata<'a> {
     #[serde(borrow, rename = "sessionId")]
     pub(super) session_id: MaybeStr<'a>,
     #[serde(borrow, rename = "startTime")]
@@ -91,7 +91,7 @@ pub(super) struct Thought<'a> {
 /// The token counts of a message. The cached ones are part of the input.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
-pub(super) struct TokenCounts {
+pub(super) struct MessageTokenCounts {
     pub(super) input: MaybeU64,
     pub(super) output: MaybeU64,
     pub(super) cached: MaybeU64,
@@ -116,13 +116,13 @@ pub(super) struct ToolCallRecord<'a> {
     #[serde(borrow)]
     pub(super) timestamp: MaybeStr<'a>,
     #[serde(borrow, rename = "resultDisplay")]
-    pub(super) display: MaybeObject<ChangedFile<'a>>,
+    pub(super) display: MaybeObject<DisplayedFile<'a>>,
 }
 
 /// The file that a call changed, as it was displayed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct ChangedFile<'a> {
+pub(super) struct DisplayedFile<'a> {
     #[serde(borrow, rename = "filePath")]
     pub(super) path: MaybeStr<'a>,
     #[serde(rename = "isNewFile")]
@@ -143,12 +143,12 @@ pub(super) struct DiffStat {
 
 /// The parts of a message or a result: a text, a part, or a list of both.
 #[derive(Debug, Default)]
-pub(super) struct PartList<'a>(pub(super) Vec<Part<'a>>);
+pub(super) struct PartList<'a>(pub(super) Vec<MessagePart<'a>>);
 
 /// A part of a message or a result.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Part<'a> {
+pub(super) struct MessagePart<'a> {
     #[serde(borrow)]
     pub(super) text: MaybeStr<'a>,
     /// True if the text is a thought.
@@ -178,9 +178,9 @@ struct ResponseFields<'a> {
     error: Option<&'a RawValue>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> MessagePart<'a> {
     fn of_text(text: Cow<'a, str>) -> PartList<'a> {
-        PartList(vec![Part { text: MaybeStr(Some(text)), ..Part::default() }])
+        PartList(vec![MessagePart { text: MaybeStr(Some(text)), ..MessagePart::default() }])
     }
 }
 
@@ -196,15 +196,16 @@ impl<'de: 'a, 'a> Deserialize<'de> for PartList<'a> {
                 self,
                 text: &'de str,
             ) -> Result<PartList<'a>, E> {
-                Ok(Part::of_text(Cow::Borrowed(text)))
+                Ok(MessagePart::of_text(Cow::Borrowed(text)))
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<PartList<'a>, E> {
-                Ok(Part::of_text(Cow::Owned(text.to_owned())))
+                Ok(MessagePart::of_text(Cow::Owned(text.to_owned())))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PartList<'a>, A::Error> {
-                Part::deserialize(MapAccessDeserializer::new(map)).map(|part| PartList(vec![part]))
+                MessagePart::deserialize(MapAccessDeserializer::new(map))
+                    .map(|part| PartList(vec![part]))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<PartList<'a>, A::Error> {
@@ -295,11 +296,11 @@ pub(super) fn decode(text: &str) -> Option<LogRecord<'_>> {
 
 impl<'a> LogRecord<'a> {
     /// Takes the metadata at the top level, if the record holds metadata.
-    pub(super) fn take_metadata(&mut self) -> Option<SessionMetadata<'a>> {
+    pub(super) fn take_metadata(&mut self) -> Option<LogMetadata<'a>> {
         if self.session_id.0.is_none() || self.project_hash.0.is_none() {
             return None;
         }
-        Some(SessionMetadata {
+        Some(LogMetadata {
             session_id: std::mem::take(&mut self.session_id),
             start_time: std::mem::take(&mut self.start_time),
             last_updated: std::mem::take(&mut self.last_updated),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::transcript::Arguments;
-use super::schema::Fields;
+use super::schema::EventFields;
 
 /// Arguments that the program adds to every call.
 const ADDED_ARGUMENTS: [&str; 9] = [
@@ -35,7 +35,7 @@ const OPERATION_TOOLS: [&str; 6] = [
 pub(super) const OPERATION: &str = "operation";
 
 /// Returns the arguments of a call of `tool` without those that the program adds.
-pub(super) fn call_arguments<'a>(tool: &str, fields: &Fields<'_>) -> Arguments<'a> {
+pub(super) fn call_arguments<'a>(tool: &str, fields: &EventFields<'_>) -> Arguments<'a> {
     let mut json = String::from("{");
     for (name, value) in &fields.0 {
         let value = value.get();

@@ -73,8 +73,8 @@ fn add_events(index: &mut IndexBuilder<'_>, number: usize, record: RawRecord<'_>
     let added = decode(record.text, |events| {
         for event in events {
             match version(event) {
-                Some(Version::Zero) => {}
-                Some(Version::One) => version_1::find_branch(index, number, event),
+                Some(FormatVersion::Zero) => {}
+                Some(FormatVersion::One) => version_1::find_branch(index, number, event),
                 None if event.kind.as_str().is_empty() => index.count_unknown_type("(none)"),
                 None => index.count_unknown_type(event.kind.as_str()),
             }
@@ -82,8 +82,8 @@ fn add_events(index: &mut IndexBuilder<'_>, number: usize, record: RawRecord<'_>
         index.add_turns(number, record.span, &turns(events));
         for event in events {
             match version(event) {
-                Some(Version::Zero) => version_0::add_facts(index, number, event),
-                Some(Version::One) => version_1::add_facts(index, number, event),
+                Some(FormatVersion::Zero) => version_0::add_facts(index, number, event),
+                Some(FormatVersion::One) => version_1::add_facts(index, number, event),
                 None => {}
             }
         }
@@ -92,24 +92,24 @@ fn add_events(index: &mut IndexBuilder<'_>, number: usize, record: RawRecord<'_>
 }
 
 /// The version of an event.
-enum Version {
+enum FormatVersion {
     Zero,
     One,
 }
 
 /// Returns the version of an event, or `None` if its type is unknown.
-fn version(event: &Event<'_>) -> Option<Version> {
+fn version(event: &Event<'_>) -> Option<FormatVersion> {
     if version_1::is_known_kind(event.kind.as_str()) {
-        return Some(Version::One);
+        return Some(FormatVersion::One);
     }
     let has_word = !event.action.word().is_empty() || !event.observation.word().is_empty();
-    (has_word && event.kind.as_str().is_empty()).then_some(Version::Zero)
+    (has_word && event.kind.as_str().is_empty()).then_some(FormatVersion::Zero)
 }
 
 fn turns<'a>(events: &'a [Event<'_>]) -> Vec<Turn<'a>> {
     let turns = events.iter().map(|event| match version(event) {
-        Some(Version::Zero) => vec![version_0::turn(event)],
-        Some(Version::One) => version_1::turns(event),
+        Some(FormatVersion::Zero) => vec![version_0::turn(event)],
+        Some(FormatVersion::One) => version_1::turns(event),
         None => vec![event.silent_turn()],
     });
     turns.flatten().collect()

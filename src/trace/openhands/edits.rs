@@ -33,7 +33,7 @@ const OLD_ARGUMENTS: [&str; 2] = ["old_str", "old_string"];
 /// The arguments of a call that changes a file, of all tools and both versions.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct EditArguments<'a> {
+struct EditorArguments<'a> {
     #[serde(borrow)]
     command: MaybeStr<'a>,
     #[serde(borrow)]
@@ -153,7 +153,7 @@ fn version_1_edits(action: &Event<'_>, observation: &Observation<'_>) -> Vec<Fil
             .collect();
     }
     let text = action.tool_call.0.as_ref().map_or("", |call| call.arguments.as_str());
-    let arguments: EditArguments<'_> = object(text).unwrap_or_default();
+    let arguments: EditorArguments<'_> = object(text).unwrap_or_default();
     let paths = [&observation.path, &observation.file_path, &arguments.path, &arguments.file_path];
     let path = paths.into_iter().find_map(MaybeStr::non_empty).unwrap_or_default();
     if observation.new_content.0.is_none() {
@@ -176,7 +176,7 @@ fn version_0_edit(action: &Event<'_>, event: &Event<'_>) -> Option<FileEdit> {
     if event.content.0.starts_with(ERROR_PREFIX) {
         return None;
     }
-    let arguments: EditArguments<'_> = object(action.args?.get())?;
+    let arguments: EditorArguments<'_> = object(action.args?.get())?;
     let extras = event.extras.0.as_ref();
     let paths = [extras.map(|extras| &extras.path), Some(&arguments.path)];
     let path = paths.into_iter().flatten().find_map(MaybeStr::non_empty)?;
@@ -195,7 +195,7 @@ fn version_0_edit(action: &Event<'_>, event: &Event<'_>) -> Option<FileEdit> {
 }
 
 /// Returns the change that the arguments of a call ask for.
-fn argument_edit(arguments: &EditArguments<'_>, path: String) -> Option<FileEdit> {
+fn argument_edit(arguments: &EditorArguments<'_>, path: String) -> Option<FileEdit> {
     let edit = FileEdit { path, ..FileEdit::default() };
     let texts = [&arguments.file_text, &arguments.content];
     let whole = texts.into_iter().find_map(|text| text.0.as_deref());

@@ -8,13 +8,13 @@ use serde::Deserialize;
 use super::super::lenient::{MaybeObject, MaybeStr, MaybeU64};
 use super::super::transcript::{IndexBuilder, SessionMetadata, StatedStatus};
 use super::super::value::truncate;
-use super::schema::{Entries, Metrics, ModelResponse, TokenUsage};
+use super::schema::{AccumulatedTokens, JsonEntries, Metrics, ModelResponse};
 use crate::model::{Status, TASK_MAX, Tokens};
 
 /// The state of a version 1 conversation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct State<'a> {
+pub(super) struct ConversationState<'a> {
     #[serde(borrow)]
     execution_status: MaybeStr<'a>,
     /// The name of `execution_status` in older versions.
@@ -47,13 +47,13 @@ struct Workspace<'a> {
 #[serde(default)]
 pub(super) struct Stats<'a> {
     #[serde(borrow)]
-    usage_to_metrics: Entries<'a, MaybeObject<Metrics<'a>>>,
+    usage_to_metrics: JsonEntries<'a, MaybeObject<Metrics<'a>>>,
 }
 
 /// The metadata of a version 0 conversation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Conversation<'a> {
+struct StatedConversation<'a> {
     #[serde(borrow)]
     title: MaybeStr<'a>,
     #[serde(borrow)]
@@ -64,7 +64,7 @@ struct Conversation<'a> {
     completion_tokens: MaybeU64,
 }
 
-impl State<'_> {
+impl ConversationState<'_> {
     /// Returns the word for the status, or an empty one.
     pub(super) fn status(&self) -> &str {
         let words = [self.execution_status.as_str(), self.agent_status.as_str()];
@@ -101,7 +101,7 @@ impl Stats<'_> {
 }
 
 /// Returns token counts without those that the prompt and the cache have in common.
-pub(super) fn tokens(usage: TokenUsage) -> Tokens {
+pub(super) fn tokens(usage: AccumulatedTokens) -> Tokens {
     let count = |count: MaybeU64| count.0.unwrap_or_default();
     let (read, written) = (count(usage.cache_read_tokens), count(usage.cache_write_tokens));
     Tokens {
@@ -135,16 +135,16 @@ pub(super) fn status(word: &str) -> Option<Status> {
 
 /// Decodes the file beside a directory of events, of either version.
 pub(super) fn read(bytes: &[u8]) -> SessionMetadata {
-    let state: State<'_> = serde_json::from_slice(bytes).unwrap_or_default();
-    let conversation: Conversation<'_> = serde_json::from_slice(bytes).unwrap_or_default();
+    let state: ConversationState<'_> = serde_json::from_slice(bytes).unwrap_or_default();
+    let conversation: StatedConversation<'_> = serde_json::from_slice(bytes).unwrap_or_default();
     let stats = state.stats.0.as_ref();
     let mut tokens_by_model = stats.map(Stats::tokens_by_model).unwrap_or_default();
     let model = state.model().or_else(|| stats?.model()).map(str::to_owned);
     let model = model.or_else(|| conversation.llm_model.non_empty());
-    let usage = TokenUsage {
+    let usage = AccumulatedTokens {
         prompt_tokens: conversation.prompt_tokens,
         completion_tokens: conversation.completion_tokens,
-        ..TokenUsage::default()
+        ..AccumulatedTokens::default()
     };
     let tokens = tokens(usage);
     if tokens_by_model.is_empty() && tokens != Tokens::default() {

@@ -22,7 +22,7 @@ const SOURCES: [&str; 4] = ["agent", "user", "environment", "hook"];
 /// Fields that only events of version 1 have.
 const VERSION_1_FIELDS: [&str; 3] = ["system_prompt", "llm_message", "llm_response_id"];
 
-/// What is known about an object from its beginning.
+/// Facts about an object, known from its beginning.
 #[derive(Debug, Default)]
 struct Clues {
     has_number: bool,

@@ -33,7 +33,7 @@ pub(super) struct Event<'a> {
     pub(super) parent_id: MaybeStr<'a>,
     /// The type of a version 0 event, or the action of a version 1 event.
     #[serde(borrow)]
-    pub(super) action: WordOr<'a, Fields<'a>>,
+    pub(super) action: WordOr<'a, EventFields<'a>>,
     /// The type of a version 0 event, or the result of a version 1 event.
     #[serde(borrow)]
     pub(super) observation: WordOr<'a, Observation<'a>>,
@@ -47,7 +47,7 @@ pub(super) struct Event<'a> {
     pub(super) args: Option<&'a RawValue>,
     /// The text of a version 0 observation, or the parts of a call of another agent.
     #[serde(borrow)]
-    pub(super) content: Content<'a>,
+    pub(super) content: ContentText<'a>,
     #[serde(borrow)]
     pub(super) extras: MaybeObject<Extras<'a>>,
     #[serde(borrow)]
@@ -62,10 +62,10 @@ pub(super) struct Event<'a> {
     #[serde(borrow)]
     pub(super) tool_call_id: MaybeStr<'a>,
     #[serde(borrow)]
-    pub(super) tool_call: MaybeObject<ToolCall<'a>>,
-    /// What the agent said before a call.
+    pub(super) tool_call: MaybeObject<StatedCall<'a>>,
+    /// The words of the agent before a call.
     #[serde(borrow)]
-    pub(super) thought: Content<'a>,
+    pub(super) thought: ContentText<'a>,
     #[serde(borrow)]
     pub(super) reasoning_content: MaybeStr<'a>,
     /// The event with the call of a result.
@@ -122,10 +122,10 @@ pub(super) struct Observation<'a> {
     #[serde(borrow)]
     pub(super) kind: MaybeStr<'a>,
     #[serde(borrow)]
-    pub(super) content: Content<'a>,
+    pub(super) content: ContentText<'a>,
     /// The text in older versions.
     #[serde(borrow)]
-    pub(super) output: Content<'a>,
+    pub(super) output: ContentText<'a>,
     pub(super) is_error: MaybeBool,
     /// True, or the message of an error, in older versions.
     #[serde(borrow)]
@@ -152,7 +152,7 @@ pub(super) struct Observation<'a> {
 #[serde(default)]
 pub(super) struct Commit<'a> {
     #[serde(borrow)]
-    pub(super) changes: Entries<'a, MaybeObject<PatchedFile<'a>>>,
+    pub(super) changes: JsonEntries<'a, MaybeObject<PatchedFile<'a>>>,
 }
 
 /// A file that a patch changed.
@@ -216,13 +216,13 @@ pub(super) struct ModelResponse<'a> {
 pub(super) struct Metrics<'a> {
     #[serde(borrow)]
     pub(super) model_name: MaybeStr<'a>,
-    pub(super) accumulated_token_usage: MaybeObject<TokenUsage>,
+    pub(super) accumulated_token_usage: MaybeObject<AccumulatedTokens>,
 }
 
 /// Token counts. Those of the prompt include the cache's.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
-pub(super) struct TokenUsage {
+pub(super) struct AccumulatedTokens {
     pub(super) prompt_tokens: MaybeU64,
     pub(super) completion_tokens: MaybeU64,
     pub(super) cache_read_tokens: MaybeU64,
@@ -234,7 +234,7 @@ pub(super) struct TokenUsage {
 #[serde(default)]
 pub(super) struct Message<'a> {
     #[serde(borrow)]
-    pub(super) content: Content<'a>,
+    pub(super) content: ContentText<'a>,
     #[serde(borrow)]
     pub(super) reasoning_content: MaybeStr<'a>,
 }
@@ -242,7 +242,7 @@ pub(super) struct Message<'a> {
 /// A call as the model made it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct ToolCall<'a> {
+pub(super) struct StatedCall<'a> {
     #[serde(borrow)]
     pub(super) name: MaybeStr<'a>,
     /// The arguments as JSON text.
@@ -276,7 +276,7 @@ pub(super) struct InstanceMetadata<'a> {
 
 /// A text, or the texts of a list of parts without separators. Other parts have no text.
 #[derive(Debug, Default)]
-pub(super) struct Content<'a>(pub(super) Cow<'a, str>);
+pub(super) struct ContentText<'a>(pub(super) Cow<'a, str>);
 
 /// A part of a text.
 #[derive(Debug, Default, Deserialize)]
@@ -286,21 +286,21 @@ struct ContentPart<'a> {
     text: MaybeStr<'a>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Content<'a>, D::Error> {
+impl<'de: 'a, 'a> Deserialize<'de> for ContentText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ContentText<'a>, D::Error> {
         struct Visit<'a>(PhantomData<&'a ()>);
         impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
-            type Value = Content<'a>;
+            type Value = ContentText<'a>;
             fn visit_borrowed_str<E: serde::de::Error>(
                 self,
                 text: &'de str,
-            ) -> Result<Content<'a>, E> {
-                Ok(Content(Cow::Borrowed(text)))
+            ) -> Result<ContentText<'a>, E> {
+                Ok(ContentText(Cow::Borrowed(text)))
             }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Content<'a>, E> {
-                Ok(Content(Cow::Owned(text.to_owned())))
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ContentText<'a>, E> {
+                Ok(ContentText(Cow::Owned(text.to_owned())))
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Content<'a>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<ContentText<'a>, A::Error> {
                 let mut all = Cow::Borrowed("");
                 while let Some(part) = seq.next_element::<MaybeObject<ContentPart<'de>>>()? {
                     let text = part.0.and_then(|part| part.text.0).unwrap_or_default();
@@ -310,7 +310,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
                         all.to_mut().push_str(&text);
                     }
                 }
-                Ok(Content(all))
+                Ok(ContentText(all))
             }
             ignore_kinds!(bool number unit map);
         }
@@ -458,25 +458,25 @@ impl<'de: 'a, 'a> Deserialize<'de> for BoolOrText<'a> {
 
 /// The entries of an object in their order; empty for any other type.
 #[derive(Debug)]
-pub(super) struct Entries<'a, T>(pub(super) Vec<(Cow<'a, str>, T)>);
+pub(super) struct JsonEntries<'a, T>(pub(super) Vec<(Cow<'a, str>, T)>);
 
-impl<T> Default for Entries<'_, T> {
+impl<T> Default for JsonEntries<'_, T> {
     fn default() -> Self {
-        Entries(Vec::new())
+        JsonEntries(Vec::new())
     }
 }
 
-impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for Entries<'a, T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries<'a, T>, D::Error> {
+impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for JsonEntries<'a, T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<JsonEntries<'a, T>, D::Error> {
         struct Visit<'a, T>(PhantomData<(&'a (), T)>);
         impl<'de: 'a, 'a, T: Deserialize<'de>> Visitor<'de> for Visit<'a, T> {
-            type Value = Entries<'a, T>;
+            type Value = JsonEntries<'a, T>;
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::new();
                 while let Some((name, value)) = map.next_entry::<MaybeStr<'de>, T>()? {
                     entries.push((name.0.unwrap_or_default(), value));
                 }
-                Ok(Entries(entries))
+                Ok(JsonEntries(entries))
             }
             ignore_kinds!(str bool number unit seq);
         }
@@ -485,9 +485,9 @@ impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for Entries<'a, T> {
 }
 
 /// The fields of an object, not decoded.
-pub(super) type Fields<'a> = Entries<'a, &'a RawValue>;
+pub(super) type EventFields<'a> = JsonEntries<'a, &'a RawValue>;
 
-impl<'a> Fields<'a> {
+impl<'a> EventFields<'a> {
     /// Returns the string in the field `name`; empty if it has none.
     pub(super) fn text(&self, name: &str) -> Cow<'a, str> {
         let field = self.0.iter().find(|(other, _)| other == name);

@@ -10,7 +10,7 @@ use super::super::transcript::{
 };
 use super::arguments::{THINK, call_arguments};
 use super::metadata::add_metrics;
-use super::schema::{Arguments, Event, Fields, object};
+use super::schema::{Arguments, Event, EventFields, object};
 use crate::model::{Outcome, Status};
 
 /// Actions that are no calls.
@@ -62,8 +62,9 @@ fn action_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
         }
         _ => {
             let name = tool(event);
-            let fields =
-                event.args.and_then(|args| serde_json::from_str::<Fields<'_>>(args.get()).ok());
+            let fields = event
+                .args
+                .and_then(|args| serde_json::from_str::<EventFields<'_>>(args.get()).ok());
             let arguments =
                 fields.map_or(CallArguments::None, |fields| call_arguments(name, &fields));
             let call = CallPart { id: event.id.as_str().into(), name: name.into(), arguments };

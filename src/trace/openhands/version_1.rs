@@ -8,8 +8,8 @@ use super::super::transcript::{
 };
 use super::arguments::call_arguments;
 use super::edits::patched_files;
-use super::metadata::{State, Stats, status};
-use super::schema::{Event, Fields, Observation, object};
+use super::metadata::{ConversationState, Stats, status};
+use super::schema::{Event, EventFields, Observation, object};
 use crate::model::Outcome;
 
 /// Events that hold nothing to read.
@@ -130,7 +130,7 @@ fn action_turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
     if !name.is_empty() {
         // The action holds the program's defaults too.
         let text = call.map_or("", |call| call.arguments.as_str());
-        let arguments = match serde_json::from_str::<Fields<'_>>(text) {
+        let arguments = match serde_json::from_str::<EventFields<'_>>(text) {
             Ok(fields) if !fields.0.is_empty() => call_arguments(&name, &fields),
             _ => action.map_or(Arguments::None, |action| call_arguments(&name, action)),
         };
@@ -256,7 +256,7 @@ fn add_state(index: &mut IndexBuilder<'_>, number: usize, event: &Event<'_>) {
         }
         "stats" => add_stats(index, number, object(value.get()).as_ref()),
         "full_state" => {
-            let Some(state) = object::<State<'_>>(value.get()) else { return };
+            let Some(state) = object::<ConversationState<'_>>(value.get()) else { return };
             add_stats(index, number, state.stats.0.as_ref());
             if let Some(model) = state.model() {
                 index.set_default_model(number, model);

@@ -25,13 +25,13 @@ pub(super) const MEASURE_KEYS: [&str; 4] = ["success", "ok", "exit_code", "durat
 
 /// The record of one call.
 #[derive(Debug, Clone, Default)]
-pub(super) struct CallRecord {
+pub(super) struct RecordedCall {
     pub(super) success: Option<bool>,
     pub(super) exit_code: Option<i64>,
     pub(super) duration_ms: Option<u64>,
 }
 
-impl CallRecord {
+impl RecordedCall {
     /// Returns the recorded outcome, if there is one.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         match (self.success, self.exit_code) {
@@ -42,8 +42,8 @@ impl CallRecord {
         }
     }
 
-    fn or(self, other: CallRecord) -> CallRecord {
-        CallRecord {
+    fn or(self, other: RecordedCall) -> RecordedCall {
+        RecordedCall {
             success: self.success.or(other.success),
             exit_code: self.exit_code.or(other.exit_code),
             duration_ms: self.duration_ms.or(other.duration_ms),
@@ -53,7 +53,7 @@ impl CallRecord {
 
 /// The records of each tool, in order: the n-th belongs to the tool's n-th file. There are at most
 /// as many records as files.
-pub(super) type CallRecords = HashMap<String, Vec<CallRecord>>;
+pub(super) type CallRecords = HashMap<String, Vec<RecordedCall>>;
 
 /// Reads metrics.jsonl until `deadline` passes. `files` is the number of files of each tool. Also
 /// returns statistics of the lines.
@@ -123,7 +123,7 @@ fn add_record(
     let Some(files) = files.get(&key) else { return };
     let records = records_by_tool.entry(key).or_default();
     if records.len() < *files {
-        records.push(CallRecord {
+        records.push(RecordedCall {
             success: first(&SUCCESS_KEYS).and_then(Value::as_bool),
             exit_code: fields.get("exit_code").and_then(Value::as_i64),
             duration_ms: fields

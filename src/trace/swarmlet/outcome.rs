@@ -19,7 +19,7 @@ pub(super) const HEAD_BYTES: usize = 64 << 10;
 
 /// The outcome of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct OutputVerdict {
     pub(super) outcome: Outcome,
     pub(super) exit_code: Option<i64>,
     pub(super) stub: Option<Stub>,
@@ -43,9 +43,9 @@ static STUB: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
-impl Verdict {
-    pub(super) fn new(outcome: Outcome) -> Verdict {
-        Verdict { outcome, exit_code: None, stub: None, suspect: None }
+impl OutputVerdict {
+    pub(super) fn new(outcome: Outcome) -> OutputVerdict {
+        OutputVerdict { outcome, exit_code: None, stub: None, suspect: None }
     }
 }
 
@@ -55,25 +55,25 @@ pub(super) fn needs_whole_output(head: &[u8]) -> bool {
 }
 
 /// Judges an output. `bytes` is the whole output, or the head of one larger than [`WHOLE_MAX`].
-pub(super) fn judge(bytes: &[u8]) -> Verdict {
+pub(super) fn judge(bytes: &[u8]) -> OutputVerdict {
     let text = bytes.trim_ascii();
     if text.first() == Some(&b'{') {
         let object =
             serde_json::from_slice::<Literal>(text).ok().or_else(|| python::dictionary(text));
-        let verdict = object.as_ref().map_or(Verdict::new(Outcome::Unknown), judge_object);
+        let verdict = object.as_ref().map_or(OutputVerdict::new(Outcome::Unknown), judge_object);
         let suspect = (verdict.outcome == Outcome::Ok)
             .then(|| printed::suspect(text, verdict.exit_code))
             .flatten();
-        return Verdict { suspect, ..verdict };
+        return OutputVerdict { suspect, ..verdict };
     }
     if text.starts_with(b"<tool-error>") || text.starts_with(b"Error:") {
-        return Verdict::new(Outcome::Failed);
+        return OutputVerdict::new(Outcome::Failed);
     }
     if let Some(found) = STUB.as_ref().and_then(|stub| stub.captures(text)) {
         let part =
             |i| found.get(i).map(|part| String::from_utf8_lossy(part.as_bytes()).into_owned());
         let failed = memchr::memmem::find(text, b"Tool error detected:").is_some();
-        return Verdict {
+        return OutputVerdict {
             outcome: if failed { Outcome::Failed } else { Outcome::Unknown },
             exit_code: None,
             suspect: None,
@@ -83,11 +83,11 @@ pub(super) fn judge(bytes: &[u8]) -> Verdict {
             }),
         };
     }
-    Verdict::new(Outcome::Unknown)
+    OutputVerdict::new(Outcome::Unknown)
 }
 
-fn judge_object(object: &Literal) -> Verdict {
-    let Literal::Object(fields) = object else { return Verdict::new(Outcome::Unknown) };
+fn judge_object(object: &Literal) -> OutputVerdict {
+    let Literal::Object(fields) = object else { return OutputVerdict::new(Outcome::Unknown) };
     let inner = match fields.data.as_deref() {
         Some(Literal::Object(inner)) => Some(inner),
         _ => None,
@@ -112,7 +112,7 @@ fn judge_object(object: &Literal) -> Verdict {
     } else {
         Outcome::Unknown
     };
-    Verdict { exit_code, ..Verdict::new(outcome) }
+    OutputVerdict { exit_code, ..OutputVerdict::new(outcome) }
 }
 
 #[cfg(test)]

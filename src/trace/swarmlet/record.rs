@@ -10,8 +10,8 @@ use super::super::bounded::BoundedValue;
 use super::super::input::tool_key;
 use super::super::value::{scalar_text, truncate};
 use super::layout::{CALLS, TASK, path};
-use super::metrics::{self, CallRecord};
-use super::outcome::{self, Verdict};
+use super::metrics::{self, RecordedCall};
+use super::outcome::{self, OutputVerdict};
 use super::{metadata, outputs, thread};
 use crate::deadline::Deadline;
 use crate::error::Result;
@@ -179,12 +179,12 @@ fn build_call(
     source: RecordSource<'_>,
     worker: &Worker,
     file: CallFile,
-    record: CallRecord,
+    record: RecordedCall,
     has_time: bool,
     read_errors: &mut ReadErrors,
 ) -> ToolCall {
     let path = path(CALLS).join(&file.name);
-    let unjudged = |output| (Verdict::new(Outcome::Unknown), output, 0);
+    let unjudged = |output| (OutputVerdict::new(Outcome::Unknown), output, 0);
     let (verdict, output, bytes) = match file.kind {
         Kind::File if has_time => match judge_file(source.folder, &path) {
             Ok((verdict, bytes)) => match &verdict.stub {
@@ -210,7 +210,7 @@ fn build_call(
             }
         },
         Kind::File => (
-            Verdict::new(Outcome::Unknown),
+            OutputVerdict::new(Outcome::Unknown),
             Output::InPlace,
             source.folder.stat(&path).map_or(0, |meta| meta.size),
         ),
@@ -232,7 +232,7 @@ fn build_call(
 
 /// Judges an output by its head, or as a whole if that may tell more. Also returns its size in
 /// bytes.
-fn judge_file(store: &dyn Store, path: &RelPath) -> Result<(Verdict, u64)> {
+fn judge_file(store: &dyn Store, path: &RelPath) -> Result<(OutputVerdict, u64)> {
     let file = store.open(path)?;
     let size = file.stat_without_acl()?.size;
     let head = read_range(&*file, 0, outcome::HEAD_BYTES)?;
@@ -247,10 +247,14 @@ fn judge_file(store: &dyn Store, path: &RelPath) -> Result<(Verdict, u64)> {
 }
 
 /// Judges the out-of-band output if its stub states no outcome.
-fn judge_out_of_band(source: RecordSource<'_>, stub: Verdict, output: &Output) -> Result<Verdict> {
+fn judge_out_of_band(
+    source: RecordSource<'_>,
+    stub: OutputVerdict,
+    output: &Output,
+) -> Result<OutputVerdict> {
     match (output, source.outputs) {
         (Output::OutOfBand(path), Some(store)) if stub.outcome == Outcome::Unknown => {
-            judge_file(store, path).map(|(verdict, _)| Verdict { stub: None, ..verdict })
+            judge_file(store, path).map(|(verdict, _)| OutputVerdict { stub: None, ..verdict })
         }
         _ => Ok(stub),
     }

@@ -19,11 +19,11 @@ const QUOTED_QUOTE: &str = "'\"'\"'";
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EditorCommand {
     path: String,
-    action: Action,
+    action: EditorAction,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Action {
+enum EditorAction {
     View,
     Create { text: String },
     Replace { old: String, new: String },
@@ -50,18 +50,18 @@ impl EditorCommand {
             options.get(2 * at + 1).cloned()
         };
         let action = match command.as_str() {
-            "view" if is_done("Here's the ") => Action::View,
+            "view" if is_done("Here's the ") => EditorAction::View,
             "create" if is_done("File created successfully at: ") => {
-                Action::Create { text: option("--file_text")? }
+                EditorAction::Create { text: option("--file_text")? }
             }
-            "str_replace" if is_done("The file ") => Action::Replace {
+            "str_replace" if is_done("The file ") => EditorAction::Replace {
                 old: option("--old_str")?,
                 new: option("--new_str").unwrap_or_default(),
             },
             "insert" if is_done("The file ") => {
-                Action::Insert { line: option("--insert_line")?, text: option("--new_str")? }
+                EditorAction::Insert { line: option("--insert_line")?, text: option("--new_str")? }
             }
-            "undo_edit" if is_done("Last edit to ") => Action::Undo,
+            "undo_edit" if is_done("Last edit to ") => EditorAction::Undo,
             _ => return None,
         };
         Some(EditorCommand { path: path.clone(), action })
@@ -71,11 +71,11 @@ impl EditorCommand {
     pub(super) fn accessed_file(&self) -> FileAccess {
         let lines = |text: &str| text.lines().count() as u64;
         let (kind, added, removed) = match &self.action {
-            Action::View => (AccessKind::Read, 0, 0),
-            Action::Create { text } => (AccessKind::Created, lines(text), 0),
-            Action::Replace { old, new } => (AccessKind::Edited, lines(new), lines(old)),
-            Action::Insert { text, .. } => (AccessKind::Edited, lines(text), 0),
-            Action::Undo => (AccessKind::Edited, 0, 0),
+            EditorAction::View => (AccessKind::Read, 0, 0),
+            EditorAction::Create { text } => (AccessKind::Created, lines(text), 0),
+            EditorAction::Replace { old, new } => (AccessKind::Edited, lines(new), lines(old)),
+            EditorAction::Insert { text, .. } => (AccessKind::Edited, lines(text), 0),
+            EditorAction::Undo => (AccessKind::Edited, 0, 0),
         };
         FileAccess { path: self.path.clone(), kind, added, removed }
     }
@@ -86,18 +86,18 @@ impl EditorCommand {
         let replacement =
             |old, new| vec![TextReplacement { old, new, ..TextReplacement::default() }];
         match self.action {
-            Action::View => edit,
-            Action::Create { text } => FileEdit { after: Some(text), created: true, ..edit },
-            Action::Replace { old, new } => {
+            EditorAction::View => edit,
+            EditorAction::Create { text } => FileEdit { after: Some(text), created: true, ..edit },
+            EditorAction::Replace { old, new } => {
                 FileEdit { replacements: replacement(old, new), ..edit }
             }
-            Action::Insert { line, text } => FileEdit {
+            EditorAction::Insert { line, text } => FileEdit {
                 place: Some(format!("line {line}")),
                 replacements: replacement(String::new(), text),
                 ..edit
             },
             // The content that it restored is not recorded.
-            Action::Undo => FileEdit { place: Some("undo_edit".into()), ..edit },
+            EditorAction::Undo => FileEdit { place: Some("undo_edit".into()), ..edit },
         }
     }
 }

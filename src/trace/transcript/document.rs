@@ -37,7 +37,7 @@ pub(super) struct DocumentStats {
     pub(super) partial: Option<PartialRead>,
 }
 
-/// What [`for_each`] calls back for.
+/// An event that [`for_each`] reports.
 pub(super) enum DocumentEvent<'a> {
     /// A document begins.
     Begin,

@@ -13,11 +13,11 @@ use crate::store::Store;
 
 /// Results of looking at the contents of files, so that each version of a file is looked at once.
 #[derive(Default)]
-pub(super) struct RecognizedFiles(Mutex<HashMap<RelPath, Recognition>>);
+pub(super) struct RecognizedFiles(Mutex<HashMap<RelPath, RecognizedFile>>);
 
 /// The result of looking at a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Recognition {
+enum RecognizedFile {
     /// The file is a transcript, and stays one.
     Transcript,
     /// This version of the file is something else.
@@ -41,23 +41,25 @@ impl RecognizedFiles {
             }
             let before = known.get(path).copied();
             let version = match before {
-                Some(Recognition::Transcript) => None,
+                Some(RecognizedFile::Transcript) => None,
                 _ => store.stat(path).ok().map(TranscriptVersion::new),
             };
             let recognition = match (before, version) {
-                (Some(Recognition::Transcript), _) => Recognition::Transcript,
-                (Some(Recognition::Other(old)), Some(new)) if old == new => Recognition::Other(new),
+                (Some(RecognizedFile::Transcript), _) => RecognizedFile::Transcript,
+                (Some(RecognizedFile::Other(old)), Some(new)) if old == new => {
+                    RecognizedFile::Other(new)
+                }
                 (_, Some(new)) => match format.recognizes(&Probe::new(store, path, &budget)) {
-                    true => Recognition::Transcript,
-                    false => Recognition::Other(new),
+                    true => RecognizedFile::Transcript,
+                    false => RecognizedFile::Other(new),
                 },
                 (_, None) => return false,
             };
             // A file that was not looked at is looked at the next time.
-            if !budget.is_spent() || recognition == Recognition::Transcript {
+            if !budget.is_spent() || recognition == RecognizedFile::Transcript {
                 now.insert(path.clone(), recognition);
             }
-            recognition == Recognition::Transcript
+            recognition == RecognizedFile::Transcript
         });
         *self.0.lock() = now;
         found

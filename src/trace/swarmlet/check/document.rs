@@ -18,19 +18,22 @@ const NAMED_MAX: usize = 10;
 
 /// The fields of a JSON object, with values that are not decoded.
 #[derive(Debug)]
-pub(super) struct Fields<'a>(Vec<(String, &'a RawValue)>);
+pub(super) struct ObjectFields<'a>(Vec<(String, &'a RawValue)>);
 
-impl<'de> Deserialize<'de> for Fields<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Fields<'de>, D::Error> {
+impl<'de> Deserialize<'de> for ObjectFields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ObjectFields<'de>, D::Error> {
         struct FieldsVisitor;
         impl<'de> Visitor<'de> for FieldsVisitor {
-            type Value = Fields<'de>;
+            type Value = ObjectFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<ObjectFields<'de>, A::Error> {
                 let mut fields = Vec::new();
                 while fields.len() < FIELDS_MAX
                     && let Some(field) = map.next_entry()?
@@ -38,23 +41,23 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                     fields.push(field);
                 }
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Fields(fields))
+                Ok(ObjectFields(fields))
             }
         }
         deserializer.deserialize_map(FieldsVisitor)
     }
 }
 
-impl<'a> Fields<'a> {
+impl<'a> ObjectFields<'a> {
     /// Parses an object. Returns `None` if `bytes` are not a JSON object.
-    pub(super) fn parse(bytes: &'a [u8]) -> Option<Fields<'a>> {
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<ObjectFields<'a>> {
         serde_json::from_slice(bytes).ok()
     }
 
     /// Returns the value of the last field of this name, unless it is null.
     pub(super) fn get(&self, key: &str) -> Option<&'a RawValue> {
         let found = self.0.iter().rfind(|(name, _)| name == key).map(|(_, value)| *value);
-        found.filter(|value| JsonType::of(value) != JsonType::Null)
+        found.filter(|value| JsonType::from_value(value) != JsonType::Null)
     }
 
     /// Returns true if one of these fields has a value other than null.
@@ -81,7 +84,7 @@ pub(super) enum JsonType {
 
 impl JsonType {
     /// Returns the type of a value, which its first byte shows.
-    pub(super) fn of(value: &RawValue) -> JsonType {
+    pub(super) fn from_value(value: &RawValue) -> JsonType {
         match value.get().as_bytes().first() {
             Some(b'"') => JsonType::Text,
             Some(b'[') => JsonType::List,
@@ -111,7 +114,7 @@ pub(super) type TypedKey = (&'static str, &'static [JsonType]);
 pub(super) const SCALAR: &[JsonType] = &[JsonType::Text, JsonType::Number];
 
 /// The keys of one kind of object.
-pub(super) struct Vocabulary {
+pub(super) struct KnownKeys {
     /// Keys that are documented, with the types of their values.
     pub(super) keys: &'static [TypedKey],
     /// Keys that are read instead of documented ones: each with the documented one.
@@ -174,8 +177,8 @@ impl<'a> FileRemarks<'a> {
     /// as `config.`. `missing` are keys without which the object is not understood.
     pub(super) fn check_fields(
         &mut self,
-        fields: &Fields<'_>,
-        vocabulary: &Vocabulary,
+        fields: &ObjectFields<'_>,
+        vocabulary: &KnownKeys,
         missing: &[&'static str],
         place: &str,
         subject_of: &dyn Fn(&RawValue) -> RemarkSubject,
@@ -186,7 +189,7 @@ impl<'a> FileRemarks<'a> {
         for (key, value) in &fields.0 {
             let value = *value;
             if let Some((_, types)) = vocabulary.keys.iter().find(|(known, _)| known == key) {
-                let found = JsonType::of(value);
+                let found = JsonType::from_value(value);
                 if found != JsonType::Null && !types.contains(&found) {
                     self.problem("wrong_type", subject_of(value), || {
                         format!(

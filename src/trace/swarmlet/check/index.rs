@@ -10,7 +10,7 @@ use super::super::super::value::scalar_text;
 use super::super::index::{FILES, SIZE_MAX};
 use super::super::layout::path;
 use super::super::status::{self, StatusWord};
-use super::document::{Fields, FileRemarks, JsonType, SCALAR, Vocabulary};
+use super::document::{FileRemarks, JsonType, KnownKeys, ObjectFields, SCALAR};
 use super::metadata::unknown_status;
 use crate::deadline::Deadline;
 use crate::model::{RemarkSubject, Remarks};
@@ -18,7 +18,7 @@ use crate::name::{Name, RelPath};
 use crate::store::{Store, read_whole};
 
 /// The fields of an entry.
-const FIELDS: Vocabulary = Vocabulary {
+const FIELDS: KnownKeys = KnownKeys {
     keys: &[
         ("id", SCALAR),
         ("owner_id", SCALAR),
@@ -96,7 +96,7 @@ impl ItemChecker<'_> {
     fn check(&mut self, number: u64, item: &RawValue) {
         let subject = RemarkSubject::Content;
         self.remarks.prefix = format!("entry {number}: ");
-        let Some(fields) = Fields::parse(item.get().as_bytes()) else {
+        let Some(fields) = ObjectFields::parse(item.get().as_bytes()) else {
             return self.remarks.problem("wrong_type", subject, || "not an object".into());
         };
         let text = |key: &str| {

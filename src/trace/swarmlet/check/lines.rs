@@ -11,7 +11,7 @@ use super::super::super::jsonl::{self, LineStats, RawLine};
 use super::super::layout::path;
 use super::super::metrics::{self, CALL_EVENT, MEASURE_KEYS, SUCCESS_KEYS, TOOL_KEYS};
 use super::super::thread;
-use super::document::{Fields, FileRemarks, JsonType, Vocabulary};
+use super::document::{FileRemarks, JsonType, KnownKeys, ObjectFields};
 use super::metadata::CALL_FIELDS;
 use super::similar::most_similar;
 use crate::deadline::Deadline;
@@ -19,7 +19,7 @@ use crate::model::{Record, RemarkSubject, WorkerCheck};
 use crate::store::Store;
 
 /// A message of a thread.
-const MESSAGE_FIELDS: Vocabulary = Vocabulary {
+const MESSAGE_FIELDS: KnownKeys = KnownKeys {
     keys: &[
         ("role", &[JsonType::Text]),
         ("content", &[JsonType::Text]),
@@ -30,7 +30,7 @@ const MESSAGE_FIELDS: Vocabulary = Vocabulary {
     is_open: false,
 };
 /// A call in a message.
-const THREAD_CALL_FIELDS: Vocabulary = Vocabulary {
+const THREAD_CALL_FIELDS: KnownKeys = KnownKeys {
     keys: &[("name", &[JsonType::Text]), ("args", ANY)],
     aliases: &[("arguments", "args")],
     ignored: &["id"],
@@ -72,7 +72,7 @@ pub(super) fn check_metrics(
 
 /// Checks a line of the metrics. `files` is the number of files of each tool without a record.
 fn check_metric(
-    fields: &Fields<'_>,
+    fields: &ObjectFields<'_>,
     files: &mut HashMap<String, usize>,
     remarks: &mut FileRemarks<'_>,
     subject: RemarkSubject,
@@ -141,7 +141,7 @@ pub(super) fn check_thread(folder: &dyn Store, check: &mut WorkerCheck, deadline
 }
 
 fn check_message(
-    fields: &Fields<'_>,
+    fields: &ObjectFields<'_>,
     role: &str,
     remarks: &mut FileRemarks<'_>,
     subject: RemarkSubject,
@@ -164,12 +164,13 @@ fn check_message(
         .get("tool_calls")
         .and_then(|calls| serde_json::from_str::<Vec<&RawValue>>(calls.get()).ok());
     for call in calls.unwrap_or_default() {
-        let Some(call) = Fields::parse(call.get().as_bytes()) else {
+        let Some(call) = ObjectFields::parse(call.get().as_bytes()) else {
             remarks
                 .problem("wrong_type", subject, || "an item of tool_calls is not an object".into());
             continue;
         };
-        let function = call.get("function").and_then(|body| Fields::parse(body.get().as_bytes()));
+        let function =
+            call.get("function").and_then(|body| ObjectFields::parse(body.get().as_bytes()));
         let body = function.as_ref().unwrap_or(&call);
         let mut missing = Vec::new();
         if !body.has_any(&["name"]) {
@@ -186,10 +187,10 @@ fn check_message(
 
 /// Parses a line as the readers do. Adds a remark if it is not understood, unless it is a last line
 /// that may still be written.
-fn parse<'a>(line: &RawLine<'a>, remarks: &mut FileRemarks<'_>) -> Option<Fields<'a>> {
+fn parse<'a>(line: &RawLine<'a>, remarks: &mut FileRemarks<'_>) -> Option<ObjectFields<'a>> {
     let subject = RemarkSubject::Line(line.number);
     match bounded::parse_object(line.bytes) {
-        Ok(_) => Fields::parse(line.bytes),
+        Ok(_) => ObjectFields::parse(line.bytes),
         Err(_) if !line.bytes.ends_with(b"\n") => {
             remarks.note("torn_line", subject, || "the last line is incomplete".into());
             None

@@ -8,13 +8,13 @@ use super::super::layout::{METADATA, path};
 use super::super::metadata::SIZE_MAX;
 use super::super::record::TOOLS_USED;
 use super::super::status::{self, StatusWord, WORDS};
-use super::document::{Fields, FileRemarks, JsonType, SCALAR, Vocabulary, line_in};
+use super::document::{FileRemarks, JsonType, KnownKeys, ObjectFields, SCALAR, line_in};
 use super::similar::most_similar;
 use crate::model::{RemarkSubject, Remarks, Status, TraceTime, Worker};
 use crate::store::{Store, read_whole};
 
 /// The fields of a worker.
-const FIELDS: Vocabulary = Vocabulary {
+const FIELDS: KnownKeys = KnownKeys {
     keys: &[
         ("worker_id", SCALAR),
         ("task", SCALAR),
@@ -44,9 +44,9 @@ const FIELDS: Vocabulary = Vocabulary {
     is_open: false,
 };
 /// The fields of a worker in `config`, which may have any others.
-const CONFIG_FIELDS: Vocabulary = Vocabulary { is_open: true, ..FIELDS };
+const CONFIG_FIELDS: KnownKeys = KnownKeys { is_open: true, ..FIELDS };
 /// The record of a call, in metadata.json and metrics.jsonl.
-pub(super) const CALL_FIELDS: Vocabulary = Vocabulary {
+pub(super) const CALL_FIELDS: KnownKeys = KnownKeys {
     keys: &[
         ("event", &[JsonType::Text]),
         ("tool", &[JsonType::Text]),
@@ -64,12 +64,13 @@ pub(super) fn check(folder: &dyn Store, worker: &Worker, remarks: &mut Remarks) 
     let path = path(METADATA);
     // The worker's flaws say why a file cannot be read or parsed.
     let Ok(Some(bytes)) = read_whole(folder, &path, SIZE_MAX) else { return };
-    let Some(fields) = Fields::parse(&bytes) else { return };
+    let Some(fields) = ObjectFields::parse(&bytes) else { return };
     let mut remarks = FileRemarks::new(&path, remarks);
     let subject = |value: &RawValue| line_in(&bytes, value);
     let whole = RemarkSubject::Content;
     remarks.check_fields(&fields, &FIELDS, &[], "", &subject, whole);
-    let config = fields.get("config").and_then(|config| Fields::parse(config.get().as_bytes()));
+    let config =
+        fields.get("config").and_then(|config| ObjectFields::parse(config.get().as_bytes()));
     if let Some(config) = &config {
         remarks.check_fields(config, &CONFIG_FIELDS, &[], "config.", &subject, whole);
     }
@@ -97,7 +98,7 @@ pub(super) fn check(folder: &dyn Store, worker: &Worker, remarks: &mut Remarks) 
         .get("tool_calls")
         .and_then(|calls| serde_json::from_str::<Vec<&RawValue>>(calls.get()).ok());
     for call in calls.unwrap_or_default() {
-        match Fields::parse(call.get().as_bytes()) {
+        match ObjectFields::parse(call.get().as_bytes()) {
             Some(record) => {
                 let missing: &[&str] =
                     if record.has_any(&["tool", "name"]) { &[] } else { &["tool"] };
@@ -196,7 +197,7 @@ pub(super) fn check_tools_used(folder: &dyn Store, remarks: &mut Remarks) {
         }
         Err(_) => return,
     };
-    let list = match Fields::parse(&bytes) {
+    let list = match ObjectFields::parse(&bytes) {
         Some(fields) => fields.get("tools").map(|tools| tools.get().as_bytes()),
         None => Some(bytes.as_slice()),
     };
@@ -207,9 +208,9 @@ pub(super) fn check_tools_used(folder: &dyn Store, remarks: &mut Remarks) {
         });
     };
     for item in items {
-        let is_name = match JsonType::of(item) {
+        let is_name = match JsonType::from_value(item) {
             JsonType::Text | JsonType::Number => true,
-            JsonType::Object => Fields::parse(item.get().as_bytes())
+            JsonType::Object => ObjectFields::parse(item.get().as_bytes())
                 .is_some_and(|fields| fields.has_any(&["tool", "name"])),
             _ => false,
         };
