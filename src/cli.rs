@@ -4,6 +4,7 @@
 //! find a store, check a mountpoint, run a session, and turn a failure into a message and an exit
 //! code. `anyhow` is used only here; the library below has its own error types.
 
+mod audit;
 mod background;
 mod cache_args;
 mod dash_o;
@@ -15,6 +16,7 @@ mod exit;
 mod expand;
 mod folder_identity;
 mod hook;
+mod init;
 mod limits;
 mod log;
 #[cfg(feature = "mcp")]
@@ -39,6 +41,8 @@ mod tree_commands;
 mod umount;
 mod validate;
 mod wait;
+mod worker;
+mod write_args;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -167,6 +171,15 @@ enum Command {
     /// Compare the results and actions of workers, without a mount
     #[command(after_help = tree_commands::compare::HELP)]
     Compare(tree_commands::compare::CompareArgs),
+    /// Make a new store to record workers in
+    #[command(after_help = init::HELP)]
+    Init(init::InitArgs),
+    /// Record a worker: create it, record its calls, messages and files, finish it
+    #[command(subcommand)]
+    Worker(worker::WorkerCommand),
+    /// Print the log of changes to a store
+    #[command(after_help = audit::HELP)]
+    Audit(audit::AuditArgs),
     /// Copy a text from stdin to stdout, with evidence inserted after its markers
     #[command(after_help = expand::HELP)]
     Expand(expand::ExpandArgs),
@@ -385,6 +398,9 @@ pub fn main() -> ExitCode {
         Command::Compare(arguments) => {
             Ok(exit::report_as_trouble(tree_commands::compare::run(&arguments)))
         }
+        Command::Init(arguments) => init::run(&arguments),
+        Command::Worker(command) => worker::run(&command),
+        Command::Audit(arguments) => audit::run(&arguments),
         Command::Expand(arguments) => expand::run(&arguments),
         Command::Hook(command) => Ok(hook::run(&command)),
         #[cfg(feature = "mcp")]

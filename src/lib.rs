@@ -46,6 +46,7 @@
 //! text             budgets, cleaning, and the format of times and counts
 //! analysis         facts about a worker: digest, checks, root cause, excerpts
 //! route            names to requests: generated files, queries, cursors
+//! audit, write     changes of a store: recording workers, and the log of what was changed
 //! query            answers as values: grep, search, compare, changes, the output of a call
 //! output           values as text: index.json, summary, evidence.txt, changes
 //! render           from a document of a view to bytes, again if it changes meanwhile
@@ -54,6 +55,7 @@
 //! ```
 
 pub mod analysis;
+pub mod audit;
 pub mod cache;
 pub mod catalog;
 pub mod cli;
@@ -79,6 +81,7 @@ pub mod tree;
 mod unicode;
 pub mod view;
 mod watchdog;
+pub mod write;
 
 pub use analysis::settings::Settings;
 pub use catalog::{Freshness, Source};

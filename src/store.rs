@@ -29,6 +29,10 @@ pub use single_link::SingleLinkStore;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 
+/// Beginning of the names of files and directories that are being written, or that a crash left
+/// behind. Listings do not have them.
+pub const TEMPORARY_PREFIX: &str = ".swarmletfs-";
+
 /// Type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {

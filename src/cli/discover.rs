@@ -35,6 +35,8 @@ pub(super) struct ChosenStore {
 pub(super) struct ChosenStores {
     /// At least one.
     pub(super) stores: Vec<ChosenStore>,
+    /// True if the command line or a variable names them.
+    pub(super) are_named: bool,
     /// True if they are the places of sessions, found because nothing named a store.
     pub(super) are_sessions: bool,
     /// Clause about the mounts of this program that discovery skipped; may be empty.
@@ -118,7 +120,7 @@ pub(super) fn choose(
             "the current folder is inside it"
         };
         let stores = vec![ChosenStore { path: store, why: why.into() }];
-        return Ok(ChosenStores { stores, are_sessions: false, skipped });
+        return Ok(ChosenStores { stores, are_named: false, are_sessions: false, skipped });
     }
     let mut stores: Vec<PathBuf> = Vec::new();
     for place in environment.known.iter().map(PathBuf::from) {
@@ -129,11 +131,11 @@ pub(super) fn choose(
     match stores.as_slice() {
         [store] => {
             let stores = vec![ChosenStore { path: store.clone(), why: "a known path".into() }];
-            Ok(ChosenStores { stores, are_sessions: false, skipped })
+            Ok(ChosenStores { stores, are_named: false, are_sessions: false, skipped })
         }
         [] => match session_stores(environment) {
             none if none.is_empty() => Err(no_store(environment, &skipped)),
-            stores => Ok(ChosenStores { stores, are_sessions: true, skipped }),
+            stores => Ok(ChosenStores { stores, are_named: false, are_sessions: true, skipped }),
         },
         several => Err(Diagnosis::new(
             format!(
@@ -172,6 +174,7 @@ impl ChosenStores {
         let store = |path| ChosenStore { path: environment.current.join(path), why: why.into() };
         ChosenStores {
             stores: paths.into_iter().map(store).collect(),
+            are_named: true,
             are_sessions: false,
             skipped: String::new(),
         }
@@ -331,6 +334,7 @@ mod tests {
             |path: &str| ChosenStore { path: path.into(), why: format!("sessions of {path}") };
         let chosen = |paths: &[&str]| ChosenStores {
             stores: paths.iter().map(|path| store(path)).collect(),
+            are_named: false,
             are_sessions: true,
             skipped: String::new(),
         };

@@ -18,9 +18,9 @@ const FILE_MAX: u64 = 256 << 20;
 
 /// Statistics of reading a file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct LineStats {
+pub(crate) struct LineStats {
     /// Number of lines that could not be decoded.
-    pub(super) bad: u64,
+    pub(crate) bad: u64,
     /// Number of those lines that were skipped because of their length.
     pub(super) too_long: u64,
     /// The extent of the read, if the file was not read to the end.
@@ -58,7 +58,7 @@ pub(super) struct RawLine<'a> {
 /// # Errors
 ///
 /// Fails if the file cannot be read or memory runs out.
-pub(super) fn for_each(
+pub(crate) fn for_each(
     file: &dyn File,
     deadline: Deadline<'_>,
     mut decode: impl FnMut(&[u8]) -> bool,

@@ -18,7 +18,16 @@ mod record;
 mod status;
 mod thread;
 
+pub(crate) use index::SIZE_MAX as INDEX_MAX;
+pub(crate) use layout::{CALLS, METADATA, TASK, WORKERS};
+pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, own_status};
+pub(crate) use metrics::{CALL_EVENT, CALL_START_EVENT, FILE as METRICS};
 pub(crate) use python::strings as python_strings;
+pub(crate) use record::{RESULT, TOOLS_USED, split_call_name};
+pub(crate) use thread::FILE as THREAD;
+
+/// The index of a store, beside its workers.
+pub(crate) const INDEX: &str = "index.json";
 
 use parking_lot::Mutex;
 

@@ -48,10 +48,22 @@ const READ_SIZE: usize = 1 << 20;
 ///
 /// Fails if a store cannot be found or read, or stdout cannot be written.
 pub(in crate::cli) fn run(arguments: &CatArgs) -> anyhow::Result<ExitCode> {
-    let reader = TreeReader::open(&arguments.reader)?;
+    let paths: Vec<&[u8]> = arguments.paths.iter().map(|path| path.as_bytes()).collect();
+    print(&arguments.reader, &paths)
+}
+
+/// Prints the files at `paths`, from the root of the tree.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read, or stdout cannot be written.
+pub(in crate::cli) fn print(
+    arguments: &ReaderArgs,
+    paths: &[impl AsRef<[u8]>],
+) -> anyhow::Result<ExitCode> {
+    let reader = TreeReader::open(arguments)?;
     let mut out = reader.out();
-    let written =
-        arguments.paths.iter().try_for_each(|path| file(&reader, &mut out, path.as_bytes()));
+    let written = paths.iter().try_for_each(|path| file(&reader, &mut out, path.as_ref()));
     reader.end(written.and_then(|()| out.flush()))
 }
 

@@ -27,7 +27,7 @@ use crate::store::{Kind, Store, Stream, TICK_MAX};
 /// Paths of the index files from the store's root. Each describes the workers in its own directory.
 pub(super) const FILES: [&str; 2] = ["workers/index.json", "index.json"];
 /// Maximum size of an index file that is read, in bytes.
-pub(super) const SIZE_MAX: u64 = 64 << 20;
+pub(crate) const SIZE_MAX: u64 = 64 << 20;
 /// Maximum number of owners with entries for one ID.
 const OWNERS_MAX: usize = 16;
 /// Maximum number of unlisted directories that are remembered.

@@ -10,15 +10,15 @@ use crate::name::{Name, RelPath};
 use crate::store::{DirEntry, Kind, Store};
 
 /// The directory of the workers, if they have one.
-const WORKERS: &str = "workers";
+pub(crate) const WORKERS: &str = "workers";
 /// The directory of the supervisor's notes.
 pub(super) const SUPERVISOR: &str = "supervisor";
 /// The metadata file of a worker.
-pub(super) const METADATA: &str = "metadata.json";
+pub(crate) const METADATA: &str = "metadata.json";
 /// The task file, in the layout whose metadata has no task.
-pub(super) const TASK: &str = "task.txt";
+pub(crate) const TASK: &str = "task.txt";
 /// The directory of the tool calls' outputs.
-pub(super) const CALLS: &str = "tool_calls";
+pub(crate) const CALLS: &str = "tool_calls";
 /// The directory of out-of-band outputs, beside the workers.
 const TOOL_OUTPUTS: &str = "tool_outputs";
 /// Maximum number of directories that are probed to detect a store.

@@ -13,7 +13,7 @@ use crate::name::{RelPath, to_file_name};
 use crate::store::{Store, read_range, read_whole};
 
 /// Maximum size of a metadata file that is read, in bytes.
-pub(super) const SIZE_MAX: u64 = 2 << 20;
+pub(crate) const SIZE_MAX: u64 = 2 << 20;
 
 /// Reads the worker in `folder`, which lies at `root` in its store. Also returns its metadata,
 /// which is empty if absent or torn. The store's index supplies missing values, but never the
@@ -138,6 +138,11 @@ fn stated_status(
         (None, Some((status, word))) => (status, Some(word.into())),
         (None, None) => (Status::Unknown, None),
     }
+}
+
+/// Returns the status that metadata states itself; unknown if it states none.
+pub(crate) fn own_status(metadata: &Map<String, Value>) -> Status {
+    stated_status(&MetadataFields(metadata), None, &mut Vec::new()).0
 }
 
 enum MetadataError {

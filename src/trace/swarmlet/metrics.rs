@@ -13,9 +13,11 @@ use crate::error::Result;
 use crate::model::Outcome;
 use crate::store::Store;
 
-pub(super) const FILE: &str = "metrics.jsonl";
+pub(crate) const FILE: &str = "metrics.jsonl";
 /// The event of a line that records a call.
-pub(super) const CALL_EVENT: &str = "tool_call";
+pub(crate) const CALL_EVENT: &str = "tool_call";
+/// The event of a line that states the beginning of a call.
+pub(crate) const CALL_START_EVENT: &str = "call_start";
 /// Keys that name the tool, in the order of preference; the first is the documented one.
 pub(super) const TOOL_KEYS: [&str; 2] = ["tool", "name"];
 /// Keys that state success, in the order of preference; the first is the documented one.

@@ -20,7 +20,7 @@ use crate::name::{Name, RelPath};
 use crate::store::{DirEntry, Kind, Store, read_range, read_whole};
 
 /// The worker's final result.
-pub(super) const RESULT: &str = "result.txt";
+pub(crate) const RESULT: &str = "result.txt";
 /// Placeholders for a missing result.
 const NO_RESULT: [&str; 3] = ["(No result generated)", "(Critical error)", "(No output)"];
 /// Files to show if no calls are recorded, most informative first. Other logs follow the first.
@@ -30,7 +30,7 @@ pub(super) const LOGS: &str = "logs";
 /// Directories in which a worker keeps files of its own.
 const OWN_FOLDERS: [&str; 3] = ["outputs", LOGS, "context"];
 /// The list of tool names, in the layout without calls.
-pub(super) const TOOLS_USED: &str = "tools_used.json";
+pub(crate) const TOOLS_USED: &str = "tools_used.json";
 /// Maximum length of the task in a generated file, in bytes.
 const TASK_MAX: usize = 8_192;
 /// Maximum length of a tool name in that list, in bytes.
@@ -156,7 +156,7 @@ fn call_files(folder: &dyn Store) -> Result<Vec<CallFile>> {
 
 /// Splits `NNN_<tool>.txt` into a number of any length and the tool's name, which may contain `_`.
 /// Returns `None` for any other name.
-pub(super) fn split_call_name(name: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_call_name(name: &str) -> Option<(&str, &str)> {
     let (number, tool) = name.strip_suffix(".txt")?.split_once('_')?;
     let is_number = (1..=18).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
     is_number.then_some((number, tool))

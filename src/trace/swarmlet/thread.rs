@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::model::UnansweredCalls;
 use crate::store::Store;
 
-pub(super) const FILE: &str = "thread.jsonl";
+pub(crate) const FILE: &str = "thread.jsonl";
 /// Maximum length of the last message, in bytes.
 pub(super) const WORDS_MAX: usize = 4_096;
 /// Maximum length of a tool name, in bytes; file names are no longer.

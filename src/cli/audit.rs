@@ -1,0 +1,120 @@
+//! `swarmletfs audit`: prints the log of changes to a store.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use jiff::{Timestamp, ToSpan};
+
+use super::terminal::{escape_controls, print_message};
+use super::{duration, exit, store_selection};
+use crate::audit::{AuditEntry, AuditFilter, read};
+use crate::deadline::Deadline;
+use crate::store::Disk;
+
+/// Help text after the options.
+pub(super) const HELP: &str = "\
+One line per change, oldest first: the time, the user, the process, the action, the worker, the \
+written files with their sizes, and the error of a change that failed. With --json, each line is \
+an object, which also has the SHA-256 of the written files.
+
+The log is in audit/ of the store, a file per day. It says what happened; whoever may write to the \
+store may also change its log.
+
+Examples:
+  swarmletfs audit --since 1h
+  swarmletfs audit --worker $id --json
+
+Exit code: 0 if the log was read, 1 if it cannot be read, 2 for a usage error.";
+
+/// Arguments of `audit`.
+#[derive(Debug, Args)]
+pub(super) struct AuditArgs {
+    /// The store; can be given several times [default: found as for `mount`]
+    #[arg(long = "store", value_name = "DIR")]
+    stores: Vec<PathBuf>,
+
+    /// Only changes since then: a time as 2026-01-20T10:00:00Z, or 30s, 5m, 1h30m ago
+    #[arg(long, value_name = "TIME", value_parser = parse_since)]
+    since: Option<Timestamp>,
+
+    /// Only changes of this worker
+    #[arg(long, value_name = "ID")]
+    worker: Option<String>,
+
+    /// Print each change as a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the log.
+///
+/// # Errors
+///
+/// A store or its log cannot be read.
+pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
+    let mut stores = arguments.stores.clone();
+    store_selection::choose(&mut stores, &[], None)?;
+    let filter = AuditFilter { since: arguments.since, worker: arguments.worker.clone() };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut printed = Ok(());
+    for store in stores {
+        let disk = Disk::open(&store).with_context(|| {
+            format!("cannot read {}", escape_controls(&store.to_string_lossy()))
+        })?;
+        let skipped = read(&disk, &filter, Deadline::never(), |entry| {
+            let line = if arguments.json { json_line(&entry) } else { text_line(&entry) };
+            printed = writeln!(out, "{line}");
+            printed.is_ok()
+        })
+        .context("cannot read the log of changes")?;
+        if skipped.lines + skipped.files > 0 {
+            print_message(&format!(
+                "left out of the log: {} lines that are no entries, and {} files that cannot be \
+                 read",
+                skipped.lines, skipped.files
+            ));
+        }
+    }
+    Ok(exit::from_write(printed.and_then(|()| out.flush())))
+}
+
+fn json_line(entry: &AuditEntry) -> String {
+    serde_json::to_string(entry).unwrap_or_default()
+}
+
+/// Returns an entry as a line for people.
+fn text_line(entry: &AuditEntry) -> String {
+    let who = entry.role.as_deref().map_or(String::new(), |role| format!(" ({role})"));
+    let mut line = format!(
+        "{}  uid {} pid {} {}{who}  {}",
+        entry.time.strftime("%Y-%m-%d %H:%M:%S"),
+        entry.uid,
+        entry.pid,
+        entry.program,
+        entry.action
+    );
+    line.extend(entry.worker.iter().map(|worker| format!(" {worker}")));
+    let files: Vec<String> =
+        entry.paths.iter().map(|file| format!("{} {} B", file.path, file.bytes)).collect();
+    if !files.is_empty() {
+        line.push_str(&format!("  {}", files.join(", ")));
+    }
+    if entry.result != "ok" {
+        line.push_str(&format!("  FAILED: {}", entry.result));
+    }
+    escape_controls(&line)
+}
+
+/// Parses a time, or a duration before now.
+fn parse_since(text: &str) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let ago = duration::parse_duration(text)
+        .map_err(|_| "expected a time as 2026-01-20T10:00:00Z, or a duration as 1h30m")?;
+    let seconds = i64::try_from(ago.as_secs()).unwrap_or(i64::MAX);
+    Timestamp::now().checked_sub(seconds.seconds()).map_err(|error| error.to_string())
+}

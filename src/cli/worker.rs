@@ -1,0 +1,53 @@
+//! `swarmletfs worker`: creates a worker, records what it does, and finishes it.
+//!
+//! Each command is a thin layer over [`crate::write`].
+
+mod create;
+mod finish;
+mod message;
+mod put;
+mod record;
+mod show;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// Commands that record a worker.
+#[derive(Debug, Subcommand)]
+pub(super) enum WorkerCommand {
+    /// Create a worker and print its id
+    #[command(after_help = create::HELP)]
+    Create(Box<create::CreateArgs>),
+    /// Record a tool call, with its output from stdin
+    #[command(after_help = record::HELP)]
+    Record(record::RecordArgs),
+    /// Add messages from stdin to the conversation, one JSON object per line
+    #[command(after_help = message::HELP)]
+    Message(message::MessageArgs),
+    /// Write a file of the worker, with its content from stdin
+    #[command(after_help = put::HELP, override_usage = "swarmletfs worker put [OPTIONS] [ID] PATH")]
+    Put(put::PutArgs),
+    /// Finish a worker; it does not change any more
+    #[command(after_help = finish::HELP)]
+    Finish(finish::FinishArgs),
+    /// Print the summary of a worker
+    #[command(after_help = show::HELP)]
+    Show(show::ShowArgs),
+}
+
+/// Runs a command.
+///
+/// # Errors
+///
+/// The store cannot be found or written, or a value cannot be used.
+pub(super) fn run(command: &WorkerCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        WorkerCommand::Create(arguments) => create::run(arguments),
+        WorkerCommand::Record(arguments) => record::run(arguments),
+        WorkerCommand::Message(arguments) => message::run(arguments),
+        WorkerCommand::Put(arguments) => put::run(arguments),
+        WorkerCommand::Finish(arguments) => finish::run(arguments),
+        WorkerCommand::Show(arguments) => show::run(arguments),
+    }
+}

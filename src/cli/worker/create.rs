@@ -1,0 +1,155 @@
+//! `swarmletfs worker create`: creates a worker and prints its id.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::exit::UsageError;
+use crate::cli::terminal::{display_path, escape_controls};
+use crate::cli::write_args::{self, WriteArgs, into_cli_error};
+use crate::write::NewWorker;
+
+/// Help text after the options.
+pub(super) const HELP: &str = "\
+The id alone is printed, so that a shell can keep it. Commands that record need it as ID or in \
+$SWARMLET_WORKER.
+
+Examples:
+  id=$(swarmletfs worker create --task 'Check the backups' --run 48 --type ops --tag nightly)
+  export SWARMLET_WORKER=$(swarmletfs worker create --task 'Fix issue 12' --model large-1)
+  swarmletfs worker create --id w1 --context spec.md=docs/spec.md
+
+Exit code: 0 if the worker was created, 1 if not, 2 for a usage error.";
+
+/// Arguments of `worker create`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CreateArgs {
+    /// What the worker is told to do
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    task: String,
+
+    /// The id; taken ids are refused [default: made from the time and the task]
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+
+    /// The run that the worker belongs to
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
+
+    /// The worker's job in its run
+    #[arg(long, value_name = "ID")]
+    job: Option<String>,
+
+    /// The owner, for views of one owner
+    #[arg(long, value_name = "ID")]
+    owner: Option<String>,
+
+    /// The worker that starts this one
+    #[arg(long, value_name = "ID")]
+    parent: Option<String>,
+
+    /// The kind of task
+    #[arg(long = "type", value_name = "WORD")]
+    task_type: Option<String>,
+
+    /// The language model
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+
+    /// A tag; can be given several times
+    #[arg(long = "tag", value_name = "WORD")]
+    tags: Vec<String>,
+
+    /// The working directory [default: the current folder]
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+
+    /// A file to keep as context/KEY: what the worker is given; can be given several times
+    #[arg(long = "context", value_name = "KEY=FILE")]
+    context: Vec<OsString>,
+
+    /// Start an index.json in the store, if it has none; swarmletfs itself needs none
+    #[arg(long)]
+    index: bool,
+
+    /// Print the id and the path as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// Creates the worker.
+///
+/// # Errors
+///
+/// The id is taken, a value cannot be used, or the store cannot be written.
+pub(super) fn run(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
+    let mut new = NewWorker::new(&arguments.task);
+    if let Some(id) = &arguments.id {
+        new = new.id(id);
+    }
+    if let Some(run) = &arguments.run {
+        new = new.run(run);
+    }
+    if let Some(job) = &arguments.job {
+        new = new.job(job);
+    }
+    if let Some(owner) = &arguments.owner {
+        new = new.owner(owner);
+    }
+    if let Some(parent) = &arguments.parent {
+        new = new.parent(parent);
+    }
+    if let Some(task_type) = &arguments.task_type {
+        new = new.task_type(task_type);
+    }
+    if let Some(model) = &arguments.model {
+        new = new.model(model);
+    }
+    for tag in &arguments.tags {
+        new = new.tag(tag);
+    }
+    // A folder whose name is not UTF-8 cannot be in metadata.json.
+    let cwd = arguments.cwd.clone().or_else(|| std::env::current_dir().ok());
+    if let Some(cwd) = cwd.as_deref().and_then(|cwd| cwd.to_str()) {
+        new = new.cwd(cwd);
+    }
+    for pair in &arguments.context {
+        let (key, path) = split_context(pair)?;
+        let file =
+            File::open(&path).with_context(|| format!("cannot read {}", display_path(&path)))?;
+        new = new.context(key, file);
+    }
+    if arguments.index {
+        new = new.starting_index();
+    }
+    let store = arguments.write.open()?;
+    let worker = store.create_worker(new).map_err(into_cli_error)?;
+    arguments.write.print_warnings(&store);
+    let id = worker.id().to_text();
+    let value = json!({"worker": id, "path": worker.path()});
+    Ok(write_args::print(arguments.json, &id, &value))
+}
+
+/// Splits `KEY=FILE`.
+fn split_context(pair: &OsString) -> anyhow::Result<(String, PathBuf)> {
+    let bytes = pair.as_bytes();
+    let split = memchr::memchr(b'=', bytes).map(|at| bytes.split_at(at));
+    let pair = split.and_then(|(key, file)| {
+        let key = std::str::from_utf8(key).ok()?;
+        Some((key.to_owned(), file.strip_prefix(b"=")?))
+    });
+    let Some((key, file)) = pair else {
+        let shown = escape_controls(&String::from_utf8_lossy(bytes));
+        return Err(UsageError(format!("cannot use --context {shown}: expected KEY=FILE")).into());
+    };
+    Ok((key, OsString::from_vec(file.to_vec()).into()))
+}

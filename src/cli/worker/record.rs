@@ -1,0 +1,111 @@
+//! `swarmletfs worker record`: records a tool call, with its output from stdin.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::cli::write_args::{self, WriteArgs, into_cli_error, open_worker};
+use crate::write::CallEnd;
+
+/// Help text after the options.
+pub(super) const HELP: &str = "\
+The output is recorded while it is read, so that readers can follow it. The path of the output in \
+the worker's folder is printed. Several calls of a worker may be recorded at once.
+
+Without --exit and --outcome, readers judge the output, or the outcome is unknown. To run and \
+record a command, use `swarmletfs record -- COMMAND`.
+
+Examples:
+  swarmletfs worker record $id --tool ssh_exec --input '{\"host\": \"heron\"}' --exit 1 < output
+  fetch | swarmletfs worker record --tool fetch --outcome ok --duration-ms 234
+
+Exit code: 0 if the call was recorded, 1 if not, 2 for a usage error.";
+
+/// Arguments of `worker record`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RecordArgs {
+    /// The worker [default: $SWARMLET_WORKER]
+    #[arg(value_name = "ID")]
+    id: Option<OsString>,
+
+    /// The name of the tool
+    #[arg(long, value_name = "NAME")]
+    tool: String,
+
+    /// The input of the call: JSON, or a text
+    #[arg(long, value_name = "JSON")]
+    input: Option<String>,
+
+    /// The exit code of the command; 0 means success
+    #[arg(long, value_name = "CODE", allow_negative_numbers = true)]
+    exit: Option<i64>,
+
+    /// The outcome of a call without an exit code
+    #[arg(long, value_enum, conflicts_with = "exit")]
+    outcome: Option<OutcomeArg>,
+
+    /// The reason of a failure
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    error: String,
+
+    /// The duration in milliseconds [default: as long as stdin was read]
+    #[arg(long, value_name = "MS")]
+    duration_ms: Option<u64>,
+
+    /// Print the number, path and size of the output as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// Outcome of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OutcomeArg {
+    Ok,
+    Failed,
+    Unknown,
+}
+
+/// Records the call.
+///
+/// # Errors
+///
+/// The worker cannot be found or has finished, or the store cannot be written.
+pub(super) fn run(arguments: &RecordArgs) -> anyhow::Result<ExitCode> {
+    let store = arguments.write.open()?;
+    let worker = open_worker(&store, arguments.id.as_ref())?;
+    let input = arguments.input.as_ref().map(|text| {
+        // What is no JSON is a text.
+        serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()))
+    });
+    let mut call = worker.begin_call(&arguments.tool, input).map_err(into_cli_error)?;
+    let copied = io::copy(&mut io::stdin().lock(), &mut call)
+        .with_context(|| format!("cannot record {}: output", call.path().display()));
+    let end = match (arguments.exit, arguments.outcome) {
+        (Some(code), _) => CallEnd::exit_code(code),
+        (None, Some(OutcomeArg::Ok)) => CallEnd::success(true),
+        (None, Some(OutcomeArg::Failed)) => CallEnd::success(false),
+        (None, Some(OutcomeArg::Unknown) | None) => CallEnd::unknown(),
+    };
+    let end = match arguments.duration_ms {
+        Some(ms) => end.duration(Duration::from_millis(ms)),
+        None => end,
+    };
+    copied?;
+    let recorded = call.end(end.error(&arguments.error)).map_err(into_cli_error)?;
+    arguments.write.print_warnings(&store);
+    let value = json!({
+        "worker": worker.id().to_text(),
+        "seq": recorded.seq,
+        "path": recorded.path.to_text(),
+        "bytes": recorded.bytes,
+    });
+    Ok(write_args::print(arguments.json, &recorded.path.display(), &value))
+}

@@ -1,0 +1,47 @@
+//! `swarmletfs worker show`: prints the summary of a worker, as readers see it.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::cli::tree_commands::{ReaderArgs, cat};
+use crate::cli::write_args::{WORKER_VARIABLE, current_worker};
+
+/// Help text after the options.
+pub(super) const HELP: &str = "\
+Prints workers/ID/summary of the tree, or with --json workers/ID/index.json. ID may be the \
+beginning of an id.
+
+Exit code: 0 if the worker was read, 1 if not, 2 for a usage error, 3 if --max-time ended before \
+everything was read.";
+
+/// Arguments of `worker show`.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ShowArgs {
+    /// The worker [default: $SWARMLET_WORKER]
+    #[arg(value_name = "ID")]
+    id: Option<OsString>,
+
+    /// Print index.json, with all calls
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    reader: ReaderArgs,
+}
+
+/// Prints the summary.
+///
+/// # Errors
+///
+/// A store cannot be found or read, or stdout cannot be written.
+pub(super) fn run(arguments: &ShowArgs) -> anyhow::Result<ExitCode> {
+    let id = arguments.id.clone().or_else(current_worker);
+    let id =
+        id.with_context(|| format!("no worker is named; give its ID, or set ${WORKER_VARIABLE}"))?;
+    let file: &[u8] = if arguments.json { b"/index.json" } else { b"/summary" };
+    cat::print(&arguments.reader, &[[b"workers/", id.as_bytes(), file].concat()])
+}

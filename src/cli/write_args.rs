@@ -1,0 +1,130 @@
+//! Options of the commands that write, and the store that they open.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use serde::Serialize;
+
+use super::discover;
+use super::exit::{self, UsageError};
+use super::terminal::print_message;
+use crate::trace::KnownFormat;
+use crate::write::{Durability, Error, Store, StoreOptions, Worker};
+
+/// Environment variable with the id of the worker that a command belongs to.
+pub(super) const WORKER_VARIABLE: &str = "SWARMLET_WORKER";
+
+/// Options of every command that writes to a store.
+#[derive(Debug, Clone, Args)]
+pub(super) struct WriteArgs {
+    /// The store to write to [default: $SWARMLET_STORE, $SWARMLET_DATA_PATH, or the nearest store
+    /// from the current folder upwards]
+    #[arg(long, value_name = "DIR")]
+    pub(super) store: Option<PathBuf>,
+
+    /// Do not wait until changes are on disk: faster, but the last ones are lost if the machine
+    /// stops
+    #[arg(long)]
+    pub(super) no_sync: bool,
+
+    /// Maximum size of the log of changes; the oldest days are removed: bytes, optionally with k,
+    /// M or G [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(super) audit_max: Option<u64>,
+
+    /// Print no messages but errors
+    #[arg(long, short)]
+    pub(super) quiet: bool,
+}
+
+impl WriteArgs {
+    /// Opens the store. Prints which one it is, unless the user named it.
+    ///
+    /// # Errors
+    ///
+    /// There is no store, or it cannot be opened for writing.
+    pub(super) fn open(&self) -> anyhow::Result<Store> {
+        let durability = if self.no_sync { Durability::None } else { Durability::Full };
+        let mut options = StoreOptions::default().durability(durability);
+        if let Some(bytes) = self.audit_max {
+            options = options.audit_max(bytes);
+        }
+        if let Some(worker) = current_worker() {
+            options = options.role(format!("worker:{}", worker.to_string_lossy()));
+        }
+        options.open(self.find()?).map_err(into_cli_error)
+    }
+
+    fn find(&self) -> anyhow::Result<PathBuf> {
+        if let Some(store) = &self.store {
+            return Ok(store.clone());
+        }
+        let current = std::env::current_dir()
+            .context("the current folder does not exist any more: change to another one")?;
+        // Sessions of programs are no stores to write to.
+        let environment = discover::Environment::new(&current, KnownFormat::by_name("swarmlet"));
+        let chosen = discover::choose(&[], &[], &environment)?;
+        if !chosen.are_named && !self.quiet {
+            chosen.messages().iter().for_each(|message| print_message(message));
+        }
+        let store = chosen.stores.into_iter().next();
+        store.map(|store| store.path).context("no store was found; give one with `--store DIR`")
+    }
+
+    /// Prints the problems that did not prevent a change.
+    pub(super) fn print_warnings(&self, store: &Store) {
+        store.take_warnings().iter().for_each(|warning| print_message(warning));
+    }
+}
+
+/// Returns the id in [`WORKER_VARIABLE`], unless it is empty.
+pub(super) fn current_worker() -> Option<OsString> {
+    std::env::var_os(WORKER_VARIABLE).filter(|id| !id.is_empty())
+}
+
+/// Opens the worker `id`, or else the one of [`WORKER_VARIABLE`].
+pub(super) fn open_worker(store: &Store, id: Option<&OsString>) -> anyhow::Result<Worker> {
+    let Some(id) = id.cloned().or_else(current_worker) else {
+        let message = format!(
+            "no worker is named; give its ID, or set ${WORKER_VARIABLE}: \
+             export {WORKER_VARIABLE}=$(swarmletfs worker create)"
+        );
+        return Err(UsageError(message).into());
+    };
+    store.worker(id.as_bytes()).map_err(into_cli_error)
+}
+
+/// Converts an error of a change; a value that cannot be used is a usage error.
+pub(super) fn into_cli_error(error: Error) -> anyhow::Error {
+    match error {
+        Error::Invalid { .. } => UsageError(error.to_string()).into(),
+        error => error.into(),
+    }
+}
+
+/// Prints `text` to stdout, or `value` as JSON if `as_json`; returns the exit code.
+pub(super) fn print(as_json: bool, text: &str, value: &impl Serialize) -> ExitCode {
+    let line = if as_json { serde_json::to_string(value).unwrap_or_default() } else { text.into() };
+    let mut out = io::stdout().lock();
+    let printed = if line.is_empty() { Ok(()) } else { writeln!(out, "{line}") };
+    exit::from_write(printed.and_then(|()| out.flush()))
+}
+
+/// Parses a size in bytes, optionally with k or M.
+pub(super) fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(['k', 'M', 'G']);
+    let factor = match text.get(digits.len()..) {
+        Some("") => 1,
+        Some("k") => 1 << 10,
+        Some("M") => 1 << 20,
+        Some("G") => 1_u64 << 30,
+        _ => return Err("expected bytes, optionally with k, M or G".into()),
+    };
+    let size = digits.parse::<u64>().ok().and_then(|size| size.checked_mul(factor));
+    size.filter(|size| *size > 0).ok_or_else(|| "expected bytes, optionally with k, M or G".into())
+}

@@ -1,0 +1,98 @@
+//! Appends to the log of changes, and keeps its size within a limit.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use rustix::io::Errno;
+
+use super::dir::{Dir, Metadata, append_lines, lock_file};
+use super::error::{During, Result};
+use crate::audit::{self, AuditEntry};
+use crate::error::Error as PathError;
+use crate::name::Name;
+
+/// Share of the limit that one file may have. The oldest file is removed as a whole, so a limit
+/// needs several.
+const FILES: u64 = 4;
+/// Maximum number of files of one day and user.
+const PARTS_MAX: u32 = 10_000;
+
+/// Appends `entry` to the log beneath `root`. Old files are removed until all have at most `limit`
+/// bytes.
+///
+/// # Errors
+///
+/// The log cannot be written.
+pub(super) fn append(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<()> {
+    let folder = Path::new(audit::FOLDER);
+    append_to(root, entry, limit).during("write the log of changes", &root.path().join(folder), b"")
+}
+
+fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError> {
+    let folder = root.enter_or_create(&Name::new(audit::FOLDER)?)?;
+    let mut line = serde_json::to_vec(entry).map_err(|_| PathError::Io(Errno::INVAL))?;
+    line.push(b'\n');
+    let day = audit::day(entry.time);
+    // A file of another user may be closed to this one, who then writes a file of its own.
+    let mut owner = String::new();
+    for part in 1..=PARTS_MAX {
+        let number = if part == 1 { String::new() } else { part.to_string() };
+        let dot = if owner.is_empty() || number.is_empty() { "" } else { "." };
+        let name = audit::file_name(&day, &format!("{owner}{dot}{number}"))?;
+        let mut file = match folder.open_append(&name) {
+            Err(PathError::Io(Errno::ACCESS | Errno::PERM)) if owner.is_empty() => {
+                owner = format!("uid{}", entry.uid);
+                continue;
+            }
+            opened => opened?,
+        };
+        lock_file(&file)?;
+        let size = file.metadata().map_err(super::dir::from_io)?.len();
+        if size > 0 && size.saturating_add(line.len() as u64) > limit / FILES {
+            continue;
+        }
+        append_lines(&mut file, &line, |line| serde_json::from_slice::<AuditEntry>(line).is_ok())?;
+        return if size == 0 { remove_oldest(&folder, &name, limit) } else { Ok(()) };
+    }
+    Err(PathError::Io(Errno::FBIG))
+}
+
+/// Removes the oldest files of the log until the others, and room for `current`, are within
+/// `limit`.
+fn remove_oldest(folder: &Dir, current: &Name, limit: u64) -> Result<(), PathError> {
+    let mut files = Vec::new();
+    for name in folder.list()?.into_iter().filter(audit::is_log) {
+        if name != *current
+            && let Some(meta) = folder.meta(&name)?.filter(Metadata::is_file)
+        {
+            files.push((name, meta.len()));
+        }
+    }
+    files.sort();
+    let mut total: u64 = files.iter().map(|(_, size)| size).sum::<u64>() + limit / FILES;
+    for (name, size) in files {
+        if total <= limit {
+            break;
+        }
+        folder.remove_tree(&name)?;
+        total -= size;
+    }
+    Ok(())
+}
+
+/// Returns the entry of a change that happens now.
+pub(super) fn entry(action: &str, role: Option<String>) -> AuditEntry {
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(Path::file_name).unwrap_or_default();
+    AuditEntry {
+        time: Timestamp::now(),
+        uid: rustix::process::geteuid().as_raw(),
+        pid: std::process::id(),
+        program: program.to_string_lossy().into_owned(),
+        role,
+        action: action.to_owned(),
+        worker: None,
+        paths: Vec::new(),
+        result: "ok".to_owned(),
+    }
+}

@@ -1,0 +1,340 @@
+//! Calls of a worker: numbers, outputs that readers can follow, and lines of metrics.jsonl.
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use rustix::io::Errno;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::dir::{Dir, File, lock_file, try_lock};
+use super::error::{During, Error, Result};
+use super::hashing::to_hex;
+use super::metadata;
+use super::worker::Worker;
+use crate::audit::AuditPath;
+use crate::error::Error as PathError;
+use crate::name::{Name, RelPath};
+use crate::trace::swarmlet::{CALL_EVENT, CALL_START_EVENT, CALLS, METRICS, split_call_name};
+
+/// Longest name of a tool in the name of a file, in bytes.
+const TOOL_MAX: usize = 100;
+/// Largest input of a call, as JSON, in bytes.
+const INPUT_MAX: usize = 1 << 20;
+/// Longest error of a call, in bytes.
+const ERROR_MAX: usize = 64 << 10;
+/// Outputs up to this size are hashed for the log of changes, in bytes. Hashing takes longer than
+/// writing.
+const HASHED_MAX: u64 = 16 << 20;
+/// Largest metrics.jsonl that is searched for open calls, in bytes. Readers read as much.
+const METRICS_MAX: u64 = 256 << 20;
+/// Attempts to find a number that is not taken, against programs that do not lock.
+const NUMBER_ATTEMPTS: u64 = 100;
+
+/// A call that is being recorded.
+///
+/// What is written to it becomes the output, which readers see at once. A call that is dropped
+/// without [`Call::end`] stays without an end: its outcome is unknown.
+#[derive(Debug)]
+pub struct Call {
+    worker: Worker,
+    seq: u64,
+    tool: String,
+    /// Name of the output in the directory of calls.
+    name: Name,
+    file: File,
+    input: Option<Value>,
+    began: Timestamp,
+    clock: Instant,
+    bytes: u64,
+    /// `None` once the output is too large to be hashed.
+    hash: Option<Sha256>,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Default)]
+pub struct CallEnd {
+    success: Option<bool>,
+    exit_code: Option<i64>,
+    error: Option<String>,
+    duration: Option<Duration>,
+}
+
+impl CallEnd {
+    /// The call ended, and nothing is known about its success: readers judge its output.
+    pub fn unknown() -> CallEnd {
+        CallEnd::default()
+    }
+
+    /// The call succeeded or failed.
+    pub fn success(success: bool) -> CallEnd {
+        CallEnd { success: Some(success), ..CallEnd::default() }
+    }
+
+    /// The call was a command with an exit code; 0 means success.
+    pub fn exit_code(code: i64) -> CallEnd {
+        CallEnd { success: Some(code == 0), exit_code: Some(code), ..CallEnd::default() }
+    }
+
+    /// Adds the reason of a failure; an empty one is none.
+    #[must_use]
+    pub fn error(mut self, error: impl Into<String>) -> CallEnd {
+        self.error = Some(error.into()).filter(|error| !error.is_empty());
+        self
+    }
+
+    /// Sets the duration. Without it, the time since the beginning of the call is recorded.
+    #[must_use]
+    pub fn duration(mut self, duration: Duration) -> CallEnd {
+        self.duration = Some(duration);
+        self
+    }
+}
+
+/// A call that was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedCall {
+    /// Number of the call.
+    pub seq: u64,
+    /// The output, from the worker's directory.
+    pub path: RelPath,
+    /// Size of the output in bytes.
+    pub bytes: u64,
+}
+
+/// Begins a call; see [`Worker::begin_call`].
+pub(super) fn begin(worker: &Worker, tool: &str, input: Option<Value>) -> Result<Call> {
+    let tool = tool_name(tool)?;
+    let size = input.as_ref().map_or(0, |input| input.to_string().len());
+    if size > INPUT_MAX {
+        let reason = format!("it has {size} bytes as JSON; at most {INPUT_MAX} are recorded");
+        return Err(Error::invalid(tool.as_bytes(), "a tool with this input", reason));
+    }
+    let (lock, _) = worker.lock_unfinished()?;
+    let began = Timestamp::now();
+    let created = create_output(worker.folder(), &tool);
+    let (seq, name, file) = created.during("create a call in", worker.folder().path(), b"")?;
+    let call = Call {
+        worker: worker.clone(),
+        seq,
+        tool,
+        name,
+        file,
+        input,
+        began,
+        clock: Instant::now(),
+        bytes: 0,
+        hash: Some(Sha256::new()),
+    };
+    let line = call.line(CALL_START_EVENT, Map::new())?;
+    // The line helps readers while the call runs; only its end has to reach the disk.
+    match call.worker.append_without_sync(&lock, METRICS, &line) {
+        Ok(_) => Ok(call),
+        Err(error) => {
+            // A call without a start would look like one of another program.
+            if let Ok(calls) = worker.folder().enter(&RelPath::constant(CALLS)) {
+                let _ = calls.remove_tree(&call.name);
+            }
+            Err(error)
+        }
+    }
+}
+
+impl Call {
+    /// Returns the number of the call.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Returns the path of the output, from the worker's directory.
+    pub fn path(&self) -> RelPath {
+        RelPath::constant(CALLS).join(&self.name)
+    }
+
+    /// Ends the call: waits until its output is on disk, and then records how it ended.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written. The call stays without an end then.
+    pub fn end(mut self, end: CallEnd) -> Result<RecordedCall> {
+        let result = self.record_end(end);
+        let path = self.path();
+        let sha256 = self.hash.take().map(to_hex);
+        let written = AuditPath { path: path.to_text().into(), bytes: self.bytes, sha256 };
+        self.worker.store().log("record", self.worker.id(), vec![written], &result);
+        result.map(|()| RecordedCall { seq: self.seq, path, bytes: self.bytes })
+    }
+
+    fn record_end(&self, end: CallEnd) -> Result<()> {
+        let folder = self.worker.folder();
+        let sync = || {
+            folder.sync_file(&self.file)?;
+            folder.enter(&RelPath::constant(CALLS))?.sync()
+        };
+        sync().during("write", folder.path(), self.path().as_bytes())?;
+        let mut fields = Map::new();
+        fields.extend(end.success.map(|success| ("success".to_owned(), success.into())));
+        fields.extend(end.exit_code.map(|code| ("exit_code".to_owned(), code.into())));
+        let took = end.duration.unwrap_or_else(|| self.clock.elapsed());
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        fields.insert("duration_ms".into(), ms.into());
+        fields.insert("end_ts".into(), metadata::time(Timestamp::now()).into());
+        if let Some(mut error) = end.error {
+            error.truncate(error.floor_char_boundary(ERROR_MAX));
+            fields.insert("error".into(), error.into());
+        }
+        let line = self.line(CALL_EVENT, fields)?;
+        let (lock, _) = self.worker.lock_unfinished()?;
+        self.worker.append(&lock, METRICS, &line)
+    }
+
+    /// Returns a line of metrics.jsonl about this call.
+    fn line(&self, event: &str, more: Map<String, Value>) -> Result<Vec<u8>> {
+        let mut fields = Map::new();
+        fields.insert("event".into(), event.into());
+        fields.insert("seq".into(), self.seq.into());
+        fields.insert("tool".into(), self.tool.as_str().into());
+        fields.extend(self.input.clone().map(|input| ("input".to_owned(), input)));
+        fields.insert("start_ts".into(), metadata::time(self.began).into());
+        fields.extend(more);
+        let line = serde_json::to_vec(&fields).map_err(|_| PathError::Io(Errno::INVAL));
+        let mut line = line.during("write", self.worker.folder().path(), METRICS.as_bytes())?;
+        line.push(b'\n');
+        Ok(line)
+    }
+}
+
+impl Write for Call {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.bytes += written as u64;
+        let (written_bytes, _) = bytes.split_at(written);
+        match &mut self.hash {
+            Some(hash) if self.bytes <= HASHED_MAX => hash.update(written_bytes),
+            hash => *hash = None,
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns the name of a tool as its calls have it: other characters than letters, digits and
+/// `._-` become `_`.
+fn tool_name(tool: &str) -> Result<String> {
+    if tool.trim().is_empty() {
+        return Err(Error::invalid(tool.as_bytes(), "the name of a tool", "it is empty"));
+    }
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || ".-_".contains(*c);
+    Ok(tool.chars().map(|c| if is_plain(&c) { c } else { '_' }).take(TOOL_MAX).collect())
+}
+
+/// Creates the output of the next call, and locks it: the lock tells a call that is being recorded
+/// from one whose recorder is gone.
+fn create_output(folder: &Dir, tool: &str) -> Result<(u64, Name, File), PathError> {
+    let calls = folder.enter_or_create(&Name::new(CALLS)?)?;
+    let numbers = calls.list()?;
+    let numbers = numbers.iter().filter_map(number);
+    let first = numbers.max().unwrap_or(0) + 1;
+    for seq in first..first.saturating_add(NUMBER_ATTEMPTS) {
+        let name = Name::new(format!("{seq:03}_{tool}.txt"))?;
+        match calls.create_file(&name) {
+            Err(PathError::Io(Errno::EXIST)) => {}
+            file => {
+                let file = file?;
+                lock_file(&file)?;
+                return Ok((seq, name, file));
+            }
+        }
+    }
+    Err(PathError::Io(Errno::EXIST))
+}
+
+/// Returns the number of a call's output.
+fn number(name: &Name) -> Option<u64> {
+    split_call_name(&name.to_text()).and_then(|(number, _)| number.parse().ok())
+}
+
+/// A line of metrics.jsonl, as far as it tells open calls.
+#[derive(Deserialize)]
+struct CallLine {
+    event: String,
+    seq: u64,
+    tool: String,
+}
+
+/// A call whose record states a beginning and no end.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct OpenCall {
+    pub(super) seq: u64,
+    pub(super) tool: String,
+}
+
+impl OpenCall {
+    /// Returns the name of the call's output.
+    pub(super) fn file_name(&self) -> Result<Name, PathError> {
+        Name::new(format!("{:03}_{}.txt", self.seq, self.tool))
+    }
+}
+
+/// Returns the open calls of a worker, in order.
+pub(super) fn find_open(folder: &Dir) -> Result<Vec<OpenCall>, PathError> {
+    let Some(text) = folder.read(&Name::new(METRICS)?, METRICS_MAX)? else { return Ok(Vec::new()) };
+    let mut open = HashSet::new();
+    for line in text.split(|byte| *byte == b'\n') {
+        let Ok(CallLine { event, seq, tool }) = serde_json::from_slice(line) else { continue };
+        match event.as_str() {
+            CALL_START_EVENT => drop(open.insert(OpenCall { seq, tool })),
+            CALL_EVENT => drop(open.remove(&OpenCall { seq, tool })),
+            _ => {}
+        }
+    }
+    let mut open: Vec<OpenCall> = open.into_iter().collect();
+    open.sort();
+    Ok(open)
+}
+
+/// Returns true if a process records `call` now.
+pub(super) fn is_recorded_now(folder: &Dir, call: &OpenCall) -> Result<bool, PathError> {
+    // The tool's name comes from a file that any program may have written.
+    let Ok(name) = call.file_name() else { return Ok(false) };
+    let opened =
+        folder.enter(&RelPath::constant(CALLS)).and_then(|calls| calls.open_to_lock(&name));
+    match opened {
+        Ok(file) => Ok(!try_lock(file.as_fd())?),
+        Err(error) if error.is_not_a_file() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the output of a call that a process records now, if there is one.
+pub(super) fn find_recorded_now(folder: &Dir) -> Result<Option<RelPath>> {
+    let find = || {
+        for call in find_open(folder)? {
+            if is_recorded_now(folder, &call)? {
+                return Ok(Some(RelPath::constant(CALLS).join(&call.file_name()?)));
+            }
+        }
+        Ok(None)
+    };
+    find().during("read", folder.path(), METRICS.as_bytes())
+}
+
+/// Returns the line that ends `call`, whose recorder is gone.
+pub(super) fn line_of_lost_recorder(call: &OpenCall) -> Result<Vec<u8>, PathError> {
+    let mut fields = Map::new();
+    fields.insert("event".into(), CALL_EVENT.into());
+    fields.insert("seq".into(), call.seq.into());
+    fields.insert("tool".into(), call.tool.as_str().into());
+    fields.insert("end_ts".into(), metadata::time(Timestamp::now()).into());
+    fields.insert("error".into(), "its recorder ended before it did".into());
+    let mut line = serde_json::to_vec(&fields).map_err(|_| PathError::Io(Errno::INVAL))?;
+    line.push(b'\n');
+    Ok(line)
+}

@@ -1,0 +1,505 @@
+//! A directory of a store, opened for changes beneath it.
+//!
+//! This is the only module that opens a file of a store for writing. Every path is resolved with
+//! `openat2` beneath an open directory: no symlink is followed, no other mount is entered, and only
+//! regular files with a single hard link are written. So a link or FIFO that another process plants
+//! in a worker's directory, at any moment, leads nowhere.
+//!
+//! A file is replaced by a temporary file and a rename; an existing file is otherwise only appended
+//! to. With [`Durability::Full`], data reaches the disk before a change is reported as done.
+
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(super) use std::fs::{File, Metadata};
+
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Statx,
+    StatxFlags, Uid,
+};
+use rustix::io::Errno;
+
+use super::temporary;
+use crate::error::{Error, Result};
+use crate::name::{Name, RelPath};
+use crate::store::Kind;
+
+/// Restrictions on the resolution of every path.
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+/// Flags of every open. NONBLOCK makes it return at once if a FIFO has taken the place of a file.
+const OPEN: OFlags =
+    OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+/// Mode of new files before the umask.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+/// Mode of new directories before the umask.
+const DIR_MODE: Mode = Mode::from_raw_mode(0o777);
+/// Maximum number of attempts of an interrupted or raced call.
+const ATTEMPTS: usize = 16;
+/// Time to wait for a lock. A longer wait means that its holder hangs.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest pause between two attempts to take a lock.
+const LOCK_PAUSE_MAX: Duration = Duration::from_millis(10);
+/// Size of the buffer for copies, in bytes.
+const COPY_SIZE: usize = 256 << 10;
+/// Deepest directory that [`Dir::remove_tree`] enters.
+const DEPTH_MAX: usize = 64;
+
+/// Decides whether a change waits for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// A change that was reported as done survives a power failure.
+    Full,
+    /// The system writes data when it likes. A change survives the end of the process, but not of
+    /// the machine.
+    None,
+}
+
+/// A directory that was opened for changes beneath it.
+#[derive(Debug)]
+pub(super) struct Dir {
+    fd: OwnedFd,
+    /// Where it was opened, for messages only.
+    path: PathBuf,
+    durability: Durability,
+}
+
+/// An exclusive lock of a directory or a file, released when dropped or when the process ends.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _fd: OwnedFd,
+}
+
+impl Dir {
+    /// Opens the directory at `path`, which the user named: symlinks are followed.
+    pub(super) fn open(path: &Path, durability: Durability) -> Result<Dir> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Dir { fd, path: path.to_path_buf(), durability })
+    }
+
+    /// Creates the directory at `path`, which the user named, and its parents, and opens it.
+    pub(super) fn create(path: &Path, durability: Durability) -> Result<Dir> {
+        std::fs::create_dir_all(path).map_err(from_io)?;
+        Dir::open(path, durability)
+    }
+
+    /// Returns where the directory was opened, for messages.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens the directory `path` beneath this one.
+    pub(super) fn enter(&self, path: &RelPath) -> Result<Dir> {
+        let fd = self.openat2(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(self.child(fd, path))
+    }
+
+    /// Creates the directory `name` and opens it.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if the name is taken, by whatever it is.
+    pub(super) fn create_dir(&self, name: &Name) -> Result<Dir> {
+        rustix::fs::mkdirat(&self.fd, name.as_os_str(), DIR_MODE)?;
+        let created = self.enter(&RelPath::from(name.clone()))?;
+        self.give_to_owner(created.fd.as_fd())?;
+        Ok(created)
+    }
+
+    /// Opens the directory `name`, and creates it if it is missing.
+    pub(super) fn enter_or_create(&self, name: &Name) -> Result<Dir> {
+        let path = RelPath::from(name.clone());
+        match self.enter(&path) {
+            Err(Error::NotFound) => {}
+            entered => return entered,
+        }
+        match self.create_dir(name) {
+            Ok(created) => {
+                self.sync()?;
+                Ok(created)
+            }
+            // Another process created it meanwhile.
+            Err(Error::Io(Errno::EXIST)) => self.enter(&path),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the kind of the entry `path`, or `None` if there is none.
+    pub(super) fn kind(&self, path: &RelPath) -> Result<Option<Kind>> {
+        match self.openat2(path, OFlags::PATH, Mode::empty()) {
+            Ok(fd) => Ok(Some(kind(&stat(fd.as_fd())?))),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lists the names in this directory.
+    pub(super) fn list(&self) -> Result<Vec<Name>> {
+        let fd =
+            self.openat2(&RelPath::root(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::new(fd)? {
+            // Skips `.` and `..`, which are not valid names.
+            names.extend(Name::new(entry?.file_name().to_bytes()).ok());
+        }
+        Ok(names)
+    }
+
+    /// Reads the file `name`. Returns `None` if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// `EFBIG` if it has more than `limit` bytes.
+    pub(super) fn read(&self, name: &Name, limit: u64) -> Result<Option<Vec<u8>>> {
+        let path = RelPath::from(name.clone());
+        let file = match self.openat2(&path, OFlags::RDONLY, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(Error::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        must_be_file(&stat(file.as_fd())?)?;
+        let mut bytes = Vec::new();
+        file.take(limit + 1).read_to_end(&mut bytes).map_err(from_io)?;
+        if bytes.len() as u64 > limit { Err(Error::Io(Errno::FBIG)) } else { Ok(Some(bytes)) }
+    }
+
+    /// Creates the file `name` for writing.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if the name is taken, by whatever it is.
+    pub(super) fn create_file(&self, name: &Name) -> Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let fd = self.openat2(&RelPath::from(name.clone()), flags, FILE_MODE)?;
+        self.give_to_owner(fd.as_fd())?;
+        Ok(File::from(fd))
+    }
+
+    /// Opens the file `name` to append to it, and creates it if it is missing. Its last bytes can
+    /// be read, too.
+    pub(super) fn open_append(&self, name: &Name) -> Result<File> {
+        let path = RelPath::from(name.clone());
+        let flags = OFlags::RDWR | OFlags::APPEND;
+        let fd = match self.openat2(&path, flags, Mode::empty()) {
+            Err(Error::NotFound) => {
+                let created = self.openat2(&path, flags | OFlags::CREATE, FILE_MODE)?;
+                self.give_to_owner(created.as_fd())?;
+                self.sync()?;
+                created
+            }
+            opened => opened?,
+        };
+        must_be_own_file(&stat(fd.as_fd())?)?;
+        Ok(File::from(fd))
+    }
+
+    /// Opens the existing file `name` to lock it.
+    pub(super) fn open_to_lock(&self, name: &Name) -> Result<OwnedFd> {
+        let fd = self.openat2(&RelPath::from(name.clone()), OFlags::RDONLY, Mode::empty())?;
+        must_be_file(&stat(fd.as_fd())?)?;
+        Ok(fd)
+    }
+
+    /// Writes `content` to a temporary file in this directory.
+    pub(super) fn write_temporary(&self, content: &mut dyn Read) -> Result<Temporary<'_>> {
+        let name = temporary::file_name()?;
+        let file = self.create_file(&name)?;
+        let temporary = Temporary { dir: self, name, file, is_renamed: false };
+        // The lock tells a write in progress from one that a crash interrupted.
+        try_lock(temporary.file.as_fd())?;
+        copy(content, &mut &temporary.file)?;
+        self.sync_file(&temporary.file)?;
+        Ok(temporary)
+    }
+
+    /// Fails if the entry `name` exists and is not a regular file.
+    fn must_be_replaceable(&self, name: &Name) -> Result<()> {
+        match self.kind(&RelPath::from(name.clone()))? {
+            None | Some(Kind::File) => Ok(()),
+            Some(Kind::Folder) => Err(Error::IsADirectory),
+            Some(Kind::Link) => Err(Error::Escape),
+            Some(Kind::Special) => Err(Error::Special),
+        }
+    }
+
+    /// Gives the directory `from` the name `to`, unless that is taken.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if the name is taken.
+    pub(super) fn rename_new(&self, from: &Name, to: &Name) -> Result<()> {
+        let (from, to) = (from.as_os_str(), to.as_os_str());
+        rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE)?;
+        self.sync()
+    }
+
+    /// Removes the entry `name`: a file, or a directory with all that it holds. Links are removed,
+    /// not followed.
+    pub(super) fn remove_tree(&self, name: &Name) -> Result<()> {
+        self.remove_at_depth(name, DEPTH_MAX)
+    }
+
+    fn remove_at_depth(&self, name: &Name, depth: usize) -> Result<()> {
+        let path = RelPath::from(name.clone());
+        if self.kind(&path)? != Some(Kind::Folder) {
+            return Ok(rustix::fs::unlinkat(&self.fd, name.as_os_str(), AtFlags::empty())?);
+        }
+        let depth = depth.checked_sub(1).ok_or(Error::Io(Errno::LOOP))?;
+        let folder = self.enter(&path)?;
+        for name in folder.list()? {
+            folder.remove_at_depth(&name, depth)?;
+        }
+        Ok(rustix::fs::unlinkat(&self.fd, name.as_os_str(), AtFlags::REMOVEDIR)?)
+    }
+
+    /// Takes the lock of this directory, which every change of its contents holds.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if another process holds the lock for more than [`LOCK_TIMEOUT`].
+    pub(super) fn lock(&self) -> Result<Lock> {
+        wait_for_lock(|| self.try_lock())
+    }
+
+    /// Takes the lock of this directory. Returns `None` if it is taken.
+    pub(super) fn try_lock(&self) -> Result<Option<Lock>> {
+        // A lock belongs to an open file, so that threads exclude each other, too.
+        let fd =
+            self.openat2(&RelPath::root(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(try_lock(fd.as_fd())?.then_some(Lock { _fd: fd }))
+    }
+
+    /// Waits until the names in this directory are on disk.
+    pub(super) fn sync(&self) -> Result<()> {
+        match self.durability {
+            Durability::Full => sync(self.fd.as_fd()),
+            Durability::None => Ok(()),
+        }
+    }
+
+    /// Waits until the content of `file` is on disk.
+    pub(super) fn sync_file(&self, file: &File) -> Result<()> {
+        match self.durability {
+            Durability::Full => sync(file.as_fd()),
+            Durability::None => Ok(()),
+        }
+    }
+
+    /// Returns the attributes of the entry `name`, or `None` if it does not exist.
+    pub(super) fn meta(&self, name: &Name) -> Result<Option<Metadata>> {
+        match self.openat2(&RelPath::from(name.clone()), OFlags::PATH, Mode::empty()) {
+            Ok(fd) => File::from(fd).metadata().map(Some).map_err(from_io),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As root, gives a new entry to the owner of this directory, who could otherwise not change
+    /// or remove it. The group and the mode are set by the kernel: setgid, default ACL and umask.
+    fn give_to_owner(&self, created: BorrowedFd<'_>) -> Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        let owner = stat(self.fd.as_fd())?.stx_uid;
+        // An entry of another user has taken the place of the new one.
+        if owner != 0 && stat(created)?.stx_uid == 0 {
+            rustix::fs::fchown(created, Some(Uid::from_raw(owner)), None::<Gid>)?;
+        }
+        Ok(())
+    }
+
+    fn child(&self, fd: OwnedFd, path: &RelPath) -> Dir {
+        Dir { fd, path: self.path.join(path.as_os_str()), durability: self.durability }
+    }
+
+    fn openat2(&self, path: &RelPath, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        // O_PATH allows no other flags than these.
+        let more =
+            if flags.contains(OFlags::PATH) { OFlags::CLOEXEC | OFlags::NOFOLLOW } else { OPEN };
+        let mut attempts = 0;
+        loop {
+            match rustix::fs::openat2(&self.fd, path.as_os_str(), flags | more, mode, BENEATH) {
+                Err(Errno::INTR | Errno::AGAIN) if attempts < ATTEMPTS => attempts += 1,
+                // A FIFO without a reader.
+                Err(Errno::NXIO) => return Err(Error::Special),
+                opened => return opened.map_err(Error::from),
+            }
+        }
+    }
+}
+
+/// A file that was written under a temporary name. Dropping it removes it.
+pub(super) struct Temporary<'a> {
+    dir: &'a Dir,
+    name: Name,
+    file: File,
+    is_renamed: bool,
+}
+
+impl Temporary<'_> {
+    /// Gives the file its name `to` in the directory `dir`, in place of a file that has the name.
+    ///
+    /// # Errors
+    ///
+    /// The name is taken by something other than a regular file, or the system refuses.
+    pub(super) fn replace(mut self, dir: &Dir, to: &Name) -> Result<()> {
+        dir.must_be_replaceable(to)?;
+        rustix::fs::renameat(&self.dir.fd, self.name.as_os_str(), &dir.fd, to.as_os_str())?;
+        self.is_renamed = true;
+        dir.sync()
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        if !self.is_renamed {
+            // Nothing more can be done here; `doctor` finds what is left behind.
+            let _ = rustix::fs::unlinkat(&self.dir.fd, self.name.as_os_str(), AtFlags::empty());
+        }
+    }
+}
+
+/// Takes the lock of an open file. Returns false if it is taken.
+pub(super) fn try_lock(fd: BorrowedFd<'_>) -> Result<bool> {
+    match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Waits for the lock of an open file.
+///
+/// # Errors
+///
+/// `EBUSY` if another process holds the lock for more than [`LOCK_TIMEOUT`].
+pub(super) fn lock_file(file: &File) -> Result<()> {
+    wait_for_lock(|| Ok(try_lock(file.as_fd())?.then_some(())))
+}
+
+fn wait_for_lock<T>(mut try_lock: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    // flock has no timeout, and a holder that hangs must not hang every other writer.
+    let (start, mut pause) = (Instant::now(), Duration::from_micros(100));
+    loop {
+        if let Some(lock) = try_lock()? {
+            return Ok(lock);
+        }
+        if start.elapsed() > LOCK_TIMEOUT {
+            return Err(Error::Io(Errno::BUSY));
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(LOCK_PAUSE_MAX);
+    }
+}
+
+/// Appends whole lines to an open file, after all that it holds.
+///
+/// A failure, such as a full disk, leaves the file as it was. If a crash left a last line without
+/// an end, the line gets one if it is complete, and is removed if not: it was never reported as
+/// written. Returns the number of removed bytes. The caller holds the lock of the directory.
+pub(super) fn append_lines(
+    file: &mut File,
+    lines: &[u8],
+    is_complete: impl Fn(&[u8]) -> bool,
+) -> Result<u64> {
+    let mut length = file.seek(io::SeekFrom::End(0)).map_err(from_io)?;
+    let (mut removed, mut end) = (0, &b""[..]);
+    let torn = last_line(file, length)?;
+    if !torn.is_empty() {
+        if is_complete(&torn) {
+            end = b"\n";
+        } else {
+            removed = torn.len() as u64;
+            length -= removed;
+            file.set_len(length).map_err(from_io)?;
+        }
+    }
+    // One write, so that a reader meets whole lines.
+    if let Err(error) = file.write_all(&[end, lines].concat()) {
+        // The first error counts.
+        let _ = file.set_len(length);
+        return Err(from_io(error));
+    }
+    Ok(removed)
+}
+
+/// Longest last line without an end that is looked at, in bytes.
+const TORN_MAX: u64 = 32 << 20;
+
+/// Returns the last line of a file if it has no end; empty if it has one.
+fn last_line(file: &File, length: u64) -> Result<Vec<u8>> {
+    let mut last = [0];
+    if length == 0 || file.read_at(&mut last, length - 1).map_err(from_io)? == 0 || last == *b"\n" {
+        return Ok(Vec::new());
+    }
+    let start = length.saturating_sub(TORN_MAX);
+    let mut tail = vec![0; usize::try_from(length - start).unwrap_or_default()];
+    file.read_exact_at(&mut tail, start).map_err(from_io)?;
+    let line = memchr::memrchr(b'\n', &tail).map_or(0, |end| end + 1);
+    Ok(tail.split_off(line))
+}
+
+/// Copies `from` to its end.
+fn copy(from: &mut dyn Read, to: &mut &File) -> Result<()> {
+    let mut buffer = vec![0; COPY_SIZE];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) => {
+                let (filled, _) = buffer.split_at(n);
+                to.write_all(filled).map_err(from_io)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(from_io(error)),
+        }
+    }
+}
+
+/// Converts an error of the standard library.
+pub(super) fn from_io(error: io::Error) -> Error {
+    Errno::from_io_error(&error).map_or(Error::Io(Errno::IO), Error::from)
+}
+
+fn sync(fd: BorrowedFd<'_>) -> Result<()> {
+    match rustix::fs::fsync(fd) {
+        // A file system without this call keeps nothing that could be lost.
+        Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+fn stat(fd: BorrowedFd<'_>) -> Result<Statx> {
+    Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?)
+}
+
+fn kind(stat: &Statx) -> Kind {
+    match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Folder,
+        FileType::Symlink => Kind::Link,
+        _ => Kind::Special,
+    }
+}
+
+fn must_be_file(stat: &Statx) -> Result<()> {
+    match kind(stat) {
+        Kind::File => Ok(()),
+        Kind::Folder => Err(Error::IsADirectory),
+        Kind::Link => Err(Error::Escape),
+        Kind::Special => Err(Error::Special),
+    }
+}
+
+/// Fails unless this is a regular file with a single name: another name may be that of a file
+/// outside of the store.
+fn must_be_own_file(stat: &Statx) -> Result<()> {
+    must_be_file(stat)?;
+    if stat.stx_nlink > 1 { Err(Error::Escape) } else { Ok(()) }
+}

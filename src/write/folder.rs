@@ -1,0 +1,72 @@
+//! An opened store, shared by its workers and calls.
+
+use parking_lot::Mutex;
+
+use super::audit_log;
+use super::dir::{Dir, Durability};
+use super::error::Result;
+use crate::audit::AuditPath;
+use crate::name::Name;
+
+/// Default limit of the log of changes, in bytes.
+const AUDIT_MAX: u64 = 256 << 20;
+
+/// Options of changes to a store.
+#[derive(Debug, Clone)]
+pub(super) struct WriteOptions {
+    pub(super) durability: Durability,
+    /// Limit of the log of changes, in bytes.
+    pub(super) audit_max: u64,
+    /// Role of this process in the log of changes.
+    pub(super) role: Option<String>,
+}
+
+impl Default for WriteOptions {
+    fn default() -> WriteOptions {
+        WriteOptions { durability: Durability::Full, audit_max: AUDIT_MAX, role: None }
+    }
+}
+
+/// The directories of an opened store.
+#[derive(Debug)]
+pub(super) struct StoreFolder {
+    pub(super) root: Dir,
+    /// The directory of the workers: `workers/`, or the root itself in the flat layout.
+    pub(super) workers: Dir,
+    /// Path of the workers from the root: `workers/`, or nothing in the flat layout.
+    pub(super) prefix: &'static str,
+    pub(super) options: WriteOptions,
+    pub(super) warnings: Mutex<Vec<String>>,
+}
+
+impl StoreFolder {
+    /// Adds a change, or an attempt at one, to the log of changes. `paths` are relative to the
+    /// worker's directory.
+    ///
+    /// The change has already happened, so an error becomes a warning.
+    pub(super) fn log<T>(
+        &self,
+        action: &str,
+        worker: &Name,
+        paths: Vec<AuditPath>,
+        result: &Result<T>,
+    ) {
+        let mut entry = audit_log::entry(action, self.options.role.clone());
+        entry.worker = Some(worker.to_text().into_owned());
+        entry.paths = paths;
+        for file in &mut entry.paths {
+            file.path = format!("{}{}/{}", self.prefix, worker.to_text(), file.path);
+        }
+        if let Err(error) = result {
+            entry.result = error.to_string();
+        }
+        if let Err(error) = audit_log::append(&self.root, &entry, self.options.audit_max) {
+            self.warn(error.to_string());
+        }
+    }
+
+    /// Remembers a problem that did not prevent a change.
+    pub(super) fn warn(&self, problem: String) {
+        self.warnings.lock().push(problem);
+    }
+}

@@ -1,0 +1,109 @@
+//! The index.json of a store. Readers need none: it is updated where another program made one.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use rustix::io::Errno;
+use serde_json::{Map, Value, json};
+
+use super::dir::Dir;
+use super::error::{During, Result};
+use super::metadata::{self, Fields};
+use crate::error::Error as PathError;
+use crate::name::Name;
+use crate::trace::swarmlet::{INDEX, INDEX_MAX};
+
+/// The fields of the metadata that an entry repeats.
+const REPEATED: [&str; 7] =
+    ["owner_id", "task", "task_type", "tags", "status", "summary", "created_at"];
+
+/// Decides what to do without an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// Leaves the store without an index.
+    Leave,
+    /// Starts one.
+    Create,
+}
+
+/// Writes the entry of the worker `id` into the index beside the workers. `prefix` is the path of
+/// the workers from the root of the store.
+///
+/// # Errors
+///
+/// The index cannot be read or written, or is not understood; it stays as it was then.
+pub(super) fn update(
+    workers: &Dir,
+    prefix: &str,
+    id: &Name,
+    fields: &Fields,
+    missing: Missing,
+) -> Result<()> {
+    update_file(workers, prefix, id, fields, missing).during(
+        "update",
+        Path::new(workers.path()),
+        INDEX.as_bytes(),
+    )
+}
+
+fn update_file(
+    workers: &Dir,
+    prefix: &str,
+    id: &Name,
+    fields: &Fields,
+    missing: Missing,
+) -> Result<(), PathError> {
+    let name = Name::new(INDEX)?;
+    // Nothing is locked where there is no index.
+    if missing == Missing::Leave && workers.kind(&name.clone().into())?.is_none() {
+        return Ok(());
+    }
+    let _lock = workers.lock()?;
+    let mut index = match workers.read(&name, INDEX_MAX)? {
+        Some(bytes) => serde_json::from_slice(&bytes).map_err(|_| PathError::Io(Errno::BADMSG))?,
+        None if missing == Missing::Leave => return Ok(()),
+        None => json!({"workers": []}),
+    };
+    let entry = entry(prefix, id, fields);
+    let count = match &mut index {
+        Value::Array(entries) => insert(entries, id, entry),
+        Value::Object(object) => match object.get_mut("workers") {
+            Some(Value::Array(entries)) => insert(entries, id, entry),
+            _ => return Err(PathError::Io(Errno::BADMSG)),
+        },
+        _ => return Err(PathError::Io(Errno::BADMSG)),
+    };
+    if let Value::Object(object) = &mut index {
+        object.insert("total_workers".into(), count.into());
+        object.insert("last_updated".into(), metadata::time(Timestamp::now()).into());
+    }
+    let mut bytes = serde_json::to_vec_pretty(&index).map_err(|_| PathError::Io(Errno::INVAL))?;
+    bytes.push(b'\n');
+    workers.write_temporary(&mut bytes.as_slice())?.replace(workers, &name)
+}
+
+/// Replaces or adds the entry of a worker. Returns the number of entries.
+fn insert(entries: &mut Vec<Value>, id: &Name, entry: Map<String, Value>) -> usize {
+    let is_same = |other: &Value| {
+        let other = other.get("id").or_else(|| other.get("worker_id"));
+        other.and_then(Value::as_str).is_some_and(|other| other.as_bytes() == id.as_bytes())
+    };
+    match entries.iter_mut().find(|entry| is_same(entry)) {
+        // Fields of other writers are kept.
+        Some(Value::Object(existing)) => existing.extend(entry),
+        Some(existing) => *existing = entry.into(),
+        None => entries.push(entry.into()),
+    }
+    entries.len()
+}
+
+fn entry(prefix: &str, id: &Name, fields: &Fields) -> Map<String, Value> {
+    let id = id.to_text();
+    let mut entry = Map::new();
+    entry.insert("id".into(), id.as_ref().into());
+    entry.insert("path".into(), format!("{prefix}{id}").into());
+    for key in REPEATED {
+        entry.extend(fields.get(key).map(|value| (key.to_owned(), value.clone())));
+    }
+    entry
+}

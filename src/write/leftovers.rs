@@ -1,0 +1,173 @@
+//! What a crash left in a store, and its repair.
+//!
+//! A change in progress holds a lock, which the system releases when its process ends. So a
+//! temporary entry or an open call without a lock was left behind.
+
+use std::time::Duration;
+
+use super::call::{self, OpenCall};
+use super::dir::{Dir, try_lock};
+use super::error::{During, Result};
+use super::folder::StoreFolder;
+use super::temporary::is_temporary;
+use super::worker::Worker;
+use super::{audit_log, metadata};
+use crate::deadline::Deadline;
+use crate::error::Error as PathError;
+use crate::name::{Name, RelPath};
+use crate::store::Kind;
+use crate::trace::swarmlet::{CALLS, METADATA, METRICS};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// Youngest temporary entry that counts as left behind: its lock may not be taken yet.
+const AGE_MIN: Duration = Duration::from_secs(10);
+
+/// Something that a crash left in a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leftover {
+    /// A file or directory under a temporary name, from the root of the store.
+    Temporary(RelPath),
+    /// A call of a worker that has not finished: it began, and nothing records it any more.
+    OpenCall {
+        /// Id of the worker.
+        worker: Name,
+        /// The output of the call, from the worker's directory.
+        call: RelPath,
+    },
+}
+
+/// What a search for leftovers found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Leftovers {
+    /// The leftovers, by worker.
+    pub found: Vec<Leftover>,
+    /// Workers that could not be searched: they cannot be read, or the time ran out.
+    pub unread: u64,
+}
+
+/// Searches a store until `deadline` passes.
+pub(super) fn find(store: &StoreFolder, deadline: Deadline<'_>) -> Result<Leftovers> {
+    let mut leftovers = Leftovers::default();
+    let names = store.workers.list().during("list", store.workers.path(), b"")?;
+    let prefix = store.prefix.trim_end_matches('/');
+    let prefix = if prefix.is_empty() { RelPath::root() } else { RelPath::constant(prefix) };
+    for name in names {
+        if !deadline.has_time() {
+            leftovers.unread += 1;
+            continue;
+        }
+        let found = if is_temporary(&name) {
+            is_left_behind(&store.workers, &name)
+                .map(|is_left| is_left.then(|| Leftover::Temporary(prefix.join(&name))))
+                .map(|found| found.into_iter().collect())
+        } else {
+            find_in_worker(store, &prefix, &name)
+        };
+        match found {
+            Ok(found) => leftovers.found.extend(found),
+            Err(_) => leftovers.unread += 1,
+        }
+    }
+    Ok(leftovers)
+}
+
+fn find_in_worker(
+    store: &StoreFolder,
+    prefix: &RelPath,
+    id: &Name,
+) -> Result<Vec<Leftover>, PathError> {
+    let folder = match store.workers.enter(&id.clone().into()) {
+        // Readers count what is no directory.
+        Err(error) if error.is_not_found() => return Ok(Vec::new()),
+        folder => folder?,
+    };
+    if folder.kind(&RelPath::constant(METADATA))? != Some(Kind::File) {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for name in folder.list()?.into_iter().filter(is_temporary) {
+        if is_left_behind(&folder, &name)? {
+            found.push(Leftover::Temporary(prefix.join(id).join(&name)));
+        }
+    }
+    // A worker that has finished does not change any more.
+    let is_finished = metadata::read(&folder, id)
+        .is_ok_and(|fields| metadata::must_be_unfinished(&fields, id).is_err());
+    if !is_finished {
+        for call in lost_calls(&folder)? {
+            let call = RelPath::constant(CALLS).join(&call.file_name()?);
+            found.push(Leftover::OpenCall { worker: id.clone(), call });
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the open calls that no process records.
+fn lost_calls(folder: &Dir) -> Result<Vec<OpenCall>, PathError> {
+    let mut lost = Vec::new();
+    for call in call::find_open(folder)? {
+        if call.file_name().is_ok() && !call::is_recorded_now(folder, &call)? {
+            lost.push(call);
+        }
+    }
+    Ok(lost)
+}
+
+/// Returns true if no process is writing the temporary entry `name`.
+fn is_left_behind(folder: &Dir, name: &Name) -> Result<bool, PathError> {
+    let path = RelPath::from(name.clone());
+    let is_free = match folder.kind(&path)? {
+        Some(Kind::Folder) => folder.enter(&path)?.try_lock()?.is_some(),
+        Some(Kind::File) => try_lock(folder.open_to_lock(name)?.as_fd())?,
+        Some(_) => true,
+        None => false,
+    };
+    let written = folder.meta(name)?.and_then(|meta| meta.modified().ok());
+    // A time in the future says nothing.
+    let age = written.and_then(|time| time.elapsed().ok());
+    Ok(is_free && age.is_none_or(|age| age >= AGE_MIN))
+}
+
+/// Repairs `leftover`: removes a temporary entry, and states that the recorder of a call is gone.
+/// Returns false if it is gone or in use by now.
+pub(super) fn repair(store: &Arc<StoreFolder>, leftover: &Leftover) -> Result<bool> {
+    let (worker, repaired) = match leftover {
+        Leftover::Temporary(path) => (None, remove_temporary(store, path)),
+        Leftover::OpenCall { worker, call } => (Some(worker), end_call(store, worker, call)),
+    };
+    if !matches!(repaired, Ok(false)) {
+        let mut entry = audit_log::entry("repair", store.options.role.clone());
+        entry.worker = worker.map(|worker| worker.to_text().into_owned());
+        if let Err(error) = &repaired {
+            entry.result = error.to_string();
+        }
+        if let Err(error) = audit_log::append(&store.root, &entry, store.options.audit_max) {
+            store.warn(error.to_string());
+        }
+    }
+    repaired
+}
+
+fn remove_temporary(store: &StoreFolder, path: &RelPath) -> Result<bool> {
+    let remove = || {
+        let Some(name) = path.file_name() else { return Ok(false) };
+        let folder = store.root.enter(&path.parent())?;
+        if !is_temporary(&name) || !is_left_behind(&folder, &name)? {
+            return Ok(false);
+        }
+        folder.remove_tree(&name).map(|()| true)
+    };
+    remove().during("remove", store.root.path(), path.as_bytes())
+}
+
+fn end_call(store: &Arc<StoreFolder>, id: &Name, path: &RelPath) -> Result<bool> {
+    let worker = Worker::open(Arc::clone(store), id)?;
+    let (lock, _) = worker.lock_unfinished()?;
+    let place = worker.folder().path();
+    let lost = lost_calls(worker.folder()).during("read", place, METRICS.as_bytes())?;
+    let lost = lost.iter().find(|call| call.file_name().ok() == path.file_name());
+    let Some(call) = lost else { return Ok(false) };
+    let line = call::line_of_lost_recorder(call).during("write", place, METRICS.as_bytes())?;
+    worker.append(&lock, METRICS, &line).map(|()| true)
+}

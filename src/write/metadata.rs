@@ -1,0 +1,80 @@
+//! The metadata.json of a worker, as it is written. Fields of other writers are kept.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use rustix::io::Errno;
+use serde_json::{Map, Value};
+
+use super::dir::Dir;
+use super::error::{During, Error, Result};
+use crate::error::Error as PathError;
+use crate::model::Status;
+use crate::name::Name;
+use crate::trace::swarmlet::{METADATA, METADATA_MAX, own_status};
+
+/// The fields of a worker's metadata, in the order of the file.
+pub(super) type Fields = Map<String, Value>;
+
+/// Maximum length of a text, in bytes. Readers read files of up to 2 MiB.
+pub(super) const TEXT_MAX: usize = 1 << 20;
+
+/// Reads the metadata of the worker `id` in `folder`. A worker without the file has no fields.
+///
+/// # Errors
+///
+/// The file cannot be read or is no JSON object; it is not replaced then.
+pub(super) fn read(folder: &Dir, id: &Name) -> Result<Fields> {
+    let read = || {
+        let bytes = folder.read(&Name::new(METADATA)?, METADATA_MAX)?;
+        // A torn file is not replaced by one that lacks what it held.
+        bytes.map_or(Ok(Map::new()), |bytes| {
+            serde_json::from_slice(&bytes).map_err(|_| PathError::Io(Errno::BADMSG))
+        })
+    };
+    read().during("read", Path::new(&*id.to_text()), METADATA.as_bytes())
+}
+
+/// Fails if the worker has finished.
+pub(super) fn must_be_unfinished(fields: &Fields, id: &Name) -> Result<()> {
+    let status = own_status(fields);
+    if status.is_finished() {
+        return Err(Error::Finished { worker: id.display(), status: status.to_string() });
+    }
+    Ok(())
+}
+
+/// Replaces the metadata of a worker.
+pub(super) fn write(folder: &Dir, fields: &Fields) -> Result<Vec<u8>> {
+    let write = || {
+        let bytes = to_bytes(fields)?;
+        let temporary = folder.write_temporary(&mut bytes.as_slice())?;
+        temporary.replace(folder, &Name::new(METADATA)?)?;
+        Ok(bytes)
+    };
+    write().during("write", folder.path(), METADATA.as_bytes())
+}
+
+/// Returns metadata as the bytes of its file.
+///
+/// # Errors
+///
+/// `EFBIG` if no reader would read the file.
+pub(super) fn to_bytes(fields: &Fields) -> Result<Vec<u8>, PathError> {
+    let mut bytes = serde_json::to_vec_pretty(fields).map_err(|_| PathError::Io(Errno::INVAL))?;
+    bytes.push(b'\n');
+    if bytes.len() as u64 > METADATA_MAX {
+        return Err(PathError::Io(Errno::FBIG));
+    }
+    Ok(bytes)
+}
+
+/// Returns a time as the files of a store have it: UTC, in milliseconds.
+pub(super) fn time(time: Timestamp) -> String {
+    format!("{time:.3}")
+}
+
+/// Returns the status of a worker that is being recorded.
+pub(super) fn running() -> Value {
+    Status::Running.as_str().into()
+}

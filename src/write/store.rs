@@ -1,0 +1,217 @@
+//! Opens stores for writing, and makes new ones.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::audit_log;
+use super::dir::{Dir, Durability};
+use super::error::{During, Error, Result};
+use super::folder::{StoreFolder, WriteOptions};
+use super::leftovers::{self, Leftover, Leftovers};
+use super::new_worker::{self, NewWorker};
+use super::worker::Worker;
+use crate::audit;
+use crate::deadline::Deadline;
+use crate::error::Error as PathError;
+use crate::name::{Name, RelPath, printable};
+use crate::store::{Disk, Kind};
+use crate::trace::swarmlet::WORKERS;
+use crate::trace::{Detection, Format, Swarmlet};
+
+/// A store that was opened for writing.
+///
+/// # Examples
+///
+/// ```
+/// use swarmletfs::write::{CallEnd, Finish, NewWorker, Store};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// Store::init(folder.path().join("swarm"))?;
+///
+/// let store = Store::open(folder.path().join("swarm"))?;
+/// let worker = store.create_worker(NewWorker::new("Count the users").id("w1"))?;
+/// worker.begin_call("sql", None)?.end(CallEnd::exit_code(0))?;
+/// store.worker("w1")?.finish(Finish::completed().result("There are 42 users."))?;
+/// assert!(store.take_warnings().is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Store(Arc<StoreFolder>);
+
+/// Options to open a store with.
+#[derive(Debug, Clone, Default)]
+pub struct StoreOptions(WriteOptions);
+
+impl StoreOptions {
+    /// Sets whether changes wait for the disk; they do by default.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> StoreOptions {
+        self.0.durability = durability;
+        self
+    }
+
+    /// Sets the limit of the log of changes, in bytes; 256 MiB by default.
+    #[must_use]
+    pub fn audit_max(mut self, bytes: u64) -> StoreOptions {
+        self.0.audit_max = bytes;
+        self
+    }
+
+    /// Sets the role of this process in the log of changes.
+    #[must_use]
+    pub fn role(mut self, role: impl Into<String>) -> StoreOptions {
+        self.0.role = Some(role.into());
+        self
+    }
+
+    /// Opens the store at `path`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Store::open`].
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Store> {
+        open(path.as_ref(), self.0)
+    }
+}
+
+impl Store {
+    /// Makes a new store at `path`: a directory that is missing or empty. A store that exists stays
+    /// as it is. Returns the store.
+    ///
+    /// # Errors
+    ///
+    /// The directory holds something else, or cannot be written.
+    pub fn init(path: impl AsRef<Path>) -> Result<Store> {
+        let path = path.as_ref();
+        let options = WriteOptions::default();
+        let root = Dir::create(path, options.durability).during("create the folder", path, b"")?;
+        let detection = must_be_swarmlet(path)?;
+        if detection == Detection::Empty && !has_workers(&root)? {
+            let make = || {
+                for name in [WORKERS, audit::FOLDER] {
+                    root.enter_or_create(&Name::new(name)?)?;
+                }
+                Ok(())
+            };
+            make().during("make a store in", path, b"")?;
+            audit_log::append(&root, &audit_log::entry("init", None), options.audit_max)?;
+        }
+        open(path, options)
+    }
+
+    /// Opens the store at `path`. Symlinks are followed, since the caller named the path.
+    ///
+    /// # Errors
+    ///
+    /// The path is no directory, holds something else than a store, or cannot be read.
+    pub fn open(path: impl AsRef<Path>) -> Result<Store> {
+        StoreOptions::default().open(path)
+    }
+
+    /// Creates a worker. Readers see all of it at once.
+    ///
+    /// # Errors
+    ///
+    /// The id is taken, a value cannot be written, or the store cannot be written.
+    pub fn create_worker(&self, new: NewWorker) -> Result<Worker> {
+        new_worker::create(&self.0, new)
+    }
+
+    /// Returns the worker `id`, to record more of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoWorker`] if there is none, whatever else has the name.
+    pub fn worker(&self, id: impl AsRef<[u8]>) -> Result<Worker> {
+        let id = id.as_ref();
+        let name = Name::new(id)
+            .map_err(|_| Error::NoWorker { worker: printable(id), store: self.describe() })?;
+        Worker::open(Arc::clone(&self.0), &name)
+    }
+
+    /// Searches for what a crash left behind, until `deadline` passes.
+    ///
+    /// # Errors
+    ///
+    /// The workers cannot be listed.
+    pub fn leftovers(&self, deadline: Deadline<'_>) -> Result<Leftovers> {
+        leftovers::find(&self.0, deadline)
+    }
+
+    /// Repairs a leftover: removes a temporary entry, or states that the recorder of a call is
+    /// gone. Returns false if it is gone or in use by now.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written.
+    pub fn repair(&self, leftover: &Leftover) -> Result<bool> {
+        leftovers::repair(&self.0, leftover)
+    }
+
+    /// Returns the problems that did not prevent a change since the last call: an index or the log
+    /// of changes that could not be written, or the removed end of a line that a crash had torn.
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.warnings.lock())
+    }
+
+    fn describe(&self) -> String {
+        printable(self.0.root.path().as_os_str().as_encoded_bytes())
+    }
+}
+
+fn open(path: &Path, options: WriteOptions) -> Result<Store> {
+    let detection = must_be_swarmlet(path)?;
+    let root = Dir::open(path, options.durability).during("open", path, b"")?;
+    let (folder, prefix) = match (has_workers(&root)?, detection) {
+        (true, _) => (root.enter(&RelPath::constant(WORKERS)), "workers/"),
+        // A store whose workers are in its root keeps that layout.
+        (false, Detection::Workers) => (root.enter(&RelPath::root()), ""),
+        (false, _) => return Err(not_a_store(path, "it is empty", INIT)),
+    };
+    let workers = folder.during("open", path, prefix.as_bytes())?;
+    let warnings = Mutex::default();
+    Ok(Store(Arc::new(StoreFolder { root, workers, prefix, options, warnings })))
+}
+
+/// Returns true if a store has a directory for its workers.
+fn has_workers(root: &Dir) -> Result<bool> {
+    let kind = root.kind(&RelPath::constant(WORKERS));
+    Ok(kind.during("find", root.path(), WORKERS.as_bytes())? == Some(Kind::Folder))
+}
+
+/// The remedy for a path without a store.
+const INIT: &str = "try `swarmletfs init DIR` to make a new store";
+
+fn not_a_store(path: &Path, reason: &str, cure: &str) -> Error {
+    let store = printable(path.as_os_str().as_encoded_bytes());
+    Error::Store { store, reason: reason.into(), cure: cure.into() }
+}
+
+/// Fails unless `path` is a store of workers, or a directory that may become one.
+fn must_be_swarmlet(path: &Path) -> Result<Detection> {
+    let detected = Disk::open(path).and_then(|disk| {
+        if disk.is_in_own_mount() {
+            Err(PathError::ReadOnly)
+        } else {
+            Swarmlet::default().detect(&disk)
+        }
+    });
+    let (reason, cure) = match detected {
+        Ok(detection @ (Detection::Workers | Detection::Empty)) => return Ok(detection),
+        Ok(Detection::OneWorker) => {
+            ("it is the folder of one worker", "try the store that holds the worker")
+        }
+        Ok(Detection::Other) => ("it holds something else than workers", INIT),
+        Err(PathError::NotFound) => ("no such folder", INIT),
+        Err(PathError::NotADirectory) => ("not a folder", INIT),
+        Err(PathError::ReadOnly) => {
+            ("it is a swarmletfs mount, which is read-only", "try the store that is mounted")
+        }
+        Err(error) => return Err(error).during("open the store", path, b""),
+    };
+    Err(not_a_store(path, reason, cure))
+}

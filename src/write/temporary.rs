@@ -1,0 +1,37 @@
+//! Names of files and directories that are being written.
+//!
+//! A change that is not complete has a name that readers do not show
+//! ([`TEMPORARY_PREFIX`](crate::store::TEMPORARY_PREFIX)). Only a crash leaves one behind;
+//! [`super::leftovers`] finds it.
+
+use rustix::io::Errno;
+use rustix::rand::GetRandomFlags;
+
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::store::TEMPORARY_PREFIX;
+
+/// Returns a new name for a file that is being written.
+pub(super) fn file_name() -> Result<Name> {
+    Name::new(format!("{TEMPORARY_PREFIX}tmp-{}", random_hex::<8>()?))
+}
+
+/// Returns a new name for a worker's directory that is being created.
+pub(super) fn worker_name() -> Result<Name> {
+    Name::new(format!("{TEMPORARY_PREFIX}new-{}", random_hex::<8>()?))
+}
+
+/// Returns true if `name` is that of a change that is not complete.
+pub(super) fn is_temporary(name: &Name) -> bool {
+    name.as_bytes().starts_with(TEMPORARY_PREFIX.as_bytes())
+}
+
+/// Returns `N` random bytes as hexadecimal digits.
+pub(super) fn random_hex<const N: usize>() -> Result<String> {
+    let mut bytes = [0; N];
+    match rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty()) {
+        Ok(filled) if filled == N => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        Ok(_) => Err(Error::Io(Errno::IO)),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,364 @@
+//! Changes of one worker: messages, files, and its end.
+
+use std::fmt;
+use std::io::{Cursor, Read};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::call::{self, Call};
+use super::dir::{Dir, File, Lock, append_lines};
+use super::error::{During, Error, Result};
+use super::folder::StoreFolder;
+use super::hashing::{HashingReader, sha256};
+use super::index::{self, Missing};
+use super::metadata::{self, Fields, TEXT_MAX};
+use super::{messages, put_path};
+use crate::audit::AuditPath;
+use crate::error::Error as PathError;
+use crate::model::Status;
+use crate::name::{Name, RelPath};
+use crate::store::Kind;
+use crate::trace::swarmlet::{CALLS, METADATA, RESULT, THREAD};
+
+/// A worker that is being recorded.
+///
+/// Several processes and threads may record one worker at once. A worker that has finished does
+/// not change any more: each method fails with [`Error::Finished`].
+///
+/// # Examples
+///
+/// ```
+/// use std::io::Write;
+///
+/// use swarmletfs::write::{CallEnd, Finish, NewWorker, Store};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let store = Store::init(folder.path().join("swarm"))?;
+/// let worker = store.create_worker(NewWorker::new("Check the backups"))?;
+/// worker.message("assistant", "I restore the newest dump.")?;
+///
+/// // The output can be followed while the call runs.
+/// let mut call = worker.begin_call("ssh_exec", Some(serde_json::json!({"host": "heron"})))?;
+/// call.write_all(b"pg_restore: error: No space left on device\n")?;
+/// call.end(CallEnd::exit_code(1))?;
+///
+/// worker.put("outputs/report.md", &mut "The restore failed.\n".as_bytes())?;
+/// worker.finish(Finish::failed("restore test failed").result("The backups cannot be restored."))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Worker {
+    store: Arc<StoreFolder>,
+    folder: Arc<Dir>,
+    id: Name,
+}
+
+/// The end of a worker.
+pub struct Finish {
+    status: Status,
+    result: Option<Box<dyn Read>>,
+    /// Texts and numbers of metadata.json, by their keys.
+    fields: Fields,
+}
+
+impl Finish {
+    /// The worker reports success.
+    pub fn completed() -> Finish {
+        Finish { status: Status::Completed, result: None, fields: Fields::new() }
+    }
+
+    /// The worker reports a failure, with its reason; an empty reason is none.
+    pub fn failed(error: impl Into<String>) -> Finish {
+        let finish = Finish { status: Status::Failed, ..Finish::completed() };
+        finish.text("error", error.into())
+    }
+
+    /// Sets the final words, which become `result.txt`.
+    #[must_use]
+    pub fn result(self, words: impl Into<String>) -> Finish {
+        self.result_from(Cursor::new(words.into()))
+    }
+
+    /// Sets the reader of the final words, which become `result.txt`.
+    #[must_use]
+    pub fn result_from(mut self, words: impl Read + 'static) -> Finish {
+        self.result = Some(Box::new(words));
+        self
+    }
+
+    /// Sets one line that serves as the worker's title.
+    #[must_use]
+    pub fn summary(self, summary: impl Into<String>) -> Finish {
+        self.text("summary", summary.into())
+    }
+
+    /// Sets the exit code of the worker's process.
+    #[must_use]
+    pub fn exit_code(mut self, code: i64) -> Finish {
+        self.fields.insert("exit_code".into(), code.into());
+        self
+    }
+
+    fn text(mut self, key: &'static str, text: String) -> Finish {
+        if !text.is_empty() {
+            self.fields.insert(key.into(), text.into());
+        }
+        self
+    }
+}
+
+impl fmt::Debug for Finish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Finish").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// Opens the worker `id`, which exists.
+    pub(super) fn open(store: Arc<StoreFolder>, id: &Name) -> Result<Worker> {
+        let is_worker = |folder: &Dir| -> Result<bool, PathError> {
+            Ok(folder.kind(&RelPath::constant(METADATA))?.is_some()
+                || folder.kind(&RelPath::constant(CALLS))? == Some(Kind::Folder))
+        };
+        let opened = store
+            .workers
+            .enter(&id.clone().into())
+            .and_then(|folder| Ok(is_worker(&folder)?.then_some(folder)));
+        match opened {
+            Ok(Some(folder)) => Ok(Worker { folder: Arc::new(folder), store, id: id.clone() }),
+            // The answer for a link is that for an absent worker.
+            Ok(None) | Err(PathError::NotFound | PathError::NotADirectory | PathError::Escape) => {
+                let store =
+                    crate::name::printable(store.root.path().as_os_str().as_encoded_bytes());
+                Err(Error::NoWorker { worker: id.display(), store })
+            }
+            Err(error) => Err(error).during("open", store.workers.path(), id.as_bytes()),
+        }
+    }
+
+    /// Returns the id of the worker.
+    pub fn id(&self) -> &Name {
+        &self.id
+    }
+
+    /// Returns the path of the worker's directory, from the root of the store.
+    pub fn path(&self) -> String {
+        format!("{}{}", self.store.prefix, self.id.to_text())
+    }
+
+    /// Returns the worker's directory.
+    pub(super) fn folder(&self) -> &Dir {
+        &self.folder
+    }
+
+    /// Returns the store of the worker.
+    pub(super) fn store(&self) -> &StoreFolder {
+        &self.store
+    }
+
+    /// Begins a call of `tool` with its input: arguments as an object, or a text. Readers see the
+    /// output while it is written to the call.
+    ///
+    /// # Errors
+    ///
+    /// The tool has no name, the input is too large, or the store cannot be written.
+    pub fn begin_call(&self, tool: &str, input: Option<Value>) -> Result<Call> {
+        call::begin(self, tool, input)
+    }
+
+    /// Adds a message of `role` (`user`, `assistant`, `system` or `tool`) to the conversation.
+    ///
+    /// # Errors
+    ///
+    /// The role is another word, or the store cannot be written.
+    pub fn message(&self, role: &str, content: &str) -> Result<()> {
+        let mut message = Map::new();
+        message.insert("role".into(), role.into());
+        message.insert("content".into(), content.into());
+        self.message_object(&message)
+    }
+
+    /// Adds a message with the fields of docs/FORMATS.md to the conversation. A message without a
+    /// `timestamp` gets the time.
+    ///
+    /// # Errors
+    ///
+    /// The object is no message, or the store cannot be written.
+    pub fn message_object(&self, message: &Map<String, Value>) -> Result<()> {
+        let line = messages::to_line(message, Timestamp::now());
+        self.append_messages(&line.map_err(|reason| Error::Message { line: 1, reason })?)
+    }
+
+    /// Adds the messages in `lines`, one JSON object per line. Either all are added or none.
+    ///
+    /// # Errors
+    ///
+    /// A line is no message, or the store cannot be written.
+    pub fn message_lines(&self, lines: &[u8]) -> Result<()> {
+        self.append_messages(&messages::parse_lines(lines, Timestamp::now())?)
+    }
+
+    fn append_messages(&self, lines: &[u8]) -> Result<()> {
+        let appended = self.lock_unfinished().and_then(|(lock, _)| {
+            self.append(&lock, THREAD, lines)?;
+            Ok(())
+        });
+        let sha256 = Some(sha256(lines));
+        let path = AuditPath { path: THREAD.into(), bytes: lines.len() as u64, sha256 };
+        self.store.log("message", &self.id, vec![path], &appended);
+        appended
+    }
+
+    /// Writes the file `path`, relative to the worker's directory, such as `outputs/report.md`. An
+    /// existing file is replaced. Returns the number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// The path leads elsewhere or is that of a file with a meaning of its own, or the store cannot
+    /// be written.
+    pub fn put(&self, path: impl AsRef<[u8]>, content: &mut dyn Read) -> Result<u64> {
+        let path = put_path::parse(path.as_ref())?;
+        let mut content = HashingReader::new(content);
+        let put = self.put_checked(&path, &mut content);
+        let (bytes, sha256) = content.finish();
+        let written = AuditPath { path: path.to_text().into(), bytes, sha256: Some(sha256) };
+        self.store.log("put", &self.id, vec![written], &put);
+        put.map(|()| bytes)
+    }
+
+    fn put_checked(&self, path: &RelPath, content: &mut dyn Read) -> Result<()> {
+        // Also checked before, so that a worker that has finished costs no copy.
+        drop(self.lock_unfinished()?);
+        let folder = self.folder.path();
+        let temporary =
+            self.folder.write_temporary(content).during("write", folder, path.as_bytes())?;
+        let (_lock, _) = self.lock_unfinished()?;
+        let create_parents = || {
+            let mut parent: Option<Dir> = None;
+            for name in path.parent().names() {
+                parent = Some(match &parent {
+                    Some(parent) => parent.enter_or_create(&name)?,
+                    None => self.folder.enter_or_create(&name)?,
+                });
+            }
+            let name = path.file_name().ok_or(PathError::InvalidName)?;
+            temporary.replace(parent.as_ref().unwrap_or(&self.folder), &name)
+        };
+        create_parents().during("write", folder, path.as_bytes())
+    }
+
+    /// Finishes the worker: writes its final words, and then its metadata. Its files do not change
+    /// any more.
+    ///
+    /// # Errors
+    ///
+    /// A call is still being recorded, or the store cannot be written. The worker has not finished
+    /// then.
+    pub fn finish(&self, end: Finish) -> Result<()> {
+        let mut paths = Vec::new();
+        let finished = self.finish_checked(end, &mut paths);
+        self.store.log("finish", &self.id, paths, &finished);
+        let fields = finished?;
+        let store = &self.store;
+        let updated =
+            index::update(&store.workers, store.prefix, &self.id, &fields, Missing::Leave);
+        if let Err(error) = updated {
+            store.warn(error.to_string());
+        }
+        Ok(())
+    }
+
+    fn finish_checked(&self, end: Finish, paths: &mut Vec<AuditPath>) -> Result<Fields> {
+        if let Some(text) =
+            end.fields.values().find(|text| text.as_str().is_some_and(|text| text.len() > TEXT_MAX))
+        {
+            let reason = format!("it has more than {TEXT_MAX} bytes");
+            let text = text.as_str().unwrap_or_default();
+            return Err(Error::invalid(text.as_bytes(), "an error or a summary", reason));
+        }
+        drop(self.lock_unfinished()?);
+        let folder = self.folder.path();
+        let result = match end.result {
+            None => None,
+            Some(words) => {
+                let mut words = HashingReader::new(words);
+                let temporary = self.folder.write_temporary(&mut words);
+                let temporary = temporary.during("write", folder, RESULT.as_bytes())?;
+                let (bytes, sha256) = words.finish();
+                paths.push(AuditPath { path: RESULT.into(), bytes, sha256: Some(sha256) });
+                Some(temporary)
+            }
+        };
+        let (_lock, mut fields) = self.lock_unfinished()?;
+        if let Some(call) = call::find_recorded_now(&self.folder)? {
+            return Err(Error::OpenCall { worker: self.id.display(), call: call.display() });
+        }
+        if let Some(temporary) = result {
+            let replaced =
+                Name::new(RESULT).and_then(|name| temporary.replace(&self.folder, &name));
+            replaced.during("write", folder, RESULT.as_bytes())?;
+        }
+        let now = Timestamp::now();
+        fields.insert("status".into(), end.status.as_str().into());
+        fields.extend(end.fields);
+        fields.insert("finished_at".into(), metadata::time(now).into());
+        let started = fields.get("started_at").or_else(|| fields.get("created_at"));
+        let started = started.and_then(Value::as_str).and_then(|time| time.parse().ok());
+        if let Some(took) = started.map(|started: Timestamp| now.duration_since(started)) {
+            let ms = u64::try_from(took.as_millis()).unwrap_or_default();
+            fields.insert("duration_ms".into(), ms.into());
+        }
+        // Written last: whoever reads that the worker has finished finds everything else.
+        let bytes = metadata::write(&self.folder, &fields)?;
+        let sha256 = Some(sha256(&bytes));
+        paths.push(AuditPath { path: METADATA.into(), bytes: bytes.len() as u64, sha256 });
+        Ok(fields)
+    }
+
+    /// Locks the worker and returns its metadata.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Finished`] if it has finished.
+    pub(super) fn lock_unfinished(&self) -> Result<(Lock, Fields)> {
+        let lock = self.folder.lock().during("lock", self.folder.path(), b"")?;
+        let fields = metadata::read(&self.folder, &self.id)?;
+        metadata::must_be_unfinished(&fields, &self.id)?;
+        Ok((lock, fields))
+    }
+
+    /// Appends whole lines to the file `name` in the worker's directory, and waits until they are
+    /// on disk.
+    pub(super) fn append(&self, lock: &Lock, name: &str, lines: &[u8]) -> Result<()> {
+        let file = self.append_without_sync(lock, name, lines)?;
+        self.folder.sync_file(&file).during("write", self.folder.path(), name.as_bytes())
+    }
+
+    /// Appends whole lines to the file `name` in the worker's directory.
+    pub(super) fn append_without_sync(
+        &self,
+        _lock: &Lock,
+        name: &str,
+        lines: &[u8],
+    ) -> Result<File> {
+        let append = || {
+            let mut file = self.folder.open_append(&Name::new(name)?)?;
+            let is_complete =
+                |line: &[u8]| serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
+            let removed = append_lines(&mut file, lines, is_complete)?;
+            Ok((file, removed))
+        };
+        let (file, removed) = append().during("write", self.folder.path(), name.as_bytes())?;
+        if removed > 0 {
+            self.store.warn(format!(
+                "{name} of worker {}: removed {removed} bytes of a line that was not complete",
+                self.id.display()
+            ));
+        }
+        Ok(file)
+    }
+}
