@@ -34,7 +34,7 @@ pub(super) fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     };
     print_message(&format!("{error:#}"));
     if error.is::<UsageError>() {
-        print_message("see `swarmletfs --help` and `swarmletfs mount --help`");
+        print_message("see `swarmletfs COMMAND --help`");
         return ExitCode::from(USAGE);
     }
     ExitCode::from(FAILED)

@@ -14,6 +14,7 @@ use super::folder::StoreFolder;
 use super::hashing::{HashingReader, sha256};
 use super::index::{self, Missing};
 use super::metadata::{self, Fields, TEXT_MAX};
+use super::temporary::is_temporary;
 use super::{messages, put_path};
 use crate::audit::AuditPath;
 use crate::error::Error as PathError;
@@ -124,10 +125,12 @@ impl Worker {
             Ok(folder.kind(&RelPath::constant(METADATA))?.is_some()
                 || folder.kind(&RelPath::constant(CALLS))? == Some(Kind::Folder))
         };
-        let opened = store
-            .workers
-            .enter(&id.clone().into())
-            .and_then(|folder| Ok(is_worker(&folder)?.then_some(folder)));
+        let opened = if is_temporary(id) {
+            Ok(None)
+        } else {
+            let entered = store.workers.enter(&id.clone().into());
+            entered.and_then(|folder| Ok(is_worker(&folder)?.then_some(folder)))
+        };
         match opened {
             Ok(Some(folder)) => Ok(Worker { folder: Arc::new(folder), store, id: id.clone() }),
             // The answer for a link is that for an absent worker.
