@@ -43,6 +43,11 @@ pub struct Swarmlet {
 }
 
 impl Swarmlet {
+    /// Returns true if `store` was prepared for recording and has no worker yet.
+    pub fn is_new_store(store: &dyn Store) -> bool {
+        layout::is_new(store)
+    }
+
     /// Creates a format whose store holds only the worker at `path`. Nothing else is listed.
     pub fn only(path: RelPath) -> Swarmlet {
         Swarmlet { only: Some(path), ..Swarmlet::default() }
