@@ -30,7 +30,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub use entry::Entry;
 pub use fingerprint::{Access, FileStat, Fingerprint, list_files};
-pub use source::{STALE_AFTER, Source, SourceError, holds_workers, is_own_mount};
+pub use source::{
+    STALE_AFTER, Source, SourceError, holds_workers, is_artifact_store, is_own_mount,
+};
 pub use watcher::WorkerLocation;
 
 use crate::cache::{DiskCache, Key, key};

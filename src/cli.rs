@@ -73,10 +73,11 @@ call
   swarmletfs umount /mnt/swarm                   unmount";
 
 const MOUNT_HELP: &str = "\
-The store is the first of these: --store, STORE, $SWARMLET_DATA_PATH, the nearest store from the \
-current folder upwards, a known path (/data/swarmlet, /data/workers, /data/swarmlet/workers), \
-the sessions of all programs that are found (Claude Code: $CLAUDE_CONFIG_DIR or ~/.claude). A \
-message on stderr names the store and the reason for the choice.
+The store is the first of these: --store, STORE, $SWARMLET_STORE, $SWARMLET_DATA_PATH, the \
+nearest store from the current folder upwards, a known path (/data/swarmlet, /data/workers, \
+/data/swarmlet/workers), the sessions of all programs that are found (Claude Code: \
+$CLAUDE_CONFIG_DIR or ~/.claude). A message on stderr names the store and the reason for the \
+choice.
 
 The default MOUNTPOINT is $XDG_RUNTIME_DIR/swarm. Root has no default.
 

@@ -306,8 +306,10 @@ pub struct ToolCall {
     pub output: Output,
     /// Time of the call.
     pub at: Option<Timestamp>,
-    /// Outcome of the call.
+    /// Outcome of the call; unknown while it is open.
     pub outcome: Outcome,
+    /// True if the record states that the call began, and not that it ended.
+    pub is_open: bool,
     /// A line of the output of a call that is ok by the record, but looks like a failure.
     pub suspect: Option<String>,
     /// The exit code, if known.
@@ -337,6 +339,7 @@ impl ToolCall {
             output: Output::InPlace,
             at: None,
             outcome: Outcome::Unknown,
+            is_open: false,
             suspect: None,
             exit_code: None,
             duration_ms: None,
@@ -357,6 +360,11 @@ impl ToolCall {
     pub(crate) fn commands(&self) -> Vec<Vec<String>> {
         let line = self.subject().filter(|_| self.is_command);
         line.map(attempt::split).unwrap_or_default()
+    }
+
+    /// Returns true if the call is open in a worker of this status that has not finished.
+    pub fn is_running(&self, status: Status) -> bool {
+        self.is_open && !status.is_finished()
     }
 
     /// Returns true if the call failed, or is ok by the record but looks like a failure.
@@ -656,6 +664,11 @@ impl Trace {
     /// Returns the number of calls that are ok by the record but look like failures.
     pub fn suspects(&self) -> usize {
         self.calls.iter().filter(|call| call.suspect.is_some()).count()
+    }
+
+    /// Returns the number of calls that are running in a worker of this status.
+    pub fn running(&self, status: Status) -> usize {
+        self.calls.iter().filter(|call| call.is_running(status)).count()
     }
 
     /// Returns the number of calls with this outcome.

@@ -29,9 +29,14 @@ pub use single_link::SingleLinkStore;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 
-/// Beginning of the names of files and directories that are being written, or that a crash left
-/// behind. Listings do not have them.
+/// Prefix of the names of temporary entries: of a write in progress, or left behind by a crash. No
+/// listing includes such an entry.
 pub const TEMPORARY_PREFIX: &str = ".swarmletfs-";
+
+/// Returns true if `name` is the name of a temporary entry.
+pub(crate) fn is_temporary(name: &Name) -> bool {
+    name.as_bytes().starts_with(TEMPORARY_PREFIX.as_bytes())
+}
 
 /// Type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -230,7 +235,8 @@ pub trait Store: Any + Send + Sync {
         self.stat_without_acl(&RelPath::root()).map(|root| root.identity)
     }
 
-    /// Lists the directory `path` in no particular order.
+    /// Lists the directory `path` in no particular order, without temporary entries; see
+    /// [`TEMPORARY_PREFIX`].
     fn list(&self, path: &RelPath) -> Result<Vec<DirEntry>>;
 
     /// Returns true if a listing depends only on the directory itself, not on the inodes of its

@@ -20,11 +20,11 @@ use crate::support::see;
 use crate::support::transcript::{PROJECT, Transcript, path, place};
 
 /// The [`CACHE_FORMAT`] that [`GOLDEN`] belongs to.
-const GOLDEN_FORMAT: u32 = 3;
+const GOLDEN_FORMAT: u32 = 4;
 /// Number and digest of the cache entries of each sample.
 const GOLDEN: [(&str, usize, &str); 2] = [
-    ("swarmlet", 6, "c05cce7261b8ebaea4dd332611eae577"),
-    ("claude_code", 19, "0c0da74dce9d53a2ad2064be15d1a956"),
+    ("swarmlet", 6, "0a3098153f08f9fe03719000abea395f"),
+    ("claude_code", 19, "09391fcdb067109f2c2dc57de2437699"),
 ];
 
 /// No part of a result is left out, however slow the machine is.
@@ -48,6 +48,10 @@ fn swarmlet_sample() -> Source {
         &path("workers/w/tool_calls/003_sh.txt"),
         r#"{"exit_code": 3, "stderr": "refused"}"#,
     );
+    store.write(&path("workers/w/tool_calls/004_sh.txt"), "begun\n");
+    let start = json!({"event": "call_start", "seq": 4, "tool": "sh", "input": {"command": "make"},
+        "start_ts": "2026-01-01T10:01:00Z"});
+    store.write(&path("workers/w/metrics.jsonl"), start.to_string());
     store.write(&path("workers/w/result.txt"), "All tests passed, and all tests are done.\n");
     // A success that its last call contradicts has a check.
     store.write(&path("workers/liar/metadata.json"), r#"{"status": "completed", "owner_id": "B"}"#);

@@ -17,6 +17,7 @@ mod near_misses;
 mod openhands;
 mod outcomes;
 mod recognition;
+mod recorded_calls;
 mod stubs;
 mod torn;
 

@@ -153,6 +153,7 @@ pub(crate) fn run(
         .chain(claim.as_ref().and_then(|claim| tests_that_never_ran(record, claim, files)))
         .chain(missing_claimed_files(record, files))
         .chain(calls_without_result(record))
+        .chain(calls_without_end(record))
         .chain(repeated_failures(trace, &contradictions))
         .chain(unreadable_outputs(trace))
         .chain(unreadable_files(trace))
@@ -295,6 +296,19 @@ fn calls_without_result(Record { worker, trace, .. }: &Record) -> Option<FailedC
         let message = format!("calls without output: {}", tool_list(&trace.unanswered));
         FailedCheck::new("call_without_result", message, "thread.jsonl")
     })
+}
+
+/// Finds the calls of a finished worker whose end is not recorded. Names the first one.
+fn calls_without_end(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> {
+    let mut open = trace.calls.iter().filter(|call| call.is_open);
+    let first = open.next().filter(|_| worker.status.is_finished())?;
+    let message = match open.count() {
+        0 => "the call began, and its record does not say how it ended".into(),
+        more => {
+            format!("this call and {more} more began, and their record does not say how they ended")
+        }
+    };
+    Some(FailedCheck::new("call_without_end", message, first.path.display()))
 }
 
 /// Lists the first tools by name, with the number of their calls if there are several. Counts the

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::model::{Outcome, Output, Record, Status, Tokens, ToolCall, Worker};
 use crate::store::{Time, read_range};
 use crate::text::clean::one_line;
+use crate::text::utc;
 use crate::view::{Member, View};
 
 /// Maximum number of language models whose tokens are kept.
@@ -22,6 +23,8 @@ const MODELS_MAX: usize = 20;
 const OUTPUT_MAX: u64 = 64 << 10;
 /// Maximum length of the line about an unresolved call, in bytes.
 const CALL_MAX: usize = 160;
+/// Maximum length of the line about an open call, in bytes.
+const OPEN_CALL_MAX: usize = 120;
 /// Name of the check that reports an unreadable record.
 const UNREADABLE: &str = "unreadable";
 
@@ -135,6 +138,11 @@ pub(crate) struct WorkerDigest {
     pub(crate) unresolved_suspects: usize,
     /// Number of calls that never ran.
     pub(crate) not_run: usize,
+    /// Number of calls that began and of which no end is recorded.
+    pub(crate) open: usize,
+    /// The first of the open calls: its file, its start and its input, in one line; empty without
+    /// one.
+    pub(crate) open_call: String,
     /// The files that the worker read or changed, by path.
     pub(crate) files: Vec<FileUse>,
     /// Size of all outputs in bytes.
@@ -173,6 +181,8 @@ impl WorkerDigest {
         let outcome = record.outcome();
         let unresolved = trace.unresolved();
         let failed = (outcome == Outcome::Failed).then(|| root_cause::cause(view, member, record));
+        let open = trace.calls.iter().filter(|call| call.is_open);
+        let open_call = open.clone().next().map(describe_open).unwrap_or_default();
         let (cause, read) = failed.unwrap_or_else(|| (String::new(), true));
         WorkerDigest {
             worker: (record.worker != member.entry.worker())
@@ -184,6 +194,8 @@ impl WorkerDigest {
             suspect: trace.suspects(),
             unresolved_suspects: unresolved.suspects.len(),
             not_run: trace.count(Outcome::NotRun),
+            open: open.count(),
+            open_call,
             files: file_uses(record),
             output_bytes: trace.calls.iter().map(|call| call.bytes).fold(0, u64::saturating_add),
             tools: tools(record),
@@ -227,6 +239,8 @@ impl WorkerDigest {
             suspect: 0,
             unresolved_suspects: 0,
             not_run: 0,
+            open: 0,
+            open_call: String::new(),
             files: Vec::new(),
             output_bytes: 0,
             tools: Vec::new(),
@@ -272,6 +286,14 @@ impl ClaimedFiles for OwnFiles<'_> {
 fn describe(call: &ToolCall) -> String {
     let input = call.input.as_deref().map(|input| format!(" $ {}", one_line(input, CALL_MAX)));
     one_line(&(call.path.display() + &input.unwrap_or_default()), CALL_MAX)
+}
+
+/// Returns the file, the start and the input of an open call in one line.
+fn describe_open(call: &ToolCall) -> String {
+    let file = call.path.file_name().map(|name| name.display()).unwrap_or_default();
+    let start = call.at.map(|start| format!(" since {}", utc(start.into()))).unwrap_or_default();
+    let input = call.input.as_deref().map(|input| format!(" $ {input}")).unwrap_or_default();
+    one_line(&[file, start, input].concat(), OPEN_CALL_MAX)
 }
 
 /// Returns the tools that a worker called or lists as used, sorted and without duplicates.

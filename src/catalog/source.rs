@@ -433,6 +433,15 @@ pub fn is_own_mount(path: &Path) -> bool {
     Disk::open(path).is_ok_and(|store| store.is_in_own_mount())
 }
 
+/// Returns true if the directory `path` is a store of worker artifacts: it has at least one worker,
+/// or was prepared for recording and has none yet. Used to discover stores.
+pub fn is_artifact_store(path: &Path) -> bool {
+    Disk::open(path).is_ok_and(|store| {
+        let has_workers = || matches!(Swarmlet::default().detect(&store), Ok(Detection::Workers));
+        !store.is_in_own_mount() && (has_workers() || Swarmlet::is_new_store(&store))
+    })
+}
+
 /// Returns true if the directory `path` has at least one worker of `format`. Used to discover
 /// stores.
 pub fn holds_workers(path: &Path, format: &KnownFormat) -> bool {

@@ -1,9 +1,10 @@
 //! Discovery of the stores to use, in the same order for every command.
 //!
-//! The order is: paths on the command line, `$SWARMLET_DATA_PATH`, the nearest store from the
-//! current directory upwards, the known paths, and the sessions of all programs together. An
-//! explicit path is taken without a check: opening it reports what is wrong. A discovered store of
-//! workers must look like one and be the only one at its level.
+//! The order is: paths on the command line, `$SWARMLET_STORE`, `$SWARMLET_DATA_PATH`, the nearest
+//! store from the current directory upwards, the known paths, and the sessions of all programs
+//! together. An explicit path is taken without a check: opening it reports what is wrong. A
+//! discovered store of workers must look like one, or be prepared for recording, and must be the
+//! only one at its level.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,12 +12,12 @@ use std::path::{Path, PathBuf};
 use super::diagnosis::Diagnosis;
 use super::session_places::{self, SessionPlace};
 use super::terminal::display_path;
-use crate::catalog::{holds_workers, is_own_mount};
+use crate::catalog::{holds_workers, is_artifact_store, is_own_mount};
 use crate::trace::KnownFormat;
-use crate::trace::known::{Recognition, SWARMLET};
+use crate::trace::known::Recognition;
 
-/// Environment variable that names a store.
-const STORE_VARIABLE: &str = "SWARMLET_DATA_PATH";
+/// Environment variables that name a store, in the order in which they count.
+const STORE_VARIABLES: [&str; 2] = ["SWARMLET_STORE", "SWARMLET_DATA_PATH"];
 
 /// Conventional paths of a store, searched last before the sessions of programs.
 const KNOWN_PATHS: &[&str] = &["/data/swarmlet", "/data/workers", "/data/swarmlet/workers"];
@@ -45,8 +46,8 @@ pub(super) struct ChosenStores {
 
 /// The inputs of discovery; tests replace them.
 pub(super) struct Environment<'a> {
-    /// Value of [`STORE_VARIABLE`].
-    pub(super) variable: Option<OsString>,
+    /// Values of [`STORE_VARIABLES`].
+    pub(super) variables: [Option<OsString>; 2],
     /// Current directory.
     pub(super) current: &'a Path,
     /// Conventional store paths; [`KNOWN_PATHS`] in production.
@@ -72,14 +73,14 @@ impl<'a> Environment<'a> {
         let has_shape =
             format.is_none_or(|format| matches!(format.recognition, Recognition::Shape));
         Environment {
-            variable: std::env::var_os(STORE_VARIABLE),
+            variables: STORE_VARIABLES.map(std::env::var_os),
             current,
             known: KNOWN_PATHS,
             places: session_places::all()
                 .into_iter()
                 .filter(|place| is_wanted(place.format))
                 .collect(),
-            is_store: if has_shape { &|path| holds_workers(path, &SWARMLET) } else { &|_| false },
+            is_store: if has_shape { &is_artifact_store } else { &|_| false },
             is_own_mount: &is_own_mount,
             has_sessions: &has_sessions,
         }
@@ -108,8 +109,13 @@ pub(super) fn choose(
             return Ok(ChosenStores::named(environment, paths, why));
         }
     }
-    if let Some(value) = environment.variable.as_deref().filter(|value| !value.is_empty()) {
-        let why = format!("named by ${STORE_VARIABLE}");
+    let mut variables = STORE_VARIABLES.iter().zip(&environment.variables);
+    let named = variables.find_map(|(name, value)| {
+        let value = value.as_deref().filter(|value| !value.is_empty())?;
+        Some((name, value))
+    });
+    if let Some((name, value)) = named {
+        let why = format!("named by ${name}");
         return Ok(ChosenStores::named(environment, [Path::new(value)], &why));
     }
     let skipped = describe_skipped(environment);
@@ -244,8 +250,9 @@ fn no_store(environment: &Environment<'_>, skipped: &str) -> Diagnosis {
     };
     Diagnosis::new(
         format!(
-            "no store was found (${STORE_VARIABLE} is not set, no folder from {} upwards is a \
-             store, and neither is any of {}{sessions}{skipped})",
+            "no store was found (${} are not set, no folder from {} upwards is a store, and \
+             neither is any of {}{sessions}{skipped})",
+            STORE_VARIABLES.join(" and $"),
             display_path(environment.current),
             environment.known.join(", "),
         ),
@@ -273,14 +280,14 @@ mod tests {
     fn chosen(
         options: &[&str],
         operand: Option<&str>,
-        variable: &str,
+        variables: [&str; 2],
         current: &str,
         stores: &[&str],
     ) -> Result<Vec<PathBuf>, String> {
         let options: Vec<PathBuf> = options.iter().map(PathBuf::from).collect();
         let is_store = |path: &Path| stores.iter().any(|store| path == Path::new(store));
         let environment = Environment {
-            variable: Some(variable.into()),
+            variables: variables.map(|value| Some(value.into())),
             current: Path::new(current),
             known: PLACES,
             places: ["/home/.claude", "/home/.openhands/sub", "/home/.openhands", "/home/.codex"]
@@ -307,18 +314,22 @@ mod tests {
     fn discovery_follows_its_order() {
         let all = &["/s", "/s/sub", "/k/one"];
         assert_eq!(
-            chosen(&["/a", "b"], Some("/c"), "/d", "/s", all),
+            chosen(&["/a", "b"], Some("/c"), ["/e", "/d"], "/s", all),
             Ok(vec!["/a".into(), "/s/b".into()])
         );
-        assert_eq!(chosen(&[], Some("c"), "/d", "/s", all), one("/s/c"));
-        assert_eq!(chosen(&[], None, "d", "/s", all), one("/s/d"));
-        assert_eq!(chosen(&[], None, "", "/s/sub/x/y", all), one("/s/sub"));
-        assert_eq!(chosen(&[], None, "", "/elsewhere", all), one("/k/one"));
+        assert_eq!(chosen(&[], Some("c"), ["/e", "/d"], "/s", all), one("/s/c"));
+        assert_eq!(chosen(&[], None, ["e", "/d"], "/s", all), one("/s/e"));
+        assert_eq!(chosen(&[], None, ["", "d"], "/s", all), one("/s/d"));
+        assert_eq!(chosen(&[], None, ["", ""], "/s/sub/x/y", all), one("/s/sub"));
+        assert_eq!(chosen(&[], None, ["", ""], "/elsewhere", all), one("/k/one"));
         assert_eq!(
-            chosen(&[], None, "", "/elsewhere", &["/k/two", "/home/.claude"]),
+            chosen(&[], None, ["", ""], "/elsewhere", &["/k/two", "/home/.claude"]),
             one("/k/two")
         );
-        assert_eq!(chosen(&[], None, "", "/elsewhere", &["/home/.claude"]), one("/home/.claude"));
+        assert_eq!(
+            chosen(&[], None, ["", ""], "/elsewhere", &["/home/.claude"]),
+            one("/home/.claude")
+        );
     }
 
     #[test]
@@ -326,10 +337,10 @@ mod tests {
         let found = ["/home/.codex", "/home/.openhands", "/home/.openhands/sub", "/home/.claude"];
         let outer = ["/home/.claude", "/home/.openhands", "/home/.codex"];
         assert_eq!(
-            chosen(&[], None, "", "/elsewhere", &found),
+            chosen(&[], None, ["", ""], "/elsewhere", &found),
             Ok(outer.map(PathBuf::from).into())
         );
-        assert_eq!(chosen(&[], None, "", "/s", &["/s", "/home/.codex"]), one("/s"));
+        assert_eq!(chosen(&[], None, ["", ""], "/s", &["/s", "/home/.codex"]), one("/s"));
         let store =
             |path: &str| ChosenStore { path: path.into(), why: format!("sessions of {path}") };
         let chosen = |paths: &[&str]| ChosenStores {
@@ -352,17 +363,17 @@ mod tests {
 
     #[test]
     fn workers_folder_resolves_to_its_store() {
-        assert_eq!(chosen(&[], None, "", "/s/workers/w1", &["/s", "/s/workers"]), one("/s"));
-        assert_eq!(chosen(&[], None, "", "/s/workers", &["/s/workers"]), one("/s/workers"));
-        assert_eq!(chosen(&[], None, "", "/", &["/k/one", "/k/one/workers"]), one("/k/one"));
-        assert_eq!(chosen(&[], None, "", "/", &["/k/one/workers"]), one("/k/one/workers"));
+        assert_eq!(chosen(&[], None, ["", ""], "/s/workers/w1", &["/s", "/s/workers"]), one("/s"));
+        assert_eq!(chosen(&[], None, ["", ""], "/s/workers", &["/s/workers"]), one("/s/workers"));
+        assert_eq!(chosen(&[], None, ["", ""], "/", &["/k/one", "/k/one/workers"]), one("/k/one"));
+        assert_eq!(chosen(&[], None, ["", ""], "/", &["/k/one/workers"]), one("/k/one/workers"));
     }
 
     #[test]
     fn own_mounts_are_skipped_and_named() {
         let is_store = |path: &Path| path == Path::new("/k/two");
         let environment = |current| Environment {
-            variable: None,
+            variables: [None, None],
             current: Path::new(current),
             known: PLACES,
             places: Vec::new(),
@@ -380,11 +391,17 @@ mod tests {
 
     #[test]
     fn several_stores_or_none_is_an_error() {
-        let two = chosen(&[], None, "", "/", &["/k/one", "/k/two"]).unwrap_err();
+        let two = chosen(&[], None, ["", ""], "/", &["/k/one", "/k/two"]).unwrap_err();
         assert!(two.contains("/k/one and /k/two") && two.contains("--store"), "{two}");
-        let none = chosen(&[], None, "", "/here", &[]).unwrap_err();
-        for looked in ["SWARMLET_DATA_PATH", "/here", "/k/one, /k/two", "/home/.claude", "--store"]
-        {
+        let none = chosen(&[], None, ["", ""], "/here", &[]).unwrap_err();
+        for looked in [
+            "SWARMLET_STORE",
+            "SWARMLET_DATA_PATH",
+            "/here",
+            "/k/one, /k/two",
+            "/home/.claude",
+            "--store",
+        ] {
             assert!(none.contains(looked), "{none}");
         }
     }

@@ -17,7 +17,7 @@ mod notes;
 mod short_steps;
 mod swarm;
 
-pub(crate) use notes::SUSPECT_MAX;
+pub(crate) use notes::{RUNNING, SUSPECT_MAX};
 pub(crate) use swarm::{SwarmReader, swarm};
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -30,7 +30,7 @@ use crate::analysis::NO_RESULT;
 use crate::analysis::missing::Missing;
 use crate::analysis::root_cause::{self, display_order, open_call};
 use crate::deadline::Deadline;
-use crate::model::{Outcome, Output, Record, ToolCall, Trace};
+use crate::model::{Outcome, Output, Record, Status, ToolCall, Trace};
 use crate::name::RelPath;
 use crate::output::Body;
 use crate::store::File;
@@ -57,12 +57,12 @@ pub(crate) fn worker(
 ) -> Body {
     let Record { worker, trace, .. } = record;
     let order = display_order(trace);
-    let sections = sections(trace, &order);
+    let sections = sections(trace, &order, worker.status);
     let has_sections = !sections.is_empty();
     let counted = if order.is_empty() {
         format!("Calls: 0 | Files: {}", sections.len())
     } else {
-        call_counts(trace)
+        call_counts(trace, worker.status)
     };
     let open = |number: usize| -> Result<Box<dyn File>, String> {
         match (order.get(number), trace.loose.get(number)) {
@@ -110,7 +110,8 @@ pub(crate) fn worker(
 }
 
 /// Returns the sections of a worker's calls in `order`, or of its files if it has no calls.
-fn sections(trace: &Trace, order: &[&ToolCall]) -> Vec<OutputSection> {
+/// `status` is that of the worker.
+fn sections(trace: &Trace, order: &[&ToolCall], status: Status) -> Vec<OutputSection> {
     if order.is_empty() {
         let files = trace.loose.iter().enumerate();
         return files
@@ -120,6 +121,7 @@ fn sections(trace: &Trace, order: &[&ToolCall]) -> Vec<OutputSection> {
     let calls = order.iter().zip(priorities(order));
     let sections = calls.map(|(call, priority)| OutputSection {
         rank: rank(call),
+        is_running: call.is_running(status),
         ..call_section(call, "", priority)
     });
     sections.collect()
@@ -182,14 +184,16 @@ fn rank(call: &ToolCall) -> usize {
     }
 }
 
-/// Returns the numbers of calls for the header. Suspect calls and calls that never ran are named
-/// only if there are any.
-fn call_counts(trace: &Trace) -> String {
+/// Returns the numbers of calls for the header. Suspect and running calls, and calls that never
+/// ran, are named only if there are any. `status` is that of the worker.
+fn call_counts(trace: &Trace, status: Status) -> String {
+    let running = trace.running(status);
     let count = |number: usize, kind: &str| (number > 0).then(|| format!("{number} {kind}"));
     let counts = [
         Some(format!("{} failed", trace.count(Outcome::Failed))),
         count(trace.suspects(), "suspect"),
-        Some(format!("{} unknown", trace.count(Outcome::Unknown))),
+        Some(format!("{} unknown", trace.count(Outcome::Unknown).saturating_sub(running))),
+        count(running, RUNNING),
         count(trace.count(Outcome::NotRun), "not run"),
     ];
     let counts: Vec<String> = counts.into_iter().flatten().collect();
@@ -212,6 +216,7 @@ fn call_section(call: &ToolCall, prefix: &str, priority: usize) -> OutputSection
         outcome: Some(call.outcome),
         suspect: call.suspect.clone(),
         is_resolved: false,
+        is_running: false,
         exit_code: call.exit_code,
         bytes: call.bytes,
         input: call.input.clone(),

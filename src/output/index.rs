@@ -138,6 +138,7 @@ fn call(call: &crate::model::ToolCall) -> CallRow {
         file: call.path.to_text().into_owned(),
         file_hex: hex(call.path.as_bytes()),
         outcome: call.outcome.as_str(),
+        open: call.is_open.then_some(true),
         suspect: call.suspect.as_deref().map(|line| visible(line).into_owned()),
         exit_code: call.exit_code,
         duration_ms: call.duration_ms,

@@ -195,6 +195,9 @@ pub(crate) struct CallRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) file_hex: Option<String>,
     pub(crate) outcome: &'static str,
+    /// True for a call that began and of which no end is recorded; else absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) open: Option<bool>,
     /// The line of the output that looks like a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) suspect: Option<String>,

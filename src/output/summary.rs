@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use super::causes::{self, CauseGroup, CauseGrouping, WorkerCause};
-use super::evidence;
+use super::evidence::{self, RUNNING};
 use super::marker::Marker;
 use super::overlaps;
 use crate::analysis::checks::{CheckKind, FailedCheck};
@@ -74,8 +74,8 @@ pub(crate) fn worker(
         &worker.error.as_deref().map(|error| one_line(error, TASK_MAX)).unwrap_or_default(),
     );
     line("changes", &changes);
-    line("calls", &calls_line(trace, *unread));
-    out.push_str(&call_table(trace));
+    line("calls", &calls_line(trace, worker.status, *unread));
+    out.push_str(&call_table(trace, worker.status));
     if !trace.loose.is_empty() {
         let files: Vec<String> = trace
             .loose
@@ -189,7 +189,7 @@ fn times(worker: &Worker) -> String {
     parts.join(", ")
 }
 
-fn calls_line(trace: &Trace, unread: u64) -> String {
+fn calls_line(trace: &Trace, status: Status, unread: u64) -> String {
     if trace.calls.is_empty() && !trace.records_calls {
         let used = if trace.tools_used.is_empty() {
             String::new()
@@ -198,13 +198,15 @@ fn calls_line(trace: &Trace, unread: u64) -> String {
         };
         return one_line(&format!("not recorded{used}"), 400);
     }
+    let running = trace.running(status);
+    let running_text = if running == 0 { String::new() } else { format!(", {running} running") };
     let late = if unread == 0 { String::new() } else { format!(", {unread} not read in time") };
     format!(
-        "{}: {} failed, {} suspect, {} unknown, {} ok, {} not run{late}",
+        "{}: {} failed, {} suspect, {} unknown, {} ok, {} not run{running_text}{late}",
         trace.calls.len(),
         trace.count(Outcome::Failed),
         trace.suspects(),
-        trace.count(Outcome::Unknown),
+        trace.count(Outcome::Unknown).saturating_sub(running),
         trace.count(Outcome::Ok).saturating_sub(trace.suspects()),
         trace.count(Outcome::NotRun)
     )
@@ -212,7 +214,7 @@ fn calls_line(trace: &Trace, unread: u64) -> String {
 
 /// Lists the latest calls that failed or look failed, and as many others as fit on a screen, in
 /// order. Counts those it omits.
-fn call_table(trace: &Trace) -> String {
+fn call_table(trace: &Trace, status: Status) -> String {
     let mut others = CALLS_MAX;
     let mut failed = FAILED_MAX;
     let mut shown: Vec<bool> = vec![false; trace.calls.len()];
@@ -232,7 +234,7 @@ fn call_table(trace: &Trace) -> String {
         if shown {
             push_omitted(&mut out, hidden);
             hidden = 0;
-            out.push_str(&call_row(call));
+            out.push_str(&call_row(call, status));
         } else {
             hidden += 1;
         }
@@ -241,14 +243,20 @@ fn call_table(trace: &Trace) -> String {
     out
 }
 
-fn call_row(call: &ToolCall) -> String {
+fn call_row(call: &ToolCall, status: Status) -> String {
+    let is_running = call.is_running(status);
     let outcome = match call.outcome {
+        _ if is_running => RUNNING,
         Outcome::Failed => "FAILED",
         _ if call.suspect.is_some() => "SUSPECT",
         outcome => outcome.as_str(),
     };
     let code = call.exit_code.map(|code| format!(" exit={code}")).unwrap_or_default();
-    let time = call.duration_ms.map(|ms| format!(" {}", duration(ms))).unwrap_or_default();
+    let time = match (call.duration_ms, call.at) {
+        (_, Some(start)) if is_running => format!(" since {}", utc(start.into())),
+        (Some(ms), _) => format!(" {}", duration(ms)),
+        (None, _) => String::new(),
+    };
     let input = call
         .input
         .as_deref()
@@ -396,7 +404,20 @@ fn progress(row: &WorkerRow, latest: Time) -> String {
     let silent = row
         .silent(latest)
         .map(|silence| format!(", silent for {}", duration(silence.as_millis() as u64)));
-    format!("{}, {last}{}", row.status(), silent.unwrap_or_default())
+    let digest = row.digest.as_ref().filter(|_| !row.status().is_finished());
+    let calls = digest.and_then(|digest| running_calls(digest));
+    format!("{}, {last}{}{}", row.status(), silent.unwrap_or_default(), calls.unwrap_or_default())
+}
+
+/// Returns a clause that names the running call of an unfinished worker, the first of several, and
+/// counts the calls that ended. Returns `None` if no call is known to run.
+fn running_calls(digest: &WorkerDigest) -> Option<String> {
+    let more = match digest.open.checked_sub(1)? {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let ended = count(digest.calls.saturating_sub(digest.open), "call");
+    Some(format!("; {ended} ended, running: {}{more}", digest.open_call))
 }
 
 /// Names the time of a worker's last message, or of its last write if its messages have no times.

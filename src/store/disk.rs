@@ -8,7 +8,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags, Statx, StatxTimestamp};
 use rustix::io::Errno;
 
 use super::acl::{self, FdKind};
-use super::{DirEntry, File, Identity, Kind, Meta, Store, Time, noatime, openat2};
+use super::{DirEntry, File, Identity, Kind, Meta, Store, Time, is_temporary, noatime, openat2};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath, printable};
 
@@ -122,6 +122,9 @@ impl Store for Disk {
             let entry = entry?;
             // Skips `.` and `..`, which are not valid names.
             let Ok(name) = Name::new(entry.file_name().to_bytes()) else { continue };
+            if is_temporary(&name) {
+                continue;
+            }
             let kind = match entry.file_type() {
                 FileType::Unknown => match self.stat_without_acl(&path.join(&name)) {
                     Ok(meta) => meta.kind,

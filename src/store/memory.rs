@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::{DirEntry, File, Identity, Kind, Meta, Store, Time, copy_from};
+use super::{DirEntry, File, Identity, Kind, Meta, Store, Time, copy_from, is_temporary};
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 
@@ -248,7 +248,8 @@ impl Store for Memory {
             below.filter(|(other, _)| other.is_within(&path) && other.depth() == path.depth() + 1);
         Ok(entries
             .filter_map(|(path, node)| {
-                Some(DirEntry { name: path.file_name()?, kind: node.read().meta.kind })
+                let name = path.file_name().filter(|name| !is_temporary(name))?;
+                Some(DirEntry { name, kind: node.read().meta.kind })
             })
             .collect())
     }
@@ -302,6 +303,17 @@ mod tests {
         store.replace(&path("a/b"), "new");
         assert_ne!(store.stat(&path("a/b")).unwrap().identity, first.identity);
         assert_eq!(super::super::read_range(&*open, 0, 10).unwrap(), b"longer");
+    }
+
+    #[test]
+    fn list_leaves_out_temporary_entries() {
+        let store = Memory::new();
+        store.write(&path("a/.swarmletfs-new-1/metadata.json"), "{}");
+        store.write(&path("a/.swarmletfs-tmp-2"), "");
+        store.write(&path("a/.swarmletfs"), "");
+        let names: Vec<String> =
+            store.list(&path("a")).unwrap().into_iter().map(|entry| entry.name.display()).collect();
+        assert_eq!(names, [".swarmletfs"]);
     }
 
     #[test]

@@ -21,11 +21,11 @@ const VALUES_MAX: usize = 20_000;
 const TEXT_MAX: usize = 64 << 10;
 /// The fields that are read, in any document and at any depth.
 #[rustfmt::skip]
-const FIELDS: [&str; 35] = [
+const FIELDS: [&str; 38] = [
     "args", "arguments", "completion_time_ms", "config", "content", "created_at", "cwd", "duration_ms", "error", "event",
-    "exit_code", "finished_at", "function", "id", "job_id", "model", "name", "ok", "owner_id", "parent_id",
-    "parent_thread_id", "role", "run_id", "started_at", "status", "success", "summary", "tags", "task", "task_type",
-    "title", "tool", "tool_calls", "tools", "worker_id",
+    "exit_code", "finished_at", "function", "id", "input", "job_id", "model", "name", "ok", "owner_id", "parent_id",
+    "parent_thread_id", "role", "run_id", "seq", "start_ts", "started_at", "status", "success", "summary", "tags", "task",
+    "task_type", "title", "tool", "tool_calls", "tools", "worker_id",
 ];
 /// Fields that hold IDs. A number keeps all its digits.
 const ID_FIELDS: [&str; 7] =
@@ -35,7 +35,7 @@ const OWNER_FIELD: &str = "owner_id";
 /// The object that may hold fields instead of the top level.
 const CONFIG_FIELD: &str = "config";
 /// Fields inside which all fields are kept.
-const UNFILTERED_FIELDS: [&str; 2] = ["args", "arguments"];
+const UNFILTERED_FIELDS: [&str; 3] = ["args", "arguments", "input"];
 
 /// A document reduced to the fields and sizes that are kept.
 #[derive(Debug)]

@@ -132,6 +132,8 @@ pub(super) fn add_record_remarks(record: &Record, remarks: &mut Remarks) {
         });
     }
     let unused = &trace.unused;
+    let open = trace.calls.iter().filter(|call| call.is_open).count();
+    let without_end = if worker.status.is_finished() { open } else { 0 };
     let sums = [
         (problem("orphan_results"), unused.orphan_results, "result", "without a call"),
         (problem("excess_calls"), unused.excess_calls, "call", "beyond the limit, not shown"),
@@ -142,6 +144,7 @@ pub(super) fn add_record_remarks(record: &Record, remarks: &mut Remarks) {
             "of subagents beyond the limit, not shown",
         ),
         (note("unanswered"), trace.unanswered.total(), "call", "without a result"),
+        (note("call_without_end"), without_end as u64, "call", "without a record of the end"),
         (
             note("truncated"),
             trace.truncated.len() as u64,
@@ -152,8 +155,9 @@ pub(super) fn add_record_remarks(record: &Record, remarks: &mut Remarks) {
     for (kind, number, noun, rest) in sums.into_iter().filter(|(_, number, ..)| *number > 0) {
         remarks.add(kind, &own, content, || format!("{} {rest}", count(number, noun)));
     }
-    let is_unknown =
-        |call: &&ToolCall| call.outcome == Outcome::Unknown && call.output != Output::Pending;
+    let is_unknown = |call: &&ToolCall| {
+        call.outcome == Outcome::Unknown && !call.is_open && call.output != Output::Pending
+    };
     let unknown = trace.calls.iter().filter(is_unknown).count();
     if unknown > 0 && record.unread == 0 {
         remarks.add(note("unknown_outcome"), &own, content, || {

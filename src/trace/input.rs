@@ -24,6 +24,14 @@ impl InputBudget {
         self.0 += input.len();
         input
     }
+
+    /// Truncates one more input like [`InputBudget::truncate_input`], with its command.
+    pub(super) fn truncate_line(&mut self, input: InputLine) -> InputLine {
+        let InputLine { line, command } = input;
+        let line = self.truncate_input(line);
+        let command = command.start.min(line.len())..command.end.min(line.len());
+        InputLine { line, command }
+    }
 }
 
 /// Names of the argument that holds a command for a shell.

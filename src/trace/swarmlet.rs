@@ -21,7 +21,7 @@ mod thread;
 pub(crate) use index::SIZE_MAX as INDEX_MAX;
 pub(crate) use layout::{CALLS, METADATA, TASK, WORKERS};
 pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, own_status};
-pub(crate) use metrics::{CALL_EVENT, CALL_START_EVENT, FILE as METRICS};
+pub(crate) use metrics::{CALL_EVENT, FILE as METRICS, START_EVENT};
 pub(crate) use python::strings as python_strings;
 pub(crate) use record::{RESULT, TOOLS_USED, split_call_name};
 pub(crate) use thread::FILE as THREAD;
@@ -52,6 +52,11 @@ pub struct Swarmlet {
 }
 
 impl Swarmlet {
+    /// Returns true if `store` was prepared for recording and has no worker yet.
+    pub fn is_new_store(store: &dyn Store) -> bool {
+        layout::is_new(store)
+    }
+
     /// Creates a format whose store holds only the worker at `path`. Nothing else is listed.
     pub fn only(path: RelPath) -> Swarmlet {
         Swarmlet { only: Some(path), ..Swarmlet::default() }

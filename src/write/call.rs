@@ -19,7 +19,7 @@ use super::worker::Worker;
 use crate::audit::AuditPath;
 use crate::error::Error as PathError;
 use crate::name::{Name, RelPath};
-use crate::trace::swarmlet::{CALL_EVENT, CALL_START_EVENT, CALLS, METRICS, split_call_name};
+use crate::trace::swarmlet::{CALL_EVENT, CALLS, METRICS, START_EVENT, split_call_name};
 
 /// Longest name of a tool in the name of a file, in bytes.
 const TOOL_MAX: usize = 100;
@@ -130,7 +130,7 @@ pub(super) fn begin(worker: &Worker, tool: &str, input: Option<Value>) -> Result
         bytes: 0,
         hash: Some(Sha256::new()),
     };
-    let line = call.line(CALL_START_EVENT, Map::new())?;
+    let line = call.line(START_EVENT, Map::new())?;
     // The line helps readers while the call runs; only its end has to reach the disk.
     match call.worker.append_without_sync(&lock, METRICS, &line) {
         Ok(_) => Ok(call),
@@ -290,7 +290,7 @@ pub(super) fn find_open(folder: &Dir) -> Result<Vec<OpenCall>, PathError> {
     for line in text.split(|byte| *byte == b'\n') {
         let Ok(CallLine { event, seq, tool }) = serde_json::from_slice(line) else { continue };
         match event.as_str() {
-            CALL_START_EVENT => drop(open.insert(OpenCall { seq, tool })),
+            START_EVENT => drop(open.insert(OpenCall { seq, tool })),
             CALL_EVENT => drop(open.remove(&OpenCall { seq, tool })),
             _ => {}
         }

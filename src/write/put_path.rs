@@ -1,9 +1,9 @@
 //! Paths of the files that a worker may put into its directory.
 
 use super::error::{Error, Result};
-use super::temporary::is_temporary;
 use crate::name::{Name, RelPath};
 use crate::route::shown_path::is_generated;
+use crate::store::is_temporary;
 use crate::trace::swarmlet::{CALLS, METADATA, METRICS, RESULT, TASK, THREAD, TOOLS_USED};
 
 /// Deepest path that readers show, in components.

@@ -21,11 +21,6 @@ pub(super) fn worker_name() -> Result<Name> {
     Name::new(format!("{TEMPORARY_PREFIX}new-{}", random_hex::<8>()?))
 }
 
-/// Returns true if `name` is that of a change that is not complete.
-pub(super) fn is_temporary(name: &Name) -> bool {
-    name.as_bytes().starts_with(TEMPORARY_PREFIX.as_bytes())
-}
-
 /// Returns `N` random bytes as hexadecimal digits.
 pub(super) fn random_hex<const N: usize>() -> Result<String> {
     let mut bytes = [0; N];

@@ -14,13 +14,12 @@ use super::folder::StoreFolder;
 use super::hashing::{HashingReader, sha256};
 use super::index::{self, Missing};
 use super::metadata::{self, Fields, TEXT_MAX};
-use super::temporary::is_temporary;
 use super::{messages, put_path};
 use crate::audit::AuditPath;
 use crate::error::Error as PathError;
 use crate::model::Status;
 use crate::name::{Name, RelPath};
-use crate::store::Kind;
+use crate::store::{Kind, is_temporary};
 use crate::trace::swarmlet::{CALLS, METADATA, RESULT, THREAD};
 
 /// A worker that is being recorded.

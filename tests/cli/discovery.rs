@@ -7,38 +7,52 @@ use super::program::{
     MountSandbox, mount_count_at, run, small_store, swarmletfs, umount, with_log,
 };
 use crate::needs_fuse;
-use crate::support::skip;
+use crate::support::{TestStore, skip};
 
 #[test]
 fn store_discovery_follows_its_order_and_prints_the_reason() {
     needs_fuse!();
     let (named, sandbox) = (small_store(), MountSandbox::new());
-    let (here, variable) = (small_store(), small_store());
+    let (here, data_path, variable) = (small_store(), small_store(), small_store());
+    let data_path = ("SWARMLET_DATA_PATH", data_path.path());
+    let variable = ("SWARMLET_STORE", variable.path());
+    let empty = ("SWARMLET_STORE", "".into());
     fs::create_dir_all(here.at("workers/w1/outputs/deep")).unwrap();
     let point = sandbox.folder("mnt");
     let at = |path: &str| here.at(path);
-    // Options, the current directory, the chosen store, and the reason.
+    // Options, variables, the current directory, the chosen store, and the reason.
     let cases = [
-        (Some(&named), true, at("workers"), named.path(), "(named by --store)"),
-        (None, true, at("workers"), variable.path(), "(named by $SWARMLET_DATA_PATH)"),
-        (None, false, here.path(), here.path(), "(the current folder)"),
-        (None, false, at("workers"), here.path(), "(the current folder is inside it)"),
+        (Some(&named), vec![&variable], at("workers"), named.path(), "(named by --store)"),
         (
             None,
-            false,
+            vec![&data_path, &variable],
+            at("workers"),
+            variable.1.clone(),
+            "(named by $SWARMLET_STORE)",
+        ),
+        (
+            None,
+            vec![&empty, &data_path],
+            at("workers"),
+            data_path.1.clone(),
+            "(named by $SWARMLET_DATA_PATH)",
+        ),
+        (None, vec![&empty], here.path(), here.path(), "(the current folder)"),
+        (None, vec![], at("workers"), here.path(), "(the current folder is inside it)"),
+        (
+            None,
+            vec![],
             at("workers/w1/outputs/deep"),
             here.path(),
             "(the current folder is inside it)",
         ),
     ];
-    for (option, with_variable, current, chosen, why) in cases {
+    for (option, variables, current, chosen, why) in cases {
         let mut command = with_log(swarmletfs(["mount"]), &point);
         if let Some(store) = option {
             command.arg("--store").arg(store.path());
         }
-        if with_variable {
-            command.env("SWARMLET_DATA_PATH", variable.path());
-        }
+        command.envs(variables.into_iter().map(|(name, value)| (name, value)));
         command.arg(&point).current_dir(current);
         let done = run(command);
         done.assert_success();
@@ -49,6 +63,26 @@ fn store_discovery_follows_its_order_and_prints_the_reason() {
 }
 
 #[test]
+fn a_store_that_is_prepared_for_recording_is_found() {
+    let store = TestStore::new();
+    let found = || {
+        let mut command = swarmletfs(["ls", "workers"]);
+        command.current_dir(store.at("workers"));
+        run(command)
+    };
+    fs::create_dir(store.path().join("workers")).unwrap();
+    assert!(!found().err.contains("the current folder is inside it"), "{:#?}", found());
+    store.write("audit/2026-11-24.jsonl", "{}\n");
+    let expected = format!("the store is {} (the current folder", store.path().display());
+    assert!(found().err.contains(&expected), "{:#?}", found());
+    // A write in progress changes nothing.
+    store.write("workers/.swarmletfs-new-w/metadata.json", "{}");
+    assert!(found().err.contains(&expected), "{:#?}", found());
+    store.write("src/main.rs", "");
+    assert!(!found().err.contains(&expected), "{:#?}", found());
+}
+
+#[test]
 fn variable_with_an_invalid_store_is_an_error() {
     needs_fuse!();
     let (here, sandbox) = (small_store(), MountSandbox::new());
@@ -56,6 +90,9 @@ fn variable_with_an_invalid_store_is_an_error() {
     let mut command = swarmletfs(["mount"]);
     command.arg(&point).current_dir(here.path()).env("SWARMLET_DATA_PATH", "/no/such/place");
     run(command).assert_failure(1, &["/no/such/place", "$SWARMLET_DATA_PATH"]);
+    let mut command = swarmletfs(["mount"]);
+    command.arg(&point).current_dir(here.path()).env("SWARMLET_STORE", "/no/such/place");
+    run(command).assert_failure(1, &["/no/such/place", "$SWARMLET_STORE"]);
     assert_eq!(mount_count_at(&point), 0);
 }
 
@@ -71,8 +108,15 @@ fn missing_store_error_lists_the_searched_places() {
     // Not below this test's directory: other users' files could make an ancestor look like a store.
     let mut command = swarmletfs(["mount"]);
     command.arg(&point).current_dir("/");
-    run(command)
-        .assert_failure(1, &["no store", "SWARMLET_DATA_PATH", "/data/swarmlet", "--store"]);
+    run(command).assert_failure(
+        1,
+        &[
+            "no store",
+            "$SWARMLET_STORE and $SWARMLET_DATA_PATH are not set",
+            "/data/swarmlet",
+            "--store",
+        ],
+    );
     assert_eq!(mount_count_at(&point), 0);
 }
 

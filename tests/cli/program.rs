@@ -36,7 +36,7 @@ pub fn program<S: AsRef<OsStr>>(
 ) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).current_dir("/").stdin(Stdio::null());
-    for variable in ["SWARMLET_DATA_PATH", "SWARMLETFS_LOG", "XDG_RUNTIME_DIR"] {
+    for variable in ["SWARMLET_STORE", "SWARMLET_DATA_PATH", "SWARMLETFS_LOG", "XDG_RUNTIME_DIR"] {
         command.env_remove(variable);
     }
     command.env("XDG_CACHE_HOME", CACHES);

@@ -138,6 +138,57 @@ fn lines_of_metrics_are_checked() {
 }
 
 #[test]
+fn numbers_and_starts_of_calls_are_checked() {
+    let files = [
+        OK_CALL,
+        ("tool_calls/002_sql.txt", r#"{"ok": true}"#),
+        ("tool_calls/003_shell.txt", "begun"),
+    ];
+    let lines = [
+        r#"{"event": "call_start", "seq": 1, "tool": "shell", "input": {"command": "df"}, "start_ts": "2026-01-20T10:00:00Z"}"#,
+        r#"{"event": "tool_call", "tool": "shell", "success": true}"#,
+        r#"{"event": "tool_call", "seq": 1, "tool": "shell", "success": true, "end_ts": 5, "error": "x"}"#,
+        r#"{"event": "tool_call", "seq": 1, "tool": "shell", "success": true}"#,
+        r#"{"event": "tool_call", "seq": 2, "tool": "shell", "success": true}"#,
+        r#"{"event": "tool_call", "seq": 9, "tool": "shell", "success": true}"#,
+        r#"{"event": "tool_call", "seq": "1", "tool": "shell", "success": true}"#,
+        r#"{"event": "tool_call", "seq": 1.5, "tool": "shell", "success": true}"#,
+        r#"{"event": "call_start", "tool": "shell", "input": "x"}"#,
+        r#"{"event": "call_start", "seq": 3, "tool": "shell", "start_ts": "now"}"#,
+        r#"{"event": "call_started", "seq": 3, "tool": "shell"}"#,
+    ];
+    let lines = lines.join("\n");
+    let files: Vec<_> = files.into_iter().chain([("metrics.jsonl", &*lines)]).collect();
+    assert_remarks(
+        &files,
+        &[
+            "metrics.jsonl:4: call 1 has an earlier record, which is used",
+            r#"metrics.jsonl:5: call 2 is of tool "sql" in tool_calls/, not of "shell""#,
+            r#"metrics.jsonl:6: call 9 of tool "shell" has no file in tool_calls/"#,
+            r#"metrics.jsonl:2: there are fewer files of tool "shell" in tool_calls/ than records"#,
+            "metrics.jsonl:7: seq is a string; expected a number",
+            "metrics.jsonl:8: seq 1.5 is not a whole number",
+            "metrics.jsonl:9: expected seq",
+            r#"metrics.jsonl:10: start_ts "now" is not a time; expected a form of 2026-01-20T10:00:00Z"#,
+            r#"metrics.jsonl:11: event "call_started" is not known; call_start is"#,
+        ],
+        &["1 call without a record of the end"],
+    );
+}
+
+#[test]
+fn log_of_changes_and_temporary_entries_cause_no_remark() {
+    let store = TestStore::new();
+    store.worker("w", json!({"status": "completed"})).call("w", 1, "sh", r#"{"ok": true}"#);
+    store.write("audit/2026-11-24.jsonl", "{}\n");
+    for folder in ["", "workers/", "workers/w/", "workers/w/tool_calls/"] {
+        store.write(format!("{folder}.swarmletfs-new-1/metadata.jsn"), "torn");
+    }
+    let report = report(&store.path());
+    assert_eq!((&report["not_understood"], &report["notes"]), (&json!(0), &json!(0)), "{report:#}");
+}
+
+#[test]
 fn messages_are_checked() {
     let lines = [
         r#"{"role": "user", "content": [1]}"#,

@@ -25,6 +25,33 @@ const QUIET: Duration = Duration::from_secs(1);
 /// During the test nothing is checked because of its age.
 const HOUR: [&str; 2] = ["--ttl", "3600"];
 
+/// Promise: Names that begin with `.swarmletfs-` are not listed, and make no worker.
+#[test]
+fn temporary_entries_are_not_listed() {
+    needs_fuse!();
+    let store = TestStore::new();
+    store.worker("w", json!({"status": "running"})).write("workers/w/outputs/report.md", "x");
+    let mount = Mount::with(&store.path(), &["--ttl", "0"]);
+    let before = mount.text("index.json");
+    store.write("workers/.swarmletfs-new-abc/metadata.json", r#"{"status": "completed"}"#);
+    store.write("workers/w/outputs/.swarmletfs-tmp-1", "half");
+    assert_eq!(mount.list("workers"), ["index.json", "w"]);
+    assert_eq!(mount.list("workers/w/outputs"), ["report.md"]);
+    for path in ["grep/half", "search/half", "index.json"] {
+        assert!(!mount.text(path).contains(".swarmletfs-"), "{path}");
+    }
+    assert!(before.contains("\"total_workers\":1"), "{before}");
+    // Renamed, both appear as a whole.
+    let rename = |from: &str, to: &str| fs::rename(store.at(from), store.at(to)).unwrap();
+    rename("workers/w/outputs/.swarmletfs-tmp-1", "workers/w/outputs/whole.md");
+    rename("workers/.swarmletfs-new-abc", "workers/abc");
+    eventually("the worker and its file appear", || {
+        let is_shown = mount.list("workers") == ["abc", "index.json", "w"]
+            && mount.list("workers/w/outputs") == ["report.md", "whole.md"];
+        is_shown.then_some(())
+    });
+}
+
 /// A reader that lists a directory in parts.
 struct Reader {
     folder: OwnedFd,

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-use super::notes::{FAILED, SUSPECT, hidden_note, note_max, offsets_note, suspect_line};
+use super::notes::{FAILED, RUNNING, SUSPECT, hidden_note, note_max, offsets_note, suspect_line};
 use crate::analysis::excerpt::{Excerpt, ExcerptResult, ExcerptTask, length};
 use crate::analysis::missing::Missing;
 use crate::deadline::Deadline;
@@ -30,6 +30,8 @@ pub(super) struct OutputSection {
     pub(crate) outcome: Option<Outcome>,
     /// The line of the output for which a call that is ok by the record looks like a failure.
     pub(crate) suspect: Option<String>,
+    /// True if the call has begun and not ended, in a worker that has not finished.
+    pub(crate) is_running: bool,
     /// True if the section line states that a later call resolved the failure.
     pub(crate) is_resolved: bool,
     /// Exit code, if known.
@@ -124,6 +126,7 @@ impl FrameContent<'_> {
         let bytes = excerpt.and_then(|excerpt| excerpt.bytes).unwrap_or(section.bytes);
         line.push_str(&format!(" ({bytes} B"));
         match (section.outcome, section.exit_code) {
+            _ if section.is_running => line.push_str(&format!(", {RUNNING}")),
             (_, Some(code)) => line.push_str(&format!(", exit={code}")),
             (Some(Outcome::Unknown), None) => line.push_str(", outcome unknown"),
             (Some(Outcome::Ok), None) => line.push_str(", ok"),
@@ -188,6 +191,7 @@ impl FrameContent<'_> {
     pub(super) fn listed_line(&self, number: usize) -> String {
         let Some(section) = self.sections.get(number) else { return String::new() };
         let outcome = match (section.outcome, &section.suspect) {
+            _ if section.is_running => format!("{RUNNING}, "),
             (Some(_), Some(_)) => "suspect, ".to_owned(),
             (Some(Outcome::NotRun), None) => "not run, ".to_owned(),
             (Some(outcome), None) => format!("{outcome}, "),

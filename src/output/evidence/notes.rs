@@ -10,6 +10,8 @@ pub(crate) const FAILED: &str = "[FAILED] ";
 pub(super) const SUSPECT: &str = "[SUSPECT] ";
 /// Maximum length of the quoted line of such a call, in bytes.
 pub(crate) const SUSPECT_MAX: usize = 160;
+/// Word for a call that has begun and not ended, in a worker that has not finished.
+pub(crate) const RUNNING: &str = "running";
 /// Minimum size of a line about a failure, in bytes.
 pub(super) const FAILURE_LINE_MIN: usize = FAILED.len() + LINE_MIN + 1;
 

@@ -47,6 +47,7 @@ impl FrameContent<'_> {
             .enumerate()
             .filter(|(_, section)| {
                 section.outcome == Some(Outcome::Unknown)
+                    && !section.is_running
                     && (1..=STEP_MAX).contains(&section.bytes)
                     && section.unreadable.is_none()
                     // Without its input, such an output says little.

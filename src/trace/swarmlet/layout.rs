@@ -21,6 +21,8 @@ pub(crate) const TASK: &str = "task.txt";
 pub(crate) const CALLS: &str = "tool_calls";
 /// The directory of out-of-band outputs, beside the workers.
 const TOOL_OUTPUTS: &str = "tool_outputs";
+/// The directory of the log of changes, beside the workers.
+const AUDIT: &str = "audit";
 /// Maximum number of directories that are probed to detect a store.
 const PROBED_FOLDERS_MAX: usize = 1_000;
 
@@ -41,7 +43,13 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     let has_workers = entries
         .iter()
         .any(|entry| entry.kind == Kind::Folder && entry.name.as_bytes() == WORKERS.as_bytes());
-    add_entries(&mut found, &root, entries, &[WORKERS, SUPERVISOR, TOOL_OUTPUTS]);
+    let mut excluded = vec![WORKERS, SUPERVISOR, TOOL_OUTPUTS];
+    // Workers may be directly in the root, and one may be called so. An unreadable directory stays
+    // a candidate, so that it is reported.
+    if matches!(is_worker(store, &path(AUDIT)), Ok(false)) {
+        excluded.push(AUDIT);
+    }
+    add_entries(&mut found, &root, entries, &excluded);
     let workers = path(WORKERS);
     match store.list(&workers) {
         Ok(entries) => add_entries(&mut found, &workers, entries, &[SUPERVISOR, TOOL_OUTPUTS]),
@@ -57,7 +65,7 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
 
 /// A search result, with the state of the listed directories.
 pub(super) struct CachedCandidates {
-    state: [Key; 2],
+    state: [Key; 3],
     found: Candidates,
 }
 
@@ -80,9 +88,9 @@ pub(super) fn find_cached(
     Ok((found.clone(), state.map(|state| CachedCandidates { state, found })))
 }
 
-/// Returns the fingerprints of the listed directories. Returns `None` if a later change could leave
-/// them equal.
-fn folder_keys(store: &dyn Store) -> Option<[Key; 2]> {
+/// Returns the fingerprints of the directories that [`find_workers`] reads. Returns `None` if a
+/// later change could leave them equal.
+fn folder_keys(store: &dyn Store) -> Option<[Key; 3]> {
     let state = |path: &RelPath| {
         let meta = if_exists(store.stat_without_acl(path)).ok()?;
         let at_rest = meta.is_none_or(|meta| meta.ctime.is_past_tick());
@@ -90,7 +98,7 @@ fn folder_keys(store: &dyn Store) -> Option<[Key; 2]> {
         hash_meta(&mut hash, meta.as_ref());
         at_rest.then(|| digest(&hash))
     };
-    Some([state(&RelPath::root())?, state(&path(WORKERS))?])
+    Some([state(&RelPath::root())?, state(&path(WORKERS))?, state(&path(AUDIT))?])
 }
 
 fn add_entries(
@@ -139,6 +147,20 @@ pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
     let empty =
         found.skipped.is_empty() && store.list(&root)?.iter().all(|entry| is_hidden(&entry.name));
     Ok(if prepared || empty { Detection::Empty } else { Detection::Other })
+}
+
+/// Returns true if `store` was prepared for recording and has no worker yet: it has the directories
+/// of the workers and of the log of changes, and nothing else.
+pub(super) fn is_new(store: &dyn Store) -> bool {
+    let Ok(entries) = store.list(&RelPath::root()) else { return false };
+    let is_own = |entry: &DirEntry| {
+        let name = entry.name.as_bytes();
+        entry.kind == Kind::Folder && (name == WORKERS.as_bytes() || name == AUDIT.as_bytes())
+    };
+    let (own, others): (Vec<DirEntry>, Vec<DirEntry>) = entries.into_iter().partition(is_own);
+    own.len() == 2
+        && others.iter().all(|entry| is_hidden(&entry.name))
+        && store.list(&path(WORKERS)).is_ok_and(|workers| workers.is_empty())
 }
 
 fn is_worker(store: &dyn Store, folder: &RelPath) -> Result<bool> {

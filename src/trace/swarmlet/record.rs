@@ -1,16 +1,14 @@
 //! Builds a worker's record from its files: calls with outcomes, inputs and durations, the last
 //! message, and substitutes in the layout without calls.
 
-use std::collections::HashMap;
-
 use serde_json::{Map, Value};
 
 use super::super::RecordSource;
 use super::super::bounded::BoundedValue;
-use super::super::input::tool_key;
+use super::super::input::InputLine;
 use super::super::value::{scalar_text, truncate};
 use super::layout::{CALLS, TASK, path};
-use super::metrics::{self, RecordedCall};
+use super::metrics::{self, CallFiles, RecordedCall};
 use super::outcome::{self, OutputVerdict};
 use super::{metadata, outputs, thread};
 use crate::deadline::Deadline;
@@ -51,41 +49,29 @@ pub(super) fn read_record(
     let listed = read_errors.ok_or_note(CALLS, call_files(folder));
     let mut trace =
         Trace { records_calls: listed.is_some(), own_folders: &OWN_FOLDERS, ..Trace::default() };
-    // Each file with its tool's key, and its number among the tool's files.
-    let mut files: HashMap<String, usize> = HashMap::new();
-    let numbered: Vec<(CallFile, String, usize)> = listed
-        .unwrap_or_default()
-        .into_iter()
-        .map(|file| {
-            let key = tool_key(&file.tool);
-            let count = files.entry(key.clone()).or_default();
-            *count += 1;
-            (file, key, *count - 1)
-        })
-        .collect();
+    let listed = listed.unwrap_or_default();
+    let mut files = CallFiles::default();
+    listed.iter().for_each(|file| files.add(file.seq, &file.tool));
     let (records, metrics) = read_errors
         .ok_or_note(metrics::FILE, metrics::read(folder, &files, deadline))
         .unwrap_or_default();
     let records = metrics::with_metadata(records, metadata, &files);
     // Outputs come before the thread, because outcomes matter more than inputs.
     let mut unread = 0;
-    let mut positions = Vec::with_capacity(numbered.len());
-    for (file, key, nth) in numbered {
+    for (file, record) in listed.into_iter().zip(records) {
         let has_time = deadline.has_time();
-        unread += u64::from(!has_time);
-        let record = records.get(&key).and_then(|of_tool| of_tool.get(nth)).cloned();
-        let record = record.unwrap_or_default();
+        unread += u64::from(!has_time && !record.is_open());
         trace.calls.push(build_call(source, &worker, file, record, has_time, &mut read_errors));
-        positions.push((key, nth));
     }
     let mut thread = read_errors
-        .ok_or_note(thread::FILE, thread::read(folder, &files, deadline))
+        .ok_or_note(thread::FILE, thread::read(folder, files.counts(), deadline))
         .unwrap_or_default();
-    for (call, (key, nth)) in trace.calls.iter_mut().zip(positions) {
-        let inputs = thread.inputs.get_mut(&key);
-        if let Some(input) = inputs.and_then(|inputs| inputs.get_mut(nth)).and_then(Option::take) {
-            (call.is_command, call.subject) = (!input.command.is_empty(), input.command);
-            call.input = Some(input.line);
+    for (call, (key, nth)) in trace.calls.iter_mut().zip(files.places()) {
+        let inputs = thread.inputs.get_mut(key);
+        let input = inputs.and_then(|inputs| inputs.get_mut(nth)).and_then(Option::take);
+        // The metrics name the call exactly, so their input wins.
+        if let Some(input) = input.filter(|_| call.input.is_none()) {
+            set_input(call, input);
         }
     }
     trace.unanswered = thread.unanswered;
@@ -185,7 +171,14 @@ fn build_call(
 ) -> ToolCall {
     let path = path(CALLS).join(&file.name);
     let unjudged = |output| (OutputVerdict::new(Outcome::Unknown), output, 0);
+    let is_open = record.is_open();
     let (verdict, output, bytes) = match file.kind {
+        // The rest of the output may change its meaning, so it is not judged yet.
+        Kind::File if is_open => {
+            let size = source.folder.stat_without_acl(&path).map(|meta| meta.size);
+            let bytes = read_errors.ok_or_note_path(&path, size).unwrap_or_default();
+            (OutputVerdict::new(Outcome::Unknown), Output::InPlace, bytes)
+        }
         Kind::File if has_time => match judge_file(source.folder, &path) {
             Ok((verdict, bytes)) => match &verdict.stub {
                 Some(stub) => {
@@ -219,15 +212,26 @@ fn build_call(
         Kind::Special => unjudged(Output::Unreadable("a special file, which is not opened".into())),
     };
     let outcome = record.outcome().unwrap_or(verdict.outcome);
-    ToolCall {
+    let mut call = ToolCall {
         output,
+        at: record.started_at,
         outcome,
+        is_open,
         suspect: verdict.suspect.filter(|_| outcome == Outcome::Ok),
         exit_code: record.exit_code.or(verdict.exit_code),
         duration_ms: record.duration_ms,
         bytes,
         ..ToolCall::new(file.seq, file.tool, path)
+    };
+    if let Some(input) = record.input {
+        set_input(&mut call, input);
     }
+    call
+}
+
+fn set_input(call: &mut ToolCall, input: InputLine) {
+    (call.is_command, call.subject) = (!input.command.is_empty(), input.command);
+    call.input = Some(input.line);
 }
 
 /// Judges an output by its head, or as a whole if that may tell more. Also returns its size in

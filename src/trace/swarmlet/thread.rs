@@ -86,11 +86,8 @@ impl Thread {
             }
             let arguments =
                 body.get("args").or_else(|| body.get("arguments")).unwrap_or(&Value::Null);
-            let input = InputLine::new(arguments).map(|InputLine { line, command }| {
-                let line = self.input_budget.truncate_input(line);
-                let command = command.start.min(line.len())..command.end.min(line.len());
-                InputLine { line, command }
-            });
+            let input =
+                InputLine::new(arguments).map(|input| self.input_budget.truncate_line(input));
             self.inputs.entry(key).or_default().push(input);
         }
     }

@@ -98,7 +98,8 @@ fn doctor_lists_hidden_entries_with_reason_and_remedy() {
         symlink("/nowhere", store.at(format!("workers/{name}"))).unwrap();
     }
     crate::hostile::make_fifo(&store.at("workers/pipe"));
-    for folder in ["workers/plain", "workers/supervisor", "workers/foreign"] {
+    // The log of changes is no worker, but not out of place either.
+    for folder in ["workers/plain", "workers/supervisor", "workers/foreign", "audit"] {
         fs::create_dir(store.at(folder)).unwrap();
     }
     let (other, path, keep) = (sandbox.folder("other"), store.path(), sandbox.path());

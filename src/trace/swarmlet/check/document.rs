@@ -113,6 +113,10 @@ pub(super) type TypedKey = (&'static str, &'static [JsonType]);
 /// The types of a short text, which may be written as a number.
 pub(super) const SCALAR: &[JsonType] = &[JsonType::Text, JsonType::Number];
 
+/// The types of a value of any type.
+pub(super) const ANY: &[JsonType] =
+    &[JsonType::Object, JsonType::Text, JsonType::Number, JsonType::Bool, JsonType::List];
+
 /// The keys of one kind of object.
 pub(super) struct KnownKeys {
     /// Keys that are documented, with the types of their values.

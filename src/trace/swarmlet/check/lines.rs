@@ -1,6 +1,6 @@
 //! Checks metrics.jsonl and thread.jsonl, line by line.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::value::RawValue;
 
@@ -8,14 +8,17 @@ use super::super::super::bounded;
 use super::super::super::check::{is_message, quote};
 use super::super::super::input::tool_key;
 use super::super::super::jsonl::{self, LineStats, RawLine};
+use super::super::super::value::parse_time;
 use super::super::layout::path;
-use super::super::metrics::{self, CALL_EVENT, MEASURE_KEYS, SUCCESS_KEYS, TOOL_KEYS};
+use super::super::metrics::{
+    self, CALL_EVENT, MEASURE_KEYS, NUMBER_KEY, START_EVENT, SUCCESS_KEYS, TOOL_KEYS,
+};
 use super::super::thread;
-use super::document::{FileRemarks, JsonType, KnownKeys, ObjectFields};
+use super::document::{ANY, FileRemarks, JsonType, KnownKeys, ObjectFields};
 use super::metadata::CALL_FIELDS;
 use super::similar::most_similar;
 use crate::deadline::Deadline;
-use crate::model::{Record, RemarkSubject, WorkerCheck};
+use crate::model::{Record, RemarkSubject, TraceTime, WorkerCheck};
 use crate::store::Store;
 
 /// A message of a thread.
@@ -36,9 +39,6 @@ const THREAD_CALL_FIELDS: KnownKeys = KnownKeys {
     ignored: &["id"],
     is_open: false,
 };
-/// The types of a value of any type.
-const ANY: &[JsonType] =
-    &[JsonType::Object, JsonType::Text, JsonType::Number, JsonType::Bool, JsonType::List];
 /// The roles of a message.
 const ROLES: [&str; 4] = ["user", "assistant", "system", "tool"];
 /// The event of a line that records a call of the language model; nothing reads it.
@@ -55,35 +55,33 @@ pub(super) fn check_metrics(
 ) {
     let path = path(metrics::FILE);
     let Ok(file) = folder.open(&path) else { return };
-    let mut files: HashMap<String, usize> = HashMap::new();
-    for call in &record.trace.calls {
-        *files.entry(tool_key(&call.tool)).or_default() += 1;
-    }
+    let mut matches = RecordMatches::new(record);
     let mut remarks = FileRemarks::new(&path, &mut check.remarks);
     let stats = jsonl::for_each_from(&*file, 0, deadline, |line| {
-        let subject = RemarkSubject::Line(line.number);
         let Some(fields) = parse(&line, &mut remarks) else { return false };
-        check_metric(&fields, &mut files, &mut remarks, subject);
+        check_metric(&fields, &mut matches, &mut remarks, line.number);
         true
     });
+    matches.check_order(&mut remarks);
     check.is_complete &= stats.is_ok_and(|(stats, ..)| check_stats(&stats, &mut remarks));
     remarks.finish();
 }
 
-/// Checks a line of the metrics. `files` is the number of files of each tool without a record.
+/// Checks a line of the metrics.
 fn check_metric(
     fields: &ObjectFields<'_>,
-    files: &mut HashMap<String, usize>,
+    matches: &mut RecordMatches,
     remarks: &mut FileRemarks<'_>,
-    subject: RemarkSubject,
+    line: u64,
 ) {
+    let subject = RemarkSubject::Line(line);
     let has_tool = fields.has_any(&TOOL_KEYS);
     let event = fields.get("event").map(|event| text(event).unwrap_or_default());
     match event.as_deref() {
-        Some(CALL_EVENT) => {}
+        Some(CALL_EVENT | START_EVENT) => {}
         Some(MODEL_EVENT) => return,
         Some(event) => {
-            return match most_similar(event, [CALL_EVENT]) {
+            return match most_similar(event, [CALL_EVENT, START_EVENT]) {
                 Some(meant) => remarks.problem("event", subject, || {
                     format!("event {} is not known; {meant} is", quote(event))
                 }),
@@ -95,30 +93,146 @@ fn check_metric(
         }
         None => {}
     }
+    let is_start = event.as_deref() == Some(START_EVENT);
     let mut missing = Vec::new();
     if !has_tool {
         missing.push("tool");
     }
-    if !fields.has_any(&SUCCESS_KEYS) && !fields.has_any(&["exit_code"]) && !has_tool {
+    if is_start && fields.get(NUMBER_KEY).is_none() {
+        missing.push(NUMBER_KEY);
+    }
+    if !is_start && !fields.has_any(&SUCCESS_KEYS) && !fields.has_any(&["exit_code"]) && !has_tool {
         missing.push("success");
     }
     remarks.check_fields(fields, &CALL_FIELDS, &missing, "", &|_| subject, subject);
+    if let Some(start) = fields.get("start_ts").and_then(text)
+        && let TraceTime::Unparsed(start) = parse_time(Some(start))
+    {
+        remarks.problem("time", subject, || {
+            format!(
+                "start_ts {} is not a time; expected a form of 2026-01-20T10:00:00Z",
+                quote(&start)
+            )
+        });
+    }
     let tool = TOOL_KEYS.iter().find_map(|key| fields.get(key)).and_then(text);
     let Some(tool) = tool else { return };
-    match files.get_mut(&tool_key(&tool)) {
-        Some(0) => remarks.problem("no_file", subject, || {
-            format!("there are fewer files of tool {} in tool_calls/ than records", quote(&tool))
-        }),
-        Some(left) => *left -= 1,
-        None => {
-            let meant = most_similar(&tool, files.keys().map(String::as_str));
-            let meant = meant.map(|meant| format!("; {} has one", quote(meant)));
-            let meant = meant.unwrap_or_default();
-            remarks.problem("no_file", subject, || {
-                format!("tool {} has no file in tool_calls/{meant}", quote(&tool))
-            });
+    match fields.get(NUMBER_KEY) {
+        Some(seq) => matches.check_number(seq, &tool, is_start, remarks, subject),
+        // It is among the missing keys.
+        None if is_start => {}
+        None => matches.check_unnumbered(&tool, remarks, line),
+    }
+}
+
+/// The files of a worker's calls, matched with the records in its metrics.
+#[derive(Default)]
+struct RecordMatches {
+    /// The tools of the files of each number.
+    numbers: HashMap<u64, Vec<String>>,
+    /// The files of each tool's key.
+    tools: HashMap<String, ToolMatches>,
+    /// The numbers and tools of the calls whose end is recorded.
+    ended: HashSet<(u64, String)>,
+}
+
+/// The files of one tool, and its records.
+#[derive(Default)]
+struct ToolMatches {
+    /// Number of files.
+    files: usize,
+    /// Numbers of the files that a record names.
+    named: HashSet<u64>,
+    /// Lines of the records without a number, at most one for each file.
+    unnumbered: Vec<u64>,
+}
+
+impl RecordMatches {
+    fn new(record: &Record) -> RecordMatches {
+        let mut matches = RecordMatches::default();
+        for call in &record.trace.calls {
+            let key = tool_key(&call.tool);
+            matches.numbers.entry(call.seq).or_default().push(key.clone());
+            matches.tools.entry(key).or_default().files += 1;
+        }
+        matches
+    }
+
+    /// Checks a record that states the number of its call.
+    fn check_number(
+        &mut self,
+        number: &RawValue,
+        tool: &str,
+        is_start: bool,
+        remarks: &mut FileRemarks<'_>,
+        subject: RemarkSubject,
+    ) {
+        let Ok(seq) = serde_json::from_str::<u64>(number.get()) else {
+            // Another type has a remark already.
+            if JsonType::from_value(number) == JsonType::Number {
+                remarks.problem("wrong_type", subject, || {
+                    format!("{NUMBER_KEY} {} is not a whole number", number.get())
+                });
+            }
+            return;
+        };
+        let key = tool_key(tool);
+        match self.numbers.get(&seq).map(Vec::as_slice) {
+            Some(tools) if tools.contains(&key) => {
+                self.tools.entry(key.clone()).or_default().named.insert(seq);
+                if !is_start && !self.ended.insert((seq, key)) {
+                    remarks.problem("second_record", subject, || {
+                        format!("call {seq} has an earlier record, which is used")
+                    });
+                }
+            }
+            Some([other, ..]) => remarks.problem("other_tool", subject, || {
+                let (tool, other) = (quote(tool), quote(other));
+                format!("call {seq} is of tool {other} in tool_calls/, not of {tool}")
+            }),
+            Some([]) | None => remarks.problem("no_file", subject, || {
+                format!("call {seq} of tool {} has no file in tool_calls/", quote(tool))
+            }),
         }
     }
+
+    /// Checks a record that belongs to one of its tool's files by its order.
+    fn check_unnumbered(&mut self, tool: &str, remarks: &mut FileRemarks<'_>, line: u64) {
+        let subject = RemarkSubject::Line(line);
+        match self.tools.get_mut(&tool_key(tool)) {
+            Some(found) if found.unnumbered.len() < found.files => found.unnumbered.push(line),
+            Some(_) => too_many_records(tool, remarks, subject),
+            None => {
+                let meant = most_similar(tool, self.tools.keys().map(String::as_str));
+                let meant = meant.map(|meant| format!("; {} has one", quote(meant)));
+                let meant = meant.unwrap_or_default();
+                remarks.problem("no_file", subject, || {
+                    format!("tool {} has no file in tool_calls/{meant}", quote(tool))
+                });
+            }
+        }
+    }
+
+    /// Checks the records without a number against the files that no record names. All records
+    /// must have been seen, as a later one may name a file.
+    fn check_order(self, remarks: &mut FileRemarks<'_>) {
+        let mut excess: Vec<(u64, String)> = Vec::new();
+        for (tool, found) in self.tools {
+            let free = found.files.saturating_sub(found.named.len());
+            let lines = found.unnumbered.into_iter().skip(free);
+            excess.extend(lines.map(|line| (line, tool.clone())));
+        }
+        excess.sort_unstable();
+        for (line, tool) in excess {
+            too_many_records(&tool, remarks, RemarkSubject::Line(line));
+        }
+    }
+}
+
+fn too_many_records(tool: &str, remarks: &mut FileRemarks<'_>, subject: RemarkSubject) {
+    remarks.problem("no_file", subject, || {
+        format!("there are fewer files of tool {} in tool_calls/ than records", quote(tool))
+    });
 }
 
 /// Checks the messages, and counts them.

@@ -8,7 +8,7 @@ use super::super::layout::{METADATA, path};
 use super::super::metadata::SIZE_MAX;
 use super::super::record::TOOLS_USED;
 use super::super::status::{self, StatusWord, WORDS};
-use super::document::{FileRemarks, JsonType, KnownKeys, ObjectFields, SCALAR, line_in};
+use super::document::{ANY, FileRemarks, JsonType, KnownKeys, ObjectFields, SCALAR, line_in};
 use super::similar::most_similar;
 use crate::model::{RemarkSubject, Remarks, Status, TraceTime, Worker};
 use crate::store::{Store, read_whole};
@@ -49,13 +49,17 @@ const CONFIG_FIELDS: KnownKeys = KnownKeys { is_open: true, ..FIELDS };
 pub(super) const CALL_FIELDS: KnownKeys = KnownKeys {
     keys: &[
         ("event", &[JsonType::Text]),
+        ("seq", &[JsonType::Number]),
         ("tool", &[JsonType::Text]),
+        ("input", ANY),
         ("success", &[JsonType::Bool]),
         ("exit_code", &[JsonType::Number]),
         ("duration_ms", &[JsonType::Number]),
+        // A number is allowed, but not read.
+        ("start_ts", &[JsonType::Text, JsonType::Number]),
     ],
     aliases: &[("name", "tool"), ("ok", "success")],
-    ignored: &["start_ts", "end_ts", "error"],
+    ignored: &["end_ts", "error"],
     is_open: false,
 };
 
