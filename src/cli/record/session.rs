@@ -268,14 +268,14 @@ impl Session<'_> {
         loop {
             self.read_ready();
             self.poll_stdin();
+            if self.command_end.is_some() && !self.has_sources() && !self.is_stalled() {
+                return Ok(());
+            }
             let has_work = !self.ready.is_empty() && !self.is_stalled();
             let event_count = self.wait(has_work || (self.stops && !self.is_stalled()))?;
             self.check_time(spec);
             if self.stops && event_count == 0 && self.ready.is_empty() {
                 self.sources.clear();
-            }
-            if self.command_end.is_some() && !self.has_sources() && !self.is_stalled() {
-                return Ok(());
             }
         }
     }
