@@ -29,6 +29,7 @@ mod path_bytes;
 mod plan;
 mod probe;
 mod read_session;
+mod record;
 mod serve;
 mod servers;
 mod session_places;
@@ -211,6 +212,9 @@ enum InternalCommand {
     /// Inspects the stores; see the module `doctor::stores`
     #[command(name = "__stores")]
     Stores(DoctorArgs),
+    /// Runs a command and records it in a file; see the module `record`
+    #[command(name = "__record")]
+    Record(record::RecordFileArgs),
 }
 
 /// Arguments of `mount`. Most of them can also be given in `-o`.
@@ -365,6 +369,7 @@ pub fn main() -> ExitCode {
             InternalCommand::Probe { probe, path } => probe::serve(probe, &path),
             InternalCommand::Trial { what } => doctor::serve_trial(what),
             InternalCommand::Stores(arguments) => doctor::answer_stores(&arguments),
+            InternalCommand::Record(arguments) => record::serve(arguments),
         };
     }
     let cli = match Cli::try_parse_from(&arguments) {

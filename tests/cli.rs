@@ -10,6 +10,7 @@ mod log;
 mod no_fuse;
 pub mod printing;
 pub mod program;
+mod record;
 mod since;
 mod tree_commands;
 mod usage;

@@ -1,0 +1,679 @@
+//! The event loop of one command.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use nix::sys::signal::Signal;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal as RawSignal, WaitOptions, WaitStatus, kill_process};
+
+use super::descendants::{Descendants, names};
+use super::pty::{Pty, TerminalInput, is_input_ready};
+use super::recording::Recording;
+use super::signals::{ReceivedSignal, SignalQueue};
+use super::source::{Progress, Source, Target};
+use super::spawn::{ChildStreams, spawn};
+use super::standard_stream::{StandardStream, is_ready};
+use super::{CANNOT_RUN, CommandSpec, Ended, NOT_FOUND, Sink, TIMED_OUT};
+use crate::cli::terminal::escape_controls;
+
+/// Size of the read buffer, in bytes.
+const BUFFER_SIZE: usize = 256 << 10;
+
+/// Time from SIGTERM to SIGKILL after the time limit.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Time from the first SIGKILL until processes count as impossible to end, such as one that waits
+/// for a dead disk.
+const KILL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Time between two rounds of SIGKILL.
+const KILL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Time after the end of the command until a hint names the processes that hold its output open.
+const HOLDERS_HINT: Duration = Duration::from_secs(2);
+
+/// Maximum time of one wait. Older kernels take no longer time than 24 days.
+const WAIT_MAX: Duration = Duration::from_secs(3_600);
+
+/// Number of events to receive at once.
+const EVENTS_MAX: usize = 16;
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token {
+    Signals,
+    Stdout,
+    Stderr,
+    Stdin,
+    Master,
+    Source(usize),
+}
+
+impl Token {
+    fn data(self) -> EventData {
+        EventData::new_u64(match self {
+            Token::Signals => 0,
+            Token::Stdout => 1,
+            Token::Stderr => 2,
+            Token::Stdin => 3,
+            Token::Master => 4,
+            Token::Source(index) => 5 + index as u64,
+        })
+    }
+
+    fn from_data(data: EventData) -> Token {
+        match data.u64() {
+            0 => Token::Signals,
+            1 => Token::Stdout,
+            2 => Token::Stderr,
+            3 => Token::Stdin,
+            4 => Token::Master,
+            number => Token::Source(usize::try_from(number - 5).unwrap_or(usize::MAX)),
+        }
+    }
+}
+
+/// How far the end by the time limit has come.
+#[derive(Debug, Clone, Copy)]
+enum TimeLimit {
+    None,
+    /// Nothing has happened yet.
+    Running(Instant),
+    /// All processes received SIGTERM; what is left then receives SIGKILL.
+    Terminating(Instant),
+    /// All processes receive SIGKILL, the next time at `next`.
+    Killing {
+        next: Instant,
+        give_up: Instant,
+    },
+    /// All processes have ended. A reader that pauses is waited for until then.
+    Draining(Instant),
+    Over,
+}
+
+/// How the command itself ended, without those that it started.
+struct CommandEnd {
+    status: WaitStatus,
+    at: Instant,
+}
+
+struct Session<'a> {
+    epoll: rustix::fd::OwnedFd,
+    signals: SignalQueue,
+    descendants: Descendants,
+    recording: Recording<'a>,
+    stdout: StandardStream,
+    stderr: StandardStream,
+    sources: Vec<Option<Source>>,
+    /// Sources to read, in the order of their events.
+    ready: VecDeque<usize>,
+    buffer: Vec<u8>,
+    /// True if the command has a terminal of its own.
+    has_terminal: bool,
+    input: Option<TerminalInput>,
+    /// True while stdin is polled for input.
+    polls_stdin: bool,
+    child: Pid,
+    command_end: Option<CommandEnd>,
+    limit: TimeLimit,
+    /// Time of the hint about processes that hold the output open.
+    hint_at: Option<Instant>,
+    /// True if the output is read only as far as it is there, without waiting for its end.
+    stops: bool,
+    /// False if a reader that pauses is given up.
+    waits_for_readers: bool,
+    /// Processes that could not be ended, for a message.
+    left: String,
+}
+
+/// Runs a command as [`super::run`] describes.
+pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<Ended> {
+    let mut recording = Recording::new(sink, spec.max_bytes);
+    let mut stderr = StandardStream::new(rustix::stdio::stderr());
+    let stdout = StandardStream::new(rustix::stdio::stdout());
+    let signals = SignalQueue::new(spec.tty)?;
+    let descendants = Descendants::new().context("cannot follow the processes of the command")?;
+    let epoll = epoll::create(CreateFlags::CLOEXEC).context("cannot wait for output")?;
+
+    let (sources, streams, input, slave) = open_streams(spec)?;
+    let started = Instant::now();
+    let child = match spawn(&spec.command, &streams, signals.original_mask()) {
+        Ok(child) => child,
+        Err(error) => {
+            drop(input);
+            let message = format!("swarmletfs: {}", describe_spawn_error(spec, &error));
+            recording.write_line(&message);
+            print(&mut stderr, &message);
+            let is_missing = error.kind() == io::ErrorKind::NotFound;
+            return Ok(Ended {
+                exit_code: if is_missing { NOT_FOUND } else { CANNOT_RUN },
+                signal: None,
+                timed_out: false,
+                spawn_error: Some(error),
+                duration: started.elapsed(),
+                bytes_seen: 0,
+                bytes_omitted: 0,
+                sink_error: recording.into_error(),
+            });
+        }
+    };
+    // Only the command holds the write ends now, so that their end can be seen.
+    drop(streams);
+    drop(slave);
+
+    let deadline = spec.timeout.and_then(|timeout| started.checked_add(timeout));
+    let mut session = Session {
+        epoll,
+        signals,
+        descendants,
+        recording,
+        stdout,
+        stderr,
+        ready: VecDeque::new(),
+        sources: sources.into_iter().map(Some).collect(),
+        buffer: vec![0; BUFFER_SIZE],
+        has_terminal: spec.tty,
+        input,
+        polls_stdin: false,
+        child,
+        command_end: None,
+        limit: deadline.map_or(TimeLimit::None, TimeLimit::Running),
+        hint_at: None,
+        stops: false,
+        waits_for_readers: true,
+        left: String::new(),
+    };
+    session.run(spec)?;
+    Ok(session.finish(spec, started))
+}
+
+type Streams = (Vec<Source>, ChildStreams, Option<TerminalInput>, Option<rustix::fd::OwnedFd>);
+
+/// Creates the pipes or the terminal for the command.
+fn open_streams(spec: &CommandSpec) -> anyhow::Result<Streams> {
+    if spec.tty {
+        let pty = Pty::open().context("cannot open a terminal for the command")?;
+        let source = Source::terminal(pty.master)?;
+        let streams = ChildStreams::Terminal(pty.slave_path);
+        return Ok((vec![source], streams, Some(pty.input), Some(pty.slave)));
+    }
+    let failed = "cannot create a pipe for the output";
+    if is_same_file(rustix::stdio::stdout(), rustix::stdio::stderr()) {
+        let (source, write) = Source::shared_pipe().context(failed)?;
+        let stderr = write.try_clone().context(failed)?;
+        return Ok((vec![source], ChildStreams::Pipes { stdout: write, stderr }, None, None));
+    }
+    let (out, stdout) = Source::packet_pipe(Target::Stdout).context(failed)?;
+    let (err, stderr) = Source::packet_pipe(Target::Stderr).context(failed)?;
+    Ok((vec![out, err], ChildStreams::Pipes { stdout, stderr }, None, None))
+}
+
+/// Returns true if two descriptors refer to the same file, terminal or pipe.
+fn is_same_file(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> bool {
+    match (rustix::fs::fstat(a), rustix::fs::fstat(b)) {
+        (Ok(a), Ok(b)) => (a.st_dev, a.st_ino, a.st_rdev) == (b.st_dev, b.st_ino, b.st_rdev),
+        _ => false,
+    }
+}
+
+/// Returns the message for a command that could not be run.
+fn describe_spawn_error(spec: &CommandSpec, error: &io::Error) -> String {
+    let program = spec.command.first().map(|program| program.to_string_lossy());
+    let program = escape_controls(&program.unwrap_or_default());
+    let is_path = program.contains('/');
+    match error.kind() {
+        io::ErrorKind::NotFound if is_path => format!(
+            "cannot run {program}: the file or its interpreter does not exist; check the path \
+             and the first line of a script"
+        ),
+        io::ErrorKind::NotFound => {
+            format!(
+                "cannot run {program}: no such command in $PATH; check the name, or give a path"
+            )
+        }
+        io::ErrorKind::PermissionDenied => format!(
+            "cannot run {program}: permission denied; try `chmod +x`, or name its interpreter"
+        ),
+        _ => format!("cannot run {program}: {error}"),
+    }
+}
+
+/// Prints a line on stderr, unless it is closed.
+fn print(stderr: &mut StandardStream, line: &str) {
+    // There is no other place for a message about stderr.
+    let _ = stderr.write(format!("{line}\n").as_bytes());
+}
+
+impl Session<'_> {
+    /// Runs until the command has ended and its output was read.
+    fn run(&mut self, spec: &CommandSpec) -> anyhow::Result<()> {
+        let fd = self.signals.as_fd();
+        let failed = "cannot wait for output";
+        epoll::add(&self.epoll, fd, Token::Signals.data(), EventFlags::IN).context(failed)?;
+        for (index, source) in self.sources.iter().flatten().enumerate() {
+            let flags = EventFlags::IN | EventFlags::ET;
+            epoll::add(&self.epoll, source, Token::Source(index).data(), flags).context(failed)?;
+        }
+        if let Some(input) = &self.input {
+            let flags = EventFlags::OUT | EventFlags::ET;
+            epoll::add(&self.epoll, input, Token::Master.data(), flags).context(failed)?;
+        }
+        loop {
+            self.read_ready();
+            self.poll_stdin();
+            if self.command_end.is_some() && !self.has_sources() && !self.is_stalled() {
+                return Ok(());
+            }
+            let has_work = !self.ready.is_empty() && !self.is_stalled();
+            let event_count = self.wait(has_work || (self.stops && !self.is_stalled()))?;
+            self.check_time(spec);
+            if self.stops && event_count == 0 && self.ready.is_empty() {
+                self.sources.clear();
+            }
+        }
+    }
+
+    /// Returns true if output waits for room in our stdout or stderr.
+    fn is_stalled(&self) -> bool {
+        self.stdout.is_stalled() || self.stderr.is_stalled()
+    }
+
+    fn has_sources(&self) -> bool {
+        self.sources.iter().any(Option::is_some)
+    }
+
+    /// Waits for events and handles them. Returns their number.
+    fn wait(&mut self, has_work: bool) -> anyhow::Result<usize> {
+        let timeout = if has_work { Duration::ZERO } else { self.time_to_next_deadline() };
+        let timeout = Timespec::try_from(timeout).context("cannot wait for output")?;
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("cannot wait for output"),
+        }
+        for event in &events {
+            self.handle(Token::from_data(event.data), event.flags);
+        }
+        Ok(events.len())
+    }
+
+    /// Returns the time until the next thing is due that no event reports.
+    fn time_to_next_deadline(&self) -> Duration {
+        let limit = match self.limit {
+            TimeLimit::Running(at) | TimeLimit::Terminating(at) | TimeLimit::Draining(at) => {
+                Some(at)
+            }
+            TimeLimit::Killing { next, .. } => Some(next),
+            TimeLimit::None | TimeLimit::Over => None,
+        };
+        let next = limit.into_iter().chain(self.hint_at).min();
+        let wait = next.map_or(WAIT_MAX, |at| at.saturating_duration_since(Instant::now()));
+        // Whole milliseconds are waited for, so a rest is rounded up.
+        wait.min(WAIT_MAX) + Duration::from_millis(1)
+    }
+
+    fn handle(&mut self, token: Token, flags: EventFlags) {
+        match token {
+            Token::Signals => {
+                while let Some(received) = self.signals.next() {
+                    self.receive(received);
+                }
+            }
+            Token::Stdout => self.flush(Target::Stdout),
+            Token::Stderr => self.flush(Target::Stderr),
+            Token::Stdin => self.read_stdin(),
+            Token::Master => self.input.iter_mut().for_each(TerminalInput::flush),
+            Token::Source(index) => {
+                if let Some(Some(source)) = self.sources.get_mut(index) {
+                    source.is_hung_up |= flags.contains(EventFlags::HUP);
+                    if !self.ready.contains(&index) {
+                        self.ready.push_back(index);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads each source that is ready once, in order, until our stdout or stderr has no room.
+    fn read_ready(&mut self) {
+        for _ in 0..self.ready.len() {
+            if self.is_stalled() {
+                return;
+            }
+            let Some(index) = self.ready.pop_front() else { return };
+            self.read_source(index);
+        }
+    }
+
+    fn read_source(&mut self, index: usize) {
+        let mut slot = self.sources.get_mut(index).and_then(Option::take);
+        let Some(source) = &mut slot else { return };
+        // Now `sources` holds only the others.
+        let is_other_ready =
+            || self.sources.iter().flatten().any(|it| is_ready(it, PollFlags::IN).unwrap_or(false));
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let progress = source.read(&mut buffer, is_other_ready);
+        let target = source.target;
+        let count = match progress {
+            Progress::Read(count) | Progress::MayHaveMore(count) => count,
+            Progress::End => 0,
+        };
+        let (bytes, _) = buffer.split_at(count);
+        if count > 0 {
+            self.sources.iter_mut().flatten().for_each(Source::interrupt);
+            self.recording.write(bytes);
+        }
+        if progress != Progress::End && self.write(target, bytes) {
+            if let Some(place) = self.sources.get_mut(index) {
+                *place = slot;
+            }
+            if matches!(progress, Progress::MayHaveMore(_)) {
+                self.ready.push_back(index);
+            }
+        } else if !self.has_sources() {
+            // A terminal is closed with its last descriptor.
+            self.input = None;
+        }
+        self.buffer = buffer;
+    }
+
+    /// Writes to our stdout or stderr. Returns false if nobody reads it anymore.
+    fn write(&mut self, target: Target, bytes: &[u8]) -> bool {
+        let stream = match target {
+            Target::Stdout => &mut self.stdout,
+            Target::Stderr => &mut self.stderr,
+        };
+        let result = stream.write(bytes);
+        if stream.is_stalled() {
+            if self.waits_for_readers {
+                self.poll_stream(target);
+            } else {
+                stream.close();
+            }
+        }
+        self.check_write(target, result)
+    }
+
+    /// Writes bytes that waited for room.
+    fn flush(&mut self, target: Target) {
+        let stream = match target {
+            Target::Stdout => &mut self.stdout,
+            Target::Stderr => &mut self.stderr,
+        };
+        let result = stream.flush();
+        if !stream.is_stalled() {
+            // It was added when it stalled.
+            let _ = epoll::delete(&self.epoll, stream.fd());
+        }
+        if !self.check_write(target, result) {
+            self.close_sources_of(target);
+        }
+    }
+
+    /// Waits for room in a stream.
+    fn poll_stream(&mut self, target: Target) {
+        let (stream, token) = match target {
+            Target::Stdout => (&mut self.stdout, Token::Stdout),
+            Target::Stderr => (&mut self.stderr, Token::Stderr),
+        };
+        match epoll::add(&self.epoll, stream.fd(), token.data(), EventFlags::OUT) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(_) => {
+                stream.set_blocking();
+                let result = stream.flush();
+                if !self.check_write(target, result) {
+                    self.close_sources_of(target);
+                }
+            }
+        }
+    }
+
+    /// Returns false if nobody reads a stream anymore. Reports any other error of a write; the
+    /// recording goes on.
+    fn check_write(&mut self, target: Target, result: io::Result<()>) -> bool {
+        let Err(error) = result else { return true };
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return false;
+        }
+        let name = if target == Target::Stdout { "stdout" } else { "stderr" };
+        let message = format!("cannot write to {name}: {error}; the command is still recorded");
+        print(&mut self.stderr, &format!("swarmletfs: {message}"));
+        true
+    }
+
+    /// Closes the pipe behind a stream that nobody reads, so that SIGPIPE ends the command as it
+    /// would without us.
+    fn close_sources_of(&mut self, target: Target) {
+        for source in &mut self.sources {
+            source.take_if(|source| source.target == target);
+        }
+        if !self.has_sources() {
+            self.input = None;
+        }
+    }
+
+    /// Polls stdin while the terminal of the command has room.
+    fn poll_stdin(&mut self) {
+        let wants_input = self.input.as_ref().is_some_and(TerminalInput::wants_input);
+        if wants_input == self.polls_stdin {
+            return;
+        }
+        let stdin = rustix::stdio::stdin();
+        if !wants_input {
+            self.polls_stdin = false;
+            let _ = epoll::delete(&self.epoll, stdin);
+            return;
+        }
+        match epoll::add(&self.epoll, stdin, Token::Stdin.data(), EventFlags::IN) {
+            Ok(()) => self.polls_stdin = true,
+            // A file cannot be polled and is always ready. It is read until the terminal is full;
+            // then the event of the master continues.
+            Err(_) => {
+                while let Some(input) = self.input.as_mut().filter(|input| input.wants_input()) {
+                    input.read();
+                }
+            }
+        }
+    }
+
+    fn read_stdin(&mut self) {
+        // Another reader of stdin may have been faster.
+        if let Some(input) = self.input.as_mut().filter(|input| input.wants_input())
+            && is_input_ready()
+        {
+            input.read();
+        }
+    }
+
+    fn receive(&mut self, received: ReceivedSignal) {
+        match received.signal {
+            Signal::SIGCHLD => self.reap(),
+            Signal::SIGWINCH => self.input.iter().for_each(TerminalInput::copy_size),
+            Signal::SIGCONT => self.input.iter().for_each(TerminalInput::resume),
+            signal if self.command_end.is_none() => {
+                // On a terminal of its own, the command is in another process group.
+                if !received.is_from_kernel || self.has_terminal {
+                    self.send(signal);
+                }
+            }
+            Signal::SIGUSR1 | Signal::SIGUSR2 => {}
+            // There is no command to pass it to. What still writes is not waited for.
+            _ => self.stop(),
+        }
+    }
+
+    /// Sends a signal to the command, which has not been waited for, so that its id is its own.
+    fn send(&self, signal: Signal) {
+        if let Some(signal) = RawSignal::from_named_raw(signal as i32) {
+            // Not permitted for a program with the rights of another user.
+            let _ = kill_process(self.child, signal);
+        }
+    }
+
+    /// Waits for all children that have ended, including adopted ones.
+    fn reap(&mut self) {
+        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+            self.descendants.forget(pid);
+            if pid == self.child {
+                let at = Instant::now();
+                self.command_end = Some(CommandEnd { status, at });
+                self.hint_at = at.checked_add(HOLDERS_HINT);
+                if self.has_terminal {
+                    // Its terminal ends with it, also for processes in the background. Everything
+                    // that it wrote can be read now.
+                    self.stop_reading();
+                }
+            }
+        }
+        if matches!(self.limit, TimeLimit::Terminating(_) | TimeLimit::Killing { .. })
+            && self.descendants.list().is_ok_and(|left| left.is_empty())
+        {
+            self.limit = TimeLimit::Draining(Instant::now() + GRACE);
+        }
+    }
+
+    /// Stops waiting for more output than is there.
+    fn stop_reading(&mut self) {
+        self.stops = true;
+        self.ready.extend(0..self.sources.len());
+    }
+
+    /// Stops waiting for more output than is there, and for a reader that pauses.
+    fn stop(&mut self) {
+        self.stop_reading();
+        self.close_stalled();
+    }
+
+    /// Gives up a reader that pauses.
+    fn close_stalled(&mut self) {
+        self.waits_for_readers = false;
+        for stream in [&mut self.stdout, &mut self.stderr] {
+            if stream.is_stalled() {
+                stream.close();
+                let _ = epoll::delete(&self.epoll, stream.fd());
+            }
+        }
+    }
+
+    /// Does what is due.
+    fn check_time(&mut self, spec: &CommandSpec) {
+        let now = Instant::now();
+        if self.hint_at.is_some_and(|at| at <= now) && !self.is_stalled() {
+            self.hint_at = None;
+            if !spec.quiet {
+                self.print_holders();
+            }
+        }
+        match self.limit {
+            TimeLimit::Running(at) if at <= now => {
+                // A stopped process receives SIGTERM only after SIGCONT.
+                self.signal_all(&[RawSignal::TERM, RawSignal::CONT]);
+                self.limit = TimeLimit::Terminating(now + GRACE);
+                self.reap();
+            }
+            TimeLimit::Terminating(at) if at <= now => {
+                self.limit = TimeLimit::Killing { next: now, give_up: now + KILL_LIMIT };
+                self.kill(now, now + KILL_LIMIT);
+            }
+            TimeLimit::Killing { next, give_up } if next <= now => self.kill(now, give_up),
+            TimeLimit::Draining(at) if at <= now => {
+                self.limit = TimeLimit::Over;
+                self.stop();
+            }
+            _ => {}
+        }
+    }
+
+    /// Kills what is left, or gives up.
+    fn kill(&mut self, now: Instant, give_up: Instant) {
+        if now < give_up {
+            self.signal_all(&[RawSignal::KILL]);
+            self.limit = TimeLimit::Killing { next: now + KILL_INTERVAL, give_up };
+            self.reap();
+            return;
+        }
+        self.left = match self.descendants.list() {
+            Ok(left) => names(&left),
+            Err(error) => format!("unknown, because /proc cannot be read: {error}"),
+        };
+        self.limit = TimeLimit::Over;
+        self.stop();
+        // Nothing will report its end.
+        self.sources.clear();
+    }
+
+    /// Sends signals to the command and all its descendants.
+    fn signal_all(&mut self, signals: &[RawSignal]) {
+        // Without /proc only the command is known.
+        if self.descendants.signal_all(signals).is_err() && self.command_end.is_none() {
+            for signal in signals {
+                let _ = kill_process(self.child, *signal);
+            }
+        }
+    }
+
+    /// Says which processes hold the output open after the end of the command.
+    fn print_holders(&mut self) {
+        let links = self.sources.iter().flatten().filter_map(|source| source.link().ok());
+        let holders = match self.descendants.holders(&links.collect::<Vec<String>>()) {
+            Ok(holders) if !holders.is_empty() => names(&holders),
+            _ => "a process that it did not start".to_owned(),
+        };
+        let message = format!(
+            "swarmletfs: the command has ended, but its output is still open in {holders}; \
+             waiting until it is closed (press Ctrl-C to stop waiting)"
+        );
+        print(&mut self.stderr, &message);
+    }
+
+    /// Completes the recording and returns how the command ended.
+    fn finish(mut self, spec: &CommandSpec, started: Instant) -> Ended {
+        // Messages come after our terminal has its settings back.
+        drop(self.input.take());
+        let bytes_seen = self.recording.seen();
+        let bytes_omitted = self.recording.write_tail();
+        let timed_out = matches!(
+            self.limit,
+            TimeLimit::Terminating(_)
+                | TimeLimit::Killing { .. }
+                | TimeLimit::Draining(_)
+                | TimeLimit::Over
+        );
+        if timed_out {
+            let limit = spec.timeout.unwrap_or_default();
+            let outcome = if self.left.is_empty() {
+                "the command and all its processes were ended".to_owned()
+            } else {
+                format!("these processes could not be ended: {}", self.left)
+            };
+            let text = format!("timed out after {limit:?}: {outcome}");
+            self.recording.write_line(&format!("[{text}]"));
+            print(&mut self.stderr, &format!("swarmletfs: {text}"));
+        }
+        let status = self.command_end.as_ref().map(|end| end.status);
+        let signal = status.and_then(WaitStatus::terminating_signal);
+        let code = status.and_then(WaitStatus::exit_status).or(signal.map(|number| 128 + number));
+        let duration = self.command_end.map_or_else(|| started.elapsed(), |end| end.at - started);
+        Ended {
+            exit_code: if timed_out {
+                TIMED_OUT
+            } else {
+                code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+            },
+            signal,
+            timed_out,
+            spawn_error: None,
+            duration,
+            bytes_seen,
+            bytes_omitted,
+            sink_error: self.recording.into_error(),
+        }
+    }
+}

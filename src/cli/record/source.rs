@@ -1,0 +1,235 @@
+//! Where the output of the command comes from: pipes, or the master of a terminal.
+//!
+//! # The order of two pipes
+//!
+//! If our stdout and stderr are the same file, one pipe serves both, and its order is the order of
+//! the writes. Otherwise there are two pipes, and the order comes from three facts:
+//!
+//! - A pipe of one page, in packet mode, holds what one `write` wrote, up to a page, and no more:
+//!   a second write to it waits until the first was read. Without packet mode (`O_DIRECT`), the
+//!   kernel would append a small write to the page of the one before, whatever came between.
+//! - A write makes the pipe ready before `write` returns. epoll appends it to its ready list then,
+//!   and returns that list in order.
+//! - Edge-triggered, each write makes the pipe ready once. So it is read once for each event, and
+//!   never ahead of its turn.
+//!
+//! Hence the order of the events is the order of the writes. A process that opens `/dev/stdout`
+//! anew gets a description without packet mode. Two of its writes can be read as one if they come
+//! faster than we read.
+//!
+//! # Bulk
+//!
+//! One page at a time is slow. A program that writes much does so in whole pages, and has buffered
+//! them, so their order against the other stream is lost before we see it. After
+//! [`BULK_THRESHOLD`] whole pages in a row without a packet of the other stream, the pipe is
+//! enlarged to [`BULK_SIZE`]. It shrinks when a page is not full or the other stream is ready.
+//! Only bytes in the pipe at that moment can precede a write of the other stream that they follow.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::OFlags;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::param::page_size;
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+
+/// Size of a pipe for bulk, in bytes, if the system permits.
+const BULK_SIZE: usize = 1 << 20;
+
+/// Whole pages in a row after which a stream counts as bulk.
+const BULK_THRESHOLD: u32 = 64;
+
+/// One of our standard streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    Stdout,
+    Stderr,
+}
+
+/// The way to read a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// As a stream of bytes, until nothing is left.
+    Stream,
+    /// One packet for each event. Holds the number of whole pages in a row.
+    Packets(u32),
+    /// A large pipe of packets.
+    Bulk,
+}
+
+/// Result of reading a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// This many bytes were read, and the next event says when to read again.
+    Read(usize),
+    /// This many bytes were read, and there may be more.
+    MayHaveMore(usize),
+    /// All writers have closed it.
+    End,
+}
+
+/// A pipe or terminal that the command writes to.
+pub(super) struct Source {
+    fd: OwnedFd,
+    mode: Mode,
+    pub(super) target: Target,
+    /// True after an event that reported the end: read until then, without further events.
+    pub(super) is_hung_up: bool,
+}
+
+impl Source {
+    /// Creates a pipe that carries stdout and stderr, and returns it with its write end.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no descriptor is left.
+    pub(super) fn shared_pipe() -> io::Result<(Source, OwnedFd)> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        // Without a large pipe it is slower.
+        let _ = fcntl_setpipe_size(&read, BULK_SIZE);
+        Ok((Source::new(read, Mode::Stream, Target::Stdout)?, write))
+    }
+
+    /// Creates a pipe that carries one of two streams, and returns it with its write end.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no descriptor is left.
+    pub(super) fn packet_pipe(target: Target) -> io::Result<(Source, OwnedFd)> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::DIRECT)?;
+        fcntl_setpipe_size(&read, page_size())?;
+        Ok((Source::new(read, Mode::Packets(0), target)?, write))
+    }
+
+    /// Reads from the master of a terminal.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the master cannot be made non-blocking.
+    pub(super) fn terminal(master: OwnedFd) -> io::Result<Source> {
+        Source::new(master, Mode::Stream, Target::Stdout)
+    }
+
+    fn new(fd: OwnedFd, mode: Mode, target: Target) -> io::Result<Source> {
+        let flags = rustix::fs::fcntl_getfl(&fd)?;
+        rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
+        Ok(Source { fd, mode, target, is_hung_up: false })
+    }
+
+    /// Reads in the way that keeps the order. `is_other_ready` returns true if the other stream
+    /// has something to read.
+    pub(super) fn read(
+        &mut self,
+        buffer: &mut [u8],
+        is_other_ready: impl FnOnce() -> bool,
+    ) -> Progress {
+        match self.mode {
+            Mode::Stream => match self.read_once(buffer) {
+                Ok(0) => Progress::End,
+                Ok(count) => Progress::MayHaveMore(count),
+                Err(_) => Progress::Read(0),
+            },
+            Mode::Packets(_) => match self.read_once(buffer) {
+                Ok(0) => Progress::End,
+                Ok(count) if self.count_page(count) || self.is_hung_up => {
+                    Progress::MayHaveMore(count)
+                }
+                Ok(count) => Progress::Read(count),
+                Err(_) => Progress::Read(0),
+            },
+            Mode::Bulk => self.read_bulk(buffer, is_other_ready),
+        }
+    }
+
+    /// Records that the other stream had a packet.
+    pub(super) fn interrupt(&mut self) {
+        if let Mode::Packets(pages) = &mut self.mode {
+            *pages = 0;
+        }
+    }
+
+    /// Counts a packet, and enlarges the pipe for bulk. Returns true if it did.
+    fn count_page(&mut self, size: usize) -> bool {
+        let Mode::Packets(pages) = &mut self.mode else { return false };
+        *pages = if size == page_size() { *pages + 1 } else { 0 };
+        if *pages < BULK_THRESHOLD {
+            return false;
+        }
+        *pages = 0;
+        // A user has a limited number of pages in pipes. Without them it is slower.
+        if fcntl_setpipe_size(&self.fd, BULK_SIZE).is_err() {
+            return false;
+        }
+        self.mode = Mode::Bulk;
+        true
+    }
+
+    /// Reads what is in a pipe now, up to the size of the buffer.
+    fn read_bulk(&mut self, buffer: &mut [u8], is_other_ready: impl FnOnce() -> bool) -> Progress {
+        // In this order: if the other stream has nothing to read after this size was taken, all
+        // these bytes were written before its next packet.
+        let size = rustix::io::ioctl_fionread(&self.fd).unwrap_or(0);
+        let limit = usize::try_from(size).unwrap_or(usize::MAX).min(buffer.len());
+        let is_other_ready = is_other_ready();
+        let mut has_short_page = false;
+        let mut filled = 0;
+        while filled < limit {
+            let (_, rest) = buffer.split_at_mut(filled);
+            // A packet that does not fit would be cut.
+            if rest.len() < page_size() {
+                break;
+            }
+            match self.read_once(rest) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => {
+                    filled += count;
+                    has_short_page |= count < page_size();
+                }
+            }
+        }
+        if filled == 0 {
+            // Nothing was there. Only now a read tells the end from a pause.
+            match self.read_once(buffer) {
+                Ok(0) => return Progress::End,
+                Ok(count) => filled = count,
+                Err(_) => return Progress::Read(0),
+            }
+            has_short_page = filled < page_size();
+        }
+        // Fails while more than a page is left. Then the next read tries again.
+        if (has_short_page || is_other_ready) && fcntl_setpipe_size(&self.fd, page_size()).is_ok() {
+            self.mode = Mode::Packets(0);
+        }
+        Progress::MayHaveMore(filled)
+    }
+
+    /// Reads once. Returns 0 at the end, also for a terminal, where the kernel reports `EIO`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `AGAIN` if there is nothing to read. No other error is expected; each one counts
+    /// as the end, because it would come again.
+    fn read_once(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        match retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer)) {
+            Err(error) if error != Errno::AGAIN => Ok(0),
+            result => result,
+        }
+    }
+}
+
+impl Source {
+    /// Returns the target of links to a pipe in /proc/PID/fd.
+    ///
+    /// # Errors
+    ///
+    /// Fails for no pipe that is open.
+    pub(super) fn link(&self) -> io::Result<String> {
+        Ok(format!("pipe:[{}]", rustix::fs::fstat(&self.fd)?.st_ino))
+    }
+}
+
+impl AsFd for Source {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,97 @@
+//! Starts the command.
+//!
+//! The standard library would let the command inherit our signal mask, in which signals are
+//! blocked. Unblocking them while it starts could end us in between. `posix_spawn` sets the mask
+//! in the new process alone.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::Mode;
+use rustix::process::Pid;
+
+/// `POSIX_SPAWN_SETSID` of `<spawn.h>`, with the same value in glibc and musl. nix lacks it.
+const POSIX_SPAWN_SETSID: i32 = 0x80;
+
+/// The shell that runs a script without a `#!` line, as execvp(3) does.
+const SHELL: &str = "/bin/sh";
+
+/// The standard streams of the command.
+pub(super) enum ChildStreams {
+    /// stdin is inherited, stdout and stderr are these.
+    Pipes { stdout: OwnedFd, stderr: OwnedFd },
+    /// All three are the terminal with this path.
+    Terminal(CString),
+}
+
+/// Starts `command`, found in `$PATH`, in our process group or in a session of its own on a
+/// terminal. It gets the signal mask `mask`, and SIGPIPE ends it, which our runtime ignores.
+///
+/// # Errors
+///
+/// Fails with the error of exec, such as `NotFound`.
+pub(super) fn spawn(
+    command: &[OsString],
+    streams: &ChildStreams,
+    mask: &SigSet,
+) -> io::Result<Pid> {
+    let (attributes, actions) = prepare(streams, mask)?;
+    let arguments = command.iter().map(|argument| c_string(argument)).collect::<Result<_, _>>()?;
+    let arguments: Vec<CString> = arguments;
+    let environment: Vec<CString> = std::env::vars_os()
+        .map(|(name, value)| {
+            c_string(OsStr::from_bytes(&[name.as_bytes(), b"=", value.as_bytes()].concat()))
+        })
+        .collect::<Result<_, _>>()?;
+    let Some(program) = arguments.first() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let run = |program: &CString, arguments: &[CString]| {
+        posix_spawnp(program, &actions, &attributes, arguments, &environment)
+    };
+    let pid = match run(program, &arguments) {
+        Err(Errno::ENOEXEC) => {
+            let shell = c_string(OsStr::new(SHELL))?;
+            let script = std::iter::once(shell.clone()).chain(arguments.iter().cloned());
+            run(&shell, &script.collect::<Vec<_>>())
+        }
+        result => result,
+    }?;
+    Pid::from_raw(pid.as_raw()).ok_or_else(|| io::ErrorKind::Other.into())
+}
+
+fn prepare(
+    streams: &ChildStreams,
+    mask: &SigSet,
+) -> nix::Result<(PosixSpawnAttr, PosixSpawnFileActions)> {
+    let mut flags =
+        PosixSpawnFlags::POSIX_SPAWN_SETSIGMASK | PosixSpawnFlags::POSIX_SPAWN_SETSIGDEF;
+    let mut actions = PosixSpawnFileActions::init()?;
+    match streams {
+        ChildStreams::Pipes { stdout, stderr } => {
+            actions.add_dup2(stdout.as_raw_fd(), 1)?;
+            actions.add_dup2(stderr.as_raw_fd(), 2)?;
+        }
+        ChildStreams::Terminal(path) => {
+            flags |= PosixSpawnFlags::from_bits_retain(POSIX_SPAWN_SETSID);
+            // The first terminal that the leader of a new session opens becomes its controlling
+            // terminal.
+            actions.add_open(0, path.as_c_str(), OFlag::O_RDWR, Mode::empty())?;
+            actions.add_dup2(0, 1)?;
+            actions.add_dup2(0, 2)?;
+        }
+    }
+    let mut attributes = PosixSpawnAttr::init()?;
+    attributes.set_flags(flags)?;
+    attributes.set_sigmask(mask)?;
+    attributes.set_sigdefault(&SigSet::from(Signal::SIGPIPE))?;
+    Ok((attributes, actions))
+}
+
+fn c_string(text: &OsStr) -> io::Result<CString> {
+    CString::new(text.to_os_string().into_vec()).map_err(io::Error::from)
+}
