@@ -30,6 +30,7 @@ mod plan;
 mod probe;
 mod read_session;
 mod record;
+mod run_command;
 mod serve;
 mod servers;
 mod session_places;
@@ -179,6 +180,12 @@ enum Command {
     /// Record a worker: create it, record its calls, messages and files, finish it
     #[command(subcommand)]
     Worker(worker::WorkerCommand),
+    /// Run a command and record it as a call of a worker
+    #[command(
+        after_help = record::HELP,
+        override_usage = "swarmletfs record [OPTIONS] -- COMMAND [ARGUMENT]..."
+    )]
+    Record(record::RecordArgs),
     /// Print the log of changes to a store
     #[command(after_help = audit::HELP)]
     Audit(audit::AuditArgs),
@@ -212,9 +219,6 @@ enum InternalCommand {
     /// Inspects the stores; see the module `doctor::stores`
     #[command(name = "__stores")]
     Stores(DoctorArgs),
-    /// Runs a command and records it in a file; see the module `record`
-    #[command(name = "__record")]
-    Record(record::RecordFileArgs),
 }
 
 /// Arguments of `mount`. Most of them can also be given in `-o`.
@@ -369,7 +373,6 @@ pub fn main() -> ExitCode {
             InternalCommand::Probe { probe, path } => probe::serve(probe, &path),
             InternalCommand::Trial { what } => doctor::serve_trial(what),
             InternalCommand::Stores(arguments) => doctor::answer_stores(&arguments),
-            InternalCommand::Record(arguments) => record::serve(arguments),
         };
     }
     let cli = match Cli::try_parse_from(&arguments) {
@@ -383,7 +386,12 @@ pub fn main() -> ExitCode {
             let code = exit::report_parse_error(&error);
             // Claude Code discards a prompt whose hook exits with 2.
             let is_hook = arguments.get(1).is_some_and(|command| command == "hook");
-            return if is_hook { exit::not_blocking(code) } else { code };
+            let is_record = arguments.get(1).is_some_and(|command| command == "record");
+            return match code {
+                code if is_hook => exit::not_blocking(code),
+                code if is_record => exit::before_command(code),
+                code => code,
+            };
         }
     };
     exit::report(match cli.command {
@@ -406,6 +414,7 @@ pub fn main() -> ExitCode {
         }
         Command::Init(arguments) => init::run(&arguments),
         Command::Worker(command) => worker::run(&command),
+        Command::Record(arguments) => Ok(record::run(arguments)),
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Expand(arguments) => expand::run(&arguments),
         Command::Hook(command) => Ok(hook::run(&command)),

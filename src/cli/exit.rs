@@ -21,6 +21,10 @@ const TROUBLE: u8 = 2;
 /// Exit code if time ran out before the event occurred or the answer was complete.
 const TIMED_OUT: u8 = 3;
 
+/// Exit code of `record` if it failed itself, as timeout(1) and env(1) have it: the others are
+/// those of the command.
+const NOT_RECORDED: u8 = 125;
+
 /// A mistake on the command line; the text is a complete message.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -57,6 +61,16 @@ pub(super) fn trouble() -> ExitCode {
 /// hook takes for a veto.
 pub(super) fn not_blocking(code: ExitCode) -> ExitCode {
     if code == ExitCode::SUCCESS { code } else { ExitCode::from(FAILED) }
+}
+
+/// Returns the exit code of `record` if the command cannot be recorded.
+pub(super) fn not_recorded() -> ExitCode {
+    ExitCode::from(NOT_RECORDED)
+}
+
+/// Returns success for success, and otherwise the code of `record` for a command that did not run.
+pub(super) fn before_command(code: ExitCode) -> ExitCode {
+    if code == ExitCode::SUCCESS { code } else { not_recorded() }
 }
 
 /// Returns the exit code of a command that ran out of time.

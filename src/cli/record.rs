@@ -1,30 +1,12 @@
-//! Runs a command and records its output while it goes to our stdout and stderr.
+//! `swarmletfs record`: runs a command and records it as a call of a worker.
 //!
-//! One thread waits for everything in one epoll loop (`session`). The modules beneath:
-//!
-//! - `source`: pipes and terminals that the command writes to, and why their order is exact
-//! - `standard_stream`: our stdout and stderr
-//! - `recording`: what goes to the recording
-//! - `signals`, `spawn`: the command starts as if we were not there, and gets our signals
-//! - `descendants`: the processes that the command started
-//! - `pty`: `--tty`
-//!
-//! The command stays in our process group, and keeps stdin, the environment and every other
-//! descriptor. So job control, a job server of make and the terminal work as without us.
-
-mod descendants;
-mod pty;
-mod recording;
-mod session;
-mod signals;
-mod source;
-mod spawn;
-mod standard_stream;
+//! The command and the recording are independent: a recording that fails, as on a full disk, does
+//! not end the command.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -33,137 +15,143 @@ use clap::Args;
 use serde_json::json;
 
 use super::duration::parse_duration;
-use super::exit::report;
+use super::exit;
+use super::run_command::{self, CommandSpec, Ended, Sink};
+use super::terminal::print_message;
+use super::write_args::{WriteArgs, into_cli_error, open_worker, parse_size};
+use crate::write::{Call, CallEnd};
 
-/// Exit code of a command that was ended by its time limit, as timeout(1) has it.
-const TIMED_OUT: u8 = 124;
+/// Help text after the options.
+pub(super) const HELP: &str = "\
+The output goes to stdout and stderr as it comes, and in its order to a new call of the worker, \
+which readers can follow. Signals are passed on. The exit code is that of the command.
 
-/// Exit code if the command exists but cannot be run, as shells have it.
-const CANNOT_RUN: u8 = 126;
+Examples:
+  swarmletfs record -- pg_restore --list x.dump
+  swarmletfs record --timeout 10m --max-bytes 10M -- make test 2>&1 | tail
+  swarmletfs record --tty --tool shell -- vim notes.md
 
-/// Exit code if the command does not exist, as shells have it.
-const NOT_FOUND: u8 = 127;
+The recording ends when the output does. A process that the command leaves in the background holds \
+it open, as with `| tee`; --timeout ends it, too.
 
-/// A command and how to run it.
-#[derive(Debug)]
-pub(super) struct CommandSpec {
-    /// The program, which is searched in `$PATH`, and its arguments.
-    pub(super) command: Vec<OsString>,
-    /// Time after which the command and all its descendants are ended.
-    pub(super) timeout: Option<Duration>,
-    /// Runs the command on a terminal of its own.
-    pub(super) tty: bool,
-    /// Maximum number of bytes of output to record. The middle of a longer output is omitted.
-    pub(super) max_bytes: Option<u64>,
-    /// Prints no hint about processes that outlive the command.
-    pub(super) quiet: bool,
-}
+Exit code: that of the command, 128 + N if signal N ended it, 124 after --timeout, 126 if it cannot \
+be run, 127 if it does not exist, and 125 if it cannot be recorded: before it runs, or if it \
+succeeded.";
 
-/// Receives the output of a command, in order.
-pub(super) trait Sink {
-    /// Appends `bytes`.
-    ///
-    /// # Errors
-    ///
-    /// After an error, nothing more is written. The command goes on, and [`Ended::sink_error`] has
-    /// the error.
-    fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()>;
-}
+/// Longest command in the record, in bytes.
+const COMMAND_MAX: usize = 64 << 10;
 
-/// How a command ended.
-#[derive(Debug)]
-pub(super) struct Ended {
-    /// The code to exit with: the command's, 128 + N after signal N, 124 after the time limit, 126
-    /// or 127 if it could not be run.
-    pub(super) exit_code: u8,
-    /// The signal that ended the command.
-    pub(super) signal: Option<i32>,
-    /// True if the time limit ended the command, or processes that outlived it.
-    pub(super) timed_out: bool,
-    /// Set if the command could not be run.
-    pub(super) spawn_error: Option<io::Error>,
-    /// Time from the start of the command to its end.
-    pub(super) duration: Duration,
-    /// Bytes of output, including omitted ones.
-    pub(super) bytes_seen: u64,
-    /// Bytes of output that are not in the recording because of `max_bytes`.
-    pub(super) bytes_omitted: u64,
-    /// The first error of the sink.
-    pub(super) sink_error: Option<anyhow::Error>,
-}
-
-/// Runs a command to its end. Its output goes to our stdout and stderr, and to `sink`.
-///
-/// The signals that are passed to the command stay blocked in this thread.
-///
-/// # Errors
-///
-/// Fails if the command cannot be started for want of descriptors, terminals or the like. A
-/// command that does not exist is no error: see [`Ended::spawn_error`].
-pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<Ended> {
-    session::run(spec, sink)
-}
-
-/// Arguments of `__record`, with which tests run a command and record it in a file.
+/// Arguments of `record`.
 #[derive(Debug, Args)]
-pub(super) struct RecordFileArgs {
-    /// Ends the command after this time
-    #[arg(long, value_parser = parse_duration)]
+pub(super) struct RecordArgs {
+    /// The worker [default: $SWARMLET_WORKER]
+    #[arg(long, value_name = "ID")]
+    worker: Option<OsString>,
+
+    /// The name of the tool [default: the name of the command]
+    #[arg(long, value_name = "NAME")]
+    tool: Option<String>,
+
+    /// End the command and all processes that it started after this time: 30s, 5m, 1h30m, or whole
+    /// seconds
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
 
-    /// Runs the command on a terminal
+    /// Record at most this much of the output, its beginning and its end: bytes, optionally with k,
+    /// M or G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_bytes: Option<u64>,
+
+    /// Run the command on a terminal of its own, connected to this one
     #[arg(long)]
     tty: bool,
 
-    /// Records at most this number of bytes
-    #[arg(long)]
-    max_bytes: Option<u64>,
+    #[command(flatten)]
+    write: WriteArgs,
 
-    /// Prints no hints
-    #[arg(long)]
-    quiet: bool,
-
-    /// A file for a JSON object that says how the command ended
-    #[arg(long)]
-    ended: Option<PathBuf>,
-
-    /// The file for the recording
-    file: PathBuf,
-
-    /// The command
-    #[arg(last = true)]
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-/// Runs a command and records it in a file.
-pub(super) fn serve(arguments: RecordFileArgs) -> ExitCode {
-    report(record_in_file(arguments))
+/// Runs and records the command. A failure is printed.
+pub(super) fn run(arguments: RecordArgs) -> ExitCode {
+    record(arguments).unwrap_or_else(|error| {
+        exit::report(Err(error));
+        exit::not_recorded()
+    })
 }
 
-fn record_in_file(arguments: RecordFileArgs) -> anyhow::Result<ExitCode> {
-    let RecordFileArgs { timeout, tty, max_bytes, quiet, ended: report_path, file, command } =
-        arguments;
-    let mut sink = File::create(file).context("cannot create the recording")?;
-    let spec = CommandSpec { command, timeout, tty, max_bytes, quiet };
-    let ended = run(&spec, &mut sink)?;
-    if let Some(path) = report_path {
-        let text = json!({
-            "exit_code": ended.exit_code,
-            "signal": ended.signal,
-            "timed_out": ended.timed_out,
-            "spawn_error": ended.spawn_error.map(|error| error.to_string()),
-            "duration_ms": u64::try_from(ended.duration.as_millis())?,
-            "bytes_seen": ended.bytes_seen,
-            "bytes_omitted": ended.bytes_omitted,
-            "sink_error": ended.sink_error.map(|error| format!("{error:#}")),
-        });
-        std::fs::write(path, text.to_string()).context("cannot write how the command ended")?;
-    }
-    Ok(ExitCode::from(ended.exit_code))
-}
+/// Writes the output of a command to a call.
+struct CallSink(Call);
 
-impl Sink for File {
+impl Sink for CallSink {
     fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        self.write_all(bytes).context("cannot write the recording")
+        let path = self.0.path();
+        self.0.write_all(bytes).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+fn record(arguments: RecordArgs) -> anyhow::Result<ExitCode> {
+    let RecordArgs { worker, tool, timeout, max_bytes, tty, write, command } = arguments;
+    let store = write.open()?;
+    let worker = open_worker(&store, worker.as_ref())?;
+    let tool = tool.unwrap_or_else(|| command_name(&command));
+    let input = json!({"command": command_line(&command)});
+    let call = worker.begin_call(&tool, Some(input)).map_err(into_cli_error)?;
+    let mut sink = CallSink(call);
+    let spec = CommandSpec { command, timeout, tty, max_bytes, quiet: write.quiet };
+    let ended = run_command::run(&spec, &mut sink)?;
+    let recorded = sink.0.end(call_end(&ended, timeout)).map_err(into_cli_error);
+    let error = ended.sink_error.or(recorded.err());
+    write.print_warnings(&store);
+    let Some(error) = error else { return Ok(ExitCode::from(ended.exit_code)) };
+    print_message(&format!("{:#}", error.context("the recording is not complete")));
+    Ok(if ended.exit_code == 0 { exit::not_recorded() } else { ExitCode::from(ended.exit_code) })
+}
+
+/// Returns the end of a call from that of its command.
+fn call_end(ended: &Ended, timeout: Option<Duration>) -> CallEnd {
+    let error = match (ended, timeout) {
+        (Ended { spawn_error: Some(error), .. }, _) => format!("cannot be run: {error}"),
+        (Ended { timed_out: true, .. }, Some(limit)) => format!("timed out after {limit:?}"),
+        (Ended { signal: Some(signal), .. }, _) => format!("ended by signal {signal}"),
+        _ => String::new(),
+    };
+    let error = match &ended.sink_error {
+        Some(lost) => format!("{error}; the recording is not complete: {lost:#}"),
+        None => error,
+    };
+    let error = error.trim_start_matches("; ");
+    CallEnd::exit_code(ended.exit_code.into()).error(error).duration(ended.duration)
+}
+
+/// Returns the name of a command without its path.
+fn command_name(command: &[OsString]) -> String {
+    let name = command.first().and_then(|program| Path::new(program).file_name());
+    name.unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Returns a command as a line for a shell.
+fn command_line(command: &[OsString]) -> String {
+    let words = command.iter().map(|word| String::from_utf8_lossy(word.as_bytes()));
+    let words: Vec<String> = words
+        .map(|word| shlex::try_quote(&word).map_or_else(|_| word.to_string(), |word| word.into()))
+        .collect();
+    let mut line = words.join(" ");
+    line.truncate(line.floor_char_boundary(COMMAND_MAX));
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_can_be_pasted_into_a_shell() {
+        let command = ["/bin/sh", "-c", "echo 'a b' > x", "é"].map(OsString::from);
+        assert_eq!(command_line(&command), r#"/bin/sh -c "echo 'a b' > x" é"#);
+        assert_eq!(command_name(&command), "sh");
+        assert_eq!(command_line(&["x".repeat(100_000).into()]).len(), COMMAND_MAX);
     }
 }

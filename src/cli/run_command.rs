@@ -1,0 +1,95 @@
+//! Runs a command and records its output while it goes to our stdout and stderr.
+//!
+//! One thread waits for everything in one epoll loop (`session`). The modules beneath:
+//!
+//! - `source`: pipes and terminals that the command writes to, and why their order is exact
+//! - `standard_stream`: our stdout and stderr
+//! - `recording`: what goes to the recording
+//! - `signals`, `spawn`: the command starts as if we were not there, and gets our signals
+//! - `descendants`: the processes that the command started
+//! - `pty`: `--tty`
+//!
+//! The command stays in our process group, and keeps stdin, the environment and every other
+//! descriptor. So job control, a job server of make and the terminal work as without us.
+
+mod descendants;
+mod pty;
+mod recording;
+mod session;
+mod signals;
+mod source;
+mod spawn;
+mod standard_stream;
+
+use std::ffi::OsString;
+use std::io;
+use std::time::Duration;
+
+/// Exit code of a command that was ended by its time limit, as timeout(1) has it.
+const TIMED_OUT: u8 = 124;
+
+/// Exit code if the command exists but cannot be run, as shells have it.
+const CANNOT_RUN: u8 = 126;
+
+/// Exit code if the command does not exist, as shells have it.
+const NOT_FOUND: u8 = 127;
+
+/// A command and how to run it.
+#[derive(Debug)]
+pub(super) struct CommandSpec {
+    /// The program, which is searched in `$PATH`, and its arguments.
+    pub(super) command: Vec<OsString>,
+    /// Time after which the command and all its descendants are ended.
+    pub(super) timeout: Option<Duration>,
+    /// Runs the command on a terminal of its own.
+    pub(super) tty: bool,
+    /// Maximum number of bytes of output to record. The middle of a longer output is omitted.
+    pub(super) max_bytes: Option<u64>,
+    /// Prints no hint about processes that outlive the command.
+    pub(super) quiet: bool,
+}
+
+/// Receives the output of a command, in order.
+pub(super) trait Sink {
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// After an error, nothing more is written. The command goes on, and [`Ended::sink_error`] has
+    /// the error.
+    fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()>;
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// The code to exit with: the command's, 128 + N after signal N, 124 after the time limit, 126
+    /// or 127 if it could not be run.
+    pub(super) exit_code: u8,
+    /// The signal that ended the command.
+    pub(super) signal: Option<i32>,
+    /// True if the time limit ended the command, or processes that outlived it.
+    pub(super) timed_out: bool,
+    /// Set if the command could not be run.
+    pub(super) spawn_error: Option<io::Error>,
+    /// Time from the start of the command to its end.
+    pub(super) duration: Duration,
+    /// Bytes of output, including omitted ones.
+    pub(super) bytes_seen: u64,
+    /// Bytes of output that are not in the recording because of `max_bytes`.
+    pub(super) bytes_omitted: u64,
+    /// The first error of the sink.
+    pub(super) sink_error: Option<anyhow::Error>,
+}
+
+/// Runs a command to its end. Its output goes to our stdout and stderr, and to `sink`.
+///
+/// The signals that are passed to the command stay blocked in this thread.
+///
+/// # Errors
+///
+/// Fails if the command cannot be started for want of descriptors, terminals or the like. A
+/// command that does not exist is no error: see [`Ended::spawn_error`].
+pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<Ended> {
+    session::run(spec, sink)
+}
