@@ -94,7 +94,8 @@ pub(super) struct Ended {
 
 /// Runs a command to its end. Its output goes to our stdout and stderr, and to `sink`.
 ///
-/// The signals that are passed to the command stay blocked in this thread.
+/// The signals that are passed to the command stay blocked in this thread, so that they cannot
+/// interrupt what the caller still has to write. A process started later inherits that.
 ///
 /// # Errors
 ///

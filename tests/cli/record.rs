@@ -391,6 +391,44 @@ fn key_of_the_terminal_reaches_the_command_once() {
     recorded.assert(5, "", "", "ready\ninterrupted\ndone\n");
 }
 
+/// A shell with job control is played by a process that is no child of the recording.
+#[test]
+fn key_that_stops_the_job_stops_command_and_recording_until_both_continue() {
+    let place = Place::new();
+    let [python, script] = python!(
+        &place,
+        "import os, pty, signal, sys\n\
+         pid, fd = pty.fork()\n\
+         if pid == 0:\n\
+         \x20   signal.signal(signal.SIGTTOU, signal.SIG_IGN)\n\
+         \x20   job = os.fork()\n\
+         \x20   os.setpgid(job, job)\n\
+         \x20   os.tcsetpgrp(0, job or os.getpid())\n\
+         \x20   if job == 0:\n\
+         \x20       signal.signal(signal.SIGTTOU, signal.SIG_DFL)\n\
+         \x20       os.execv(sys.argv[1], sys.argv[1:])\n\
+         \x20   stopped = os.waitpid(job, os.WUNTRACED)[1]\n\
+         \x20   os.write(1, b'stopped by %d\\n' % os.WSTOPSIG(stopped))\n\
+         \x20   os.kill(-job, signal.SIGCONT)\n\
+         \x20   os._exit(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))\n\
+         seen = b''\n\
+         def wait_for(text):\n\
+         \x20   global seen\n\
+         \x20   while text not in seen:\n\
+         \x20       seen += os.read(fd, 1000)\n\
+         wait_for(b'ready')\n\
+         os.write(fd, b'\\x1a')\n\
+         wait_for(b'stopped by 20')\n\
+         os.write(fd, b'typed\\n')\n\
+         wait_for(b'got typed')\n\
+         sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    );
+    let mut command = program(python, [script, PROGRAM.to_owned()]);
+    let read = "echo ready; read line; echo got $line; exit 4";
+    command.args(place.arguments(&[], &["sh", "-c", read]));
+    place.finish(command).assert(4, "", "", "ready\ngot typed\n");
+}
+
 #[test]
 fn command_starts_with_the_signal_settings_of_its_caller() {
     let place = Place::new();

@@ -17,23 +17,23 @@ pub(super) struct Recording<'a> {
     seen: u64,
     /// Bytes of output that were passed on before the tail.
     head: u64,
-    limits: Option<Limits>,
+    limits: Option<SizeLimits>,
     tail: VecDeque<u8>,
     /// True if the last byte received ends a line, and at the start.
     ends_line: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Limits {
+struct SizeLimits {
     head: u64,
     tail: usize,
 }
 
-impl Limits {
-    fn new(max_bytes: u64) -> Limits {
+impl SizeLimits {
+    fn new(max_bytes: u64) -> SizeLimits {
         let tail = (max_bytes / 2).min(TAIL_MAX);
         // At most TAIL_MAX, which fits any usize.
-        Limits { head: max_bytes - tail, tail: usize::try_from(tail).unwrap_or(0) }
+        SizeLimits { head: max_bytes - tail, tail: usize::try_from(tail).unwrap_or(0) }
     }
 }
 
@@ -44,7 +44,7 @@ impl<'a> Recording<'a> {
             error: None,
             seen: 0,
             head: 0,
-            limits: max_bytes.map(Limits::new),
+            limits: max_bytes.map(SizeLimits::new),
             tail: VecDeque::new(),
             ends_line: true,
         }
