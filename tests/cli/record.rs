@@ -524,7 +524,7 @@ fn time_limit_spares_processes_that_were_there_before() {
 fn time_limit_holds_while_nobody_reads_the_output() {
     let place = Place::new();
     let mut command = place.command(&["--timeout", "1s"], &["yes"]);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let unread = child.stdout.take();
     assert_eq!(end(&mut child).code(), Some(124));
     drop(unread);
