@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use nix::sys::signal::Signal;
 use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal as RawSignal, WaitOptions, WaitStatus, kill_process};
 
@@ -19,7 +19,7 @@ use super::recording::Recording;
 use super::signals::{ReceivedSignal, SignalQueue};
 use super::source::{OutputSource, OutputTarget, ReadProgress};
 use super::spawn::{ChildStreams, spawn};
-use super::standard_stream::{StandardStream, is_ready};
+use super::standard_stream::StandardStream;
 use super::{CANNOT_RUN, CommandSpec, Ended, NOT_FOUND, Sink, TIMED_OUT};
 use crate::cli::terminal::escape_controls;
 
@@ -289,7 +289,7 @@ impl CommandSession<'_> {
             epoll::add(&self.epoll, input, EventToken::Master.data(), flags).context(failed)?;
         }
         loop {
-            self.read_ready();
+            self.read_ready()?;
             self.poll_stdin();
             if self.command_end.is_some() && !self.has_sources() && !self.is_stalled() {
                 return Ok(());
@@ -365,27 +365,33 @@ impl CommandSession<'_> {
     }
 
     /// Reads each source that is ready once, in order, until our stdout or stderr has no room.
-    fn read_ready(&mut self) {
+    fn read_ready(&mut self) -> anyhow::Result<()> {
         for _ in 0..self.ready.len() {
             if self.is_stalled() {
-                return;
+                break;
             }
-            let Some(index) = self.ready.pop_front() else { return };
-            self.read_source(index);
+            let Some(index) = self.ready.pop_front() else { break };
+            self.read_source(index)?;
         }
+        Ok(())
     }
 
-    fn read_source(&mut self, index: usize) {
+    fn read_source(&mut self, index: usize) -> anyhow::Result<()> {
         let mut slot = self.sources.get_mut(index).and_then(Option::take);
-        let Some(source) = &mut slot else { return };
-        // Now `sources` holds only the others.
-        let is_other_ready =
-            || self.sources.iter().flatten().any(|it| is_ready(it, PollFlags::IN).unwrap_or(false));
+        let Some(source) = &mut slot else { return Ok(()) };
+        let mut available = 0;
+        if source.is_bulk() {
+            available = source.available();
+            self.wait(true)?;
+        }
+        let is_other_ready = self.ready.iter().any(|other| *other != index);
         let mut buffer = std::mem::take(&mut self.buffer);
-        let progress = source.read(&mut buffer, is_other_ready);
+        let progress = source.read(&mut buffer, available, is_other_ready);
         let target = source.target;
         let count = match progress {
-            ReadProgress::Read(count) | ReadProgress::MayHaveMore(count) => count,
+            ReadProgress::Read(count)
+            | ReadProgress::MayHaveMore(count)
+            | ReadProgress::MustReadOn(count) => count,
             ReadProgress::End => 0,
         };
         let (bytes, _) = buffer.split_at(count);
@@ -397,14 +403,21 @@ impl CommandSession<'_> {
             if let Some(place) = self.sources.get_mut(index) {
                 *place = slot;
             }
-            if matches!(progress, ReadProgress::MayHaveMore(_)) {
-                self.ready.push_back(index);
+            if !matches!(progress, ReadProgress::Read(_)) {
+                // An event may have added it meanwhile.
+                self.ready.retain(|ready| *ready != index);
+            }
+            match progress {
+                ReadProgress::MustReadOn(_) => self.ready.push_front(index),
+                ReadProgress::MayHaveMore(_) => self.ready.push_back(index),
+                ReadProgress::Read(_) | ReadProgress::End => {}
             }
         } else if !self.has_sources() {
             // A terminal is closed with its last descriptor.
             self.input = None;
         }
         self.buffer = buffer;
+        Ok(())
     }
 
     /// Writes to our stdout or stderr. Returns false if nobody reads it anymore.

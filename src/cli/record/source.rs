@@ -23,7 +23,8 @@
 //! them, so their order against the other stream is lost before we see it. After
 //! [`BULK_THRESHOLD`] whole pages in a row without a packet of the other stream, the pipe is
 //! enlarged to [`BULK_SIZE`]. It shrinks when a page is not full or the other stream is ready.
-//! Only bytes in the pipe at that moment can precede a write of the other stream that they follow.
+//! What is in the pipe then is recorded before the other stream, also those bytes that were written
+//! after it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -64,6 +65,8 @@ pub(super) enum ReadProgress {
     Read(usize),
     /// This many bytes were read, and there may be more.
     MayHaveMore(usize),
+    /// This many bytes were read, and others must be read before the other stream.
+    MustReadOn(usize),
     /// All writers have closed it.
     End,
 }
@@ -73,6 +76,8 @@ pub(super) struct OutputSource {
     fd: OwnedFd,
     mode: ReadMode,
     pub(super) target: OutputTarget,
+    /// Bytes in a large pipe that are to be read before the other stream.
+    owed: usize,
     /// True after an event that reported the end: read until then, without further events.
     pub(super) is_hung_up: bool,
 }
@@ -113,15 +118,28 @@ impl OutputSource {
     fn new(fd: OwnedFd, mode: ReadMode, target: OutputTarget) -> io::Result<OutputSource> {
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
-        Ok(OutputSource { fd, mode, target, is_hung_up: false })
+        Ok(OutputSource { fd, mode, target, owed: 0, is_hung_up: false })
     }
 
-    /// Reads in the way that keeps the order. `is_other_ready` returns true if the other stream
-    /// has something to read.
+    /// Returns true if the pipe is large for bulk.
+    pub(super) fn is_bulk(&self) -> bool {
+        self.mode == ReadMode::Bulk
+    }
+
+    /// Returns the number of bytes that can be read.
+    pub(super) fn available(&self) -> usize {
+        let size = rustix::io::ioctl_fionread(&self.fd).unwrap_or(0);
+        usize::try_from(size).unwrap_or(usize::MAX)
+    }
+
+    /// Reads in the way that keeps the order. For bulk, `available` is the number of bytes to read
+    /// from before `is_other_ready` was found out, which is true if the other stream has something
+    /// to read.
     pub(super) fn read(
         &mut self,
         buffer: &mut [u8],
-        is_other_ready: impl FnOnce() -> bool,
+        available: usize,
+        is_other_ready: bool,
     ) -> ReadProgress {
         match self.mode {
             ReadMode::Stream => match self.read_once(buffer) {
@@ -137,7 +155,7 @@ impl OutputSource {
                 Ok(count) => ReadProgress::Read(count),
                 Err(_) => ReadProgress::Read(0),
             },
-            ReadMode::Bulk => self.read_bulk(buffer, is_other_ready),
+            ReadMode::Bulk => self.read_bulk(buffer, available, is_other_ready),
         }
     }
 
@@ -168,13 +186,15 @@ impl OutputSource {
     fn read_bulk(
         &mut self,
         buffer: &mut [u8],
-        is_other_ready: impl FnOnce() -> bool,
+        available: usize,
+        is_other_ready: bool,
     ) -> ReadProgress {
-        // In this order: if the other stream has nothing to read after this size was taken, all
-        // these bytes were written before its next packet.
-        let size = rustix::io::ioctl_fionread(&self.fd).unwrap_or(0);
-        let limit = usize::try_from(size).unwrap_or(usize::MAX).min(buffer.len());
-        let is_other_ready = is_other_ready();
+        // If the other stream has nothing to read, all these bytes were written before its next
+        // packet. Otherwise nearly all of them were.
+        if is_other_ready && self.owed == 0 {
+            self.owed = available;
+        }
+        let limit = if self.owed > 0 { self.owed } else { available }.min(buffer.len());
         let mut has_short_page = false;
         let mut filled = 0;
         while filled < limit {
@@ -196,9 +216,16 @@ impl OutputSource {
             match self.read_once(buffer) {
                 Ok(0) => return ReadProgress::End,
                 Ok(count) => filled = count,
-                Err(_) => return ReadProgress::Read(0),
+                Err(_) => {
+                    self.owed = 0;
+                    return ReadProgress::Read(0);
+                }
             }
             has_short_page = filled < page_size();
+        }
+        self.owed = self.owed.saturating_sub(filled);
+        if self.owed > 0 {
+            return ReadProgress::MustReadOn(filled);
         }
         // Fails while more than a page is left. Then the next read tries again.
         if (has_short_page || is_other_ready) && fcntl_setpipe_size(&self.fd, page_size()).is_ok() {
