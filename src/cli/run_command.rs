@@ -74,10 +74,6 @@ pub(super) struct Ended {
     pub(super) spawn_error: Option<io::Error>,
     /// Time from the start of the command to its end.
     pub(super) duration: Duration,
-    /// Bytes of output, including omitted ones.
-    pub(super) bytes_seen: u64,
-    /// Bytes of output that are not in the recording because of `max_bytes`.
-    pub(super) bytes_omitted: u64,
     /// The first error of the sink.
     pub(super) sink_error: Option<anyhow::Error>,
 }

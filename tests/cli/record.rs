@@ -1,4 +1,4 @@
-//! `__record`: the engine that runs a command and records its output, as a process.
+//! `swarmletfs record`: runs a command and records it as a call of a worker.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,14 +22,19 @@ use crate::support::python::any_python;
 /// Time limit of a command, far more than any needs.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A directory for a recording.
+/// A directory with a store and a worker, whose latest call is the recording.
 struct Place {
     dir: tempfile::TempDir,
 }
 
 impl Place {
     fn new() -> Place {
-        Place { dir: tempfile::tempdir().unwrap() }
+        let place = Place { dir: tempfile::tempdir().unwrap() };
+        for arguments in [vec!["init"], vec!["worker", "create", "--id", "w", "--store"]] {
+            let made = swarmletfs(arguments).arg(place.at("store")).output().unwrap();
+            assert!(made.status.success(), "{made:?}");
+        }
+        place
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -43,11 +48,11 @@ impl Place {
 
     /// Returns the arguments of a recording.
     fn arguments(&self, options: &[&str], command: &[&str]) -> Vec<String> {
-        let (ended, file) = (self.at("ended"), self.at("recording"));
-        let path = |path: &Path| path.to_str().unwrap().to_owned();
-        let mut arguments = vec!["__record".to_owned(), "--ended".to_owned(), path(&ended)];
+        let store = self.at("store").to_str().unwrap().to_owned();
+        let mut arguments = ["record", "--worker", "w", "--store"].map(str::to_owned).to_vec();
+        arguments.push(store);
         arguments.extend(options.iter().map(|&option| option.to_owned()));
-        arguments.extend([path(&file), "--".to_owned()]);
+        arguments.push("--".to_owned());
         arguments.extend(command.iter().map(|&word| word.to_owned()));
         arguments
     }
@@ -70,16 +75,22 @@ impl Place {
         let mut child = command.spawn().unwrap();
         let status = end(&mut child);
         let read = |name: &str| fs::read(self.at(name)).unwrap_or_default();
-        Recorded { status, out: read("out"), err: read("err"), recording: read("recording") }
+        Recorded { status, out: read("out"), err: read("err"), recording: self.recording() }
     }
 
+    /// Returns the output of the latest call; empty if there is none yet.
     fn recording(&self) -> Vec<u8> {
-        fs::read(self.at("recording")).unwrap_or_default()
+        let calls = fs::read_dir(self.at("store/workers/w/tool_calls")).unwrap();
+        let latest = calls.map(|call| call.unwrap().path()).max();
+        latest.map(|call| fs::read(call).unwrap()).unwrap_or_default()
     }
 
+    /// Returns the record of the call that ended last.
     #[track_caller]
     fn ended(&self) -> Value {
-        serde_json::from_slice(&fs::read(self.at("ended")).unwrap()).unwrap()
+        let metrics = fs::read_to_string(self.at("store/workers/w/metrics.jsonl")).unwrap();
+        let line = metrics.lines().rfind(|line| line.contains(r#""event":"tool_call""#)).unwrap();
+        serde_json::from_str(line).unwrap()
     }
 }
 
@@ -264,7 +275,6 @@ fn large_output_is_recorded_whole() {
     child.stdout.take().unwrap().read_to_end(&mut out).unwrap();
     assert!(end(&mut child).success());
     assert!(place.recording() == bytes && out == bytes);
-    assert_eq!(place.ended()["bytes_seen"], 64 << 20);
 }
 
 #[test]
@@ -272,11 +282,14 @@ fn exit_code_and_signal_of_the_command_are_passed_on() {
     let place = Place::new();
     let recorded = place.run(&[], &["sh", "-c", "echo out; exit 42"]);
     recorded.assert(42, "out\n", "", "out\n");
-    assert_eq!(place.ended()["signal"], Value::Null);
+    let ended = place.ended();
+    assert_eq!((&ended["exit_code"], &ended["success"]), (&42.into(), &false.into()));
+    assert_eq!((&ended["tool"], &ended["error"]), (&"sh".into(), &Value::Null));
+    assert_eq!(ended["input"]["command"], "sh -c 'echo out; exit 42'");
 
     let recorded = place.run(&[], &["sh", "-c", "kill -9 $$"]);
     recorded.assert(137, "", "", "");
-    assert_eq!(place.ended()["signal"], 9);
+    assert_eq!(place.ended()["error"], "ended by signal 9");
 }
 
 #[test]
@@ -299,7 +312,8 @@ fn command_that_cannot_be_run_is_reported_and_recorded() {
     let message = "swarmletfs: cannot run no-such-command: no such command in $PATH; check the \
                    name, or give a path\n";
     place.run(&[], &["no-such-command"]).assert(127, "", message, message);
-    assert!(place.ended()["spawn_error"].is_string());
+    let error = place.ended()["error"].as_str().unwrap().to_owned();
+    assert!(error.starts_with("cannot be run: "), "{error}");
 
     let file = place.write("file", "");
     let name = file.to_str().unwrap();
@@ -391,6 +405,44 @@ fn key_of_the_terminal_reaches_the_command_once() {
     recorded.assert(5, "", "", "ready\ninterrupted\ndone\n");
 }
 
+/// A shell with job control is played by a process that is no child of the recording.
+#[test]
+fn key_that_stops_the_job_stops_command_and_recording_until_both_continue() {
+    let place = Place::new();
+    let [python, script] = python!(
+        &place,
+        "import os, pty, signal, sys\n\
+         pid, fd = pty.fork()\n\
+         if pid == 0:\n\
+         \x20   signal.signal(signal.SIGTTOU, signal.SIG_IGN)\n\
+         \x20   job = os.fork()\n\
+         \x20   os.setpgid(job, job)\n\
+         \x20   os.tcsetpgrp(0, job or os.getpid())\n\
+         \x20   if job == 0:\n\
+         \x20       signal.signal(signal.SIGTTOU, signal.SIG_DFL)\n\
+         \x20       os.execv(sys.argv[1], sys.argv[1:])\n\
+         \x20   stopped = os.waitpid(job, os.WUNTRACED)[1]\n\
+         \x20   os.write(1, b'stopped by %d\\n' % os.WSTOPSIG(stopped))\n\
+         \x20   os.kill(-job, signal.SIGCONT)\n\
+         \x20   os._exit(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))\n\
+         seen = b''\n\
+         def wait_for(text):\n\
+         \x20   global seen\n\
+         \x20   while text not in seen:\n\
+         \x20       seen += os.read(fd, 1000)\n\
+         wait_for(b'ready')\n\
+         os.write(fd, b'\\x1a')\n\
+         wait_for(b'stopped by 20')\n\
+         os.write(fd, b'typed\\n')\n\
+         wait_for(b'got typed')\n\
+         sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    );
+    let mut command = program(python, [script, PROGRAM.to_owned()]);
+    let read = "echo ready; read line; echo got $line; exit 4";
+    command.args(place.arguments(&[], &["sh", "-c", read]));
+    place.finish(command).assert(4, "", "", "ready\ngot typed\n");
+}
+
 #[test]
 fn command_starts_with_the_signal_settings_of_its_caller() {
     let place = Place::new();
@@ -456,7 +508,7 @@ fn time_limit_ends_daemons_and_processes_that_ignore_sigterm() {
         String::from_utf8_lossy(&recorded.err),
         "swarmletfs: timed out after 1s: the command and all its processes were ended\n"
     );
-    assert_eq!(place.ended()["timed_out"], true);
+    assert_eq!(place.ended()["error"], "timed out after 1s");
 }
 
 #[test]
@@ -466,7 +518,7 @@ fn time_limit_lets_a_command_end_in_its_own_way() {
     let recorded = place.run(&["--timeout", "1s"], &["sh", "-c", script]);
     assert_eq!(recorded.status.code(), Some(124));
     assert_eq!(recorded.out, b"begun\ncleaned up\n");
-    assert!(place.ended()["signal"].is_null());
+    assert_eq!(place.ended()["exit_code"], 124);
 }
 
 #[test]
@@ -486,7 +538,7 @@ fn time_limit_spares_processes_that_were_there_before() {
 fn time_limit_holds_while_nobody_reads_the_output() {
     let place = Place::new();
     let mut command = place.command(&["--timeout", "1s"], &["yes"]);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let unread = child.stdout.take();
     assert_eq!(end(&mut child).code(), Some(124));
     drop(unread);
@@ -499,14 +551,9 @@ fn output_beyond_the_limit_loses_its_middle() {
     let recorded = place.run(&["--max-bytes", "10"], &print);
     let expected = "01234\n[... 10 B omitted: bytes 5-14 ...]\nfghij";
     recorded.assert(0, "0123456789abcdefghij", "", expected);
-    assert_eq!(
-        (&place.ended()["bytes_seen"], &place.ended()["bytes_omitted"]),
-        (&20.into(), &10.into())
-    );
 
     let recorded = place.run(&["--max-bytes", "20"], &print);
     recorded.assert(0, "0123456789abcdefghij", "", "0123456789abcdefghij");
-    assert_eq!(place.ended()["bytes_omitted"], 0);
 
     let count = ["seq", "1", "1000000"];
     let recorded = place.run(&["--max-bytes", "2001"], &count);
@@ -578,7 +625,7 @@ fn closed_standard_streams_do_not_stop_the_recording() {
 }
 
 #[test]
-fn full_disk_of_stdout_or_recording_is_reported_and_the_other_goes_on() {
+fn full_disk_of_stdout_is_reported_and_the_recording_goes_on() {
     let place = Place::new();
     let mut command = place.command(&[], &["echo", "text"]);
     let full = File::options().write(true).open("/dev/full").unwrap();
@@ -588,13 +635,6 @@ fn full_disk_of_stdout_or_recording_is_reported_and_the_other_goes_on() {
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.starts_with("swarmletfs: cannot write to stdout: No space left"), "{message}");
     assert_eq!(place.recording(), b"text\n");
-
-    std::os::unix::fs::symlink("/dev/full", place.at("link")).unwrap();
-    let (ended, link) = (place.at("ended"), place.at("link"));
-    let mut command = swarmletfs(["__record", "--ended"]);
-    command.arg(&ended).arg(&link).args(["--", "echo", "text"]);
-    assert_eq!(place.finish(command).out, b"text\n");
-    assert!(place.ended()["sink_error"].as_str().unwrap().contains("No space left"));
 }
 
 /// A terminal for the recording.
@@ -711,4 +751,55 @@ fn tty_ends_with_the_command_even_if_a_process_keeps_the_terminal() {
     assert_eq!(recorded.status.code(), Some(6));
     let sleep = String::from_utf8(recorded.recording).unwrap().trim().parse().unwrap();
     kill_process(Pid::from_raw(sleep).unwrap(), Signal::KILL).unwrap();
+}
+
+#[test]
+fn recording_that_cannot_begin_runs_nothing() {
+    let place = Place::new();
+    let witness = place.at("witness");
+    let touch = ["touch", witness.to_str().unwrap()];
+    let store = place.at("store");
+    let record = |options: &[&str]| {
+        let mut command = swarmletfs(["record"]);
+        command.args(options).arg("--").args(touch).env_remove("SWARMLET_WORKER");
+        command.output().unwrap()
+    };
+    let at_store = ["--store", store.to_str().unwrap()];
+    for (options, message) in [
+        (&at_store[..], "no worker is named"),
+        (&[at_store[0], at_store[1], "--worker", "none"][..], "cannot find worker none"),
+        (&["--store", "/nowhere", "--worker", "w"][..], "cannot open the store /nowhere"),
+        (&["--no-such-option"][..], "unexpected argument"),
+    ] {
+        let output = record(options);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(message), "{text}");
+        assert_eq!(output.status.code(), Some(125), "{text}");
+    }
+    assert!(!witness.exists());
+}
+
+#[test]
+fn worker_and_store_are_found_in_the_environment() {
+    let place = Place::new();
+    let mut command = swarmletfs(["record", "--tool", "say", "--", "echo", "text"]);
+    command.env("SWARMLET_STORE", place.at("store")).env("SWARMLET_WORKER", "w");
+    place.finish(command).assert(0, "text\n", "", "text\n");
+    assert_eq!(place.ended()["tool"], "say");
+}
+
+/// A recorder inside make, npm and cargo finds the descriptors of their job servers.
+#[test]
+fn recording_works_inside_make() {
+    let place = Place::new();
+    let recorder = format!("{PROGRAM} {}", place.arguments(&[], &[]).join(" "));
+    place.write("makefile", &format!("all: a b\na b:\n\t@{recorder} echo $@\n"));
+    let mut make = program("make", ["-j2", "-C", place.at("").to_str().unwrap(), "-f", "makefile"]);
+    let output = make.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let calls = fs::read_dir(place.at("store/workers/w/tool_calls")).unwrap();
+    let mut outputs: Vec<String> =
+        calls.map(|call| fs::read_to_string(call.unwrap().path()).unwrap()).collect();
+    outputs.sort();
+    assert_eq!(outputs, ["a\n", "b\n"]);
 }

@@ -17,23 +17,23 @@ pub(super) struct Recording<'a> {
     seen: u64,
     /// Bytes of output that were passed on before the tail.
     head: u64,
-    limits: Option<Limits>,
+    limits: Option<SizeLimits>,
     tail: VecDeque<u8>,
     /// True if the last byte received ends a line, and at the start.
     ends_line: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Limits {
+struct SizeLimits {
     head: u64,
     tail: usize,
 }
 
-impl Limits {
-    fn new(max_bytes: u64) -> Limits {
+impl SizeLimits {
+    fn new(max_bytes: u64) -> SizeLimits {
         let tail = (max_bytes / 2).min(TAIL_MAX);
         // At most TAIL_MAX, which fits any usize.
-        Limits { head: max_bytes - tail, tail: usize::try_from(tail).unwrap_or(0) }
+        SizeLimits { head: max_bytes - tail, tail: usize::try_from(tail).unwrap_or(0) }
     }
 }
 
@@ -44,15 +44,10 @@ impl<'a> Recording<'a> {
             error: None,
             seen: 0,
             head: 0,
-            limits: max_bytes.map(Limits::new),
+            limits: max_bytes.map(SizeLimits::new),
             tail: VecDeque::new(),
             ends_line: true,
         }
-    }
-
-    /// Returns the number of bytes received so far.
-    pub(super) fn seen(&self) -> u64 {
-        self.seen
     }
 
     /// Records output of the command.
@@ -75,10 +70,10 @@ impl<'a> Recording<'a> {
         self.tail.extend(rest);
     }
 
-    /// Writes the tail, with a line before it that counts the omitted bytes. Returns their number.
+    /// Writes the tail, with a line before it that counts the omitted bytes.
     ///
     /// The line has the form of the omissions in evidence.
-    pub(super) fn write_tail(&mut self) -> u64 {
+    pub(super) fn write_tail(&mut self) {
         let tail = std::mem::take(&mut self.tail);
         let omitted = self.seen - self.head - tail.len() as u64;
         if omitted > 0 {
@@ -90,7 +85,6 @@ impl<'a> Recording<'a> {
         self.pass_on(front);
         self.pass_on(back);
         self.head = self.seen - omitted;
-        omitted
     }
 
     /// Records a line of our own after the tail.
@@ -123,25 +117,25 @@ mod tests {
         }
     }
 
-    fn recorded(output: &[u8], max_bytes: u64, chunk: usize) -> (String, u64) {
+    fn recorded(output: &[u8], max_bytes: u64, chunk: usize) -> String {
         let mut sink = Vec::new();
         let mut recording = Recording::new(&mut sink, Some(max_bytes));
         output.chunks(chunk).for_each(|chunk| recording.write(chunk));
-        let omitted = recording.write_tail();
-        (String::from_utf8(sink).unwrap(), omitted)
+        recording.write_tail();
+        String::from_utf8(sink).unwrap()
     }
 
     #[test]
     fn middle_is_omitted_for_any_size_of_the_writes() {
         for chunk in 1..=12 {
             let expected = "01234\n[... 2 B omitted: bytes 5-6 ...]\n789ab".to_owned();
-            assert_eq!(recorded(b"0123456789ab", 10, chunk), (expected, 2), "{chunk}");
-            assert_eq!(recorded(b"0123456789", 10, chunk), ("0123456789".to_owned(), 0));
-            assert_eq!(recorded(b"012345", 10, chunk), ("012345".to_owned(), 0));
+            assert_eq!(recorded(b"0123456789ab", 10, chunk), expected, "{chunk}");
+            assert_eq!(recorded(b"0123456789", 10, chunk), "0123456789");
+            assert_eq!(recorded(b"012345", 10, chunk), "012345");
             let nothing = "\n[... 6 B omitted: bytes 0-5 ...]\n".to_owned();
-            assert_eq!(recorded(b"012345", 0, chunk), (nothing, 6));
+            assert_eq!(recorded(b"012345", 0, chunk), nothing);
             let first = "0\n[... 5 B omitted: bytes 1-5 ...]\n".to_owned();
-            assert_eq!(recorded(b"012345", 1, chunk), (first, 5));
+            assert_eq!(recorded(b"012345", 1, chunk), first);
         }
     }
 
@@ -168,7 +162,6 @@ mod tests {
         let mut recording = Recording::new(&mut sink, None);
         recording.write(b"a");
         recording.write(b"b");
-        assert_eq!(recording.seen(), 2);
         assert_eq!(recording.into_error().unwrap().to_string(), "full");
         assert_eq!(sink.0, 1);
     }

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nix::sys::signal::Signal;
 use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal as RawSignal, WaitOptions, WaitStatus, kill_process};
 
@@ -17,9 +17,9 @@ use super::descendants::{Descendants, names};
 use super::pty::{Pty, TerminalInput, is_input_ready};
 use super::recording::Recording;
 use super::signals::{ReceivedSignal, SignalQueue};
-use super::source::{Progress, Source, Target};
+use super::source::{OutputSource, OutputTarget, ReadProgress};
 use super::spawn::{ChildStreams, spawn};
-use super::standard_stream::{StandardStream, is_ready};
+use super::standard_stream::StandardStream;
 use super::{CANNOT_RUN, CommandSpec, Ended, NOT_FOUND, Sink, TIMED_OUT};
 use crate::cli::terminal::escape_controls;
 
@@ -47,7 +47,7 @@ const EVENTS_MAX: usize = 16;
 
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Token {
+enum EventToken {
     Signals,
     Stdout,
     Stderr,
@@ -56,33 +56,33 @@ enum Token {
     Source(usize),
 }
 
-impl Token {
+impl EventToken {
     fn data(self) -> EventData {
         EventData::new_u64(match self {
-            Token::Signals => 0,
-            Token::Stdout => 1,
-            Token::Stderr => 2,
-            Token::Stdin => 3,
-            Token::Master => 4,
-            Token::Source(index) => 5 + index as u64,
+            EventToken::Signals => 0,
+            EventToken::Stdout => 1,
+            EventToken::Stderr => 2,
+            EventToken::Stdin => 3,
+            EventToken::Master => 4,
+            EventToken::Source(index) => 5 + index as u64,
         })
     }
 
-    fn from_data(data: EventData) -> Token {
+    fn from_data(data: EventData) -> EventToken {
         match data.u64() {
-            0 => Token::Signals,
-            1 => Token::Stdout,
-            2 => Token::Stderr,
-            3 => Token::Stdin,
-            4 => Token::Master,
-            number => Token::Source(usize::try_from(number - 5).unwrap_or(usize::MAX)),
+            0 => EventToken::Signals,
+            1 => EventToken::Stdout,
+            2 => EventToken::Stderr,
+            3 => EventToken::Stdin,
+            4 => EventToken::Master,
+            number => EventToken::Source(usize::try_from(number - 5).unwrap_or(usize::MAX)),
         }
     }
 }
 
 /// How far the end by the time limit has come.
 #[derive(Debug, Clone, Copy)]
-enum TimeLimit {
+enum TimeLimitPhase {
     None,
     /// Nothing has happened yet.
     Running(Instant),
@@ -104,14 +104,14 @@ struct CommandEnd {
     at: Instant,
 }
 
-struct Session<'a> {
-    epoll: rustix::fd::OwnedFd,
+struct CommandSession<'a> {
+    epoll: OwnedFd,
     signals: SignalQueue,
     descendants: Descendants,
     recording: Recording<'a>,
     stdout: StandardStream,
     stderr: StandardStream,
-    sources: Vec<Option<Source>>,
+    sources: Vec<Option<OutputSource>>,
     /// Sources to read, in the order of their events.
     ready: VecDeque<usize>,
     buffer: Vec<u8>,
@@ -122,7 +122,7 @@ struct Session<'a> {
     polls_stdin: bool,
     child: Pid,
     command_end: Option<CommandEnd>,
-    limit: TimeLimit,
+    limit: TimeLimitPhase,
     /// Time of the hint about processes that hold the output open.
     hint_at: Option<Instant>,
     /// True if the output is read only as far as it is there, without waiting for its end.
@@ -142,7 +142,7 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
     let descendants = Descendants::new().context("cannot follow the processes of the command")?;
     let epoll = epoll::create(CreateFlags::CLOEXEC).context("cannot wait for output")?;
 
-    let (sources, streams, input, slave) = open_streams(spec)?;
+    let Streams { sources, child: streams, input, slave } = Streams::open(spec)?;
     let started = Instant::now();
     let child = match spawn(&spec.command, &streams, signals.original_mask()) {
         Ok(child) => child,
@@ -158,8 +158,6 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
                 timed_out: false,
                 spawn_error: Some(error),
                 duration: started.elapsed(),
-                bytes_seen: 0,
-                bytes_omitted: 0,
                 sink_error: recording.into_error(),
             });
         }
@@ -169,7 +167,7 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
     drop(slave);
 
     let deadline = spec.timeout.and_then(|timeout| started.checked_add(timeout));
-    let mut session = Session {
+    let mut session = CommandSession {
         epoll,
         signals,
         descendants,
@@ -184,7 +182,7 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
         polls_stdin: false,
         child,
         command_end: None,
-        limit: deadline.map_or(TimeLimit::None, TimeLimit::Running),
+        limit: deadline.map_or(TimeLimitPhase::None, TimeLimitPhase::Running),
         hint_at: None,
         stops: false,
         waits_for_readers: true,
@@ -194,25 +192,47 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
     Ok(session.finish(spec, started))
 }
 
-type Streams = (Vec<Source>, ChildStreams, Option<TerminalInput>, Option<rustix::fd::OwnedFd>);
+/// Both ends of what the command writes to.
+struct Streams {
+    sources: Vec<OutputSource>,
+    child: ChildStreams,
+    /// Set for a terminal.
+    input: Option<TerminalInput>,
+    /// Keeps a terminal open until the command has it.
+    slave: Option<OwnedFd>,
+}
 
-/// Creates the pipes or the terminal for the command.
-fn open_streams(spec: &CommandSpec) -> anyhow::Result<Streams> {
-    if spec.tty {
-        let pty = Pty::open().context("cannot open a terminal for the command")?;
-        let source = Source::terminal(pty.master)?;
-        let streams = ChildStreams::Terminal(pty.slave_path);
-        return Ok((vec![source], streams, Some(pty.input), Some(pty.slave)));
+impl Streams {
+    /// Creates the pipes or the terminal for the command.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no descriptor or no terminal is left.
+    fn open(spec: &CommandSpec) -> anyhow::Result<Streams> {
+        if spec.tty {
+            let pty = Pty::open().context("cannot open a terminal for the command")?;
+            return Ok(Streams {
+                sources: vec![OutputSource::terminal(pty.master)?],
+                child: ChildStreams::Terminal(pty.slave_path),
+                input: Some(pty.input),
+                slave: Some(pty.slave),
+            });
+        }
+        let (sources, child) = open_pipes().context("cannot create a pipe for the output")?;
+        Ok(Streams { sources, child, input: None, slave: None })
     }
-    let failed = "cannot create a pipe for the output";
+}
+
+/// Creates one pipe if our stdout and stderr are the same file, else two.
+fn open_pipes() -> io::Result<(Vec<OutputSource>, ChildStreams)> {
     if is_same_file(rustix::stdio::stdout(), rustix::stdio::stderr()) {
-        let (source, write) = Source::shared_pipe().context(failed)?;
-        let stderr = write.try_clone().context(failed)?;
-        return Ok((vec![source], ChildStreams::Pipes { stdout: write, stderr }, None, None));
+        let (source, stdout) = OutputSource::shared_pipe()?;
+        let stderr = stdout.try_clone()?;
+        return Ok((vec![source], ChildStreams::Pipes { stdout, stderr }));
     }
-    let (out, stdout) = Source::packet_pipe(Target::Stdout).context(failed)?;
-    let (err, stderr) = Source::packet_pipe(Target::Stderr).context(failed)?;
-    Ok((vec![out, err], ChildStreams::Pipes { stdout, stderr }, None, None))
+    let (out, stdout) = OutputSource::packet_pipe(OutputTarget::Stdout)?;
+    let (err, stderr) = OutputSource::packet_pipe(OutputTarget::Stderr)?;
+    Ok((vec![out, err], ChildStreams::Pipes { stdout, stderr }))
 }
 
 /// Returns true if two descriptors refer to the same file, terminal or pipe.
@@ -251,22 +271,23 @@ fn print(stderr: &mut StandardStream, line: &str) {
     let _ = stderr.write(format!("{line}\n").as_bytes());
 }
 
-impl Session<'_> {
+impl CommandSession<'_> {
     /// Runs until the command has ended and its output was read.
     fn run(&mut self, spec: &CommandSpec) -> anyhow::Result<()> {
         let fd = self.signals.as_fd();
         let failed = "cannot wait for output";
-        epoll::add(&self.epoll, fd, Token::Signals.data(), EventFlags::IN).context(failed)?;
+        epoll::add(&self.epoll, fd, EventToken::Signals.data(), EventFlags::IN).context(failed)?;
         for (index, source) in self.sources.iter().flatten().enumerate() {
             let flags = EventFlags::IN | EventFlags::ET;
-            epoll::add(&self.epoll, source, Token::Source(index).data(), flags).context(failed)?;
+            epoll::add(&self.epoll, source, EventToken::Source(index).data(), flags)
+                .context(failed)?;
         }
         if let Some(input) = &self.input {
             let flags = EventFlags::OUT | EventFlags::ET;
-            epoll::add(&self.epoll, input, Token::Master.data(), flags).context(failed)?;
+            epoll::add(&self.epoll, input, EventToken::Master.data(), flags).context(failed)?;
         }
         loop {
-            self.read_ready();
+            self.read_ready()?;
             self.poll_stdin();
             if self.command_end.is_some() && !self.has_sources() && !self.is_stalled() {
                 return Ok(());
@@ -299,7 +320,7 @@ impl Session<'_> {
             Err(error) => return Err(error).context("cannot wait for output"),
         }
         for event in &events {
-            self.handle(Token::from_data(event.data), event.flags);
+            self.handle(EventToken::from_data(event.data), event.flags);
         }
         Ok(events.len())
     }
@@ -307,11 +328,11 @@ impl Session<'_> {
     /// Returns the time until the next thing is due that no event reports.
     fn time_to_next_deadline(&self) -> Duration {
         let limit = match self.limit {
-            TimeLimit::Running(at) | TimeLimit::Terminating(at) | TimeLimit::Draining(at) => {
-                Some(at)
-            }
-            TimeLimit::Killing { next, .. } => Some(next),
-            TimeLimit::None | TimeLimit::Over => None,
+            TimeLimitPhase::Running(at)
+            | TimeLimitPhase::Terminating(at)
+            | TimeLimitPhase::Draining(at) => Some(at),
+            TimeLimitPhase::Killing { next, .. } => Some(next),
+            TimeLimitPhase::None | TimeLimitPhase::Over => None,
         };
         let next = limit.into_iter().chain(self.hint_at).min();
         let wait = next.map_or(WAIT_MAX, |at| at.saturating_duration_since(Instant::now()));
@@ -319,18 +340,18 @@ impl Session<'_> {
         wait.min(WAIT_MAX) + Duration::from_millis(1)
     }
 
-    fn handle(&mut self, token: Token, flags: EventFlags) {
+    fn handle(&mut self, token: EventToken, flags: EventFlags) {
         match token {
-            Token::Signals => {
+            EventToken::Signals => {
                 while let Some(received) = self.signals.next() {
                     self.receive(received);
                 }
             }
-            Token::Stdout => self.flush(Target::Stdout),
-            Token::Stderr => self.flush(Target::Stderr),
-            Token::Stdin => self.read_stdin(),
-            Token::Master => self.input.iter_mut().for_each(TerminalInput::flush),
-            Token::Source(index) => {
+            EventToken::Stdout => self.flush(OutputTarget::Stdout),
+            EventToken::Stderr => self.flush(OutputTarget::Stderr),
+            EventToken::Stdin => self.read_stdin(),
+            EventToken::Master => self.input.iter_mut().for_each(TerminalInput::flush),
+            EventToken::Source(index) => {
                 if let Some(Some(source)) = self.sources.get_mut(index) {
                     source.is_hung_up |= flags.contains(EventFlags::HUP);
                     if !self.ready.contains(&index) {
@@ -342,53 +363,66 @@ impl Session<'_> {
     }
 
     /// Reads each source that is ready once, in order, until our stdout or stderr has no room.
-    fn read_ready(&mut self) {
+    fn read_ready(&mut self) -> anyhow::Result<()> {
         for _ in 0..self.ready.len() {
             if self.is_stalled() {
-                return;
+                break;
             }
-            let Some(index) = self.ready.pop_front() else { return };
-            self.read_source(index);
+            let Some(index) = self.ready.pop_front() else { break };
+            self.read_source(index)?;
         }
+        Ok(())
     }
 
-    fn read_source(&mut self, index: usize) {
+    fn read_source(&mut self, index: usize) -> anyhow::Result<()> {
         let mut slot = self.sources.get_mut(index).and_then(Option::take);
-        let Some(source) = &mut slot else { return };
-        // Now `sources` holds only the others.
-        let is_other_ready =
-            || self.sources.iter().flatten().any(|it| is_ready(it, PollFlags::IN).unwrap_or(false));
+        let Some(source) = &mut slot else { return Ok(()) };
+        let mut available = 0;
+        if source.is_bulk() {
+            available = source.available();
+            self.wait(true)?;
+        }
+        let is_other_ready = self.ready.iter().any(|other| *other != index);
         let mut buffer = std::mem::take(&mut self.buffer);
-        let progress = source.read(&mut buffer, is_other_ready);
+        let progress = source.read(&mut buffer, available, is_other_ready);
         let target = source.target;
         let count = match progress {
-            Progress::Read(count) | Progress::MayHaveMore(count) => count,
-            Progress::End => 0,
+            ReadProgress::Read(count)
+            | ReadProgress::MayHaveMore(count)
+            | ReadProgress::MustReadOn(count) => count,
+            ReadProgress::End => 0,
         };
         let (bytes, _) = buffer.split_at(count);
         if count > 0 {
-            self.sources.iter_mut().flatten().for_each(Source::interrupt);
+            self.sources.iter_mut().flatten().for_each(OutputSource::interrupt);
             self.recording.write(bytes);
         }
-        if progress != Progress::End && self.write(target, bytes) {
+        if progress != ReadProgress::End && self.write(target, bytes) {
             if let Some(place) = self.sources.get_mut(index) {
                 *place = slot;
             }
-            if matches!(progress, Progress::MayHaveMore(_)) {
-                self.ready.push_back(index);
+            if !matches!(progress, ReadProgress::Read(_)) {
+                // An event may have added it meanwhile.
+                self.ready.retain(|ready| *ready != index);
+            }
+            match progress {
+                ReadProgress::MustReadOn(_) => self.ready.push_front(index),
+                ReadProgress::MayHaveMore(_) => self.ready.push_back(index),
+                ReadProgress::Read(_) | ReadProgress::End => {}
             }
         } else if !self.has_sources() {
             // A terminal is closed with its last descriptor.
             self.input = None;
         }
         self.buffer = buffer;
+        Ok(())
     }
 
     /// Writes to our stdout or stderr. Returns false if nobody reads it anymore.
-    fn write(&mut self, target: Target, bytes: &[u8]) -> bool {
+    fn write(&mut self, target: OutputTarget, bytes: &[u8]) -> bool {
         let stream = match target {
-            Target::Stdout => &mut self.stdout,
-            Target::Stderr => &mut self.stderr,
+            OutputTarget::Stdout => &mut self.stdout,
+            OutputTarget::Stderr => &mut self.stderr,
         };
         let result = stream.write(bytes);
         if stream.is_stalled() {
@@ -402,10 +436,10 @@ impl Session<'_> {
     }
 
     /// Writes bytes that waited for room.
-    fn flush(&mut self, target: Target) {
+    fn flush(&mut self, target: OutputTarget) {
         let stream = match target {
-            Target::Stdout => &mut self.stdout,
-            Target::Stderr => &mut self.stderr,
+            OutputTarget::Stdout => &mut self.stdout,
+            OutputTarget::Stderr => &mut self.stderr,
         };
         let result = stream.flush();
         if !stream.is_stalled() {
@@ -418,10 +452,10 @@ impl Session<'_> {
     }
 
     /// Waits for room in a stream.
-    fn poll_stream(&mut self, target: Target) {
+    fn poll_stream(&mut self, target: OutputTarget) {
         let (stream, token) = match target {
-            Target::Stdout => (&mut self.stdout, Token::Stdout),
-            Target::Stderr => (&mut self.stderr, Token::Stderr),
+            OutputTarget::Stdout => (&mut self.stdout, EventToken::Stdout),
+            OutputTarget::Stderr => (&mut self.stderr, EventToken::Stderr),
         };
         match epoll::add(&self.epoll, stream.fd(), token.data(), EventFlags::OUT) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -437,12 +471,12 @@ impl Session<'_> {
 
     /// Returns false if nobody reads a stream anymore. Reports any other error of a write; the
     /// recording goes on.
-    fn check_write(&mut self, target: Target, result: io::Result<()>) -> bool {
+    fn check_write(&mut self, target: OutputTarget, result: io::Result<()>) -> bool {
         let Err(error) = result else { return true };
         if error.kind() == io::ErrorKind::BrokenPipe {
             return false;
         }
-        let name = if target == Target::Stdout { "stdout" } else { "stderr" };
+        let name = if target == OutputTarget::Stdout { "stdout" } else { "stderr" };
         let message = format!("cannot write to {name}: {error}; the command is still recorded");
         print(&mut self.stderr, &format!("swarmletfs: {message}"));
         true
@@ -450,7 +484,7 @@ impl Session<'_> {
 
     /// Closes the pipe behind a stream that nobody reads, so that SIGPIPE ends the command as it
     /// would without us.
-    fn close_sources_of(&mut self, target: Target) {
+    fn close_sources_of(&mut self, target: OutputTarget) {
         for source in &mut self.sources {
             source.take_if(|source| source.target == target);
         }
@@ -471,7 +505,7 @@ impl Session<'_> {
             let _ = epoll::delete(&self.epoll, stdin);
             return;
         }
-        match epoll::add(&self.epoll, stdin, Token::Stdin.data(), EventFlags::IN) {
+        match epoll::add(&self.epoll, stdin, EventToken::Stdin.data(), EventFlags::IN) {
             Ok(()) => self.polls_stdin = true,
             // A file cannot be polled and is always ready. It is read until the terminal is full;
             // then the event of the master continues.
@@ -532,10 +566,10 @@ impl Session<'_> {
                 }
             }
         }
-        if matches!(self.limit, TimeLimit::Terminating(_) | TimeLimit::Killing { .. })
+        if matches!(self.limit, TimeLimitPhase::Terminating(_) | TimeLimitPhase::Killing { .. })
             && self.descendants.list().is_ok_and(|left| left.is_empty())
         {
-            self.limit = TimeLimit::Draining(Instant::now() + GRACE);
+            self.limit = TimeLimitPhase::Draining(Instant::now() + GRACE);
         }
     }
 
@@ -572,19 +606,19 @@ impl Session<'_> {
             }
         }
         match self.limit {
-            TimeLimit::Running(at) if at <= now => {
+            TimeLimitPhase::Running(at) if at <= now => {
                 // A stopped process receives SIGTERM only after SIGCONT.
                 self.signal_all(&[RawSignal::TERM, RawSignal::CONT]);
-                self.limit = TimeLimit::Terminating(now + GRACE);
+                self.limit = TimeLimitPhase::Terminating(now + GRACE);
                 self.reap();
             }
-            TimeLimit::Terminating(at) if at <= now => {
-                self.limit = TimeLimit::Killing { next: now, give_up: now + KILL_LIMIT };
+            TimeLimitPhase::Terminating(at) if at <= now => {
+                self.limit = TimeLimitPhase::Killing { next: now, give_up: now + KILL_LIMIT };
                 self.kill(now, now + KILL_LIMIT);
             }
-            TimeLimit::Killing { next, give_up } if next <= now => self.kill(now, give_up),
-            TimeLimit::Draining(at) if at <= now => {
-                self.limit = TimeLimit::Over;
+            TimeLimitPhase::Killing { next, give_up } if next <= now => self.kill(now, give_up),
+            TimeLimitPhase::Draining(at) if at <= now => {
+                self.limit = TimeLimitPhase::Over;
                 self.stop();
             }
             _ => {}
@@ -595,7 +629,7 @@ impl Session<'_> {
     fn kill(&mut self, now: Instant, give_up: Instant) {
         if now < give_up {
             self.signal_all(&[RawSignal::KILL]);
-            self.limit = TimeLimit::Killing { next: now + KILL_INTERVAL, give_up };
+            self.limit = TimeLimitPhase::Killing { next: now + KILL_INTERVAL, give_up };
             self.reap();
             return;
         }
@@ -603,7 +637,7 @@ impl Session<'_> {
             Ok(left) => names(&left),
             Err(error) => format!("unknown, because /proc cannot be read: {error}"),
         };
-        self.limit = TimeLimit::Over;
+        self.limit = TimeLimitPhase::Over;
         self.stop();
         // Nothing will report its end.
         self.sources.clear();
@@ -637,14 +671,13 @@ impl Session<'_> {
     fn finish(mut self, spec: &CommandSpec, started: Instant) -> Ended {
         // Messages come after our terminal has its settings back.
         drop(self.input.take());
-        let bytes_seen = self.recording.seen();
-        let bytes_omitted = self.recording.write_tail();
+        self.recording.write_tail();
         let timed_out = matches!(
             self.limit,
-            TimeLimit::Terminating(_)
-                | TimeLimit::Killing { .. }
-                | TimeLimit::Draining(_)
-                | TimeLimit::Over
+            TimeLimitPhase::Terminating(_)
+                | TimeLimitPhase::Killing { .. }
+                | TimeLimitPhase::Draining(_)
+                | TimeLimitPhase::Over
         );
         if timed_out {
             let limit = spec.timeout.unwrap_or_default();
@@ -671,8 +704,6 @@ impl Session<'_> {
             timed_out,
             spawn_error: None,
             duration,
-            bytes_seen,
-            bytes_omitted,
             sink_error: self.recording.into_error(),
         }
     }

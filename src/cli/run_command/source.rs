@@ -23,7 +23,8 @@
 //! them, so their order against the other stream is lost before we see it. After
 //! [`BULK_THRESHOLD`] whole pages in a row without a packet of the other stream, the pipe is
 //! enlarged to [`BULK_SIZE`]. It shrinks when a page is not full or the other stream is ready.
-//! Only bytes in the pipe at that moment can precede a write of the other stream that they follow.
+//! What is in the pipe then is recorded before the other stream, also those bytes that were written
+//! after it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -41,14 +42,14 @@ const BULK_THRESHOLD: u32 = 64;
 
 /// One of our standard streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum OutputTarget {
     Stdout,
     Stderr,
 }
 
 /// The way to read a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum ReadMode {
     /// As a stream of bytes, until nothing is left.
     Stream,
     /// One packet for each event. Holds the number of whole pages in a row.
@@ -59,35 +60,39 @@ enum Mode {
 
 /// Result of reading a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum ReadProgress {
     /// This many bytes were read, and the next event says when to read again.
     Read(usize),
     /// This many bytes were read, and there may be more.
     MayHaveMore(usize),
+    /// This many bytes were read, and others must be read before the other stream.
+    MustReadOn(usize),
     /// All writers have closed it.
     End,
 }
 
 /// A pipe or terminal that the command writes to.
-pub(super) struct Source {
+pub(super) struct OutputSource {
     fd: OwnedFd,
-    mode: Mode,
-    pub(super) target: Target,
+    mode: ReadMode,
+    pub(super) target: OutputTarget,
+    /// Bytes in a large pipe that are to be read before the other stream.
+    owed: usize,
     /// True after an event that reported the end: read until then, without further events.
     pub(super) is_hung_up: bool,
 }
 
-impl Source {
+impl OutputSource {
     /// Creates a pipe that carries stdout and stderr, and returns it with its write end.
     ///
     /// # Errors
     ///
     /// Fails if no descriptor is left.
-    pub(super) fn shared_pipe() -> io::Result<(Source, OwnedFd)> {
+    pub(super) fn shared_pipe() -> io::Result<(OutputSource, OwnedFd)> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
         // Without a large pipe it is slower.
         let _ = fcntl_setpipe_size(&read, BULK_SIZE);
-        Ok((Source::new(read, Mode::Stream, Target::Stdout)?, write))
+        Ok((OutputSource::new(read, ReadMode::Stream, OutputTarget::Stdout)?, write))
     }
 
     /// Creates a pipe that carries one of two streams, and returns it with its write end.
@@ -95,10 +100,10 @@ impl Source {
     /// # Errors
     ///
     /// Fails if no descriptor is left.
-    pub(super) fn packet_pipe(target: Target) -> io::Result<(Source, OwnedFd)> {
+    pub(super) fn packet_pipe(target: OutputTarget) -> io::Result<(OutputSource, OwnedFd)> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::DIRECT)?;
         fcntl_setpipe_size(&read, page_size())?;
-        Ok((Source::new(read, Mode::Packets(0), target)?, write))
+        Ok((OutputSource::new(read, ReadMode::Packets(0), target)?, write))
     }
 
     /// Reads from the master of a terminal.
@@ -106,51 +111,64 @@ impl Source {
     /// # Errors
     ///
     /// Fails if the master cannot be made non-blocking.
-    pub(super) fn terminal(master: OwnedFd) -> io::Result<Source> {
-        Source::new(master, Mode::Stream, Target::Stdout)
+    pub(super) fn terminal(master: OwnedFd) -> io::Result<OutputSource> {
+        OutputSource::new(master, ReadMode::Stream, OutputTarget::Stdout)
     }
 
-    fn new(fd: OwnedFd, mode: Mode, target: Target) -> io::Result<Source> {
+    fn new(fd: OwnedFd, mode: ReadMode, target: OutputTarget) -> io::Result<OutputSource> {
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
-        Ok(Source { fd, mode, target, is_hung_up: false })
+        Ok(OutputSource { fd, mode, target, owed: 0, is_hung_up: false })
     }
 
-    /// Reads in the way that keeps the order. `is_other_ready` returns true if the other stream
-    /// has something to read.
+    /// Returns true if the pipe is large for bulk.
+    pub(super) fn is_bulk(&self) -> bool {
+        self.mode == ReadMode::Bulk
+    }
+
+    /// Returns the number of bytes that can be read.
+    pub(super) fn available(&self) -> usize {
+        let size = rustix::io::ioctl_fionread(&self.fd).unwrap_or(0);
+        usize::try_from(size).unwrap_or(usize::MAX)
+    }
+
+    /// Reads in the way that keeps the order. For bulk, `available` is the number of bytes to read
+    /// from before `is_other_ready` was found out, which is true if the other stream has something
+    /// to read.
     pub(super) fn read(
         &mut self,
         buffer: &mut [u8],
-        is_other_ready: impl FnOnce() -> bool,
-    ) -> Progress {
+        available: usize,
+        is_other_ready: bool,
+    ) -> ReadProgress {
         match self.mode {
-            Mode::Stream => match self.read_once(buffer) {
-                Ok(0) => Progress::End,
-                Ok(count) => Progress::MayHaveMore(count),
-                Err(_) => Progress::Read(0),
+            ReadMode::Stream => match self.read_once(buffer) {
+                Ok(0) => ReadProgress::End,
+                Ok(count) => ReadProgress::MayHaveMore(count),
+                Err(_) => ReadProgress::Read(0),
             },
-            Mode::Packets(_) => match self.read_once(buffer) {
-                Ok(0) => Progress::End,
+            ReadMode::Packets(_) => match self.read_once(buffer) {
+                Ok(0) => ReadProgress::End,
                 Ok(count) if self.count_page(count) || self.is_hung_up => {
-                    Progress::MayHaveMore(count)
+                    ReadProgress::MayHaveMore(count)
                 }
-                Ok(count) => Progress::Read(count),
-                Err(_) => Progress::Read(0),
+                Ok(count) => ReadProgress::Read(count),
+                Err(_) => ReadProgress::Read(0),
             },
-            Mode::Bulk => self.read_bulk(buffer, is_other_ready),
+            ReadMode::Bulk => self.read_bulk(buffer, available, is_other_ready),
         }
     }
 
     /// Records that the other stream had a packet.
     pub(super) fn interrupt(&mut self) {
-        if let Mode::Packets(pages) = &mut self.mode {
+        if let ReadMode::Packets(pages) = &mut self.mode {
             *pages = 0;
         }
     }
 
     /// Counts a packet, and enlarges the pipe for bulk. Returns true if it did.
     fn count_page(&mut self, size: usize) -> bool {
-        let Mode::Packets(pages) = &mut self.mode else { return false };
+        let ReadMode::Packets(pages) = &mut self.mode else { return false };
         *pages = if size == page_size() { *pages + 1 } else { 0 };
         if *pages < BULK_THRESHOLD {
             return false;
@@ -160,17 +178,23 @@ impl Source {
         if fcntl_setpipe_size(&self.fd, BULK_SIZE).is_err() {
             return false;
         }
-        self.mode = Mode::Bulk;
+        self.mode = ReadMode::Bulk;
         true
     }
 
     /// Reads what is in a pipe now, up to the size of the buffer.
-    fn read_bulk(&mut self, buffer: &mut [u8], is_other_ready: impl FnOnce() -> bool) -> Progress {
-        // In this order: if the other stream has nothing to read after this size was taken, all
-        // these bytes were written before its next packet.
-        let size = rustix::io::ioctl_fionread(&self.fd).unwrap_or(0);
-        let limit = usize::try_from(size).unwrap_or(usize::MAX).min(buffer.len());
-        let is_other_ready = is_other_ready();
+    fn read_bulk(
+        &mut self,
+        buffer: &mut [u8],
+        available: usize,
+        is_other_ready: bool,
+    ) -> ReadProgress {
+        // If the other stream has nothing to read, all these bytes were written before its next
+        // packet. Otherwise nearly all of them were.
+        if is_other_ready && self.owed == 0 {
+            self.owed = available;
+        }
+        let limit = if self.owed > 0 { self.owed } else { available }.min(buffer.len());
         let mut has_short_page = false;
         let mut filled = 0;
         while filled < limit {
@@ -190,17 +214,24 @@ impl Source {
         if filled == 0 {
             // Nothing was there. Only now a read tells the end from a pause.
             match self.read_once(buffer) {
-                Ok(0) => return Progress::End,
+                Ok(0) => return ReadProgress::End,
                 Ok(count) => filled = count,
-                Err(_) => return Progress::Read(0),
+                Err(_) => {
+                    self.owed = 0;
+                    return ReadProgress::Read(0);
+                }
             }
             has_short_page = filled < page_size();
         }
+        self.owed = self.owed.saturating_sub(filled);
+        if self.owed > 0 {
+            return ReadProgress::MustReadOn(filled);
+        }
         // Fails while more than a page is left. Then the next read tries again.
         if (has_short_page || is_other_ready) && fcntl_setpipe_size(&self.fd, page_size()).is_ok() {
-            self.mode = Mode::Packets(0);
+            self.mode = ReadMode::Packets(0);
         }
-        Progress::MayHaveMore(filled)
+        ReadProgress::MayHaveMore(filled)
     }
 
     /// Reads once. Returns 0 at the end, also for a terminal, where the kernel reports `EIO`.
@@ -217,7 +248,7 @@ impl Source {
     }
 }
 
-impl Source {
+impl OutputSource {
     /// Returns the target of links to a pipe in /proc/PID/fd.
     ///
     /// # Errors
@@ -228,7 +259,7 @@ impl Source {
     }
 }
 
-impl AsFd for Source {
+impl AsFd for OutputSource {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
