@@ -109,8 +109,27 @@ impl Dir {
     pub(super) fn create_dir(&self, name: &Name) -> Result<Dir> {
         rustix::fs::mkdirat(&self.fd, name.as_os_str(), DIR_MODE)?;
         let created = self.enter(&RelPath::from(name.clone()))?;
-        self.give_to_owner(created.fd.as_fd())?;
+        // Whoever may write here can put another directory in its place. One of root's that holds
+        // something is not the new one.
+        if self.owner_to_give_to()?.is_some() && created.list()?.is_empty() {
+            self.give_to_owner(created.fd.as_fd())?;
+        }
         Ok(created)
+    }
+
+    /// Creates the directory `name` with the permissions of this one, whatever the umask is, and
+    /// opens it. An existing directory stays as it is.
+    pub(super) fn enter_or_create_alike(&self, name: &Name) -> Result<Dir> {
+        match self.create_dir(name) {
+            Ok(created) => {
+                let mode = u32::from(stat(self.fd.as_fd())?.stx_mode) & 0o7777;
+                rustix::fs::fchmod(&created.fd, Mode::from_raw_mode(mode))?;
+                self.sync()?;
+                Ok(created)
+            }
+            Err(Error::Io(Errno::EXIST)) => self.enter(&RelPath::from(name.clone())),
+            Err(error) => Err(error),
+        }
     }
 
     /// Opens the directory `name`, and creates it if it is missing.
@@ -187,17 +206,27 @@ impl Dir {
     pub(super) fn open_append(&self, name: &Name) -> Result<File> {
         let path = RelPath::from(name.clone());
         let flags = OFlags::RDWR | OFlags::APPEND;
-        let fd = match self.openat2(&path, flags, Mode::empty()) {
-            Err(Error::NotFound) => {
-                let created = self.openat2(&path, flags | OFlags::CREATE, FILE_MODE)?;
-                self.give_to_owner(created.as_fd())?;
-                self.sync()?;
-                created
+        for _ in 0..ATTEMPTS {
+            match self.openat2(&path, flags, Mode::empty()) {
+                Err(Error::NotFound) => {}
+                opened => {
+                    let opened = opened?;
+                    must_be_own_file(&stat(opened.as_fd())?)?;
+                    return Ok(File::from(opened));
+                }
             }
-            opened => opened?,
-        };
-        must_be_own_file(&stat(fd.as_fd())?)?;
-        Ok(File::from(fd))
+            // EXCL, so that no other file than a new one gets another owner.
+            match self.openat2(&path, flags | OFlags::CREATE | OFlags::EXCL, FILE_MODE) {
+                Err(Error::Io(Errno::EXIST)) => {}
+                created => {
+                    let created = created?;
+                    self.give_to_owner(created.as_fd())?;
+                    self.sync()?;
+                    return Ok(File::from(created));
+                }
+            }
+        }
+        Err(Error::Io(Errno::EXIST))
     }
 
     /// Opens the existing file `name` to lock it.
@@ -304,15 +333,21 @@ impl Dir {
     /// As root, gives a new entry to the owner of this directory, who could otherwise not change
     /// or remove it. The group and the mode are set by the kernel: setgid, default ACL and umask.
     fn give_to_owner(&self, created: BorrowedFd<'_>) -> Result<()> {
-        if !rustix::process::geteuid().is_root() {
-            return Ok(());
-        }
-        let owner = stat(self.fd.as_fd())?.stx_uid;
-        // An entry of another user has taken the place of the new one.
-        if owner != 0 && stat(created)?.stx_uid == 0 {
-            rustix::fs::fchown(created, Some(Uid::from_raw(owner)), None::<Gid>)?;
+        let Some(owner) = self.owner_to_give_to()? else { return Ok(()) };
+        // Otherwise an entry of another user has taken the place of the new one.
+        if stat(created)?.stx_uid == 0 {
+            rustix::fs::fchown(created, Some(owner), None::<Gid>)?;
         }
         Ok(())
+    }
+
+    /// Returns the owner of this directory if this process is root and another user owns it.
+    fn owner_to_give_to(&self) -> Result<Option<Uid>> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(None);
+        }
+        let owner = stat(self.fd.as_fd())?.stx_uid;
+        Ok((owner != 0).then(|| Uid::from_raw(owner)))
     }
 
     fn child(&self, fd: OwnedFd, path: &RelPath) -> Dir {
