@@ -36,7 +36,8 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
     // A file of another user may be closed to this one, or no file at all. This user then writes a
     // file of its own.
     let mut owner = String::new();
-    for part in 1..=PARTS_MAX {
+    let mut part = 1;
+    while part <= PARTS_MAX {
         let number = if part == 1 { String::new() } else { part.to_string() };
         let dot = if owner.is_empty() || number.is_empty() { "" } else { "." };
         let name = audit::file_name(&day, &format!("{owner}{dot}{number}"))?;
@@ -50,6 +51,7 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
         lock_file(&file)?;
         let size = file.metadata().map_err(super::dir::from_io)?.len();
         if size > 0 && size.saturating_add(line.len() as u64) > limit / FILES {
+            part += 1;
             continue;
         }
         append_lines(&mut file, &line, |line| serde_json::from_slice::<AuditEntry>(line).is_ok())?;
