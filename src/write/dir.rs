@@ -183,7 +183,8 @@ impl Dir {
             Err(Error::NotFound) => return Ok(None),
             Err(error) => return Err(error),
         };
-        must_be_file(&stat(file.as_fd())?)?;
+        // What is read here is written again, and would be shown to whoever planted a link.
+        must_be_own_file(&stat(file.as_fd())?)?;
         let mut bytes = Vec::new();
         file.take(limit + 1).read_to_end(&mut bytes).map_err(from_io)?;
         if bytes.len() as u64 > limit { Err(Error::Io(Errno::FBIG)) } else { Ok(Some(bytes)) }
@@ -211,8 +212,10 @@ impl Dir {
                 Err(Error::NotFound) => {}
                 opened => {
                     let opened = opened?;
-                    must_be_own_file(&stat(opened.as_fd())?)?;
-                    return Ok(File::from(opened));
+                    if self.is_only_name(&path, opened.as_fd())? {
+                        return Ok(File::from(opened));
+                    }
+                    continue;
                 }
             }
             // EXCL, so that no other file than a new one gets another owner.
@@ -226,7 +229,30 @@ impl Dir {
                 }
             }
         }
-        Err(Error::Io(Errno::EXIST))
+        Err(Error::Escape)
+    }
+
+    /// Returns true if `path` is the only name of the regular file `opened`. Another process may
+    /// plant a hard link for the open, and remove it before the number of links is read. So the
+    /// name is looked up while the file's links do not change.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Escape`] if the file has several names.
+    fn is_only_name(&self, path: &RelPath, opened: BorrowedFd<'_>) -> Result<bool> {
+        let before = stat(opened)?;
+        must_be_own_file(&before)?;
+        let named = match self.openat2(path, OFlags::PATH, Mode::empty()) {
+            Ok(named) => stat(named.as_fd())?,
+            Err(Error::NotFound) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let after = stat(opened)?;
+        must_be_own_file(&after)?;
+        let inode = |stat: &Statx| (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
+        // A new or removed link changes this time.
+        let changed = |stat: &Statx| (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec);
+        Ok(inode(&before) == inode(&named) && changed(&before) == changed(&after))
     }
 
     /// Opens the existing file `name` to lock it.
@@ -355,6 +381,18 @@ impl Dir {
     }
 
     fn openat2(&self, path: &RelPath, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        let changes_or_path = OFlags::WRONLY | OFlags::RDWR | OFlags::CREATE | OFlags::PATH;
+        if !flags.intersects(changes_or_path) {
+            // A search changes no atime. Only the owner may ask for that.
+            match self.openat2_flags(path, flags | OFlags::NOATIME, mode) {
+                Err(Error::Io(Errno::PERM)) => {}
+                opened => return opened,
+            }
+        }
+        self.openat2_flags(path, flags, mode)
+    }
+
+    fn openat2_flags(&self, path: &RelPath, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         // O_PATH allows no other flags than these.
         let more =
             if flags.contains(OFlags::PATH) { OFlags::CLOEXEC | OFlags::NOFOLLOW } else { OPEN };
