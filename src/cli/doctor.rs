@@ -2,8 +2,8 @@
 //!
 //! Each inspection returns facts as plain values and findings derived from them. `text` prints the
 //! findings; serde writes both as JSON. Without `--repair`, nothing is changed. Calls that may hang
-//! or kill the caller run in a subprocess with a time limit. The inspections run in parallel, so the
-//! slowest one sets the total time.
+//! or kill the caller run in a subprocess with a time limit. The inspections run in parallel, so
+//! the slowest one sets the total time.
 
 mod change_detection;
 mod finding;

@@ -238,10 +238,16 @@ impl Dir {
     ///
     /// # Errors
     ///
-    /// [`Error::Escape`] if the file has several names.
+    /// [`Error::Escape`] if the file has several names, and `EPERM` if root was led to a file of
+    /// another user than the owner of this directory.
     fn is_only_name(&self, path: &RelPath, opened: BorrowedFd<'_>) -> Result<bool> {
         let before = stat(opened)?;
         must_be_own_file(&before)?;
+        // The time below may be too coarse to show a change. What root creates here belongs to the
+        // owner of the directory, so a file of another user may have been planted.
+        if self.owner_to_give_to()?.is_some_and(|owner| owner.as_raw() != before.stx_uid) {
+            return Err(Error::Io(Errno::PERM));
+        }
         let named = match self.openat2(path, OFlags::PATH, Mode::empty()) {
             Ok(named) => stat(named.as_fd())?,
             Err(Error::NotFound) => return Ok(false),

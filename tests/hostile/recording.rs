@@ -65,6 +65,15 @@ fn outside(folder: &TestStore) -> PathBuf {
     folder.path().parent().unwrap().join("outside")
 }
 
+/// Gives a folder and all that it holds to a user.
+fn give_away(folder: &Path, owner: u32) {
+    let inside = walk(folder).into_keys();
+    let inside = inside.map(|path| folder.join(OsStr::from_bytes(&path)));
+    for path in inside.chain([folder.to_path_buf()]) {
+        std::os::unix::fs::lchown(path, Some(owner), None).unwrap();
+    }
+}
+
 /// Opens a store without waiting for the disk.
 fn open(path: &Path) -> Store {
     StoreOptions::default().durability(Durability::None).open(path).unwrap()
@@ -179,7 +188,7 @@ fn planted_entries_lead_no_change_out_of_the_worker() {
             if entry.starts_with("outputs/") {
                 fs::create_dir(at.join("outputs")).unwrap();
             }
-            std::os::unix::fs::chown(&at, Some(owner), None).unwrap();
+            give_away(&at, owner);
             let bound = plant.plant(&at.join(entry), &outside(&folder));
             let before = outside_state(&folder);
             let results = watched(move || {
@@ -295,9 +304,9 @@ fn exchanged_entries_lead_no_change_out_of_the_worker() {
         }
         let running = fs::read(at.join("metadata.json")).unwrap();
         let planted = at.join("planted");
-        plant.plant(&planted, &outside(&folder));
         // Root gives what it creates to the owner of the folder, and nothing else.
-        std::os::unix::fs::chown(&at, Some(OWNER), None).unwrap();
+        give_away(&at, OWNER);
+        plant.plant(&planted, &outside(&folder));
         let before = outside_state(&folder);
         let entry_path = at.join(entry);
         let (results, turns) = watched(move || {
