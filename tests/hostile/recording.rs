@@ -79,15 +79,22 @@ fn open(path: &Path) -> Store {
     StoreOptions::default().durability(Durability::None).open(path).unwrap()
 }
 
-/// Returns everything outside of the store: contents, owners, modes and times.
-fn outside_state(folder: &TestStore) -> (BTreeMap<Vec<u8>, Vec<u8>>, Vec<(u32, u32, i64, i64)>) {
+/// The state of everything outside of the store.
+#[derive(Debug, PartialEq)]
+struct OutsideState {
+    content: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Owner, mode, and time of the last change of each entry.
+    attributes: Vec<[i64; 4]>,
+}
+
+fn outside_state(folder: &TestStore) -> OutsideState {
     let outside = outside(folder);
-    let state = |path: &Path| {
-        let meta = fs::symlink_metadata(path).unwrap();
-        (meta.uid(), meta.mode(), meta.mtime(), meta.mtime_nsec())
-    };
     let paths = [outside.clone(), outside.join("sub"), outside.join("secret")];
-    (walk(&outside), paths.iter().map(|path| state(path)).collect())
+    let attributes = paths.iter().map(|path| {
+        let meta = fs::symlink_metadata(path).unwrap();
+        [meta.uid().into(), meta.mode().into(), meta.mtime(), meta.mtime_nsec()]
+    });
+    OutsideState { attributes: attributes.collect(), content: walk(&outside) }
 }
 
 /// Makes every kind of change to a worker. Returns the results by name; any may fail.
