@@ -93,8 +93,12 @@ knowing) or a problem (prevents mounting or reading), with a remedy where one is
 stores are those that `mount` would use. If none is named, the places of all known programs are \
 checked, too, also of programs that cannot be read yet.
 
-Nothing is changed. As a test, an empty tree is mounted on a new folder in $TMPDIR, which is \
-removed afterwards.
+Without --repair, nothing is changed. As a test, an empty tree is mounted on a new folder in \
+$TMPDIR, which is removed afterwards.
+
+--repair mends what recorders left that ended early, as by a crash: it removes workers that were \
+not created wholly and temporary files, and ends calls whose recorder is gone, with an unknown \
+outcome. Each repair is printed and is in the log of changes. What is being recorded is left alone.
 
 Exit code: 0 if nothing prevents mounting and reading, 1 if something does.
 
@@ -284,6 +288,10 @@ struct DoctorArgs {
     /// 30s, 5m, 1h30m, or whole seconds [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
     stale: Option<Duration>,
+
+    /// Repair what recorders that ended early left in the stores
+    #[arg(long, conflicts_with = "owner")]
+    repair: bool,
 
     /// Print the report as JSON
     #[arg(long)]

@@ -20,8 +20,10 @@ mod owners;
 mod parsers;
 mod paths;
 mod races;
+mod recording;
 mod renames;
 mod repeated_reads;
+mod shared_stores;
 mod times;
 pub mod views;
 

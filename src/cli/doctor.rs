@@ -1,9 +1,9 @@
 //! `swarmletfs doctor`: finds problems with mounting and reading, and suggests fixes.
 //!
 //! Each inspection returns facts as plain values and findings derived from them. `text` prints the
-//! findings; serde writes both as JSON. Nothing is changed. Calls that may hang or kill the caller
-//! run in a subprocess with a time limit. The inspections run in parallel, so the slowest one sets
-//! the total time.
+//! findings; serde writes both as JSON. Without `--repair`, nothing is changed. Calls that may hang
+//! or kill the caller run in a subprocess with a time limit. The inspections run in parallel, so
+//! the slowest one sets the total time.
 
 mod change_detection;
 mod finding;
@@ -12,6 +12,7 @@ mod kernel;
 mod limits;
 mod mounts;
 mod places;
+mod recording;
 mod stores;
 mod text;
 mod transcripts;

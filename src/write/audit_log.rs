@@ -33,14 +33,16 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
     let mut line = serde_json::to_vec(entry).map_err(|_| PathError::Io(Errno::INVAL))?;
     line.push(b'\n');
     let day = audit::day(entry.time);
-    // A file of another user may be closed to this one, who then writes a file of its own.
+    // A file of another user may be closed to this one, or no file at all. This user then writes a
+    // file of its own.
     let mut owner = String::new();
-    for part in 1..=PARTS_MAX {
+    let mut part = 1;
+    while part <= PARTS_MAX {
         let number = if part == 1 { String::new() } else { part.to_string() };
         let dot = if owner.is_empty() || number.is_empty() { "" } else { "." };
         let name = audit::file_name(&day, &format!("{owner}{dot}{number}"))?;
         let mut file = match folder.open_append(&name) {
-            Err(PathError::Io(Errno::ACCESS | Errno::PERM)) if owner.is_empty() => {
+            Err(error) if owner.is_empty() && is_closed(&error) => {
                 owner = format!("uid{}", entry.uid);
                 continue;
             }
@@ -49,12 +51,19 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
         lock_file(&file)?;
         let size = file.metadata().map_err(super::dir::from_io)?.len();
         if size > 0 && size.saturating_add(line.len() as u64) > limit / FILES {
+            part += 1;
             continue;
         }
         append_lines(&mut file, &line, |line| serde_json::from_slice::<AuditEntry>(line).is_ok())?;
         return if size == 0 { remove_oldest(&folder, &name, limit) } else { Ok(()) };
     }
     Err(PathError::Io(Errno::FBIG))
+}
+
+/// Returns true if a file cannot be opened for writing by this user.
+fn is_closed(error: &PathError) -> bool {
+    let is_denied = matches!(error, PathError::Io(Errno::ACCESS | Errno::PERM));
+    is_denied || error.is_not_a_file()
 }
 
 /// Removes the oldest files of the log until the others, and room for `current`, are within
@@ -74,8 +83,12 @@ fn remove_oldest(folder: &Dir, current: &Name, limit: u64) -> Result<(), PathErr
         if total <= limit {
             break;
         }
-        folder.remove_tree(&name)?;
-        total -= size;
+        match folder.remove_tree(&name) {
+            Ok(()) => total -= size,
+            // A file of another user in a directory with the sticky bit.
+            Err(error) if is_closed(&error) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }

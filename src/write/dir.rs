@@ -109,8 +109,27 @@ impl Dir {
     pub(super) fn create_dir(&self, name: &Name) -> Result<Dir> {
         rustix::fs::mkdirat(&self.fd, name.as_os_str(), DIR_MODE)?;
         let created = self.enter(&RelPath::from(name.clone()))?;
-        self.give_to_owner(created.fd.as_fd())?;
+        // Whoever may write here can put another directory in its place. One of root's that holds
+        // something is not the new one.
+        if self.owner_to_give_to()?.is_some() && created.list()?.is_empty() {
+            self.give_to_owner(created.fd.as_fd())?;
+        }
         Ok(created)
+    }
+
+    /// Creates the directory `name` with the permissions of this one, whatever the umask is, and
+    /// opens it. An existing directory stays as it is.
+    pub(super) fn enter_or_create_alike(&self, name: &Name) -> Result<Dir> {
+        match self.create_dir(name) {
+            Ok(created) => {
+                let mode = u32::from(stat(self.fd.as_fd())?.stx_mode) & 0o7777;
+                rustix::fs::fchmod(&created.fd, Mode::from_raw_mode(mode))?;
+                self.sync()?;
+                Ok(created)
+            }
+            Err(Error::Io(Errno::EXIST)) => self.enter(&RelPath::from(name.clone())),
+            Err(error) => Err(error),
+        }
     }
 
     /// Opens the directory `name`, and creates it if it is missing.
@@ -164,7 +183,8 @@ impl Dir {
             Err(Error::NotFound) => return Ok(None),
             Err(error) => return Err(error),
         };
-        must_be_file(&stat(file.as_fd())?)?;
+        // What is read here is written again, and would be shown to whoever planted a link.
+        must_be_own_file(&stat(file.as_fd())?)?;
         let mut bytes = Vec::new();
         file.take(limit + 1).read_to_end(&mut bytes).map_err(from_io)?;
         if bytes.len() as u64 > limit { Err(Error::Io(Errno::FBIG)) } else { Ok(Some(bytes)) }
@@ -187,17 +207,58 @@ impl Dir {
     pub(super) fn open_append(&self, name: &Name) -> Result<File> {
         let path = RelPath::from(name.clone());
         let flags = OFlags::RDWR | OFlags::APPEND;
-        let fd = match self.openat2(&path, flags, Mode::empty()) {
-            Err(Error::NotFound) => {
-                let created = self.openat2(&path, flags | OFlags::CREATE, FILE_MODE)?;
-                self.give_to_owner(created.as_fd())?;
-                self.sync()?;
-                created
+        for _ in 0..ATTEMPTS {
+            match self.openat2(&path, flags, Mode::empty()) {
+                Err(Error::NotFound) => {}
+                opened => {
+                    let opened = opened?;
+                    if self.is_only_name(&path, opened.as_fd())? {
+                        return Ok(File::from(opened));
+                    }
+                    continue;
+                }
             }
-            opened => opened?,
+            // EXCL, so that no other file than a new one gets another owner.
+            match self.openat2(&path, flags | OFlags::CREATE | OFlags::EXCL, FILE_MODE) {
+                Err(Error::Io(Errno::EXIST)) => {}
+                created => {
+                    let created = created?;
+                    self.give_to_owner(created.as_fd())?;
+                    self.sync()?;
+                    return Ok(File::from(created));
+                }
+            }
+        }
+        Err(Error::Escape)
+    }
+
+    /// Returns true if `path` is the only name of the regular file `opened`. Another process may
+    /// plant a hard link for the open, and remove it before the number of links is read. So the
+    /// name is looked up while the file's links do not change.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Escape`] if the file has several names, and `EPERM` if root was led to a file of
+    /// another user than the owner of this directory.
+    fn is_only_name(&self, path: &RelPath, opened: BorrowedFd<'_>) -> Result<bool> {
+        let before = stat(opened)?;
+        must_be_own_file(&before)?;
+        // The time below may be too coarse to show a change. What root creates here belongs to the
+        // owner of the directory, so a file of another user may have been planted.
+        if self.owner_to_give_to()?.is_some_and(|owner| owner.as_raw() != before.stx_uid) {
+            return Err(Error::Io(Errno::PERM));
+        }
+        let named = match self.openat2(path, OFlags::PATH, Mode::empty()) {
+            Ok(named) => stat(named.as_fd())?,
+            Err(Error::NotFound) => return Ok(false),
+            Err(error) => return Err(error),
         };
-        must_be_own_file(&stat(fd.as_fd())?)?;
-        Ok(File::from(fd))
+        let after = stat(opened)?;
+        must_be_own_file(&after)?;
+        let inode = |stat: &Statx| (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
+        // A new or removed link changes this time.
+        let changed = |stat: &Statx| (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec);
+        Ok(inode(&before) == inode(&named) && changed(&before) == changed(&after))
     }
 
     /// Opens the existing file `name` to lock it.
@@ -304,15 +365,21 @@ impl Dir {
     /// As root, gives a new entry to the owner of this directory, who could otherwise not change
     /// or remove it. The group and the mode are set by the kernel: setgid, default ACL and umask.
     fn give_to_owner(&self, created: BorrowedFd<'_>) -> Result<()> {
-        if !rustix::process::geteuid().is_root() {
-            return Ok(());
-        }
-        let owner = stat(self.fd.as_fd())?.stx_uid;
-        // An entry of another user has taken the place of the new one.
-        if owner != 0 && stat(created)?.stx_uid == 0 {
-            rustix::fs::fchown(created, Some(Uid::from_raw(owner)), None::<Gid>)?;
+        let Some(owner) = self.owner_to_give_to()? else { return Ok(()) };
+        // Otherwise an entry of another user has taken the place of the new one.
+        if stat(created)?.stx_uid == 0 {
+            rustix::fs::fchown(created, Some(owner), None::<Gid>)?;
         }
         Ok(())
+    }
+
+    /// Returns the owner of this directory if this process is root and another user owns it.
+    fn owner_to_give_to(&self) -> Result<Option<Uid>> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(None);
+        }
+        let owner = stat(self.fd.as_fd())?.stx_uid;
+        Ok((owner != 0).then(|| Uid::from_raw(owner)))
     }
 
     fn child(&self, fd: OwnedFd, path: &RelPath) -> Dir {
@@ -320,6 +387,18 @@ impl Dir {
     }
 
     fn openat2(&self, path: &RelPath, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        let changes_or_path = OFlags::WRONLY | OFlags::RDWR | OFlags::CREATE | OFlags::PATH;
+        if !flags.intersects(changes_or_path) {
+            // A search changes no atime. Only the owner may ask for that.
+            match self.openat2_flags(path, flags | OFlags::NOATIME, mode) {
+                Err(Error::Io(Errno::PERM)) => {}
+                opened => return opened,
+            }
+        }
+        self.openat2_flags(path, flags, mode)
+    }
+
+    fn openat2_flags(&self, path: &RelPath, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         // O_PATH allows no other flags than these.
         let more =
             if flags.contains(OFlags::PATH) { OFlags::CLOEXEC | OFlags::NOFOLLOW } else { OPEN };

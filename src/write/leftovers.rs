@@ -25,8 +25,10 @@ const AGE_MIN: Duration = Duration::from_secs(10);
 /// Something that a crash left in a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leftover {
-    /// A file or directory under a temporary name, from the root of the store.
-    Temporary(RelPath),
+    /// The directory of a worker that was not created wholly, from the root of the store.
+    NewWorker(RelPath),
+    /// A file under a temporary name, from the root of the store.
+    TemporaryFile(RelPath),
     /// A call of a worker that has not finished: it began, and nothing records it any more.
     OpenCall {
         /// Id of the worker.
@@ -57,9 +59,7 @@ pub(super) fn find(store: &StoreFolder, deadline: Deadline<'_>) -> Result<Leftov
             continue;
         }
         let found = if is_temporary(&name) {
-            is_left_behind(&store.workers, &name)
-                .map(|is_left| is_left.then(|| Leftover::Temporary(prefix.join(&name))))
-                .map(|found| found.into_iter().collect())
+            find_temporary(&store.workers, &prefix, &name).map(|found| found.into_iter().collect())
         } else {
             find_in_worker(store, &prefix, &name)
         };
@@ -86,9 +86,7 @@ fn find_in_worker(
     }
     let mut found = Vec::new();
     for name in folder.list()?.into_iter().filter(is_temporary) {
-        if is_left_behind(&folder, &name)? {
-            found.push(Leftover::Temporary(prefix.join(id).join(&name)));
-        }
+        found.extend(find_temporary(&folder, &prefix.join(id), &name)?);
     }
     // A worker that has finished does not change any more.
     let is_finished = metadata::read(&folder, id)
@@ -113,26 +111,47 @@ fn lost_calls(folder: &Dir) -> Result<Vec<OpenCall>, PathError> {
     Ok(lost)
 }
 
-/// Returns true if no process is writing the temporary entry `name`.
-fn is_left_behind(folder: &Dir, name: &Name) -> Result<bool, PathError> {
+/// Returns the temporary entry `name` of `folder`, which has the path `parent`, if no process is
+/// writing it.
+fn find_temporary(
+    folder: &Dir,
+    parent: &RelPath,
+    name: &Name,
+) -> Result<Option<Leftover>, PathError> {
+    let path = parent.join(name);
+    Ok(left_behind(folder, name)?.map(|kind| match kind {
+        Kind::Folder => Leftover::NewWorker(path),
+        _ => Leftover::TemporaryFile(path),
+    }))
+}
+
+/// Returns the kind of the temporary entry `name`, or `None` if it is gone or being written.
+fn left_behind(folder: &Dir, name: &Name) -> Result<Option<Kind>, PathError> {
+    let Some(meta) = folder.meta(name)? else { return Ok(None) };
+    // The age is looked at first: the lock of a new entry is not to be taken before its writer
+    // takes it. A time in the future says nothing.
+    let age = meta.modified().ok().and_then(|time| time.elapsed().ok());
+    if age.is_some_and(|age| age < AGE_MIN) {
+        return Ok(None);
+    }
     let path = RelPath::from(name.clone());
-    let is_free = match folder.kind(&path)? {
+    let kind = folder.kind(&path)?;
+    let is_free = match kind {
         Some(Kind::Folder) => folder.enter(&path)?.try_lock()?.is_some(),
         Some(Kind::File) => try_lock(folder.open_to_lock(name)?.as_fd())?,
         Some(_) => true,
         None => false,
     };
-    let written = folder.meta(name)?.and_then(|meta| meta.modified().ok());
-    // A time in the future says nothing.
-    let age = written.and_then(|time| time.elapsed().ok());
-    Ok(is_free && age.is_none_or(|age| age >= AGE_MIN))
+    Ok(kind.filter(|_| is_free))
 }
 
 /// Repairs `leftover`: removes a temporary entry, and states that the recorder of a call is gone.
 /// Returns false if it is gone or in use by now.
 pub(super) fn repair(store: &Arc<StoreFolder>, leftover: &Leftover) -> Result<bool> {
     let (worker, repaired) = match leftover {
-        Leftover::Temporary(path) => (None, remove_temporary(store, path)),
+        Leftover::NewWorker(path) | Leftover::TemporaryFile(path) => {
+            (None, remove_temporary(store, path))
+        }
         Leftover::OpenCall { worker, call } => (Some(worker), end_call(store, worker, call)),
     };
     if !matches!(repaired, Ok(false)) {
@@ -152,7 +171,7 @@ fn remove_temporary(store: &StoreFolder, path: &RelPath) -> Result<bool> {
     let remove = || {
         let Some(name) = path.file_name() else { return Ok(false) };
         let folder = store.root.enter(&path.parent())?;
-        if !is_temporary(&name) || !is_left_behind(&folder, &name)? {
+        if !is_temporary(&name) || left_behind(&folder, &name)?.is_none() {
             return Ok(false);
         }
         folder.remove_tree(&name).map(|()| true)

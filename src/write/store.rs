@@ -93,7 +93,8 @@ impl Store {
         if detection == Detection::Empty && !has_workers(&root)? {
             let make = || {
                 for name in [WORKERS, audit::FOLDER] {
-                    root.enter_or_create(&Name::new(name)?)?;
+                    // Who may write to the directory that was named shall be able to record.
+                    root.enter_or_create_alike(&Name::new(name)?)?;
                 }
                 Ok(())
             };

@@ -2,6 +2,7 @@
 
 mod machine;
 mod mounts;
+mod recording;
 mod stores;
 
 use std::ffi::{OsStr, OsString};

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::change_detection;
 use super::finding::Finding;
 use super::places::{self, PlaceFacts};
+use super::recording::{RecordingFacts, RecordingInspection};
 use super::transcripts::TranscriptCounts;
 use super::workers::Workers;
 use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError, is_own_mount};
@@ -57,6 +58,9 @@ pub(super) struct StoreFacts {
     /// Facts about the transcripts that worker directories are generated from; null for a format
     /// with real directories.
     transcripts: Option<TranscriptCounts>,
+    /// What recorders left behind; null for a format that is not recorded, with `--owner`, or if
+    /// the store cannot be searched.
+    recording: Option<RecordingFacts>,
 }
 
 /// Content of a mount with the same options.
@@ -104,6 +108,9 @@ fn command(program: &Path, arguments: &DoctorArgs) -> Command {
     arguments.format.iter().for_each(|format| add("--format=", format.as_ref()));
     if let Some(stale) = arguments.stale {
         command.arg(format!("--stale={}ms", stale.as_millis()));
+    }
+    if arguments.repair {
+        command.arg("--repair");
     }
     command.arg("--").args(&arguments.paths);
     command
@@ -182,6 +189,7 @@ impl Stores {
                 format: None,
                 workers: None,
                 transcripts: None,
+                recording: None,
             });
         }
         if !sources.is_empty() {
@@ -302,9 +310,16 @@ impl Stores {
             }
         };
         let visible = view.visible();
+        // With an owner, nothing of other owners is revealed.
+        let recorded: Vec<(usize, PathBuf)> = opened
+            .iter()
+            .filter(|store| !store.has_virtual_folders && owner.is_none())
+            .map(|store| (store.facts_index, store.path.clone()))
+            .collect();
         for (number, store) in opened.into_iter().enumerate() {
             self.add_store(store, number, &view, &visible, owner.as_deref());
         }
+        self.inspect_recordings(&recorded, arguments.repair);
         for message in &visible.list_errors {
             self.findings.push(Finding::problem(
                 "store",
@@ -328,6 +343,17 @@ impl Stores {
         }
         let (owner, run) = (owner.as_deref().map(escape_controls), run.map(escape_controls));
         self.view = Some(ViewFacts { owner, run, workers: shown });
+    }
+
+    /// Adds what recorders left in stores, given by the index of their facts and their path.
+    fn inspect_recordings(&mut self, stores: &[(usize, PathBuf)], repair: bool) {
+        let inspection = RecordingInspection::start(repair);
+        for (facts_index, path) in stores {
+            let Some(facts) = self.stores.get_mut(*facts_index) else { continue };
+            let (recording, findings) = inspection.inspect(path);
+            facts.recording = recording;
+            self.findings.extend(findings.into_iter().map(|finding| finding.about(&facts.path)));
+        }
     }
 
     /// Adds the facts and findings about a store. `number` is its index in the view, which is

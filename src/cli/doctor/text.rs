@@ -8,7 +8,7 @@ use crate::text::count;
 
 /// Widths of the columns for level and topic, in characters.
 const LEVEL_WIDTH: usize = 8;
-const TOPIC_WIDTH: usize = 7;
+const TOPIC_WIDTH: usize = 10;
 
 /// Renders the report as text. Ages are those at `now`.
 pub(super) fn render(report: &DoctorReport, now: SystemTime) -> String {

@@ -53,6 +53,7 @@ fn doctor_reports_no_problem_on_a_healthy_machine() {
         "/findings/0",
         "/stores/0",
         "/stores/0/workers",
+        "/stores/0/recording",
     ] {
         for key in report.pointer(place).unwrap().as_object().unwrap().keys() {
             let mut other = report.clone();
@@ -67,7 +68,7 @@ fn doctor_reports_no_problem_on_a_healthy_machine() {
     assert_eq!(done.code, Some(0));
     for finding in report["findings"].as_array().unwrap() {
         let starts = format!(
-            "{:8}{:7}",
+            "{:8}{:10}",
             finding["level"].as_str().unwrap(),
             finding["topic"].as_str().unwrap()
         );

@@ -70,6 +70,10 @@ fn doctor_counts_workers_by_status_owner_and_run() {
             "runs": 2, "owners": 2, "with_owner": 3, "without_owner": 2, "flawed": {}, "not_shown": {},
         },
         "transcripts": null,
+        "recording": {
+            "new_workers": 0, "temporary_files": 0, "open_calls": 0, "not_searched": 0,
+            "repaired": 0,
+        },
     });
     assert_eq!(report["stores"], json!([expected]), "{report:#}");
     let says = finding(
@@ -328,7 +332,7 @@ fn doctor_rejects_an_invalid_store_with_a_remedy() {
     assert_eq!(
         none["stores"],
         json!([{
-            "path": papers, "why": "named on the command line", "format": null, "workers": null, "transcripts": null,
+            "path": papers, "why": "named on the command line", "format": null, "workers": null, "transcripts": null, "recording": null,
         }])
     );
     let cure = format!("`readlink -f {}`", shown(&linked.join("workers")));

@@ -1,0 +1,215 @@
+//! Searches a store for what a crash of a recorder left in it, and repairs that on request.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::finding::Finding;
+use crate::cli::diagnosis::Diagnosis;
+use crate::cli::terminal::shell_quote;
+use crate::deadline::Deadline;
+use crate::model::EXAMPLES_MAX;
+use crate::name::Name;
+use crate::text::count;
+use crate::write::{Leftover, Leftovers, Store};
+
+const TOPIC: &str = "recording";
+/// Time limit to search all stores.
+const SEARCH_TIME: Duration = Duration::from_secs(5);
+/// Time limit to repair all stores. A repair waits for the disk.
+const REPAIR_TIME: Duration = Duration::from_secs(30);
+
+/// What a crash of a recorder left in a store.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct RecordingFacts {
+    /// Number of workers that were not created wholly.
+    new_workers: usize,
+    /// Number of temporary files.
+    temporary_files: usize,
+    /// Number of calls without an end whose recorder is gone.
+    open_calls: usize,
+    /// Number of workers that could not be searched.
+    not_searched: u64,
+    /// Number of leftovers that `--repair` repaired.
+    repaired: usize,
+}
+
+/// Searches stores, all within the same time.
+pub(super) struct RecordingInspection {
+    search_end: Instant,
+    repair_end: Instant,
+    /// True to repair what is found.
+    repairs: bool,
+}
+
+impl RecordingInspection {
+    /// Starts the clock.
+    pub(super) fn start(repairs: bool) -> RecordingInspection {
+        let now = Instant::now();
+        RecordingInspection {
+            search_end: now + SEARCH_TIME,
+            repair_end: now + SEARCH_TIME + REPAIR_TIME,
+            repairs,
+        }
+    }
+
+    /// Searches the store at `path`. Returns no facts if it cannot be searched.
+    pub(super) fn inspect(&self, path: &Path) -> (Option<RecordingFacts>, Vec<Finding>) {
+        let searched = Store::open(path).and_then(|store| {
+            let leftovers = store.leftovers(Deadline::new(&self.search_end))?;
+            Ok((store, leftovers))
+        });
+        let (store, leftovers) = match searched {
+            Ok(searched) => searched,
+            // The store of another user can be read and yet not be recorded to.
+            Err(error) => {
+                let message = format!("it is unknown whether a recorder left something: {error}");
+                return (None, vec![Finding::note(TOPIC, "not_searched", message)]);
+            }
+        };
+        let mut facts = RecordingFacts::new(&leftovers);
+        if !self.repairs || leftovers.found.is_empty() {
+            let finding = facts.finding(&leftovers.found, path);
+            return (Some(facts), vec![finding]);
+        }
+        let mut findings = self.repair(&store, &leftovers.found, &mut facts);
+        if let Some(clause) = facts.not_searched() {
+            findings.push(Finding::ok(TOPIC, "left_behind", clause));
+        }
+        (Some(facts), findings)
+    }
+
+    /// Repairs `leftovers` until the time is over. Returns a finding on each.
+    fn repair(
+        &self,
+        store: &Store,
+        leftovers: &[Leftover],
+        facts: &mut RecordingFacts,
+    ) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (number, leftover) in leftovers.iter().enumerate() {
+            if Instant::now() >= self.repair_end {
+                let rest = leftovers.len() - number;
+                let message = format!("no time was left to repair {rest} more");
+                let cure = "`swarmletfs doctor --repair` continues";
+                findings.push(Finding::note(TOPIC, "left_behind", message).with_remedy(cure));
+                break;
+            }
+            let described = describe(leftover);
+            findings.push(match store.repair(leftover) {
+                Ok(true) => {
+                    facts.repaired += 1;
+                    let done = match leftover {
+                        Leftover::OpenCall { .. } => "ended",
+                        Leftover::NewWorker(_) | Leftover::TemporaryFile(_) => "removed",
+                    };
+                    Finding::ok(TOPIC, "repaired", format!("{done} {described}"))
+                }
+                Ok(false) => {
+                    let message = format!("left alone: {described} is gone or in use by now");
+                    Finding::ok(TOPIC, "repaired", message)
+                }
+                Err(error) => {
+                    let message = format!("{described} is not repaired: {error}");
+                    Finding::problem(TOPIC, "not_repaired", Diagnosis::without_remedy(message))
+                }
+            });
+        }
+        let warnings: BTreeSet<String> = store.take_warnings().into_iter().collect();
+        findings.extend(
+            warnings.iter().map(|warning| Finding::note(TOPIC, "not_logged", warning.as_str())),
+        );
+        findings
+    }
+}
+
+impl RecordingFacts {
+    fn new(leftovers: &Leftovers) -> RecordingFacts {
+        let mut facts =
+            RecordingFacts { not_searched: leftovers.unread, ..RecordingFacts::default() };
+        for leftover in &leftovers.found {
+            *match leftover {
+                Leftover::NewWorker(_) => &mut facts.new_workers,
+                Leftover::TemporaryFile(_) => &mut facts.temporary_files,
+                Leftover::OpenCall { .. } => &mut facts.open_calls,
+            } += 1;
+        }
+        facts
+    }
+
+    /// Returns the clause on workers that were not searched, if there are any.
+    fn not_searched(&self) -> Option<String> {
+        let workers = count(self.not_searched, "worker");
+        (self.not_searched > 0).then(|| format!("{workers} could not be searched"))
+    }
+
+    /// Returns the finding on the leftovers of the store at `path`, which were not repaired.
+    fn finding(&self, leftovers: &[Leftover], path: &Path) -> Finding {
+        let not_searched =
+            self.not_searched().map(|clause| format!("; {clause}")).unwrap_or_default();
+        if leftovers.is_empty() {
+            let message = format!("no recorder left anything behind{not_searched}");
+            return Finding::ok(TOPIC, "left_behind", message);
+        }
+        let workers: BTreeSet<_> = leftovers.iter().filter_map(worker).collect();
+        let workers = count(workers.len(), "worker");
+        let mut parts = Vec::new();
+        if self.new_workers > 0 {
+            let wholly = "not created wholly";
+            parts.push(format!("{} {wholly}", count(self.new_workers, "worker")));
+        }
+        if self.temporary_files > 0 {
+            parts.push(count(self.temporary_files, "temporary file"));
+        }
+        if self.open_calls > 0 {
+            let calls = count(self.open_calls, "call");
+            parts.push(format!("{calls} of {workers} whose recorder is gone"));
+        }
+        let mut examples: Vec<String> = leftovers.iter().take(EXAMPLES_MAX).map(example).collect();
+        if let more @ 1.. = leftovers.len().saturating_sub(EXAMPLES_MAX) {
+            examples.push(format!("and {more} more"));
+        }
+        let message = format!(
+            "recorders that ended early left {}: {}{not_searched}",
+            parts.join(", "),
+            examples.join(", ")
+        );
+        Finding::note(TOPIC, "left_behind", message).with_remedy(format!(
+            "`swarmletfs doctor --repair --store {}` removes what is temporary and ends the calls",
+            shell_quote(path)
+        ))
+    }
+}
+
+/// Returns the id of the worker with an open call.
+fn worker(leftover: &Leftover) -> Option<&Name> {
+    match leftover {
+        Leftover::OpenCall { worker, .. } => Some(worker),
+        Leftover::NewWorker(_) | Leftover::TemporaryFile(_) => None,
+    }
+}
+
+/// Returns a leftover as an example: its path, from the root of the store or with its worker.
+fn example(leftover: &Leftover) -> String {
+    match leftover {
+        Leftover::NewWorker(path) | Leftover::TemporaryFile(path) => path.display(),
+        Leftover::OpenCall { worker, call } => {
+            format!("{}/{}", worker.display(), call.display())
+        }
+    }
+}
+
+/// Describes a leftover, with its path.
+fn describe(leftover: &Leftover) -> String {
+    match leftover {
+        Leftover::NewWorker(path) => {
+            format!("the unfinished folder of a worker {}", path.display())
+        }
+        Leftover::TemporaryFile(path) => format!("the temporary file {}", path.display()),
+        Leftover::OpenCall { worker, call } => {
+            format!("the call {} of worker {}", call.display(), worker.display())
+        }
+    }
+}
