@@ -48,6 +48,7 @@ mod put_path;
 mod store;
 mod temporary;
 mod worker;
+mod worker_folder;
 
 pub use call::{Call, CallEnd, RecordedCall};
 pub use dir::Durability;

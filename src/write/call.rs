@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -15,7 +16,7 @@ use super::dir::{Dir, File, lock_file, try_lock};
 use super::error::{During, Error, Result};
 use super::hashing::to_hex;
 use super::metadata;
-use super::worker::Worker;
+use super::worker_folder::WorkerFolder;
 use crate::audit::AuditPath;
 use crate::error::Error as PathError;
 use crate::name::{Name, RelPath};
@@ -41,7 +42,7 @@ const NUMBER_ATTEMPTS: u64 = 100;
 /// without [`Call::end`] stays without an end: its outcome is unknown.
 #[derive(Debug)]
 pub struct Call {
-    worker: Worker,
+    worker: Arc<WorkerFolder>,
     seq: u64,
     tool: String,
     /// Name of the output in the directory of calls.
@@ -106,8 +107,8 @@ pub struct RecordedCall {
     pub bytes: u64,
 }
 
-/// Begins a call; see [`Worker::begin_call`].
-pub(super) fn begin(worker: &Worker, tool: &str, input: Option<Value>) -> Result<Call> {
+/// Begins a call of `tool`; see [`super::Worker::begin_call`].
+pub(super) fn begin(worker: &Arc<WorkerFolder>, tool: &str, input: Option<Value>) -> Result<Call> {
     let tool = tool_name(tool)?;
     let size = input.as_ref().map_or(0, |input| input.to_string().len());
     if size > INPUT_MAX {
@@ -119,7 +120,7 @@ pub(super) fn begin(worker: &Worker, tool: &str, input: Option<Value>) -> Result
     let created = create_output(worker.folder(), &tool);
     let (seq, name, file) = created.during("create a call in", worker.folder().path(), b"")?;
     let call = Call {
-        worker: worker.clone(),
+        worker: Arc::clone(worker),
         seq,
         tool,
         name,

@@ -9,7 +9,7 @@ use super::call::{self, OpenCall};
 use super::dir::{Dir, try_lock};
 use super::error::{During, Result};
 use super::folder::StoreFolder;
-use super::worker::Worker;
+use super::worker_folder::WorkerFolder;
 use super::{audit_log, metadata};
 use crate::deadline::Deadline;
 use crate::error::Error as PathError;
@@ -180,7 +180,7 @@ fn remove_temporary(store: &StoreFolder, path: &RelPath) -> Result<bool> {
 }
 
 fn end_call(store: &Arc<StoreFolder>, id: &Name, path: &RelPath) -> Result<bool> {
-    let worker = Worker::open(Arc::clone(store), id)?;
+    let worker = WorkerFolder::open(Arc::clone(store), id)?;
     let (lock, _) = worker.lock_unfinished()?;
     let place = worker.folder().path();
     let lost = lost_calls(worker.folder()).during("read", place, METRICS.as_bytes())?;

@@ -8,19 +8,19 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::call::{self, Call};
-use super::dir::{Dir, File, Lock, append_lines};
+use super::dir::Dir;
 use super::error::{During, Error, Result};
 use super::folder::StoreFolder;
 use super::hashing::{HashingReader, sha256};
 use super::index::{self, Missing};
 use super::metadata::{self, Fields, TEXT_MAX};
+use super::worker_folder::WorkerFolder;
 use super::{messages, put_path};
 use crate::audit::AuditPath;
 use crate::error::Error as PathError;
 use crate::model::Status;
 use crate::name::{Name, RelPath};
-use crate::store::{Kind, is_temporary};
-use crate::trace::swarmlet::{CALLS, METADATA, RESULT, THREAD};
+use crate::trace::swarmlet::{METADATA, RESULT, THREAD};
 
 /// A worker that is being recorded.
 ///
@@ -51,11 +51,7 @@ use crate::trace::swarmlet::{CALLS, METADATA, RESULT, THREAD};
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Worker {
-    store: Arc<StoreFolder>,
-    folder: Arc<Dir>,
-    id: Name,
-}
+pub struct Worker(Arc<WorkerFolder>);
 
 /// The end of a worker.
 pub struct Finish {
@@ -120,46 +116,17 @@ impl fmt::Debug for Finish {
 impl Worker {
     /// Opens the worker `id`, which exists.
     pub(super) fn open(store: Arc<StoreFolder>, id: &Name) -> Result<Worker> {
-        let is_worker = |folder: &Dir| -> Result<bool, PathError> {
-            Ok(folder.kind(&RelPath::constant(METADATA))?.is_some()
-                || folder.kind(&RelPath::constant(CALLS))? == Some(Kind::Folder))
-        };
-        let opened = if is_temporary(id) {
-            Ok(None)
-        } else {
-            let entered = store.workers.enter(&id.clone().into());
-            entered.and_then(|folder| Ok(is_worker(&folder)?.then_some(folder)))
-        };
-        match opened {
-            Ok(Some(folder)) => Ok(Worker { folder: Arc::new(folder), store, id: id.clone() }),
-            // The answer for a link is that for an absent worker.
-            Ok(None) | Err(PathError::NotFound | PathError::NotADirectory | PathError::Escape) => {
-                let store =
-                    crate::name::printable(store.root.path().as_os_str().as_encoded_bytes());
-                Err(Error::NoWorker { worker: id.display(), store })
-            }
-            Err(error) => Err(error).during("open", store.workers.path(), id.as_bytes()),
-        }
+        Ok(Worker(Arc::new(WorkerFolder::open(store, id)?)))
     }
 
     /// Returns the id of the worker.
     pub fn id(&self) -> &Name {
-        &self.id
+        self.0.id()
     }
 
     /// Returns the path of the worker's directory, from the root of the store.
     pub fn path(&self) -> String {
-        format!("{}{}", self.store.prefix, self.id.to_text())
-    }
-
-    /// Returns the worker's directory.
-    pub(super) fn folder(&self) -> &Dir {
-        &self.folder
-    }
-
-    /// Returns the store of the worker.
-    pub(super) fn store(&self) -> &StoreFolder {
-        &self.store
+        format!("{}{}", self.0.store().prefix, self.id().to_text())
     }
 
     /// Begins a call of `tool` with its input: arguments as an object, or a text. Readers see the
@@ -169,7 +136,7 @@ impl Worker {
     ///
     /// The tool has no name, the input is too large, or the store cannot be written.
     pub fn begin_call(&self, tool: &str, input: Option<Value>) -> Result<Call> {
-        call::begin(self, tool, input)
+        call::begin(&self.0, tool, input)
     }
 
     /// Adds a message of `role` (`user`, `assistant`, `system` or `tool`) to the conversation.
@@ -205,13 +172,13 @@ impl Worker {
     }
 
     fn append_messages(&self, lines: &[u8]) -> Result<()> {
-        let appended = self.lock_unfinished().and_then(|(lock, _)| {
-            self.append(&lock, THREAD, lines)?;
+        let appended = self.0.lock_unfinished().and_then(|(lock, _)| {
+            self.0.append(&lock, THREAD, lines)?;
             Ok(())
         });
         let sha256 = Some(sha256(lines));
         let path = AuditPath { path: THREAD.into(), bytes: lines.len() as u64, sha256 };
-        self.store.log("message", &self.id, vec![path], &appended);
+        self.0.store().log("message", self.id(), vec![path], &appended);
         appended
     }
 
@@ -228,27 +195,27 @@ impl Worker {
         let put = self.put_checked(&path, &mut content);
         let (bytes, sha256) = content.finish();
         let written = AuditPath { path: path.to_text().into(), bytes, sha256: Some(sha256) };
-        self.store.log("put", &self.id, vec![written], &put);
+        self.0.store().log("put", self.id(), vec![written], &put);
         put.map(|()| bytes)
     }
 
     fn put_checked(&self, path: &RelPath, content: &mut dyn Read) -> Result<()> {
         // Also checked before, so that a worker that has finished costs no copy.
-        drop(self.lock_unfinished()?);
-        let folder = self.folder.path();
+        drop(self.0.lock_unfinished()?);
+        let folder = self.0.folder().path();
         let temporary =
-            self.folder.write_temporary(content).during("write", folder, path.as_bytes())?;
-        let (_lock, _) = self.lock_unfinished()?;
+            self.0.folder().write_temporary(content).during("write", folder, path.as_bytes())?;
+        let (_lock, _) = self.0.lock_unfinished()?;
         let create_parents = || {
             let mut parent: Option<Dir> = None;
             for name in path.parent().names() {
                 parent = Some(match &parent {
                     Some(parent) => parent.enter_or_create(&name)?,
-                    None => self.folder.enter_or_create(&name)?,
+                    None => self.0.folder().enter_or_create(&name)?,
                 });
             }
             let name = path.file_name().ok_or(PathError::InvalidName)?;
-            temporary.replace(parent.as_ref().unwrap_or(&self.folder), &name)
+            temporary.replace(parent.as_ref().unwrap_or(self.0.folder()), &name)
         };
         create_parents().during("write", folder, path.as_bytes())
     }
@@ -263,11 +230,11 @@ impl Worker {
     pub fn finish(&self, end: Finish) -> Result<()> {
         let mut paths = Vec::new();
         let finished = self.finish_checked(end, &mut paths);
-        self.store.log("finish", &self.id, paths, &finished);
+        self.0.store().log("finish", self.id(), paths, &finished);
         let fields = finished?;
-        let store = &self.store;
+        let store = self.0.store();
         let updated =
-            index::update(&store.workers, store.prefix, &self.id, &fields, Missing::Leave);
+            index::update(&store.workers, store.prefix, self.id(), &fields, Missing::Leave);
         if let Err(error) = updated {
             store.warn(error.to_string());
         }
@@ -282,26 +249,26 @@ impl Worker {
             let text = text.as_str().unwrap_or_default();
             return Err(Error::invalid(text.as_bytes(), "an error or a summary", reason));
         }
-        drop(self.lock_unfinished()?);
-        let folder = self.folder.path();
+        drop(self.0.lock_unfinished()?);
+        let folder = self.0.folder().path();
         let result = match end.result {
             None => None,
             Some(words) => {
                 let mut words = HashingReader::new(words);
-                let temporary = self.folder.write_temporary(&mut words);
+                let temporary = self.0.folder().write_temporary(&mut words);
                 let temporary = temporary.during("write", folder, RESULT.as_bytes())?;
                 let (bytes, sha256) = words.finish();
                 paths.push(AuditPath { path: RESULT.into(), bytes, sha256: Some(sha256) });
                 Some(temporary)
             }
         };
-        let (_lock, mut fields) = self.lock_unfinished()?;
-        if let Some(call) = call::find_recorded_now(&self.folder)? {
-            return Err(Error::OpenCall { worker: self.id.display(), call: call.display() });
+        let (_lock, mut fields) = self.0.lock_unfinished()?;
+        if let Some(call) = call::find_recorded_now(self.0.folder())? {
+            return Err(Error::OpenCall { worker: self.id().display(), call: call.display() });
         }
         if let Some(temporary) = result {
             let replaced =
-                Name::new(RESULT).and_then(|name| temporary.replace(&self.folder, &name));
+                Name::new(RESULT).and_then(|name| temporary.replace(self.0.folder(), &name));
             replaced.during("write", folder, RESULT.as_bytes())?;
         }
         let now = Timestamp::now();
@@ -315,52 +282,9 @@ impl Worker {
             fields.insert("duration_ms".into(), ms.into());
         }
         // Written last: whoever reads that the worker has finished finds everything else.
-        let bytes = metadata::write(&self.folder, &fields)?;
+        let bytes = metadata::write(self.0.folder(), &fields)?;
         let sha256 = Some(sha256(&bytes));
         paths.push(AuditPath { path: METADATA.into(), bytes: bytes.len() as u64, sha256 });
         Ok(fields)
-    }
-
-    /// Locks the worker and returns its metadata.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Finished`] if it has finished.
-    pub(super) fn lock_unfinished(&self) -> Result<(Lock, Fields)> {
-        let lock = self.folder.lock().during("lock", self.folder.path(), b"")?;
-        let fields = metadata::read(&self.folder, &self.id)?;
-        metadata::must_be_unfinished(&fields, &self.id)?;
-        Ok((lock, fields))
-    }
-
-    /// Appends whole lines to the file `name` in the worker's directory, and waits until they are
-    /// on disk.
-    pub(super) fn append(&self, lock: &Lock, name: &str, lines: &[u8]) -> Result<()> {
-        let file = self.append_without_sync(lock, name, lines)?;
-        self.folder.sync_file(&file).during("write", self.folder.path(), name.as_bytes())
-    }
-
-    /// Appends whole lines to the file `name` in the worker's directory.
-    pub(super) fn append_without_sync(
-        &self,
-        _lock: &Lock,
-        name: &str,
-        lines: &[u8],
-    ) -> Result<File> {
-        let append = || {
-            let mut file = self.folder.open_append(&Name::new(name)?)?;
-            let is_complete =
-                |line: &[u8]| serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
-            let removed = append_lines(&mut file, lines, is_complete)?;
-            Ok((file, removed))
-        };
-        let (file, removed) = append().during("write", self.folder.path(), name.as_bytes())?;
-        if removed > 0 {
-            self.store.warn(format!(
-                "{name} of worker {}: removed {removed} bytes of a line that was not complete",
-                self.id.display()
-            ));
-        }
-        Ok(file)
     }
 }

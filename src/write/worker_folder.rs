@@ -1,0 +1,103 @@
+//! The directory of a worker, opened for changes.
+
+use std::sync::Arc;
+
+use super::dir::{Dir, File, Lock, append_lines};
+use super::error::{During, Error, Result};
+use super::folder::StoreFolder;
+use super::metadata::{self, Fields};
+use crate::error::Error as PathError;
+use crate::name::{Name, RelPath, printable};
+use crate::store::{Kind, is_temporary};
+use crate::trace::swarmlet::{CALLS, METADATA};
+
+/// An opened worker, shared by its calls.
+#[derive(Debug)]
+pub(super) struct WorkerFolder {
+    store: Arc<StoreFolder>,
+    folder: Dir,
+    id: Name,
+}
+
+impl WorkerFolder {
+    /// Opens the worker `id`, which exists.
+    pub(super) fn open(store: Arc<StoreFolder>, id: &Name) -> Result<WorkerFolder> {
+        let is_worker = |folder: &Dir| -> Result<bool, PathError> {
+            Ok(folder.kind(&RelPath::constant(METADATA))?.is_some()
+                || folder.kind(&RelPath::constant(CALLS))? == Some(Kind::Folder))
+        };
+        let opened = if is_temporary(id) {
+            Ok(None)
+        } else {
+            let entered = store.workers.enter(&id.clone().into());
+            entered.and_then(|folder| Ok(is_worker(&folder)?.then_some(folder)))
+        };
+        match opened {
+            Ok(Some(folder)) => Ok(WorkerFolder { store, folder, id: id.clone() }),
+            // The answer for a link is that for an absent worker.
+            Ok(None) | Err(PathError::NotFound | PathError::NotADirectory | PathError::Escape) => {
+                let store = printable(store.root.path().as_os_str().as_encoded_bytes());
+                Err(Error::NoWorker { worker: id.display(), store })
+            }
+            Err(error) => Err(error).during("open", store.workers.path(), id.as_bytes()),
+        }
+    }
+
+    /// Returns the id of the worker.
+    pub(super) fn id(&self) -> &Name {
+        &self.id
+    }
+
+    /// Returns the worker's directory.
+    pub(super) fn folder(&self) -> &Dir {
+        &self.folder
+    }
+
+    /// Returns the store of the worker.
+    pub(super) fn store(&self) -> &StoreFolder {
+        &self.store
+    }
+
+    /// Locks the worker and returns its metadata.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Finished`] if it has finished.
+    pub(super) fn lock_unfinished(&self) -> Result<(Lock, Fields)> {
+        let lock = self.folder.lock().during("lock", self.folder.path(), b"")?;
+        let fields = metadata::read(&self.folder, &self.id)?;
+        metadata::must_be_unfinished(&fields, &self.id)?;
+        Ok((lock, fields))
+    }
+
+    /// Appends whole lines to the file `name` in the worker's directory, and waits until they are
+    /// on disk.
+    pub(super) fn append(&self, lock: &Lock, name: &str, lines: &[u8]) -> Result<()> {
+        let file = self.append_without_sync(lock, name, lines)?;
+        self.folder.sync_file(&file).during("write", self.folder.path(), name.as_bytes())
+    }
+
+    /// Appends whole lines to the file `name` in the worker's directory.
+    pub(super) fn append_without_sync(
+        &self,
+        _lock: &Lock,
+        name: &str,
+        lines: &[u8],
+    ) -> Result<File> {
+        let append = || {
+            let mut file = self.folder.open_append(&Name::new(name)?)?;
+            let is_complete =
+                |line: &[u8]| serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
+            let removed = append_lines(&mut file, lines, is_complete)?;
+            Ok((file, removed))
+        };
+        let (file, removed) = append().during("write", self.folder.path(), name.as_bytes())?;
+        if removed > 0 {
+            self.store.warn(format!(
+                "{name} of worker {}: removed {removed} bytes of a line that was not complete",
+                self.id.display()
+            ));
+        }
+        Ok(file)
+    }
+}
