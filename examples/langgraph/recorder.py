@@ -114,7 +114,8 @@ class WorkerRecorder(BaseCallbackHandler):
         self, serialized: Any, input_str: str, *, run_id: UUID, tool_call_id: str | None = None, **extra: Any
     ) -> None:
         tool = (serialized or {}).get("name") or extra.get("name") or "tool"
-        self._running[run_id] = (tool, tool_call_id, extra.get("inputs") or input_str, time.monotonic())
+        arguments = extra.get("inputs")
+        self._running[run_id] = (tool, tool_call_id, input_str if arguments is None else arguments, time.monotonic())
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **_: Any) -> None:
         # A tool that knows an exit code returns it in its artifact. Without one, and without an error, it is not known
@@ -137,7 +138,7 @@ class WorkerRecorder(BaseCallbackHandler):
             self.worker_id,
             stdin=text_bytes(output),
             tool=tool,
-            input=json.dumps(arguments, default=str),
+            input=json_of(arguments),
             duration_ms=round((time.monotonic() - start) * 1000),
             **outcome,
         )
@@ -145,8 +146,7 @@ class WorkerRecorder(BaseCallbackHandler):
 
     def _message(self, *messages: dict[str, Any]) -> None:
         if messages:
-            lines = "".join(json.dumps(message, ensure_ascii=False, default=str) + "\n" for message in messages)
-            self._worker("message", self.worker_id, stdin=lines.encode("utf-8", "replace"))
+            self._worker("message", self.worker_id, stdin="\n".join(map(json_of, messages)).encode())
 
     def _finish(self, status: str, **end: Any) -> None:
         self._worker("finish", self.worker_id, status=status, **end)
@@ -166,6 +166,11 @@ def text_of(output: Any) -> str:
     # A text stays as it is; of anything else, as an image, its JSON.
     pairs = zip(texts, blocks, strict=True)
     return "\n".join(text if isinstance(text, str) else json.dumps(block, default=str) for text, block in pairs)
+
+
+def json_of(value: object) -> str:
+    """Encodes a value as JSON, with `?` for half a surrogate pair, which JSON cannot hold."""
+    return json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace").decode()
 
 
 def text_bytes(text: str) -> bytes:
