@@ -24,16 +24,18 @@ for i in $(seq {workers}); do
 done"""
 LIBRARY, COMMANDS = "the library", "the command line, three processes"
 NOTE = """\
-Milliseconds for one worker, which is created, records a call with an output of {bytes:,} bytes, and finishes; the median
-(smallest-largest) of the rounds of {workers} workers each, one after the other. Every change is also in the log of
-changes. For comparison: {start} ms to start the program (`swarmletfs --version`); {file} ms to write one file of
-{bytes:,} bytes durably (written under another name, fsync, rename, fsync of the directory), in Python.
+Milliseconds for one worker, which is created, records a call with an output of {bytes:,} bytes, and finishes; the
+median (smallest-largest) of the rounds of {workers} workers each, one after the other. Every change is also in the log
+of changes. For comparison, it takes {start} ms to start the program (`swarmletfs --version`), and {file} ms
+to write one file of that size durably: write, fsync, rename, fsync of the directory.
 """
-TEE = "`cat FILE | tee COPY`"
+TEE = "`tee`"
 LARGE_NOTE = """\
-`cat` of a file of {large:,} MiB that is in memory, with its stdout to /dev/null. Seconds, and multiples of the time of
-tee in the same round; the median (smallest-largest) of the rounds. Before each command, all that was written before is
-flushed to the disk. tee does not wait for the disk; `sync COPY` does, as `record` without `--no-sync`.
+`cat` of a file of {large:,} MiB that is in memory, as `cat FILE | tee COPY` and as `record -- cat FILE`, with stdout
+to /dev/null. Seconds, and multiples of the time of tee in the same round; the median (smallest-largest) of the rounds.
+Before each command, all that was written before is flushed to the disk. tee does not wait for the disk; `sync COPY`
+after it does, and so does `record` without `--no-sync`. If stderr goes to the same place as stdout, the command writes
+both to one pipe; otherwise each has a pipe of its own.
 """
 
 
@@ -44,7 +46,7 @@ def options(parser, count, _):
 
 
 def programs(_):
-    return [("cat", "coreutils"), ("tee", "coreutils"), ("sh", "dash")]
+    return [("cat", "coreutils"), ("tee", "coreutils"), ("bash", "bash")]
 
 
 def by_library(place, asked, extra):
@@ -64,7 +66,7 @@ def by_commands(place, asked, extra):
     output.write_bytes(b"x" * asked.bytes)
     given = shlex.join(["--store", str(store), *extra])
     script = CYCLE.format(program=shlex.quote(str(place.program)), options=given, workers=asked.workers, output=output)
-    took = place.run(["sh", "-ec", script])
+    took = place.run(["bash", "-ec", script])
     made = len(os.listdir(store / "workers"))
     if made != asked.workers:
         raise Wrong(f"{made} workers were recorded instead of {asked.workers}")
@@ -129,7 +131,7 @@ def large(place, asked):
     def timed(command):
         os.sync()
         place.run(["cat", source])
-        took = place.run(["sh", "-ec", command])
+        took = place.run(["bash", "-ec", command])
         for made in (copy, *calls.iterdir()):
             if made.exists():
                 if made.stat().st_size != asked.large * MIB:
@@ -139,10 +141,10 @@ def large(place, asked):
 
     commands = {
         TEE: f"{cat} | tee {copy} > /dev/null",
-        "`cat FILE | tee COPY; sync COPY`": f"{cat} | tee {copy} > /dev/null; sync {copy}",
-        "`record --no-sync -- cat FILE`": f"{record} --no-sync -- {cat} > /dev/null",
-        "the same, with stderr to stdout: one pipe": f"{record} --no-sync -- {cat} > /dev/null 2>&1",
-        "`record -- cat FILE`": f"{record} -- {cat} > /dev/null",
+        "`tee`, then `sync`": f"{cat} | tee {copy} > /dev/null; sync {copy}",
+        "`record --no-sync`": f"{record} --no-sync -- {cat} > /dev/null",
+        "`record --no-sync`, stderr to stdout": f"{record} --no-sync -- {cat} > /dev/null 2>&1",
+        "`record`": f"{record} -- {cat} > /dev/null",
     }
     figures = rounds_of({name: lambda text=text: timed(text) for name, text in commands.items()}, asked.rounds)
     print(f"### {asked.large:,} MiB of output\n\n{LARGE_NOTE.format(large=asked.large)}")
