@@ -12,11 +12,12 @@ honest() { # does its job
     swarmletfs worker finish --result - <<< 'The backup of the notes is fine: outputs/notes.txt'
 }
 failing() { # says that it failed
-    swarmletfs record -- gzip -tv mail.gz || swarmletfs worker finish --error "the backup is torn" --exit-code $?
+    swarmletfs record -- gzip -tv mail.gz ||
+        swarmletfs worker finish --exit-code $? --error 'the backup is torn'
 }
 claiming() { # says that all is well, although its command failed
-    swarmletfs worker message <<< '{"role": "assistant", "content": "I check the backup of the bills."}'
-    swarmletfs record --tool gzip -- gzip -tv bills.gz || true
+    swarmletfs worker message <<< '{"role": "assistant", "content": "I check the bills."}'
+    swarmletfs record -- gzip -tv bills.gz || true
     swarmletfs worker finish --result - <<< 'The backup of the bills is fine.'
 }
 
