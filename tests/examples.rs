@@ -29,8 +29,8 @@ fn run(python: &Path, arguments: &[&str]) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// Of the three workers of the script, one did its job, one failed and said so, and one made a false
-/// claim.
+/// Of the three workers of the script, one did its job, one failed and said so, and one claimed a
+/// success that its record denies.
 #[test]
 fn shell_script_records_workers_and_shows_the_false_claim() {
     let folder = tempfile::tempdir().unwrap();
