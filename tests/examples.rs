@@ -1,5 +1,6 @@
 //! The examples, run as a user would run them.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,6 +11,7 @@ use swarmletfs::text::budget::Budget;
 use crate::support::{TestStore, python, see};
 
 const LANGGRAPH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/langgraph");
+const SHELL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/shell/swarm.sh");
 const CLAUDE_CODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/claude-code/.mcp.json");
 const PROGRAM: &str = env!("CARGO_BIN_EXE_swarmletfs");
 
@@ -25,6 +27,35 @@ fn run(python: &Path, arguments: &[&str]) -> String {
     let out = command.output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).unwrap()
+}
+
+/// Of the three workers of the script, one did its job, one failed and said so, and one claimed a
+/// success that its record denies.
+#[test]
+fn shell_script_records_workers_and_shows_the_false_claim() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Path::new(PROGRAM).parent().unwrap();
+    let path = [program.as_os_str(), &std::env::var_os("PATH").unwrap()].join(OsStr::new(":"));
+    let out = Command::new("bash")
+        .arg(SHELL)
+        .arg(folder.path())
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{text}{}", String::from_utf8_lossy(&out.stderr));
+    for part in [
+        "outcomes 2 failed, 0 unknown, 1 ok",
+        "failing: exit=1: gzip: mail.gz: unexpected end of file",
+        "claiming: exit=1: gzip: bills.gz: No such file or directory (claims success, but checks \
+         disagree: success_but_last_call_failed)",
+        "--- Evidence for Worker - (claiming) ---",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    let saved = folder.path().join("swarm/workers/honest/outputs/notes.txt");
+    assert_eq!(std::fs::read_to_string(saved).unwrap(), "all my notes\n");
 }
 
 /// One of three workers makes a false claim and one fails silently. The supervisor finds both in
@@ -58,7 +89,7 @@ fn langgraph_supervisor_finds_false_claims_and_stores_no_evidence() {
         let (id, status, line) = judgment(kind);
         assert_eq!(
             (status.as_str(), line.contains("DOES NOT HOLD")),
-            ("success", is_failed),
+            ("completed", is_failed),
             "{line}"
         );
         assert!(line.contains(reason), "{line}");

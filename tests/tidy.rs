@@ -40,7 +40,7 @@ const LAYERS: [&str; 27] = [
 /// Uses of a higher layer that are allowed.
 const ALLOWED: [(&str, &str); 1] = [("name", "error")];
 /// Uses of a lower layer that are forbidden.
-const FORBIDDEN: [(&str, &str); 26] = [
+const FORBIDDEN: [(&str, &str); 28] = [
     ("model", "store"),
     ("view", "trace"),
     ("text", "view"),
@@ -60,8 +60,10 @@ const FORBIDDEN: [(&str, &str); 26] = [
     ("tree", "write"),
     ("fuse", "write"),
     ("query", "audit"),
+    ("output", "audit"),
     ("render", "audit"),
     ("tree", "audit"),
+    ("fuse", "audit"),
     ("mcp", "fuse"),
     ("mcp", "catalog"),
     ("mcp", "view"),

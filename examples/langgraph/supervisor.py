@@ -19,7 +19,7 @@ from langgraph.graph.state import CompiledStateGraph
 from agents import agent
 from expanding import ExpandingModel
 from judging import supervise
-from recorder import WorkerRecorder, new_worker_id
+from recorder import WorkerRecorder, swarmletfs
 from scripted import ScriptedModel
 from workers import WORKERS
 
@@ -50,8 +50,8 @@ def payload(recorder: WorkerRecorder, words: str) -> str:
     # On one line, and without a marker: a worker must not choose whose evidence is shown for its own.
     line = " ".join(words.split()).replace("[EVIDENCE:", "[\\EVIDENCE:")
     cut = line.encode()[:WORDS_MAX].decode(errors="ignore")
-    worker_id, kind = recorder.metadata["worker_id"], recorder.metadata["task_type"]
-    return f"Worker {worker_id} ({kind}) ended: {recorder.status}\nIts own words: {cut}\n\n{recorder.marker}"
+    ended = f"Worker {recorder.worker_id} ({recorder.task_type}) ended: {recorder.status}"
+    return f"{ended}\nIts own words: {cut}\n\n{recorder.marker}"
 
 
 def spawning(store: Path, run_id: str, crew: list[WorkerRecorder]) -> BaseTool:
@@ -64,7 +64,6 @@ def spawning(store: Path, run_id: str, crew: list[WorkerRecorder]) -> BaseTool:
         answer, tools = WORKERS[task_type]
         recorder = WorkerRecorder(
             store,
-            new_worker_id(task),
             task,
             run_id=run_id,
             job_id=str(next(jobs)),
@@ -88,6 +87,7 @@ def run(store: Path, *, budget: str = "16k", blind: bool = False) -> tuple[Repor
 
     `blind` leaves the expansion out: the model then sees what the supervisor remembers, and no more.
     """
+    swarmletfs("init", str(store))
     run_id = secrets.token_hex(4)
     crew: list[WorkerRecorder] = []
     model = ScriptedModel(answer=supervise)
@@ -101,7 +101,7 @@ def run(store: Path, *, budget: str = "16k", blind: bool = False) -> tuple[Repor
     notes.mkdir(exist_ok=True)
     (notes / "synthesis.md").write_text(synthesis + "\n", encoding="utf-8")
 
-    crew.sort(key=lambda recorder: recorder.metadata["job_id"])
+    crew.sort(key=lambda recorder: recorder.job_id or "")
     seen = "\n".join(message.text for message in model.seen)
     kept = serialized(graph, config)
     report = Report(
@@ -130,7 +130,7 @@ def serialized(graph: CompiledStateGraph, config: RunnableConfig) -> list[bytes]
 
 def told_of(recorder: WorkerRecorder) -> dict[str, Any]:
     """A worker as the report tells of it."""
-    told = {name: recorder.metadata[name] for name in ("worker_id", "job_id", "task_type", "status")}
+    told = {name: getattr(recorder, name) for name in ("worker_id", "job_id", "task_type", "status")}
     return {**told, "words": recorder.words, "raw_bytes": raw_bytes(recorder)}
 
 
@@ -147,7 +147,6 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     store = args.store or Path(tempfile.mkdtemp(prefix="swarm-"))
-    store.mkdir(parents=True, exist_ok=True)
     report, _, _ = run(store, budget=args.budget, blind=args.blind)
     if args.json:
         print(json.dumps(asdict(report), indent=2))

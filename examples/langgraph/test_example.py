@@ -15,7 +15,7 @@ from langchain_core.tools import BaseTool, StructuredTool, tool
 
 from agents import agent
 from expanding import ExpandingModel, ExpansionError
-from recorder import WorkerRecorder
+from recorder import RecordingError, WorkerRecorder, swarmletfs
 from scripted import ScriptedModel, calls, following
 from supervisor import FRAME, OWNER, run, serialized
 from workers import WORKERS
@@ -25,6 +25,7 @@ class InAFolder(unittest.TestCase):
     def setUp(self) -> None:
         self.store = Path(tempfile.mkdtemp(prefix="swarm-"))
         self.addCleanup(shutil.rmtree, self.store, ignore_errors=True)
+        swarmletfs("init", str(self.store))
 
 
 class TheStory(InAFolder):
@@ -39,7 +40,7 @@ class TheStory(InAFolder):
         self.assertIn("tool_calls/002_check_certificate.txt", quiet)
         self.assertEqual(report.frames_seen, len(WORKERS))
         self.assertLess(report.seen_chars, 16 * 1024 + report.memory_bytes)
-        self.assertEqual({worker["status"] for worker in report.workers}, {"success"})
+        self.assertEqual({worker["status"] for worker in report.workers}, {"completed"})
 
     def test_without_evidence_all_are_believed(self) -> None:
         report, _, _ = run(self.store, blind=True)
@@ -64,8 +65,8 @@ class TheStory(InAFolder):
 
 class TheRecorder(InAFolder):
     def record(self, model: ScriptedModel, *tools: BaseTool) -> Path:
-        recorder = WorkerRecorder(self.store, "w", "a task", run_id="r", job_id="1", owner_id=OWNER)
-        self.assertEqual(self.metadata(recorder.folder)["status"], "created")
+        recorder = WorkerRecorder(self.store, "a task", worker_id="w", run_id="r", job_id="1", owner_id=OWNER)
+        self.assertEqual(self.metadata(recorder.folder)["status"], "running")
         agent(model, tools).invoke({"messages": [("user", "a task")]}, {"callbacks": [recorder]})
         return recorder.folder
 
@@ -75,7 +76,11 @@ class TheRecorder(InAFolder):
     def lines(self, file: Path) -> list[dict]:
         return [json.loads(line) for line in file.read_text().splitlines()]
 
-    def test_calls_that_run_together_keep_their_order(self) -> None:
+    def ended_calls(self, folder: Path) -> list[dict]:
+        """The calls in metrics.jsonl, in the order in which they ended."""
+        return [line for line in self.lines(folder / "metrics.jsonl") if line["event"] == "tool_call"]
+
+    def test_calls_that_run_together_keep_their_outputs_and_outcomes(self) -> None:
         second_is_back = threading.Event()
 
         @tool(response_format="content_and_artifact")
@@ -89,9 +94,10 @@ class TheRecorder(InAFolder):
 
         steps = following(calls(("look", {"at": "a"}), ("look", {"at": "b"})), AIMessage("done"))
         folder = self.record(ScriptedModel(answer=steps), look)
-        self.assertEqual((folder / "tool_calls/001_look.txt").read_text(), "a")
-        self.assertEqual((folder / "tool_calls/002_look.txt").read_text(), "b")
-        self.assertEqual([line["exit_code"] for line in self.lines(folder / "metrics.jsonl")], [0, 1])
+        first, second = self.ended_calls(folder)
+        for call, at, exit_code in ((first, "b", 1), (second, "a", 0)):
+            self.assertEqual((folder / f"tool_calls/{call['seq']:03}_look.txt").read_text(), at)
+            self.assertEqual((call["input"], call["exit_code"]), ({"at": at}, exit_code))
         roles = [line["role"] for line in self.lines(folder / "thread.jsonl")]
         self.assertEqual(roles, ["user", "assistant", "tool", "tool", "assistant"])
 
@@ -111,8 +117,7 @@ class TheRecorder(InAFolder):
         self.assertEqual(failed, "<tool-error> ValueError: broken \\ud800\n")
         written = (folder / "tool_calls/002_blocks.txt").read_bytes()
         self.assertEqual(written, b'one\r\n\ntwo\n{"type": "image", "url": "x"}')
-        metrics = self.lines(folder / "metrics.jsonl")
-        self.assertEqual([line["success"] for line in metrics], [False, None])
+        self.assertEqual([call.get("success") for call in self.ended_calls(folder)], [False, None])
 
     def test_a_worker_that_raises_has_failed(self) -> None:
         with self.assertRaises(IndexError):
@@ -128,7 +133,7 @@ class TheRecorder(InAFolder):
             shutil.rmtree(self.store)
             return "done"
 
-        with self.assertLogs("langchain_core"), self.assertRaises(FileNotFoundError):
+        with self.assertLogs("langchain_core"), self.assertRaises(RecordingError):
             self.record(ScriptedModel(answer=following(calls(("destroy", {})), AIMessage("done"))), destroy)
 
 

@@ -74,7 +74,8 @@ LIAR = following(
     AIMessage("All good: the checksums match, and the restore test of billing passed."),
 )
 QUIET = following(
-    calls(("check_certificate", {"host": "heron"}), ("check_certificate", {"host": "owl"})),
+    calls(("check_certificate", {"host": "heron"})),
+    calls(("check_certificate", {"host": "owl"})),
     calls(("send_reminders", {})),
     AIMessage(""),
 )

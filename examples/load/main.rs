@@ -1,7 +1,8 @@
 //! Load generator of scripts/bench, scripts/soak and scripts/chaos: a generated swarm on disk, a
-//! writer that changes it, and clients that read it through a mount and check every answer.
+//! writer that changes it, clients that read it through a mount and check every answer, and a
+//! recorder of workers.
 //!
-//! It uses the mount only through system calls. A run starts in calm weather, in which every answer
+//! It uses a mount only through system calls. A run starts in calm weather, in which every answer
 //! must be correct. Lines on stdin change the weather: `storm ERRNO…` allows the given errors, and
 //! `calm` forbids errors again. Each line is echoed on stdout when it takes effect. The run ends at
 //! the end of stdin or after `--seconds`.
@@ -11,6 +12,7 @@ mod daemon;
 mod disk;
 #[path = "../../tests/support/frame.rs"]
 mod frame;
+mod record;
 #[path = "../../tests/support/swarm.rs"]
 mod swarm;
 mod tally;
@@ -26,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Parser};
+use swarmletfs::write::Durability;
 
 use client::{Client, Pulse};
 use daemon::Daemon;
@@ -65,6 +68,19 @@ enum Command {
         /// Number of operations of each client.
         #[arg(long, default_value_t = 500)]
         turns: u64,
+    },
+    /// Record workers in STORE, and print the duration in seconds.
+    Record {
+        store: PathBuf,
+        /// Number of workers.
+        #[arg(long, default_value_t = 100)]
+        workers: usize,
+        /// Size of the output of each worker's call, in bytes.
+        #[arg(long, default_value_t = 4_096)]
+        bytes: usize,
+        /// Do not wait until changes are on disk.
+        #[arg(long)]
+        no_sync: bool,
     },
     /// Read the swarm in STORE through MOUNT, and change it at the same time.
     Run {
@@ -134,6 +150,12 @@ fn execute(command: Command) -> anyhow::Result<()> {
         Command::Verify { store, shape } => disk::verify(shape.into(), &store),
         Command::Read { folder, shape, clients, turns } => {
             read(shape.into(), &folder, clients, turns)
+        }
+        Command::Record { store, workers, bytes, no_sync } => {
+            let durability = if no_sync { Durability::None } else { Durability::Full };
+            let took = record::record(&store, workers, bytes, durability)?;
+            println!("{}", took.as_secs_f64());
+            Ok(())
         }
         Command::Run { store, mount, shape, load } => {
             let mount = std::path::absolute(mount)?;
