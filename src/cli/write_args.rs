@@ -1,18 +1,19 @@
 //! Options of the commands that write, and the store that they open.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use serde::Serialize;
 
 use super::discover;
 use super::exit::{self, UsageError};
-use super::terminal::print_message;
+use super::terminal::{display_path, print_message};
 use crate::trace::KnownFormat;
 use crate::write::{Durability, Error, Store, StoreOptions, Worker};
 
@@ -105,6 +106,28 @@ pub(super) fn into_cli_error(error: Error) -> anyhow::Error {
         Error::Invalid { .. } => UsageError(error.to_string()).into(),
         error => error.into(),
     }
+}
+
+/// Maximum size of a text in a file, in bytes. Longer ones are refused where they are used.
+const TEXT_MAX: u64 = 2 << 20;
+
+/// Reads a text from the file `path`, or from stdin if that is `-`.
+///
+/// # Errors
+///
+/// The file cannot be read, is no UTF-8, or has more than 2 MiB.
+pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let size = if path == Path::new("-") {
+        io::stdin().lock().take(TEXT_MAX + 1).read_to_string(&mut text)
+    } else {
+        File::open(path).and_then(|file| file.take(TEXT_MAX + 1).read_to_string(&mut text))
+    };
+    let size = size.with_context(|| format!("cannot read {}", display_path(path)))?;
+    if size as u64 > TEXT_MAX {
+        bail!("cannot use {}: it has more than 2 MiB", display_path(path));
+    }
+    Ok(text)
 }
 
 /// Prints `text` to stdout, or `value` as JSON if `as_json`; returns the exit code.

@@ -31,8 +31,12 @@ Exit code: 0 if the worker was created, 1 if not, 2 for a usage error.";
 #[derive(Debug, Args)]
 pub(in crate::cli) struct CreateArgs {
     /// What the worker is told to do
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", conflicts_with = "task_file")]
     task: String,
+
+    /// A file with the task, which may be longer than an argument; - for stdin
+    #[arg(long, value_name = "FILE")]
+    task_file: Option<PathBuf>,
 
     /// The id; taken ids are refused [default: made from the time and the task]
     #[arg(long, value_name = "ID")]
@@ -92,7 +96,10 @@ pub(in crate::cli) struct CreateArgs {
 ///
 /// The id is taken, a value cannot be used, or the store cannot be written.
 pub(super) fn run(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
-    let mut new = NewWorker::new(&arguments.task);
+    let mut new = NewWorker::new(match &arguments.task_file {
+        Some(path) => write_args::read_text(path)?,
+        None => arguments.task.clone(),
+    });
     if let Some(id) = &arguments.id {
         new = new.id(id);
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -38,8 +39,12 @@ pub(in crate::cli) struct RecordArgs {
     tool: String,
 
     /// The input of the call: JSON, or a text
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "JSON", conflicts_with = "input_file")]
     input: Option<String>,
+
+    /// A file with the input, which may be longer than an argument
+    #[arg(long, value_name = "FILE")]
+    input_file: Option<PathBuf>,
 
     /// The exit code of the command; 0 means success
     #[arg(long, value_name = "CODE", allow_negative_numbers = true)]
@@ -81,10 +86,12 @@ enum OutcomeArg {
 pub(super) fn run(arguments: &RecordArgs) -> anyhow::Result<ExitCode> {
     let store = arguments.write.open()?;
     let worker = open_worker(&store, arguments.id.as_ref())?;
-    let input = arguments.input.as_ref().map(|text| {
-        // What is no JSON is a text.
-        serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()))
-    });
+    let input = match &arguments.input_file {
+        Some(path) => Some(write_args::read_text(path)?),
+        None => arguments.input.clone(),
+    };
+    // What is no JSON is a text.
+    let input = input.map(|text| serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text)));
     let mut call = worker.begin_call(&arguments.tool, input).map_err(into_cli_error)?;
     let copied = io::copy(&mut io::stdin().lock(), &mut call)
         .with_context(|| format!("cannot record {}: output", call.path().display()));
