@@ -5,7 +5,6 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -86,8 +85,7 @@ pub(super) fn run(arguments: &RecordArgs) -> anyhow::Result<ExitCode> {
         serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()))
     });
     let mut call = worker.begin_call(&arguments.tool, input).map_err(into_cli_error)?;
-    let copied = io::copy(&mut io::stdin().lock(), &mut call)
-        .with_context(|| format!("cannot record {}: output", call.path().display()));
+    call.write_from(&mut io::stdin().lock()).map_err(into_cli_error)?;
     let end = match (arguments.exit, arguments.outcome) {
         (Some(code), _) => CallEnd::exit_code(code),
         (None, Some(OutcomeArg::Ok)) => CallEnd::success(true),
@@ -98,7 +96,6 @@ pub(super) fn run(arguments: &RecordArgs) -> anyhow::Result<ExitCode> {
         Some(ms) => end.duration(Duration::from_millis(ms)),
         None => end,
     };
-    copied?;
     let recorded = call.end(end.error(&arguments.error)).map_err(into_cli_error)?;
     arguments.write.print_warnings(&store);
     let value = json!({
