@@ -11,7 +11,7 @@ use super::store::{
     assert_readable, assert_whole, assert_writable, ended_calls, make_store, metadata, outputs,
     record, worker, worker_lines,
 };
-use crate::cli::program::is_root;
+use crate::cli::program::{CommandOutput, is_root, run, swarmletfs};
 
 /// Size of the disk, in bytes.
 const SIZE: u64 = 512 << 10;
@@ -43,11 +43,7 @@ impl SmallDisk {
         self.dir.path().join("store")
     }
 
-    fn record(
-        &self,
-        arguments: &[&str],
-        stdin: impl AsRef<[u8]>,
-    ) -> crate::cli::program::CommandOutput {
+    fn record(&self, arguments: &[&str], stdin: impl AsRef<[u8]>) -> CommandOutput {
         record(&self.store(), arguments, stdin)
     }
 
@@ -208,7 +204,7 @@ fn pad_log(store: &Path) -> PathBuf {
     log
 }
 
-/// A log of changes that cannot be written prevents no change.
+/// Promise: A log of changes that cannot be written prevents no change.
 #[test]
 fn log_of_changes_on_a_full_disk_is_a_warning() {
     if !is_root() {
@@ -223,6 +219,13 @@ fn log_of_changes_on_a_full_disk_is_a_warning() {
     assert!(done.err.contains("cannot write the log of changes") && done.err.contains(FULL));
     assert_eq!(worker_lines(&disk.store(), "w1", "thread.jsonl")[1]["content"], "short");
     assert_eq!(fs::read(&log).unwrap(), logged);
+    // Empty directories take no block, so that only the log of the new store needs one.
+    let mut init = swarmletfs(["init"]);
+    init.arg(disk.dir.path().join("new"));
+    let made = run(init);
+    made.assert_success();
+    assert!(made.err.contains("cannot write the log of changes") && made.err.contains(FULL));
+    assert!(disk.dir.path().join("new/workers").is_dir());
     disk.make_room();
     let done = disk.record(&["worker", "message", "w1"], message("again"));
     assert_eq!(done.assert_success().err, "");

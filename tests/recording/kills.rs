@@ -45,7 +45,7 @@ enum Change {
     Worker(String),
 }
 
-/// Starts a recorder of the change number `round`.
+/// Starts a recorder, which gets its input in pieces with this pause between them.
 fn start(store: &Path, change: Change, pause: Duration) -> Recorder {
     let (arguments, stdin): (Vec<&str>, _) = match &change {
         Change::Call(output) => {
@@ -109,8 +109,8 @@ fn assert_all_there(store: &Path, acknowledged: &Acknowledged) {
     let ended = ended_calls(store, "w1");
     let outputs = outputs(store, "w1");
     for (path, output) in &acknowledged.calls {
-        let (seq, (_, bytes)) =
-            outputs.iter().find(|(_, (name, _))| path.ends_with(name.as_str())).unwrap();
+        let is_named = |name: &str| path.strip_prefix("tool_calls/") == Some(name);
+        let (seq, (_, bytes)) = outputs.iter().find(|(_, (name, _))| is_named(name)).unwrap();
         assert!(bytes == output.as_bytes(), "{path} is not as it was recorded");
         assert_eq!(ended[seq]["exit_code"], 0, "{path} has no end");
     }
@@ -175,7 +175,9 @@ fn acknowledged_changes_survive_kills_at_random_moments() {
         if round % 8 == 0 {
             longest = begun.elapsed();
         }
-        assert_all_there(&store, &acknowledged);
+        if round % 16 == 0 {
+            assert_all_there(&store, &acknowledged);
+        }
     }
     record(&store, &["worker", "message", "w1"], "{\"role\": \"user\", \"content\": \"last\"}\n")
         .assert_success();

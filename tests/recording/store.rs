@@ -69,7 +69,11 @@ pub fn read_tree(folder: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
                 found.insert(path.clone(), None);
                 visit(&entry.path(), &format!("{path}/"), found);
             } else {
-                found.insert(path, Some(fs::read(entry.path()).unwrap()));
+                match fs::read(entry.path()) {
+                    // A change in progress has ended.
+                    Err(_) if path.contains(TEMPORARY) => {}
+                    bytes => drop(found.insert(path, Some(bytes.unwrap()))),
+                }
             }
         }
     }

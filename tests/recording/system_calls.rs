@@ -25,8 +25,8 @@ static LONG: LazyLock<String> = LazyLock::new(|| "a line of the new content\n".r
 /// System calls that change nothing in the store: a crash is like that at the next change. They do
 /// not fail: an injected failure of `close` would leave the file open, as no system does.
 const HARMLESS: [&str; 2] = ["close", "fcntl"];
-/// A kill is injected at one in so many system calls that are harmless or outside of the store.
-const HARMLESS_SAMPLE: usize = 8;
+/// A kill is injected at one in so many system calls outside of the store.
+const SAMPLE: usize = 8;
 /// System calls that can fail because a disk is full.
 const ALLOCATING: [&str; 8] =
     ["mkdir", "mkdirat", "write", "pwrite64", "fsync", "renameat", "renameat2", "ftruncate"];
@@ -178,14 +178,16 @@ fn plan(calls: &[SystemCall]) -> Vec<(SystemCall, Injection)> {
     let mut plan = Vec::new();
     for (at, call) in calls.iter().enumerate() {
         let name = call.name.as_str();
-        let is_harmless = !call.is_in_store || HARMLESS.contains(&name);
-        let is_chosen = !is_harmless || at % HARMLESS_SAMPLE.div_ceil(factor()) == 0;
-        if is_chosen {
+        if call.is_in_store || at % SAMPLE.div_ceil(factor()) == 0 {
             plan.push((call.clone(), Injection::Kill));
         }
         // The standard library panics without the 16 random bytes that it asks for itself.
         let is_random_name = name == "getrandom" && call.text.ends_with("= 8");
-        let can_fail = !is_harmless || FALLIBLE_ELSEWHERE.contains(&name) || is_random_name;
+        let can_fail = if call.is_in_store {
+            !HARMLESS.contains(&name)
+        } else {
+            FALLIBLE_ELSEWHERE.contains(&name) || is_random_name
+        };
         if can_fail {
             plan.push((call.clone(), Injection::Failure("EIO")));
         }
@@ -377,7 +379,7 @@ fn message_survives_a_failure_at_every_system_call() {
     });
 }
 
-/// Promise: A crash at any system call leaves the old or the new state.
+/// Promise: A command that fails leaves nothing under a temporary name.
 #[test]
 fn put_of_a_new_file_survives_a_failure_at_every_system_call() {
     inject_everywhere(&Change {
@@ -420,4 +422,55 @@ fn finish_survives_a_failure_at_every_system_call() {
         refusal: Some("it has finished"),
         least: 40,
     });
+}
+
+/// A name is given to content that is on disk, and the name is on disk before the command ends.
+#[test]
+fn content_reaches_the_disk_before_its_name() {
+    if !is_here("strace") {
+        return;
+    }
+    let sandbox = Sandbox::new(true);
+    let rename =
+        Regex::new(r#"renameat2?\(\d+<([^>]*)>, "([^"]+)", \d+<([^>]*)>, "([^"]+)""#).unwrap();
+    let write = Regex::new(r"write\(\d+<([^>]*\.jsonl)>").unwrap();
+    let put: &[&str] = &["worker", "put", "w1", "outputs/charts/new.md"];
+    let message: &[&str] = &["worker", "message", "w1"];
+    let finish: &[&str] = &["worker", "finish", "w1", "--result", "-"];
+    let create: &[&str] = &["worker", "create", "--id", "new", "--context", "a.md=context.md"];
+    // Files are renamed twice by `finish`, and so is the index.
+    for (arguments, renames) in [(put, 1), (message, 0), (finish, 3), (create, 4)] {
+        let stdin = "{\"role\": \"user\", \"content\": \"second\"}";
+        let change = Change {
+            arguments,
+            stdin,
+            is_done: |_| true,
+            is_absent: |_| false,
+            refusal: None,
+            least: 0,
+        };
+        let calls = sandbox.system_calls(&change);
+        let syncs = |calls: &[SystemCall], path: &str| {
+            calls.iter().any(|call| call.name == "fsync" && call.text.contains(path))
+        };
+        let mut found = 0;
+        for (at, call) in calls.iter().enumerate() {
+            let (before, after) = calls.split_at(at);
+            if let Some(renamed) = rename.captures(&call.text) {
+                let from = format!("<{}/{}>", &renamed[1], &renamed[2]);
+                let is_file = renamed[2].contains("-tmp-");
+                assert!(!is_file || syncs(before, &from), "not on disk: {}", call.text);
+                let folder = format!("<{}>", &renamed[3]);
+                assert!(syncs(after, &folder), "the name is not on disk: {}", call.text);
+                found += 1;
+            }
+            // The log of changes does not wait for the disk.
+            if let Some(written) = write.captures(&call.text)
+                && !written[1].contains("/audit/")
+            {
+                assert!(syncs(after, &format!("<{}>", &written[1])), "{}", call.text);
+            }
+        }
+        assert_eq!(found, renames, "{arguments:?}");
+    }
 }
