@@ -166,9 +166,9 @@ impl Call {
         let mut buffer = vec![0; COPY_SIZE];
         let place = self.worker.folder().path().to_path_buf();
         loop {
-            let filled = match reader.read(&mut buffer) {
+            let (filled, _) = match reader.read(&mut buffer) {
                 Ok(0) => return Ok(()),
-                Ok(n) => buffer.get(..n).unwrap_or_default(),
+                Ok(n) => buffer.split_at(n),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
                     let path = self.path();
