@@ -24,6 +24,7 @@ mod log_guard;
 mod mcp;
 mod mount;
 mod queries;
+mod recording;
 mod reference;
 mod regression;
 mod schema;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::terminal::{display_path, shell_quote};
+use super::terminal::{display_path, print_message, shell_quote};
 use super::write_args;
 use crate::write::Store;
 
@@ -43,7 +43,8 @@ pub(super) struct InitArgs {
 ///
 /// The folder holds something else, or cannot be written.
 pub(super) fn run(arguments: &InitArgs) -> anyhow::Result<ExitCode> {
-    Store::init(&arguments.dir)?;
+    let store = Store::init(&arguments.dir)?;
+    store.take_warnings().iter().for_each(|warning| print_message(warning));
     let value = json!({"store": display_path(&arguments.dir)});
     let text = format!("the store is {}", shell_quote(&arguments.dir));
     Ok(write_args::print(arguments.json, &text, &value))

@@ -1,7 +1,7 @@
 //! Calls of a worker: numbers, outputs that readers can follow, and lines of metrics.jsonl.
 
 use std::collections::HashSet;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::dir::{Dir, File, lock_file, try_lock};
+use super::dir::{Dir, File, from_io, lock_file, try_lock};
 use super::error::{During, Error, Result};
 use super::hashing::to_hex;
 use super::metadata;
@@ -33,6 +33,8 @@ const ERROR_MAX: usize = 64 << 10;
 const HASHED_MAX: u64 = 16 << 20;
 /// Largest metrics.jsonl that is searched for open calls, in bytes. Readers read as much.
 const METRICS_MAX: u64 = 256 << 20;
+/// Size of the buffer for copies, in bytes.
+const COPY_SIZE: usize = 64 << 10;
 /// Attempts to find a number that is not taken, against programs that do not lock.
 const NUMBER_ATTEMPTS: u64 = 100;
 
@@ -156,6 +158,29 @@ impl Call {
         RelPath::constant(CALLS).join(&self.name)
     }
 
+    /// Writes everything that `reader` returns to the output, while it is read.
+    ///
+    /// # Errors
+    ///
+    /// The reader fails, or the store cannot be written. What was read before is in the output.
+    pub fn write_from(&mut self, reader: &mut dyn Read) -> Result<()> {
+        let mut buffer = vec![0; COPY_SIZE];
+        let place = self.worker.folder().path().to_path_buf();
+        loop {
+            let (filled, _) = match reader.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(n) => buffer.split_at(n),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    let path = self.path();
+                    return Err(from_io(error)).during("read input for", &place, path.as_bytes());
+                }
+            };
+            let written = self.write_all(filled).map_err(from_io);
+            written.during("write", &place, self.path().as_bytes())?;
+        }
+    }
+
     /// Ends the call: waits until its output is on disk, and then records how it ended.
     ///
     /// # Errors
@@ -249,7 +274,11 @@ fn create_output(folder: &Dir, tool: &str) -> Result<(u64, Name, File), PathErro
             Err(PathError::Io(Errno::EXIST)) => {}
             file => {
                 let file = file?;
-                lock_file(&file)?;
+                if let Err(error) = lock_file(&file) {
+                    // An output without a record would look like a call of another program.
+                    let _ = calls.remove_tree(&name);
+                    return Err(error);
+                }
                 return Ok((seq, name, file));
             }
         }

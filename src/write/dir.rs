@@ -108,13 +108,15 @@ impl Dir {
     /// `EEXIST` if the name is taken, by whatever it is.
     pub(super) fn create_dir(&self, name: &Name) -> Result<Dir> {
         rustix::fs::mkdirat(&self.fd, name.as_os_str(), DIR_MODE)?;
-        let created = self.enter(&RelPath::from(name.clone()))?;
-        // Whoever may write here can put another directory in its place. One of root's that holds
-        // something is not the new one.
-        if self.owner_to_give_to()?.is_some() && created.list()?.is_empty() {
-            self.give_to_owner(created.fd.as_fd())?;
-        }
-        Ok(created)
+        let opened = self.enter(&RelPath::from(name.clone())).and_then(|created| {
+            // Whoever may write here can put another directory in its place. One of root's that
+            // holds something is not the new one.
+            if self.owner_to_give_to()?.is_some() && created.list()?.is_empty() {
+                self.give_to_owner(created.fd.as_fd())?;
+            }
+            Ok(created)
+        });
+        self.or_remove(opened, name, AtFlags::REMOVEDIR)
     }
 
     /// Creates the directory `name` with the permissions of this one, whatever the umask is, and
@@ -198,8 +200,18 @@ impl Dir {
     pub(super) fn create_file(&self, name: &Name) -> Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let fd = self.openat2(&RelPath::from(name.clone()), flags, FILE_MODE)?;
-        self.give_to_owner(fd.as_fd())?;
+        let given = self.give_to_owner(fd.as_fd());
+        self.or_remove(given, name, AtFlags::empty())?;
         Ok(File::from(fd))
+    }
+
+    /// Removes the new entry `name` if `created` is an error, and returns `created`.
+    fn or_remove<T>(&self, created: Result<T>, name: &Name, flags: AtFlags) -> Result<T> {
+        if created.is_err() {
+            // The first error counts.
+            let _ = rustix::fs::unlinkat(&self.fd, name.as_os_str(), flags);
+        }
+        created
     }
 
     /// Opens the file `name` to append to it, and creates it if it is missing. Its last bytes can

@@ -9,8 +9,8 @@ use rustix::io::Errno;
 /// Result of a change to a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Reason why a change to a store was not made. Unless the text says otherwise, the store is as it
-/// was.
+/// Reason why a change to a store was not acknowledged. Unless the text says otherwise, the store is
+/// as it was. If the disk failed while the change was made durable, the change may be there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The store cannot be opened for writing.

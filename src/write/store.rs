@@ -90,7 +90,8 @@ impl Store {
         let options = WriteOptions::default();
         let root = Dir::create(path, options.durability).during("create the folder", path, b"")?;
         let detection = must_be_swarmlet(path)?;
-        if detection == Detection::Empty && !has_workers(&root)? {
+        let is_new = detection == Detection::Empty && !has_workers(&root)?;
+        if is_new {
             let make = || {
                 for name in [WORKERS, audit::FOLDER] {
                     // Who may write to the directory that was named shall be able to record.
@@ -99,9 +100,15 @@ impl Store {
                 Ok(())
             };
             make().during("make a store in", path, b"")?;
-            audit_log::append(&root, &audit_log::entry("init", None), options.audit_max)?;
         }
-        open(path, options)
+        let store = open(path, options)?;
+        if is_new {
+            let (folder, entry) = (&store.0, audit_log::entry("init", None));
+            if let Err(error) = audit_log::append(&folder.root, &entry, folder.options.audit_max) {
+                folder.warn(error.to_string());
+            }
+        }
+        Ok(store)
     }
 
     /// Opens the store at `path`. Symlinks are followed, since the caller named the path.

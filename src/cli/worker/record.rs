@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -93,8 +92,7 @@ pub(super) fn run(arguments: &RecordArgs) -> anyhow::Result<ExitCode> {
     // What is no JSON is a text.
     let input = input.map(|text| serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text)));
     let mut call = worker.begin_call(&arguments.tool, input).map_err(into_cli_error)?;
-    let copied = io::copy(&mut io::stdin().lock(), &mut call)
-        .with_context(|| format!("cannot record {}: output", call.path().display()));
+    call.write_from(&mut io::stdin().lock()).map_err(into_cli_error)?;
     let end = match (arguments.exit, arguments.outcome) {
         (Some(code), _) => CallEnd::exit_code(code),
         (None, Some(OutcomeArg::Ok)) => CallEnd::success(true),
@@ -105,7 +103,6 @@ pub(super) fn run(arguments: &RecordArgs) -> anyhow::Result<ExitCode> {
         Some(ms) => end.duration(Duration::from_millis(ms)),
         None => end,
     };
-    copied?;
     let recorded = call.end(end.error(&arguments.error)).map_err(into_cli_error)?;
     arguments.write.print_warnings(&store);
     let value = json!({
