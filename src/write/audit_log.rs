@@ -54,7 +54,8 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
             part += 1;
             continue;
         }
-        append_lines(&mut file, &line, |line| serde_json::from_slice::<AuditEntry>(line).is_ok())?;
+        let is_complete = |line: &[u8]| serde_json::from_slice::<AuditEntry>(line).is_ok();
+        append_lines(&mut file, &line, is_complete, |_| Ok(()))?;
         return if size == 0 { remove_oldest(&folder, &name, limit) } else { Ok(()) };
     }
     Err(PathError::Io(Errno::FBIG))

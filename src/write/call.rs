@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::dir::{Dir, File, from_io, lock_file, try_lock};
+use super::dir::{Dir, File, from_io, is_locked, lock_file};
 use super::error::{During, Error, Result};
 use super::hashing::to_hex;
 use super::metadata;
@@ -136,7 +136,7 @@ pub(super) fn begin(worker: &Arc<WorkerFolder>, tool: &str, input: Option<Value>
     let line = call.line(START_EVENT, Map::new())?;
     // The line helps readers while the call runs; only its end has to reach the disk.
     match call.worker.append_without_sync(&lock, METRICS, &line) {
-        Ok(_) => Ok(call),
+        Ok(()) => Ok(call),
         Err(error) => {
             // A call without a start would look like one of another program.
             if let Ok(calls) = worker.folder().enter(&RelPath::constant(CALLS)) {
@@ -337,7 +337,7 @@ pub(super) fn is_recorded_now(folder: &Dir, call: &OpenCall) -> Result<bool, Pat
     let opened =
         folder.enter(&RelPath::constant(CALLS)).and_then(|calls| calls.open_to_lock(&name));
     match opened {
-        Ok(file) => Ok(!try_lock(file.as_fd())?),
+        Ok(file) => is_locked(file.as_fd()),
         Err(error) if error.is_not_a_file() => Ok(false),
         Err(error) => Err(error),
     }

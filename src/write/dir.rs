@@ -466,6 +466,16 @@ pub(super) fn try_lock(fd: BorrowedFd<'_>) -> Result<bool> {
     }
 }
 
+/// Returns true if a process holds the lock of an open file.
+pub(super) fn is_locked(fd: BorrowedFd<'_>) -> Result<bool> {
+    // Shared, so that two searches do not take each other for a writer.
+    match rustix::fs::flock(fd, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Waits for the lock of an open file.
 ///
 /// # Errors
@@ -492,13 +502,15 @@ fn wait_for_lock<T>(mut try_lock: impl FnMut() -> Result<Option<T>>) -> Result<T
 
 /// Appends whole lines to an open file, after all that it holds.
 ///
-/// A failure, such as a full disk, leaves the file as it was. If a crash left a last line without
+/// `sync` waits for the disk, if that is wanted. A failure, such as a full disk, leaves the file as
+/// it was. If a crash left a last line without
 /// an end, the line gets one if it is complete, and is removed if not: it was never reported as
 /// written. Returns the number of removed bytes. The caller holds the lock of the directory.
 pub(super) fn append_lines(
     file: &mut File,
     lines: &[u8],
     is_complete: impl Fn(&[u8]) -> bool,
+    sync: impl FnOnce(&File) -> Result<()>,
 ) -> Result<u64> {
     let mut length = file.seek(io::SeekFrom::End(0)).map_err(from_io)?;
     let (mut removed, mut end) = (0, &b""[..]);
@@ -513,10 +525,11 @@ pub(super) fn append_lines(
         }
     }
     // One write, so that a reader meets whole lines.
-    if let Err(error) = file.write_all(&[end, lines].concat()) {
+    let written = file.write_all(&[end, lines].concat()).map_err(from_io);
+    if let Err(error) = written.and_then(|()| sync(file)) {
         // The first error counts.
         let _ = file.set_len(length);
-        return Err(from_io(error));
+        return Err(error);
     }
     Ok(removed)
 }
@@ -525,6 +538,10 @@ pub(super) fn append_lines(
 const TORN_MAX: u64 = 32 << 20;
 
 /// Returns the last line of a file if it has no end; empty if it has one.
+///
+/// # Errors
+///
+/// `EFBIG` if the line is longer than any that readers read.
 fn last_line(file: &File, length: u64) -> Result<Vec<u8>> {
     let mut last = [0];
     if length == 0 || file.read_at(&mut last, length - 1).map_err(from_io)? == 0 || last == *b"\n" {
@@ -533,8 +550,11 @@ fn last_line(file: &File, length: u64) -> Result<Vec<u8>> {
     let start = length.saturating_sub(TORN_MAX);
     let mut tail = vec![0; usize::try_from(length - start).unwrap_or_default()];
     file.read_exact_at(&mut tail, start).map_err(from_io)?;
-    let line = memchr::memrchr(b'\n', &tail).map_or(0, |end| end + 1);
-    Ok(tail.split_off(line))
+    match memchr::memrchr(b'\n', &tail) {
+        Some(end) => Ok(tail.split_off(end + 1)),
+        None if start == 0 => Ok(tail),
+        None => Err(Error::Io(Errno::FBIG)),
+    }
 }
 
 /// Copies `from` to its end.

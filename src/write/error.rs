@@ -9,8 +9,10 @@ use rustix::io::Errno;
 /// Result of a change to a store.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Reason why a change to a store was not acknowledged. Unless the text says otherwise, the store is
-/// as it was. If the disk failed while the change was made durable, the change may be there.
+/// Reason why a change to a store was not acknowledged.
+///
+/// Unless the text says otherwise, the store is as it was. If the disk failed while the change was
+/// made durable, the change may be there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The store cannot be opened for writing.
@@ -70,6 +72,14 @@ pub enum Error {
         /// What is wrong, and what is right.
         reason: String,
     },
+    /// A file of the store has a content that cannot be changed without losing some of it.
+    #[error("cannot change {path}: {reason}, so it was left as it is; try `swarmletfs validate`")]
+    Content {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// A file of the store cannot be read or written.
     #[error("cannot {action}: {}{}", .error, cure(.error))]
     Path {
@@ -116,6 +126,12 @@ fn cure(error: &PathError) -> &'static str {
         }
         _ => "",
     }
+}
+
+/// Returns the error about the content of the file `name` in the directory `path`.
+pub(super) fn bad_content(path: &Path, name: &str, reason: &'static str) -> Error {
+    let path = path.join(name);
+    Error::Content { path: printable(path.as_os_str().as_encoded_bytes()), reason }
 }
 
 /// Names the path in the error of an operation.

@@ -1,13 +1,11 @@
 //! The index.json of a store. Readers need none: it is updated where another program made one.
 
-use std::path::Path;
-
 use jiff::Timestamp;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
 use super::dir::Dir;
-use super::error::{During, Result};
+use super::error::{During, Result, bad_content};
 use super::metadata::{self, Fields};
 use crate::error::Error as PathError;
 use crate::name::Name;
@@ -32,54 +30,45 @@ pub(super) enum Missing {
 /// # Errors
 ///
 /// The index cannot be read or written, or is not understood; it stays as it was then.
-pub(super) fn update(
-    workers: &Dir,
-    prefix: &str,
-    id: &Name,
-    fields: &Fields,
-    missing: Missing,
-) -> Result<()> {
-    update_file(workers, prefix, id, fields, missing).during(
-        "update",
-        Path::new(workers.path()),
-        INDEX.as_bytes(),
-    )
-}
-
-fn update_file(
-    workers: &Dir,
-    prefix: &str,
-    id: &Name,
-    fields: &Fields,
-    missing: Missing,
-) -> Result<(), PathError> {
-    let name = Name::new(INDEX)?;
+pub(super) fn update(workers: &Dir, prefix: &str, id: &Name, missing: Missing) -> Result<()> {
+    let (path, file) = (workers.path(), INDEX.as_bytes());
+    let name = Name::new(INDEX).during("update", path, file)?;
     // Nothing is locked where there is no index.
-    if missing == Missing::Leave && workers.kind(&name.clone().into())?.is_none() {
+    let existing = workers.kind(&name.clone().into()).during("find", path, file)?;
+    if missing == Missing::Leave && existing.is_none() {
         return Ok(());
     }
-    let _lock = workers.lock()?;
-    let mut index = match workers.read(&name, INDEX_MAX)? {
-        Some(bytes) => serde_json::from_slice(&bytes).map_err(|_| PathError::Io(Errno::BADMSG))?,
+    let _lock = workers.lock().during("lock", path, b"")?;
+    let mut index = match workers.read(&name, INDEX_MAX).during("read", path, file)? {
+        Some(bytes) => {
+            serde_json::from_slice(&bytes).map_err(|_| bad_content(path, INDEX, "it is no JSON"))?
+        }
         None if missing == Missing::Leave => return Ok(()),
         None => json!({"workers": []}),
     };
-    let entry = entry(prefix, id, fields);
-    let count = match &mut index {
-        Value::Array(entries) => insert(entries, id, entry),
-        Value::Object(object) => match object.get_mut("workers") {
-            Some(Value::Array(entries)) => insert(entries, id, entry),
-            _ => return Err(PathError::Io(Errno::BADMSG)),
-        },
-        _ => return Err(PathError::Io(Errno::BADMSG)),
+    // Read under the lock: another process may have finished the worker meanwhile.
+    let folder = workers.enter(&id.clone().into()).during("open", path, id.as_bytes())?;
+    let entry = entry(prefix, id, &metadata::read(&folder)?);
+    let entries = match &mut index {
+        Value::Array(entries) => Some(entries),
+        Value::Object(object) => object.get_mut("workers").and_then(Value::as_array_mut),
+        _ => None,
     };
+    let Some(entries) = entries else {
+        return Err(bad_content(path, INDEX, "it has no list of workers"));
+    };
+    let count = insert(entries, id, entry);
     if let Value::Object(object) = &mut index {
         object.insert("total_workers".into(), count.into());
         object.insert("last_updated".into(), metadata::time(Timestamp::now()).into());
     }
-    let mut bytes = serde_json::to_vec_pretty(&index).map_err(|_| PathError::Io(Errno::INVAL))?;
-    bytes.push(b'\n');
-    workers.write_temporary(&mut bytes.as_slice())?.replace(workers, &name)
+    let write = || {
+        let mut bytes =
+            serde_json::to_vec_pretty(&index).map_err(|_| PathError::Io(Errno::INVAL))?;
+        bytes.push(b'\n');
+        workers.write_temporary(&mut bytes.as_slice())?.replace(workers, &name)
+    };
+    write().during("write", path, file)
 }
 
 /// Replaces or adds the entry of a worker. Returns the number of entries.

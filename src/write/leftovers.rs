@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::call::{self, OpenCall};
-use super::dir::{Dir, try_lock};
+use super::dir::{Dir, is_locked};
 use super::error::{During, Result};
 use super::folder::StoreFolder;
 use super::worker_folder::WorkerFolder;
@@ -89,7 +89,7 @@ fn find_in_worker(
         found.extend(find_temporary(&folder, &prefix.join(id), &name)?);
     }
     // A worker that has finished does not change any more.
-    let is_finished = metadata::read(&folder, id)
+    let is_finished = metadata::read(&folder)
         .is_ok_and(|fields| metadata::must_be_unfinished(&fields, id).is_err());
     if !is_finished {
         for call in lost_calls(&folder)? {
@@ -138,7 +138,7 @@ fn left_behind(folder: &Dir, name: &Name) -> Result<Option<Kind>, PathError> {
     let kind = folder.kind(&path)?;
     let is_free = match kind {
         Some(Kind::Folder) => folder.enter(&path)?.try_lock()?.is_some(),
-        Some(Kind::File) => try_lock(folder.open_to_lock(name)?.as_fd())?,
+        Some(Kind::File) => !is_locked(folder.open_to_lock(name)?.as_fd())?,
         Some(_) => true,
         None => false,
     };

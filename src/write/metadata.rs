@@ -1,13 +1,11 @@
 //! The metadata.json of a worker, as it is written. Fields of other writers are kept.
 
-use std::path::Path;
-
 use jiff::Timestamp;
 use rustix::io::Errno;
 use serde_json::{Map, Value};
 
 use super::dir::Dir;
-use super::error::{During, Error, Result};
+use super::error::{During, Error, Result, bad_content};
 use crate::error::Error as PathError;
 use crate::model::Status;
 use crate::name::Name;
@@ -19,20 +17,19 @@ pub(super) type Fields = Map<String, Value>;
 /// Maximum length of a text, in bytes. Readers read files of up to 2 MiB.
 pub(super) const TEXT_MAX: usize = 1 << 20;
 
-/// Reads the metadata of the worker `id` in `folder`. A worker without the file has no fields.
+/// Reads the metadata of the worker in `folder`. A worker without the file has no fields.
 ///
 /// # Errors
 ///
 /// The file cannot be read or is no JSON object; it is not replaced then.
-pub(super) fn read(folder: &Dir, id: &Name) -> Result<Fields> {
-    let read = || {
-        let bytes = folder.read(&Name::new(METADATA)?, METADATA_MAX)?;
-        // A torn file is not replaced by one that lacks what it held.
-        bytes.map_or(Ok(Map::new()), |bytes| {
-            serde_json::from_slice(&bytes).map_err(|_| PathError::Io(Errno::BADMSG))
-        })
+pub(super) fn read(folder: &Dir) -> Result<Fields> {
+    let read = || folder.read(&Name::new(METADATA)?, METADATA_MAX);
+    let Some(bytes) = read().during("read", folder.path(), METADATA.as_bytes())? else {
+        return Ok(Map::new());
     };
-    read().during("read", Path::new(&*id.to_text()), METADATA.as_bytes())
+    // A torn file is not replaced by one that lacks what it held.
+    serde_json::from_slice(&bytes)
+        .map_err(|_| bad_content(folder.path(), METADATA, "it is no JSON object"))
 }
 
 /// Fails if the worker has finished.

@@ -226,7 +226,7 @@ pub(super) fn create(store: &Arc<StoreFolder>, mut new: NewWorker) -> Result<Wor
                 store.log("create", &id, paths, &worker);
                 let worker = worker?;
                 let missing = if new.starts_index { Missing::Create } else { Missing::Leave };
-                update_index(store, &id, &fields, missing);
+                update_index(store, &id, missing);
                 return Ok(worker);
             }
         }
@@ -236,8 +236,8 @@ pub(super) fn create(store: &Arc<StoreFolder>, mut new: NewWorker) -> Result<Wor
 
 /// Writes the entry of a worker into the index of the store. The worker's own metadata counts, so
 /// an error is a warning.
-pub(super) fn update_index(store: &StoreFolder, id: &Name, fields: &Fields, missing: Missing) {
-    let updated = index::update(&store.workers, store.prefix, id, fields, missing);
+fn update_index(store: &StoreFolder, id: &Name, missing: Missing) {
+    let updated = index::update(&store.workers, store.prefix, id, missing);
     if let Err(error) = updated {
         store.warn(error.to_string());
     }

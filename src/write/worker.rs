@@ -231,17 +231,16 @@ impl Worker {
         let mut paths = Vec::new();
         let finished = self.finish_checked(end, &mut paths);
         self.0.store().log("finish", self.id(), paths, &finished);
-        let fields = finished?;
         let store = self.0.store();
-        let updated =
-            index::update(&store.workers, store.prefix, self.id(), &fields, Missing::Leave);
-        if let Err(error) = updated {
+        // Also after an error: the worker may have finished, and only the disk failed.
+        let updated = index::update(&store.workers, store.prefix, self.id(), Missing::Leave);
+        if let (Ok(()), Err(error)) = (&finished, updated) {
             store.warn(error.to_string());
         }
-        Ok(())
+        finished
     }
 
-    fn finish_checked(&self, end: Finish, paths: &mut Vec<AuditPath>) -> Result<Fields> {
+    fn finish_checked(&self, end: Finish, paths: &mut Vec<AuditPath>) -> Result<()> {
         if let Some(text) =
             end.fields.values().find(|text| text.as_str().is_some_and(|text| text.len() > TEXT_MAX))
         {
@@ -285,6 +284,6 @@ impl Worker {
         let bytes = metadata::write(self.0.folder(), &fields)?;
         let sha256 = Some(sha256(&bytes));
         paths.push(AuditPath { path: METADATA.into(), bytes: bytes.len() as u64, sha256 });
-        Ok(fields)
+        Ok(())
     }
 }

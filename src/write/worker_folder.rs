@@ -65,39 +65,41 @@ impl WorkerFolder {
     /// [`Error::Finished`] if it has finished.
     pub(super) fn lock_unfinished(&self) -> Result<(Lock, Fields)> {
         let lock = self.folder.lock().during("lock", self.folder.path(), b"")?;
-        let fields = metadata::read(&self.folder, &self.id)?;
+        let fields = metadata::read(&self.folder)?;
         metadata::must_be_unfinished(&fields, &self.id)?;
         Ok((lock, fields))
     }
 
     /// Appends whole lines to the file `name` in the worker's directory, and waits until they are
     /// on disk.
-    pub(super) fn append(&self, lock: &Lock, name: &str, lines: &[u8]) -> Result<()> {
-        let file = self.append_without_sync(lock, name, lines)?;
-        self.folder.sync_file(&file).during("write", self.folder.path(), name.as_bytes())
+    pub(super) fn append(&self, _lock: &Lock, name: &str, lines: &[u8]) -> Result<()> {
+        self.append_and(name, lines, |file| self.folder.sync_file(file))
     }
 
     /// Appends whole lines to the file `name` in the worker's directory.
-    pub(super) fn append_without_sync(
+    pub(super) fn append_without_sync(&self, _lock: &Lock, name: &str, lines: &[u8]) -> Result<()> {
+        self.append_and(name, lines, |_| Ok(()))
+    }
+
+    fn append_and(
         &self,
-        _lock: &Lock,
         name: &str,
         lines: &[u8],
-    ) -> Result<File> {
+        sync: impl FnOnce(&File) -> Result<(), PathError>,
+    ) -> Result<()> {
         let append = || {
             let mut file = self.folder.open_append(&Name::new(name)?)?;
             let is_complete =
                 |line: &[u8]| serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
-            let removed = append_lines(&mut file, lines, is_complete)?;
-            Ok((file, removed))
+            append_lines(&mut file, lines, is_complete, sync)
         };
-        let (file, removed) = append().during("write", self.folder.path(), name.as_bytes())?;
+        let removed = append().during("write", self.folder.path(), name.as_bytes())?;
         if removed > 0 {
             self.store.warn(format!(
                 "{name} of worker {}: removed {removed} bytes of a line that was not complete",
                 self.id.display()
             ));
         }
-        Ok(file)
+        Ok(())
     }
 }

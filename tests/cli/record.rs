@@ -493,8 +493,7 @@ fn time_limit_ends_daemons_and_processes_that_ignore_sigterm() {
     let place = Place::new();
     let script = "trap '' TERM; \
                   setsid sh -c 'sleep 1000 >/dev/null 2>&1 </dev/null & echo $!' & wait $!; \
-                  sh -c 'echo $$; while :; do sleep 1000; done' & \
-                  sleep 1000 & echo $!; echo -n $$; while :; do sleep 1000; done";
+                  sh -c 'while :; do sleep 1000; done' & echo $!; sleep 1000 & echo $!; echo -n $$; while :; do sleep 1000; done";
     let recorded = place.run(&["--timeout", "1s"], &["sh", "-c", script]);
     assert_eq!(recorded.status.code(), Some(124));
     let text = String::from_utf8(recorded.recording).unwrap();

@@ -31,7 +31,7 @@ const FIELDS: KnownKeys = KnownKeys {
         ("config", &[JsonType::Object]),
     ],
     aliases: &[("worker_id", "id"), ("title", "summary")],
-    ignored: &[],
+    ignored: &["path"],
     is_open: false,
 };
 
