@@ -5,6 +5,7 @@
 //! happened, and proves nothing against its writers.
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use crate::deadline::Deadline;
@@ -86,20 +87,48 @@ pub(crate) fn day(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d").to_string()
 }
 
-/// Returns the name of a file of the log. `part` tells the files of one day apart; it is empty for
-/// the first one.
-pub(crate) fn file_name(day: &str, part: &str) -> Result<Name> {
-    let dot = if part.is_empty() { "" } else { "." };
-    Name::new(format!("{day}{dot}{part}{SUFFIX}"))
+/// The name of a file of the log: `2026-01-20.jsonl`, `2026-01-20.2.jsonl`, and for a user who may
+/// not append to these `2026-01-20.uid1000.jsonl`. Ordered by time as far as names tell.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LogName {
+    /// The day of the changes in it.
+    pub(crate) day: String,
+    /// The number among the files of a day and a user, from 1.
+    pub(crate) part: u32,
+    /// The user of whom it is, if it is not for all.
+    pub(crate) uid: Option<u32>,
 }
 
-/// Returns true if `name` is that of a file of the log.
-pub(crate) fn is_log(name: &Name) -> bool {
-    name.to_text().ends_with(SUFFIX)
+/// Begins the part of a name that has a user's id.
+const UID: &str = "uid";
+
+impl LogName {
+    /// Returns the name on disk.
+    ///
+    /// # Errors
+    ///
+    /// The day is not a part of a name.
+    pub(crate) fn to_name(&self) -> Result<Name> {
+        let uid = self.uid.map(|uid| format!(".{UID}{uid}")).unwrap_or_default();
+        let part = if self.part == 1 { String::new() } else { format!(".{}", self.part) };
+        Name::new(format!("{}{uid}{part}{SUFFIX}", self.day))
+    }
+
+    /// Parses a name on disk. Returns `None` if it is not that of a file of the log.
+    pub(crate) fn parse(name: &Name) -> Option<LogName> {
+        let text = name.to_text();
+        let mut words = text.strip_suffix(SUFFIX)?.split('.').peekable();
+        let day = words.next().filter(|day| day.parse::<Date>().is_ok())?.to_owned();
+        let uid = words.peek().and_then(|word| word.strip_prefix(UID)?.parse().ok());
+        if uid.is_some() {
+            words.next();
+        }
+        let part = words.next().map_or(Some(1), |part| part.parse().ok())?;
+        words.next().is_none().then_some(LogName { day, part, uid })
+    }
 }
 
-/// Calls `each` with the entries that match `filter`, file by file in the order of their names. The
-/// entries of a file are in the order in which they were written. `each` returns false to stop.
+/// Calls `each` with the entries that match `filter`, oldest first. `each` returns false to stop.
 ///
 /// # Errors
 ///
@@ -117,33 +146,69 @@ pub fn read(
     };
     // A file holds the changes of the day in its name, so older files need not be read.
     let first = filter.since.map(day).unwrap_or_default();
-    let mut names: Vec<Name> = listed
-        .into_iter()
-        .filter(|entry| entry.kind == Kind::File && is_log(&entry.name))
-        .map(|entry| entry.name)
-        .filter(|name| *name.to_text() >= *first)
-        .collect();
+    let files = listed.into_iter().filter(|entry| entry.kind == Kind::File);
+    let names = files.filter_map(|entry| LogName::parse(&entry.name));
+    let mut names: Vec<LogName> = names.filter(|name| name.day >= first).collect();
     names.sort();
-    let (mut skipped, mut goes_on) = (AuditSkips::default(), true);
-    for name in names {
-        let Ok(file) = store.open(&folder.join(&name)) else {
-            skipped.files += 1;
-            continue;
-        };
-        let lines = jsonl::for_each(&*file, deadline, |line| {
-            let Ok(entry) = serde_json::from_slice::<AuditEntry>(line) else { return false };
-            if goes_on && filter.matches(&entry) {
-                goes_on = each(entry);
+    let mut skipped = AuditSkips::default();
+    for of_day in names.chunk_by(|a, b| a.day == b.day) {
+        // Of several files, the entries are put in order. The limit of the log bounds them.
+        let (mut entries, mut goes_on) = (Vec::new(), true);
+        for name in of_day {
+            let read = read_file(store, &folder.join(&name.to_name()?), deadline, |entry| {
+                if goes_on && filter.matches(&entry) {
+                    match of_day {
+                        [_] => goes_on = each(entry),
+                        _ => entries.push(entry),
+                    }
+                }
+            });
+            match read {
+                Ok(bad_lines) => skipped.lines += bad_lines,
+                Err(_) => skipped.files += 1,
             }
-            true
-        });
-        match lines {
-            Ok(lines) => skipped.lines += lines.bad,
-            Err(_) => skipped.files += 1,
         }
-        if !goes_on {
+        entries.sort_by_key(|entry| entry.time);
+        if !goes_on || !entries.into_iter().all(&mut each) {
             break;
         }
     }
     Ok(skipped)
+}
+
+/// Calls `each` with the entries in a file of the log. Returns the number of other lines.
+fn read_file(
+    store: &dyn Store,
+    path: &RelPath,
+    deadline: Deadline<'_>,
+    mut each: impl FnMut(AuditEntry),
+) -> Result<u64> {
+    let file = store.open(path)?;
+    let lines = jsonl::for_each(&*file, deadline, |line| {
+        serde_json::from_slice::<AuditEntry>(line).map(&mut each).is_ok()
+    })?;
+    Ok(lines.bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_log_are_in_the_order_of_their_changes() {
+        let names = [
+            "2026-01-19.jsonl",
+            "2026-01-20.jsonl",
+            "2026-01-20.uid7.jsonl",
+            "2026-01-20.2.jsonl",
+            "2026-01-20.uid7.2.jsonl",
+            "2026-01-20.10.jsonl",
+        ];
+        let parsed = names.map(|name| LogName::parse(&Name::new(name).unwrap()).unwrap());
+        assert!(parsed.is_sorted(), "{parsed:?}");
+        assert_eq!(parsed.map(|name| name.to_name().unwrap().to_text().into_owned()), names);
+        for other in ["x.jsonl", "2026-01-20", "2026-01-20.x.jsonl", "2026-01-20.2.3.jsonl"] {
+            assert_eq!(LogName::parse(&Name::new(other).unwrap()), None, "{other}");
+        }
+    }
 }

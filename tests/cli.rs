@@ -1,5 +1,6 @@
 //! The program as a process: exit codes, messages, and the resulting mounts.
 
+mod audit;
 mod background;
 mod discovery;
 mod doctor;

@@ -13,6 +13,7 @@ use super::{duration, exit, store_selection};
 use crate::audit::{AuditEntry, AuditFilter, read};
 use crate::deadline::Deadline;
 use crate::store::Disk;
+use crate::text::count;
 
 /// Help text after the options.
 pub(super) const HELP: &str = "\
@@ -72,9 +73,10 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
         .context("cannot read the log of changes")?;
         if skipped.lines + skipped.files > 0 {
             print_message(&format!(
-                "left out of the log: {} lines that are no entries, and {} files that cannot be \
-                 read",
-                skipped.lines, skipped.files
+                "left out of the log: {} that {} no entry, and {} that cannot be read",
+                count(skipped.lines, "line"),
+                if skipped.lines == 1 { "is" } else { "are" },
+                count(skipped.files, "file"),
             ));
         }
     }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::dir::{Dir, Metadata, append_lines, lock_file};
 use super::error::{During, Result};
-use crate::audit::{self, AuditEntry};
+use crate::audit::{self, AuditEntry, LogName};
 use crate::error::Error as PathError;
 use crate::name::Name;
 
@@ -32,18 +32,14 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
     let folder = root.enter_or_create(&Name::new(audit::FOLDER)?)?;
     let mut line = serde_json::to_vec(entry).map_err(|_| PathError::Io(Errno::INVAL))?;
     line.push(b'\n');
-    let day = audit::day(entry.time);
-    // A file of another user may be closed to this one, or no file at all. This user then writes a
-    // file of its own.
-    let mut owner = String::new();
-    let mut part = 1;
-    while part <= PARTS_MAX {
-        let number = if part == 1 { String::new() } else { part.to_string() };
-        let dot = if owner.is_empty() || number.is_empty() { "" } else { "." };
-        let name = audit::file_name(&day, &format!("{owner}{dot}{number}"))?;
+    let mut log = latest(&folder, audit::day(entry.time), None)?;
+    while log.part <= PARTS_MAX {
+        let name = log.to_name()?;
         let mut file = match folder.open_append(&name) {
-            Err(error) if owner.is_empty() && is_closed(&error) => {
-                owner = format!("uid{}", entry.uid);
+            // A file of another user may be closed to this one, or no file at all. This user then
+            // writes a file of its own.
+            Err(error) if log.uid.is_none() && is_closed(&error) => {
+                log = latest(&folder, log.day, Some(entry.uid))?;
                 continue;
             }
             opened => opened?,
@@ -51,14 +47,23 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
         lock_file(&file)?;
         let size = file.metadata().map_err(super::dir::from_io)?.len();
         if size > 0 && size.saturating_add(line.len() as u64) > limit / FILES {
-            part += 1;
+            log.part += 1;
             continue;
         }
         let is_complete = |line: &[u8]| serde_json::from_slice::<AuditEntry>(line).is_ok();
         append_lines(&mut file, &line, is_complete, |_| Ok(()))?;
-        return if size == 0 { remove_oldest(&folder, &name, limit) } else { Ok(()) };
+        return if size == 0 { remove_oldest(&folder, &log, limit) } else { Ok(()) };
     }
     Err(PathError::Io(Errno::FBIG))
+}
+
+/// Returns the name of the latest file of a day: of a user, or for all. Earlier ones are full, or
+/// were removed.
+fn latest(folder: &Dir, day: String, uid: Option<u32>) -> Result<LogName, PathError> {
+    let names = folder.list()?;
+    let logs = names.iter().filter_map(LogName::parse);
+    let latest = logs.filter(|log| log.day == day && log.uid == uid).max();
+    Ok(latest.unwrap_or(LogName { day, part: 1, uid }))
 }
 
 /// Returns true if a file cannot be opened for writing by this user.
@@ -69,18 +74,18 @@ fn is_closed(error: &PathError) -> bool {
 
 /// Removes the oldest files of the log until the others, and room for `current`, are within
 /// `limit`.
-fn remove_oldest(folder: &Dir, current: &Name, limit: u64) -> Result<(), PathError> {
+fn remove_oldest(folder: &Dir, current: &LogName, limit: u64) -> Result<(), PathError> {
     let mut files = Vec::new();
-    for name in folder.list()?.into_iter().filter(audit::is_log) {
-        if name != *current
+    for name in folder.list()? {
+        if let Some(log) = LogName::parse(&name).filter(|log| log != current)
             && let Some(meta) = folder.meta(&name)?.filter(Metadata::is_file)
         {
-            files.push((name, meta.len()));
+            files.push((log, name, meta.len()));
         }
     }
     files.sort();
-    let mut total: u64 = files.iter().map(|(_, size)| size).sum::<u64>() + limit / FILES;
-    for (name, size) in files {
+    let mut total: u64 = files.iter().map(|(.., size)| size).sum::<u64>() + limit / FILES;
+    for (_, name, size) in files {
         if total <= limit {
             break;
         }
