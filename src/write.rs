@@ -50,7 +50,7 @@ mod temporary;
 mod worker;
 mod worker_folder;
 
-pub use call::{Call, CallEnd, RecordedCall};
+pub use call::{Call, CallEnd, CallReceipt};
 pub use dir::Durability;
 pub use error::{Error, Result};
 pub use leftovers::{Leftover, Leftovers};

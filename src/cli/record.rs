@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn command_line_can_be_pasted_into_a_shell() {
         let command = ["/bin/sh", "-c", "echo 'a b' > x", "é"].map(OsString::from);
-        assert_eq!(command_line(&command), r#"/bin/sh -c "echo 'a b' > x" é"#);
+        assert_eq!(command_line(&command), r#"/bin/sh -c "echo 'a b' > x" 'é'"#);
         assert_eq!(command_name(&command), "sh");
         assert_eq!(command_line(&["x".repeat(100_000).into()]).len(), COMMAND_MAX);
     }

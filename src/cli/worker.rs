@@ -21,7 +21,7 @@ pub(super) enum WorkerCommand {
     Create(Box<create::CreateArgs>),
     /// Record a tool call, with its output from stdin
     #[command(after_help = record::HELP)]
-    Record(record::RecordArgs),
+    Record(record::RecordCallArgs),
     /// Add messages from stdin to the conversation, one JSON object per line
     #[command(after_help = message::HELP)]
     Message(message::MessageArgs),

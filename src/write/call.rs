@@ -100,7 +100,7 @@ impl CallEnd {
 
 /// A call that was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedCall {
+pub struct CallReceipt {
     /// Number of the call.
     pub seq: u64,
     /// The output, from the worker's directory.
@@ -186,13 +186,13 @@ impl Call {
     /// # Errors
     ///
     /// The store cannot be written. The call stays without an end then.
-    pub fn end(mut self, end: CallEnd) -> Result<RecordedCall> {
+    pub fn end(mut self, end: CallEnd) -> Result<CallReceipt> {
         let result = self.record_end(end);
         let path = self.path();
         let sha256 = self.hash.take().map(to_hex);
         let written = AuditPath { path: path.to_text().into(), bytes: self.bytes, sha256 };
         self.worker.store().log("record", self.worker.id(), vec![written], &result);
-        result.map(|()| RecordedCall { seq: self.seq, path, bytes: self.bytes })
+        result.map(|()| CallReceipt { seq: self.seq, path, bytes: self.bytes })
     }
 
     fn record_end(&self, end: CallEnd) -> Result<()> {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::dir::Dir;
 use super::error::{During, Result, bad_content};
-use super::metadata::{self, Fields};
+use super::metadata::{self, MetadataMap};
 use crate::error::Error as PathError;
 use crate::name::Name;
 use crate::trace::swarmlet::{INDEX, INDEX_MAX};
@@ -17,7 +17,7 @@ const REPEATED: [&str; 7] =
 
 /// Decides what to do without an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(super) enum IfMissing {
     /// Leaves the store without an index.
     Leave,
     /// Starts one.
@@ -30,12 +30,12 @@ pub(super) enum Missing {
 /// # Errors
 ///
 /// The index cannot be read or written, or is not understood; it stays as it was then.
-pub(super) fn update(workers: &Dir, prefix: &str, id: &Name, missing: Missing) -> Result<()> {
+pub(super) fn update(workers: &Dir, prefix: &str, id: &Name, missing: IfMissing) -> Result<()> {
     let (path, file) = (workers.path(), INDEX.as_bytes());
     let name = Name::new(INDEX).during("update", path, file)?;
     // Nothing is locked where there is no index.
     let existing = workers.kind(&name.clone().into()).during("find", path, file)?;
-    if missing == Missing::Leave && existing.is_none() {
+    if missing == IfMissing::Leave && existing.is_none() {
         return Ok(());
     }
     let _lock = workers.lock().during("lock", path, b"")?;
@@ -43,7 +43,7 @@ pub(super) fn update(workers: &Dir, prefix: &str, id: &Name, missing: Missing) -
         Some(bytes) => {
             serde_json::from_slice(&bytes).map_err(|_| bad_content(path, INDEX, "it is no JSON"))?
         }
-        None if missing == Missing::Leave => return Ok(()),
+        None if missing == IfMissing::Leave => return Ok(()),
         None => json!({"workers": []}),
     };
     // Read under the lock: another process may have finished the worker meanwhile.
@@ -78,7 +78,7 @@ fn insert(entries: &mut Vec<Value>, id: &Name, entry: Map<String, Value>) -> usi
         other.and_then(Value::as_str).is_some_and(|other| other.as_bytes() == id.as_bytes())
     };
     match entries.iter_mut().find(|entry| is_same(entry)) {
-        // Fields of other writers are kept.
+        // MetadataMap of other writers are kept.
         Some(Value::Object(existing)) => existing.extend(entry),
         Some(existing) => *existing = entry.into(),
         None => entries.push(entry.into()),
@@ -86,7 +86,7 @@ fn insert(entries: &mut Vec<Value>, id: &Name, entry: Map<String, Value>) -> usi
     entries.len()
 }
 
-fn entry(prefix: &str, id: &Name, fields: &Fields) -> Map<String, Value> {
+fn entry(prefix: &str, id: &Name, fields: &MetadataMap) -> Map<String, Value> {
     let id = id.to_text();
     let mut entry = Map::new();
     entry.insert("id".into(), id.as_ref().into());

@@ -1,4 +1,4 @@
-//! The metadata.json of a worker, as it is written. Fields of other writers are kept.
+//! The metadata.json of a worker, as it is written. MetadataMap of other writers are kept.
 
 use jiff::Timestamp;
 use rustix::io::Errno;
@@ -12,7 +12,7 @@ use crate::name::Name;
 use crate::trace::swarmlet::{METADATA, METADATA_MAX, own_status};
 
 /// The fields of a worker's metadata, in the order of the file.
-pub(super) type Fields = Map<String, Value>;
+pub(super) type MetadataMap = Map<String, Value>;
 
 /// Maximum length of a text, in bytes. Readers read files of up to 2 MiB.
 pub(super) const TEXT_MAX: usize = 1 << 20;
@@ -22,7 +22,7 @@ pub(super) const TEXT_MAX: usize = 1 << 20;
 /// # Errors
 ///
 /// The file cannot be read or is no JSON object; it is not replaced then.
-pub(super) fn read(folder: &Dir) -> Result<Fields> {
+pub(super) fn read(folder: &Dir) -> Result<MetadataMap> {
     let read = || folder.read(&Name::new(METADATA)?, METADATA_MAX);
     let Some(bytes) = read().during("read", folder.path(), METADATA.as_bytes())? else {
         return Ok(Map::new());
@@ -33,7 +33,7 @@ pub(super) fn read(folder: &Dir) -> Result<Fields> {
 }
 
 /// Fails if the worker has finished.
-pub(super) fn must_be_unfinished(fields: &Fields, id: &Name) -> Result<()> {
+pub(super) fn must_be_unfinished(fields: &MetadataMap, id: &Name) -> Result<()> {
     let status = own_status(fields);
     if status.is_finished() {
         return Err(Error::Finished { worker: id.display(), status: status.to_string() });
@@ -42,7 +42,7 @@ pub(super) fn must_be_unfinished(fields: &Fields, id: &Name) -> Result<()> {
 }
 
 /// Replaces the metadata of a worker.
-pub(super) fn write(folder: &Dir, fields: &Fields) -> Result<Vec<u8>> {
+pub(super) fn write(folder: &Dir, fields: &MetadataMap) -> Result<Vec<u8>> {
     let write = || {
         let bytes = to_bytes(fields)?;
         let temporary = folder.write_temporary(&mut bytes.as_slice())?;
@@ -57,7 +57,7 @@ pub(super) fn write(folder: &Dir, fields: &Fields) -> Result<Vec<u8>> {
 /// # Errors
 ///
 /// `EFBIG` if no reader would read the file.
-pub(super) fn to_bytes(fields: &Fields) -> Result<Vec<u8>, PathError> {
+pub(super) fn to_bytes(fields: &MetadataMap) -> Result<Vec<u8>, PathError> {
     let mut bytes = serde_json::to_vec_pretty(fields).map_err(|_| PathError::Io(Errno::INVAL))?;
     bytes.push(b'\n');
     if bytes.len() as u64 > METADATA_MAX {

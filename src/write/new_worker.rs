@@ -11,8 +11,8 @@ use super::dir::Dir;
 use super::error::{During, Error, Result};
 use super::folder::StoreFolder;
 use super::hashing::{HashingReader, sha256};
-use super::index::{self, Missing};
-use super::metadata::{self, Fields, TEXT_MAX};
+use super::index::{self, IfMissing};
+use super::metadata::{self, MetadataMap, TEXT_MAX};
 use super::put_path;
 use super::worker::Worker;
 use super::{id, temporary};
@@ -144,9 +144,9 @@ impl NewWorker {
     }
 
     /// Returns the first metadata of the worker.
-    fn metadata(&self, id: &Name, now: Timestamp) -> Result<Fields> {
+    fn metadata(&self, id: &Name, now: Timestamp) -> Result<MetadataMap> {
         check_text(&self.task, "a task", TEXT_MAX)?;
-        let mut fields = Fields::new();
+        let mut fields = MetadataMap::new();
         fields.insert("worker_id".into(), id.to_text().into());
         for (key, value) in &self.words {
             check_word(value, key)?;
@@ -225,7 +225,7 @@ pub(super) fn create(store: &Arc<StoreFolder>, mut new: NewWorker) -> Result<Wor
                 };
                 store.log("create", &id, paths, &worker);
                 let worker = worker?;
-                let missing = if new.starts_index { Missing::Create } else { Missing::Leave };
+                let missing = if new.starts_index { IfMissing::Create } else { IfMissing::Leave };
                 update_index(store, &id, missing);
                 return Ok(worker);
             }
@@ -236,7 +236,7 @@ pub(super) fn create(store: &Arc<StoreFolder>, mut new: NewWorker) -> Result<Wor
 
 /// Writes the entry of a worker into the index of the store. The worker's own metadata counts, so
 /// an error is a warning.
-fn update_index(store: &StoreFolder, id: &Name, missing: Missing) {
+fn update_index(store: &StoreFolder, id: &Name, missing: IfMissing) {
     let updated = index::update(&store.workers, store.prefix, id, missing);
     if let Err(error) = updated {
         store.warn(error.to_string());
@@ -248,7 +248,7 @@ fn update_index(store: &StoreFolder, id: &Name, missing: Missing) {
 fn publish(
     store: &Arc<StoreFolder>,
     id: &Name,
-    fields: &Fields,
+    fields: &MetadataMap,
     context: &mut Vec<(String, Box<dyn Read>)>,
 ) -> Result<(Worker, Vec<AuditPath>)> {
     let workers = &store.workers;
@@ -274,7 +274,7 @@ fn publish(
 /// Fills the directory of a new worker.
 fn fill(
     folder: &Dir,
-    fields: &Fields,
+    fields: &MetadataMap,
     context: &mut Vec<(String, Box<dyn Read>)>,
 ) -> Result<Vec<AuditPath>> {
     let mut paths = Vec::new();

@@ -1,7 +1,7 @@
 //! Names of files and directories that are being written.
 //!
 //! A change that is not complete has a name that readers do not show
-//! ([`TEMPORARY_PREFIX`](crate::store::TEMPORARY_PREFIX)). Only a crash leaves one behind;
+//! ([`TEMPORARY_PREFIX`]). Only a crash leaves one behind;
 //! [`super::leftovers`] finds it.
 
 use rustix::io::Errno;

@@ -12,8 +12,8 @@ use super::dir::Dir;
 use super::error::{During, Error, Result};
 use super::folder::StoreFolder;
 use super::hashing::{HashingReader, sha256};
-use super::index::{self, Missing};
-use super::metadata::{self, Fields, TEXT_MAX};
+use super::index::{self, IfMissing};
+use super::metadata::{self, MetadataMap, TEXT_MAX};
 use super::worker_folder::WorkerFolder;
 use super::{messages, put_path};
 use crate::audit::AuditPath;
@@ -58,13 +58,13 @@ pub struct Finish {
     status: Status,
     result: Option<Box<dyn Read>>,
     /// Texts and numbers of metadata.json, by their keys.
-    fields: Fields,
+    fields: MetadataMap,
 }
 
 impl Finish {
     /// The worker reports success.
     pub fn completed() -> Finish {
-        Finish { status: Status::Completed, result: None, fields: Fields::new() }
+        Finish { status: Status::Completed, result: None, fields: MetadataMap::new() }
     }
 
     /// The worker reports a failure, with its reason; an empty reason is none.
@@ -233,7 +233,7 @@ impl Worker {
         self.0.store().log("finish", self.id(), paths, &finished);
         let store = self.0.store();
         // Also after an error: the worker may have finished, and only the disk failed.
-        let updated = index::update(&store.workers, store.prefix, self.id(), Missing::Leave);
+        let updated = index::update(&store.workers, store.prefix, self.id(), IfMissing::Leave);
         if let (Ok(()), Err(error)) = (&finished, updated) {
             store.warn(error.to_string());
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::dir::{Dir, File, Lock, append_lines};
 use super::error::{During, Error, Result};
 use super::folder::StoreFolder;
-use super::metadata::{self, Fields};
+use super::metadata::{self, MetadataMap};
 use crate::error::Error as PathError;
 use crate::name::{Name, RelPath, printable};
 use crate::store::{Kind, is_temporary};
@@ -63,7 +63,7 @@ impl WorkerFolder {
     /// # Errors
     ///
     /// [`Error::Finished`] if it has finished.
-    pub(super) fn lock_unfinished(&self) -> Result<(Lock, Fields)> {
+    pub(super) fn lock_unfinished(&self) -> Result<(Lock, MetadataMap)> {
         let lock = self.folder.lock().during("lock", self.folder.path(), b"")?;
         let fields = metadata::read(&self.folder)?;
         metadata::must_be_unfinished(&fields, &self.id)?;

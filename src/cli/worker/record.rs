@@ -28,7 +28,7 @@ Exit code: 0 if the call was recorded, 1 if not, 2 for a usage error.";
 
 /// Arguments of `worker record`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct RecordArgs {
+pub(in crate::cli) struct RecordCallArgs {
     /// The worker [default: $SWARMLET_WORKER]
     #[arg(value_name = "ID")]
     id: Option<OsString>,
@@ -82,7 +82,7 @@ enum OutcomeArg {
 /// # Errors
 ///
 /// The worker cannot be found or has finished, or the store cannot be written.
-pub(super) fn run(arguments: &RecordArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(arguments: &RecordCallArgs) -> anyhow::Result<ExitCode> {
     let store = arguments.write.open()?;
     let worker = open_worker(&store, arguments.id.as_ref())?;
     let input = match &arguments.input_file {
