@@ -1,5 +1,6 @@
 //! Appends to the log of changes, and keeps its size within a limit.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -14,8 +15,10 @@ use crate::name::Name;
 /// Share of the limit that one file may have. The oldest file is removed as a whole, so a limit
 /// needs several.
 const FILES: u64 = 4;
-/// Maximum number of files of one day and user.
-const PARTS_MAX: u32 = 10_000;
+/// Limit of one file, in bytes, however large the log may be. Readers read as much.
+const FILE_MAX: u64 = 64 << 20;
+/// Attempts to find a file with room, against other processes that fill or remove it.
+const ATTEMPTS: u32 = 100;
 
 /// Appends `entry` to the log beneath `root`. Old files are removed until all have at most `limit`
 /// bytes.
@@ -33,7 +36,7 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
     let mut line = serde_json::to_vec(entry).map_err(|_| PathError::Io(Errno::INVAL))?;
     line.push(b'\n');
     let mut log = latest(&folder, audit::day(entry.time), None)?;
-    while log.part <= PARTS_MAX {
+    for _ in 0..ATTEMPTS {
         let name = log.to_name()?;
         let mut file = match folder.open_append(&name) {
             // A file of another user may be closed to this one, or no file at all. This user then
@@ -45,8 +48,13 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
             opened => opened?,
         };
         lock_file(&file)?;
-        let size = file.metadata().map_err(super::dir::from_io)?.len();
-        if size > 0 && size.saturating_add(line.len() as u64) > limit / FILES {
+        let meta = file.metadata().map_err(super::dir::from_io)?;
+        // Another process removed it between the open and the lock.
+        if meta.nlink() == 0 {
+            continue;
+        }
+        let size = meta.len();
+        if size > 0 && size.saturating_add(line.len() as u64) > file_max(limit) {
             log.part += 1;
             continue;
         }
@@ -54,7 +62,12 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
         append_lines(&mut file, &line, is_complete, |_| Ok(()))?;
         return if size == 0 { remove_oldest(&folder, &log, limit) } else { Ok(()) };
     }
-    Err(PathError::Io(Errno::FBIG))
+    Err(PathError::Io(Errno::BUSY))
+}
+
+/// Returns the limit of one file, in bytes.
+fn file_max(limit: u64) -> u64 {
+    (limit / FILES).min(FILE_MAX)
 }
 
 /// Returns the name of the latest file of a day: of a user, or for all. Earlier ones are full, or
@@ -84,7 +97,7 @@ fn remove_oldest(folder: &Dir, current: &LogName, limit: u64) -> Result<(), Path
         }
     }
     files.sort();
-    let mut total: u64 = files.iter().map(|(.., size)| size).sum::<u64>() + limit / FILES;
+    let mut total: u64 = files.iter().map(|(.., size)| size).sum::<u64>() + file_max(limit);
     for (_, name, size) in files {
         if total <= limit {
             break;

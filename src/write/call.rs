@@ -1,7 +1,7 @@
 //! Calls of a worker: numbers, outputs that readers can follow, and lines of metrics.jsonl.
 
 use std::collections::HashSet;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,18 +31,21 @@ const ERROR_MAX: usize = 64 << 10;
 /// Outputs up to this size are hashed for the log of changes, in bytes. Hashing takes longer than
 /// writing.
 const HASHED_MAX: u64 = 16 << 20;
-/// Largest metrics.jsonl that is searched for open calls, in bytes. Readers read as much.
-const METRICS_MAX: u64 = 256 << 20;
+/// Longest line of metrics.jsonl that is searched for open calls, in bytes.
+const LINE_MAX: u64 = 4 << 20;
 /// Size of the buffer for copies, in bytes.
 const COPY_SIZE: usize = 64 << 10;
+/// Largest number of a call.
+const NUMBER_MAX: u64 = 999_999_999_999_999_000;
 /// Attempts to find a number that is not taken, against programs that do not lock.
 const NUMBER_ATTEMPTS: u64 = 100;
 
 /// A call that is being recorded.
 ///
-/// What is written to it becomes the output, which readers see at once. A call that is dropped
+/// The bytes that are written to it become the output, which readers see at once. A call that is dropped
 /// without [`Call::end`] stays without an end: its outcome is unknown.
 #[derive(Debug)]
+#[must_use = "a call without `Call::end` has no outcome"]
 pub struct Call {
     worker: Arc<WorkerFolder>,
     seq: u64,
@@ -60,6 +63,7 @@ pub struct Call {
 
 /// How a call ended.
 #[derive(Debug, Clone, Default)]
+#[must_use = "`Call::end` records it"]
 pub struct CallEnd {
     success: Option<bool>,
     exit_code: Option<i64>,
@@ -68,30 +72,28 @@ pub struct CallEnd {
 }
 
 impl CallEnd {
-    /// The call ended, and nothing is known about its success: readers judge its output.
+    /// Returns the end of a call whose success is not known: readers judge its output.
     pub fn unknown() -> CallEnd {
         CallEnd::default()
     }
 
-    /// The call succeeded or failed.
+    /// Returns the end of a call that succeeded or failed.
     pub fn success(success: bool) -> CallEnd {
         CallEnd { success: Some(success), ..CallEnd::default() }
     }
 
-    /// The call was a command with an exit code; 0 means success.
+    /// Returns the end of a command with its exit code; 0 means success.
     pub fn exit_code(code: i64) -> CallEnd {
         CallEnd { success: Some(code == 0), exit_code: Some(code), ..CallEnd::default() }
     }
 
     /// Adds the reason of a failure; an empty one is none.
-    #[must_use]
     pub fn error(mut self, error: impl Into<String>) -> CallEnd {
         self.error = Some(error.into()).filter(|error| !error.is_empty());
         self
     }
 
     /// Sets the duration. Without it, the time since the beginning of the call is recorded.
-    #[must_use]
     pub fn duration(mut self, duration: Duration) -> CallEnd {
         self.duration = Some(duration);
         self
@@ -115,7 +117,7 @@ pub(super) fn begin(worker: &Arc<WorkerFolder>, tool: &str, input: Option<Value>
     let size = input.as_ref().map_or(0, |input| input.to_string().len());
     if size > INPUT_MAX {
         let reason = format!("it has {size} bytes as JSON; at most {INPUT_MAX} are recorded");
-        return Err(Error::invalid(tool.as_bytes(), "a tool with this input", reason));
+        return Err(Error::invalid(tool.as_bytes(), "a tool with such an input", reason));
     }
     let (lock, _) = worker.lock_unfinished()?;
     let began = Timestamp::now();
@@ -172,8 +174,8 @@ impl Call {
                 Ok(n) => buffer.split_at(n),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    let path = self.path();
-                    return Err(from_io(error)).during("read input for", &place, path.as_bytes());
+                    let message = error.to_string();
+                    return Err(Error::Input { role: "the output", message });
                 }
             };
             let written = self.write_all(filled).map_err(from_io);
@@ -191,7 +193,8 @@ impl Call {
         let path = self.path();
         let sha256 = self.hash.take().map(to_hex);
         let written = AuditPath { path: path.to_text().into(), bytes: self.bytes, sha256 };
-        self.worker.store().log("record", self.worker.id(), vec![written], &result);
+        let worker = self.worker.id().to_text();
+        self.worker.store().log("record", &worker, vec![written], &result);
         result.map(|()| CallReceipt { seq: self.seq, path, bytes: self.bytes })
     }
 
@@ -268,6 +271,10 @@ fn create_output(folder: &Dir, tool: &str) -> Result<(u64, Name, File), PathErro
     let numbers = calls.list()?;
     let numbers = numbers.iter().filter_map(number);
     let first = numbers.max().unwrap_or(0) + 1;
+    // Readers know no longer numbers.
+    if first > NUMBER_MAX {
+        return Err(PathError::Io(Errno::OVERFLOW));
+    }
     for seq in first..first.saturating_add(NUMBER_ATTEMPTS) {
         let name = Name::new(format!("{seq:03}_{tool}.txt"))?;
         match calls.create_file(&name) {
@@ -315,10 +322,11 @@ impl OpenCall {
 
 /// Returns the open calls of a worker, in order.
 pub(super) fn find_open(folder: &Dir) -> Result<Vec<OpenCall>, PathError> {
-    let Some(text) = folder.read(&Name::new(METRICS)?, METRICS_MAX)? else { return Ok(Vec::new()) };
-    let mut open = HashSet::new();
-    for line in text.split(|byte| *byte == b'\n') {
-        let Ok(CallLine { event, seq, tool }) = serde_json::from_slice(line) else { continue };
+    let Some(file) = folder.open_to_read(&Name::new(METRICS)?)? else { return Ok(Vec::new()) };
+    let (mut reader, mut line, mut open) = (BufReader::new(file), Vec::new(), HashSet::new());
+    // One line at a time: a worker with many calls has a large file.
+    while next_line(&mut reader, &mut line).map_err(from_io)? {
+        let Ok(CallLine { event, seq, tool }) = serde_json::from_slice(&line) else { continue };
         match event.as_str() {
             START_EVENT => drop(open.insert(OpenCall { seq, tool })),
             CALL_EVENT => drop(open.remove(&OpenCall { seq, tool })),
@@ -328,6 +336,27 @@ pub(super) fn find_open(folder: &Dir) -> Result<Vec<OpenCall>, PathError> {
     let mut open: Vec<OpenCall> = open.into_iter().collect();
     open.sort();
     Ok(open)
+}
+
+/// Reads the next line into `line`. Of a line that is longer than any that is written, the rest is
+/// skipped. Returns false at the end.
+fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    line.clear();
+    if reader.take(LINE_MAX).read_until(b'\n', line)? == 0 {
+        return Ok(false);
+    }
+    while line.last() != Some(&b'\n') {
+        let before = line.len();
+        if reader.take(LINE_MAX).read_until(b'\n', line)? == 0 {
+            break;
+        }
+        let last = line.last().copied();
+        line.truncate(before);
+        if last == Some(b'\n') {
+            break;
+        }
+    }
+    Ok(true)
 }
 
 /// Returns true if a process records `call` now.

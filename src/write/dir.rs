@@ -72,6 +72,7 @@ pub(super) struct Dir {
 
 /// An exclusive lock of a directory or a file, released when dropped or when the process ends.
 #[derive(Debug)]
+#[must_use = "dropping a lock releases it"]
 pub(super) struct Lock {
     _fd: OwnedFd,
 }
@@ -87,7 +88,12 @@ impl Dir {
     /// Creates the directory at `path`, which the user named, and its parents, and opens it.
     pub(super) fn create(path: &Path, durability: Durability) -> Result<Dir> {
         std::fs::create_dir_all(path).map_err(from_io)?;
-        Dir::open(path, durability)
+        let created = Dir::open(path, durability)?;
+        // The parent has the name of a new directory.
+        if let Ok(parent) = Dir::open(&path.join(".."), durability) {
+            parent.sync()?;
+        }
+        Ok(created)
     }
 
     /// Returns where the directory was opened, for messages.
@@ -109,7 +115,7 @@ impl Dir {
     pub(super) fn create_dir(&self, name: &Name) -> Result<Dir> {
         rustix::fs::mkdirat(&self.fd, name.as_os_str(), DIR_MODE)?;
         let opened = self.enter(&RelPath::from(name.clone())).and_then(|created| {
-            // Whoever may write here can put another directory in its place. One of root's that
+            // Another writer of this directory can put another one in its place. One of root's that
             // holds something is not the new one.
             if self.owner_to_give_to()?.is_some() && created.list()?.is_empty() {
                 self.give_to_owner(created.fd.as_fd())?;
@@ -122,15 +128,22 @@ impl Dir {
     /// Creates the directory `name` with the permissions of this one, whatever the umask is, and
     /// opens it. An existing directory stays as it is.
     pub(super) fn enter_or_create_alike(&self, name: &Name) -> Result<Dir> {
-        match self.create_dir(name) {
-            Ok(created) => {
-                let mode = u32::from(stat(self.fd.as_fd())?.stx_mode) & 0o7777;
-                rustix::fs::fchmod(&created.fd, Mode::from_raw_mode(mode))?;
-                self.sync()?;
-                Ok(created)
-            }
-            Err(Error::Io(Errno::EXIST)) => self.enter(&RelPath::from(name.clone())),
-            Err(error) => Err(error),
+        let path = RelPath::from(name.clone());
+        match self.enter(&path) {
+            Err(Error::NotFound) => {}
+            entered => return entered,
+        }
+        // Its name comes last, so that a crash leaves none with other permissions.
+        let temporary = temporary::worker_name()?;
+        let created = self.create_dir(&temporary)?;
+        let mode = Mode::from_raw_mode(u32::from(stat(self.fd.as_fd())?.stx_mode) & 0o7777);
+        let named = rustix::fs::fchmod(&created.fd, mode)
+            .map_err(Error::from)
+            .and_then(|()| self.rename_new(&temporary, name));
+        match self.or_remove(named, &temporary, AtFlags::REMOVEDIR) {
+            // Another process created it meanwhile.
+            Err(Error::Io(Errno::EXIST)) => self.enter(&path),
+            named => named.map(|()| created),
         }
     }
 
@@ -179,14 +192,7 @@ impl Dir {
     ///
     /// `EFBIG` if it has more than `limit` bytes.
     pub(super) fn read(&self, name: &Name, limit: u64) -> Result<Option<Vec<u8>>> {
-        let path = RelPath::from(name.clone());
-        let file = match self.openat2(&path, OFlags::RDONLY, Mode::empty()) {
-            Ok(fd) => File::from(fd),
-            Err(Error::NotFound) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        // What is read here is written again, and would be shown to whoever planted a link.
-        must_be_own_file(&stat(file.as_fd())?)?;
+        let Some(file) = self.open_to_read(name)? else { return Ok(None) };
         let mut bytes = Vec::new();
         file.take(limit + 1).read_to_end(&mut bytes).map_err(from_io)?;
         if bytes.len() as u64 > limit { Err(Error::Io(Errno::FBIG)) } else { Ok(Some(bytes)) }
@@ -268,7 +274,7 @@ impl Dir {
         let after = stat(opened)?;
         must_be_own_file(&after)?;
         let inode = |stat: &Statx| (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
-        // A new or removed link changes this time.
+        // A new or removed link changes this time, as a write does.
         let changed = |stat: &Statx| (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec);
         Ok(inode(&before) == inode(&named) && changed(&before) == changed(&after))
     }
@@ -286,7 +292,7 @@ impl Dir {
         let file = self.create_file(&name)?;
         let temporary = Temporary { dir: self, name, file, is_renamed: false };
         // The lock tells a write in progress from one that a crash interrupted.
-        try_lock(temporary.file.as_fd())?;
+        lock_file(&temporary.file)?;
         copy(content, &mut &temporary.file)?;
         self.sync_file(&temporary.file)?;
         Ok(temporary)
@@ -347,6 +353,25 @@ impl Dir {
         let fd =
             self.openat2(&RelPath::root(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         Ok(try_lock(fd.as_fd())?.then_some(Lock { _fd: fd }))
+    }
+
+    /// Takes the lock of the existing file `name`. Returns `None` if it is taken.
+    pub(super) fn try_lock_file(&self, name: &Name) -> Result<Option<Lock>> {
+        let fd = self.open_to_lock(name)?;
+        Ok(try_lock(fd.as_fd())?.then_some(Lock { _fd: fd }))
+    }
+
+    /// Opens the file `name` to read it. Returns `None` if it does not exist.
+    pub(super) fn open_to_read(&self, name: &Name) -> Result<Option<File>> {
+        let path = RelPath::from(name.clone());
+        let file = match self.openat2(&path, OFlags::RDONLY, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(Error::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // What is read here is written again, and would be shown to a process that planted a link.
+        must_be_own_file(&stat(file.as_fd())?)?;
+        Ok(Some(file))
     }
 
     /// Waits until the names in this directory are on disk.
@@ -458,7 +483,7 @@ impl Drop for Temporary<'_> {
 }
 
 /// Takes the lock of an open file. Returns false if it is taken.
-pub(super) fn try_lock(fd: BorrowedFd<'_>) -> Result<bool> {
+fn try_lock(fd: BorrowedFd<'_>) -> Result<bool> {
     match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
@@ -503,9 +528,10 @@ fn wait_for_lock<T>(mut try_lock: impl FnMut() -> Result<Option<T>>) -> Result<T
 /// Appends whole lines to an open file, after all that it holds.
 ///
 /// `sync` waits for the disk, if that is wanted. A failure, such as a full disk, leaves the file as
-/// it was. If a crash left a last line without
-/// an end, the line gets one if it is complete, and is removed if not: it was never reported as
-/// written. Returns the number of removed bytes. The caller holds the lock of the directory.
+/// it was. If a crash left a last line without an end, the line gets one if it is complete, and is
+/// removed if not: it was never reported as written. Returns the number of removed bytes.
+///
+/// The caller holds the lock that all writers of the file take.
 pub(super) fn append_lines(
     file: &mut File,
     lines: &[u8],

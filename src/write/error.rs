@@ -72,6 +72,14 @@ pub enum Error {
         /// What is wrong, and what is right.
         reason: String,
     },
+    /// A content that was given to be written cannot be read.
+    #[error("cannot read {role}: {message}")]
+    Input {
+        /// What the content was given as, with its article.
+        role: &'static str,
+        /// The error of the reader.
+        message: String,
+    },
     /// A file of the store has a content that cannot be changed without losing some of it.
     #[error("cannot change {path}: {reason}, so it was left as it is; try `swarmletfs validate`")]
     Content {

@@ -5,7 +5,8 @@ use parking_lot::Mutex;
 use super::audit_log;
 use super::dir::{Dir, Durability};
 use super::error::Result;
-use crate::audit::AuditPath;
+use super::index::{self, IfMissing};
+use crate::audit::{AuditEntry, AuditPath};
 use crate::name::Name;
 
 /// Default limit of the log of changes, in bytes.
@@ -43,24 +44,37 @@ impl StoreFolder {
     /// Adds a change, or an attempt at one, to the log of changes. `paths` are relative to the
     /// worker's directory.
     ///
-    /// The change has already happened, so an error becomes a warning.
+    /// The change has already happened, so an error of the log becomes a warning.
     pub(super) fn log<T>(
         &self,
         action: &str,
-        worker: &Name,
+        worker: &str,
         paths: Vec<AuditPath>,
         result: &Result<T>,
     ) {
         let mut entry = audit_log::entry(action, self.options.role.clone());
-        entry.worker = Some(worker.to_text().into_owned());
+        entry.worker = Some(worker.to_owned()).filter(|worker| !worker.is_empty());
         entry.paths = paths;
         for file in &mut entry.paths {
-            file.path = format!("{}{}/{}", self.prefix, worker.to_text(), file.path);
+            file.path = format!("{}{worker}/{}", self.prefix, file.path);
         }
         if let Err(error) = result {
             entry.result = error.to_string();
         }
-        if let Err(error) = audit_log::append(&self.root, &entry, self.options.audit_max) {
+        self.append_log(&entry);
+    }
+
+    /// Appends an entry to the log of changes. An error becomes a warning.
+    pub(super) fn append_log(&self, entry: &AuditEntry) {
+        if let Err(error) = audit_log::append(&self.root, entry, self.options.audit_max) {
+            self.warn(error.to_string());
+        }
+    }
+
+    /// Writes the entry of the worker `id` into the index of the store. The worker's own metadata
+    /// counts, so an error becomes a warning.
+    pub(super) fn update_index(&self, id: &Name, if_missing: IfMissing) {
+        if let Err(error) = index::update(&self.workers, self.prefix, id, if_missing) {
             self.warn(error.to_string());
         }
     }

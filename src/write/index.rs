@@ -78,7 +78,7 @@ fn insert(entries: &mut Vec<Value>, id: &Name, entry: Map<String, Value>) -> usi
         other.and_then(Value::as_str).is_some_and(|other| other.as_bytes() == id.as_bytes())
     };
     match entries.iter_mut().find(|entry| is_same(entry)) {
-        // MetadataMap of other writers are kept.
+        // Fields of other writers are kept.
         Some(Value::Object(existing)) => existing.extend(entry),
         Some(existing) => *existing = entry.into(),
         None => entries.push(entry.into()),

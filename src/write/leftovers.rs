@@ -6,17 +6,17 @@
 use std::time::Duration;
 
 use super::call::{self, OpenCall};
-use super::dir::{Dir, is_locked};
+use super::dir::{Dir, Lock};
 use super::error::{During, Result};
 use super::folder::StoreFolder;
 use super::worker_folder::WorkerFolder;
 use super::{audit_log, metadata};
+use crate::audit::AuditPath;
 use crate::deadline::Deadline;
 use crate::error::Error as PathError;
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, is_temporary};
 use crate::trace::swarmlet::{CALLS, METADATA, METRICS};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// Youngest temporary entry that counts as left behind: its lock may not be taken yet.
@@ -119,14 +119,15 @@ fn find_temporary(
     name: &Name,
 ) -> Result<Option<Leftover>, PathError> {
     let path = parent.join(name);
-    Ok(left_behind(folder, name)?.map(|kind| match kind {
+    Ok(left_behind(folder, name)?.map(|(kind, _)| match kind {
         Kind::Folder => Leftover::NewWorker(path),
         _ => Leftover::TemporaryFile(path),
     }))
 }
 
-/// Returns the kind of the temporary entry `name`, or `None` if it is gone or being written.
-fn left_behind(folder: &Dir, name: &Name) -> Result<Option<Kind>, PathError> {
+/// Returns the kind of the temporary entry `name`, and its lock, so that no process can begin to
+/// write it. Returns `None` if it is gone or being written.
+fn left_behind(folder: &Dir, name: &Name) -> Result<Option<(Kind, Option<Lock>)>, PathError> {
     let Some(meta) = folder.meta(name)? else { return Ok(None) };
     // The age is looked at first: the lock of a new entry is not to be taken before its writer
     // takes it. A time in the future says nothing.
@@ -135,34 +136,36 @@ fn left_behind(folder: &Dir, name: &Name) -> Result<Option<Kind>, PathError> {
         return Ok(None);
     }
     let path = RelPath::from(name.clone());
-    let kind = folder.kind(&path)?;
-    let is_free = match kind {
-        Some(Kind::Folder) => folder.enter(&path)?.try_lock()?.is_some(),
-        Some(Kind::File) => !is_locked(folder.open_to_lock(name)?.as_fd())?,
-        Some(_) => true,
-        None => false,
+    let Some(kind) = folder.kind(&path)? else { return Ok(None) };
+    let lock = match kind {
+        Kind::Folder => folder.enter(&path)?.try_lock()?,
+        Kind::File => folder.try_lock_file(name)?,
+        // Nothing writes these.
+        Kind::Link | Kind::Special => return Ok(Some((kind, None))),
     };
-    Ok(kind.filter(|_| is_free))
+    Ok(lock.map(|lock| (kind, Some(lock))))
 }
 
 /// Repairs `leftover`: removes a temporary entry, and states that the recorder of a call is gone.
 /// Returns false if it is gone or in use by now.
 pub(super) fn repair(store: &Arc<StoreFolder>, leftover: &Leftover) -> Result<bool> {
-    let (worker, repaired) = match leftover {
+    let (worker, path, repaired) = match leftover {
         Leftover::NewWorker(path) | Leftover::TemporaryFile(path) => {
-            (None, remove_temporary(store, path))
+            (None, path.clone(), remove_temporary(store, path))
         }
-        Leftover::OpenCall { worker, call } => (Some(worker), end_call(store, worker, call)),
+        Leftover::OpenCall { worker, call } => {
+            let path = RelPath::constant(store.prefix.trim_end_matches('/')).join(worker);
+            (Some(worker), path.join_path(call), end_call(store, worker, call))
+        }
     };
     if !matches!(repaired, Ok(false)) {
         let mut entry = audit_log::entry("repair", store.options.role.clone());
         entry.worker = worker.map(|worker| worker.to_text().into_owned());
+        entry.paths = vec![AuditPath { path: path.to_text().into(), bytes: 0, sha256: None }];
         if let Err(error) = &repaired {
             entry.result = error.to_string();
         }
-        if let Err(error) = audit_log::append(&store.root, &entry, store.options.audit_max) {
-            store.warn(error.to_string());
-        }
+        store.append_log(&entry);
     }
     repaired
 }
@@ -171,9 +174,10 @@ fn remove_temporary(store: &StoreFolder, path: &RelPath) -> Result<bool> {
     let remove = || {
         let Some(name) = path.file_name() else { return Ok(false) };
         let folder = store.root.enter(&path.parent())?;
-        if !is_temporary(&name) || left_behind(&folder, &name)?.is_none() {
+        if !is_temporary(&name) {
             return Ok(false);
         }
+        let Some((_, _lock)) = left_behind(&folder, &name)? else { return Ok(false) };
         folder.remove_tree(&name).map(|()| true)
     };
     remove().during("remove", store.root.path(), path.as_bytes())

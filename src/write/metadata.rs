@@ -1,12 +1,10 @@
-//! The metadata.json of a worker, as it is written. MetadataMap of other writers are kept.
+//! The metadata.json of a worker, as it is written. Fields of other writers are kept.
 
 use jiff::Timestamp;
-use rustix::io::Errno;
 use serde_json::{Map, Value};
 
 use super::dir::Dir;
 use super::error::{During, Error, Result, bad_content};
-use crate::error::Error as PathError;
 use crate::model::Status;
 use crate::name::Name;
 use crate::trace::swarmlet::{METADATA, METADATA_MAX, own_status};
@@ -41,13 +39,11 @@ pub(super) fn must_be_unfinished(fields: &MetadataMap, id: &Name) -> Result<()> 
     Ok(())
 }
 
-/// Replaces the metadata of a worker.
-pub(super) fn write(folder: &Dir, fields: &MetadataMap) -> Result<Vec<u8>> {
+/// Replaces the metadata of a worker by `bytes`, which [`to_bytes`] returned.
+pub(super) fn write(folder: &Dir, bytes: &[u8]) -> Result<()> {
     let write = || {
-        let bytes = to_bytes(fields)?;
-        let temporary = folder.write_temporary(&mut bytes.as_slice())?;
-        temporary.replace(folder, &Name::new(METADATA)?)?;
-        Ok(bytes)
+        let temporary = folder.write_temporary(&mut &*bytes)?;
+        temporary.replace(folder, &Name::new(METADATA)?)
     };
     write().during("write", folder.path(), METADATA.as_bytes())
 }
@@ -56,12 +52,18 @@ pub(super) fn write(folder: &Dir, fields: &MetadataMap) -> Result<Vec<u8>> {
 ///
 /// # Errors
 ///
-/// `EFBIG` if no reader would read the file.
-pub(super) fn to_bytes(fields: &MetadataMap) -> Result<Vec<u8>, PathError> {
-    let mut bytes = serde_json::to_vec_pretty(fields).map_err(|_| PathError::Io(Errno::INVAL))?;
+/// [`Error::Invalid`] if no reader would read the file.
+pub(super) fn to_bytes(fields: &MetadataMap) -> Result<Vec<u8>> {
+    let too_long = |reason: String| {
+        let id = fields.get("worker_id").and_then(Value::as_str).unwrap_or_default();
+        Error::invalid(id.as_bytes(), "a worker with these texts", reason)
+    };
+    let mut bytes =
+        serde_json::to_vec_pretty(fields).map_err(|error| too_long(error.to_string()))?;
     bytes.push(b'\n');
     if bytes.len() as u64 > METADATA_MAX {
-        return Err(PathError::Io(Errno::FBIG));
+        let reason = "its task, error and summary need more than 2 MiB as JSON".to_owned();
+        return Err(too_long(reason));
     }
     Ok(bytes)
 }

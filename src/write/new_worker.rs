@@ -11,7 +11,7 @@ use super::dir::Dir;
 use super::error::{During, Error, Result};
 use super::folder::StoreFolder;
 use super::hashing::{HashingReader, sha256};
-use super::index::{self, IfMissing};
+use super::index::IfMissing;
 use super::metadata::{self, MetadataMap, TEXT_MAX};
 use super::put_path;
 use super::worker::Worker;
@@ -49,14 +49,15 @@ const ID_ATTEMPTS: usize = 8;
 /// # }
 /// ```
 #[derive(Default)]
+#[must_use = "`Store::create_worker` creates it"]
 pub struct NewWorker {
     task: String,
     id: Option<String>,
-    /// Texts of metadata.json, by their keys.
-    words: Vec<(&'static str, String)>,
+    /// Texts of metadata.json: the key, what it is in an error, and the text.
+    words: Vec<(&'static str, &'static str, String)>,
     tags: Vec<String>,
     cwd: Option<String>,
-    context: Vec<(String, Box<dyn Read>)>,
+    context: Vec<(String, Box<dyn Read + Send>)>,
     starts_index: bool,
 }
 
@@ -68,78 +69,76 @@ impl NewWorker {
 
     /// Sets the id, which must not be taken. Without it, the worker gets an id that is made from
     /// the time and the task.
-    #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> NewWorker {
         self.id = Some(id.into());
         self
     }
 
     /// Sets the run that the worker belongs to.
-    #[must_use]
     pub fn run(self, run: impl Into<String>) -> NewWorker {
-        self.word("run_id", run)
+        self.word("run_id", "the id of a run", run)
     }
 
     /// Sets the worker's job in its run.
-    #[must_use]
     pub fn job(self, job: impl Into<String>) -> NewWorker {
-        self.word("job_id", job)
+        self.word("job_id", "the id of a job", job)
     }
 
     /// Sets the owner, for views that show one owner's workers.
-    #[must_use]
     pub fn owner(self, owner: impl Into<String>) -> NewWorker {
-        self.word("owner_id", owner)
+        self.word("owner_id", "the id of an owner", owner)
     }
 
     /// Sets the id of the worker that started this one.
-    #[must_use]
     pub fn parent(self, parent: impl Into<String>) -> NewWorker {
-        self.word("parent_id", parent)
+        self.word("parent_id", "the id of a parent", parent)
     }
 
     /// Sets the kind of task.
-    #[must_use]
     pub fn task_type(self, task_type: impl Into<String>) -> NewWorker {
-        self.word("task_type", task_type)
+        self.word("task_type", "a type", task_type)
     }
 
     /// Sets the language model.
-    #[must_use]
     pub fn model(self, model: impl Into<String>) -> NewWorker {
-        self.word("model", model)
+        self.word("model", "the name of a model", model)
     }
 
     /// Adds a tag. A worker has at most 32.
-    #[must_use]
     pub fn tag(mut self, tag: impl Into<String>) -> NewWorker {
         self.tags.push(tag.into());
         self
     }
 
     /// Sets the working directory.
-    #[must_use]
     pub fn cwd(mut self, cwd: impl Into<String>) -> NewWorker {
         self.cwd = Some(cwd.into());
         self
     }
 
     /// Adds the file `context/<key>`, something that the worker is given.
-    #[must_use]
-    pub fn context(mut self, key: impl Into<String>, content: impl Read + 'static) -> NewWorker {
+    pub fn context(
+        mut self,
+        key: impl Into<String>,
+        content: impl Read + Send + 'static,
+    ) -> NewWorker {
         self.context.push((key.into(), Box::new(content)));
         self
     }
 
     /// Starts an index.json in the store, if it has none. An existing index is always updated.
-    #[must_use]
     pub fn starting_index(mut self) -> NewWorker {
         self.starts_index = true;
         self
     }
 
-    fn word(mut self, key: &'static str, value: impl Into<String>) -> NewWorker {
-        self.words.push((key, value.into()));
+    fn word(
+        mut self,
+        key: &'static str,
+        role: &'static str,
+        value: impl Into<String>,
+    ) -> NewWorker {
+        self.words.push((key, role, value.into()));
         self
     }
 
@@ -148,8 +147,8 @@ impl NewWorker {
         check_text(&self.task, "a task", TEXT_MAX)?;
         let mut fields = MetadataMap::new();
         fields.insert("worker_id".into(), id.to_text().into());
-        for (key, value) in &self.words {
-            check_word(value, key)?;
+        for (key, role, value) in &self.words {
+            check_word(value, role)?;
             fields.insert((*key).into(), value.as_str().into());
         }
         fields.insert("task".into(), self.task.as_str().into());
@@ -197,50 +196,56 @@ fn check_text(value: &str, role: &'static str, limit: usize) -> Result<()> {
 }
 
 /// Creates `new` in `store`.
-pub(super) fn create(store: &Arc<StoreFolder>, mut new: NewWorker) -> Result<Worker> {
-    let now = Timestamp::now();
-    let given = new.id.as_deref().map(id::parse).transpose()?;
-    for attempt in 1.. {
-        let id = match &given {
-            Some(id) => id.clone(),
-            None => id::generate(&new.task, now)?,
-        };
-        let fields = new.metadata(&id, now)?;
-        // Checked first, so that a taken id costs nothing.
-        let path = store.workers.path();
-        let is_taken =
-            store.workers.kind(&id.clone().into()).during("find", path, id.as_bytes())?;
-        let created = match is_taken {
-            Some(_) => Err(Error::Taken(id.display())),
-            None => publish(store, &id, &fields, &mut new.context),
-        };
-        match created {
-            // The context was read, so there is no second attempt with it.
-            Err(Error::Taken(_))
-                if given.is_none() && attempt < ID_ATTEMPTS && new.context.is_empty() => {}
-            created => {
-                let (worker, paths) = match created {
-                    Ok((worker, paths)) => (Ok(worker), paths),
-                    Err(error) => (Err(error), Vec::new()),
-                };
-                store.log("create", &id, paths, &worker);
-                let worker = worker?;
-                let missing = if new.starts_index { IfMissing::Create } else { IfMissing::Leave };
-                update_index(store, &id, missing);
-                return Ok(worker);
-            }
-        }
+pub(super) fn create(store: &Arc<StoreFolder>, new: NewWorker) -> Result<Worker> {
+    let mut id = new.id.clone().unwrap_or_default();
+    let mut paths = Vec::new();
+    let created = create_unlogged(store, new, &mut paths);
+    if let Ok(worker) = &created {
+        id = worker.id().to_text().into_owned();
     }
-    Err(Error::Taken(String::new()))
+    store.log("create", &id, paths, &created);
+    created
 }
 
-/// Writes the entry of a worker into the index of the store. The worker's own metadata counts, so
-/// an error is a warning.
-fn update_index(store: &StoreFolder, id: &Name, missing: IfMissing) {
-    let updated = index::update(&store.workers, store.prefix, id, missing);
-    if let Err(error) = updated {
-        store.warn(error.to_string());
+/// Creates a worker, and adds the files that it wrote to `paths`.
+fn create_unlogged(
+    store: &Arc<StoreFolder>,
+    new: NewWorker,
+    paths: &mut Vec<AuditPath>,
+) -> Result<Worker> {
+    let now = Timestamp::now();
+    // Checked first, so that a taken id costs nothing.
+    let id = match &new.id {
+        Some(id) => {
+            let id = id::parse(id)?;
+            if is_taken(store, &id)? {
+                return Err(Error::Taken(id.display()));
+            }
+            id
+        }
+        None => free_id(store, &new.task, now)?,
+    };
+    let metadata = metadata::to_bytes(&new.metadata(&id, now)?)?;
+    let worker = publish(store, &id, &metadata, new.context, paths)?;
+    store.update_index(&id, if new.starts_index { IfMissing::Create } else { IfMissing::Leave });
+    Ok(worker)
+}
+
+fn is_taken(store: &StoreFolder, id: &Name) -> Result<bool> {
+    let existing = store.workers.kind(&id.clone().into());
+    Ok(existing.during("find", store.workers.path(), id.as_bytes())?.is_some())
+}
+
+/// Returns a new id that no worker has.
+fn free_id(store: &StoreFolder, task: &str, now: Timestamp) -> Result<Name> {
+    let mut id = id::generate(task, now)?;
+    for _ in 1..ID_ATTEMPTS {
+        if !is_taken(store, &id)? {
+            break;
+        }
+        id = id::generate(task, now)?;
     }
+    Ok(id)
 }
 
 /// Creates the directory of a worker under a temporary name, fills it, and gives it its name, so
@@ -248,42 +253,42 @@ fn update_index(store: &StoreFolder, id: &Name, missing: IfMissing) {
 fn publish(
     store: &Arc<StoreFolder>,
     id: &Name,
-    fields: &MetadataMap,
-    context: &mut Vec<(String, Box<dyn Read>)>,
-) -> Result<(Worker, Vec<AuditPath>)> {
+    metadata: &[u8],
+    context: Vec<(String, Box<dyn Read + Send>)>,
+    paths: &mut Vec<AuditPath>,
+) -> Result<Worker> {
     let workers = &store.workers;
     let created = temporary::worker_name().and_then(|name| Ok((workers.create_dir(&name)?, name)));
     let (folder, name) = created.during("create a folder in", workers.path(), b"")?;
-    let published = fill(&folder, fields, context).and_then(|paths| {
-        let renamed = workers.rename_new(&name, id);
-        match renamed {
+    // The lock tells a worker that is being created from one that a crash interrupted.
+    let locked = folder.lock().during("lock", folder.path(), b"");
+    let published = locked.and_then(|_lock| {
+        fill(&folder, metadata, context, paths)?;
+        match workers.rename_new(&name, id) {
             Err(PathError::Io(Errno::EXIST)) => Err(Error::Taken(id.display())),
-            renamed => renamed.during("create", workers.path(), id.as_bytes()).map(|()| paths),
+            renamed => renamed.during("create", workers.path(), id.as_bytes()),
         }
     });
-    match published {
-        Ok(paths) => Ok((Worker::open(Arc::clone(store), id)?, paths)),
-        Err(error) => {
-            // The first error counts; what is left behind, `doctor` finds.
-            let _ = workers.remove_tree(&name);
-            Err(error)
-        }
+    if let Err(error) = published {
+        paths.clear();
+        // The first error counts; what is left behind, `doctor` finds.
+        let _ = workers.remove_tree(&name);
+        return Err(error);
     }
+    Worker::open(Arc::clone(store), id)
 }
 
 /// Fills the directory of a new worker.
 fn fill(
     folder: &Dir,
-    fields: &MetadataMap,
-    context: &mut Vec<(String, Box<dyn Read>)>,
-) -> Result<Vec<AuditPath>> {
-    let mut paths = Vec::new();
-    // The lock tells a worker that is being created from one that a crash interrupted.
-    let _lock = folder.lock().during("lock", folder.path(), b"")?;
+    metadata: &[u8],
+    context: Vec<(String, Box<dyn Read + Send>)>,
+    paths: &mut Vec<AuditPath>,
+) -> Result<()> {
     if !context.is_empty() {
         let created = Name::new(CONTEXT).and_then(|name| folder.create_dir(&name));
         let created = created.during("create", folder.path(), CONTEXT.as_bytes())?;
-        for (key, content) in context.drain(..) {
+        for (key, content) in context {
             let path = put_path::parse(format!("{CONTEXT}/{key}").as_bytes())?;
             let (2, Some(file)) = (path.depth(), path.file_name()) else {
                 let reason = "a key is the name of one file";
@@ -293,7 +298,8 @@ fn fill(
             let written = created
                 .write_temporary(&mut content)
                 .and_then(|temporary| temporary.replace(&created, &file));
-            written.during("write", created.path(), file.as_bytes())?;
+            let written = written.during("write", created.path(), file.as_bytes());
+            content.or_input_error(written, "a file of the context")?;
             let (bytes, sha256) = content.finish();
             let path = path.to_text().into_owned();
             paths.push(AuditPath { path, bytes, sha256: Some(sha256) });
@@ -306,8 +312,8 @@ fn fill(
     };
     filled().during("fill", folder.path(), b"")?;
     // The file makes the directory a worker. Its rename also waits for the names above.
-    let bytes = metadata::write(folder, fields)?;
-    let sha256 = Some(sha256(&bytes));
-    paths.push(AuditPath { path: METADATA.into(), bytes: bytes.len() as u64, sha256 });
-    Ok(paths)
+    metadata::write(folder, metadata)?;
+    let (bytes, sha256) = (metadata.len() as u64, Some(sha256(metadata)));
+    paths.push(AuditPath { path: METADATA.into(), bytes, sha256 });
+    Ok(())
 }

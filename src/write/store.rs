@@ -44,25 +44,23 @@ pub struct Store(Arc<StoreFolder>);
 
 /// Options to open a store with.
 #[derive(Debug, Clone, Default)]
+#[must_use = "`StoreOptions::open` opens the store"]
 pub struct StoreOptions(WriteOptions);
 
 impl StoreOptions {
     /// Sets whether changes wait for the disk; they do by default.
-    #[must_use]
     pub fn durability(mut self, durability: Durability) -> StoreOptions {
         self.0.durability = durability;
         self
     }
 
     /// Sets the limit of the log of changes, in bytes; 256 MiB by default.
-    #[must_use]
     pub fn audit_max(mut self, bytes: u64) -> StoreOptions {
         self.0.audit_max = bytes;
         self
     }
 
     /// Sets the role of this process in the log of changes.
-    #[must_use]
     pub fn role(mut self, role: impl Into<String>) -> StoreOptions {
         self.0.role = Some(role.into());
         self
@@ -91,10 +89,11 @@ impl Store {
         let root = Dir::create(path, options.durability).during("create the folder", path, b"")?;
         let detection = must_be_swarmlet(path)?;
         let is_new = detection == Detection::Empty && !has_workers(&root)?;
-        if is_new {
+        // Also completes a store whose making a crash interrupted.
+        if detection == Detection::Empty {
             let make = || {
-                for name in [WORKERS, audit::FOLDER] {
-                    // Who may write to the directory that was named shall be able to record.
+                for name in [audit::FOLDER, WORKERS] {
+                    // Writers of the named directory must be able to record.
                     root.enter_or_create_alike(&Name::new(name)?)?;
                 }
                 Ok(())
@@ -103,10 +102,7 @@ impl Store {
         }
         let store = open(path, options)?;
         if is_new {
-            let (folder, entry) = (&store.0, audit_log::entry("init", None));
-            if let Err(error) = audit_log::append(&folder.root, &entry, folder.options.audit_max) {
-                folder.warn(error.to_string());
-            }
+            store.0.append_log(&audit_log::entry("init", None));
         }
         Ok(store)
     }

@@ -12,7 +12,7 @@ use super::dir::Dir;
 use super::error::{During, Error, Result};
 use super::folder::StoreFolder;
 use super::hashing::{HashingReader, sha256};
-use super::index::{self, IfMissing};
+use super::index::IfMissing;
 use super::metadata::{self, MetadataMap, TEXT_MAX};
 use super::worker_folder::WorkerFolder;
 use super::{messages, put_path};
@@ -54,46 +54,43 @@ use crate::trace::swarmlet::{METADATA, RESULT, THREAD};
 pub struct Worker(Arc<WorkerFolder>);
 
 /// The end of a worker.
+#[must_use = "`Worker::finish` writes it"]
 pub struct Finish {
     status: Status,
-    result: Option<Box<dyn Read>>,
+    result: Option<Box<dyn Read + Send>>,
     /// Texts and numbers of metadata.json, by their keys.
     fields: MetadataMap,
 }
 
 impl Finish {
-    /// The worker reports success.
+    /// Returns the end of a worker that reports success.
     pub fn completed() -> Finish {
         Finish { status: Status::Completed, result: None, fields: MetadataMap::new() }
     }
 
-    /// The worker reports a failure, with its reason; an empty reason is none.
+    /// Returns the end of a worker that reports a failure. An empty `error` is none.
     pub fn failed(error: impl Into<String>) -> Finish {
         let finish = Finish { status: Status::Failed, ..Finish::completed() };
         finish.text("error", error.into())
     }
 
     /// Sets the final words, which become `result.txt`.
-    #[must_use]
     pub fn result(self, words: impl Into<String>) -> Finish {
         self.result_from(Cursor::new(words.into()))
     }
 
     /// Sets the reader of the final words, which become `result.txt`.
-    #[must_use]
-    pub fn result_from(mut self, words: impl Read + 'static) -> Finish {
+    pub fn result_from(mut self, words: impl Read + Send + 'static) -> Finish {
         self.result = Some(Box::new(words));
         self
     }
 
     /// Sets one line that serves as the worker's title.
-    #[must_use]
     pub fn summary(self, summary: impl Into<String>) -> Finish {
         self.text("summary", summary.into())
     }
 
     /// Sets the exit code of the worker's process.
-    #[must_use]
     pub fn exit_code(mut self, code: i64) -> Finish {
         self.fields.insert("exit_code".into(), code.into());
         self
@@ -136,7 +133,11 @@ impl Worker {
     ///
     /// The tool has no name, the input is too large, or the store cannot be written.
     pub fn begin_call(&self, tool: &str, input: Option<Value>) -> Result<Call> {
-        call::begin(&self.0, tool, input)
+        let begun = call::begin(&self.0, tool, input);
+        if begun.is_err() {
+            self.log("record", Vec::new(), &begun);
+        }
+        begun
     }
 
     /// Adds a message of `role` (`user`, `assistant`, `system` or `tool`) to the conversation.
@@ -159,7 +160,7 @@ impl Worker {
     /// The object is no message, or the store cannot be written.
     pub fn message_object(&self, message: &Map<String, Value>) -> Result<()> {
         let line = messages::to_line(message, Timestamp::now());
-        self.append_messages(&line.map_err(|reason| Error::Message { line: 1, reason })?)
+        self.append_messages(line.map_err(|reason| Error::Message { line: 1, reason }))
     }
 
     /// Adds the messages in `lines`, one JSON object per line. Either all are added or none.
@@ -168,18 +169,23 @@ impl Worker {
     ///
     /// A line is no message, or the store cannot be written.
     pub fn message_lines(&self, lines: &[u8]) -> Result<()> {
-        self.append_messages(&messages::parse_lines(lines, Timestamp::now())?)
+        self.append_messages(messages::parse_lines(lines, Timestamp::now()))
     }
 
-    fn append_messages(&self, lines: &[u8]) -> Result<()> {
-        let appended = self.0.lock_unfinished().and_then(|(lock, _)| {
-            self.0.append(&lock, THREAD, lines)?;
-            Ok(())
+    fn append_messages(&self, lines: Result<Vec<u8>>) -> Result<()> {
+        let mut paths = Vec::new();
+        let appended = lines.and_then(|lines| {
+            let (lock, _) = self.0.lock_unfinished()?;
+            let (bytes, sha256) = (lines.len() as u64, Some(sha256(&lines)));
+            paths.push(AuditPath { path: THREAD.into(), bytes, sha256 });
+            self.0.append(&lock, THREAD, &lines)
         });
-        let sha256 = Some(sha256(lines));
-        let path = AuditPath { path: THREAD.into(), bytes: lines.len() as u64, sha256 };
-        self.0.store().log("message", self.id(), vec![path], &appended);
+        self.log("message", paths, &appended);
         appended
+    }
+
+    fn log<T>(&self, action: &str, paths: Vec<AuditPath>, result: &Result<T>) {
+        self.0.store().log(action, &self.id().to_text(), paths, result);
     }
 
     /// Writes the file `path`, relative to the worker's directory, such as `outputs/report.md`. An
@@ -190,12 +196,13 @@ impl Worker {
     /// The path leads elsewhere or is that of a file with a meaning of its own, or the store cannot
     /// be written.
     pub fn put(&self, path: impl AsRef<[u8]>, content: &mut dyn Read) -> Result<u64> {
-        let path = put_path::parse(path.as_ref())?;
+        let path = path.as_ref();
         let mut content = HashingReader::new(content);
-        let put = self.put_checked(&path, &mut content);
+        let put = put_path::parse(path).and_then(|path| self.put_checked(&path, &mut content));
+        let put = content.or_input_error(put, "the content of the file");
         let (bytes, sha256) = content.finish();
-        let written = AuditPath { path: path.to_text().into(), bytes, sha256: Some(sha256) };
-        self.0.store().log("put", self.id(), vec![written], &put);
+        let path = String::from_utf8_lossy(path).into_owned();
+        self.log("put", vec![AuditPath { path, bytes, sha256: Some(sha256) }], &put);
         put.map(|()| bytes)
     }
 
@@ -230,12 +237,10 @@ impl Worker {
     pub fn finish(&self, end: Finish) -> Result<()> {
         let mut paths = Vec::new();
         let finished = self.finish_checked(end, &mut paths);
-        self.0.store().log("finish", self.id(), paths, &finished);
-        let store = self.0.store();
-        // Also after an error: the worker may have finished, and only the disk failed.
-        let updated = index::update(&store.workers, store.prefix, self.id(), IfMissing::Leave);
-        if let (Ok(()), Err(error)) = (&finished, updated) {
-            store.warn(error.to_string());
+        self.log("finish", paths, &finished);
+        // After an error of the system, too: the worker may have finished, and only the disk failed.
+        if matches!(finished, Ok(()) | Err(Error::Path { .. })) {
+            self.0.store().update_index(self.id(), IfMissing::Leave);
         }
         finished
     }
@@ -255,7 +260,8 @@ impl Worker {
             Some(words) => {
                 let mut words = HashingReader::new(words);
                 let temporary = self.0.folder().write_temporary(&mut words);
-                let temporary = temporary.during("write", folder, RESULT.as_bytes())?;
+                let temporary = temporary.during("write", folder, RESULT.as_bytes());
+                let temporary = words.or_input_error(temporary, "the result")?;
                 let (bytes, sha256) = words.finish();
                 paths.push(AuditPath { path: RESULT.into(), bytes, sha256: Some(sha256) });
                 Some(temporary)
@@ -264,11 +270,6 @@ impl Worker {
         let (_lock, mut fields) = self.0.lock_unfinished()?;
         if let Some(call) = call::find_recorded_now(self.0.folder())? {
             return Err(Error::OpenCall { worker: self.id().display(), call: call.display() });
-        }
-        if let Some(temporary) = result {
-            let replaced =
-                Name::new(RESULT).and_then(|name| temporary.replace(self.0.folder(), &name));
-            replaced.during("write", folder, RESULT.as_bytes())?;
         }
         let now = Timestamp::now();
         fields.insert("status".into(), end.status.as_str().into());
@@ -280,8 +281,14 @@ impl Worker {
             let ms = u64::try_from(took.as_millis()).unwrap_or_default();
             fields.insert("duration_ms".into(), ms.into());
         }
-        // Written last: whoever reads that the worker has finished finds everything else.
-        let bytes = metadata::write(self.0.folder(), &fields)?;
+        let bytes = metadata::to_bytes(&fields)?;
+        if let Some(temporary) = result {
+            let replaced =
+                Name::new(RESULT).and_then(|name| temporary.replace(self.0.folder(), &name));
+            replaced.during("write", folder, RESULT.as_bytes())?;
+        }
+        // Written last: a reader that sees the status finds everything else.
+        metadata::write(self.0.folder(), &bytes)?;
         let sha256 = Some(sha256(&bytes));
         paths.push(AuditPath { path: METADATA.into(), bytes: bytes.len() as u64, sha256 });
         Ok(())
