@@ -42,8 +42,8 @@ const NUMBER_ATTEMPTS: u64 = 100;
 
 /// A call that is being recorded.
 ///
-/// The bytes that are written to it become the output, which readers see at once. A call that is dropped
-/// without [`Call::end`] stays without an end: its outcome is unknown.
+/// The bytes that are written to it become the output, which readers see at once. A call that is
+/// dropped without [`Call::end`] stays without an end: its outcome is unknown.
 #[derive(Debug)]
 #[must_use = "a call without `Call::end` has no outcome"]
 pub struct Call {

@@ -125,26 +125,13 @@ impl Dir {
         self.or_remove(opened, name, AtFlags::REMOVEDIR)
     }
 
-    /// Creates the directory `name` with the permissions of this one, whatever the umask is, and
-    /// opens it. An existing directory stays as it is.
-    pub(super) fn enter_or_create_alike(&self, name: &Name) -> Result<Dir> {
-        let path = RelPath::from(name.clone());
-        match self.enter(&path) {
-            Err(Error::NotFound) => {}
-            entered => return entered,
-        }
-        // Its name comes last, so that a crash leaves none with other permissions.
-        let temporary = temporary::worker_name()?;
-        let created = self.create_dir(&temporary)?;
-        let mode = Mode::from_raw_mode(u32::from(stat(self.fd.as_fd())?.stx_mode) & 0o7777);
-        let named = rustix::fs::fchmod(&created.fd, mode)
-            .map_err(Error::from)
-            .and_then(|()| self.rename_new(&temporary, name));
-        match self.or_remove(named, &temporary, AtFlags::REMOVEDIR) {
-            // Another process created it meanwhile.
-            Err(Error::Io(Errno::EXIST)) => self.enter(&path),
-            named => named.map(|()| created),
-        }
+    /// Creates the directory `name`, if it is missing, and gives it the permissions of this one,
+    /// whatever the umask is.
+    pub(super) fn create_dir_alike(&self, name: &Name) -> Result<()> {
+        let created = self.enter_or_create(name)?;
+        let mode = u32::from(stat(self.fd.as_fd())?.stx_mode) & 0o7777;
+        rustix::fs::fchmod(&created.fd, Mode::from_raw_mode(mode))?;
+        created.sync()
     }
 
     /// Opens the directory `name`, and creates it if it is missing.

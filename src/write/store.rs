@@ -89,12 +89,12 @@ impl Store {
         let root = Dir::create(path, options.durability).during("create the folder", path, b"")?;
         let detection = must_be_swarmlet(path)?;
         let is_new = detection == Detection::Empty && !has_workers(&root)?;
-        // Also completes a store whose making a crash interrupted.
-        if detection == Detection::Empty {
+        if is_new {
             let make = || {
+                // `workers` makes it a store, so it comes last: a crash before it is made good here.
                 for name in [audit::FOLDER, WORKERS] {
                     // Writers of the named directory must be able to record.
-                    root.enter_or_create_alike(&Name::new(name)?)?;
+                    root.create_dir_alike(&Name::new(name)?)?;
                 }
                 Ok(())
             };
