@@ -69,6 +69,7 @@ pub struct CallEnd {
     exit_code: Option<i64>,
     error: Option<String>,
     duration: Option<Duration>,
+    truncated: bool,
 }
 
 impl CallEnd {
@@ -90,6 +91,12 @@ impl CallEnd {
     /// Adds the reason of a failure; an empty one is none.
     pub fn error(mut self, error: impl Into<String>) -> CallEnd {
         self.error = Some(error.into()).filter(|error| !error.is_empty());
+        self
+    }
+
+    /// States that the output lacks a part of what the call returned.
+    pub fn truncated(mut self) -> CallEnd {
+        self.truncated = true;
         self
     }
 
@@ -211,6 +218,7 @@ impl Call {
         let took = end.duration.unwrap_or_else(|| self.clock.elapsed());
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         fields.insert("duration_ms".into(), ms.into());
+        fields.extend(end.truncated.then(|| ("truncated".to_owned(), true.into())));
         fields.insert("end_ts".into(), metadata::time(Timestamp::now()).into());
         if let Some(mut error) = end.error {
             error.truncate(error.floor_char_boundary(ERROR_MAX));

@@ -21,6 +21,9 @@ const MANAGED: [(&str, &str); 7] = [
     (CALLS, "`worker record`"),
 ];
 
+/// Folders in which a worker keeps files of its own.
+const FOLDERS: [&str; 3] = ["outputs", "logs", "context"];
+
 /// Checks the path of a file, relative to the worker's directory.
 ///
 /// # Errors
@@ -46,6 +49,11 @@ pub(super) fn parse(path: &[u8]) -> Result<RelPath> {
     if let Some((_, command)) = MANAGED.iter().find(|(name, _)| is_called(&first, name)) {
         return invalid(format!("this name is part of the record; {command} writes it"));
     }
+    if parsed.depth() == 1 && FOLDERS.iter().any(|name| is_called(&first, name)) {
+        return invalid(
+            "this is the name of a folder; try a path in it, as outputs/report.md".into(),
+        );
+    }
     if is_generated(&first) {
         return invalid("readers see a generated file of this name; try outputs/NAME".into());
     }
@@ -69,6 +77,9 @@ mod tests {
         for bad in [
             "",
             "/",
+            "outputs",
+            "logs",
+            "context",
             "/etc/passwd",
             "..",
             "../w2/metadata.json",

@@ -1,6 +1,6 @@
 //! Opens stores for writing, and makes new ones.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use crate::audit;
 use crate::deadline::Deadline;
 use crate::error::Error as PathError;
 use crate::name::{Name, RelPath, printable};
-use crate::store::{Disk, Kind};
+use crate::store::{Disk, Kind, Store as _};
 use crate::trace::swarmlet::WORKERS;
 use crate::trace::{Detection, Format, Swarmlet};
 
@@ -89,6 +89,10 @@ impl Store {
         let root = Dir::create(path, options.durability).during("create the folder", path, b"")?;
         let detection = must_be_swarmlet(path)?;
         let is_new = detection == Detection::Empty && !has_workers(&root)?;
+        if let Some(outer) = is_new.then(|| enclosing_store(path)).flatten() {
+            let outer = printable(outer.as_os_str().as_encoded_bytes());
+            return Err(not_a_store(path, &format!("it is inside the store {outer}"), NEW_FOLDER));
+        }
         if is_new {
             let make = || {
                 // `workers` makes it a store, so it comes last: a crash before it is made good here.
@@ -190,6 +194,22 @@ fn has_workers(root: &Dir) -> Result<bool> {
 /// The remedy for a path without a store.
 const INIT: &str = "try `swarmletfs init DIR` to make a new store";
 
+/// The remedy for a directory that cannot become a store.
+const NEW_FOLDER: &str = "try a new or empty folder outside of it";
+
+/// Returns the store that contains the directory `path`, if there is one.
+fn enclosing_store(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    // Other folders of workers are too common to tell a store that others use.
+    let is_store = |folder: &&Path| {
+        let has = |disk: &Disk, name| {
+            disk.stat(&RelPath::constant(name)).is_ok_and(|meta| meta.kind == Kind::Folder)
+        };
+        Disk::open(folder).is_ok_and(|disk| has(&disk, WORKERS) && has(&disk, audit::FOLDER))
+    };
+    path.ancestors().skip(1).find(is_store).map(Path::to_path_buf)
+}
+
 fn not_a_store(path: &Path, reason: &str, cure: &str) -> Error {
     let store = printable(path.as_os_str().as_encoded_bytes());
     Error::Store { store, reason: reason.into(), cure: cure.into() }
@@ -209,7 +229,9 @@ fn must_be_swarmlet(path: &Path) -> Result<Detection> {
         Ok(Detection::OneWorker) => {
             ("it is the folder of one worker", "try the store that holds the worker")
         }
-        Ok(Detection::Other) => ("it holds something else than workers", INIT),
+        Ok(Detection::Other) => {
+            ("it holds something else than workers", "try `swarmletfs init` with a new folder")
+        }
         Err(PathError::NotFound) => ("no such folder", INIT),
         Err(PathError::NotADirectory) => ("not a folder", INIT),
         Err(PathError::ReadOnly) => {

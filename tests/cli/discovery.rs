@@ -78,7 +78,11 @@ fn a_store_that_is_prepared_for_recording_is_found() {
     // A write in progress changes nothing.
     store.write("workers/.swarmletfs-new-w/metadata.json", "{}");
     assert!(found().err.contains(&expected), "{:#?}", found());
+    // Other files beside it change nothing, either.
     store.write("src/main.rs", "");
+    assert!(found().err.contains(&expected), "{:#?}", found());
+    // Any folders of these names do not make a store.
+    store.write("audit/report.pdf", "");
     assert!(!found().err.contains(&expected), "{:#?}", found());
 }
 

@@ -149,18 +149,12 @@ pub(super) fn detect(store: &dyn Store) -> Result<Detection> {
     Ok(if prepared || empty { Detection::Empty } else { Detection::Other })
 }
 
-/// Returns true if `store` was prepared for recording and has no worker yet: it has the directories
-/// of the workers and of the log of changes, and nothing else.
+/// Returns true if `store` was prepared for recording and has no worker yet: it has an empty
+/// directory of workers and a log of changes.
 pub(super) fn is_new(store: &dyn Store) -> bool {
-    let Ok(entries) = store.list(&RelPath::root()) else { return false };
-    let is_own = |entry: &DirEntry| {
-        let name = entry.name.as_bytes();
-        entry.kind == Kind::Folder && (name == WORKERS.as_bytes() || name == AUDIT.as_bytes())
-    };
-    let (own, others): (Vec<DirEntry>, Vec<DirEntry>) = entries.into_iter().partition(is_own);
-    own.len() == 2
-        && others.iter().all(|entry| is_hidden(&entry.name))
-        && store.list(&path(WORKERS)).is_ok_and(|workers| workers.is_empty())
+    let is_log = |entry: &DirEntry| entry.name.as_bytes().ends_with(b".jsonl");
+    store.list(&path(WORKERS)).is_ok_and(|workers| workers.is_empty())
+        && store.list(&path(AUDIT)).is_ok_and(|audit| !audit.is_empty() && audit.iter().all(is_log))
 }
 
 fn is_worker(store: &dyn Store, folder: &RelPath) -> Result<bool> {

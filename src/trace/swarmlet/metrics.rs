@@ -40,6 +40,8 @@ pub(super) struct RecordedCall {
     pub(super) duration_ms: Option<u64>,
     pub(super) started_at: Option<Timestamp>,
     pub(super) input: Option<InputLine>,
+    /// True if the file lacks a part of the output.
+    pub(super) truncated: bool,
     /// True if a line states that the call began.
     has_start: bool,
     /// True if a record states how the call ended.
@@ -69,6 +71,7 @@ impl RecordedCall {
             duration_ms: self.duration_ms.or(other.duration_ms),
             started_at: self.started_at.or(other.started_at),
             input: self.input.or(other.input),
+            truncated: self.truncated || other.truncated,
             has_start: self.has_start || other.has_start,
             has_end: self.has_end || other.has_end,
         }
@@ -93,6 +96,7 @@ impl RecordedCall {
                 .and_then(Value::as_f64)
                 .filter(|ms| *ms >= 0.0)
                 .map(|ms| ms as u64),
+            truncated: fields.get("truncated").is_some_and(|truncated| truncated == true),
             has_end: true,
             ..record
         }

@@ -61,7 +61,10 @@ pub(super) fn read_record(
     for (file, record) in listed.into_iter().zip(records) {
         let has_time = deadline.has_time();
         unread += u64::from(!has_time && !record.is_open());
-        trace.calls.push(build_call(source, &worker, file, record, has_time, &mut read_errors));
+        let truncated = record.truncated;
+        let call = build_call(source, &worker, file, record, has_time, &mut read_errors);
+        trace.truncated.extend(truncated.then(|| call.path.clone()));
+        trace.calls.push(call);
     }
     let mut thread = read_errors
         .ok_or_note(thread::FILE, thread::read(folder, files.counts(), deadline))

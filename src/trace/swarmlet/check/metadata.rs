@@ -57,6 +57,7 @@ pub(super) const CALL_FIELDS: KnownKeys = KnownKeys {
         ("duration_ms", &[JsonType::Number]),
         // A number is allowed, but not read.
         ("start_ts", &[JsonType::Text, JsonType::Number]),
+        ("truncated", &[JsonType::Bool]),
     ],
     aliases: &[("name", "tool"), ("ok", "success")],
     ignored: &["end_ts", "error"],
