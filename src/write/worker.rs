@@ -238,7 +238,7 @@ impl Worker {
         let mut paths = Vec::new();
         let finished = self.finish_checked(end, &mut paths);
         self.log("finish", paths, &finished);
-        // After an error of the system, too: the worker may have finished, and only the disk failed.
+        // After an error of the system, too: only the disk may have failed.
         if matches!(finished, Ok(()) | Err(Error::Path { .. })) {
             self.0.store().update_index(self.id(), IfMissing::Leave);
         }
