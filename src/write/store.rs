@@ -88,15 +88,16 @@ impl Store {
         let options = WriteOptions::default();
         let root = Dir::create(path, options.durability).during("create the folder", path, b"")?;
         let detection = must_be_swarmlet(path)?;
-        let is_new = detection == Detection::Empty && !has_workers(&root)?;
+        // A crash may have left a part of a store, which this completes.
+        let is_complete = has_folder(&root, WORKERS)? && has_folder(&root, audit::FOLDER)?;
+        let is_new = detection == Detection::Empty && !is_complete;
         if let Some(outer) = is_new.then(|| enclosing_store(path)).flatten() {
             let outer = printable(outer.as_os_str().as_encoded_bytes());
             return Err(not_a_store(path, &format!("it is inside the store {outer}"), NEW_FOLDER));
         }
         if is_new {
             let make = || {
-                // `workers` makes it a store, so it comes last: a crash before it is made good here.
-                for name in [audit::FOLDER, WORKERS] {
+                for name in [WORKERS, audit::FOLDER] {
                     // Writers of the named directory must be able to record.
                     root.create_dir_alike(&Name::new(name)?)?;
                 }
@@ -174,7 +175,7 @@ impl Store {
 fn open(path: &Path, options: WriteOptions) -> Result<Store> {
     let detection = must_be_swarmlet(path)?;
     let root = Dir::open(path, options.durability).during("open", path, b"")?;
-    let (folder, prefix) = match (has_workers(&root)?, detection) {
+    let (folder, prefix) = match (has_folder(&root, WORKERS)?, detection) {
         (true, _) => (root.enter(&RelPath::constant(WORKERS)), "workers/"),
         // A store whose workers are in its root keeps that layout.
         (false, Detection::Workers) => (root.enter(&RelPath::root()), ""),
@@ -185,10 +186,10 @@ fn open(path: &Path, options: WriteOptions) -> Result<Store> {
     Ok(Store(Arc::new(StoreFolder { root, workers, prefix, options, warnings })))
 }
 
-/// Returns true if a store has a directory for its workers.
-fn has_workers(root: &Dir) -> Result<bool> {
-    let kind = root.kind(&RelPath::constant(WORKERS));
-    Ok(kind.during("find", root.path(), WORKERS.as_bytes())? == Some(Kind::Folder))
+/// Returns true if a store has a directory of this name in its root.
+fn has_folder(root: &Dir, name: &str) -> Result<bool> {
+    let kind = root.kind(&RelPath::constant(name));
+    Ok(kind.during("find", root.path(), name.as_bytes())? == Some(Kind::Folder))
 }
 
 /// The remedy for a path without a store.

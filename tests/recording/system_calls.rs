@@ -312,9 +312,8 @@ fn init_survives_a_failure_at_every_system_call() {
     inject_everywhere(&Change {
         arguments: &["init"],
         stdin: "",
-        // The directory of workers makes it a store; it comes last.
         is_done: |store| store.join("workers").is_dir() && store.join("audit").is_dir(),
-        is_absent: |store| read_tree(store).into_keys().all(|path| path == "audit"),
+        is_absent: |store| read_tree(store).into_keys().all(|path| path == "workers"),
         refusal: None,
         least: 12,
     });
