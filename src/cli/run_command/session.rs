@@ -95,6 +95,7 @@ enum TimeLimitPhase {
     },
     /// All processes have ended. A reader that pauses is waited for until then.
     Draining(Instant),
+    /// What has not ended is given up.
     Over,
 }
 
@@ -272,7 +273,7 @@ fn print(stderr: &mut StandardStream, line: &str) {
 }
 
 impl CommandSession<'_> {
-    /// Runs until the command has ended and its output was read.
+    /// Runs until the command has ended and its output was read, or until both are given up.
     fn run(&mut self, spec: &CommandSpec) -> anyhow::Result<()> {
         let fd = self.signals.as_fd();
         let failed = "cannot wait for output";
@@ -289,7 +290,10 @@ impl CommandSession<'_> {
         loop {
             self.read_ready()?;
             self.poll_stdin();
-            if self.command_end.is_some() && !self.has_sources() && !self.is_stalled() {
+            // A command that cannot be ended is given up with its time limit.
+            let is_over =
+                self.command_end.is_some() || matches!(self.limit, TimeLimitPhase::Over);
+            if is_over && !self.has_sources() && !self.is_stalled() {
                 return Ok(());
             }
             let has_work = !self.ready.is_empty() && !self.is_stalled();
