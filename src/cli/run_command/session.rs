@@ -39,6 +39,10 @@ const KILL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time after the end of the command until a hint names the processes that hold its output open.
 const HOLDERS_HINT: Duration = Duration::from_secs(2);
 
+/// Maximum time to read what is there after a stop. A process that writes without a pause would
+/// be read forever.
+const STOP_LIMIT: Duration = Duration::from_secs(1);
+
 /// Maximum time of one wait. Older kernels take no longer time than 24 days.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
 
@@ -128,6 +132,8 @@ struct CommandSession<'a> {
     hint_at: Option<Instant>,
     /// True if the output is read only as far as it is there, without waiting for its end.
     stops: bool,
+    /// Time when reading ends, even if there is more.
+    stop_at: Option<Instant>,
     /// False if a reader that pauses is given up.
     waits_for_readers: bool,
     /// Processes that could not be ended, for a message.
@@ -186,6 +192,7 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
         limit: deadline.map_or(TimeLimitPhase::None, TimeLimitPhase::Running),
         hint_at: None,
         stops: false,
+        stop_at: None,
         waits_for_readers: true,
         left: String::new(),
     };
@@ -299,7 +306,8 @@ impl CommandSession<'_> {
             let has_work = !self.ready.is_empty() && !self.is_stalled();
             let event_count = self.wait(has_work || (self.stops && !self.is_stalled()))?;
             self.check_time(spec);
-            if self.stops && event_count == 0 && self.ready.is_empty() {
+            let is_late = self.stop_at.is_some_and(|at| at <= Instant::now());
+            if is_late || (self.stops && event_count == 0 && self.ready.is_empty()) {
                 self.sources.clear();
             }
         }
@@ -583,9 +591,11 @@ impl CommandSession<'_> {
         self.ready.extend(0..self.sources.len());
     }
 
-    /// Stops waiting for more output than is there, and for a reader that pauses.
+    /// Stops waiting for more output than is there, and for a reader that pauses. Ends reading
+    /// after [`STOP_LIMIT`].
     fn stop(&mut self) {
         self.stop_reading();
+        self.stop_at.get_or_insert_with(|| Instant::now() + STOP_LIMIT);
         self.close_stalled();
     }
 
