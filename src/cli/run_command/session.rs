@@ -387,13 +387,16 @@ impl CommandSession<'_> {
     }
 
     fn read_source(&mut self, index: usize) -> anyhow::Result<()> {
-        let mut slot = self.sources.get_mut(index).and_then(Option::take);
-        let Some(source) = &mut slot else { return Ok(()) };
         let mut available = 0;
-        if source.is_bulk() {
+        if let Some(Some(source)) = self.sources.get(index)
+            && source.is_bulk()
+        {
             available = source.available();
+            // Before the source is taken, so that it gets an event about its own end.
             self.wait(true)?;
         }
+        let mut slot = self.sources.get_mut(index).and_then(Option::take);
+        let Some(source) = &mut slot else { return Ok(()) };
         let is_other_ready = self.ready.iter().any(|other| *other != index);
         let mut buffer = std::mem::take(&mut self.buffer);
         let progress = source.read(&mut buffer, available, is_other_ready);
