@@ -150,6 +150,8 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
     let epoll = epoll::create(CreateFlags::CLOEXEC).context("cannot wait for output")?;
 
     let Streams { sources, child: streams, input, slave } = Streams::open(spec)?;
+    // Before the command starts, so that an error leaves none behind.
+    register(&epoll, &signals, &sources, input.as_ref()).context("cannot wait for output")?;
     let started = Instant::now();
     let child = match spawn(&spec.command, &streams, signals.original_mask()) {
         Ok(child) => child,
@@ -198,6 +200,29 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
     };
     session.run(spec)?;
     Ok(session.finish(spec, started))
+}
+
+/// Registers what the session waits for from its start.
+///
+/// # Errors
+///
+/// Fails if the user has too many descriptors in epoll, or no memory is left.
+fn register(
+    epoll: &OwnedFd,
+    signals: &SignalQueue,
+    sources: &[OutputSource],
+    input: Option<&TerminalInput>,
+) -> io::Result<()> {
+    epoll::add(epoll, signals.as_fd(), EventToken::Signals.data(), EventFlags::IN)?;
+    for (index, source) in sources.iter().enumerate() {
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(epoll, source, EventToken::Source(index).data(), flags)?;
+    }
+    if let Some(input) = input {
+        let flags = EventFlags::OUT | EventFlags::ET;
+        epoll::add(epoll, input, EventToken::Master.data(), flags)?;
+    }
+    Ok(())
 }
 
 /// Both ends of what the command writes to.
@@ -282,18 +307,6 @@ fn print(stderr: &mut StandardStream, line: &str) {
 impl CommandSession<'_> {
     /// Runs until the command has ended and its output was read, or until both are given up.
     fn run(&mut self, spec: &CommandSpec) -> anyhow::Result<()> {
-        let fd = self.signals.as_fd();
-        let failed = "cannot wait for output";
-        epoll::add(&self.epoll, fd, EventToken::Signals.data(), EventFlags::IN).context(failed)?;
-        for (index, source) in self.sources.iter().flatten().enumerate() {
-            let flags = EventFlags::IN | EventFlags::ET;
-            epoll::add(&self.epoll, source, EventToken::Source(index).data(), flags)
-                .context(failed)?;
-        }
-        if let Some(input) = &self.input {
-            let flags = EventFlags::OUT | EventFlags::ET;
-            epoll::add(&self.epoll, input, EventToken::Master.data(), flags).context(failed)?;
-        }
         loop {
             self.read_ready()?;
             self.poll_stdin();
