@@ -359,7 +359,9 @@ impl CommandSession<'_> {
             TimeLimitPhase::Killing { next, .. } => Some(next),
             TimeLimitPhase::None | TimeLimitPhase::Over => None,
         };
-        let next = limit.into_iter().chain(self.hint_at).min();
+        // The hint is not printed while output waits for room; then the room is an event.
+        let hint = self.hint_at.filter(|_| !self.is_stalled());
+        let next = limit.into_iter().chain(hint).min();
         let wait = next.map_or(WAIT_MAX, |at| at.saturating_duration_since(Instant::now()));
         // Whole milliseconds are waited for, so a rest is rounded up.
         wait.min(WAIT_MAX) + Duration::from_millis(1)
