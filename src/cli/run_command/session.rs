@@ -39,6 +39,10 @@ const KILL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time after the end of the command until a hint names the processes that hold its output open.
 const HOLDERS_HINT: Duration = Duration::from_secs(2);
 
+/// Maximum time to read what is there after a stop. A process that writes without a pause would
+/// be read forever.
+const STOP_LIMIT: Duration = Duration::from_secs(1);
+
 /// Maximum time of one wait. Older kernels take no longer time than 24 days.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
 
@@ -95,6 +99,7 @@ enum TimeLimitPhase {
     },
     /// All processes have ended. A reader that pauses is waited for until then.
     Draining(Instant),
+    /// What has not ended is given up.
     Over,
 }
 
@@ -127,6 +132,8 @@ struct CommandSession<'a> {
     hint_at: Option<Instant>,
     /// True if the output is read only as far as it is there, without waiting for its end.
     stops: bool,
+    /// Time when reading ends, even if there is more.
+    stop_at: Option<Instant>,
     /// False if a reader that pauses is given up.
     waits_for_readers: bool,
     /// Processes that could not be ended, for a message.
@@ -143,6 +150,8 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
     let epoll = epoll::create(CreateFlags::CLOEXEC).context("cannot wait for output")?;
 
     let Streams { sources, child: streams, input, slave } = Streams::open(spec)?;
+    // Before the command starts, so that an error leaves none behind.
+    register(&epoll, &signals, &sources, input.as_ref()).context("cannot wait for output")?;
     let started = Instant::now();
     let child = match spawn(&spec.command, &streams, signals.original_mask()) {
         Ok(child) => child,
@@ -185,11 +194,35 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
         limit: deadline.map_or(TimeLimitPhase::None, TimeLimitPhase::Running),
         hint_at: None,
         stops: false,
+        stop_at: None,
         waits_for_readers: true,
         left: String::new(),
     };
     session.run(spec)?;
     Ok(session.finish(spec, started))
+}
+
+/// Registers what the session waits for from its start.
+///
+/// # Errors
+///
+/// Fails if the user has too many descriptors in epoll, or no memory is left.
+fn register(
+    epoll: &OwnedFd,
+    signals: &SignalQueue,
+    sources: &[OutputSource],
+    input: Option<&TerminalInput>,
+) -> io::Result<()> {
+    epoll::add(epoll, signals.as_fd(), EventToken::Signals.data(), EventFlags::IN)?;
+    for (index, source) in sources.iter().enumerate() {
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(epoll, source, EventToken::Source(index).data(), flags)?;
+    }
+    if let Some(input) = input {
+        let flags = EventFlags::OUT | EventFlags::ET;
+        epoll::add(epoll, input, EventToken::Master.data(), flags)?;
+    }
+    Ok(())
 }
 
 /// Both ends of what the command writes to.
@@ -272,30 +305,22 @@ fn print(stderr: &mut StandardStream, line: &str) {
 }
 
 impl CommandSession<'_> {
-    /// Runs until the command has ended and its output was read.
+    /// Runs until the command has ended and its output was read, or until both are given up.
     fn run(&mut self, spec: &CommandSpec) -> anyhow::Result<()> {
-        let fd = self.signals.as_fd();
-        let failed = "cannot wait for output";
-        epoll::add(&self.epoll, fd, EventToken::Signals.data(), EventFlags::IN).context(failed)?;
-        for (index, source) in self.sources.iter().flatten().enumerate() {
-            let flags = EventFlags::IN | EventFlags::ET;
-            epoll::add(&self.epoll, source, EventToken::Source(index).data(), flags)
-                .context(failed)?;
-        }
-        if let Some(input) = &self.input {
-            let flags = EventFlags::OUT | EventFlags::ET;
-            epoll::add(&self.epoll, input, EventToken::Master.data(), flags).context(failed)?;
-        }
         loop {
             self.read_ready()?;
             self.poll_stdin();
-            if self.command_end.is_some() && !self.has_sources() && !self.is_stalled() {
+            // A command that cannot be ended is given up with its time limit.
+            let is_over =
+                self.command_end.is_some() || matches!(self.limit, TimeLimitPhase::Over);
+            if is_over && !self.has_sources() && !self.is_stalled() {
                 return Ok(());
             }
             let has_work = !self.ready.is_empty() && !self.is_stalled();
             let event_count = self.wait(has_work || (self.stops && !self.is_stalled()))?;
             self.check_time(spec);
-            if self.stops && event_count == 0 && self.ready.is_empty() {
+            let is_late = self.stop_at.is_some_and(|at| at <= Instant::now());
+            if is_late || (self.stops && event_count == 0 && self.ready.is_empty()) {
                 self.sources.clear();
             }
         }
@@ -334,7 +359,9 @@ impl CommandSession<'_> {
             TimeLimitPhase::Killing { next, .. } => Some(next),
             TimeLimitPhase::None | TimeLimitPhase::Over => None,
         };
-        let next = limit.into_iter().chain(self.hint_at).min();
+        // The hint is not printed while output waits for room; then the room is an event.
+        let hint = self.hint_at.filter(|_| !self.is_stalled());
+        let next = limit.into_iter().chain(hint).min();
         let wait = next.map_or(WAIT_MAX, |at| at.saturating_duration_since(Instant::now()));
         // Whole milliseconds are waited for, so a rest is rounded up.
         wait.min(WAIT_MAX) + Duration::from_millis(1)
@@ -375,13 +402,16 @@ impl CommandSession<'_> {
     }
 
     fn read_source(&mut self, index: usize) -> anyhow::Result<()> {
-        let mut slot = self.sources.get_mut(index).and_then(Option::take);
-        let Some(source) = &mut slot else { return Ok(()) };
         let mut available = 0;
-        if source.is_bulk() {
+        if let Some(Some(source)) = self.sources.get(index)
+            && source.is_bulk()
+        {
             available = source.available();
+            // Before the source is taken, so that it gets an event about its own end.
             self.wait(true)?;
         }
+        let mut slot = self.sources.get_mut(index).and_then(Option::take);
+        let Some(source) = &mut slot else { return Ok(()) };
         let is_other_ready = self.ready.iter().any(|other| *other != index);
         let mut buffer = std::mem::take(&mut self.buffer);
         let progress = source.read(&mut buffer, available, is_other_ready);
@@ -579,9 +609,11 @@ impl CommandSession<'_> {
         self.ready.extend(0..self.sources.len());
     }
 
-    /// Stops waiting for more output than is there, and for a reader that pauses.
+    /// Stops waiting for more output than is there, and for a reader that pauses. Ends reading
+    /// after [`STOP_LIMIT`].
     fn stop(&mut self) {
         self.stop_reading();
+        self.stop_at.get_or_insert_with(|| Instant::now() + STOP_LIMIT);
         self.close_stalled();
     }
 
