@@ -74,6 +74,9 @@ pub(super) struct Ended {
     pub(super) spawn_error: Option<io::Error>,
     /// Time from the start of the command to its end.
     pub(super) duration: Duration,
+    /// True if output could not be written to our stdout or stderr, as a message has said. A
+    /// reader that closed them does not count.
+    pub(super) lost_output: bool,
     /// The first error of the sink.
     pub(super) sink_error: Option<anyhow::Error>,
 }

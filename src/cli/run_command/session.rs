@@ -138,6 +138,8 @@ struct CommandSession<'a> {
     waits_for_readers: bool,
     /// Processes that could not be ended, for a message.
     left: String,
+    /// True if output could not be written to our stdout or stderr.
+    lost_output: bool,
 }
 
 /// Runs a command as [`super::run`] describes.
@@ -167,6 +169,7 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
                 timed_out: false,
                 spawn_error: Some(error),
                 duration: started.elapsed(),
+                lost_output: false,
                 sink_error: recording.into_error(),
             });
         }
@@ -197,6 +200,7 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
         stop_at: None,
         waits_for_readers: true,
         left: String::new(),
+        lost_output: false,
     };
     session.run(spec)?;
     Ok(session.finish(spec, started))
@@ -311,8 +315,7 @@ impl CommandSession<'_> {
             self.read_ready()?;
             self.poll_stdin();
             // A command that cannot be ended is given up with its time limit.
-            let is_over =
-                self.command_end.is_some() || matches!(self.limit, TimeLimitPhase::Over);
+            let is_over = self.command_end.is_some() || matches!(self.limit, TimeLimitPhase::Over);
             if is_over && !self.has_sources() && !self.is_stalled() {
                 return Ok(());
             }
@@ -506,6 +509,7 @@ impl CommandSession<'_> {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return false;
         }
+        self.lost_output = true;
         let name = if target == OutputTarget::Stdout { "stdout" } else { "stderr" };
         let message = format!("cannot write to {name}: {error}; the command is still recorded");
         print(&mut self.stderr, &format!("swarmletfs: {message}"));
@@ -725,7 +729,9 @@ impl CommandSession<'_> {
         let status = self.command_end.as_ref().map(|end| end.status);
         let signal = status.and_then(WaitStatus::terminating_signal);
         let code = status.and_then(WaitStatus::exit_status).or(signal.map(|number| 128 + number));
-        let duration = self.command_end.map_or_else(|| started.elapsed(), |end| end.at - started);
+        // The time limit also ends processes that outlive the command.
+        let end = self.command_end.filter(|_| !timed_out);
+        let duration = end.map_or_else(|| started.elapsed(), |end| end.at - started);
         Ended {
             exit_code: if timed_out {
                 TIMED_OUT
@@ -736,6 +742,7 @@ impl CommandSession<'_> {
             timed_out,
             spawn_error: None,
             duration,
+            lost_output: self.lost_output,
             sink_error: self.recording.into_error(),
         }
     }
