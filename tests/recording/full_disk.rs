@@ -232,3 +232,31 @@ fn log_of_changes_on_a_full_disk_is_a_warning() {
     assert!(fs::read(&log).unwrap().len() > logged.len());
     assert_whole(&disk.store());
 }
+
+/// Promise: An output that was not recorded wholly is marked as truncated.
+#[test]
+fn output_that_a_full_disk_cut_is_marked_as_truncated() {
+    if !is_root() {
+        return;
+    }
+    let disk = SmallDisk::new();
+    let store = disk.store();
+    disk.fill(2);
+    let mut command = swarmletfs(["record", "--worker", "w1", "--store"]);
+    command.arg(&store).args(["--", "seq", "100000"]);
+    let done = run(command);
+    assert_eq!(done.code, Some(125), "{done:#?}");
+    assert!(done.out.ends_with("\n100000\n"), "the command went on");
+    assert!(done.err.contains("the recording is not complete: ") && done.err.contains(FULL));
+    disk.make_room();
+    let end = &ended_calls(&store, "w1")[&2];
+    assert_eq!((&end["exit_code"], &end["truncated"]), (&0.into(), &true.into()));
+    let summary = run({
+        let mut command = swarmletfs(["cat", "workers/w1/summary", "--store"]);
+        command.arg(&store);
+        command
+    });
+    let expected = "truncated_at_source: an output was truncated before it was recorded";
+    assert!(summary.out.contains(expected), "{summary:#?}");
+    assert_whole(&store);
+}
