@@ -4,6 +4,8 @@
 //! [`crate::write`] appends. Whoever may write to a store may also change its log: it says what
 //! happened, and proves nothing against its writers.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::store::{Kind, Store};
+use crate::store::{File, Kind, Meta, Store};
 use crate::trace::jsonl;
 
 /// The directory of the log, in the root of a store.
@@ -78,8 +80,10 @@ impl AuditFilter {
 pub struct AuditSkips {
     /// Files that could not be read.
     pub files: u64,
-    /// Lines that are no entries.
+    /// Lines that are not entries.
     pub lines: u64,
+    /// Files that were not read to the end: they are too large, or the deadline passed.
+    pub partial: u64,
 }
 
 /// Returns the start of the name of a day's files: `2026-01-20`.
@@ -88,18 +92,18 @@ pub(crate) fn day(time: Timestamp) -> String {
 }
 
 /// The name of a file of the log: `2026-01-20.jsonl`, `2026-01-20.2.jsonl`, and for a user who may
-/// not append to these `2026-01-20.uid1000.jsonl`. Ordered by time as far as names tell.
+/// not append to these `2026-01-20.uid1000.jsonl`. Names sort by day, part and user.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LogName {
     /// The day of the changes in it.
     pub(crate) day: String,
     /// The number among the files of a day and a user, from 1.
     pub(crate) part: u32,
-    /// The user of whom it is, if it is not for all.
+    /// Owner of a per-user file.
     pub(crate) uid: Option<u32>,
 }
 
-/// Begins the part of a name that has a user's id.
+/// Prefix of a user's id in the name of a file.
 const UID: &str = "uid";
 
 impl LogName {
@@ -128,7 +132,9 @@ impl LogName {
     }
 }
 
-/// Calls `each` with the entries that match `filter`, oldest first. `each` returns false to stop.
+/// Calls `each` with the entries that match `filter`, until it returns false. Days are in order. The
+/// entries of a day are in the order in which they were written if it has one file, and otherwise
+/// sorted by time.
 ///
 /// # Errors
 ///
@@ -152,42 +158,78 @@ pub fn read(
     names.sort();
     let mut skipped = AuditSkips::default();
     for of_day in names.chunk_by(|a, b| a.day == b.day) {
-        // Of several files, the entries are put in order. The limit of the log bounds them.
-        let (mut entries, mut goes_on) = (Vec::new(), true);
+        // The entries of several files are in memory until they are sorted: as many as the limit
+        // of the writers (256 MiB by default) lets the log of a day have.
+        let mut entries = Vec::new();
+        let goes_on = AtomicBool::new(true);
         for name in of_day {
-            let read = read_file(store, &folder.join(&name.to_name()?), deadline, |entry| {
-                if goes_on && filter.matches(&entry) {
+            let path = folder.join(&name.to_name()?);
+            let read = read_file(store, &path, deadline, &goes_on, |entry| {
+                if filter.matches(&entry) {
                     match of_day {
-                        [_] => goes_on = each(entry),
+                        [_] => goes_on.store(each(entry), Ordering::Relaxed),
                         _ => entries.push(entry),
                     }
                 }
             });
             match read {
-                Ok(bad_lines) => skipped.lines += bad_lines,
+                Ok((bad_lines, is_whole)) => {
+                    skipped.lines += bad_lines;
+                    // A read that `each` ended left out nothing that was wanted.
+                    skipped.partial += u64::from(!is_whole && goes_on.load(Ordering::Relaxed));
+                }
                 Err(_) => skipped.files += 1,
             }
         }
         entries.sort_by_key(|entry| entry.time);
-        if !goes_on || !entries.into_iter().all(&mut each) {
+        if !goes_on.load(Ordering::Relaxed) || !entries.into_iter().all(&mut each) {
             break;
         }
     }
     Ok(skipped)
 }
 
-/// Calls `each` with the entries in a file of the log. Returns the number of other lines.
+/// Calls `each` with the entries in a file of the log until `goes_on` is false. Returns the number
+/// of other lines, and true if the file was read to its end.
+///
+/// # Errors
+///
+/// The file cannot be read.
 fn read_file(
     store: &dyn Store,
     path: &RelPath,
     deadline: Deadline<'_>,
+    goes_on: &AtomicBool,
     mut each: impl FnMut(AuditEntry),
-) -> Result<u64> {
-    let file = store.open(path)?;
-    let lines = jsonl::for_each(&*file, deadline, |line| {
-        serde_json::from_slice::<AuditEntry>(line).map(&mut each).is_ok()
+) -> Result<(u64, bool)> {
+    let file = FileToEnd { file: store.open(path)?, at_end: AtomicBool::new(false) };
+    let has_time = || goes_on.load(Ordering::Relaxed) && deadline.has_time();
+    let lines = jsonl::for_each(&file, Deadline::new(&has_time), |line| {
+        // The deadline is polled between chunks; the rest of one is not parsed.
+        !goes_on.load(Ordering::Relaxed)
+            || serde_json::from_slice::<AuditEntry>(line).map(&mut each).is_ok()
     })?;
-    Ok(lines.bad)
+    Ok((lines.bad, file.at_end.into_inner()))
+}
+
+/// A file that records whether a read reached its end.
+struct FileToEnd {
+    file: Box<dyn File>,
+    at_end: AtomicBool,
+}
+
+impl File for FileToEnd {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let n = self.file.read_at(buffer, offset)?;
+        if n == 0 && !buffer.is_empty() {
+            self.at_end.store(true, Ordering::Relaxed);
+        }
+        Ok(n)
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        self.file.meta()
+    }
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use anyhow::Context;
 use clap::Args;
 use jiff::{Timestamp, ToSpan};
 
-use super::terminal::{escape_controls, print_message};
+use super::terminal::{display_path, escape_controls, print_message};
 use super::{duration, exit, store_selection};
-use crate::audit::{AuditEntry, AuditFilter, read};
+use crate::audit::{AuditEntry, AuditFilter, AuditSkips, read};
 use crate::deadline::Deadline;
 use crate::store::Disk;
 use crate::text::count;
@@ -62,25 +62,37 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut printed = Ok(());
     for store in stores {
-        let disk = Disk::open(&store).with_context(|| {
-            format!("cannot read {}", escape_controls(&store.to_string_lossy()))
-        })?;
+        let shown = display_path(&store);
+        let disk = Disk::open(&store).with_context(|| format!("cannot read {shown}"))?;
         let skipped = read(&disk, &filter, Deadline::never(), |entry| {
             let line = if arguments.json { json_line(&entry) } else { text_line(&entry) };
             printed = writeln!(out, "{line}");
             printed.is_ok()
         })
-        .context("cannot read the log of changes")?;
-        if skipped.lines + skipped.files > 0 {
-            print_message(&format!(
-                "left out of the log: {} that {} no entry, and {} that cannot be read",
-                count(skipped.lines, "line"),
-                if skipped.lines == 1 { "is" } else { "are" },
-                count(skipped.files, "file"),
-            ));
+        .with_context(|| format!("cannot read the log of changes of {shown}"))?;
+        if let Some(skipped) = describe_skips(&skipped) {
+            print_message(&format!("left out of the log of changes of {shown}: {skipped}"));
+        }
+        if printed.is_err() {
+            break;
         }
     }
     Ok(exit::from_write(printed.and_then(|()| out.flush())))
+}
+
+/// Returns the text about what was left out; `None` if that is nothing.
+fn describe_skips(skipped: &AuditSkips) -> Option<String> {
+    let no_entry = if skipped.lines == 1 { "is not an entry" } else { "are not entries" };
+    let parts: Vec<String> = [
+        (skipped.lines, count(skipped.lines, "line"), no_entry),
+        (skipped.files, count(skipped.files, "file"), "cannot be read"),
+        (skipped.partial, count(skipped.partial, "file"), "may have more entries than were read"),
+    ]
+    .into_iter()
+    .filter(|(n, ..)| *n > 0)
+    .map(|(_, what, why)| format!("{what} that {why}"))
+    .collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn json_line(entry: &AuditEntry) -> String {
@@ -89,9 +101,9 @@ fn json_line(entry: &AuditEntry) -> String {
 
 /// Returns an entry as a line for people.
 fn text_line(entry: &AuditEntry) -> String {
-    let who = entry.role.as_deref().map_or(String::new(), |role| format!(" ({role})"));
+    let role = entry.role.as_deref().map_or(String::new(), |role| format!(" ({role})"));
     let mut line = format!(
-        "{}  uid {} pid {} {}{who}  {}",
+        "{}  uid {} pid {} {}{role}  {}",
         entry.time.strftime("%Y-%m-%d %H:%M:%S"),
         entry.uid,
         entry.pid,

@@ -19,7 +19,7 @@ use super::exit;
 use super::run_command::{self, CommandSpec, Ended, Sink};
 use super::terminal::print_message;
 use super::write_args::{WriteArgs, into_cli_error, open_worker, parse_size};
-use crate::write::{Call, CallEnd};
+use crate::write::{Call, CallEnd, Store};
 
 /// Help text after the options.
 pub(super) const HELP: &str = "\
@@ -38,7 +38,7 @@ Exit code: that of the command, 128 + N if signal N ended it, 124 after --timeou
 be run, 127 if it does not exist, and 125 if it cannot be recorded: before it runs, or if it \
 succeeded.";
 
-/// Longest command in the record, in bytes.
+/// Maximum length of the command in the record, in bytes.
 const COMMAND_MAX: usize = 64 << 10;
 
 /// Arguments of `record`.
@@ -93,21 +93,37 @@ impl Sink for CallSink {
 }
 
 fn record(arguments: RecordArgs) -> anyhow::Result<ExitCode> {
+    let write = arguments.write.clone();
+    let (exit_code, error) = write.with_store(|store| record_in(store, arguments))?;
+    let Some(error) = error else { return Ok(ExitCode::from(exit_code)) };
+    print_message(&format!("{:#}", error.context("the recording is not complete")));
+    Ok(if exit_code == 0 { exit::not_recorded() } else { ExitCode::from(exit_code) })
+}
+
+/// Returns the exit code of the command, and the first error of the recording.
+///
+/// # Errors
+///
+/// The call cannot be begun, or the command cannot be started for want of terminals or the like.
+fn record_in(store: &Store, arguments: RecordArgs) -> anyhow::Result<(u8, Option<anyhow::Error>)> {
     let RecordArgs { worker, tool, timeout, max_bytes, tty, write, command } = arguments;
-    let store = write.open()?;
-    let worker = open_worker(&store, worker.as_ref())?;
+    let worker = open_worker(store, worker.as_ref())?;
     let tool = tool.unwrap_or_else(|| command_name(&command));
     let input = json!({"command": command_line(&command)});
     let call = worker.begin_call(&tool, Some(input)).map_err(into_cli_error)?;
     let mut sink = CallSink(call);
     let spec = CommandSpec { command, timeout, tty, max_bytes, quiet: write.quiet };
-    let ended = run_command::run(&spec, &mut sink)?;
+    let ended = match run_command::run(&spec, &mut sink) {
+        Ok(ended) => ended,
+        Err(error) => {
+            let end = CallEnd::success(false).error(format!("cannot be run: {error:#}"));
+            // If this fails, too, the first error is the one to report.
+            let _ = sink.0.end(end);
+            return Err(error);
+        }
+    };
     let recorded = sink.0.end(call_end(&ended, timeout)).map_err(into_cli_error);
-    let error = ended.sink_error.or(recorded.err());
-    write.print_warnings(&store);
-    let Some(error) = error else { return Ok(ExitCode::from(ended.exit_code)) };
-    print_message(&format!("{:#}", error.context("the recording is not complete")));
-    Ok(if ended.exit_code == 0 { exit::not_recorded() } else { ExitCode::from(ended.exit_code) })
+    Ok((ended.exit_code, ended.sink_error.or(recorded.err())))
 }
 
 /// Returns the end of a call from that of its command.

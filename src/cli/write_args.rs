@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde::Serialize;
 
@@ -33,7 +33,7 @@ pub(super) struct WriteArgs {
     #[arg(long)]
     pub(super) no_sync: bool,
 
-    /// Maximum size of the log of changes; the oldest days are removed: bytes, optionally with k,
+    /// Maximum size of the log of changes; the oldest files are removed: bytes, optionally with k,
     /// M or G [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(super) audit_max: Option<u64>,
@@ -44,12 +44,26 @@ pub(super) struct WriteArgs {
 }
 
 impl WriteArgs {
-    /// Opens the store. Prints which one it is, unless the user named it.
+    /// Opens the store and calls `change` with it. Afterwards prints the problems that did not
+    /// prevent a change, also if another one failed.
     ///
     /// # Errors
     ///
-    /// There is no store, or it cannot be opened for writing.
-    pub(super) fn open(&self) -> anyhow::Result<Store> {
+    /// There is no store, it cannot be opened for writing, or `change` fails.
+    pub(super) fn with_store<T>(
+        &self,
+        change: impl FnOnce(&Store) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let store = self.open()?;
+        let changed = change(&store);
+        if !self.quiet {
+            store.take_warnings().iter().for_each(|warning| print_message(warning));
+        }
+        changed
+    }
+
+    /// Opens the store. Prints its path, unless the user named it.
+    fn open(&self) -> anyhow::Result<Store> {
         let durability = if self.no_sync { Durability::None } else { Durability::Full };
         let mut options = StoreOptions::default().durability(durability);
         if let Some(bytes) = self.audit_max {
@@ -76,11 +90,6 @@ impl WriteArgs {
         let store = chosen.stores.into_iter().next();
         store.map(|store| store.path).context("no store was found; give one with `--store DIR`")
     }
-
-    /// Prints the problems that did not prevent a change.
-    pub(super) fn print_warnings(&self, store: &Store) {
-        store.take_warnings().iter().for_each(|warning| print_message(warning));
-    }
 }
 
 /// Returns the id in [`WORKER_VARIABLE`], unless it is empty.
@@ -88,16 +97,28 @@ pub(super) fn current_worker() -> Option<OsString> {
     std::env::var_os(WORKER_VARIABLE).filter(|id| !id.is_empty())
 }
 
-/// Opens the worker `id`, or else the one of [`WORKER_VARIABLE`].
-pub(super) fn open_worker(store: &Store, id: Option<&OsString>) -> anyhow::Result<Worker> {
-    let Some(id) = id.cloned().or_else(current_worker) else {
+/// Returns `id`, or else the id in [`WORKER_VARIABLE`].
+///
+/// # Errors
+///
+/// Neither is given: a usage error.
+pub(super) fn named_worker(id: Option<&OsString>) -> anyhow::Result<OsString> {
+    id.cloned().or_else(current_worker).ok_or_else(|| {
         let message = format!(
             "no worker is named; give its ID, or set ${WORKER_VARIABLE}: \
              export {WORKER_VARIABLE}=$(swarmletfs worker create)"
         );
-        return Err(UsageError(message).into());
-    };
-    store.worker(id.as_bytes()).map_err(into_cli_error)
+        UsageError(message).into()
+    })
+}
+
+/// Opens the worker `id`, or else the one of [`WORKER_VARIABLE`].
+///
+/// # Errors
+///
+/// No worker is named, or it cannot be opened.
+pub(super) fn open_worker(store: &Store, id: Option<&OsString>) -> anyhow::Result<Worker> {
+    store.worker(named_worker(id)?.as_bytes()).map_err(into_cli_error)
 }
 
 /// Converts an error of a change; a value that cannot be used is a usage error.
@@ -108,26 +129,32 @@ pub(super) fn into_cli_error(error: Error) -> anyhow::Error {
     }
 }
 
-/// Maximum size of a text in a file, in bytes. Longer ones are refused where they are used.
+/// The path that stands for stdin.
+pub(super) const STDIN: &str = "-";
+
+/// Maximum size of a text in a file, in bytes. Callers may refuse shorter ones.
 const TEXT_MAX: u64 = 2 << 20;
 
-/// Reads a text from the file `path`, or from stdin if that is `-`.
+/// Reads a text from the file `path`, or from stdin if that is [`STDIN`].
 ///
 /// # Errors
 ///
-/// The file cannot be read, is no UTF-8, or has more than 2 MiB.
+/// The file cannot be read, is not UTF-8, or has more than 2 MiB.
 pub(super) fn read_text(path: &Path) -> anyhow::Result<String> {
-    let mut text = String::new();
-    let size = if path == Path::new("-") {
-        io::stdin().lock().take(TEXT_MAX + 1).read_to_string(&mut text)
+    let mut bytes = Vec::new();
+    let size = if path == Path::new(STDIN) {
+        io::stdin().lock().take(TEXT_MAX + 1).read_to_end(&mut bytes)
     } else {
-        File::open(path).and_then(|file| file.take(TEXT_MAX + 1).read_to_string(&mut text))
+        File::open(path).and_then(|file| file.take(TEXT_MAX + 1).read_to_end(&mut bytes))
     };
     let size = size.with_context(|| format!("cannot read {}", display_path(path)))?;
+    // Checked before the encoding: the limit can be in the middle of a character.
     if size as u64 > TEXT_MAX {
-        bail!("cannot use {}: it has more than 2 MiB", display_path(path));
+        bail!("cannot use {}: it has more than 2 MiB; try a shorter text", display_path(path));
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|_| {
+        anyhow!("cannot use {}: it is not UTF-8; try to convert it", display_path(path))
+    })
 }
 
 /// Prints `text` to stdout, or `value` as JSON if `as_json`; returns the exit code.
@@ -138,7 +165,7 @@ pub(super) fn print(as_json: bool, text: &str, value: &impl Serialize) -> ExitCo
     exit::from_write(printed.and_then(|()| out.flush()))
 }
 
-/// Parses a size in bytes, optionally with k or M.
+/// Parses a size in bytes, optionally with k, M or G.
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(['k', 'M', 'G']);
     let factor = match text.get(digits.len()..) {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -124,9 +124,7 @@ pub(super) fn run(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
     for tag in &arguments.tags {
         new = new.tag(tag);
     }
-    // A folder whose name is not UTF-8 cannot be in metadata.json.
-    let cwd = arguments.cwd.clone().or_else(|| std::env::current_dir().ok());
-    if let Some(cwd) = cwd.as_deref().and_then(|cwd| cwd.to_str()) {
+    if let Some(cwd) = working_directory(arguments.cwd.as_deref())? {
         new = new.cwd(cwd);
     }
     for pair in &arguments.context {
@@ -138,12 +136,28 @@ pub(super) fn run(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
     if arguments.index {
         new = new.starting_index();
     }
-    let store = arguments.write.open()?;
-    let worker = store.create_worker(new).map_err(into_cli_error)?;
-    arguments.write.print_warnings(&store);
+    let worker =
+        arguments.write.with_store(|store| store.create_worker(new).map_err(into_cli_error))?;
     let id = worker.id().to_text();
     let value = json!({"worker": id, "path": worker.path()});
     Ok(write_args::print(arguments.json, &id, &value))
+}
+
+/// Returns `given`, or else the current directory. Returns `None` if the latter cannot be in
+/// metadata.json because its path is not UTF-8.
+///
+/// # Errors
+///
+/// `given` is not UTF-8: a usage error.
+fn working_directory(given: Option<&Path>) -> anyhow::Result<Option<String>> {
+    let Some(given) = given else {
+        return Ok(std::env::current_dir().ok().and_then(|cwd| cwd.to_str().map(str::to_owned)));
+    };
+    let Some(cwd) = given.to_str() else {
+        let shown = display_path(given);
+        return Err(UsageError(format!("cannot use --cwd {shown}: it is not UTF-8")).into());
+    };
+    Ok(Some(cwd.to_owned()))
 }
 
 /// Splits `KEY=FILE`.

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use crate::cli::terminal::display_path;
-use crate::cli::write_args::{self, WriteArgs, into_cli_error, open_worker};
+use crate::cli::write_args::{self, STDIN, WriteArgs, into_cli_error, open_worker};
 use crate::write::Finish;
 
 /// Help text after the options.
@@ -88,7 +88,7 @@ pub(super) fn run(arguments: &FinishArgs) -> anyhow::Result<ExitCode> {
         finish = finish.exit_code(code);
     }
     match arguments.result.as_deref() {
-        Some(path) if path == Path::new("-") => finish = finish.result_from(io::stdin()),
+        Some(path) if path == Path::new(STDIN) => finish = finish.result_from(io::stdin()),
         Some(path) => {
             let file = File::open(path).with_context(|| {
                 format!("cannot read the result from {}; for stdin, use -", display_path(path))
@@ -97,10 +97,11 @@ pub(super) fn run(arguments: &FinishArgs) -> anyhow::Result<ExitCode> {
         }
         None => {}
     }
-    let store = arguments.write.open()?;
-    let worker = open_worker(&store, arguments.id.as_ref())?;
-    worker.finish(finish).map_err(into_cli_error)?;
-    arguments.write.print_warnings(&store);
+    let worker = arguments.write.with_store(|store| {
+        let worker = open_worker(store, arguments.id.as_ref())?;
+        worker.finish(finish).map_err(into_cli_error)?;
+        Ok(worker)
+    })?;
     let value = json!({"worker": worker.id().to_text(), "status": status});
     Ok(write_args::print(arguments.json, "", &value))
 }

@@ -31,7 +31,7 @@ pub(in crate::cli) struct MessageArgs {
     #[arg(value_name = "ID")]
     id: Option<OsString>,
 
-    /// Print the number of bytes as JSON
+    /// Print the number of messages as JSON
     #[arg(long)]
     json: bool,
 
@@ -46,15 +46,29 @@ pub(in crate::cli) struct MessageArgs {
 /// A line is no message, the worker cannot be found or has finished, or the store cannot be
 /// written.
 pub(super) fn run(arguments: &MessageArgs) -> anyhow::Result<ExitCode> {
-    let store = arguments.write.open()?;
-    let worker = open_worker(&store, arguments.id.as_ref())?;
+    let (worker, lines) = arguments.write.with_store(|store| {
+        let worker = open_worker(store, arguments.id.as_ref())?;
+        let lines = read_lines()?;
+        worker.message_lines(&lines).map_err(into_cli_error)?;
+        Ok((worker, lines))
+    })?;
+    // Empty lines are not messages.
+    let lines = lines.split(|byte| *byte == b'\n');
+    let messages = lines.filter(|line| !line.trim_ascii().is_empty()).count();
+    let value = json!({"worker": worker.id().to_text(), "messages": messages});
+    Ok(write_args::print(arguments.json, "", &value))
+}
+
+/// Reads stdin.
+///
+/// # Errors
+///
+/// Stdin cannot be read, or has more than [`SIZE_MAX`] bytes.
+fn read_lines() -> anyhow::Result<Vec<u8>> {
     let mut lines = Vec::new();
     io::stdin().lock().take(SIZE_MAX + 1).read_to_end(&mut lines).context("cannot read stdin")?;
     if lines.len() as u64 > SIZE_MAX {
         bail!("cannot record messages: more than 64 MiB at once; try fewer at a time");
     }
-    worker.message_lines(&lines).map_err(into_cli_error)?;
-    arguments.write.print_warnings(&store);
-    let value = json!({"worker": worker.id().to_text(), "bytes": lines.len()});
-    Ok(write_args::print(arguments.json, "", &value))
+    Ok(lines)
 }

@@ -45,16 +45,17 @@ pub(in crate::cli) struct PutArgs {
 /// The path leads elsewhere, the worker cannot be found or has finished, or the store cannot be
 /// written.
 pub(super) fn run(arguments: &PutArgs) -> anyhow::Result<ExitCode> {
-    let store = arguments.write.open()?;
     let (id, path) = match arguments.names.as_slice() {
         [id, path] => (Some(id), path.clone()),
         [path] => (None, path.clone()),
         _ => (None, OsString::new()),
     };
-    let worker = open_worker(&store, id)?;
-    let put = worker.put(path.as_bytes(), &mut io::stdin().lock());
-    let bytes = put.map_err(into_cli_error)?;
-    arguments.write.print_warnings(&store);
+    let (worker, bytes) = arguments.write.with_store(|store| {
+        let worker = open_worker(store, id)?;
+        let put = worker.put(path.as_bytes(), &mut io::stdin().lock());
+        let bytes = put.map_err(into_cli_error)?;
+        Ok((worker, bytes))
+    })?;
     let path = escape_controls(&path.to_string_lossy());
     let value = json!({"worker": worker.id().to_text(), "path": path, "bytes": bytes});
     Ok(write_args::print(arguments.json, "", &value))

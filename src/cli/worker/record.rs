@@ -2,15 +2,16 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::cli::write_args::{self, WriteArgs, into_cli_error, open_worker};
-use crate::write::CallEnd;
+use crate::cli::exit::UsageError;
+use crate::cli::write_args::{self, STDIN, WriteArgs, into_cli_error, open_worker};
+use crate::write::{CallEnd, Error};
 
 /// Help text after the options.
 pub(super) const HELP: &str = "\
@@ -81,18 +82,41 @@ enum OutcomeArg {
 ///
 /// # Errors
 ///
-/// The worker cannot be found or has finished, or the store cannot be written.
+/// The worker cannot be found or has finished, stdin cannot be read, or the store cannot be written.
+/// A call that was begun is ended.
 pub(super) fn run(arguments: &RecordCallArgs) -> anyhow::Result<ExitCode> {
-    let store = arguments.write.open()?;
-    let worker = open_worker(&store, arguments.id.as_ref())?;
-    let input = match &arguments.input_file {
+    let input = match arguments.input_file.as_deref() {
+        Some(path) if path == Path::new(STDIN) => {
+            let message = "cannot use --input-file -: stdin is the output of the call; \
+                           try a file, or --input JSON";
+            return Err(UsageError(message.into()).into());
+        }
         Some(path) => Some(write_args::read_text(path)?),
         None => arguments.input.clone(),
     };
-    // What is no JSON is a text.
+    // An input that is not JSON is a text.
     let input = input.map(|text| serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text)));
-    let mut call = worker.begin_call(&arguments.tool, input).map_err(into_cli_error)?;
-    call.write_from(&mut io::stdin().lock()).map_err(into_cli_error)?;
+    let (worker, recorded) = arguments.write.with_store(|store| {
+        let worker = open_worker(store, arguments.id.as_ref())?;
+        let mut call = worker.begin_call(&arguments.tool, input).map_err(into_cli_error)?;
+        let written = call.write_from(&mut io::stdin().lock());
+        let recorded = call.end(call_end(arguments, written.as_ref().err()));
+        // The first error is the one to report.
+        let recorded = written.and(recorded).map_err(into_cli_error)?;
+        Ok((worker, recorded))
+    })?;
+    let value = json!({
+        "worker": worker.id().to_text(),
+        "seq": recorded.seq,
+        "path": recorded.path.to_text(),
+        "bytes": recorded.bytes,
+    });
+    Ok(write_args::print(arguments.json, &recorded.path.display(), &value))
+}
+
+/// Returns the end of a call whose output could not be recorded as a whole if there is a
+/// `write_error`.
+fn call_end(arguments: &RecordCallArgs, write_error: Option<&Error>) -> CallEnd {
     let end = match (arguments.exit, arguments.outcome) {
         (Some(code), _) => CallEnd::exit_code(code),
         (None, Some(OutcomeArg::Ok)) => CallEnd::success(true),
@@ -103,13 +127,9 @@ pub(super) fn run(arguments: &RecordCallArgs) -> anyhow::Result<ExitCode> {
         Some(ms) => end.duration(Duration::from_millis(ms)),
         None => end,
     };
-    let recorded = call.end(end.error(&arguments.error)).map_err(into_cli_error)?;
-    arguments.write.print_warnings(&store);
-    let value = json!({
-        "worker": worker.id().to_text(),
-        "seq": recorded.seq,
-        "path": recorded.path.to_text(),
-        "bytes": recorded.bytes,
-    });
-    Ok(write_args::print(arguments.json, &recorded.path.display(), &value))
+    let error = match write_error {
+        Some(lost) => format!("{}; the recording is not complete: {lost}", arguments.error),
+        None => arguments.error.clone(),
+    };
+    end.error(error.trim_start_matches("; "))
 }

@@ -4,11 +4,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
 
 use crate::cli::tree_commands::{ReaderArgs, cat};
-use crate::cli::write_args::{WORKER_VARIABLE, current_worker};
+use crate::cli::write_args::named_worker;
 
 /// Help text after the options.
 pub(super) const HELP: &str = "\
@@ -37,11 +36,9 @@ pub(in crate::cli) struct ShowArgs {
 ///
 /// # Errors
 ///
-/// A store cannot be found or read, or stdout cannot be written.
+/// No worker is named, a store cannot be found or read, or stdout cannot be written.
 pub(super) fn run(arguments: &ShowArgs) -> anyhow::Result<ExitCode> {
-    let id = arguments.id.clone().or_else(current_worker);
-    let id =
-        id.with_context(|| format!("no worker is named; give its ID, or set ${WORKER_VARIABLE}"))?;
+    let id = named_worker(arguments.id.as_ref())?;
     let file: &[u8] = if arguments.json { b"/index.json" } else { b"/summary" };
     cat::print(&arguments.reader, &[[b"workers/", id.as_bytes(), file].concat()])
 }
