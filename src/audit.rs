@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::store::{File, Kind, Meta, Store};
+use crate::store::{Kind, Store};
 use crate::trace::jsonl;
 
 /// The directory of the log, in the root of a store.
@@ -202,34 +202,14 @@ fn read_file(
     goes_on: &AtomicBool,
     mut each: impl FnMut(AuditEntry),
 ) -> Result<(u64, bool)> {
-    let file = FileToEnd { file: store.open(path)?, at_end: AtomicBool::new(false) };
+    let file = store.open(path)?;
     let has_time = || goes_on.load(Ordering::Relaxed) && deadline.has_time();
-    let lines = jsonl::for_each(&file, Deadline::new(&has_time), |line| {
+    let lines = jsonl::for_each(&*file, Deadline::new(&has_time), |line| {
         // The deadline is polled between chunks; the rest of one is not parsed.
         !goes_on.load(Ordering::Relaxed)
             || serde_json::from_slice::<AuditEntry>(line).map(&mut each).is_ok()
     })?;
-    Ok((lines.bad, file.at_end.into_inner()))
-}
-
-/// A file that records whether a read reached its end.
-struct FileToEnd {
-    file: Box<dyn File>,
-    at_end: AtomicBool,
-}
-
-impl File for FileToEnd {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let n = self.file.read_at(buffer, offset)?;
-        if n == 0 && !buffer.is_empty() {
-            self.at_end.store(true, Ordering::Relaxed);
-        }
-        Ok(n)
-    }
-
-    fn meta(&self) -> Result<Meta> {
-        self.file.meta()
-    }
+    Ok((lines.bad, lines.partial.is_none()))
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ it open, as with `| tee`; --timeout ends it, too.
 
 Exit code: that of the command, 128 + N if signal N ended it, 124 after --timeout, 126 if it cannot \
 be run, 127 if it does not exist, and 125 if it cannot be recorded: before it runs, or if it \
-succeeded.";
+succeeded and its output could not be recorded or passed on wholly.";
 
 /// Maximum length of the command in the record, in bytes.
 const COMMAND_MAX: usize = 64 << 10;
@@ -54,7 +54,7 @@ pub(super) struct RecordArgs {
 
     /// End the command and all processes that it started after this time: 30s, 5m, 1h30m, or whole
     /// seconds
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     timeout: Option<Duration>,
 
     /// Record at most this much of the output, its beginning and its end: bytes, optionally with k,
@@ -72,6 +72,16 @@ pub(super) struct RecordArgs {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// Parses a time limit, which cannot be zero.
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => {
+            Err("a command needs some time; for no limit, leave the option out".into())
+        }
+        limit => Ok(limit),
+    }
 }
 
 /// Runs and records the command. A failure is printed.
@@ -94,18 +104,21 @@ impl Sink for CallSink {
 
 fn record(arguments: RecordArgs) -> anyhow::Result<ExitCode> {
     let write = arguments.write.clone();
-    let (exit_code, error) = write.with_store(|store| record_in(store, arguments))?;
-    let Some(error) = error else { return Ok(ExitCode::from(exit_code)) };
-    print_message(&format!("{:#}", error.context("the recording is not complete")));
-    Ok(if exit_code == 0 { exit::not_recorded() } else { ExitCode::from(exit_code) })
+    let (ended, recorded) = write.with_store(|store| record_in(store, arguments))?;
+    let is_whole = recorded.is_ok() && !ended.lost_output;
+    if let Err(error) = recorded {
+        print_message(&format!("{:#}", error.context("the recording is not complete")));
+    }
+    let has_hidden_failure = ended.exit_code == 0 && !is_whole;
+    Ok(if has_hidden_failure { exit::not_recorded() } else { ExitCode::from(ended.exit_code) })
 }
 
-/// Returns the exit code of the command, and the first error of the recording.
+/// Returns the end of the command, and the first error of the recording.
 ///
 /// # Errors
 ///
 /// The call cannot be begun, or the command cannot be started for want of terminals or the like.
-fn record_in(store: &Store, arguments: RecordArgs) -> anyhow::Result<(u8, Option<anyhow::Error>)> {
+fn record_in(store: &Store, arguments: RecordArgs) -> anyhow::Result<(Ended, anyhow::Result<()>)> {
     let RecordArgs { worker, tool, timeout, max_bytes, tty, write, command } = arguments;
     let worker = open_worker(store, worker.as_ref())?;
     let tool = tool.unwrap_or_else(|| command_name(&command));
@@ -113,7 +126,7 @@ fn record_in(store: &Store, arguments: RecordArgs) -> anyhow::Result<(u8, Option
     let call = worker.begin_call(&tool, Some(input)).map_err(into_cli_error)?;
     let mut sink = CallSink(call);
     let spec = CommandSpec { command, timeout, tty, max_bytes, quiet: write.quiet };
-    let ended = match run_command::run(&spec, &mut sink) {
+    let mut ended = match run_command::run(&spec, &mut sink) {
         Ok(ended) => ended,
         Err(error) => {
             let end = CallEnd::success(false).error(format!("cannot be run: {error:#}"));
@@ -123,7 +136,8 @@ fn record_in(store: &Store, arguments: RecordArgs) -> anyhow::Result<(u8, Option
         }
     };
     let recorded = sink.0.end(call_end(&ended, timeout)).map_err(into_cli_error);
-    Ok((ended.exit_code, ended.sink_error.or(recorded.err())))
+    let recorded = ended.sink_error.take().map_or(recorded.map(drop), Err);
+    Ok((ended, recorded))
 }
 
 /// Returns the end of a call from that of its command.
@@ -134,12 +148,14 @@ fn call_end(ended: &Ended, timeout: Option<Duration>) -> CallEnd {
         (Ended { signal: Some(signal), .. }, _) => format!("ended by signal {signal}"),
         _ => String::new(),
     };
-    let error = match &ended.sink_error {
-        Some(lost) => format!("{error}; the recording is not complete: {lost:#}"),
-        None => error,
-    };
-    let error = error.trim_start_matches("; ");
-    CallEnd::exit_code(ended.exit_code.into()).error(error).duration(ended.duration)
+    let end = CallEnd::exit_code(ended.exit_code.into()).duration(ended.duration);
+    match &ended.sink_error {
+        Some(lost) => {
+            let error = format!("{error}; the recording is not complete: {lost:#}");
+            end.error(error.trim_start_matches("; ")).truncated()
+        }
+        None => end.error(error),
+    }
 }
 
 /// Returns the name of a command without its path.

@@ -6,9 +6,12 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use rustix::process::Signal;
 use serde::Serialize;
 
 use super::discover;
@@ -64,6 +67,11 @@ impl WriteArgs {
 
     /// Opens the store. Prints its path, unless the user named it.
     fn open(&self) -> anyhow::Result<Store> {
+        // Beyond a file size limit (ulimit -f), a write then fails as on a full disk. The default is
+        // to end the process.
+        let received = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(Signal::XFSZ.as_raw(), received)
+            .context("cannot handle signals")?;
         let durability = if self.no_sync { Durability::None } else { Durability::Full };
         let mut options = StoreOptions::default().durability(durability);
         if let Some(bytes) = self.audit_max {

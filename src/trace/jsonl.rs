@@ -24,7 +24,7 @@ pub(crate) struct LineStats {
     /// Number of those lines that were skipped because of their length.
     pub(super) too_long: u64,
     /// The extent of the read, if the file was not read to the end.
-    pub(super) partial: Option<PartialRead>,
+    pub(crate) partial: Option<PartialRead>,
 }
 
 /// The state of a file's last line.

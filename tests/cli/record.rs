@@ -630,7 +630,8 @@ fn full_disk_of_stdout_is_reported_and_the_recording_goes_on() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let output = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
     let output = output.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
+    // The command succeeded, and its output is lost.
+    assert_eq!(output.status.code(), Some(125));
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.starts_with("swarmletfs: cannot write to stdout: No space left"), "{message}");
     assert_eq!(place.recording(), b"text\n");
@@ -801,4 +802,18 @@ fn recording_works_inside_make() {
         calls.map(|call| fs::read_to_string(call.unwrap().path()).unwrap()).collect();
     outputs.sort();
     assert_eq!(outputs, ["a\n", "b\n"]);
+}
+
+#[test]
+fn file_size_limit_is_an_error_and_the_command_goes_on() {
+    let place = Place::new();
+    let script = "ulimit -f 8; exec \"$@\"";
+    let mut command = program("sh", ["-c", script, "sh", PROGRAM]);
+    command.args(place.arguments(&[], &["seq", "10000"])).stdout(Stdio::piped());
+    let output = command.stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(output.stdout.ends_with(b"\n10000\n"));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("the recording is not complete"), "{message}");
+    assert_eq!(place.ended()["truncated"], true);
 }

@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use crate::cli::exit::UsageError;
 use crate::cli::terminal::display_path;
 use crate::cli::write_args::{self, STDIN, WriteArgs, into_cli_error, open_worker};
 use crate::write::Finish;
@@ -78,6 +79,11 @@ enum StatusArg {
 pub(super) fn run(arguments: &FinishArgs) -> anyhow::Result<ExitCode> {
     let has_failed =
         !arguments.error.is_empty() || arguments.exit_code.is_some_and(|code| code != 0);
+    if has_failed && arguments.status == Some(StatusArg::Completed) {
+        let message = "cannot finish with --status completed and an error or another exit code than \
+                       0; try --status failed";
+        return Err(UsageError(message.into()).into());
+    }
     let default = if has_failed { StatusArg::Failed } else { StatusArg::Completed };
     let (mut finish, status) = match arguments.status.unwrap_or(default) {
         StatusArg::Completed => (Finish::completed(), "completed"),
