@@ -132,9 +132,10 @@ impl LogName {
     }
 }
 
-/// Calls `each` with the entries that match `filter`, until it returns false. Days are in order. The
-/// entries of a day are in the order in which they were written if it has one file, and otherwise
-/// sorted by time.
+/// Calls `each` with the entries that match `filter`, until it returns false.
+///
+/// Days are in order. The entries of a day are in the order in which they were written if it has
+/// one file, and otherwise sorted by time.
 ///
 /// # Errors
 ///

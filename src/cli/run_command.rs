@@ -72,8 +72,8 @@ pub(super) struct Ended {
     pub(super) timed_out: bool,
     /// Set if the command could not be run.
     pub(super) spawn_error: Option<io::Error>,
-    /// Time from the start of the command to its end, or to that of all its processes after the time
-    /// limit.
+    /// Time from the start of the command to its end. After the time limit, to the end of all its
+    /// processes.
     pub(super) duration: Duration,
     /// True if output could not be written to our stdout or stderr, as a message has said. A
     /// reader that closed them does not count.

@@ -67,8 +67,8 @@ impl WriteArgs {
 
     /// Opens the store. Prints its path, unless the user named it.
     fn open(&self) -> anyhow::Result<Store> {
-        // Beyond a file size limit (ulimit -f), a write then fails as on a full disk. The default is
-        // to end the process.
+        // A write beyond a file size limit (ulimit -f) then fails as on a full disk. By default,
+        // it ends the process.
         let received = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(Signal::XFSZ.as_raw(), received)
             .context("cannot handle signals")?;

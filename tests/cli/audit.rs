@@ -115,7 +115,7 @@ fn entries_of_several_users_and_files_are_in_order() {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(actions(&entries), ["a1", "a2", "a4", "a5", "a6", "a7", "init"]);
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("left out of the log: 1 line"), "{message}");
+    assert!(message.contains(": 1 line that is not an entry"), "{message}");
 }
 
 /// Promise: The log of changes stays within its limit and keeps the newest changes.

@@ -337,6 +337,22 @@ fn script_without_an_interpreter_line_runs_in_the_shell() {
 }
 
 #[test]
+fn script_without_an_interpreter_line_is_found_in_path() {
+    let place = Place::new();
+    for dir in ["a", "a/tool", "b", "c"] {
+        fs::create_dir(place.at(dir)).unwrap();
+    }
+    place.write("b/tool", "echo not executable\n");
+    let script = place.write("c/tool", "echo \"$0 got $1\"\n");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let dirs = ["a", "b", "c"].map(|dir| place.at(dir));
+    let mut command = place.command(&[], &["tool", "x"]);
+    command.env("PATH", std::env::join_paths(dirs).unwrap());
+    let expected = format!("{} got x\n", script.display());
+    place.finish(command).assert(0, &expected, "", &expected);
+}
+
+#[test]
 fn signals_are_passed_to_the_command_and_never_end_the_recording() {
     let place = Place::new();
     let [python, script] = python!(
@@ -541,6 +557,36 @@ fn time_limit_holds_while_nobody_reads_the_output() {
     let unread = child.stdout.take();
     assert_eq!(end(&mut child).code(), Some(124));
     drop(unread);
+}
+
+/// A filter of system calls plays a command with the rights of another user.
+#[test]
+fn time_limit_gives_up_a_command_that_cannot_be_ended() {
+    let place = Place::new();
+    // 424 is pidfd_send_signal, 22 PR_SET_SECCOMP and 38 PR_SET_NO_NEW_PRIVS.
+    let [python, script] = python!(
+        &place,
+        "import ctypes, os, struct, sys\n\
+         code = [(0x20, 0, 0, 0), (0x15, 0, 1, 424), (6, 0, 0, 0x50001), (6, 0, 0, 0x7fff0000)]\n\
+         code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *it) for it in code))\n\
+         filter = struct.pack('HP', 4, ctypes.addressof(code))\n\
+         prctl = ctypes.CDLL(None).prctl\n\
+         prctl.argtypes = [ctypes.c_int] + 4 * [ctypes.c_ulong]\n\
+         assert prctl(38, 1, 0, 0, 0) == 0\n\
+         filter = ctypes.create_string_buffer(filter)\n\
+         assert prctl(22, 2, ctypes.addressof(filter), 0, 0) == 0\n\
+         os.execv(sys.argv[1], sys.argv[1:])\n"
+    );
+    let mut command = program(python, [script, PROGRAM.to_owned()]);
+    let sleep = ["sh", "-c", "echo $$; exec sleep 1000"];
+    command.args(place.arguments(&["--timeout", "100ms"], &sleep));
+    let recorded = place.finish(command);
+    let pid: i32 = String::from_utf8(recorded.out).unwrap().trim().parse().unwrap();
+    assert!(exists(pid));
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(recorded.status.code(), Some(124));
+    let message = format!("these processes could not be ended: {pid} (sleep)\n");
+    assert!(contains(&recorded.err, &message), "{}", String::from_utf8_lossy(&recorded.err));
 }
 
 #[test]

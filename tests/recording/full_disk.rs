@@ -247,7 +247,8 @@ fn output_that_a_full_disk_cut_is_marked_as_truncated() {
     let done = run(command);
     assert_eq!(done.code, Some(125), "{done:#?}");
     assert!(done.out.ends_with("\n100000\n"), "the command went on");
-    assert!(done.err.contains("the recording is not complete: ") && done.err.contains(FULL));
+    let message = done.err.to_lowercase();
+    assert!(message.contains("the recording is not complete: ") && message.contains(FULL));
     disk.make_room();
     let end = &ended_calls(&store, "w1")[&2];
     assert_eq!((&end["exit_code"], &end["truncated"]), (&0.into(), &true.into()));

@@ -12,9 +12,13 @@ use crate::cli::program::{CommandOutput, run, swarmletfs};
 
 /// Beginning of the names of files and directories that are being written.
 pub const TEMPORARY: &str = ".swarmletfs-";
-/// Remarks of `validate` that a reader must expect: a call whose recorder was killed.
-const EXPECTED: [&str; 2] =
-    ["of unknown outcome: nothing states it", "without a record of the end"];
+/// Remarks of `validate` that a reader must expect: a call whose recorder was killed, or whose
+/// output could not be written.
+const EXPECTED: [&str; 3] = [
+    "of unknown outcome: nothing states it",
+    "without a record of the end",
+    "output truncated before being recorded",
+];
 
 /// Returns the command `swarmletfs <arguments>` for the store at `store`.
 pub fn command(store: &Path, arguments: &[&str]) -> Command {

@@ -8,12 +8,14 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_spawnp};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::Mode;
+use rustix::fs::{Access, access};
 use rustix::process::Pid;
 
 /// `POSIX_SPAWN_SETSID` of `<spawn.h>`, with the same value in glibc and musl. nix lacks it.
@@ -21,6 +23,9 @@ const POSIX_SPAWN_SETSID: i32 = 0x80;
 
 /// The shell that runs a script without a `#!` line, as execvp(3) does.
 const SHELL: &str = "/bin/sh";
+
+/// Directories to search without `$PATH`, as execvp(3) has them.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// The standard streams of the command.
 pub(super) enum ChildStreams {
@@ -56,12 +61,28 @@ pub(super) fn spawn(
     let pid = match run(program, &arguments) {
         Err(Errno::ENOEXEC) => {
             let shell = c_string(OsStr::new(SHELL))?;
-            let script = std::iter::once(shell.clone()).chain(arguments.iter().cloned());
-            run(&shell, &script.collect::<Vec<_>>())
+            let script = find_program(OsStr::from_bytes(program.to_bytes()));
+            let script = c_string(script.ok_or(Errno::ENOEXEC)?.as_os_str())?;
+            let rest = arguments.iter().skip(1).cloned();
+            run(&shell, &[shell.clone(), script].into_iter().chain(rest).collect::<Vec<_>>())
         }
         result => result,
     }?;
     Pid::from_raw(pid.as_raw()).ok_or_else(|| io::ErrorKind::Other.into())
+}
+
+/// Returns the path of the file that runs as `name`: the first in `$PATH` that is executable,
+/// unless `name` is a path itself.
+fn find_program(name: &OsStr) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Some(name.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    std::env::split_paths(&path)
+        // An empty entry is the current directory.
+        .map(|dir| if dir.as_os_str().is_empty() { ".".into() } else { dir })
+        .map(|dir: PathBuf| dir.join(name))
+        .find(|file| file.is_file() && access(file, Access::EXEC_OK).is_ok())
 }
 
 fn prepare(

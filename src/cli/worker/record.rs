@@ -82,8 +82,8 @@ enum OutcomeArg {
 ///
 /// # Errors
 ///
-/// The worker cannot be found or has finished, stdin cannot be read, or the store cannot be written.
-/// A call that was begun is ended.
+/// The worker cannot be found or has finished, stdin cannot be read, or the store cannot be
+/// written. A call that was begun is ended.
 pub(super) fn run(arguments: &RecordCallArgs) -> anyhow::Result<ExitCode> {
     let input = match arguments.input_file.as_deref() {
         Some(path) if path == Path::new(STDIN) => {
@@ -127,9 +127,7 @@ fn call_end(arguments: &RecordCallArgs, write_error: Option<&Error>) -> CallEnd 
         Some(ms) => end.duration(Duration::from_millis(ms)),
         None => end,
     };
-    let error = match write_error {
-        Some(lost) => format!("{}; the recording is not complete: {lost}", arguments.error),
-        None => arguments.error.clone(),
-    };
-    end.error(error.trim_start_matches("; "))
+    let Some(lost) = write_error else { return end.error(&arguments.error) };
+    let error = format!("{}; the recording is not complete: {lost}", arguments.error);
+    end.error(error.trim_start_matches("; ")).truncated()
 }
