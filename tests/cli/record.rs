@@ -110,6 +110,14 @@ impl Recorded {
             (Some(code), out.to_owned(), err.to_owned(), recording.to_owned())
         );
     }
+
+    /// Asserts that `count` numbered lines are recorded in order, and that each stream has its own.
+    #[track_caller]
+    fn assert_in_order_and_apart(&self, count: usize) {
+        assert_in_order(&self.recording, count);
+        assert_eq!(lines_of(&self.recording, "1:").as_bytes(), self.out);
+        assert_eq!(lines_of(&self.recording, "2:").as_bytes(), self.err);
+    }
 }
 
 /// Waits for a child to exit. Panics after [`LIMIT`].
@@ -188,9 +196,7 @@ fn writes_to_two_streams_are_recorded_in_order_and_stay_apart() {
          \x20   os.write(fd, b'%d:%d \\n' % (fd, number))\n"
     );
     let recorded = place.run(&[], &[&python, &script]);
-    assert_in_order(&recorded.recording, 20_000);
-    assert_eq!(lines_of(&recorded.recording, "1:").as_bytes(), recorded.out);
-    assert_eq!(lines_of(&recorded.recording, "2:").as_bytes(), recorded.err);
+    recorded.assert_in_order_and_apart(20_000);
 }
 
 #[test]
@@ -206,9 +212,7 @@ fn writes_larger_than_a_page_are_recorded_whole_and_in_order() {
          \x20   os.write(fd, b'%d:%d %s\\n' % (fd, number, b'x' * size))\n"
     );
     let recorded = place.run(&[], &[&python, &script]);
-    assert_in_order(&recorded.recording, 3_000);
-    assert_eq!(lines_of(&recorded.recording, "1:").as_bytes(), recorded.out);
-    assert_eq!(lines_of(&recorded.recording, "2:").as_bytes(), recorded.err);
+    recorded.assert_in_order_and_apart(3_000);
 }
 
 #[test]

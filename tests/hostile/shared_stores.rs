@@ -259,15 +259,21 @@ fn default_acl_of_the_store_holds_for_what_is_recorded() {
     }
 }
 
+/// Makes a store that root made and Anna owns.
+fn store_of_anna() -> TestStore {
+    let folder = shared_folder(0o755);
+    chown(folder.path(), Some(ANNA.uid), Some(ANNA.uid)).unwrap();
+    init(&folder.path());
+    folder
+}
+
 #[test]
 fn what_root_records_belongs_to_the_owner_of_the_store() {
     if !is_root() {
         return;
     }
-    let folder = shared_folder(0o755);
+    let folder = store_of_anna();
     let store = folder.path();
-    chown(&store, Some(ANNA.uid), Some(ANNA.uid)).unwrap();
-    init(&store);
     let root = User { uid: 0, umask: 0o022 };
     root.record(&store, "r");
     let context = folder.path().parent().unwrap().join("message");
@@ -286,10 +292,8 @@ fn root_gives_no_file_away_that_it_did_not_create() {
     if !is_root() {
         return;
     }
-    let folder = shared_folder(0o755);
+    let folder = store_of_anna();
     let store = folder.path();
-    chown(&store, Some(ANNA.uid), Some(ANNA.uid)).unwrap();
-    init(&store);
     let opened = Store::open(&store).unwrap();
     let worker = opened.create_worker(NewWorker::new("x").id("w")).unwrap();
     let secret = store.parent().unwrap().join("secret");

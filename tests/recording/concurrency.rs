@@ -12,7 +12,7 @@ use serde_json::Value;
 use swarmletfs::write::{CallEnd, Durability, Error, Finish, NewWorker, StoreOptions};
 
 use super::store::{
-    TEMPORARY, assert_readable, assert_whole, command, ended_calls, input, make_store, metadata,
+    TEMPORARY, assert_readable, assert_whole, command, ended_calls, input, metadata, new_store,
     outputs, read_tree, record, worker, worker_lines,
 };
 use crate::cli::program::wait_until;
@@ -69,9 +69,7 @@ fn assert_calls(store: &Path, numbers: impl IntoIterator<Item = usize>) {
 /// Promise: Concurrent recorders of one worker never share a number.
 #[test]
 fn concurrent_recorders_of_one_worker_lose_no_call() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
-    make_store(&store);
+    let (_dir, store) = new_store();
     let recorders: Vec<Child> = (0..RECORDERS)
         .map(|number| {
             let input = format!("{{\"number\": {number}}}");
@@ -93,9 +91,7 @@ fn concurrent_recorders_of_one_worker_lose_no_call() {
 fn concurrent_threads_of_one_process_lose_no_call() {
     const THREADS: usize = 16;
     let calls = scale(16);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("store");
-    make_store(&path);
+    let (_dir, path) = new_store();
     let open = || StoreOptions::default().durability(Durability::None).open(&path).unwrap();
     let shared = open().worker("w1").unwrap();
     thread::scope(|scope| {
@@ -127,9 +123,7 @@ fn concurrent_threads_of_one_process_lose_no_call() {
 /// Promise: An index is whole at every moment, however many workers are created and finished.
 #[test]
 fn concurrent_workers_share_an_index_that_is_whole_at_every_moment() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
-    make_store(&store);
+    let (_dir, store) = new_store();
     record(&store, &["worker", "create", "--id", "w0", "--index"], "").assert_success();
     let (has_ended, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
     let parse = || -> Value {
@@ -181,9 +175,7 @@ fn concurrent_workers_share_an_index_that_is_whole_at_every_moment() {
 /// Promise: A worker cannot finish while a call of it is being recorded.
 #[test]
 fn worker_does_not_finish_while_a_call_is_recorded() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
-    make_store(&store);
+    let (_dir, store) = new_store();
     let mut recorder = command(&store, &["worker", "record", "w1", "--tool", "sh"]);
     recorder.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut recorder = recorder.spawn().unwrap();
@@ -219,9 +211,7 @@ fn worker_does_not_finish_while_a_call_is_recorded() {
 /// Promise: A worker that has finished does not change any more.
 #[test]
 fn finished_worker_refuses_every_change() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("store");
-    make_store(&path);
+    let (_dir, path) = new_store();
     let open = || StoreOptions::default().durability(Durability::None).open(&path).unwrap();
     for round in 0..scale(20) {
         let id = format!("round-{round}");

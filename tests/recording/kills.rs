@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::store::{
-    assert_readable, assert_whole, assert_writable, command, ended_calls, input, make_store,
+    assert_readable, assert_whole, assert_writable, command, ended_calls, input, new_store,
     outputs, record, worker, worker_lines,
 };
 use crate::support::scale;
@@ -133,9 +133,7 @@ fn assert_all_there(store: &Path, acknowledged: &Acknowledged) {
 /// Promise: A change that was acknowledged survives the end of its process at any moment.
 #[test]
 fn acknowledged_changes_survive_kills_at_random_moments() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
-    make_store(&store);
+    let (_dir, store) = new_store();
     let (wanted, mut rng) = (scale(KILLS), fastrand::Rng::with_seed(43));
     let (mut acknowledged, mut kills) = (Acknowledged::default(), 0);
     // The moments are spread over the time that a recorder takes on this machine.

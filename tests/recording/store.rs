@@ -57,6 +57,14 @@ pub fn make_store(path: &Path) {
         .assert_success();
 }
 
+/// Makes a store as [`make_store`] does, in a new directory.
+pub fn new_store() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store");
+    make_store(&store);
+    (dir, store)
+}
+
 /// Returns every file and directory beneath `folder` by its relative path; a directory is `None`.
 pub fn read_tree(folder: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     fn visit(at: &Path, prefix: &str, found: &mut BTreeMap<String, Option<Vec<u8>>>) {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::store::{
-    assert_readable, assert_whole, ended_calls, make_store, record, worker, worker_lines,
+    assert_readable, assert_whole, ended_calls, new_store, record, worker, worker_lines,
 };
 
 /// Appends `bytes` to a file of the store.
@@ -16,9 +16,7 @@ fn append(path: &Path, bytes: &str) {
 /// Promise: The next change removes a line that a crash tore.
 #[test]
 fn torn_last_line_is_removed_by_the_next_append() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
-    make_store(&store);
+    let (_dir, store) = new_store();
     let message = "{\"role\": \"user\", \"content\": \"first\"}\n";
     let call = ["worker", "record", "w1", "--tool", "sh", "--exit", "0"];
     record(&store, &["worker", "message", "w1"], message).assert_success();
@@ -50,9 +48,7 @@ fn torn_last_line_is_removed_by_the_next_append() {
 /// A whole last line without its end was written, so it stays.
 #[test]
 fn whole_last_line_without_its_end_is_kept() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
-    make_store(&store);
+    let (_dir, store) = new_store();
     let message = "{\"role\": \"user\", \"content\": \"second\"}\n";
     fs::write(
         worker(&store, "w1").join("thread.jsonl"),

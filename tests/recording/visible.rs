@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::store::{TEMPORARY, command, make_store, record};
+use super::store::{TEMPORARY, command, new_store, record};
 use crate::mount::eventually;
 use crate::needs_fuse;
 use crate::support::{Mount, scale};
@@ -19,9 +19,7 @@ use crate::support::{Mount, scale};
 #[test]
 fn mount_follows_a_worker_from_its_creation_to_its_end() {
     needs_fuse!();
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
-    make_store(&store);
+    let (_dir, store) = new_store();
     let mount = Mount::new(&store);
     assert_eq!(mount.list("workers"), ["index.json", "w1"]);
     let mut waits = Vec::new();
@@ -87,9 +85,7 @@ fn mount_follows_a_worker_from_its_creation_to_its_end() {
 #[test]
 fn readers_meet_whole_workers_only() {
     needs_fuse!();
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
-    make_store(&store);
+    let (dir, store) = new_store();
     fs::write(dir.path().join("spec.md"), "the specification\n").unwrap();
     let context = format!("spec.md={}", dir.path().join("spec.md").display());
     let mount = Mount::new(&store);
