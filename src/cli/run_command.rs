@@ -60,7 +60,7 @@ pub(super) trait Sink {
     fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()>;
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug)]
 pub(super) struct Ended {
     /// The code to exit with: the command's, 128 + N after signal N, 124 after the time limit, 126

@@ -20,9 +20,9 @@ pub enum Error {
     Store {
         /// Path of the store.
         store: String,
-        /// What is wrong.
+        /// The problem.
         reason: String,
-        /// What to do about it.
+        /// The remedy.
         cure: String,
     },
     /// A value of a request cannot be written.
@@ -30,9 +30,9 @@ pub enum Error {
     Invalid {
         /// The value, escaped and quoted.
         value: String,
-        /// What the value was given as, with its article.
+        /// The meaning of the value, with its article.
         role: &'static str,
-        /// What is wrong, and what is right.
+        /// The problem, and the rule.
         reason: String,
     },
     /// The id belongs to another worker.
@@ -69,13 +69,13 @@ pub enum Error {
     Message {
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong, and what is right.
+        /// The problem, and the rule.
         reason: String,
     },
     /// A content that was given to be written cannot be read.
     #[error("cannot read {role}: {message}")]
     Input {
-        /// What the content was given as, with its article.
+        /// The meaning of the content, with its article.
         role: &'static str,
         /// The error of the reader.
         message: String,
@@ -85,13 +85,13 @@ pub enum Error {
     Content {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: &'static str,
     },
     /// A file of the store cannot be read or written.
     #[error("cannot {action}: {}{}", .error, cure(.error))]
     Path {
-        /// What was tried, with the path: `write /s/workers/w1/metrics.jsonl`.
+        /// The operation, with the path: `write /s/workers/w1/metrics.jsonl`.
         action: String,
         /// The error of the system.
         error: PathError,

@@ -21,7 +21,7 @@ const SEARCH_TIME: Duration = Duration::from_secs(5);
 /// Time limit to repair all stores. A repair waits for the disk.
 const REPAIR_TIME: Duration = Duration::from_secs(30);
 
-/// What a crash of a recorder left in a store.
+/// Leftovers of crashed recorders in a store.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct RecordingFacts {
     /// Number of workers that were not created wholly.

@@ -58,7 +58,7 @@ pub(super) struct StoreFacts {
     /// Facts about the transcripts that worker directories are generated from; null for a format
     /// with real directories.
     transcripts: Option<TranscriptCounts>,
-    /// What recorders left behind; null for a format that is not recorded, with `--owner`, or if
+    /// Leftovers of recorders; null for a format that is not recorded, with `--owner`, or if
     /// the store cannot be searched.
     recording: Option<RecordingFacts>,
 }

@@ -1,4 +1,4 @@
-//! What goes to the recording: the output, or its head and tail, and lines of our own.
+//! The content of a recording: the output, or its head and tail, and lines of our own.
 
 use std::collections::VecDeque;
 

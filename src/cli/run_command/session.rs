@@ -49,7 +49,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3_600);
 /// Number of events to receive at once.
 const EVENTS_MAX: usize = 16;
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EventToken {
     Signals,
@@ -84,7 +84,7 @@ impl EventToken {
     }
 }
 
-/// How far the end by the time limit has come.
+/// The phase of the end by the time limit.
 #[derive(Debug, Clone, Copy)]
 enum TimeLimitPhase {
     None,
@@ -99,11 +99,11 @@ enum TimeLimitPhase {
     },
     /// All processes have ended. A reader that pauses is waited for until then.
     Draining(Instant),
-    /// What has not ended is given up.
+    /// Processes that have not ended are given up.
     Over,
 }
 
-/// How the command itself ended, without those that it started.
+/// The end of the command itself, without the processes that it started.
 struct CommandEnd {
     status: WaitStatus,
     at: Instant,
