@@ -15,9 +15,10 @@ use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Store};
 use crate::trace::jsonl;
+use crate::trace::swarmlet::AUDIT;
 
 /// The directory of the log, in the root of a store.
-pub const FOLDER: &str = "audit";
+pub(crate) const FOLDER: &str = AUDIT;
 /// Suffix of the files of the log. The name before it begins with the day.
 const SUFFIX: &str = ".jsonl";
 
@@ -35,7 +36,7 @@ pub struct AuditEntry {
     /// Role of the process, such as `worker:w1` for a command that runs as that worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// What was done: `init`, `create`, `record`, `message`, `put`, `finish` or `repair`.
+    /// The change: `init`, `create`, `record`, `message`, `put`, `finish` or `repair`.
     pub action: String,
     /// Id of the worker, if the change belongs to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,7 +76,7 @@ impl AuditFilter {
     }
 }
 
-/// What reading the log left out.
+/// The parts of the log that could not be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AuditSkips {
     /// Files that could not be read.

@@ -14,6 +14,11 @@ pub(crate) fn digest<const N: usize>(hash: &Hasher) -> [u8; N] {
     first
 }
 
+/// Returns `bytes` as hexadecimal digits.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Updates `hasher` with `value`. The result must not outlive the process: it depends on the
 /// compiler.
 pub(crate) fn hash_value(hasher: &mut Hasher, value: &impl Hash) {

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use disk::{Disk, MOUNT_TYPE, identity_of};
 pub use inotify::{Inotify, WatchEvent, WatchId, WatchScope, is_local};
 pub use memory::Memory;
+pub(crate) use openat2::{BENEATH, kind_of};
 pub use single_link::SingleLinkStore;
 
 use crate::error::{Error, Result};
@@ -55,7 +56,7 @@ pub enum Kind {
 impl Kind {
     /// Returns an error that names the actual kind unless it is `wanted`, which is a file or a
     /// directory.
-    fn must_be(self, wanted: Kind) -> Result<()> {
+    pub(crate) fn must_be(self, wanted: Kind) -> Result<()> {
         match self {
             found if found == wanted => Ok(()),
             Kind::Link => Err(Error::Escape),

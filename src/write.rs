@@ -41,6 +41,8 @@ mod hashing;
 mod id;
 mod index;
 mod leftovers;
+mod lines;
+mod lock;
 mod messages;
 mod metadata;
 mod new_worker;

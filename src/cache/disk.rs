@@ -22,6 +22,8 @@ use rustix::process::geteuid;
 
 pub use crate::digest::Key;
 
+use crate::digest::to_hex;
+
 /// Maximum number of queued writes.
 const QUEUE_ENTRIES_MAX: usize = 1_024;
 /// Maximum total size of queued writes, in bytes.
@@ -162,7 +164,7 @@ impl CachedEntry {
 }
 
 fn file_name(key: Key) -> String {
-    key.iter().map(|byte| format!("{byte:02x}")).collect()
+    to_hex(&key)
 }
 
 /// Reads and verifies the head or body at `offset`, at most `max` bytes. Returns it with the offset

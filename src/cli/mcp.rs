@@ -13,6 +13,7 @@ use super::exit::UsageError;
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use crate::catalog::Freshness;
+use crate::digest::to_hex;
 use crate::mcp::{HttpConfig, ServedTree, Token, serve, serve_http};
 use crate::text::budget::Budget;
 use crate::tree::{Settings, Tree};
@@ -118,7 +119,7 @@ fn token() -> anyhow::Result<(Token, Option<String>)> {
     }
     let mut random = [0; 24];
     getrandom(&mut random, GetRandomFlags::empty()).context("cannot generate a token")?;
-    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = to_hex(&random);
     let token = Token::new(&text).map_err(anyhow::Error::msg)?;
     Ok((token, Some(text)))
 }

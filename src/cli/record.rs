@@ -3,6 +3,7 @@
 //! The command and the recording are independent: a recording that fails, as on a full disk, does
 //! not end the command.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -167,10 +168,9 @@ fn command_name(command: &[OsString]) -> String {
 /// Returns a command as a line for a shell.
 fn command_line(command: &[OsString]) -> String {
     let words = command.iter().map(|word| String::from_utf8_lossy(word.as_bytes()));
-    let words: Vec<String> = words
-        .map(|word| shlex::try_quote(&word).map_or_else(|_| word.to_string(), |word| word.into()))
-        .collect();
-    let mut line = words.join(" ");
+    let words: Vec<Cow<'_, str>> = words.collect();
+    // Only a NUL cannot be quoted, and no argument holds one.
+    let mut line = shlex::try_join(words.iter().map(AsRef::as_ref)).unwrap_or_default();
     line.truncate(line.floor_char_boundary(COMMAND_MAX));
     line
 }

@@ -21,7 +21,7 @@ const WANTED: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
 
 /// Restrictions on the resolution of every path.
-const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+pub(crate) const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
@@ -68,7 +68,7 @@ pub(super) fn mount_id(stat: &Statx) -> Option<u64> {
 }
 
 /// Returns the kind of a stat'ed inode.
-pub(super) fn kind_of(stat: &Statx) -> Kind {
+pub(crate) fn kind_of(stat: &Statx) -> Kind {
     kind_of_type(FileType::from_raw_mode(stat.stx_mode.into()))
 }
 

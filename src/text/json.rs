@@ -1,5 +1,6 @@
 //! JSON text that is safe to print, and bytes in hexadecimal.
 
+use crate::digest::to_hex;
 use crate::name::is_unprintable;
 
 /// Escapes every character in JSON text that could move a cursor, reverse a line or hide text.
@@ -22,7 +23,7 @@ pub(crate) fn printable(json: &str) -> String {
 /// Returns the bytes of a name or path in hexadecimal, or `None` if it is UTF-8.
 pub(crate) fn hex(name: &[u8]) -> Option<String> {
     let is_text = std::str::from_utf8(name).is_ok();
-    (!is_text).then(|| name.iter().map(|byte| format!("{byte:02x}")).collect())
+    (!is_text).then(|| to_hex(name))
 }
 
 #[cfg(test)]

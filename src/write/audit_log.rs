@@ -6,8 +6,10 @@ use std::path::Path;
 use jiff::Timestamp;
 use rustix::io::Errno;
 
-use super::dir::{Dir, Metadata, append_lines, lock_file};
+use super::dir::{Dir, Metadata, from_io};
 use super::error::{During, Result};
+use super::lines::{append_lines, to_line};
+use super::lock::lock_file;
 use crate::audit::{self, AuditEntry, LogName};
 use crate::error::Error as PathError;
 use crate::name::Name;
@@ -33,8 +35,7 @@ pub(super) fn append(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<()> {
 
 fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError> {
     let folder = root.enter_or_create(&Name::new(audit::FOLDER)?)?;
-    let mut line = serde_json::to_vec(entry).map_err(|_| PathError::Io(Errno::INVAL))?;
-    line.push(b'\n');
+    let line = to_line(entry)?;
     let mut log = latest(&folder, audit::day(entry.time), None)?;
     for _ in 0..ATTEMPTS {
         let name = log.to_name()?;
@@ -48,7 +49,7 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
             opened => opened?,
         };
         lock_file(&file)?;
-        let meta = file.metadata().map_err(super::dir::from_io)?;
+        let meta = file.metadata().map_err(from_io)?;
         // Another process removed it between the open and the lock.
         if meta.nlink() == 0 {
             continue;

@@ -12,9 +12,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::dir::{Dir, File, from_io, is_locked, lock_file};
+use super::dir::{Dir, File, from_io};
 use super::error::{During, Error, Result};
-use super::hashing::to_hex;
+use super::hashing;
+use super::lines::to_line;
+use super::lock::{is_locked, lock_file};
 use super::metadata;
 use super::worker_folder::WorkerFolder;
 use crate::audit::AuditPath;
@@ -61,7 +63,7 @@ pub struct Call {
     hash: Option<Sha256>,
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Debug, Clone, Default)]
 #[must_use = "`Call::end` records it"]
 pub struct CallEnd {
@@ -198,7 +200,7 @@ impl Call {
     pub fn end(mut self, end: CallEnd) -> Result<CallReceipt> {
         let result = self.record_end(end);
         let path = self.path();
-        let sha256 = self.hash.take().map(to_hex);
+        let sha256 = self.hash.take().map(hashing::finish);
         let written = AuditPath { path: path.to_text().into(), bytes: self.bytes, sha256 };
         let worker = self.worker.id().to_text();
         self.worker.store().log("record", &worker, vec![written], &result);
@@ -238,10 +240,7 @@ impl Call {
         fields.extend(self.input.clone().map(|input| ("input".to_owned(), input)));
         fields.insert("start_ts".into(), metadata::time(self.began).into());
         fields.extend(more);
-        let line = serde_json::to_vec(&fields).map_err(|_| PathError::Io(Errno::INVAL));
-        let mut line = line.during("write", self.worker.folder().path(), METRICS.as_bytes())?;
-        line.push(b'\n');
-        Ok(line)
+        to_line(&fields).during("write", self.worker.folder().path(), METRICS.as_bytes())
     }
 }
 
@@ -401,7 +400,5 @@ pub(super) fn line_of_lost_recorder(call: &OpenCall) -> Result<Vec<u8>, PathErro
     fields.insert("tool".into(), call.tool.as_str().into());
     fields.insert("end_ts".into(), metadata::time(Timestamp::now()).into());
     fields.insert("error".into(), "its recorder ended before it did".into());
-    let mut line = serde_json::to_vec(&fields).map_err(|_| PathError::Io(Errno::INVAL))?;
-    line.push(b'\n');
-    Ok(line)
+    to_line(&fields)
 }

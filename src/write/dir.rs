@@ -8,31 +8,21 @@
 //! A file is replaced by a temporary file and a rename; an existing file is otherwise only appended
 //! to. With [`Durability::Full`], data reaches the disk before a change is reported as done.
 
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
 pub(super) use std::fs::{File, Metadata};
 
-use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Statx,
-    StatxFlags, Uid,
-};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, StatxFlags, Uid};
 use rustix::io::Errno;
 
+use super::lock::{Lock, lock_file, wait_for_lock};
 use super::temporary;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::store::Kind;
+use crate::store::{BENEATH, Kind, kind_of};
 
-/// Restrictions on the resolution of every path.
-const BENEATH: ResolveFlags = ResolveFlags::BENEATH
-    .union(ResolveFlags::NO_SYMLINKS)
-    .union(ResolveFlags::NO_MAGICLINKS)
-    .union(ResolveFlags::NO_XDEV);
 /// Flags of every open. NONBLOCK makes it return at once if a FIFO has taken the place of a file.
 const OPEN: OFlags =
     OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
@@ -42,10 +32,6 @@ const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 const DIR_MODE: Mode = Mode::from_raw_mode(0o777);
 /// Maximum number of attempts of an interrupted or raced call.
 const ATTEMPTS: usize = 16;
-/// Time to wait for a lock. A longer wait means that its holder hangs.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest pause between two attempts to take a lock.
-const LOCK_PAUSE_MAX: Duration = Duration::from_millis(10);
 /// Size of the buffer for copies, in bytes.
 const COPY_SIZE: usize = 256 << 10;
 /// Deepest directory that [`Dir::remove_tree`] enters.
@@ -65,16 +51,9 @@ pub enum Durability {
 #[derive(Debug)]
 pub(super) struct Dir {
     fd: OwnedFd,
-    /// Where it was opened, for messages only.
+    /// The path at which it was opened, for messages only.
     path: PathBuf,
     durability: Durability,
-}
-
-/// An exclusive lock of a directory or a file, released when dropped or when the process ends.
-#[derive(Debug)]
-#[must_use = "dropping a lock releases it"]
-pub(super) struct Lock {
-    _fd: OwnedFd,
 }
 
 impl Dir {
@@ -155,7 +134,7 @@ impl Dir {
     /// Returns the kind of the entry `path`, or `None` if there is none.
     pub(super) fn kind(&self, path: &RelPath) -> Result<Option<Kind>> {
         match self.openat2(path, OFlags::PATH, Mode::empty()) {
-            Ok(fd) => Ok(Some(kind(&stat(fd.as_fd())?))),
+            Ok(fd) => Ok(Some(kind_of(&stat(fd.as_fd())?))),
             Err(Error::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
@@ -269,7 +248,7 @@ impl Dir {
     /// Opens the existing file `name` to lock it.
     pub(super) fn open_to_lock(&self, name: &Name) -> Result<OwnedFd> {
         let fd = self.openat2(&RelPath::from(name.clone()), OFlags::RDONLY, Mode::empty())?;
-        must_be_file(&stat(fd.as_fd())?)?;
+        kind_of(&stat(fd.as_fd())?).must_be(Kind::File)?;
         Ok(fd)
     }
 
@@ -287,12 +266,8 @@ impl Dir {
 
     /// Fails if the entry `name` exists and is not a regular file.
     fn must_be_replaceable(&self, name: &Name) -> Result<()> {
-        match self.kind(&RelPath::from(name.clone()))? {
-            None | Some(Kind::File) => Ok(()),
-            Some(Kind::Folder) => Err(Error::IsADirectory),
-            Some(Kind::Link) => Err(Error::Escape),
-            Some(Kind::Special) => Err(Error::Special),
-        }
+        let existing = self.kind(&RelPath::from(name.clone()))?;
+        existing.map_or(Ok(()), |kind| kind.must_be(Kind::File))
     }
 
     /// Gives the directory `from` the name `to`, unless that is taken.
@@ -329,7 +304,7 @@ impl Dir {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if another process holds the lock for more than [`LOCK_TIMEOUT`].
+    /// `EBUSY` if another process holds the lock for long; see [`wait_for_lock`].
     pub(super) fn lock(&self) -> Result<Lock> {
         wait_for_lock(|| self.try_lock())
     }
@@ -339,13 +314,12 @@ impl Dir {
         // A lock belongs to an open file, so that threads exclude each other, too.
         let fd =
             self.openat2(&RelPath::root(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-        Ok(try_lock(fd.as_fd())?.then_some(Lock { _fd: fd }))
+        Lock::try_new(fd)
     }
 
     /// Takes the lock of the existing file `name`. Returns `None` if it is taken.
     pub(super) fn try_lock_file(&self, name: &Name) -> Result<Option<Lock>> {
-        let fd = self.open_to_lock(name)?;
-        Ok(try_lock(fd.as_fd())?.then_some(Lock { _fd: fd }))
+        Lock::try_new(self.open_to_lock(name)?)
     }
 
     /// Opens the file `name` to read it. Returns `None` if it does not exist.
@@ -469,107 +443,6 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// Takes the lock of an open file. Returns false if it is taken.
-fn try_lock(fd: BorrowedFd<'_>) -> Result<bool> {
-    match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Returns true if a process holds the lock of an open file.
-pub(super) fn is_locked(fd: BorrowedFd<'_>) -> Result<bool> {
-    // Shared, so that two searches do not take each other for a writer.
-    match rustix::fs::flock(fd, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(false),
-        Err(Errno::WOULDBLOCK) => Ok(true),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Waits for the lock of an open file.
-///
-/// # Errors
-///
-/// `EBUSY` if another process holds the lock for more than [`LOCK_TIMEOUT`].
-pub(super) fn lock_file(file: &File) -> Result<()> {
-    wait_for_lock(|| Ok(try_lock(file.as_fd())?.then_some(())))
-}
-
-fn wait_for_lock<T>(mut try_lock: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    // flock has no timeout, and a holder that hangs must not hang every other writer.
-    let (start, mut pause) = (Instant::now(), Duration::from_micros(100));
-    loop {
-        if let Some(lock) = try_lock()? {
-            return Ok(lock);
-        }
-        if start.elapsed() > LOCK_TIMEOUT {
-            return Err(Error::Io(Errno::BUSY));
-        }
-        thread::sleep(pause);
-        pause = (pause * 2).min(LOCK_PAUSE_MAX);
-    }
-}
-
-/// Appends whole lines to an open file, after all that it holds.
-///
-/// `sync` waits for the disk, if that is wanted. A failure, such as a full disk, leaves the file as
-/// it was. If a crash left a last line without an end, the line gets one if it is complete, and is
-/// removed if not: it was never reported as written. Returns the number of removed bytes.
-///
-/// The caller holds the lock that all writers of the file take.
-pub(super) fn append_lines(
-    file: &mut File,
-    lines: &[u8],
-    is_complete: impl Fn(&[u8]) -> bool,
-    sync: impl FnOnce(&File) -> Result<()>,
-) -> Result<u64> {
-    let mut length = file.seek(io::SeekFrom::End(0)).map_err(from_io)?;
-    let (mut removed, mut end) = (0, &b""[..]);
-    let torn = last_line(file, length)?;
-    if !torn.is_empty() {
-        if is_complete(&torn) {
-            end = b"\n";
-        } else {
-            removed = torn.len() as u64;
-            length -= removed;
-            file.set_len(length).map_err(from_io)?;
-        }
-    }
-    // One write, so that a reader meets whole lines.
-    let written = file.write_all(&[end, lines].concat()).map_err(from_io);
-    if let Err(error) = written.and_then(|()| sync(file)) {
-        // The first error counts.
-        let _ = file.set_len(length);
-        return Err(error);
-    }
-    Ok(removed)
-}
-
-/// Longest last line without an end that is looked at, in bytes.
-const TORN_MAX: u64 = 32 << 20;
-
-/// Returns the last line of a file if it has no end; empty if it has one.
-///
-/// # Errors
-///
-/// `EFBIG` if the line is longer than any that readers read.
-fn last_line(file: &File, length: u64) -> Result<Vec<u8>> {
-    let mut last = [0];
-    if length == 0 || file.read_at(&mut last, length - 1).map_err(from_io)? == 0 || last == *b"\n" {
-        return Ok(Vec::new());
-    }
-    let start = length.saturating_sub(TORN_MAX);
-    let mut tail = vec![0; usize::try_from(length - start).unwrap_or_default()];
-    file.read_exact_at(&mut tail, start).map_err(from_io)?;
-    match memchr::memrchr(b'\n', &tail) {
-        Some(end) => Ok(tail.split_off(end + 1)),
-        None if start == 0 => Ok(tail),
-        None => Err(Error::Io(Errno::FBIG)),
-    }
-}
-
 /// Copies `from` to its end.
 fn copy(from: &mut dyn Read, to: &mut &File) -> Result<()> {
     let mut buffer = vec![0; COPY_SIZE];
@@ -603,27 +476,9 @@ fn stat(fd: BorrowedFd<'_>) -> Result<Statx> {
     Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?)
 }
 
-fn kind(stat: &Statx) -> Kind {
-    match FileType::from_raw_mode(stat.stx_mode.into()) {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Folder,
-        FileType::Symlink => Kind::Link,
-        _ => Kind::Special,
-    }
-}
-
-fn must_be_file(stat: &Statx) -> Result<()> {
-    match kind(stat) {
-        Kind::File => Ok(()),
-        Kind::Folder => Err(Error::IsADirectory),
-        Kind::Link => Err(Error::Escape),
-        Kind::Special => Err(Error::Special),
-    }
-}
-
 /// Fails unless this is a regular file with a single name: another name may be that of a file
 /// outside of the store.
 fn must_be_own_file(stat: &Statx) -> Result<()> {
-    must_be_file(stat)?;
+    kind_of(stat).must_be(Kind::File)?;
     if stat.stx_nlink > 1 { Err(Error::Escape) } else { Ok(()) }
 }

@@ -7,7 +7,7 @@ use super::dir::{Dir, Durability};
 use super::error::Result;
 use super::index::{self, IfMissing};
 use crate::audit::{AuditEntry, AuditPath};
-use crate::name::Name;
+use crate::name::{Name, RelPath};
 
 /// Default limit of the log of changes, in bytes.
 const AUDIT_MAX: u64 = 256 << 20;
@@ -34,13 +34,18 @@ pub(super) struct StoreFolder {
     pub(super) root: Dir,
     /// The directory of the workers: `workers/`, or the root itself in the flat layout.
     pub(super) workers: Dir,
-    /// Path of the workers from the root: `workers/`, or nothing in the flat layout.
-    pub(super) prefix: &'static str,
+    /// Path of the directory of the workers from the root.
+    pub(super) workers_path: RelPath,
     pub(super) options: WriteOptions,
     pub(super) warnings: Mutex<Vec<String>>,
 }
 
 impl StoreFolder {
+    /// Returns the path of the worker `id` from the root.
+    pub(super) fn worker_path(&self, id: &Name) -> RelPath {
+        self.workers_path.join(id)
+    }
+
     /// Adds a change, or an attempt at one, to the log of changes. `paths` are relative to the
     /// worker's directory.
     ///
@@ -55,8 +60,11 @@ impl StoreFolder {
         let mut entry = audit_log::entry(action, self.options.role.clone());
         entry.worker = Some(worker.to_owned()).filter(|worker| !worker.is_empty());
         entry.paths = paths;
+        // The name may be one that was refused, so it is text.
+        let folder = self.workers_path.to_text();
+        let slash = if folder.is_empty() { "" } else { "/" };
         for file in &mut entry.paths {
-            file.path = format!("{}{worker}/{}", self.prefix, file.path);
+            file.path = format!("{folder}{slash}{worker}/{}", file.path);
         }
         if let Err(error) = result {
             entry.result = error.to_string();
@@ -74,7 +82,8 @@ impl StoreFolder {
     /// Writes the entry of the worker `id` into the index of the store. The worker's own metadata
     /// counts, so an error becomes a warning.
     pub(super) fn update_index(&self, id: &Name, if_missing: IfMissing) {
-        if let Err(error) = index::update(&self.workers, self.prefix, id, if_missing) {
+        let path = self.worker_path(id);
+        if let Err(error) = index::update(&self.workers, &path, id, if_missing) {
             self.warn(error.to_string());
         }
     }

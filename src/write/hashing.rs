@@ -5,6 +5,8 @@ use std::io::{self, Read};
 use sha2::{Digest, Sha256};
 
 use super::error::{Error, Result};
+use crate::audit::AuditPath;
+use crate::digest::to_hex;
 
 /// Reads from another reader, and counts and hashes what passes.
 pub(super) struct HashingReader<R> {
@@ -28,9 +30,10 @@ impl<R: Read> HashingReader<R> {
         }
     }
 
-    /// Returns the number of bytes that were read, and their SHA-256.
-    pub(super) fn finish(self) -> (u64, String) {
-        (self.bytes, to_hex(self.hash))
+    /// Returns the entry of the file `path`, into which everything that was read was written.
+    pub(super) fn into_entry(self, path: &str) -> AuditPath {
+        let sha256 = Some(finish(self.hash));
+        AuditPath { path: path.to_owned(), bytes: self.bytes, sha256 }
     }
 }
 
@@ -49,11 +52,12 @@ impl<R: Read> Read for HashingReader<R> {
 }
 
 /// Returns a finished hash as hexadecimal digits.
-pub(super) fn to_hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+pub(super) fn finish(hash: Sha256) -> String {
+    to_hex(&hash.finalize())
 }
 
-/// Returns the SHA-256 of `bytes` as hexadecimal digits.
-pub(super) fn sha256(bytes: &[u8]) -> String {
-    to_hex(Sha256::new_with_prefix(bytes))
+/// Returns the entry of the file `path` that has the content `bytes`.
+pub(super) fn entry_of(path: &str, bytes: &[u8]) -> AuditPath {
+    let sha256 = Some(finish(Sha256::new_with_prefix(bytes)));
+    AuditPath { path: path.to_owned(), bytes: bytes.len() as u64, sha256 }
 }

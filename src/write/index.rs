@@ -1,14 +1,13 @@
 //! The index.json of a store. Readers need none: it is updated where another program made one.
 
 use jiff::Timestamp;
-use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
 use super::dir::Dir;
 use super::error::{During, Result, bad_content};
+use super::lines::to_document;
 use super::metadata::{self, MetadataMap};
-use crate::error::Error as PathError;
-use crate::name::Name;
+use crate::name::{Name, RelPath};
 use crate::trace::swarmlet::{INDEX, INDEX_MAX};
 
 /// The fields of the metadata that an entry repeats.
@@ -24,13 +23,18 @@ pub(super) enum IfMissing {
     Create,
 }
 
-/// Writes the entry of the worker `id` into the index beside the workers. `prefix` is the path of
-/// the workers from the root of the store.
+/// Writes the entry of the worker `id` into the index beside the workers. `worker_path` is the path
+/// of the worker from the root of the store.
 ///
 /// # Errors
 ///
 /// The index cannot be read or written, or is not understood; it stays as it was then.
-pub(super) fn update(workers: &Dir, prefix: &str, id: &Name, missing: IfMissing) -> Result<()> {
+pub(super) fn update(
+    workers: &Dir,
+    worker_path: &RelPath,
+    id: &Name,
+    missing: IfMissing,
+) -> Result<()> {
     let (path, file) = (workers.path(), INDEX.as_bytes());
     let name = Name::new(INDEX).during("update", path, file)?;
     // Nothing is locked where there is no index.
@@ -48,7 +52,7 @@ pub(super) fn update(workers: &Dir, prefix: &str, id: &Name, missing: IfMissing)
     };
     // Read under the lock: another process may have finished the worker meanwhile.
     let folder = workers.enter(&id.clone().into()).during("open", path, id.as_bytes())?;
-    let entry = entry(prefix, id, &metadata::read(&folder)?);
+    let entry = entry(worker_path, id, &metadata::read(&folder)?);
     let entries = match &mut index {
         Value::Array(entries) => Some(entries),
         Value::Object(object) => object.get_mut("workers").and_then(Value::as_array_mut),
@@ -63,9 +67,7 @@ pub(super) fn update(workers: &Dir, prefix: &str, id: &Name, missing: IfMissing)
         object.insert("last_updated".into(), metadata::time(Timestamp::now()).into());
     }
     let write = || {
-        let mut bytes =
-            serde_json::to_vec_pretty(&index).map_err(|_| PathError::Io(Errno::INVAL))?;
-        bytes.push(b'\n');
+        let bytes = to_document(&index)?;
         workers.write_temporary(&mut bytes.as_slice())?.replace(workers, &name)
     };
     write().during("write", path, file)
@@ -86,11 +88,10 @@ fn insert(entries: &mut Vec<Value>, id: &Name, entry: Map<String, Value>) -> usi
     entries.len()
 }
 
-fn entry(prefix: &str, id: &Name, fields: &MetadataMap) -> Map<String, Value> {
-    let id = id.to_text();
+fn entry(path: &RelPath, id: &Name, fields: &MetadataMap) -> Map<String, Value> {
     let mut entry = Map::new();
-    entry.insert("id".into(), id.as_ref().into());
-    entry.insert("path".into(), format!("{prefix}{id}").into());
+    entry.insert("id".into(), id.to_text().into());
+    entry.insert("path".into(), path.to_text().into());
     for key in REPEATED {
         entry.extend(fields.get(key).map(|value| (key.to_owned(), value.clone())));
     }

@@ -1,14 +1,16 @@
-//! What a crash left in a store, and its repair.
+//! Leftovers of a crash in a store, and their repair.
 //!
 //! A change in progress holds a lock, which the system releases when its process ends. So a
 //! temporary entry or an open call without a lock was left behind.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::{self, OpenCall};
-use super::dir::{Dir, Lock};
+use super::dir::Dir;
 use super::error::{During, Result};
 use super::folder::StoreFolder;
+use super::lock::Lock;
 use super::worker_folder::WorkerFolder;
 use super::{audit_log, metadata};
 use crate::audit::AuditPath;
@@ -17,7 +19,6 @@ use crate::error::Error as PathError;
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, is_temporary};
 use crate::trace::swarmlet::{CALLS, METADATA, METRICS};
-use std::sync::Arc;
 
 /// Youngest temporary entry that counts as left behind: its lock may not be taken yet.
 const AGE_MIN: Duration = Duration::from_secs(10);
@@ -38,7 +39,7 @@ pub enum Leftover {
     },
 }
 
-/// What a search for leftovers found.
+/// The result of a search for leftovers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Leftovers {
     /// The leftovers, by worker.
@@ -51,17 +52,16 @@ pub struct Leftovers {
 pub(super) fn find(store: &StoreFolder, deadline: Deadline<'_>) -> Result<Leftovers> {
     let mut leftovers = Leftovers::default();
     let names = store.workers.list().during("list", store.workers.path(), b"")?;
-    let prefix = store.prefix.trim_end_matches('/');
-    let prefix = if prefix.is_empty() { RelPath::root() } else { RelPath::constant(prefix) };
     for name in names {
         if !deadline.has_time() {
             leftovers.unread += 1;
             continue;
         }
         let found = if is_temporary(&name) {
-            find_temporary(&store.workers, &prefix, &name).map(|found| found.into_iter().collect())
+            find_temporary(&store.workers, &store.workers_path, &name)
+                .map(|found| found.into_iter().collect())
         } else {
-            find_in_worker(store, &prefix, &name)
+            find_in_worker(store, &name)
         };
         match found {
             Ok(found) => leftovers.found.extend(found),
@@ -71,11 +71,7 @@ pub(super) fn find(store: &StoreFolder, deadline: Deadline<'_>) -> Result<Leftov
     Ok(leftovers)
 }
 
-fn find_in_worker(
-    store: &StoreFolder,
-    prefix: &RelPath,
-    id: &Name,
-) -> Result<Vec<Leftover>, PathError> {
+fn find_in_worker(store: &StoreFolder, id: &Name) -> Result<Vec<Leftover>, PathError> {
     let folder = match store.workers.enter(&id.clone().into()) {
         // Readers count what is no directory.
         Err(error) if error.is_not_found() => return Ok(Vec::new()),
@@ -86,7 +82,7 @@ fn find_in_worker(
     }
     let mut found = Vec::new();
     for name in folder.list()?.into_iter().filter(is_temporary) {
-        found.extend(find_temporary(&folder, &prefix.join(id), &name)?);
+        found.extend(find_temporary(&folder, &store.worker_path(id), &name)?);
     }
     // A worker that has finished does not change any more.
     let is_finished = metadata::read(&folder)
@@ -154,8 +150,8 @@ pub(super) fn repair(store: &Arc<StoreFolder>, leftover: &Leftover) -> Result<bo
             (None, path.clone(), remove_temporary(store, path))
         }
         Leftover::OpenCall { worker, call } => {
-            let path = RelPath::constant(store.prefix.trim_end_matches('/')).join(worker);
-            (Some(worker), path.join_path(call), end_call(store, worker, call))
+            let path = store.worker_path(worker).join_path(call);
+            (Some(worker), path, end_call(store, worker, call))
         }
     };
     if !matches!(repaired, Ok(false)) {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::dir::Dir;
 use super::error::{During, Error, Result};
 use super::folder::StoreFolder;
-use super::hashing::{HashingReader, sha256};
+use super::hashing::{HashingReader, entry_of};
 use super::index::IfMissing;
 use super::metadata::{self, MetadataMap, TEXT_MAX};
 use super::put_path;
@@ -300,9 +300,7 @@ fn fill(
                 .and_then(|temporary| temporary.replace(&created, &file));
             let written = written.during("write", created.path(), file.as_bytes());
             content.or_input_error(written, "a file of the context")?;
-            let (bytes, sha256) = content.finish();
-            let path = path.to_text().into_owned();
-            paths.push(AuditPath { path, bytes, sha256: Some(sha256) });
+            paths.push(content.into_entry(&path.to_text()));
         }
     }
     let filled = || {
@@ -313,7 +311,6 @@ fn fill(
     filled().during("fill", folder.path(), b"")?;
     // The file makes the directory a worker. Its rename also waits for the names above.
     metadata::write(folder, metadata)?;
-    let (bytes, sha256) = (metadata.len() as u64, Some(sha256(metadata)));
-    paths.push(AuditPath { path: METADATA.into(), bytes, sha256 });
+    paths.push(entry_of(METADATA, metadata));
     Ok(())
 }

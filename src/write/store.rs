@@ -86,15 +86,16 @@ impl Store {
     pub fn init(path: impl AsRef<Path>) -> Result<Store> {
         let path = path.as_ref();
         let options = WriteOptions::default();
-        let root = Dir::create(path, options.durability).during("create the folder", path, b"")?;
-        let detection = must_be_swarmlet(path)?;
         // A crash may have left a part of a store, which this completes.
-        let is_complete = has_folder(&root, WORKERS)? && has_folder(&root, audit::FOLDER)?;
-        let is_new = detection == Detection::Empty && !is_complete;
+        let is_new = match Disk::open(path) {
+            Err(PathError::NotFound) => true,
+            _ => must_be_swarmlet(path)? == Detection::Empty && !is_made(path),
+        };
         if let Some(outer) = is_new.then(|| enclosing_store(path)).flatten() {
             let outer = printable(outer.as_os_str().as_encoded_bytes());
             return Err(not_a_store(path, &format!("it is inside the store {outer}"), NEW_FOLDER));
         }
+        let root = Dir::create(path, options.durability).during("create the folder", path, b"")?;
         if is_new {
             let make = || {
                 for name in [WORKERS, audit::FOLDER] {
@@ -175,21 +176,24 @@ impl Store {
 fn open(path: &Path, options: WriteOptions) -> Result<Store> {
     let detection = must_be_swarmlet(path)?;
     let root = Dir::open(path, options.durability).during("open", path, b"")?;
-    let (folder, prefix) = match (has_folder(&root, WORKERS)?, detection) {
-        (true, _) => (root.enter(&RelPath::constant(WORKERS)), "workers/"),
+    let kind = root.kind(&RelPath::constant(WORKERS)).during("find", path, WORKERS.as_bytes())?;
+    let workers_path = match (kind, detection) {
+        (Some(Kind::Folder), _) => RelPath::constant(WORKERS),
         // A store whose workers are in its root keeps that layout.
-        (false, Detection::Workers) => (root.enter(&RelPath::root()), ""),
-        (false, _) => return Err(not_a_store(path, "it is empty", INIT)),
+        (_, Detection::Workers) => RelPath::root(),
+        (_, _) => return Err(not_a_store(path, "it is empty", INIT)),
     };
-    let workers = folder.during("open", path, prefix.as_bytes())?;
+    let workers = root.enter(&workers_path).during("open", path, workers_path.as_bytes())?;
     let warnings = Mutex::default();
-    Ok(Store(Arc::new(StoreFolder { root, workers, prefix, options, warnings })))
+    Ok(Store(Arc::new(StoreFolder { root, workers, workers_path, options, warnings })))
 }
 
-/// Returns true if a store has a directory of this name in its root.
-fn has_folder(root: &Dir, name: &str) -> Result<bool> {
-    let kind = root.kind(&RelPath::constant(name));
-    Ok(kind.during("find", root.path(), name.as_bytes())? == Some(Kind::Folder))
+/// Returns true if `folder` has the directories that [`Store::init`] makes.
+fn is_made(folder: &Path) -> bool {
+    let has = |disk: &Disk, name| {
+        disk.stat(&RelPath::constant(name)).is_ok_and(|meta| meta.kind == Kind::Folder)
+    };
+    Disk::open(folder).is_ok_and(|disk| has(&disk, WORKERS) && has(&disk, audit::FOLDER))
 }
 
 /// The remedy for a path without a store.
@@ -202,13 +206,7 @@ const NEW_FOLDER: &str = "try a new or empty folder outside of it";
 fn enclosing_store(path: &Path) -> Option<PathBuf> {
     let path = std::path::absolute(path).ok()?;
     // Other folders of workers are too common to tell a store that others use.
-    let is_store = |folder: &&Path| {
-        let has = |disk: &Disk, name| {
-            disk.stat(&RelPath::constant(name)).is_ok_and(|meta| meta.kind == Kind::Folder)
-        };
-        Disk::open(folder).is_ok_and(|disk| has(&disk, WORKERS) && has(&disk, audit::FOLDER))
-    };
-    path.ancestors().skip(1).find(is_store).map(Path::to_path_buf)
+    path.ancestors().skip(1).find(|folder| is_made(folder)).map(Path::to_path_buf)
 }
 
 fn not_a_store(path: &Path, reason: &str, cure: &str) -> Error {

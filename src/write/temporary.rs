@@ -1,12 +1,12 @@
 //! Names of files and directories that are being written.
 //!
-//! A change that is not complete has a name that readers do not show
-//! ([`TEMPORARY_PREFIX`]). Only a crash leaves one behind;
-//! [`super::leftovers`] finds it.
+//! A change that is not complete has a name that readers do not show ([`TEMPORARY_PREFIX`]). Only a
+//! crash leaves one behind; [`super::leftovers`] finds it.
 
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;
 
+use crate::digest::to_hex;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::TEMPORARY_PREFIX;
@@ -25,7 +25,7 @@ pub(super) fn worker_name() -> Result<Name> {
 pub(super) fn random_hex<const N: usize>() -> Result<String> {
     let mut bytes = [0; N];
     match rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty()) {
-        Ok(filled) if filled == N => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        Ok(filled) if filled == N => Ok(to_hex(&bytes)),
         Ok(_) => Err(Error::Io(Errno::IO)),
         Err(error) => Err(error.into()),
     }

@@ -11,7 +11,7 @@ use super::call::{self, Call};
 use super::dir::Dir;
 use super::error::{During, Error, Result};
 use super::folder::StoreFolder;
-use super::hashing::{HashingReader, sha256};
+use super::hashing::{HashingReader, entry_of};
 use super::index::IfMissing;
 use super::metadata::{self, MetadataMap, TEXT_MAX};
 use super::worker_folder::WorkerFolder;
@@ -123,7 +123,7 @@ impl Worker {
 
     /// Returns the path of the worker's directory, from the root of the store.
     pub fn path(&self) -> String {
-        format!("{}{}", self.0.store().prefix, self.id().to_text())
+        self.0.store().worker_path(self.id()).to_text().into_owned()
     }
 
     /// Begins a call of `tool` with its input: arguments as an object, or a text. Readers see the
@@ -176,8 +176,7 @@ impl Worker {
         let mut paths = Vec::new();
         let appended = lines.and_then(|lines| {
             let (lock, _) = self.0.lock_unfinished()?;
-            let (bytes, sha256) = (lines.len() as u64, Some(sha256(&lines)));
-            paths.push(AuditPath { path: THREAD.into(), bytes, sha256 });
+            paths.push(entry_of(THREAD, &lines));
             self.0.append(&lock, THREAD, &lines)
         });
         self.log("message", paths, &appended);
@@ -200,9 +199,9 @@ impl Worker {
         let mut content = HashingReader::new(content);
         let put = put_path::parse(path).and_then(|path| self.put_checked(&path, &mut content));
         let put = content.or_input_error(put, "the content of the file");
-        let (bytes, sha256) = content.finish();
-        let path = String::from_utf8_lossy(path).into_owned();
-        self.log("put", vec![AuditPath { path, bytes, sha256: Some(sha256) }], &put);
+        let written = content.into_entry(&String::from_utf8_lossy(path));
+        let bytes = written.bytes;
+        self.log("put", vec![written], &put);
         put.map(|()| bytes)
     }
 
@@ -262,8 +261,7 @@ impl Worker {
                 let temporary = self.0.folder().write_temporary(&mut words);
                 let temporary = temporary.during("write", folder, RESULT.as_bytes());
                 let temporary = words.or_input_error(temporary, "the result")?;
-                let (bytes, sha256) = words.finish();
-                paths.push(AuditPath { path: RESULT.into(), bytes, sha256: Some(sha256) });
+                paths.push(words.into_entry(RESULT));
                 Some(temporary)
             }
         };
@@ -289,8 +287,7 @@ impl Worker {
         }
         // Written last: a reader that sees the status finds everything else.
         metadata::write(self.0.folder(), &bytes)?;
-        let sha256 = Some(sha256(&bytes));
-        paths.push(AuditPath { path: METADATA.into(), bytes: bytes.len() as u64, sha256 });
+        paths.push(entry_of(METADATA, &bytes));
         Ok(())
     }
 }

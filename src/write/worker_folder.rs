@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use super::dir::{Dir, File, Lock, append_lines};
+use super::dir::{Dir, File};
 use super::error::{During, Error, Result};
 use super::folder::StoreFolder;
+use super::lines::append_lines;
+use super::lock::Lock;
 use super::metadata::{self, MetadataMap};
 use crate::error::Error as PathError;
 use crate::name::{Name, RelPath, printable};

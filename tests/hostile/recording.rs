@@ -560,6 +560,18 @@ fn store_that_is_none_is_refused_with_a_remedy() {
 }
 
 #[test]
+fn store_inside_a_store_is_refused_and_makes_no_folder() {
+    let outer = new_store();
+    for path in ["workers/inner", "notes/inner"] {
+        let inner = outer.at(path);
+        let Err(error) = Store::init(&inner) else { panic!("{path} was made a store") };
+        assert!(error.to_string().contains("it is inside the store "), "{error}");
+        assert!(!inner.exists(), "{path}");
+    }
+    Store::init(outer.path()).unwrap();
+}
+
+#[test]
 fn store_of_another_user_is_refused_with_a_remedy() {
     if !is_root() {
         return;

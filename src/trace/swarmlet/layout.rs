@@ -22,7 +22,7 @@ pub(crate) const CALLS: &str = "tool_calls";
 /// The directory of out-of-band outputs, beside the workers.
 const TOOL_OUTPUTS: &str = "tool_outputs";
 /// The directory of the log of changes, beside the workers.
-const AUDIT: &str = "audit";
+pub(crate) const AUDIT: &str = "audit";
 /// Maximum number of directories that are probed to detect a store.
 const PROBED_FOLDERS_MAX: usize = 1_000;
 
