@@ -47,6 +47,9 @@
 //! analysis         facts about a worker: digest, checks, root cause, excerpts
 //! route            names to requests: generated files, queries, cursors
 //! audit, write     changes of a store: recording workers, and the log of what was changed
+//! draft            what a worker writes in its view of a workspace, and what that changes
+//! approval         applies changes to the workspace, and takes them back
+//! sandbox          runs a command in its own view of a workspace, behind the walls of the kernel
 //! query            answers as values: grep, search, compare, changes, the output of a call
 //! output           values as text: index.json, summary, evidence.txt, changes
 //! render           from a document of a view to bytes, again if it changes meanwhile
@@ -61,6 +64,7 @@ pub mod catalog;
 pub mod cli;
 pub mod deadline;
 mod digest;
+mod draft;
 pub mod error;
 mod failure_signs;
 pub mod fuse;

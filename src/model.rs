@@ -9,6 +9,7 @@ mod file_edit;
 mod intern;
 mod remark;
 mod skipped;
+mod workspace_changes;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +23,10 @@ pub use file_edit::{CONTENT_MAX, FileEdit, RecordedEdits, RecordedHunk, TextRepl
 pub use intern::{Interner, SharedStr};
 pub use remark::{Remark, RemarkGroup, RemarkLevel, RemarkSubject, Remarks, WorkerCheck};
 pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries};
+pub use workspace_changes::{
+    Base, CHANGES_VERSION, ChangeKind, ChangedFile, ChangedPath, EntryKind, EntryState,
+    WorkspaceChanges, decode, encode,
+};
 
 use crate::name::{Name, RelPath};
 

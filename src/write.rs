@@ -52,6 +52,10 @@ mod temporary;
 mod worker;
 mod worker_folder;
 
+pub(crate) use dir::{Dir, Temporary};
+pub(crate) use error::During;
+pub(crate) use lock::Lock;
+
 pub use call::{Call, CallEnd, CallReceipt};
 pub use dir::Durability;
 pub use error::{Error, Result};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 
 /// The layers from the bottom up. A module may use only the modules before it.
-const LAYERS: [&str; 27] = [
+const LAYERS: [&str; 30] = [
     "unicode",
     "name",
     "error",
@@ -29,6 +29,9 @@ const LAYERS: [&str; 27] = [
     "route",
     "audit",
     "write",
+    "draft",
+    "approval",
+    "sandbox",
     "query",
     "output",
     "render",

@@ -19,7 +19,9 @@ mod status;
 mod thread;
 
 pub(crate) use index::SIZE_MAX as INDEX_MAX;
-pub(crate) use layout::{AUDIT, CALLS, METADATA, TASK, WORKERS};
+pub(crate) use layout::{
+    APPLIED, AUDIT, BASE, CALLS, CHANGES, CHANGES_FILE, DRAFTS, METADATA, TASK, WORKERS,
+};
 pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, own_status};
 pub(crate) use metrics::{CALL_EVENT, FILE as METRICS, START_EVENT};
 pub(crate) use python::strings as python_strings;

@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-pub(super) use std::fs::{File, Metadata};
+pub(crate) use std::fs::{File, Metadata};
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, StatxFlags, Uid};
 use rustix::io::Errno;
@@ -49,7 +49,7 @@ pub enum Durability {
 
 /// A directory that was opened for changes beneath it.
 #[derive(Debug)]
-pub(super) struct Dir {
+pub(crate) struct Dir {
     fd: OwnedFd,
     /// The path at which it was opened, for messages only.
     path: PathBuf,
@@ -58,14 +58,14 @@ pub(super) struct Dir {
 
 impl Dir {
     /// Opens the directory at `path`, which the user named: symlinks are followed.
-    pub(super) fn open(path: &Path, durability: Durability) -> Result<Dir> {
+    pub(crate) fn open(path: &Path, durability: Durability) -> Result<Dir> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
         Ok(Dir { fd, path: path.to_path_buf(), durability })
     }
 
     /// Creates the directory at `path`, which the user named, and its parents, and opens it.
-    pub(super) fn create(path: &Path, durability: Durability) -> Result<Dir> {
+    pub(crate) fn create(path: &Path, durability: Durability) -> Result<Dir> {
         std::fs::create_dir_all(path).map_err(from_io)?;
         let created = Dir::open(path, durability)?;
         // The parent has the name of a new directory.
@@ -76,12 +76,12 @@ impl Dir {
     }
 
     /// Returns where the directory was opened, for messages.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Opens the directory `path` beneath this one.
-    pub(super) fn enter(&self, path: &RelPath) -> Result<Dir> {
+    pub(crate) fn enter(&self, path: &RelPath) -> Result<Dir> {
         let fd = self.openat2(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         Ok(self.child(fd, path))
     }
@@ -91,7 +91,7 @@ impl Dir {
     /// # Errors
     ///
     /// `EEXIST` if the name is taken, by whatever it is.
-    pub(super) fn create_dir(&self, name: &Name) -> Result<Dir> {
+    pub(crate) fn create_dir(&self, name: &Name) -> Result<Dir> {
         rustix::fs::mkdirat(&self.fd, name.as_os_str(), DIR_MODE)?;
         let opened = self.enter(&RelPath::from(name.clone())).and_then(|created| {
             // Another writer of this directory can put another one in its place. One of root's that
@@ -106,7 +106,7 @@ impl Dir {
 
     /// Creates the directory `name`, if it is missing, and gives it the permissions of this one,
     /// whatever the umask is.
-    pub(super) fn create_dir_alike(&self, name: &Name) -> Result<()> {
+    pub(crate) fn create_dir_alike(&self, name: &Name) -> Result<()> {
         let created = self.enter_or_create(name)?;
         let mode = u32::from(stat(self.fd.as_fd())?.stx_mode) & 0o7777;
         rustix::fs::fchmod(&created.fd, Mode::from_raw_mode(mode))?;
@@ -114,7 +114,7 @@ impl Dir {
     }
 
     /// Opens the directory `name`, and creates it if it is missing.
-    pub(super) fn enter_or_create(&self, name: &Name) -> Result<Dir> {
+    pub(crate) fn enter_or_create(&self, name: &Name) -> Result<Dir> {
         let path = RelPath::from(name.clone());
         match self.enter(&path) {
             Err(Error::NotFound) => {}
@@ -132,7 +132,7 @@ impl Dir {
     }
 
     /// Returns the kind of the entry `path`, or `None` if there is none.
-    pub(super) fn kind(&self, path: &RelPath) -> Result<Option<Kind>> {
+    pub(crate) fn kind(&self, path: &RelPath) -> Result<Option<Kind>> {
         match self.openat2(path, OFlags::PATH, Mode::empty()) {
             Ok(fd) => Ok(Some(kind_of(&stat(fd.as_fd())?))),
             Err(Error::NotFound) => Ok(None),
@@ -141,7 +141,7 @@ impl Dir {
     }
 
     /// Lists the names in this directory.
-    pub(super) fn list(&self) -> Result<Vec<Name>> {
+    pub(crate) fn list(&self) -> Result<Vec<Name>> {
         let fd =
             self.openat2(&RelPath::root(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         let mut names = Vec::new();
@@ -157,7 +157,7 @@ impl Dir {
     /// # Errors
     ///
     /// `EFBIG` if it has more than `limit` bytes.
-    pub(super) fn read(&self, name: &Name, limit: u64) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn read(&self, name: &Name, limit: u64) -> Result<Option<Vec<u8>>> {
         let Some(file) = self.open_to_read(name)? else { return Ok(None) };
         let mut bytes = Vec::new();
         file.take(limit + 1).read_to_end(&mut bytes).map_err(from_io)?;
@@ -169,7 +169,7 @@ impl Dir {
     /// # Errors
     ///
     /// `EEXIST` if the name is taken, by whatever it is.
-    pub(super) fn create_file(&self, name: &Name) -> Result<File> {
+    pub(crate) fn create_file(&self, name: &Name) -> Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let fd = self.openat2(&RelPath::from(name.clone()), flags, FILE_MODE)?;
         let given = self.give_to_owner(fd.as_fd());
@@ -188,7 +188,7 @@ impl Dir {
 
     /// Opens the file `name` to append to it, and creates it if it is missing. Its last bytes can
     /// be read, too.
-    pub(super) fn open_append(&self, name: &Name) -> Result<File> {
+    pub(crate) fn open_append(&self, name: &Name) -> Result<File> {
         let path = RelPath::from(name.clone());
         let flags = OFlags::RDWR | OFlags::APPEND;
         for _ in 0..ATTEMPTS {
@@ -246,14 +246,14 @@ impl Dir {
     }
 
     /// Opens the existing file `name` to lock it.
-    pub(super) fn open_to_lock(&self, name: &Name) -> Result<OwnedFd> {
+    pub(crate) fn open_to_lock(&self, name: &Name) -> Result<OwnedFd> {
         let fd = self.openat2(&RelPath::from(name.clone()), OFlags::RDONLY, Mode::empty())?;
         kind_of(&stat(fd.as_fd())?).must_be(Kind::File)?;
         Ok(fd)
     }
 
     /// Writes `content` to a temporary file in this directory.
-    pub(super) fn write_temporary(&self, content: &mut dyn Read) -> Result<Temporary<'_>> {
+    pub(crate) fn write_temporary(&self, content: &mut dyn Read) -> Result<Temporary<'_>> {
         let name = temporary::file_name()?;
         let file = self.create_file(&name)?;
         let temporary = Temporary { dir: self, name, file, is_renamed: false };
@@ -275,7 +275,7 @@ impl Dir {
     /// # Errors
     ///
     /// `EEXIST` if the name is taken.
-    pub(super) fn rename_new(&self, from: &Name, to: &Name) -> Result<()> {
+    pub(crate) fn rename_new(&self, from: &Name, to: &Name) -> Result<()> {
         let (from, to) = (from.as_os_str(), to.as_os_str());
         rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE)?;
         self.sync()
@@ -283,7 +283,7 @@ impl Dir {
 
     /// Removes the entry `name`: a file, or a directory with all that it holds. Links are removed,
     /// not followed.
-    pub(super) fn remove_tree(&self, name: &Name) -> Result<()> {
+    pub(crate) fn remove_tree(&self, name: &Name) -> Result<()> {
         self.remove_at_depth(name, DEPTH_MAX)
     }
 
@@ -305,12 +305,12 @@ impl Dir {
     /// # Errors
     ///
     /// `EBUSY` if another process holds the lock for long; see [`wait_for_lock`].
-    pub(super) fn lock(&self) -> Result<Lock> {
+    pub(crate) fn lock(&self) -> Result<Lock> {
         wait_for_lock(|| self.try_lock())
     }
 
     /// Takes the lock of this directory. Returns `None` if it is taken.
-    pub(super) fn try_lock(&self) -> Result<Option<Lock>> {
+    pub(crate) fn try_lock(&self) -> Result<Option<Lock>> {
         // A lock belongs to an open file, so that threads exclude each other, too.
         let fd =
             self.openat2(&RelPath::root(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
@@ -318,12 +318,12 @@ impl Dir {
     }
 
     /// Takes the lock of the existing file `name`. Returns `None` if it is taken.
-    pub(super) fn try_lock_file(&self, name: &Name) -> Result<Option<Lock>> {
+    pub(crate) fn try_lock_file(&self, name: &Name) -> Result<Option<Lock>> {
         Lock::try_new(self.open_to_lock(name)?)
     }
 
     /// Opens the file `name` to read it. Returns `None` if it does not exist.
-    pub(super) fn open_to_read(&self, name: &Name) -> Result<Option<File>> {
+    pub(crate) fn open_to_read(&self, name: &Name) -> Result<Option<File>> {
         let path = RelPath::from(name.clone());
         let file = match self.openat2(&path, OFlags::RDONLY, Mode::empty()) {
             Ok(fd) => File::from(fd),
@@ -336,7 +336,7 @@ impl Dir {
     }
 
     /// Waits until the names in this directory are on disk.
-    pub(super) fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         match self.durability {
             Durability::Full => sync(self.fd.as_fd()),
             Durability::None => Ok(()),
@@ -344,7 +344,7 @@ impl Dir {
     }
 
     /// Waits until the content of `file` is on disk.
-    pub(super) fn sync_file(&self, file: &File) -> Result<()> {
+    pub(crate) fn sync_file(&self, file: &File) -> Result<()> {
         match self.durability {
             Durability::Full => sync(file.as_fd()),
             Durability::None => Ok(()),
@@ -352,7 +352,7 @@ impl Dir {
     }
 
     /// Returns the attributes of the entry `name`, or `None` if it does not exist.
-    pub(super) fn meta(&self, name: &Name) -> Result<Option<Metadata>> {
+    pub(crate) fn meta(&self, name: &Name) -> Result<Option<Metadata>> {
         match self.openat2(&RelPath::from(name.clone()), OFlags::PATH, Mode::empty()) {
             Ok(fd) => File::from(fd).metadata().map(Some).map_err(from_io),
             Err(Error::NotFound) => Ok(None),
@@ -413,7 +413,7 @@ impl Dir {
 }
 
 /// A file that was written under a temporary name. Dropping it removes it.
-pub(super) struct Temporary<'a> {
+pub(crate) struct Temporary<'a> {
     dir: &'a Dir,
     name: Name,
     file: File,
@@ -426,7 +426,7 @@ impl Temporary<'_> {
     /// # Errors
     ///
     /// The name is taken by something other than a regular file, or the system refuses.
-    pub(super) fn replace(mut self, dir: &Dir, to: &Name) -> Result<()> {
+    pub(crate) fn replace(mut self, dir: &Dir, to: &Name) -> Result<()> {
         dir.must_be_replaceable(to)?;
         rustix::fs::renameat(&self.dir.fd, self.name.as_os_str(), &dir.fd, to.as_os_str())?;
         self.is_renamed = true;
@@ -460,7 +460,7 @@ fn copy(from: &mut dyn Read, to: &mut &File) -> Result<()> {
 }
 
 /// Converts an error of the standard library.
-pub(super) fn from_io(error: io::Error) -> Error {
+pub(crate) fn from_io(error: io::Error) -> Error {
     Errno::from_io_error(&error).map_or(Error::Io(Errno::IO), Error::from)
 }
 

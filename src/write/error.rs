@@ -100,7 +100,7 @@ pub enum Error {
 
 impl Error {
     /// Returns an error about a value that was given as `role`.
-    pub(super) fn invalid(value: &[u8], role: &'static str, reason: impl Into<String>) -> Error {
+    pub(crate) fn invalid(value: &[u8], role: &'static str, reason: impl Into<String>) -> Error {
         let mut shown = printable(value);
         if let Some((end, _)) = shown.char_indices().nth(SHOWN_MAX) {
             shown.truncate(end);
@@ -143,7 +143,7 @@ pub(super) fn bad_content(path: &Path, name: &str, reason: &'static str) -> Erro
 }
 
 /// Names the path in the error of an operation.
-pub(super) trait During<T> {
+pub(crate) trait During<T> {
     /// Adds what was tried, as a verb, and where.
     fn during(self, verb: &str, path: &Path, name: &[u8]) -> Result<T>;
 }

@@ -17,13 +17,13 @@ const LOCK_PAUSE_MAX: Duration = Duration::from_millis(10);
 /// An exclusive lock of a directory or a file, released when dropped or when the process ends.
 #[derive(Debug)]
 #[must_use = "dropping a lock releases it"]
-pub(super) struct Lock {
+pub(crate) struct Lock {
     _fd: OwnedFd,
 }
 
 impl Lock {
     /// Takes the lock of an open file or directory. Returns `None` if it is taken.
-    pub(super) fn try_new(fd: OwnedFd) -> Result<Option<Lock>> {
+    pub(crate) fn try_new(fd: OwnedFd) -> Result<Option<Lock>> {
         Ok(try_lock(fd.as_fd())?.then_some(Lock { _fd: fd }))
     }
 }

@@ -4,14 +4,17 @@ use super::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::route::shown_path::is_generated;
 use crate::store::is_temporary;
-use crate::trace::swarmlet::{CALLS, METADATA, METRICS, RESULT, TASK, THREAD, TOOLS_USED};
+use crate::trace::swarmlet::{
+    APPLIED, BASE, CALLS, CHANGES, CHANGES_FILE, METADATA, METRICS, RESULT, TASK, THREAD,
+    TOOLS_USED,
+};
 
 /// Deepest path that readers show, in components.
 const DEPTH_MAX: usize = 60;
 /// Longest name on disk, in bytes.
 const NAME_MAX: usize = 255;
 /// Files that have a command of their own, and the command.
-const MANAGED: [(&str, &str); 7] = [
+const MANAGED: [(&str, &str); 11] = [
     (METADATA, "`worker finish`"),
     (TASK, "`worker create --task`"),
     (RESULT, "`worker finish --result`"),
@@ -19,6 +22,10 @@ const MANAGED: [(&str, &str); 7] = [
     (METRICS, "`worker record`"),
     (TOOLS_USED, "`worker record`"),
     (CALLS, "`worker record`"),
+    (CHANGES_FILE, "`run`"),
+    (CHANGES, "`run`"),
+    (BASE, "`run`"),
+    (APPLIED, "`apply`"),
 ];
 
 /// Folders in which a worker keeps files of its own.

@@ -122,6 +122,11 @@ impl Store {
         StoreOptions::default().open(path)
     }
 
+    /// Returns the directory of the store.
+    pub(crate) fn root(&self) -> &Dir {
+        &self.0.root
+    }
+
     /// Creates a worker. Readers see all of it at once.
     ///
     /// # Errors

@@ -121,6 +121,11 @@ impl Worker {
         self.0.id()
     }
 
+    /// Returns the worker's directory.
+    pub(crate) fn folder(&self) -> &Dir {
+        self.0.folder()
+    }
+
     /// Returns the path of the worker's directory, from the root of the store.
     pub fn path(&self) -> String {
         self.0.store().worker_path(self.id()).to_text().into_owned()
@@ -183,7 +188,9 @@ impl Worker {
         appended
     }
 
-    fn log<T>(&self, action: &str, paths: Vec<AuditPath>, result: &Result<T>) {
+    /// Adds a change of the worker, or an attempt at one, to the log of changes. `paths` are relative
+    /// to the worker's directory.
+    pub(crate) fn log<T>(&self, action: &str, paths: Vec<AuditPath>, result: &Result<T>) {
         self.0.store().log(action, &self.id().to_text(), paths, result);
     }
 

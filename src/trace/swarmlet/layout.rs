@@ -23,6 +23,18 @@ pub(crate) const CALLS: &str = "tool_calls";
 const TOOL_OUTPUTS: &str = "tool_outputs";
 /// The directory of the log of changes, beside the workers.
 pub(crate) const AUDIT: &str = "audit";
+/// The directory of the drafts of workers that run in a view of a workspace, beside the workers.
+pub(crate) const DRAFTS: &str = "drafts";
+/// What a worker changed in its workspace.
+pub(crate) const CHANGES_FILE: &str = "changes.json";
+/// The directory of the changed files of a workspace, as the worker left them.
+pub(crate) const CHANGES: &str = "changes";
+/// The directory of the changed files of a workspace, as the worker found them.
+pub(crate) const BASE: &str = "base";
+/// The directory of what was replaced when changes were applied.
+pub(crate) const APPLIED: &str = "applied";
+/// Directories in a store's root that are not workers, unless they look like one.
+const BESIDE_WORKERS: [&str; 2] = [AUDIT, DRAFTS];
 /// Maximum number of directories that are probed to detect a store.
 const PROBED_FOLDERS_MAX: usize = 1_000;
 
@@ -46,9 +58,7 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
     let mut excluded = vec![WORKERS, SUPERVISOR, TOOL_OUTPUTS];
     // Workers may be directly in the root, and one may be called so. An unreadable directory stays
     // a candidate, so that it is reported.
-    if matches!(is_worker(store, &path(AUDIT)), Ok(false)) {
-        excluded.push(AUDIT);
-    }
+    excluded.extend(BESIDE_WORKERS.into_iter().filter(|name| is_no_worker(store, name)));
     add_entries(&mut found, &root, entries, &excluded);
     let workers = path(WORKERS);
     match store.list(&workers) {
@@ -65,7 +75,7 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
 
 /// A search result, with the state of the listed directories.
 pub(super) struct CachedCandidates {
-    state: [Key; 3],
+    state: [Key; 4],
     found: Candidates,
 }
 
@@ -90,7 +100,7 @@ pub(super) fn find_cached(
 
 /// Returns the fingerprints of the directories that [`find_workers`] reads. Returns `None` if a
 /// later change could leave them equal.
-fn folder_keys(store: &dyn Store) -> Option<[Key; 3]> {
+fn folder_keys(store: &dyn Store) -> Option<[Key; 4]> {
     let state = |path: &RelPath| {
         let meta = if_exists(store.stat_without_acl(path)).ok()?;
         let at_rest = meta.is_none_or(|meta| meta.ctime.is_past_tick());
@@ -98,7 +108,12 @@ fn folder_keys(store: &dyn Store) -> Option<[Key; 3]> {
         hash_meta(&mut hash, meta.as_ref());
         at_rest.then(|| digest(&hash))
     };
-    Some([state(&RelPath::root())?, state(&path(WORKERS))?, state(&path(AUDIT))?])
+    Some([
+        state(&RelPath::root())?,
+        state(&path(WORKERS))?,
+        state(&path(AUDIT))?,
+        state(&path(DRAFTS))?,
+    ])
 }
 
 fn add_entries(
@@ -155,6 +170,11 @@ pub(super) fn is_new(store: &dyn Store) -> bool {
     let is_log = |entry: &DirEntry| entry.name.as_bytes().ends_with(b".jsonl");
     store.list(&path(WORKERS)).is_ok_and(|workers| workers.is_empty())
         && store.list(&path(AUDIT)).is_ok_and(|audit| !audit.is_empty() && audit.iter().all(is_log))
+}
+
+/// Returns true if the directory `name` is certainly no worker.
+fn is_no_worker(store: &dyn Store, name: &str) -> bool {
+    matches!(is_worker(store, &path(name)), Ok(false))
 }
 
 fn is_worker(store: &dyn Store, folder: &RelPath) -> Result<bool> {

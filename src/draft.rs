@@ -1,0 +1,20 @@
+//! Drafts: what workers write while they run in a view of a workspace, until a person approves it.
+//!
+//! A draft is a directory of the store that no worker can see:
+//!
+//! ```text
+//! drafts/<id>/
+//!   draft.json       the workspace, the engine and the state
+//!   upper/, work/    the layer of an overlay that holds what the worker wrote
+//!   copy/            the worker's copy of the workspace, with the other engine
+//!   base/            contents that the workspace had when the worker began
+//! ```
+//!
+//! Who runs the worker holds the lock of the directory, so a draft without a lock has no worker that
+//! runs.
+
+mod folder;
+mod record;
+
+pub(crate) use folder::Draft;
+pub(crate) use record::{DraftRecord, DraftState, Engine};

@@ -1,0 +1,124 @@
+//! draft.json: the workspace of a draft, and how far its worker has come.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::model::{decode, encode};
+
+/// The version of draft.json.
+const VERSION: u32 = 1;
+
+/// The content of draft.json. Workers cannot write it, so it can be trusted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DraftRecord {
+    version: u32,
+    /// Absolute path of the workspace, percent-encoded.
+    workspace: String,
+    /// How the view was made.
+    pub(crate) engine: Engine,
+    /// Time before which everything that the view shows was there.
+    pub(crate) started_at: Timestamp,
+    /// True if ignored paths count as changes.
+    #[serde(default)]
+    pub(crate) all_changes: bool,
+    /// True if each write waited for the disk, so that a crash of the machine tears nothing.
+    #[serde(default)]
+    pub(crate) is_durable: bool,
+    /// Paths that the worker could not see, relative to the workspace and percent-encoded. Their
+    /// absence is no change.
+    #[serde(default)]
+    hidden: Vec<String>,
+    /// How far the worker has come.
+    pub(crate) state: DraftState,
+}
+
+/// How the view of a workspace is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Engine {
+    /// An overlay of the kernel: nothing is copied at the start.
+    Overlay,
+    /// A copy of all files.
+    Copy,
+}
+
+/// How far the worker of a draft has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum DraftState {
+    /// The worker runs, or its end is not recorded.
+    Running,
+    /// The worker has ended, and its changes are recorded.
+    Ended,
+    /// The changes were discarded. They cannot be applied any more.
+    Discarded,
+}
+
+impl Engine {
+    /// Returns the word in changes.json.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Engine::Overlay => "overlay",
+            Engine::Copy => "copy",
+        }
+    }
+}
+
+impl DraftRecord {
+    /// Returns the record of a draft that begins now.
+    pub(crate) fn new(workspace: &Path, engine: Engine) -> DraftRecord {
+        DraftRecord {
+            version: VERSION,
+            workspace: encode(workspace.as_os_str().as_bytes()),
+            engine,
+            started_at: Timestamp::now(),
+            all_changes: false,
+            is_durable: false,
+            hidden: Vec::new(),
+            state: DraftState::Running,
+        }
+    }
+
+    /// Returns true if this program knows the meaning of every field.
+    pub(super) fn is_known(&self) -> bool {
+        self.version == VERSION
+    }
+
+    /// Returns the absolute path of the workspace.
+    pub(crate) fn workspace(&self) -> PathBuf {
+        PathBuf::from(std::ffi::OsString::from_vec(decode(&self.workspace)))
+    }
+
+    /// Returns the paths that the worker could not see, relative to the workspace.
+    pub(crate) fn hidden(&self) -> Vec<PathBuf> {
+        let paths = self.hidden.iter().map(|path| decode(path));
+        paths.map(|path| PathBuf::from(std::ffi::OsString::from_vec(path))).collect()
+    }
+
+    /// Adds a path that the worker cannot see, relative to the workspace.
+    pub(crate) fn hide(&mut self, path: &OsStr) {
+        self.hidden.push(encode(path.as_bytes()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_survives_json() {
+        let workspace = OsStr::from_bytes(b"/w/\xff, a:b\\%41");
+        let mut record = DraftRecord::new(Path::new(workspace), Engine::Overlay);
+        record.hide(OsStr::from_bytes(b".env\xfe"));
+        let json = serde_json::to_string(&record).unwrap();
+        let read: DraftRecord = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, record);
+        assert_eq!(read.workspace(), Path::new(workspace));
+        assert_eq!(read.hidden(), [PathBuf::from(OsStr::from_bytes(b".env\xfe"))]);
+        assert!(read.is_known());
+    }
+}

@@ -1,0 +1,255 @@
+//! Changes of a workspace by a worker that ran in its own view of it: the content of changes.json.
+
+use jiff::Timestamp;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::name::RelPath;
+
+/// The version of changes.json that this program writes, and the only one that it reads.
+pub const CHANGES_VERSION: u32 = 1;
+
+/// What a worker changed in its view of a workspace.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WorkspaceChanges {
+    /// [`CHANGES_VERSION`].
+    pub version: u32,
+    /// Absolute path of the workspace, for people. Commands that change the workspace take its path
+    /// from the draft, which no worker can write.
+    pub workspace: String,
+    /// How the view was made: `overlay` or `copy`.
+    pub engine: String,
+    /// Time before which everything that the view shows was there.
+    pub started_at: Timestamp,
+    /// Time of the search for changes.
+    pub scanned_at: Timestamp,
+    /// True if the worker had ended, so that nothing changes any more.
+    pub is_final: bool,
+    /// Number of changed paths that are left out because `.gitignore` ignores them, or because they
+    /// belong to git.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ignored: u64,
+    /// What a reader must know, such as an end that may have torn files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// The changes, sorted by path.
+    pub files: Vec<ChangedFile>,
+}
+
+/// A changed path of a workspace.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ChangedFile {
+    /// The path from the root of the workspace.
+    #[serde(flatten)]
+    pub path: ChangedPath,
+    /// What happened.
+    pub kind: ChangeKind,
+    /// The entry before; absent if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<EntryState>,
+    /// The entry after; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<EntryState>,
+    /// Number of added lines; 0 for a binary file.
+    #[serde(default)]
+    pub added: u64,
+    /// Number of removed lines; 0 for a binary file.
+    #[serde(default)]
+    pub removed: u64,
+    /// True if a content is no text.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_binary: bool,
+    /// Where the content before is.
+    pub base: Base,
+    /// Why the change cannot be applied; absent if it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// The path of a change: text for people, and exact bytes if the text cannot hold them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct ChangedPath {
+    /// The path, with invalid UTF-8 replaced.
+    path: String,
+    /// The path with every byte outside of printable ASCII percent-encoded; only if it is not
+    /// UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path_encoded: Option<String>,
+}
+
+/// What happened to a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// There was nothing of this name.
+    Added,
+    /// The content differs: of the file, or of the link.
+    Modified,
+    /// There is nothing of this name any more.
+    Deleted,
+    /// Only the permissions differ.
+    Mode,
+    /// Another kind of entry has the name, such as a folder in place of a file.
+    Replaced,
+}
+
+/// An entry of a workspace.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EntryState {
+    /// The kind of the entry.
+    #[serde(rename = "type")]
+    pub kind: EntryKind,
+    /// The permissions, such as 0o755, as octal digits.
+    #[serde(with = "octal")]
+    pub mode: u32,
+    /// The size of a file, in bytes; 0 for everything else.
+    #[serde(default)]
+    pub size: u64,
+    /// SHA-256 of the content of a file, as hexadecimal digits; empty for everything else.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub sha256: String,
+    /// Target of a link, percent-encoded as [`ChangedPath`] is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+}
+
+/// The kind of an entry of a workspace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A symbolic link.
+    Link,
+    /// A folder. Git does not know folders, so no diff shows them.
+    Folder,
+    /// A device, FIFO or socket, which is never applied.
+    Special,
+}
+
+/// Where the content before a change is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Base {
+    /// There was none: a new path, or an entry without content.
+    None,
+    /// It is in `base/`, and is proved to be what the worker saw.
+    Saved,
+    /// The workspace changed before the content could be saved.
+    Unknown,
+}
+
+/// Bytes that stand for themselves are printable ASCII without `%`.
+const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
+
+impl ChangedPath {
+    /// Returns the path as changes.json states it.
+    pub fn new(path: &RelPath) -> ChangedPath {
+        let bytes = path.as_bytes();
+        let is_text = std::str::from_utf8(bytes).is_ok();
+        ChangedPath {
+            path: path.to_text().into_owned(),
+            path_encoded: (!is_text).then(|| encode(bytes)),
+        }
+    }
+
+    /// Returns the path.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`] if it is empty, absolute, or has a component such as `..`.
+    pub fn parse(&self) -> Result<RelPath> {
+        let path = match &self.path_encoded {
+            Some(encoded) => RelPath::parse(decode(encoded))?,
+            None => RelPath::parse(self.path.as_bytes())?,
+        };
+        if path.is_root() { Err(Error::InvalidName) } else { Ok(path) }
+    }
+
+    /// Returns the path as text, with invalid UTF-8 replaced.
+    pub fn as_text(&self) -> &str {
+        &self.path
+    }
+}
+
+impl EntryState {
+    /// Returns the target of a link.
+    pub fn target_bytes(&self) -> Option<Vec<u8>> {
+        self.target.as_deref().map(decode)
+    }
+}
+
+impl ChangedFile {
+    /// Returns true if the content before or after is that of a regular file.
+    pub fn has_content(&self) -> bool {
+        [&self.old, &self.new].into_iter().flatten().any(|entry| entry.kind == EntryKind::File)
+    }
+}
+
+/// Encodes bytes so that [`decode`] returns them.
+pub fn encode(bytes: &[u8]) -> String {
+    percent_encode(bytes, ENCODED).to_string()
+}
+
+/// Decodes what [`encode`] returned.
+pub fn decode(text: &str) -> Vec<u8> {
+    percent_decode_str(text).collect()
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+/// Permissions as octal digits, such as "0644".
+mod octal {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(mode: &u32, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&format!("{mode:04o}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<u32, D::Error> {
+        let digits = String::deserialize(input)?;
+        let mode = u32::from_str_radix(&digits, 8).ok().filter(|mode| *mode <= 0o7777);
+        mode.ok_or_else(|| D::Error::custom("a mode has at most four octal digits"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_and_target_survives_json() {
+        for bytes in [&b"src/a b.rs"[..], b"\xff/100%", b"a%ffb\n\"", "é/\u{202e}".as_bytes()] {
+            let path = RelPath::parse(bytes).unwrap();
+            let json = serde_json::to_string(&ChangedPath::new(&path)).unwrap();
+            let read: ChangedPath = serde_json::from_str(&json).unwrap();
+            assert_eq!(read.parse().unwrap(), path, "{json}");
+            assert_eq!(decode(&encode(bytes)), bytes);
+        }
+    }
+
+    #[test]
+    fn paths_that_lead_elsewhere_are_refused() {
+        for bad in ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a"] {
+            let path = ChangedPath { path: bad.into(), path_encoded: None };
+            assert!(path.parse().is_err(), "{bad}");
+            let path = ChangedPath { path: "x".into(), path_encoded: Some(bad.into()) };
+            assert!(path.parse().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn modes_are_octal() {
+        let json = r#"{"type": "file", "mode": "0755"}"#;
+        let entry: EntryState = serde_json::from_str(json).unwrap();
+        assert_eq!((entry.mode, entry.kind), (0o755, EntryKind::File));
+        assert!(serde_json::from_str::<EntryState>(r#"{"type":"file","mode":"10000"}"#).is_err());
+    }
+}
