@@ -28,14 +28,19 @@ use serde_json::{Value, json};
 use swarmletfs::tree::Tree;
 
 use crate::support::seen::names;
+use crate::mount::eventually;
 use crate::support::{TestStore, see};
 
-/// Parses a generated JSON file.
+/// Parses a generated JSON file. Reads it again as long as it says that time ran out before all
+/// was read, as on a slow machine.
 pub fn json_at(tree: &Tree, path: impl AsRef<[u8]>) -> Value {
     let path = path.as_ref();
-    let seen = see(tree, path)
-        .unwrap_or_else(|error| panic!("{}: {error}", String::from_utf8_lossy(path)));
-    serde_json::from_slice(seen.bytes()).unwrap()
+    let name = String::from_utf8_lossy(path);
+    eventually(&name, || {
+        let seen = see(tree, path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let value: Value = serde_json::from_slice(seen.bytes()).unwrap();
+        value["incomplete"].is_null().then_some(value)
+    })
 }
 
 /// Returns the index.json of a worker.
