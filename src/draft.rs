@@ -13,8 +13,23 @@
 //! Who runs the worker holds the lock of the directory, so a draft without a lock has no worker that
 //! runs.
 
+mod bases;
+mod candidate;
+mod comparison;
+mod content;
 mod folder;
+mod ignore_rules;
+mod layers;
+mod limits;
+mod lines;
+mod manifest;
+mod overlay;
 mod record;
+mod search;
+mod stored;
+mod view_rules;
 
 pub(crate) use folder::Draft;
+pub(crate) use layers::LayerPaths;
 pub(crate) use record::{DraftRecord, DraftState, Engine};
+pub(crate) use search::{ChangeSearch, SearchReport};

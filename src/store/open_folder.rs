@@ -20,9 +20,8 @@ use crate::name::Name;
 /// Fields requested from statx.
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID);
 /// Restrictions on the resolution of a name. Other mounts are entered.
-const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
-    .union(ResolveFlags::NO_SYMLINKS)
-    .union(ResolveFlags::NO_MAGICLINKS);
+const RESOLVE: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 /// Flags of an open without reading.
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Flags of an open for reading. NONBLOCK makes it return at once if a FIFO has taken the place of
@@ -61,9 +60,9 @@ pub(crate) struct EntryStat {
 
 impl EntryStat {
     fn new(stat: &Statx) -> EntryStat {
-        let time = |time: rustix::fs::StatxTimestamp| Time { secs: time.tv_sec, nanos: time.tv_nsec };
-        let is_device =
-            FileType::from_raw_mode(stat.stx_mode.into()) == FileType::CharacterDevice;
+        let time =
+            |time: rustix::fs::StatxTimestamp| Time { secs: time.tv_sec, nanos: time.tv_nsec };
+        let is_device = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::CharacterDevice;
         EntryStat {
             kind: kind_of(stat),
             is_whiteout: is_device && (stat.stx_rdev_major, stat.stx_rdev_minor) == (0, 0),

@@ -8,6 +8,7 @@
 //! A file is replaced by a temporary file and a rename; an existing file is otherwise only appended
 //! to. With [`Durability::Full`], data reaches the disk before a change is reported as done.
 
+mod layer;
 mod removal;
 
 use std::io::{self, Read, Write};
