@@ -2,14 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use super::copying::Copying;
 use super::folder::Draft;
+use super::manifest::CopyFacts;
 use super::record::{DraftState, Engine};
 use super::view_rules;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::OpenFolder;
 use crate::trace::swarmlet::BASE;
-use crate::write::{Dir, During, Result as WriteResult};
+use crate::write::{During, Result as WriteResult};
 
 /// The upper layer of the overlay: what the worker wrote.
 const UPPER: &str = "upper";
@@ -64,7 +66,11 @@ impl Draft {
                     // The root of the view has the permissions of the upper layer.
                     upper.set_own_mode(lower.stat_self()?.mode)
                 }
-                Engine::Copy => Ok(()),
+                Engine::Copy => {
+                    let copy = self.folder().create_dir(&Name::new(COPY)?)?.without_sync()?;
+                    let hidden = self.hidden_paths();
+                    Copying::run(&lower, &copy, &hidden)?.save(self.folder())
+                }
             }
         };
         prepare().during("prepare", self.folder().path(), b"")?;
@@ -75,6 +81,13 @@ impl Draft {
             }
         }
         Ok(())
+    }
+
+    /// Returns the paths that the worker cannot see.
+    pub(super) fn hidden_paths(&self) -> Vec<RelPath> {
+        let hidden = self.record().hidden();
+        let hidden = hidden.iter().map(|path| RelPath::parse(path.as_os_str().as_encoded_bytes()));
+        hidden.flatten().filter(|path| !path.is_root()).collect()
     }
 
     /// Returns the directories of the overlay over the workspace.
@@ -150,8 +163,17 @@ impl Draft {
     }
 
     /// Returns what a person must know about the draft.
-    pub(super) fn notes(&self) -> Vec<String> {
+    pub(super) fn notes(&self, copy: Option<CopyFacts>) -> Vec<String> {
         let mut notes = Vec::new();
+        let facts = copy.unwrap_or_default();
+        for (count, what) in [
+            (facts.special, "devices, FIFOs and sockets"),
+            (facts.unreadable, "files and folders that cannot be read"),
+        ] {
+            if count > 0 {
+                notes.push(format!("the copy of the workspace lacks {count} {what}"));
+            }
+        }
         let boot = Name::new(BOOT).and_then(|name| self.folder().read(&name, BOOT_MAX));
         let is_torn = !self.record().is_durable
             && matches!((boot, boot_id()), (Ok(Some(then)), Some(now)) if then != now);

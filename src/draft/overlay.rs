@@ -8,19 +8,16 @@ use std::path::Path;
 
 use super::candidate::{Candidate, LiveEntry, OldEntry, Stop, Visitor, Walk, is_gone, unreadable};
 use super::ignore_rules::{IgnoreRules, RULES_FILE};
-use super::limits::DEPTH_MAX;
+use super::limits::{DEPTH_MAX, HIDDEN};
+use super::opened::OpenedFolder;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::store::{EntryStat, Kind, OpenFolder};
-use crate::write::{During, set_mode};
+use crate::store::{Kind, OpenFolder};
+use crate::write::During;
 
 /// Mark of a directory that hides what is below.
 const OPAQUE: &str = "user.overlay.opaque";
-/// Permissions that the owner of a directory needs to read all that it holds.
-const READABLE: u32 = 0o500;
-/// Reason for refusing what is at a hidden path.
-const HIDDEN: &str = "the worker could not see what is there";
 
 /// A walk over the upper layer.
 pub(super) struct OverlayWalk<'a> {
@@ -40,7 +37,7 @@ pub(super) struct OverlayWalk<'a> {
 struct Level<'a> {
     path: RelPath,
     upper: &'a OpenFolder,
-    names: Vec<Name>,
+    names: &'a [Name],
     lower: Option<&'a OpenFolder>,
     is_opaque: bool,
 }
@@ -53,7 +50,7 @@ impl OverlayWalk<'_> {
     /// The upper layer cannot be read, or the visitor failed.
     pub(super) fn run(&mut self, upper: &OpenFolder, lower: &OpenFolder) -> Walk<()> {
         let path = RelPath::root();
-        let names = upper.list().during("read the changes of", self.workspace, b"")?;
+        let names = &upper.list().during("read the changes of", self.workspace, b"")?;
         self.walk(&Level { path, upper, names, lower: Some(lower), is_opaque: false })
     }
 
@@ -66,7 +63,7 @@ impl OverlayWalk<'_> {
     }
 
     fn walk_names(&mut self, level: &Level<'_>) -> Walk<()> {
-        for name in &level.names {
+        for name in level.names {
             self.must_have_time()?;
             self.walk_entry(level, name)?;
         }
@@ -104,49 +101,25 @@ impl OverlayWalk<'_> {
             self.deleted_beneath(&path, lower, name)?;
         }
         let mut refused = is_hidden.then(|| HIDDEN.to_owned());
-        let entered = if is_folder && path.depth() <= DEPTH_MAX {
-            self.enter(level.upper, name, &stat).map_or_else(
-                |error| {
-                    refused.get_or_insert_with(|| unreadable(&error));
-                    None
-                },
-                Some,
-            )
-        } else {
-            None
-        };
+        let mut opened = None;
+        if is_folder && path.depth() <= DEPTH_MAX {
+            match OpenedFolder::open(level.upper, name, &stat, self.may_change_modes) {
+                Ok(folder) => opened = Some(folder),
+                Err(error) => drop(refused.get_or_insert_with(|| unreadable(&error))),
+            }
+        }
         let new = Some(LiveEntry { folder: level.upper, name, stat });
         let old = old.map(OldEntry::Live);
         self.visitor.visit(Candidate { path: &path, old, new, refused })?;
-        let Some((folder, names, mode)) = entered else { return Ok(()) };
+        let Some(opened) = opened else { return Ok(()) };
         let lower = lower.filter(|_| old_is_folder).and_then(|lower| lower.enter(name).ok());
+        let upper = &opened.folder;
         let is_opaque = level.is_opaque
-            || lower.is_some() && folder.has_attribute(OPAQUE, b"y").unwrap_or_default();
-        let lower = lower.as_ref();
-        let walked = self.walk(&Level { path, upper: &folder, names, lower, is_opaque });
-        if let Some(mode) = mode {
-            // Otherwise another search would find other permissions.
-            set_mode(&folder, mode).during("restore the mode of", self.workspace, b"")?;
-        }
+            || lower.is_some() && upper.has_attribute(OPAQUE, b"y").unwrap_or_default();
+        let (names, lower) = (&opened.names, lower.as_ref());
+        let walked = self.walk(&Level { path: path.clone(), upper, names, lower, is_opaque });
+        opened.close().during("restore the mode of", self.workspace, path.as_bytes())?;
         walked
-    }
-
-    /// Opens the directory `name` of the upper layer. Returns it with its names, and with its
-    /// permissions if they were changed to read it.
-    fn enter(
-        &self,
-        upper: &OpenFolder,
-        name: &Name,
-        stat: &EntryStat,
-    ) -> Result<(OpenFolder, Vec<Name>, Option<u32>)> {
-        let folder = upper.enter(name)?;
-        let is_closed = stat.mode & READABLE != READABLE;
-        let mode = (is_closed && self.may_change_modes).then_some(stat.mode);
-        if let Some(mode) = mode {
-            set_mode(&folder, mode | READABLE)?;
-        }
-        let names = folder.list()?;
-        Ok((folder, names, mode))
     }
 
     /// Visits the entry `name` of the workspace as deleted, and all that it holds.

@@ -50,6 +50,10 @@ pub(crate) struct EntryStat {
     pub(crate) mtime: Time,
     /// Time of the last change of the inode.
     pub(crate) ctime: Time,
+    /// Owner.
+    pub(crate) uid: u32,
+    /// Group.
+    pub(crate) gid: u32,
     /// Device number.
     pub(crate) dev: (u32, u32),
     /// Inode number.
@@ -70,6 +74,8 @@ impl EntryStat {
             size: stat.stx_size,
             mtime: time(stat.stx_mtime),
             ctime: time(stat.stx_ctime),
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
             dev: (stat.stx_dev_major, stat.stx_dev_minor),
             ino: stat.stx_ino,
             mount: mount_id(stat),

@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::{BENEATH, Kind, kind_of};
 
+pub(crate) use layer::set_file_attributes;
 pub(crate) use removal::set_mode;
 
 /// Flags of every open. NONBLOCK makes it return at once if a FIFO has taken the place of a file.
