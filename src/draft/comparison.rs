@@ -36,7 +36,7 @@ pub(super) enum Outcome {
     /// Nothing differs.
     Same,
     /// Something differs.
-    Changed(ChangedFile),
+    Changed(Box<ChangedFile>),
     /// The path changes now, or the worker is in the way. The next search compares it.
     Later,
 }
@@ -130,7 +130,16 @@ impl Comparison {
     ) -> WriteResult<Outcome> {
         let new = candidate.new.as_ref().map(Side::of_live).transpose();
         let old = candidate.old.as_ref().map(Side::of_old).transpose();
-        let (Ok(mut old), Ok(new)) = (old, new) else { return Ok(Outcome::Later) };
+        let (mut old, new) = match (old, new) {
+            (Ok(old), Ok(new)) => (old, new),
+            // Others removed the link from the workspace.
+            (Err(_), Ok(new)) if self.is_final => (None, new),
+            (_, Err(error)) if self.is_final => {
+                let path = candidate.path.as_bytes();
+                return Err(error).during("read a change in", places.worker.path(), path);
+            }
+            _ => return Ok(Outcome::Later),
+        };
         let mut orphan = None;
         if old.as_ref().is_none_or(|old| old.kind != EntryKind::File)
             && new.as_ref().is_some_and(|new| new.kind == EntryKind::File)
@@ -162,7 +171,7 @@ impl Comparison {
     ) -> WriteResult<Outcome> {
         let mut change = changed(candidate.path, ChangeKind::Added, None, Some(new));
         if refuse(&mut change, candidate, [Some(new), None]) {
-            return Ok(Outcome::Changed(change));
+            return Ok(Outcome::Changed(Box::new(change)));
         }
         match self.new_content(candidate, new, &mut change) {
             Read::Content(mut content) => {
@@ -171,7 +180,7 @@ impl Comparison {
             }
             Read::None => {
                 set_counts(&mut change, new_counts(new, None));
-                Ok(Outcome::Changed(change))
+                Ok(Outcome::Changed(Box::new(change)))
             }
             Read::Later => Ok(Outcome::Later),
         }
@@ -185,7 +194,7 @@ impl Comparison {
     ) -> WriteResult<Outcome> {
         let mut change = changed(candidate.path, ChangeKind::Deleted, Some(old), None);
         if refuse(&mut change, candidate, [Some(old), None]) {
-            return Ok(Outcome::Changed(change));
+            return Ok(Outcome::Changed(Box::new(change)));
         }
         let mut file = match self.old_file(candidate, old, None, places) {
             Ok(file) => file,
@@ -195,7 +204,7 @@ impl Comparison {
         if !self.store_old(candidate, old, file.as_mut(), &mut change, places)? {
             return Ok(Outcome::Later);
         }
-        Ok(Outcome::Changed(change))
+        Ok(Outcome::Changed(Box::new(change)))
     }
 
     fn replaced(
@@ -207,7 +216,7 @@ impl Comparison {
     ) -> WriteResult<Outcome> {
         let mut change = changed(candidate.path, ChangeKind::Replaced, Some(old), Some(new));
         if refuse(&mut change, candidate, [Some(old), Some(new)]) {
-            return Ok(Outcome::Changed(change));
+            return Ok(Outcome::Changed(Box::new(change)));
         }
         let mut file = match self.old_file(candidate, old, None, places) {
             Ok(file) => file,
@@ -219,7 +228,7 @@ impl Comparison {
             Read::Later => return Ok(Outcome::Later),
         };
         if change.refused.is_some() {
-            return Ok(Outcome::Changed(change));
+            return Ok(Outcome::Changed(Box::new(change)));
         }
         let counts =
             LineCounts::replaced(old_counts(old, file.as_ref()), new_counts(new, content.as_ref()));
@@ -229,7 +238,7 @@ impl Comparison {
         }
         match content {
             Some(mut content) => self.store_new(candidate.path, &mut content, new, change, places),
-            None => Ok(Outcome::Changed(change)),
+            None => Ok(Outcome::Changed(Box::new(change))),
         }
     }
 
@@ -250,7 +259,7 @@ impl Comparison {
                 if old.mode == new.mode && (!is_unknown || candidate.refused.is_none()) {
                     return Ok(Outcome::Same);
                 }
-                return Ok(Outcome::Changed(change));
+                return Ok(Outcome::Changed(Box::new(change)));
             }
             EntryKind::Link => {
                 if old.target == new.target {
@@ -262,13 +271,13 @@ impl Comparison {
                     let counts = LineCounts::between(old.target_text(), new.target_text());
                     set_counts(&mut change, counts);
                 }
-                return Ok(Outcome::Changed(change));
+                return Ok(Outcome::Changed(Box::new(change)));
             }
             EntryKind::File => {}
         }
         let mut content = match self.new_content(candidate, new, &mut change) {
             Read::Content(content) => content,
-            Read::None => return Ok(Outcome::Changed(change)),
+            Read::None => return Ok(Outcome::Changed(Box::new(change))),
             Read::Later => return Ok(Outcome::Later),
         };
         let file = self.old_file(candidate, old, orphan, places);
@@ -290,18 +299,18 @@ impl Comparison {
                 change.new = Some(new.state(id));
                 change.base = self.base_of_entry(candidate);
                 refuse(&mut change, candidate, [Some(old), Some(new)]);
-                return Ok(Outcome::Changed(change));
+                return Ok(Outcome::Changed(Box::new(change)));
             }
             Ok(false) => change.kind = ChangeKind::Modified,
             Err(_) if !self.is_final => return Ok(Outcome::Later),
             Err(error) => {
                 change.refused = Some(unreadable(&error));
-                return Ok(Outcome::Changed(change));
+                return Ok(Outcome::Changed(Box::new(change)));
             }
         }
         if refuse(&mut change, candidate, [Some(old), Some(new)]) {
             change.base = Base::Unknown;
-            return Ok(Outcome::Changed(change));
+            return Ok(Outcome::Changed(Box::new(change)));
         }
         if file.content.is_some() {
             set_counts(&mut change, count_lines(file.content.as_ref(), Some(&content)));
@@ -338,8 +347,13 @@ impl Comparison {
         match candidate.old {
             None => Ok(None),
             Some(OldEntry::Live(live)) => {
-                let OldContent { content, proof } = self.bases.read(candidate.path, &live)?;
-                Ok(Some(OldFile { content: Some(content), proof, id: None }))
+                let (content, proof) = match self.bases.read(candidate.path, &live) {
+                    Ok(OldContent { content, proof }) => (Some(content), proof),
+                    // Others removed the file from the workspace.
+                    Err(error) if is_gone(&error) && self.is_final => (None, Proof::None),
+                    Err(error) => return Err(error),
+                };
+                Ok(Some(OldFile { content, proof, id: None }))
             }
             Some(OldEntry::Copied(entry)) => {
                 let id = ContentId { size: entry.size, sha256: entry.sha256.clone() };
@@ -357,10 +371,8 @@ impl Comparison {
             return Outcome::Later;
         }
         change.base = Base::Unknown;
-        if !is_gone(error) {
-            change.refused = Some(format!("its old content cannot be read: {error}"));
-        }
-        Outcome::Changed(change)
+        change.refused = Some(format!("its old content cannot be read: {error}"));
+        Outcome::Changed(Box::new(change))
     }
 
     /// Reads the new content of a file.
@@ -456,7 +468,7 @@ impl Comparison {
         match put(places.worker, CHANGES, path, content) {
             Ok(id) => {
                 change.new = Some(new.state(Some(id)));
-                Ok(Outcome::Changed(change))
+                Ok(Outcome::Changed(Box::new(change)))
             }
             Err(_) if !self.is_final => Ok(Outcome::Later),
             Err(error) => {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::copying::Copying;
 use super::folder::Draft;
-use super::manifest::CopyFacts;
+use super::manifest::{self, CopyFacts};
 use super::record::{DraftState, Engine};
 use super::view_rules;
 use crate::error::{Error, Result};
@@ -23,8 +23,8 @@ const GIT_UPPER: &str = "git-upper";
 const GIT_WORK: &str = "git-work";
 /// The copy of the workspace.
 const COPY: &str = "copy";
-/// All layers.
-const LAYERS: [&str; 5] = [UPPER, WORK, GIT_UPPER, GIT_WORK, COPY];
+/// All layers, and what describes them.
+const LAYERS: [&str; 6] = [UPPER, WORK, GIT_UPPER, GIT_WORK, COPY, manifest::FILE];
 /// The file with the id of the boot at which the worker started.
 const BOOT: &str = "boot_id";
 /// Directory and name of the file in which the kernel states that id.
@@ -63,8 +63,9 @@ impl Draft {
                         self.folder().create_dir(&Name::new(name)?)?;
                     }
                     let upper = self.folder().create_dir(&Name::new(UPPER)?)?;
-                    // The root of the view has the permissions of the upper layer.
-                    upper.set_own_mode(lower.stat_self()?.mode)
+                    // The root of the view has the attributes of the upper layer.
+                    let stat = lower.stat_self()?;
+                    upper.set_attributes(stat.mode, &stat)
                 }
                 Engine::Copy => {
                     let copy = self.folder().create_dir(&Name::new(COPY)?)?.without_sync()?;
@@ -155,7 +156,8 @@ impl Draft {
                 entered => entered?,
             };
             upper = upper.enter_or_create(&name)?;
-            upper.set_own_mode(entered.stat_self()?.mode)?;
+            let stat = entered.stat_self()?;
+            upper.set_attributes(stat.mode, &stat)?;
             folder = Some(entered);
         }
         let stat = folder.as_ref().unwrap_or(lower).stat(&name)?;

@@ -11,7 +11,7 @@ use crate::store::{EntryStat, Kind, Time};
 use crate::write::Dir;
 
 /// The file with the manifest.
-const FILE: &str = "manifest";
+pub(super) const FILE: &str = "manifest";
 /// Maximum size of that file, in bytes.
 const SIZE_MAX: u64 = 4 << 30;
 

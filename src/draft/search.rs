@@ -272,7 +272,7 @@ impl Visitor for Examiner<'_> {
         }
         let change = match self.comparison.compare(&candidate, self.places)? {
             Outcome::Same => None,
-            Outcome::Changed(change) => Some(change),
+            Outcome::Changed(change) => Some(*change),
             Outcome::Later => {
                 // What an earlier search found still holds.
                 if let Some(known) = self.known.get_mut(path) {
@@ -587,5 +587,518 @@ mod tests {
         bed.draft.remove_layers().unwrap();
         assert!(!bed.draft.overlay_dirs().upper.exists());
         assert!(bed.draft.path("base/gone").exists());
+    }
+
+    #[test]
+    fn a_search_that_finds_nothing_new_writes_nothing() {
+        let bed = Bed::new(|w| fs::write(w.join("a"), "one\n").unwrap());
+        let mut search = bed.search();
+        assert_eq!(search.update(Deadline::never()).unwrap().files, 0);
+        bed.edit(|w| chmod(&w.join("a"), 0o644));
+        assert!(search.update(Deadline::never()).unwrap().is_complete);
+        assert!(!bed.stored(CHANGES_FILE).exists());
+        bed.edit(|w| fs::write(w.join("a"), "two\n").unwrap());
+        assert_eq!(search.update(Deadline::never()).unwrap().added, 1);
+        let inodes = || {
+            [CHANGES_FILE, "changes/a", "base/a"]
+                .map(|path| bed.stored(path).metadata().unwrap().ino())
+        };
+        let before = inodes();
+        assert_eq!(search.update(Deadline::never()).unwrap().added, 1);
+        assert_eq!(inodes(), before);
+        assert!(!bed.changes().is_final);
+        bed.edit(|w| fs::write(w.join("a"), "one\n").unwrap());
+        assert_eq!(search.update(Deadline::never()).unwrap().files, 0);
+        assert_eq!(bed.changes().files, []);
+        assert!(!bed.stored("changes/a").exists() && !bed.stored("base/a").exists());
+    }
+
+    #[test]
+    fn a_search_without_time_keeps_what_was_found() {
+        let bed = Bed::new(|w| fs::write(w.join("a"), "one\n").unwrap());
+        bed.edit(|w| fs::write(w.join("a"), "two\n").unwrap());
+        let mut search = bed.search();
+        assert!(!search.update(Deadline::passed()).unwrap().is_complete);
+        assert!(!bed.stored(CHANGES_FILE).exists());
+        search.update(Deadline::never()).unwrap();
+        bed.edit(|w| fs::write(w.join("b"), "").unwrap());
+        let report = search.update(Deadline::passed()).unwrap();
+        assert_eq!((report.files, report.is_complete), (1, false));
+        assert_eq!(lines(&bed.changes()), ["a Modified Saved +1 -1"]);
+    }
+
+    #[test]
+    fn a_base_is_saved_only_if_the_workspace_has_not_changed() {
+        let names = ["early", "late", "gone", "link", "mode"];
+        let bed = Bed::new(|w| {
+            for name in names {
+                fs::write(w.join(name), "old\n").unwrap();
+            }
+            fs::remove_file(w.join("link")).unwrap();
+            symlink("old", w.join("link")).unwrap();
+        });
+        let w = bed.workspace();
+        bed.edit(|w| fs::write(w.join("early"), "new\n").unwrap());
+        let mut search = bed.search();
+        search.update(Deadline::never()).unwrap();
+        for name in ["early", "late", "gone"] {
+            fs::write(w.join(name), "other\n").unwrap();
+        }
+        chmod(&w.join("mode"), 0o600);
+        fs::remove_file(w.join("link")).unwrap();
+        symlink("other", w.join("link")).unwrap();
+        bed.edit(|w| {
+            for name in ["early", "late"] {
+                fs::write(w.join(name), "newer\n").unwrap();
+            }
+            fs::remove_file(w.join("gone")).unwrap();
+            fs::remove_file(w.join("link")).unwrap();
+            symlink("new", w.join("link")).unwrap();
+            chmod(&w.join("mode"), 0o755);
+        });
+        let expected = [
+            "early Modified Saved +1 -1",
+            "gone Deleted Unknown +0 -1",
+            "late Modified Unknown +1 -1",
+            "link Modified Unknown +1 -1",
+            "mode Mode Unknown +0 -0",
+        ];
+        search.update(Deadline::never()).unwrap();
+        assert_eq!(lines(&bed.changes()), expected);
+        search.finish().unwrap();
+        assert_eq!(lines(&bed.changes()), expected);
+        // Another process, such as one that recovers the worker, finds the same.
+        assert_eq!(lines(&bed.finish().0), expected);
+        assert_eq!(fs::read_to_string(bed.stored("base/early")).unwrap(), "old\n");
+        assert!(!bed.stored("base/late").exists());
+        // What another worker's apply saved counts, even if the file is gone.
+        fs::write(bed.draft.path("base/late"), "old\n").unwrap();
+        fs::remove_file(w.join("late")).unwrap();
+        let (changes, _) = bed.finish();
+        assert_eq!(lines(&changes)[2], "late Modified Saved +1 -1");
+        assert_eq!(fs::read_to_string(bed.stored("base/late")).unwrap(), "old\n");
+    }
+
+    fn ignoring_workspace(w: &Path) {
+        fs::create_dir_all(w.join("sub/target")).unwrap();
+        fs::create_dir_all(w.join(".git/info")).unwrap();
+        fs::write(w.join(".git/info/exclude"), "excluded\n").unwrap();
+        fs::write(w.join(".gitignore"), "*.log\n/out/\n").unwrap();
+        fs::write(w.join("sub/.gitignore"), "target\n!kept.log\n").unwrap();
+        fs::write(w.join("old.log"), "x\n").unwrap();
+    }
+
+    fn edit_ignored(w: &Path) {
+        fs::write(w.join("a.log"), "").unwrap();
+        fs::write(w.join("excluded"), "").unwrap();
+        fs::remove_file(w.join("old.log")).unwrap();
+        fs::create_dir(w.join("out")).unwrap();
+        fs::write(w.join("out/a"), "").unwrap();
+        fs::write(w.join("out/b"), "").unwrap();
+        fs::write(w.join("sub/target/x"), "").unwrap();
+        fs::write(w.join("sub/kept.log"), "x\n").unwrap();
+        fs::write(w.join(".git/HEAD"), "").unwrap();
+        fs::create_dir(w.join("sub/.git")).unwrap();
+    }
+
+    #[test]
+    fn ignored_paths_are_counted_and_left_out() {
+        for engine in [Engine::Overlay, Engine::Copy] {
+            let bed = Bed::with(engine, ignoring_workspace, |_| {});
+            bed.edit(edit_ignored);
+            let (changes, report) = bed.finish();
+            assert_eq!(lines(&changes), ["sub/kept.log Added None +1 -0"], "{engine:?}");
+            assert_eq!((changes.ignored, report.ignored), (7, 7), "{engine:?}");
+
+            let bed = Bed::with(engine, ignoring_workspace, |record| record.all_changes = true);
+            bed.edit(edit_ignored);
+            let (changes, _) = bed.finish();
+            assert_eq!((changes.ignored, changes.files.len()), (0, 10), "{:?}", lines(&changes));
+        }
+    }
+
+    #[test]
+    fn the_rules_above_a_part_of_a_repository_count() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("repo/part")).unwrap();
+        fs::create_dir(folder.path().join("repo/.git")).unwrap();
+        fs::write(folder.path().join("repo/.gitignore"), "/part/x\n").unwrap();
+        fs::write(folder.path().join(".gitignore"), "*\n").unwrap();
+        let workspace = folder.path().join("repo/part");
+        let rules = view_rules::of_workspace(&workspace, &[], false);
+        assert!(rules.is_ignored(&RelPath::constant("x"), false));
+        assert!(!rules.is_ignored(&RelPath::constant("y"), false));
+    }
+
+    #[test]
+    fn what_a_worker_planted_in_its_folder_is_replaced_and_not_followed() {
+        let bed = Bed::new(|w| {
+            fs::create_dir(w.join("d")).unwrap();
+            for name in ["a", "b", "c", "d/e"] {
+                fs::write(w.join(name), "old\n").unwrap();
+            }
+        });
+        let outside = bed.folder.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("a"), "kept\n").unwrap();
+        bed.edit(|w| {
+            for name in ["a", "b", "c", "d/e"] {
+                fs::write(w.join(name), "new\n").unwrap();
+            }
+        });
+        let plant = || {
+            for tree in [CHANGES, BASE] {
+                let tree = bed.stored(tree);
+                fs::create_dir(&tree).unwrap();
+                symlink(outside.join("a"), tree.join("a")).unwrap();
+                mknodat(CWD, tree.join("b"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+                fs::create_dir_all(tree.join("c/deep")).unwrap();
+                symlink(&outside, tree.join("d")).unwrap();
+                fs::write(tree.join("unlisted"), "").unwrap();
+                chmod(&tree.join("c"), 0);
+            }
+        };
+        plant();
+        let mut search = bed.search();
+        assert_eq!(search.update(Deadline::never()).unwrap().files, 4);
+        for tree in [CHANGES, BASE] {
+            fs::remove_dir_all(bed.stored(tree)).unwrap();
+        }
+        plant();
+        fs::create_dir(bed.stored(APPLIED)).unwrap();
+        fs::remove_file(bed.stored(CHANGES_FILE)).unwrap();
+        symlink(outside.join("a"), bed.stored(CHANGES_FILE)).unwrap();
+        let report = search.finish().unwrap();
+        assert_eq!((report.files, report.added, report.refused), (4, 4, 0));
+        for name in ["a", "b", "c", "d/e"] {
+            let read = |tree| fs::read_to_string(bed.stored(tree).join(name)).unwrap();
+            assert_eq!((read(CHANGES), read(BASE)), ("new\n".into(), "old\n".into()));
+            assert!(!bed.stored(CHANGES).join(name).is_symlink());
+        }
+        assert!(!bed.stored(APPLIED).exists() && !bed.stored("changes/unlisted").exists());
+        assert_eq!(fs::read_to_string(outside.join("a")).unwrap(), "kept\n");
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+
+        // Links in place of the trees themselves.
+        for tree in [CHANGES, BASE] {
+            fs::remove_dir_all(bed.stored(tree)).unwrap();
+            symlink(&outside, bed.stored(tree)).unwrap();
+        }
+        chmod(&bed.stored(""), 0o500);
+        search.finish().unwrap();
+        assert!(!bed.stored(CHANGES).is_symlink());
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn hidden_paths_are_missing_and_no_changes() {
+        let fill = |w: &Path| {
+            fs::create_dir_all(w.join("conf/keys")).unwrap();
+            fs::write(w.join(".env"), "secret\n").unwrap();
+            fs::write(w.join("conf/keys/k"), "secret\n").unwrap();
+            fs::write(w.join("conf/other"), "x\n").unwrap();
+            chmod(&w.join("conf"), 0o750);
+        };
+        let hide = |record: &mut DraftRecord| {
+            for path in [".env", "conf/keys", "none/x"] {
+                record.hide(OsStr::new(path));
+            }
+        };
+        for engine in [Engine::Overlay, Engine::Copy] {
+            let bed = Bed::with(engine, fill, hide);
+            bed.edit(|w| {
+                assert!(!w.join(".env").exists() && !w.join("conf/keys").exists());
+                assert!(w.join("conf/other").exists());
+                assert_eq!(w.join("conf").metadata().unwrap().mode() & 0o7777, 0o750);
+            });
+            assert_eq!(lines(&bed.finish().0), [""; 0], "{engine:?}");
+            bed.edit(|w| {
+                fs::write(w.join(".env"), "mine\n").unwrap();
+                fs::remove_dir_all(w.join("conf")).unwrap();
+            });
+            let (changes, report) = bed.finish();
+            assert_eq!(
+                lines(&changes),
+                [
+                    ".env Added None +0 -0 refused",
+                    "conf Deleted None +0 -0",
+                    "conf/other Deleted Saved +0 -1",
+                ],
+                "{engine:?}"
+            );
+            assert_eq!(report.refused, 1);
+            assert!(!bed.stored("base/.env").exists() && !bed.draft.path("base/.env").exists());
+        }
+    }
+
+    #[test]
+    fn changes_that_cannot_be_stored_are_refused() {
+        let deep = |count: usize| vec!["d"; count].join("/");
+        for engine in [Engine::Overlay, Engine::Copy] {
+            let bed = Bed::with(engine, |_| {}, |_| {});
+            bed.edit(|w| {
+                fs::create_dir_all(w.join(deep(100))).unwrap();
+                fs::write(w.join(".swarmletfs-x"), "a\n").unwrap();
+                mknodat(CWD, w.join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+                fs::write(w.join("fine"), "").unwrap();
+            });
+            let (changes, report) = bed.finish();
+            let refused: Vec<_> =
+                changes.files.iter().filter(|file| file.refused.is_some()).collect();
+            let paths: Vec<_> = refused.iter().map(|file| file.path.as_text()).collect();
+            assert_eq!(paths, [".swarmletfs-x", &deep(61), "pipe"], "{engine:?}");
+            assert_eq!((report.files, report.refused), (64, 3));
+            bed.draft.remove_layers().unwrap();
+        }
+    }
+
+    #[test]
+    fn large_files_are_stored_whole() {
+        let size = crate::draft::content::MEMORY_MAX + 5;
+        for engine in [Engine::Overlay, Engine::Copy] {
+            let fill = |w: &Path| {
+                for name in ["edited", "touched", "gone"] {
+                    fs::File::create(w.join(name)).unwrap().set_len(size).unwrap();
+                }
+            };
+            let bed = Bed::with(engine, fill, |_| {});
+            if engine == Engine::Copy {
+                assert_eq!(bed.draft.copy_dir().join("gone").metadata().unwrap().blocks(), 0);
+            }
+            bed.edit(|w| {
+                let append = |name| fs::File::options().append(true).open(w.join(name)).unwrap();
+                std::io::Write::write_all(&mut append("edited"), b"end").unwrap();
+                append("touched").set_modified(SystemTime::UNIX_EPOCH).unwrap();
+                fs::remove_file(w.join("gone")).unwrap();
+            });
+            let mut search = bed.search();
+            // It may still grow.
+            let report = search.update(Deadline::never()).unwrap();
+            assert_eq!(report.files, 1);
+            assert_eq!(search.finish().unwrap().files, 2);
+            let changes = bed.changes();
+            assert_eq!(
+                lines(&changes),
+                ["edited Modified Saved +0 -0", "gone Deleted Saved +0 -0"],
+                "{engine:?}"
+            );
+            assert!(changes.files[0].is_binary);
+            assert_eq!(changes.files[0].new.as_ref().unwrap().size, size + 3);
+            assert_eq!(bed.stored("changes/edited").metadata().unwrap().len(), size + 3);
+            assert_eq!(bed.stored("base/edited").metadata().unwrap().len(), size);
+        }
+    }
+
+    #[test]
+    fn a_copy_has_the_attributes_of_the_workspace() {
+        let fill = |w: &Path| {
+            fs::create_dir(w.join("d")).unwrap();
+            fs::write(w.join("d/x"), "x\n").unwrap();
+            fs::hard_link(w.join("d/x"), w.join("y")).unwrap();
+            symlink("nowhere", w.join("link")).unwrap();
+            mknodat(CWD, w.join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+            fs::write(w.join("tool"), "").unwrap();
+            chmod(&w.join("tool"), 0o4755);
+            chmod(&w.join("d"), 0o550);
+            let file = fs::File::open(w.join("tool")).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        };
+        let bed = Bed::with(Engine::Copy, fill, |_| {});
+        let copy = bed.draft.copy_dir();
+        let meta = |name: &str| copy.join(name).symlink_metadata().unwrap();
+        assert_eq!(meta("tool").mode() & 0o7777, 0o755);
+        assert_eq!((meta("tool").mtime(), meta("d").mode() & 0o7777), (0, 0o550));
+        assert_eq!(meta("d/x").nlink(), 1);
+        assert!(meta("link").is_symlink() && !copy.join("pipe").exists());
+        let times = |path: &Path| path.symlink_metadata().unwrap().modified().unwrap();
+        assert_eq!(times(&copy.join("d")), times(&bed.workspace().join("d")));
+        let (changes, report) = bed.finish();
+        assert_eq!(changes.files, []);
+        assert_eq!(report.notes.len(), 1, "{:?}", report.notes);
+        bed.edit(|w| fs::write(w.join("y"), "z\n").unwrap());
+        fs::write(bed.workspace().join("y"), "other\n").unwrap();
+        let (changes, _) = bed.finish();
+        let change = &changes.files[0];
+        assert_eq!(lines(&changes), ["y Modified Unknown +0 -0"]);
+        assert_eq!(change.old.as_ref().unwrap().size, 2);
+        assert!(!change.old.as_ref().unwrap().sha256.is_empty());
+    }
+
+    #[test]
+    fn a_stop_of_the_machine_is_noted() {
+        let bed = Bed::new(|_| {});
+        assert_eq!(bed.finish().1.notes, [""; 0]);
+        fs::write(bed.draft.path("boot_id"), "another\n").unwrap();
+        assert_eq!(bed.finish().0.notes.len(), 1);
+    }
+
+    #[test]
+    fn a_discarded_draft_has_no_layers_and_no_bases() {
+        let mut bed = Bed::new(|w| fs::write(w.join("a"), "x\n").unwrap());
+        bed.edit(|w| fs::remove_file(w.join("a")).unwrap());
+        bed.finish();
+        bed.draft.discard().unwrap();
+        let left: BTreeMap<_, _> = fs::read_dir(bed.draft.folder().path())
+            .unwrap()
+            .map(|entry| (entry.unwrap().file_name(), ()))
+            .collect();
+        assert_eq!(left.into_keys().collect::<Vec<_>>(), ["boot_id", "draft.json"]);
+        assert_eq!(bed.draft.record().state, crate::draft::DraftState::Discarded);
+        let mode = bed.draft.folder().path().metadata().unwrap().mode() & 0o7777;
+        assert_eq!(mode, 0o700);
+    }
+
+    /// Runs `work` in a thread with the rights of an ordinary user only.
+    fn as_user<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        let with_rights = || {
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            rustix::thread::set_thread_gid(rustix::fs::Gid::from_raw(4_711)).unwrap();
+            rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(4_711)).unwrap();
+            work()
+        };
+        thread::scope(|scope| scope.spawn(with_rights).join().unwrap())
+    }
+
+    #[test]
+    fn an_ordinary_user_reads_and_removes_closed_folders() {
+        as_user(|| {
+            let bed = Bed::new(|w| {
+                fs::create_dir(w.join("old")).unwrap();
+                for name in ["old/f", "secret", "gone"] {
+                    fs::write(w.join(name), "old\n").unwrap();
+                }
+                chmod(&w.join("secret"), 0);
+                chmod(&w.join("gone"), 0);
+            });
+            // No special characters, which mount(8) would take for options.
+            let plain = bed.folder.path().join("plain");
+            symlink(bed.workspace(), &plain).unwrap();
+            let dirs = bed.draft.overlay_dirs();
+            let script = format!(
+                "mount -t overlay overlay -o userxattr,lowerdir={0},upperdir={1},workdir={2} {0}
+                cd {0}
+                mkdir closed half
+                echo new > closed/f; echo new > half/f; echo new > old/f
+                chmod 000 old/f closed; chmod 500 half
+                chmod 600 secret
+                rm -f gone",
+                plain.display(),
+                dirs.upper.display(),
+                dirs.work.display()
+            );
+            let output = std::process::Command::new("unshare")
+                .args(["-Urm", "sh", "-ec", &script])
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let mut search = bed.search();
+            let report = search.update(Deadline::never()).unwrap();
+            assert!(report.is_complete && report.refused >= 2, "{report:?}");
+            let report = search.finish().unwrap();
+            assert_eq!(
+                lines(&bed.changes()),
+                [
+                    "closed Added None +0 -0",
+                    "closed/f Added None +1 -0",
+                    "gone Deleted Unknown +0 -0 refused",
+                    "half Added None +0 -0",
+                    "half/f Added None +1 -0",
+                    "old/f Modified Saved +1 -1",
+                    "secret Mode Unknown +0 -0 refused",
+                ]
+            );
+            let changes = bed.changes();
+            let mode = |at: usize| changes.files[at].new.as_ref().unwrap().mode;
+            assert_eq!((mode(0), mode(3), mode(5)), (0, 0o500, 0));
+            assert_eq!(report.refused, 2);
+            assert_eq!(search.finish().unwrap(), report);
+            bed.draft.remove_layers().unwrap();
+            assert!(!dirs.upper.exists() && !dirs.work.exists());
+        });
+    }
+
+    /// Names of random trees.
+    const NAMES: [&[u8]; 8] =
+        [b"a", b"b", b"c d", "é".as_bytes(), b"-x", b"\xff", b"n\nl", b"z.txt"];
+
+    fn random_content() -> Vec<u8> {
+        match fastrand::u8(..6) {
+            0 => Vec::new(),
+            1 => b"a\0b".to_vec(),
+            2 => vec![b'x'; fastrand::usize(..200_000)],
+            3 => b"\xff\xfe".to_vec(),
+            _ => (0..fastrand::u8(..9)).flat_map(|_| [b'a' + fastrand::u8(..3), b'\n']).collect(),
+        }
+    }
+
+    fn random_path(root: &Path) -> PathBuf {
+        (0..=fastrand::usize(..3)).fold(root.to_path_buf(), |path, _| {
+            path.join(OsStr::from_bytes(fastrand::choice(NAMES).unwrap()))
+        })
+    }
+
+    /// Changes something beneath `root`, if that is possible.
+    fn edit_at_random(root: &Path) {
+        let (path, other) = (random_path(root), random_path(root));
+        let _ = match fastrand::u8(..16) {
+            0..4 => fs::write(&path, random_content()),
+            4 => fs::File::options()
+                .append(true)
+                .open(&path)
+                .and_then(|mut file| std::io::Write::write_all(&mut file, b"more\n")),
+            5 => fs::remove_file(&path),
+            6 => fs::remove_dir_all(&path),
+            7 | 8 => fs::create_dir_all(&path),
+            9 => symlink(OsStr::from_bytes(fastrand::choice(NAMES).unwrap()), &path),
+            10 if !path.is_symlink() => {
+                let mode = fastrand::choice([0, 0o600, 0o644, 0o755, 0o1777, 0o500]).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+            }
+            11 | 12 => fs::rename(&path, &other),
+            13 => fs::remove_dir_all(&path).and_then(|()| fs::create_dir(&path)),
+            14 => fs::File::options()
+                .write(true)
+                .open(&path)
+                .and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH)),
+            _ => fs::remove_dir_all(&path)
+                .or_else(|_| fs::remove_file(&path))
+                .and_then(|()| fs::write(&path, random_content())),
+        };
+    }
+
+    #[test]
+    fn random_edits_are_found_exactly() {
+        let scale = std::env::var("SWARMLETFS_SCALE").map_or(1, |text| text.parse().unwrap());
+        let mut kinds = std::collections::HashSet::new();
+        for seed in 0..60 * scale {
+            fastrand::seed(seed);
+            let engine = if seed % 3 == 0 { Engine::Copy } else { Engine::Overlay };
+            let fill = |w: &Path| (0..fastrand::u8(..60)).for_each(|_| edit_at_random(w));
+            let bed = Bed::with(engine, fill, |_| {});
+            let old = snapshot(&bed.workspace());
+            let mut search = bed.search();
+            let mut new = Tree::new();
+            for round in 0..fastrand::u64(1..4) {
+                new = bed.edit(move |w| {
+                    fastrand::seed(seed * 10 + round);
+                    (0..fastrand::u8(..30)).for_each(|_| edit_at_random(w));
+                    snapshot(w)
+                });
+                let report = search.update(Deadline::never()).unwrap();
+                assert!(report.is_complete, "seed {seed}");
+                if bed.stored(CHANGES_FILE).exists() {
+                    assert_eq!(apply(&bed, &bed.changes(), old.clone()), new, "seed {seed}");
+                } else {
+                    assert_eq!(old, new, "seed {seed}");
+                }
+            }
+            search.finish().unwrap();
+            assert_eq!(apply(&bed, &bed.changes(), old.clone()), new, "seed {seed}");
+            assert_eq!(snapshot(&bed.workspace()), old, "seed {seed}");
+            let found = bed.changes().files.into_iter();
+            kinds.extend(found.map(|change| format!("{:?} {:?}", change.kind, change.base)));
+            bed.draft.remove_layers().unwrap();
+        }
+        assert_eq!(kinds.len(), 8, "{kinds:?}");
     }
 }

@@ -139,7 +139,7 @@ mod tests {
         fs::write(closed.join("inner/file"), "").unwrap();
         symlink(outside.path(), closed.join("link")).unwrap();
         fs::set_permissions(closed.join("inner"), fs::Permissions::from_mode(0o500)).unwrap();
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
         dir.remove_all(&name).unwrap();
         dir.remove_all(&name).unwrap();
         assert_eq!(dir.list().unwrap(), []);
