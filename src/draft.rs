@@ -10,8 +10,8 @@
 //!   base/            contents that the workspace had when the worker began
 //! ```
 //!
-//! Who runs the worker holds the lock of the directory, so a draft without a lock has no worker that
-//! runs.
+//! The process that runs the worker holds the lock of the directory, so a draft without a lock has
+//! no worker that runs.
 
 mod bases;
 mod candidate;

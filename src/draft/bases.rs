@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::candidate::LiveEntry;
-use super::content::{Content, ContentId};
+use super::content::{ContentHash, FileContent};
 use super::stored;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
@@ -30,11 +30,11 @@ pub(super) struct Bases {
 
 /// The content that a path had.
 pub(super) struct OldContent {
-    pub(super) content: Content,
+    pub(super) content: FileContent,
     pub(super) proof: Proof,
 }
 
-/// What is known about a content of the workspace.
+/// The relation of a content to what the worker saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Proof {
     /// It is what the worker saw, and is saved in the draft.
@@ -58,11 +58,11 @@ impl Bases {
         last < self.started_at
     }
 
-    /// Returns the content that was saved for `path`, by an earlier search or before another command
-    /// replaced the file.
-    pub(super) fn saved(&self, path: &RelPath) -> Result<Option<Content>> {
+    /// Returns the content that was saved for `path`: by an earlier search, or before another
+    /// command replaced the file.
+    pub(super) fn saved(&self, path: &RelPath) -> Result<Option<FileContent>> {
         let Some(root) = self.root()? else { return Ok(None) };
-        stored::open(&root, path)?.map(Content::read).transpose()
+        stored::open(&root, path)?.map(FileContent::read).transpose()
     }
 
     /// Reads the file of the workspace at `path`.
@@ -73,7 +73,7 @@ impl Bases {
             return Ok(OldContent { content, proof: Proof::Saved });
         }
         let (file, before) = live.folder.open_file(live.name)?;
-        let content = Content::read(file)?;
+        let content = FileContent::read(file)?;
         let after = live.folder.stat(live.name)?;
         let is_proved = self.is_proved(&before) && after == Some(before);
         let proof = if is_proved { Proof::Fresh } else { Proof::None };
@@ -86,7 +86,7 @@ impl Bases {
         path: &RelPath,
         workspace: &OpenFolder,
         sha256: &str,
-    ) -> Result<Option<Content>> {
+    ) -> Result<Option<FileContent>> {
         if let Some(content) = self.saved(path)? {
             return Ok(Some(content));
         }
@@ -95,26 +95,26 @@ impl Bases {
         Ok((content.id()?.sha256 == sha256).then_some(content))
     }
 
-    /// Saves the content of the workspace's file at `path`. A large content is from now on read from
-    /// where it was saved. Returns false, and saves nothing, if it changed meanwhile:
+    /// Saves the content of the workspace's file at `path`. A large content is read from the saved
+    /// file from now on. Returns false, and saves nothing, if it changed meanwhile:
     /// `is_unchanged` decides that after it was stored.
     pub(super) fn save(
         &mut self,
         path: &RelPath,
-        content: &mut Content,
-        is_unchanged: impl FnOnce(&ContentId) -> bool,
+        content: &mut FileContent,
+        is_unchanged: impl FnOnce(&ContentHash) -> bool,
     ) -> Result<bool> {
         if !self.saved.contains(path) {
             let root = stored::enter_or_replace(&self.draft, &Name::new(BASE)?)?;
             let ((), id) = content.hashed(|reader| stored::put(&root, path, reader))?;
             // A small content was whole in memory when it was proved.
-            if matches!(content, Content::Large(_)) && !is_unchanged(&id) {
+            if matches!(content, FileContent::Large(_)) && !is_unchanged(&id) {
                 stored::remove(&root, path)?;
                 return Ok(false);
             }
             self.saved.insert(path.clone());
         }
-        if matches!(content, Content::Large(_))
+        if matches!(content, FileContent::Large(_))
             && let Some(saved) = self.saved(path)?
         {
             *content = saved;
@@ -137,7 +137,7 @@ impl Bases {
 }
 
 /// Reads the file `path` beneath `root`, or returns `None` if there is none.
-fn read_beneath(root: &OpenFolder, path: &RelPath) -> Result<Option<Content>> {
+fn read_beneath(root: &OpenFolder, path: &RelPath) -> Result<Option<FileContent>> {
     let name = path.file_name().ok_or(Error::InvalidName)?;
     let open = || {
         let parent = path.parent().names().try_fold(None, |parent: Option<OpenFolder>, name| {
@@ -146,7 +146,7 @@ fn read_beneath(root: &OpenFolder, path: &RelPath) -> Result<Option<Content>> {
         parent.as_ref().unwrap_or(root).open_file(&name)
     };
     match open() {
-        Ok((file, _)) => Content::read(file).map(Some),
+        Ok((file, _)) => FileContent::read(file).map(Some),
         Err(error) if super::candidate::is_gone(&error) => Ok(None),
         Err(error) => Err(error),
     }

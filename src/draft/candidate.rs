@@ -24,7 +24,7 @@ pub(super) enum OldEntry<'a> {
 }
 
 /// A path that may differ.
-pub(super) struct Candidate<'a> {
+pub(super) struct PossibleChange<'a> {
     pub(super) path: &'a RelPath,
     pub(super) old: Option<OldEntry<'a>>,
     pub(super) new: Option<LiveEntry<'a>>,
@@ -35,24 +35,24 @@ pub(super) struct Candidate<'a> {
 /// Receives the paths that may differ, each once.
 pub(super) trait Visitor {
     /// Handles a path.
-    fn visit(&mut self, candidate: Candidate<'_>) -> Walk<()>;
+    fn visit(&mut self, candidate: PossibleChange<'_>) -> SearchResult<()>;
 }
 
 /// The result of a part of a search.
-pub(super) type Walk<T> = Result<T, Stop>;
+pub(super) type SearchResult<T> = Result<T, SearchStop>;
 
 /// The reason why a search stopped.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum SearchStop {
     /// The deadline passed.
     Late,
     /// A file of the store or of the workspace failed.
     Failed(WriteError),
 }
 
-impl From<WriteError> for Stop {
-    fn from(error: WriteError) -> Stop {
-        Stop::Failed(error)
+impl From<WriteError> for SearchStop {
+    fn from(error: WriteError) -> SearchStop {
+        SearchStop::Failed(error)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use super::bases::{Bases, OldContent, Proof};
-use super::candidate::{Candidate, LiveEntry, OldEntry, is_gone, unreadable};
-use super::content::{Content, ContentId, MEMORY_MAX, count_lines};
+use super::candidate::{LiveEntry, OldEntry, PossibleChange, is_gone, unreadable};
+use super::content::{ContentHash, FileContent, MEMORY_MAX, count_lines};
 use super::folder::Draft;
 use super::limits;
 use super::lines::LineCounts;
@@ -25,14 +25,14 @@ const SPECIAL: &str = "it is a device, FIFO or socket";
 const OWNER_READ: u32 = 0o400;
 
 /// Compares paths of one draft.
-pub(super) struct Comparison {
+pub(super) struct PathComparison {
     bases: Bases,
     /// True if the worker has ended.
     pub(super) is_final: bool,
 }
 
 /// The result for one path.
-pub(super) enum Outcome {
+pub(super) enum ComparedPath {
     /// Nothing differs.
     Same,
     /// Something differs.
@@ -51,13 +51,13 @@ struct Side {
 
 /// The file that a path had before.
 struct OldFile {
-    content: Option<Content>,
+    content: Option<FileContent>,
     proof: Proof,
     /// Size and hash, if they are known without the content.
-    id: Option<ContentId>,
+    id: Option<ContentHash>,
 }
 
-/// Where contents go to and come from.
+/// The directories of a search.
 #[derive(Clone, Copy)]
 pub(super) struct Places<'a> {
     /// The worker's directory.
@@ -93,7 +93,7 @@ impl Side {
         self.target.as_deref().map(|target| std::str::from_utf8(target).ok())
     }
 
-    fn state(&self, id: Option<ContentId>) -> EntryState {
+    fn state(&self, id: Option<ContentHash>) -> EntryState {
         let is_file = self.kind == EntryKind::File;
         let (size, sha256) = match id {
             Some(id) => (id.size, id.sha256),
@@ -104,9 +104,9 @@ impl Side {
     }
 }
 
-impl Comparison {
+impl PathComparison {
     /// Returns a comparison with the bases of `draft`.
-    pub(super) fn new(draft: &Draft) -> WriteResult<Comparison> {
+    pub(super) fn new(draft: &Draft) -> WriteResult<PathComparison> {
         let record = draft.record();
         let folder = draft.folder();
         let folder = if record.is_durable {
@@ -115,7 +115,7 @@ impl Comparison {
             // The layer of the worker does not survive a crash of the machine, either.
             std::sync::Arc::new(folder.without_sync().during("open", folder.path(), b"")?)
         };
-        Ok(Comparison { bases: Bases::new(folder, record.started_at.into()), is_final: false })
+        Ok(PathComparison { bases: Bases::new(folder, record.started_at.into()), is_final: false })
     }
 
     /// Compares a path, and stores the contents if they differ.
@@ -125,9 +125,9 @@ impl Comparison {
     /// A content cannot be stored.
     pub(super) fn compare(
         &mut self,
-        candidate: &Candidate<'_>,
+        candidate: &PossibleChange<'_>,
         places: Places<'_>,
-    ) -> WriteResult<Outcome> {
+    ) -> WriteResult<ComparedPath> {
         let new = candidate.new.as_ref().map(Side::of_live).transpose();
         let old = candidate.old.as_ref().map(Side::of_old).transpose();
         let (mut old, new) = match (old, new) {
@@ -138,7 +138,7 @@ impl Comparison {
                 let path = candidate.path.as_bytes();
                 return Err(error).during("read a change in", places.worker.path(), path);
             }
-            _ => return Ok(Outcome::Later),
+            _ => return Ok(ComparedPath::Later),
         };
         let mut orphan = None;
         if old.as_ref().is_none_or(|old| old.kind != EntryKind::File)
@@ -153,7 +153,7 @@ impl Comparison {
             }
         }
         match (old, new) {
-            (None, None) => Ok(Outcome::Same),
+            (None, None) => Ok(ComparedPath::Same),
             (None, Some(new)) => self.added(candidate, &new, places),
             (Some(old), None) => self.deleted(candidate, &old, places),
             (Some(old), Some(new)) if old.kind == new.kind => {
@@ -165,36 +165,36 @@ impl Comparison {
 
     fn added(
         &self,
-        candidate: &Candidate<'_>,
+        candidate: &PossibleChange<'_>,
         new: &Side,
         places: Places<'_>,
-    ) -> WriteResult<Outcome> {
+    ) -> WriteResult<ComparedPath> {
         let mut change = changed(candidate.path, ChangeKind::Added, None, Some(new));
         if refuse(&mut change, candidate, [Some(new), None]) {
-            return Ok(Outcome::Changed(Box::new(change)));
+            return Ok(ComparedPath::Changed(Box::new(change)));
         }
         match self.new_content(candidate, new, &mut change) {
-            Read::Content(mut content) => {
+            NewContent::Content(mut content) => {
                 set_counts(&mut change, new_counts(new, Some(&content)));
                 self.store_new(candidate.path, &mut content, new, change, places)
             }
-            Read::None => {
+            NewContent::None => {
                 set_counts(&mut change, new_counts(new, None));
-                Ok(Outcome::Changed(Box::new(change)))
+                Ok(ComparedPath::Changed(Box::new(change)))
             }
-            Read::Later => Ok(Outcome::Later),
+            NewContent::Later => Ok(ComparedPath::Later),
         }
     }
 
     fn deleted(
         &mut self,
-        candidate: &Candidate<'_>,
+        candidate: &PossibleChange<'_>,
         old: &Side,
         places: Places<'_>,
-    ) -> WriteResult<Outcome> {
+    ) -> WriteResult<ComparedPath> {
         let mut change = changed(candidate.path, ChangeKind::Deleted, Some(old), None);
         if refuse(&mut change, candidate, [Some(old), None]) {
-            return Ok(Outcome::Changed(Box::new(change)));
+            return Ok(ComparedPath::Changed(Box::new(change)));
         }
         let mut file = match self.old_file(candidate, old, None, places) {
             Ok(file) => file,
@@ -202,54 +202,54 @@ impl Comparison {
         };
         set_counts(&mut change, old_counts(old, file.as_ref()));
         if !self.store_old(candidate, old, file.as_mut(), &mut change, places)? {
-            return Ok(Outcome::Later);
+            return Ok(ComparedPath::Later);
         }
-        Ok(Outcome::Changed(Box::new(change)))
+        Ok(ComparedPath::Changed(Box::new(change)))
     }
 
     fn replaced(
         &mut self,
-        candidate: &Candidate<'_>,
+        candidate: &PossibleChange<'_>,
         old: &Side,
         new: &Side,
         places: Places<'_>,
-    ) -> WriteResult<Outcome> {
+    ) -> WriteResult<ComparedPath> {
         let mut change = changed(candidate.path, ChangeKind::Replaced, Some(old), Some(new));
         if refuse(&mut change, candidate, [Some(old), Some(new)]) {
-            return Ok(Outcome::Changed(Box::new(change)));
+            return Ok(ComparedPath::Changed(Box::new(change)));
         }
         let mut file = match self.old_file(candidate, old, None, places) {
             Ok(file) => file,
             Err(error) => return Ok(self.old_failed(change, &error)),
         };
         let content = match self.new_content(candidate, new, &mut change) {
-            Read::Content(content) => Some(content),
-            Read::None => None,
-            Read::Later => return Ok(Outcome::Later),
+            NewContent::Content(content) => Some(content),
+            NewContent::None => None,
+            NewContent::Later => return Ok(ComparedPath::Later),
         };
         if change.refused.is_some() {
-            return Ok(Outcome::Changed(Box::new(change)));
+            return Ok(ComparedPath::Changed(Box::new(change)));
         }
         let counts =
             LineCounts::replaced(old_counts(old, file.as_ref()), new_counts(new, content.as_ref()));
         set_counts(&mut change, counts);
         if !self.store_old(candidate, old, file.as_mut(), &mut change, places)? {
-            return Ok(Outcome::Later);
+            return Ok(ComparedPath::Later);
         }
         match content {
             Some(mut content) => self.store_new(candidate.path, &mut content, new, change, places),
-            None => Ok(Outcome::Changed(Box::new(change))),
+            None => Ok(ComparedPath::Changed(Box::new(change))),
         }
     }
 
     fn same_kind(
         &mut self,
-        candidate: &Candidate<'_>,
+        candidate: &PossibleChange<'_>,
         old: &Side,
         new: &Side,
-        orphan: Option<Content>,
+        orphan: Option<FileContent>,
         places: Places<'_>,
-    ) -> WriteResult<Outcome> {
+    ) -> WriteResult<ComparedPath> {
         let kind = if old.mode == new.mode { ChangeKind::Modified } else { ChangeKind::Mode };
         let mut change = changed(candidate.path, kind, Some(old), Some(new));
         match new.kind {
@@ -257,13 +257,13 @@ impl Comparison {
                 let is_refused = refuse(&mut change, candidate, [Some(old), Some(new)]);
                 let is_unknown = is_refused && new.kind == EntryKind::Folder;
                 if old.mode == new.mode && (!is_unknown || candidate.refused.is_none()) {
-                    return Ok(Outcome::Same);
+                    return Ok(ComparedPath::Same);
                 }
-                return Ok(Outcome::Changed(Box::new(change)));
+                return Ok(ComparedPath::Changed(Box::new(change)));
             }
             EntryKind::Link => {
                 if old.target == new.target {
-                    return Ok(Outcome::Same);
+                    return Ok(ComparedPath::Same);
                 }
                 change.kind = ChangeKind::Modified;
                 change.base = self.base_of_entry(candidate);
@@ -271,19 +271,19 @@ impl Comparison {
                     let counts = LineCounts::between(old.target_text(), new.target_text());
                     set_counts(&mut change, counts);
                 }
-                return Ok(Outcome::Changed(Box::new(change)));
+                return Ok(ComparedPath::Changed(Box::new(change)));
             }
             EntryKind::File => {}
         }
         let mut content = match self.new_content(candidate, new, &mut change) {
-            Read::Content(content) => content,
-            Read::None => return Ok(Outcome::Changed(Box::new(change))),
-            Read::Later => return Ok(Outcome::Later),
+            NewContent::Content(content) => content,
+            NewContent::None => return Ok(ComparedPath::Changed(Box::new(change))),
+            NewContent::Later => return Ok(ComparedPath::Later),
         };
         let file = self.old_file(candidate, old, orphan, places);
         let mut file = match file {
             Ok(Some(file)) => file,
-            Ok(None) => return Ok(Outcome::Later),
+            Ok(None) => return Ok(ComparedPath::Later),
             Err(error) => return Ok(self.old_failed(change, &error)),
         };
         let is_same = match (&mut file.content, &file.id) {
@@ -292,37 +292,37 @@ impl Comparison {
             (None, None) => Ok(false),
         };
         match is_same {
-            Ok(true) if old.mode == new.mode => return Ok(Outcome::Same),
+            Ok(true) if old.mode == new.mode => return Ok(ComparedPath::Same),
             Ok(true) => {
                 let id = content.id().ok();
                 change.old = Some(old.state(id.clone()));
                 change.new = Some(new.state(id));
                 change.base = self.base_of_entry(candidate);
                 refuse(&mut change, candidate, [Some(old), Some(new)]);
-                return Ok(Outcome::Changed(Box::new(change)));
+                return Ok(ComparedPath::Changed(Box::new(change)));
             }
             Ok(false) => change.kind = ChangeKind::Modified,
-            Err(_) if !self.is_final => return Ok(Outcome::Later),
+            Err(_) if !self.is_final => return Ok(ComparedPath::Later),
             Err(error) => {
                 change.refused = Some(unreadable(&error));
-                return Ok(Outcome::Changed(Box::new(change)));
+                return Ok(ComparedPath::Changed(Box::new(change)));
             }
         }
         if refuse(&mut change, candidate, [Some(old), Some(new)]) {
             change.base = Base::Unknown;
-            return Ok(Outcome::Changed(Box::new(change)));
+            return Ok(ComparedPath::Changed(Box::new(change)));
         }
         if file.content.is_some() {
             set_counts(&mut change, count_lines(file.content.as_ref(), Some(&content)));
         }
         if !self.store_old(candidate, old, Some(&mut file), &mut change, places)? {
-            return Ok(Outcome::Later);
+            return Ok(ComparedPath::Later);
         }
         self.store_new(candidate.path, &mut content, new, change, places)
     }
 
     /// Returns the base of a change without contents: unknown if others may have changed the entry.
-    fn base_of_entry(&self, candidate: &Candidate<'_>) -> Base {
+    fn base_of_entry(&self, candidate: &PossibleChange<'_>) -> Base {
         match candidate.old {
             Some(OldEntry::Live(live)) if !self.bases.is_proved(&live.stat) => Base::Unknown,
             _ => Base::None,
@@ -332,9 +332,9 @@ impl Comparison {
     /// Returns the file before, or `None` if there was no file.
     fn old_file(
         &self,
-        candidate: &Candidate<'_>,
+        candidate: &PossibleChange<'_>,
         old: &Side,
-        orphan: Option<Content>,
+        orphan: Option<FileContent>,
         places: Places<'_>,
     ) -> Result<Option<OldFile>> {
         if let Some(content) = orphan {
@@ -356,7 +356,7 @@ impl Comparison {
                 Ok(Some(OldFile { content, proof, id: None }))
             }
             Some(OldEntry::Copied(entry)) => {
-                let id = ContentId { size: entry.size, sha256: entry.sha256.clone() };
+                let id = ContentHash { size: entry.size, sha256: entry.sha256.clone() };
                 let workspace = places.workspace;
                 let content = self.bases.read_copied(candidate.path, workspace, &id.sha256);
                 let proof = Proof::Fresh;
@@ -366,29 +366,34 @@ impl Comparison {
     }
 
     /// Returns the result for a change whose content before cannot be read.
-    fn old_failed(&self, mut change: ChangedFile, error: &Error) -> Outcome {
+    fn old_failed(&self, mut change: ChangedFile, error: &Error) -> ComparedPath {
         if is_gone(error) && !self.is_final {
-            return Outcome::Later;
+            return ComparedPath::Later;
         }
         change.base = Base::Unknown;
         change.refused = Some(format!("its old content cannot be read: {error}"));
-        Outcome::Changed(Box::new(change))
+        ComparedPath::Changed(Box::new(change))
     }
 
     /// Reads the new content of a file.
-    fn new_content(&self, candidate: &Candidate<'_>, new: &Side, change: &mut ChangedFile) -> Read {
+    fn new_content(
+        &self,
+        candidate: &PossibleChange<'_>,
+        new: &Side,
+        change: &mut ChangedFile,
+    ) -> NewContent {
         let Some(entry) = candidate.new.filter(|_| new.kind == EntryKind::File) else {
-            return Read::None;
+            return NewContent::None;
         };
         if !self.is_final && new.size > MEMORY_MAX && !is_settled(&entry) {
-            return Read::Later;
+            return NewContent::Later;
         }
-        match self.open_new(&entry).and_then(Content::read) {
-            Ok(content) => Read::Content(content),
-            Err(error) if is_gone(&error) && !self.is_final => Read::Later,
+        match self.open_new(&entry).and_then(FileContent::read) {
+            Ok(content) => NewContent::Content(content),
+            Err(error) if is_gone(&error) && !self.is_final => NewContent::Later,
             Err(error) => {
                 change.refused = Some(unreadable(&error));
-                Read::None
+                NewContent::None
             }
         }
     }
@@ -409,7 +414,7 @@ impl Comparison {
     /// Stores the content before, if it is proved. Returns false if the worker is in the way.
     fn store_old(
         &mut self,
-        candidate: &Candidate<'_>,
+        candidate: &PossibleChange<'_>,
         old: &Side,
         file: Option<&mut OldFile>,
         change: &mut ChangedFile,
@@ -432,7 +437,7 @@ impl Comparison {
         }
         let path = candidate.path.as_bytes();
         if file.proof == Proof::Fresh {
-            let is_unchanged = |stored: &ContentId| match (&file.id, candidate.old) {
+            let is_unchanged = |stored: &ContentHash| match (&file.id, candidate.old) {
                 (Some(id), _) => stored == id,
                 (None, Some(OldEntry::Live(live))) => {
                     live.folder.stat(live.name).is_ok_and(|stat| stat == Some(live.stat))
@@ -460,17 +465,17 @@ impl Comparison {
     fn store_new(
         &self,
         path: &RelPath,
-        content: &mut Content,
+        content: &mut FileContent,
         new: &Side,
         mut change: ChangedFile,
         places: Places<'_>,
-    ) -> WriteResult<Outcome> {
+    ) -> WriteResult<ComparedPath> {
         match put(places.worker, CHANGES, path, content) {
             Ok(id) => {
                 change.new = Some(new.state(Some(id)));
-                Ok(Outcome::Changed(Box::new(change)))
+                Ok(ComparedPath::Changed(Box::new(change)))
             }
-            Err(_) if !self.is_final => Ok(Outcome::Later),
+            Err(_) if !self.is_final => Ok(ComparedPath::Later),
             Err(error) => {
                 Err(error).during("write", &places.worker.path().join(CHANGES), path.as_bytes())
             }
@@ -479,14 +484,14 @@ impl Comparison {
 }
 
 /// The result of reading a new content.
-enum Read {
-    Content(Content),
+enum NewContent {
+    Content(FileContent),
     /// There is none, or it cannot be read.
     None,
     Later,
 }
 
-fn put(worker: &Dir, tree: &str, path: &RelPath, content: &mut Content) -> Result<ContentId> {
+fn put(worker: &Dir, tree: &str, path: &RelPath, content: &mut FileContent) -> Result<ContentHash> {
     let root = stored::enter_or_replace(worker, &Name::new(tree)?)?;
     content.hashed(|reader| stored::put(&root, path, reader)).map(|(_, id)| id)
 }
@@ -525,7 +530,11 @@ fn changed(
 }
 
 /// Sets the reason if the change can never be applied. Returns true if there is one.
-fn refuse(change: &mut ChangedFile, candidate: &Candidate<'_>, sides: [Option<&Side>; 2]) -> bool {
+fn refuse(
+    change: &mut ChangedFile,
+    candidate: &PossibleChange<'_>,
+    sides: [Option<&Side>; 2],
+) -> bool {
     let is_special = sides.into_iter().flatten().any(|side| side.kind == EntryKind::Special);
     let reason = candidate.refused.clone().or_else(|| limits::refusal(candidate.path));
     change.refused = reason.or_else(|| is_special.then(|| SPECIAL.to_owned()));
@@ -546,7 +555,7 @@ fn old_counts(old: &Side, file: Option<&OldFile>) -> LineCounts {
 }
 
 /// Returns the counts of lines if everything is added.
-fn new_counts(new: &Side, content: Option<&Content>) -> LineCounts {
+fn new_counts(new: &Side, content: Option<&FileContent>) -> LineCounts {
     match new.kind {
         EntryKind::File => count_lines(None, content),
         _ => LineCounts::between(None, new.target_text()),

@@ -15,7 +15,7 @@ const BINARY_SEARCH: usize = 8_000;
 const BUFFER: usize = 256 << 10;
 
 /// The content of a file.
-pub(super) enum Content {
+pub(super) enum FileContent {
     /// All of it.
     Small(Vec<u8>),
     /// The open file.
@@ -24,20 +24,20 @@ pub(super) enum Content {
 
 /// Size and hash of a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ContentId {
+pub(super) struct ContentHash {
     pub(super) size: u64,
     pub(super) sha256: String,
 }
 
-impl Content {
+impl FileContent {
     /// Reads `file` from its beginning.
-    pub(super) fn read(file: OpenFile) -> Result<Content> {
+    pub(super) fn read(file: OpenFile) -> Result<FileContent> {
         let mut bytes = Vec::new();
         (&file).take(MEMORY_MAX + 1).read_to_end(&mut bytes).map_err(from_io)?;
         if bytes.len() as u64 <= MEMORY_MAX {
-            Ok(Content::Small(bytes))
+            Ok(FileContent::Small(bytes))
         } else {
-            Ok(Content::Large(file))
+            Ok(FileContent::Large(file))
         }
     }
 
@@ -46,25 +46,25 @@ impl Content {
     pub(super) fn hashed<T>(
         &mut self,
         work: impl FnOnce(&mut dyn Read) -> Result<T>,
-    ) -> Result<(T, ContentId)> {
+    ) -> Result<(T, ContentHash)> {
         let mut reader = HashingReader::new(self.reader()?);
         let done = work(&mut reader)?;
         let entry = reader.into_entry("");
         let sha256 = entry.sha256.unwrap_or_default();
-        Ok((done, ContentId { size: entry.bytes, sha256 }))
+        Ok((done, ContentHash { size: entry.bytes, sha256 }))
     }
 
     /// Returns the size and the hash.
-    pub(super) fn id(&mut self) -> Result<ContentId> {
+    pub(super) fn id(&mut self) -> Result<ContentHash> {
         let read = |reader: &mut dyn Read| io::copy(reader, &mut io::sink()).map_err(from_io);
         self.hashed(read).map(|(_, id)| id)
     }
 
     /// Returns true if both are equal.
-    pub(super) fn equals(&mut self, other: &mut Content) -> Result<bool> {
+    pub(super) fn equals(&mut self, other: &mut FileContent) -> Result<bool> {
         match (&*self, &*other) {
-            (Content::Small(one), Content::Small(other)) => return Ok(one == other),
-            (Content::Large(one), Content::Large(other)) => {
+            (FileContent::Small(one), FileContent::Small(other)) => return Ok(one == other),
+            (FileContent::Large(one), FileContent::Large(other)) => {
                 let size = |file: &OpenFile| file.metadata().map(|meta| meta.len());
                 if size(one).map_err(from_io)? != size(other).map_err(from_io)? {
                     return Ok(false);
@@ -88,7 +88,7 @@ impl Content {
 
     /// Returns the text, or `None` if the content is binary.
     pub(super) fn text(&self) -> Option<&str> {
-        let Content::Small(bytes) = self else { return None };
+        let FileContent::Small(bytes) = self else { return None };
         let begin = bytes.get(..BINARY_SEARCH).unwrap_or(bytes);
         if memchr::memchr(0, begin).is_some() {
             return None;
@@ -98,8 +98,8 @@ impl Content {
 
     fn reader(&mut self) -> Result<Box<dyn Read + '_>> {
         match self {
-            Content::Small(bytes) => Ok(Box::new(bytes.as_slice())),
-            Content::Large(file) => {
+            FileContent::Small(bytes) => Ok(Box::new(bytes.as_slice())),
+            FileContent::Large(file) => {
                 file.seek(SeekFrom::Start(0)).map_err(from_io)?;
                 Ok(Box::new(file))
             }
@@ -108,8 +108,8 @@ impl Content {
 }
 
 /// Counts the lines that differ between two contents; `None` if there is none.
-pub(super) fn count_lines(old: Option<&Content>, new: Option<&Content>) -> LineCounts {
-    LineCounts::between(old.map(Content::text), new.map(Content::text))
+pub(super) fn count_lines(old: Option<&FileContent>, new: Option<&FileContent>) -> LineCounts {
+    LineCounts::between(old.map(FileContent::text), new.map(FileContent::text))
 }
 
 /// Fills `buffer` as far as the reader has bytes. Returns their number.
@@ -137,11 +137,11 @@ mod tests {
 
     use super::*;
 
-    fn content(parts: &[&[u8]]) -> Content {
+    fn content(parts: &[&[u8]]) -> FileContent {
         let mut file = tempfile::tempfile().unwrap();
         parts.iter().for_each(|part| file.write_all(part).unwrap());
         file.rewind().unwrap();
-        Content::read(file).unwrap()
+        FileContent::read(file).unwrap()
     }
 
     #[test]
@@ -149,12 +149,12 @@ mod tests {
         let zeros = vec![0; usize::try_from(MEMORY_MAX).unwrap()];
         let [mut one, mut other, mut third] =
             [b"ab", b"ab", b"ac"].map(|end| content(&[&zeros, end]));
-        assert!(matches!(one, Content::Large(_)) && one.text().is_none());
+        assert!(matches!(one, FileContent::Large(_)) && one.text().is_none());
         assert!(one.equals(&mut other).unwrap());
         assert!(!one.equals(&mut third).unwrap());
         let all = [&zeros[..], b"ab"].concat();
         let id = one.id().unwrap();
-        assert_eq!(id, Content::Small(all).id().unwrap());
+        assert_eq!(id, FileContent::Small(all).id().unwrap());
         assert_eq!(id.size, MEMORY_MAX + 2);
         assert_ne!(id, third.id().unwrap());
         assert!(!one.equals(&mut content(&[b"ab"])).unwrap());

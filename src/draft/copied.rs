@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::candidate::{Candidate, LiveEntry, OldEntry, Stop, Visitor, Walk, is_gone, unreadable};
+use super::candidate::{
+    LiveEntry, OldEntry, PossibleChange, SearchResult, SearchStop, Visitor, is_gone, unreadable,
+};
 use super::ignore_rules::{IgnoreRules, RULES_FILE};
 use super::limits::{DEPTH_MAX, FOREIGN, HIDDEN};
 use super::manifest::Manifest;
@@ -35,12 +37,12 @@ impl CopyWalk<'_> {
     /// # Errors
     ///
     /// The copy cannot be read, or the visitor failed.
-    pub(super) fn run(&mut self, copy: &OpenFolder) -> Walk<()> {
+    pub(super) fn run(&mut self, copy: &OpenFolder) -> SearchResult<()> {
         let names = copy.list().during("read the copy of", self.workspace, b"")?;
         self.walk(&RelPath::root(), copy, &names)
     }
 
-    fn walk(&mut self, path: &RelPath, folder: &OpenFolder, names: &[Name]) -> Walk<()> {
+    fn walk(&mut self, path: &RelPath, folder: &OpenFolder, names: &[Name]) -> SearchResult<()> {
         let rules = self.rules.len();
         if self.rules.reads_files()
             && let Some(content) = view_rules::read(folder, RULES_FILE)
@@ -52,7 +54,12 @@ impl CopyWalk<'_> {
         walked
     }
 
-    fn walk_names(&mut self, path: &RelPath, folder: &OpenFolder, names: &[Name]) -> Walk<()> {
+    fn walk_names(
+        &mut self,
+        path: &RelPath,
+        folder: &OpenFolder,
+        names: &[Name],
+    ) -> SearchResult<()> {
         for name in names {
             self.must_have_time()?;
             self.walk_entry(&path.join(name), folder, name)?;
@@ -66,7 +73,7 @@ impl CopyWalk<'_> {
             .try_for_each(|name| self.deleted(&path.join(name)))
     }
 
-    fn walk_entry(&mut self, path: &RelPath, folder: &OpenFolder, name: &Name) -> Walk<()> {
+    fn walk_entry(&mut self, path: &RelPath, folder: &OpenFolder, name: &Name) -> SearchResult<()> {
         let stat = match folder.stat(name) {
             Err(error) if is_gone(&error) => return Ok(()),
             stat => stat.during("read", self.workspace, path.as_bytes())?,
@@ -94,7 +101,7 @@ impl CopyWalk<'_> {
         if !is_untouched || is_folder && opened.is_none() && path.depth() <= DEPTH_MAX {
             let new = Some(LiveEntry { folder, name, stat });
             let old = old.map(OldEntry::Copied);
-            self.visitor.visit(Candidate { path, old, new, refused })?;
+            self.visitor.visit(PossibleChange { path, old, new, refused })?;
         }
         let Some(opened) = opened else { return Ok(()) };
         let walked = self.walk(path, &opened.folder, &opened.names);
@@ -103,7 +110,7 @@ impl CopyWalk<'_> {
     }
 
     /// Visits the entry `path` as deleted, and all that it held.
-    fn deleted(&mut self, path: &RelPath) -> Walk<()> {
+    fn deleted(&mut self, path: &RelPath) -> SearchResult<()> {
         self.must_have_time()?;
         let Some(old) = self.manifest.get(path) else { return Ok(()) };
         let is_folder = old.kind == EntryKind::Folder;
@@ -114,10 +121,10 @@ impl CopyWalk<'_> {
         self.deleted_beneath(path)?;
         let refused = self.refusal(path);
         let old = Some(OldEntry::Copied(old));
-        self.visitor.visit(Candidate { path, old, new: None, refused })
+        self.visitor.visit(PossibleChange { path, old, new: None, refused })
     }
 
-    fn deleted_beneath(&mut self, path: &RelPath) -> Walk<()> {
+    fn deleted_beneath(&mut self, path: &RelPath) -> SearchResult<()> {
         let manifest = self.manifest;
         manifest.children(path).iter().try_for_each(|name| self.deleted(&path.join(name)))
     }
@@ -155,7 +162,7 @@ impl CopyWalk<'_> {
         })
     }
 
-    fn must_have_time(&self) -> Walk<()> {
-        if self.deadline.has_time() { Ok(()) } else { Err(Stop::Late) }
+    fn must_have_time(&self) -> SearchResult<()> {
+        if self.deadline.has_time() { Ok(()) } else { Err(SearchStop::Late) }
     }
 }

@@ -6,7 +6,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::candidate::is_gone;
-use super::content::{Content, ContentId};
+use super::content::{ContentHash, FileContent};
 use super::manifest::{CopiedEntry, CopyFacts, Manifest};
 use super::record::kernel_time;
 use crate::error::{Error, Result};
@@ -119,7 +119,7 @@ impl Copying<'_> {
 }
 
 /// Copies a file. Returns the size and the hash of the copy.
-fn copy_file(from: &OpenFolder, name: &Name, to: &Dir, mode: u32) -> Result<ContentId> {
+fn copy_file(from: &OpenFolder, name: &Name, to: &Dir, mode: u32) -> Result<ContentHash> {
     let (source, mut before) = from.open_file(name)?;
     let copy = to.create_file(name)?;
     for _ in 0..ATTEMPTS {
@@ -131,7 +131,7 @@ fn copy_file(from: &OpenFolder, name: &Name, to: &Dir, mode: u32) -> Result<Cont
         before = after;
     }
     let written = to.open_to_read(name)?.ok_or(Error::NotFound)?;
-    let id = Content::read(written)?.id()?;
+    let id = FileContent::read(written)?.id()?;
     set_file_attributes(&copy, mode, &before)?;
     Ok(id)
 }
@@ -188,7 +188,7 @@ fn copy_bytes(from: &OpenFile, to: &OpenFile, start: u64, end: u64) -> Result<()
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         };
-        let mut bytes = space.get(..read).unwrap_or_default();
+        let (mut bytes, _) = space.split_at(read);
         while !bytes.is_empty() {
             let written = match rustix::io::pwrite(to, bytes, at) {
                 Ok(0) => return Err(super::content::from_io(io::ErrorKind::WriteZero.into())),
@@ -196,7 +196,7 @@ fn copy_bytes(from: &OpenFile, to: &OpenFile, start: u64, end: u64) -> Result<()
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
-            bytes = bytes.get(written..).unwrap_or_default();
+            (_, bytes) = bytes.split_at(written);
             at += written as u64;
         }
     }

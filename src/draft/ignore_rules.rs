@@ -14,23 +14,23 @@ pub(super) const RULES_FILE: &str = ".gitignore";
 /// Name of a folder or file of git.
 const GIT: &[u8] = b".git";
 
-/// The rules that hold in a directory of the workspace: those of its own file and of the directories
-/// above it.
+/// The rules that hold in a directory of the workspace: those of its own file and of the
+/// directories above it.
 #[derive(Default)]
 pub(super) struct IgnoreRules {
     /// The outermost first.
-    levels: Vec<Level>,
+    levels: Vec<FolderRules>,
     takes_all: bool,
 }
 
 /// The rules of one file.
-struct Level {
-    origin: Origin,
+struct FolderRules {
+    origin: RulesFolder,
     rules: Gitignore,
 }
 
 /// The directory of a file with rules.
-enum Origin {
+enum RulesFolder {
     /// A directory in the workspace.
     Inside(RelPath),
     /// A directory above the workspace, and the workspace's path from there.
@@ -50,13 +50,17 @@ impl IgnoreRules {
 
     /// Adds the rules of a file in the directory `folder` of the workspace.
     pub(super) fn push(&mut self, folder: &RelPath, content: &[u8]) {
-        self.levels.push(Level { origin: Origin::Inside(folder.clone()), rules: parse(content) });
+        self.levels.push(FolderRules {
+            origin: RulesFolder::Inside(folder.clone()),
+            rules: parse(content),
+        });
     }
 
     /// Adds the rules of a file in a directory above the workspace, which has the path `workspace`
     /// from there.
     pub(super) fn push_above(&mut self, workspace: PathBuf, content: &[u8]) {
-        self.levels.push(Level { origin: Origin::Above(workspace), rules: parse(content) });
+        self.levels
+            .push(FolderRules { origin: RulesFolder::Above(workspace), rules: parse(content) });
     }
 
     /// Returns the number of files whose rules hold.
@@ -89,16 +93,16 @@ impl IgnoreRules {
     }
 }
 
-impl Origin {
+impl RulesFolder {
     /// Returns `path` from the directory of the rules.
     fn relative(&self, path: &RelPath) -> Option<PathBuf> {
         let path = Path::new(path.as_os_str());
         match self {
-            Origin::Inside(folder) if folder.is_root() => Some(path.to_path_buf()),
-            Origin::Inside(folder) => {
+            RulesFolder::Inside(folder) if folder.is_root() => Some(path.to_path_buf()),
+            RulesFolder::Inside(folder) => {
                 path.strip_prefix(folder.as_os_str()).ok().map(Path::to_path_buf)
             }
-            Origin::Above(workspace) => Some(workspace.join(path)),
+            RulesFolder::Above(workspace) => Some(workspace.join(path)),
         }
     }
 }

@@ -42,8 +42,8 @@ pub(crate) struct LayerPaths {
 }
 
 impl Draft {
-    /// Makes the layers: empty ones of an overlay, or a copy of the workspace. Paths that the record
-    /// hides are missing in the worker's view.
+    /// Makes the layers: empty ones of an overlay, or a copy of the workspace. The worker's view
+    /// lacks the paths that the record hides.
     ///
     /// # Errors
     ///
@@ -96,8 +96,8 @@ impl Draft {
         LayerPaths { upper: self.path(UPPER), work: self.path(WORK) }
     }
 
-    /// Returns the directories of the overlay over the common directory of git, for a workspace that
-    /// is a linked worktree. Changes there are not searched for.
+    /// Returns the directories of the overlay over the common directory of git, for a workspace
+    /// that is a linked worktree. Changes there are not searched for.
     pub(crate) fn git_overlay_dirs(&self) -> LayerPaths {
         LayerPaths { upper: self.path(GIT_UPPER), work: self.path(GIT_WORK) }
     }
@@ -115,8 +115,8 @@ impl Draft {
         }
     }
 
-    /// Removes the layers. Call it after [`super::ChangeSearch::finish`], when nothing runs in them:
-    /// `apply` and `undo` need only the worker's directory and the bases.
+    /// Removes the layers. Call it after [`super::ChangeSearch::finish`], when nothing runs in
+    /// them: `apply` and `undo` need only the worker's directory and the bases.
     ///
     /// # Errors
     ///

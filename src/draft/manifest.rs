@@ -54,7 +54,7 @@ pub(super) struct CopiedEntry {
 }
 
 /// The file: paths and their entries.
-type Stored<'a> = (CopyFacts, Vec<(&'a [u8], CopiedEntry)>);
+type SavedManifest<'a> = (CopyFacts, Vec<(&'a [u8], CopiedEntry)>);
 
 impl Manifest {
     /// Adds an entry.
@@ -103,7 +103,7 @@ impl Manifest {
     /// Writes the manifest into the directory of a draft.
     pub(super) fn save(&self, draft: &Dir) -> Result<()> {
         let entries = self.entries.iter().map(|(path, entry)| (path.as_bytes(), entry.clone()));
-        let stored: Stored<'_> = (self.facts, entries.collect());
+        let stored: SavedManifest<'_> = (self.facts, entries.collect());
         let invalid = |_| Error::Io(rustix::io::Errno::INVAL);
         let bytes = postcard::to_stdvec(&stored).map_err(invalid)?;
         draft.write_temporary(&mut bytes.as_slice())?.replace(draft, &Name::new(FILE)?)
@@ -113,7 +113,7 @@ impl Manifest {
     pub(super) fn load(draft: &Dir) -> Result<Manifest> {
         let bytes = draft.read(&Name::new(FILE)?, SIZE_MAX)?.ok_or(Error::NotFound)?;
         let invalid = |_| Error::Io(rustix::io::Errno::INVAL);
-        let (facts, entries): Stored<'_> = postcard::from_bytes(&bytes).map_err(invalid)?;
+        let (facts, entries): SavedManifest<'_> = postcard::from_bytes(&bytes).map_err(invalid)?;
         let mut manifest = Manifest { facts, ..Manifest::default() };
         for (path, entry) in entries {
             manifest.insert(&RelPath::parse(path)?, entry);

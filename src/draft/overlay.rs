@@ -6,7 +6,9 @@
 
 use std::path::Path;
 
-use super::candidate::{Candidate, LiveEntry, OldEntry, Stop, Visitor, Walk, is_gone, unreadable};
+use super::candidate::{
+    LiveEntry, OldEntry, PossibleChange, SearchResult, SearchStop, Visitor, is_gone, unreadable,
+};
 use super::ignore_rules::{IgnoreRules, RULES_FILE};
 use super::limits::{DEPTH_MAX, HIDDEN};
 use super::opened::OpenedFolder;
@@ -34,7 +36,7 @@ pub(super) struct OverlayWalk<'a> {
 }
 
 /// A directory of the upper layer, and the one below it.
-struct Level<'a> {
+struct MergedFolder<'a> {
     path: RelPath,
     upper: &'a OpenFolder,
     names: &'a [Name],
@@ -48,13 +50,13 @@ impl OverlayWalk<'_> {
     /// # Errors
     ///
     /// The upper layer cannot be read, or the visitor failed.
-    pub(super) fn run(&mut self, upper: &OpenFolder, lower: &OpenFolder) -> Walk<()> {
+    pub(super) fn run(&mut self, upper: &OpenFolder, lower: &OpenFolder) -> SearchResult<()> {
         let path = RelPath::root();
         let names = &upper.list().during("read the changes of", self.workspace, b"")?;
-        self.walk(&Level { path, upper, names, lower: Some(lower), is_opaque: false })
+        self.walk(&MergedFolder { path, upper, names, lower: Some(lower), is_opaque: false })
     }
 
-    fn walk(&mut self, level: &Level<'_>) -> Walk<()> {
+    fn walk(&mut self, level: &MergedFolder<'_>) -> SearchResult<()> {
         let rules = self.rules.len();
         self.push_rules(level);
         let walked = self.walk_names(level);
@@ -62,7 +64,7 @@ impl OverlayWalk<'_> {
         walked
     }
 
-    fn walk_names(&mut self, level: &Level<'_>) -> Walk<()> {
+    fn walk_names(&mut self, level: &MergedFolder<'_>) -> SearchResult<()> {
         for name in level.names {
             self.must_have_time()?;
             self.walk_entry(level, name)?;
@@ -75,7 +77,7 @@ impl OverlayWalk<'_> {
         Ok(())
     }
 
-    fn walk_entry(&mut self, level: &Level<'_>, name: &Name) -> Walk<()> {
+    fn walk_entry(&mut self, level: &MergedFolder<'_>, name: &Name) -> SearchResult<()> {
         let path = level.path.join(name);
         let stat = level.upper.stat(name);
         let Some(stat) = self.unless_gone(stat, &path)?.flatten() else { return Ok(()) };
@@ -110,20 +112,21 @@ impl OverlayWalk<'_> {
         }
         let new = Some(LiveEntry { folder: level.upper, name, stat });
         let old = old.map(OldEntry::Live);
-        self.visitor.visit(Candidate { path: &path, old, new, refused })?;
+        self.visitor.visit(PossibleChange { path: &path, old, new, refused })?;
         let Some(opened) = opened else { return Ok(()) };
         let lower = lower.filter(|_| old_is_folder).and_then(|lower| lower.enter(name).ok());
         let upper = &opened.folder;
         let is_opaque = level.is_opaque
             || lower.is_some() && upper.has_attribute(OPAQUE, b"y").unwrap_or_default();
         let (names, lower) = (&opened.names, lower.as_ref());
-        let walked = self.walk(&Level { path: path.clone(), upper, names, lower, is_opaque });
+        let walked =
+            self.walk(&MergedFolder { path: path.clone(), upper, names, lower, is_opaque });
         opened.close().during("restore the mode of", self.workspace, path.as_bytes())?;
         walked
     }
 
     /// Visits the entry `name` of the workspace as deleted, and all that it holds.
-    fn deleted(&mut self, parent: &RelPath, lower: &OpenFolder, name: &Name) -> Walk<()> {
+    fn deleted(&mut self, parent: &RelPath, lower: &OpenFolder, name: &Name) -> SearchResult<()> {
         self.must_have_time()?;
         let path = parent.join(name);
         let Ok(Some(stat)) = lower.stat(name) else { return Ok(()) };
@@ -139,11 +142,16 @@ impl OverlayWalk<'_> {
             self.deleted_beneath(&path, lower, name)?;
         }
         let old = Some(OldEntry::Live(LiveEntry { folder: lower, name, stat }));
-        self.visitor.visit(Candidate { path: &path, old, new: None, refused: None })
+        self.visitor.visit(PossibleChange { path: &path, old, new: None, refused: None })
     }
 
     /// Visits all that the directory `name` of the workspace holds as deleted.
-    fn deleted_beneath(&mut self, path: &RelPath, lower: &OpenFolder, name: &Name) -> Walk<()> {
+    fn deleted_beneath(
+        &mut self,
+        path: &RelPath,
+        lower: &OpenFolder,
+        name: &Name,
+    ) -> SearchResult<()> {
         if path.depth() > DEPTH_MAX {
             return Ok(());
         }
@@ -160,7 +168,7 @@ impl OverlayWalk<'_> {
     }
 
     /// Adds the rules of the directory, as the worker sees them.
-    fn push_rules(&mut self, level: &Level<'_>) {
+    fn push_rules(&mut self, level: &MergedFolder<'_>) {
         let Ok(name) = Name::new(RULES_FILE) else { return };
         let folder = match level.upper.stat(&name) {
             Ok(Some(stat)) => (!stat.is_whiteout).then_some(level.upper),
@@ -179,12 +187,12 @@ impl OverlayWalk<'_> {
         self.hidden.iter().any(|hidden| path.is_within(hidden))
     }
 
-    fn must_have_time(&self) -> Walk<()> {
-        if self.deadline.has_time() { Ok(()) } else { Err(Stop::Late) }
+    fn must_have_time(&self) -> SearchResult<()> {
+        if self.deadline.has_time() { Ok(()) } else { Err(SearchStop::Late) }
     }
 
     /// Returns `None` if the entry went away.
-    fn unless_gone<T>(&self, read: Result<T, Error>, path: &RelPath) -> Walk<Option<T>> {
+    fn unless_gone<T>(&self, read: Result<T, Error>, path: &RelPath) -> SearchResult<Option<T>> {
         match read {
             Err(error) if is_gone(&error) => Ok(None),
             read => Ok(Some(read.during("read", self.workspace, path.as_bytes())?)),

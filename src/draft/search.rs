@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 
-use super::candidate::{Candidate, OldEntry, Stop, Visitor, Walk};
-use super::comparison::{Comparison, Outcome, Places};
+use super::candidate::{OldEntry, PossibleChange, SearchResult, SearchStop, Visitor};
+use super::comparison::{ComparedPath, PathComparison, Places};
 use super::copied::CopyWalk;
 use super::folder::Draft;
 use super::manifest::Manifest;
@@ -29,7 +29,7 @@ pub(crate) struct ChangeSearch {
     worker: Worker,
     workspace: PathBuf,
     hidden: Vec<RelPath>,
-    comparison: Option<Comparison>,
+    comparison: Option<PathComparison>,
     /// The entries that were copied, with that engine.
     manifest: Option<Manifest>,
     known: BTreeMap<RelPath, Known>,
@@ -40,7 +40,7 @@ pub(crate) struct ChangeSearch {
     report: SearchReport,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SearchReport {
     /// Number of changed paths.
@@ -53,13 +53,13 @@ pub(crate) struct SearchReport {
     pub(crate) refused: u64,
     /// Number of changed paths that git ignores; an ignored directory counts once.
     pub(crate) ignored: u64,
-    /// What a person must know.
+    /// Facts that a person must know.
     pub(crate) notes: Vec<String>,
     /// True if the search came to its end. Otherwise this is what an earlier one found.
     pub(crate) is_complete: bool,
 }
 
-/// What is known of a path since an earlier search.
+/// The result of an earlier search for one path.
 struct Known {
     /// The entries before and after, as they were compared.
     compared: (Option<EntryStat>, Option<EntryStat>),
@@ -105,14 +105,14 @@ impl ChangeSearch {
                 }
                 self.report.is_complete = true;
             }
-            Err(Stop::Late) => {}
-            Err(Stop::Failed(error)) => return Err(error),
+            Err(SearchStop::Late) => {}
+            Err(SearchStop::Failed(error)) => return Err(error),
         }
         Ok(self.report.clone())
     }
 
-    /// Searches after the worker has ended, and records everything anew: the worker may have written
-    /// anything into its own directory. What is not among the changes is removed there.
+    /// Searches after the worker has ended, and records everything anew: the worker may have
+    /// written anything into its own directory. Other files in the place of changes are removed.
     ///
     /// Afterwards the worker's directory holds all that `apply` needs, so the layers of the draft
     /// can be removed.
@@ -134,9 +134,9 @@ impl ChangeSearch {
         self.known.clear();
         let changes = match self.search(Deadline::never(), true) {
             Ok(changes) => changes,
-            Err(Stop::Failed(error)) => return Err(error),
+            Err(SearchStop::Failed(error)) => return Err(error),
             // Without a deadline this does not happen.
-            Err(Stop::Late) => return Ok(self.report.clone()),
+            Err(SearchStop::Late) => return Ok(self.report.clone()),
         };
         let folder = self.worker.folder();
         folder.sync_file_system().during("write", folder.path(), CHANGES.as_bytes())?;
@@ -147,10 +147,10 @@ impl ChangeSearch {
     }
 
     /// Returns all changes.
-    fn search(&mut self, deadline: Deadline<'_>, is_final: bool) -> Walk<WorkspaceChanges> {
+    fn search(&mut self, deadline: Deadline<'_>, is_final: bool) -> SearchResult<WorkspaceChanges> {
         let mut comparison = match self.comparison.take() {
             Some(comparison) => comparison,
-            None => Comparison::new(&self.draft)?,
+            None => PathComparison::new(&self.draft)?,
         };
         comparison.is_final = is_final;
         let folder = self.folder_without_sync()?;
@@ -178,10 +178,10 @@ impl ChangeSearch {
     /// Compares every path that may differ. Returns the number of ignored ones.
     fn examine(
         &mut self,
-        comparison: &mut Comparison,
+        comparison: &mut PathComparison,
         folder: &Dir,
         deadline: Deadline<'_>,
-    ) -> Walk<u64> {
+    ) -> SearchResult<u64> {
         let record = self.draft.record();
         let lower = OpenFolder::open(&self.workspace).during("open", &self.workspace, b"")?;
         let layer = self.draft.layer();
@@ -225,7 +225,7 @@ impl ChangeSearch {
         self.known.retain(|path, known| {
             let is_seen = known.generation == generation;
             if let Some(change) = known.change.as_ref().filter(|_| !is_seen) {
-                remove_stored(folder, path, Stored::of(Some(change)));
+                remove_stored(folder, path, StoredContents::new(Some(change)));
             }
             is_seen
         });
@@ -249,14 +249,14 @@ impl ChangeSearch {
 
 /// Compares the paths of one search with what is known of them.
 struct Examiner<'a> {
-    comparison: &'a mut Comparison,
+    comparison: &'a mut PathComparison,
     known: &'a mut BTreeMap<RelPath, Known>,
     generation: u64,
     places: Places<'a>,
 }
 
 impl Visitor for Examiner<'_> {
-    fn visit(&mut self, candidate: Candidate<'_>) -> Walk<()> {
+    fn visit(&mut self, candidate: PossibleChange<'_>) -> SearchResult<()> {
         let path = candidate.path;
         let old = match candidate.old {
             Some(OldEntry::Live(live)) => Some(live.stat),
@@ -271,9 +271,9 @@ impl Visitor for Examiner<'_> {
             return Ok(());
         }
         let change = match self.comparison.compare(&candidate, self.places)? {
-            Outcome::Same => None,
-            Outcome::Changed(change) => Some(*change),
-            Outcome::Later => {
+            ComparedPath::Same => None,
+            ComparedPath::Changed(change) => Some(*change),
+            ComparedPath::Later => {
                 // What an earlier search found still holds.
                 if let Some(known) = self.known.get_mut(path) {
                     known.generation = generation;
@@ -282,7 +282,7 @@ impl Visitor for Examiner<'_> {
             }
         };
         let before = self.known.get(path).and_then(|known| known.change.as_ref());
-        let stale = Stored::of(before).except(Stored::of(change.as_ref()));
+        let stale = StoredContents::new(before).except(StoredContents::new(change.as_ref()));
         remove_stored(self.places.worker, path, stale);
         self.known.insert(path.clone(), Known { compared, change, generation });
         Ok(())
@@ -291,15 +291,15 @@ impl Visitor for Examiner<'_> {
 
 /// Contents of a path in the worker's directory.
 #[derive(Clone, Copy)]
-struct Stored {
+struct StoredContents {
     has_new: bool,
     has_base: bool,
 }
 
-impl Stored {
-    fn of(change: Option<&ChangedFile>) -> Stored {
+impl StoredContents {
+    fn new(change: Option<&ChangedFile>) -> StoredContents {
         let change = change.filter(|change| change.refused.is_none());
-        Stored {
+        StoredContents {
             has_new: change.is_some_and(|change| {
                 let is_file = |new: &EntryState| new.kind == EntryKind::File;
                 change.kind != ChangeKind::Mode && change.new.as_ref().is_some_and(is_file)
@@ -308,8 +308,8 @@ impl Stored {
         }
     }
 
-    fn except(self, other: Stored) -> Stored {
-        Stored {
+    fn except(self, other: StoredContents) -> StoredContents {
+        StoredContents {
             has_new: self.has_new && !other.has_new,
             has_base: self.has_base && !other.has_base,
         }
@@ -318,7 +318,7 @@ impl Stored {
 
 /// Removes contents that no change names any more. If the worker is in the way, the last search
 /// removes them.
-fn remove_stored(folder: &Dir, path: &RelPath, stored: Stored) {
+fn remove_stored(folder: &Dir, path: &RelPath, stored: StoredContents) {
     for (is_stale, tree) in [(stored.has_new, CHANGES), (stored.has_base, BASE)] {
         if is_stale {
             let _ = stored::remove(folder, &RelPath::constant(tree).join_path(path));
@@ -516,7 +516,8 @@ mod tests {
                     _ => content(new, CHANGES, &path),
                 };
                 if new.kind == EntryKind::File {
-                    let id = crate::draft::content::Content::Small(content.clone()).id().unwrap();
+                    let id =
+                        crate::draft::content::FileContent::Small(content.clone()).id().unwrap();
                     assert_eq!((&id.sha256, id.size), (&new.sha256, new.size), "{path:?}");
                 }
                 tree.insert(path, (new.kind, new.mode, content));

@@ -35,7 +35,7 @@ const ATTEMPTS: usize = 16;
 #[derive(Debug)]
 pub(crate) struct OpenFolder(OwnedFd);
 
-/// What stat reports of an entry.
+/// The attributes of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EntryStat {
     /// Type of the entry.

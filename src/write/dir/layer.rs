@@ -40,8 +40,8 @@ impl Dir {
         )?)
     }
 
-    /// Gives this directory the mode `mode`, and the time and the owner of `like`. Only root can set
-    /// an owner.
+    /// Gives this directory the mode `mode`, and the time and the owner of `like`. Only root can
+    /// set an owner.
     pub(crate) fn set_attributes(&self, mode: u32, like: &EntryStat) -> Result<()> {
         if let Some((uid, gid)) = owner(like) {
             rustix::fs::fchown(&self.fd, Some(uid), Some(gid))?;
