@@ -30,6 +30,7 @@ mod overlay;
 mod record;
 mod search;
 mod stored;
+mod tracked;
 mod view_rules;
 
 pub(crate) use folder::Draft;

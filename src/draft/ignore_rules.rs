@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
+use super::tracked::TrackedPaths;
 use crate::name::RelPath;
 
 /// Name of the files with rules.
@@ -21,6 +22,9 @@ pub(super) struct IgnoreRules {
     /// The outermost first.
     levels: Vec<FolderRules>,
     takes_all: bool,
+    tracked: TrackedPaths,
+    /// Ignored directories in which git tracks files.
+    entered: Vec<RelPath>,
 }
 
 /// The rules of one file.
@@ -40,7 +44,12 @@ enum RulesFolder {
 impl IgnoreRules {
     /// Returns rules that ignore nothing if `takes_all` is true, and else the folders of git.
     pub(super) fn new(takes_all: bool) -> IgnoreRules {
-        IgnoreRules { levels: Vec::new(), takes_all }
+        IgnoreRules { takes_all, ..IgnoreRules::default() }
+    }
+
+    /// Sets the paths that git tracks, which are never ignored.
+    pub(super) fn set_tracked(&mut self, tracked: TrackedPaths) {
+        self.tracked = tracked;
     }
 
     /// Returns true if the content of files with rules matters.
@@ -74,13 +83,26 @@ impl IgnoreRules {
     }
 
     /// Returns true if `path` is ignored. Its parents must not be.
-    pub(super) fn is_ignored(&self, path: &RelPath, is_folder: bool) -> bool {
+    pub(super) fn is_ignored(&mut self, path: &RelPath, is_folder: bool) -> bool {
         if self.takes_all {
             return false;
         }
         if path.file_name().is_some_and(|name| name.as_bytes() == GIT) {
             return true;
         }
+        let is_beneath = self.entered.iter().any(|folder| path.is_within(folder) && path != folder);
+        if !is_beneath && !self.matches(path, is_folder) {
+            return false;
+        }
+        if is_folder && self.tracked.has_beneath(path) {
+            self.entered.push(path.clone());
+            return false;
+        }
+        !self.tracked.has(path)
+    }
+
+    /// Returns true if the rules ignore `path`, whether git tracks it or not.
+    fn matches(&self, path: &RelPath, is_folder: bool) -> bool {
         for level in self.levels.iter().rev() {
             let Some(path) = level.origin.relative(path) else { continue };
             match level.rules.matched(path, is_folder) {
@@ -155,6 +177,39 @@ mod tests {
         let mut all = IgnoreRules::new(true);
         all.push(&RelPath::root(), b"*\n");
         assert!(!all.is_ignored(&path(".git"), true));
+    }
+
+    #[test]
+    fn tracked_files_are_not_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        let git = |arguments: &[&str]| {
+            let git =
+                std::process::Command::new("git").args(arguments).current_dir(&folder).output();
+            assert!(git.unwrap().status.success());
+        };
+        git(&["init", "-q"]);
+        std::fs::create_dir_all(folder.path().join("dist/in")).unwrap();
+        for name in ["dist/in/x", "a.log"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        git(&["add", "-f", "."]);
+        let mut rules = IgnoreRules::new(false);
+        rules.push(&RelPath::root(), b"dist/\n*.log\n");
+        rules.set_tracked(TrackedPaths::new(
+            std::fs::read(folder.path().join(".git/index")).unwrap(),
+        ));
+        for (text, is_folder, expected) in [
+            ("dist", true, false),
+            ("dist/in", true, false),
+            ("dist/in/x", false, false),
+            ("dist/in/y", false, true),
+            ("dist/other", true, true),
+            ("a.log", false, false),
+            ("b.log", false, true),
+            ("b", false, false),
+        ] {
+            assert_eq!(rules.is_ignored(&path(text), is_folder), expected, "{text}");
+        }
     }
 
     #[test]

@@ -726,7 +726,7 @@ mod tests {
         fs::write(folder.path().join("repo/.gitignore"), "/part/x\n").unwrap();
         fs::write(folder.path().join(".gitignore"), "*\n").unwrap();
         let workspace = folder.path().join("repo/part");
-        let rules = view_rules::of_workspace(&workspace, &[], false);
+        let mut rules = view_rules::of_workspace(&workspace, &[], false);
         assert!(rules.is_ignored(&RelPath::constant("x"), false));
         assert!(!rules.is_ignored(&RelPath::constant("y"), false));
     }
@@ -1050,7 +1050,10 @@ mod tests {
             5 => fs::remove_file(&path),
             6 => fs::remove_dir_all(&path),
             7 | 8 => fs::create_dir_all(&path),
-            9 => symlink(OsStr::from_bytes(fastrand::choice(NAMES).unwrap()), &path),
+            9 => {
+                let _ = fs::remove_file(&path);
+                symlink(OsStr::from_bytes(fastrand::choice(NAMES).unwrap()), &path)
+            }
             10 if !path.is_symlink() => {
                 let mode = fastrand::choice([0, 0o600, 0o644, 0o755, 0o1777, 0o500]).unwrap();
                 fs::set_permissions(&path, fs::Permissions::from_mode(mode))
