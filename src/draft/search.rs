@@ -1105,4 +1105,32 @@ mod tests {
         }
         assert_eq!(kinds.len(), 8, "{kinds:?}");
     }
+
+    #[test]
+    fn a_worker_may_write_while_it_is_searched() {
+        let bed = Bed::new(|w| {
+            fastrand::seed(7);
+            (0..200).for_each(|_| edit_at_random(w));
+        });
+        let old = snapshot(&bed.workspace());
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        let mut search = bed.search();
+        let new = thread::scope(|scope| {
+            let editor = scope.spawn(|| {
+                let new = bed.edit(|w| {
+                    fastrand::seed(8);
+                    (0..4_000).for_each(|_| edit_at_random(w));
+                    snapshot(w)
+                });
+                is_done.store(true, std::sync::atomic::Ordering::Release);
+                new
+            });
+            while !is_done.load(std::sync::atomic::Ordering::Acquire) {
+                search.update(Deadline::never()).unwrap();
+            }
+            editor.join().unwrap()
+        });
+        search.finish().unwrap();
+        assert_eq!(apply(&bed, &bed.changes(), old), new);
+    }
 }
