@@ -579,8 +579,8 @@ mod tests {
 
     fn counts(changes: &FileChanges) -> Vec<(&str, (usize, usize), usize)> {
         let files = changes.files.iter();
-        let path = |file: &'_ FileChange| std::str::from_utf8(&file.path).unwrap();
-        files.map(|file| (path(file), file.counts(), file.parts.len())).collect()
+        let named = files.map(|file| (std::str::from_utf8(&file.path).unwrap(), file));
+        named.map(|(path, file)| (path, file.counts(), file.parts.len())).collect()
     }
 
     #[test]

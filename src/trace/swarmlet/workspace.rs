@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn hostile_documents_are_refused_in_bounded_memory() {
-        let deep = format!(r#"{{"version": 1, "x": {}"#, "[".repeat(1 << 20));
+        let (open, close) = ("[".repeat(1 << 20), "]".repeat(1 << 20));
+        let deep = format!(r#"{{"version": 1, "files": [{{"x": {open}{close}}}]}}"#);
         assert!(reason(&deep).starts_with("recursion limit exceeded"), "{}", reason(&deep));
         let one = r#"{"path": "a", "kind": "added", "base": "none"},"#;
         let many = one.repeat(crate::model::CHANGES_FILES_MAX) + one.trim_end_matches(',');

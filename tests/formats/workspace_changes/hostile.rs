@@ -104,14 +104,15 @@ fn hostile_paths_and_names_stay_comments() {
         assert_eq!(apply(&workspace(&[]), &diff), Ok(expected), "{diff}");
     }
     let done = run(swarmletfs(["validate", "--json", store.path().to_str().unwrap()]));
-    assert!(done.out.contains("change_path") && done.out.contains("is listed twice"), "{done:#?}");
+    assert!(done.out.contains("\"kind\": \"change_path\",\n          \"count\": 5,"), "{done:#?}");
 }
 
 #[test]
 fn records_that_are_not_understood_say_why() {
     let store = TestStore::new();
     store.worker("w", json!({}));
-    let deep = format!(r#"{{"version": 1, "x": {}"#, "[".repeat(100_000));
+    let (open, close) = ("[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!(r#"{{"version": 1, "files": [{{"x": {open}{close}}}]}}"#);
     for (json, reason) in [
         (r#"{"version": 2, "changes": []}"#, "version 2 is not known; expected 1"),
         (r#"{"version": 1, "works"#, "EOF while parsing"),
@@ -137,7 +138,7 @@ fn a_huge_record_is_refused_and_hides_nothing() {
     fs::File::options().write(true).open(path).unwrap().set_len(1 << 40).unwrap();
     let diff = diff(&store);
     assert!(diff.contains("larger than 67108864 bytes, so it is not read"), "{diff}");
-    assert!(text(&store.tree(), "w", "summary").contains("status   completed\n"));
+    assert!(text(&store.tree(), "w", "summary").contains("status   completed"));
 }
 
 #[test]
