@@ -478,7 +478,9 @@ impl Folder {
     /// listed. Leaves out copies of what was there before the worker changed it.
     pub fn files(&self) -> Result<(Vec<RelPath>, u64)> {
         let (mut files, unlisted) = catalog::list_files(&*self.store)?;
-        files.retain(|path| !self.is_original(path));
+        if !self.originals.is_empty() {
+            files.retain(|path| !self.is_original(path));
+        }
         Ok((files, unlisted))
     }
 
