@@ -38,7 +38,9 @@ pub use watcher::WorkerLocation;
 use crate::cache::{DiskCache, Key, key};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::model::{Record, RecordedEdits, Remarks, SkipReport, Skipped, Status, WorkerCheck};
+use crate::model::{
+    Record, RecordedChanges, RecordedEdits, Remarks, SkipReport, Skipped, Status, WorkerCheck,
+};
 use crate::name::RelPath;
 use crate::parallel::parallel_map;
 use crate::store::{Kind, Store, Time};
@@ -401,6 +403,18 @@ impl Catalog {
         }
     }
 
+    /// Returns the directories in a worker's directory, entered as `folder`, that only hold copies
+    /// of what was there before; see [`Format::folders_of_originals`].
+    ///
+    /// [`Format::folders_of_originals`]: crate::trace::Format::folders_of_originals
+    pub fn folders_of_originals(
+        &self,
+        entry: &Entry,
+        folder: &dyn Store,
+    ) -> &'static [&'static str] {
+        self.source(entry).map_or(&[], |source| source.format.folders_of_originals(folder))
+    }
+
     /// Enables [`Catalog::backing`] if the stores support it.
     ///
     /// # Errors
@@ -447,13 +461,15 @@ impl Catalog {
     }
 
     /// Reads the changes of files that a worker's record holds, until `deadline` passes.
-    pub fn edits(&self, entry: &Entry, deadline: Deadline<'_>) -> Result<RecordedEdits> {
+    pub fn changes(&self, entry: &Entry, deadline: Deadline<'_>) -> Result<RecordedChanges> {
         match self.sources.get(entry.source) {
-            Some(source) if !source.format.records_edits() => Ok(RecordedEdits::default()),
+            Some(source) if !source.format.records_edits() => {
+                Ok(RecordedChanges::Edits(RecordedEdits::default()))
+            }
             Some(source) => {
                 let folder = self.folder(entry)?;
                 let place = RecordSource { folder: &*folder, outputs: source.outputs.as_deref() };
-                source.format.read_edits(place, deadline)
+                source.format.read_changes(place, deadline)
             }
             None => Err(Error::NotFound),
         }

@@ -19,13 +19,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use attempt::Successes;
-pub use file_edit::{CONTENT_MAX, FileEdit, RecordedEdits, RecordedHunk, TextReplacement};
+pub use file_edit::{
+    CONTENT_MAX, FileEdit, RecordedChanges, RecordedEdits, RecordedHunk, TextReplacement,
+};
 pub use intern::{Interner, SharedStr};
 pub use remark::{Remark, RemarkGroup, RemarkLevel, RemarkSubject, Remarks, WorkerCheck};
 pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries};
 pub use workspace_changes::{
-    Base, CHANGES_VERSION, ChangeKind, ChangedFile, ChangedPath, EntryKind, EntryState,
-    WorkspaceChanges, decode, encode,
+    Base, CHANGES_FILES_MAX, CHANGES_VERSION, ChangeKind, ChangedFile, ChangedPath, EntryKind,
+    EntryState, WorkspaceChanges, decode, encode,
 };
 
 use crate::name::{Name, RelPath};
@@ -493,6 +495,22 @@ pub struct Trace {
     pub status_is_derived: bool,
     /// Directories in which the worker's layout keeps its own files, whether or not they exist.
     pub own_folders: &'static [&'static str],
+    /// Files that the worker changed in its own view of a workspace, by path; the first ones if
+    /// there are many.
+    pub workspace_files: Vec<WorkspaceFile>,
+}
+
+/// A file that a worker changed in its own view of a workspace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorkspaceFile {
+    /// Path from the root of the workspace.
+    pub path: String,
+    /// What happened to the file.
+    pub kind: ChangeKind,
+    /// Number of lines added.
+    pub added: u64,
+    /// Number of lines removed.
+    pub removed: u64,
 }
 
 /// Token counts, as stated by the source.

@@ -44,7 +44,9 @@ use std::sync::Arc;
 use crate::cache::{DiskCache, Key};
 use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::model::{Record, RecordedEdits, Remarks, SkipReport, Worker, WorkerCheck};
+use crate::model::{
+    Record, RecordedChanges, RecordedEdits, Remarks, SkipReport, Worker, WorkerCheck,
+};
 use crate::name::{Name, RelPath};
 use crate::store::{Identity, Store, Time};
 
@@ -163,12 +165,18 @@ pub trait Format: Send + Sync {
     /// # Errors
     ///
     /// Fails if the record cannot be read, or changed since it was indexed.
-    fn read_edits(
+    fn read_changes(
         &self,
         _source: RecordSource<'_>,
         _deadline: Deadline<'_>,
-    ) -> Result<RecordedEdits> {
-        Ok(RecordedEdits::default())
+    ) -> Result<RecordedChanges> {
+        Ok(RecordedChanges::Edits(RecordedEdits::default()))
+    }
+
+    /// Returns the directories in the worker's directory `_folder` that only hold copies of what
+    /// was there before the worker changed it. Queries leave them out.
+    fn folders_of_originals(&self, _folder: &dyn Store) -> &'static [&'static str] {
+        &[]
     }
 
     /// Finds what was not understood in the files of a worker, whose record is `record`. Keeps

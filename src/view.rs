@@ -26,7 +26,7 @@ use crate::cache::{DiskCache, Key, key};
 use crate::catalog::{self, Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::model::{Output, Record, RecordedEdits, Remarks, ToolCall, WorkerCheck};
+use crate::model::{Output, Record, RecordedChanges, Remarks, ToolCall, WorkerCheck};
 use crate::name::{Name, RelPath};
 use crate::store::{self, DirEntry, File, Kind, Meta, Time};
 
@@ -228,7 +228,9 @@ impl View {
 
     /// Opens a worker's directory once, to read many files in it.
     pub fn folder(&self, member: &Member) -> Result<Folder> {
-        self.catalog.folder(&member.entry).map(Folder)
+        let store = self.catalog.folder(&member.entry)?;
+        let originals = self.catalog.folders_of_originals(&member.entry, &*store);
+        Ok(Folder { store, originals })
     }
 
     /// Opens the file `path` of a worker.
@@ -374,8 +376,8 @@ impl View {
     }
 
     /// Reads the changes of files that a worker's record holds, until `deadline` passes.
-    pub fn edits(&self, member: &Member, deadline: Deadline<'_>) -> Result<RecordedEdits> {
-        self.catalog.edits(&member.entry, deadline)
+    pub fn changes(&self, member: &Member, deadline: Deadline<'_>) -> Result<RecordedChanges> {
+        self.catalog.changes(&member.entry, deadline)
     }
 
     /// Finds what was not understood in the files of a worker, whose record is `record`. Keeps
@@ -465,18 +467,33 @@ impl View {
 }
 
 /// An open directory of a worker. It stays the same directory even if its path is replaced.
-pub struct Folder(Box<dyn store::Store>);
+pub struct Folder {
+    store: Box<dyn store::Store>,
+    /// Directories that only hold copies of what was there before the worker changed it.
+    originals: &'static [&'static str],
+}
 
 impl Folder {
     /// Returns the visible files, sorted by path, and the number of directories that could not be
-    /// listed.
+    /// listed. Leaves out copies of what was there before the worker changed it.
     pub fn files(&self) -> Result<(Vec<RelPath>, u64)> {
-        catalog::list_files(&*self.0)
+        let (mut files, unlisted) = catalog::list_files(&*self.store)?;
+        if !self.originals.is_empty() {
+            files.retain(|path| !self.is_original(path));
+        }
+        Ok((files, unlisted))
+    }
+
+    fn is_original(&self, path: &RelPath) -> bool {
+        let first = path.names().next().filter(|_| path.depth() > 1);
+        let is_one =
+            |name: &Name| self.originals.iter().any(|one| one.as_bytes() == name.as_bytes());
+        first.as_ref().is_some_and(is_one)
     }
 
     /// Opens the file `path` in this directory.
     pub fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        self.0.open(path)
+        self.store.open(path)
     }
 }
 

@@ -33,6 +33,6 @@ fuzz_target!(|input: &[u8]| {
             let bytes = read_range(&*file, 0, 1 << 20).unwrap();
             assert_eq!(bytes.len() as u64, call.bytes);
         }
-        format.read_edits(source, Deadline::never()).unwrap();
+        format.read_changes(source, Deadline::never()).unwrap();
     }
 });

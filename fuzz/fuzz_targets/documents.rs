@@ -20,7 +20,7 @@ fuzz_target!(|input: &[u8]| {
     let worker = format.read_worker(&*folder, &path, None);
     let source = RecordSource { folder: &*folder, outputs: None };
     let record = format.read_record(source, &worker, Deadline::never()).unwrap();
-    format.read_edits(source, Deadline::never()).unwrap();
+    format.read_changes(source, Deadline::never()).unwrap();
     let (mut calls, mut folders) = (0, vec![RelPath::root()]);
     while let Some(at) = folders.pop() {
         for entry in folder.list(&at).unwrap() {

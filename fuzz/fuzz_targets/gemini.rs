@@ -23,7 +23,7 @@ fuzz_target!(|input: &[u8]| {
         let worker = format.read_worker(&*folder, &path, None);
         let source = RecordSource { folder: &*folder, outputs: None };
         format.read_record(source, &worker, Deadline::never()).unwrap();
-        format.read_edits(source, Deadline::never()).unwrap();
+        format.read_changes(source, Deadline::never()).unwrap();
         read_all(&*folder, &RelPath::root());
     }
 });

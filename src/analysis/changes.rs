@@ -1,12 +1,14 @@
 //! The changes of files in a worker's record. The edits of a file are combined into one diff. An
-//! edit whose place in the file is unknown stands by itself.
+//! edit whose place in the file is unknown stands by itself. The changes of a workspace are exact.
+
+mod workspace;
 
 use std::collections::{HashMap, HashSet};
 
 use super::file_uses::{absolute, relative};
 use crate::deadline::Deadline;
 use crate::error::Result;
-use crate::model::{CONTENT_MAX, FileEdit, RecordedEdits, TextReplacement};
+use crate::model::{CONTENT_MAX, FileEdit, RecordedChanges, RecordedEdits, TextReplacement};
 use crate::text::unified::{Hunk, hunk_of_lines, hunks};
 use crate::view::{Member, View};
 
@@ -22,6 +24,8 @@ const HELD_MAX: usize = 128 << 20;
 pub(crate) struct FileChanges {
     /// The changed files, by their first edit.
     pub(crate) files: Vec<FileChange>,
+    /// Origin of the changes.
+    pub(crate) source: ChangeSource,
     /// Number of edits that were used.
     pub(crate) edits: usize,
     /// Number of edits that are not shown because they exceed a limit.
@@ -30,14 +34,43 @@ pub(crate) struct FileChanges {
     pub(crate) unread: u64,
 }
 
+/// The origin of a worker's changes.
+#[derive(Debug, Default)]
+pub(crate) enum ChangeSource {
+    /// The edits in the worker's record.
+    #[default]
+    Record,
+    /// The worker's own view of a workspace.
+    Workspace(WorkspaceFacts),
+}
+
+/// Facts about the changes of a workspace. Nothing here is cleaned.
+#[derive(Debug, Default)]
+pub(crate) struct WorkspaceFacts {
+    /// Path of the workspace, if it is known.
+    pub(crate) workspace: Option<String>,
+    /// True if the worker had ended when the changes were found.
+    pub(crate) is_final: bool,
+    /// Number of changed paths that are left out because git ignores them.
+    pub(crate) ignored: u64,
+    /// Other facts that a reader must know.
+    pub(crate) notes: Vec<String>,
+}
+
 /// The changes of one file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FileChange {
     /// The path, relative to the worker's directory if the file lies in it, else from the root of
-    /// the file system. It does not begin with a slash.
-    pub(crate) path: String,
+    /// the file system. It does not begin with a slash. It may be invalid UTF-8.
+    pub(crate) path: Vec<u8>,
     /// True if the file does not lie in the worker's directory.
     pub(crate) is_outside: bool,
+    /// True if this is a folder before and after, so that git does not record it.
+    pub(crate) is_folder: bool,
+    /// True if a file or link was deleted and no other one has its path.
+    pub(crate) is_gone: bool,
+    /// Indexes of the files that have to be deleted before this one can be created.
+    pub(crate) needs: Vec<usize>,
     /// The reason why the diff is written as a comment, which git skips.
     pub(crate) skipped_because: Option<&'static str>,
     /// The parts of the change, in order.
@@ -56,6 +89,10 @@ pub(crate) enum Part {
         /// True if the file was deleted at the end.
         is_deleted: bool,
     },
+    /// The exact change of a file or link; two diffs if one took the place of the other.
+    Entry(Vec<EntryDiff>),
+    /// A fact about the file, as the end of a sentence that begins with its path.
+    Note(String),
     /// A change whose place in the file is unknown.
     Unplaced {
         /// Number of the call.
@@ -72,6 +109,37 @@ pub(crate) enum Part {
         /// The event, as the end of a sentence that begins with the call.
         event: String,
     },
+}
+
+/// The exact change of a file or link from one content to another.
+#[derive(Debug)]
+pub(crate) struct EntryDiff {
+    /// The content before; `None` if there was none.
+    pub(crate) old: Option<BlobName>,
+    /// The content after; `None` if there is none.
+    pub(crate) new: Option<BlobName>,
+    /// The difference.
+    pub(crate) body: DiffBody,
+}
+
+/// A content as git names it.
+#[derive(Debug)]
+pub(crate) struct BlobName {
+    /// The mode, such as `100644`.
+    pub(crate) mode: &'static str,
+    /// The name of the content: 40 hexadecimal digits, or empty if only the mode changed.
+    pub(crate) id: String,
+}
+
+/// The difference of two contents.
+#[derive(Debug)]
+pub(crate) enum DiffBody {
+    /// None: only the mode changed.
+    Mode,
+    /// The hunks of two texts. Empty if an empty file was created or deleted.
+    Text(Vec<Hunk>),
+    /// The lines of a binary patch.
+    Binary(String),
 }
 
 /// The state of a file before a part of its changes.
@@ -104,13 +172,19 @@ impl FileChanges {
         let counts = self.files.iter().map(FileChange::counts);
         counts.fold((0, 0), |all, more| (all.0 + more.0, all.1 + more.1))
     }
+
+    /// Returns the number of changed files and links.
+    pub(crate) fn file_count(&self) -> usize {
+        self.files.iter().filter(|file| !file.is_folder).count()
+    }
 }
 
 impl FileChange {
     /// Returns the path with the slash of the root if the file lies outside.
     pub(crate) fn full_path(&self) -> String {
-        let has_drive = self.path.get(1..).is_some_and(|rest| rest.starts_with(":/"));
-        format!("{}{}", if self.is_outside && !has_drive { "/" } else { "" }, self.path)
+        let has_drive = self.path.get(1..).is_some_and(|rest| rest.starts_with(b":/"));
+        let root = if self.is_outside && !has_drive { "/" } else { "" };
+        format!("{root}{}", String::from_utf8_lossy(&self.path))
     }
 
     /// Returns the numbers of added and removed lines.
@@ -130,11 +204,46 @@ impl Part {
                 hunks.iter().map(|hunk| hunk.added).sum(),
                 hunks.iter().map(|hunk| hunk.removed).sum(),
             ),
+            Part::Entry(diffs) => {
+                let hunks = || diffs.iter().flat_map(EntryDiff::hunks);
+                (hunks().map(|hunk| hunk.added).sum(), hunks().map(|hunk| hunk.removed).sum())
+            }
             Part::Unplaced { replacements, .. } => (
                 replacements.iter().map(|text| text.new.lines().count()).sum(),
                 replacements.iter().map(|text| text.old.lines().count()).sum(),
             ),
-            Part::Event { .. } => (0, 0),
+            Part::Event { .. } | Part::Note(_) => (0, 0),
+        }
+    }
+
+    /// Returns true if the part creates a file or link in a workspace.
+    fn creates(&self) -> bool {
+        matches!(self, Part::Entry(diffs) if diffs.iter().all(|diff| diff.old.is_none()))
+    }
+
+    /// Returns true if the part deletes a file or link in a workspace.
+    fn deletes(&self) -> bool {
+        matches!(self, Part::Entry(diffs) if diffs.iter().all(|diff| diff.new.is_none()))
+    }
+
+    /// Returns the size of the diffs of a workspace that the part holds, in bytes.
+    fn held(&self) -> usize {
+        let Part::Entry(diffs) = self else { return 0 };
+        let sizes = diffs.iter().map(|diff| match &diff.body {
+            DiffBody::Mode => 0,
+            DiffBody::Text(hunks) => hunks.iter().map(|hunk| hunk.text.len()).sum(),
+            DiffBody::Binary(text) => text.len(),
+        });
+        sizes.sum()
+    }
+}
+
+impl EntryDiff {
+    /// Returns the hunks of the diff.
+    pub(crate) fn hunks(&self) -> &[Hunk] {
+        match &self.body {
+            DiffBody::Text(hunks) => hunks,
+            DiffBody::Mode | DiffBody::Binary(_) => &[],
         }
     }
 }
@@ -146,7 +255,12 @@ pub(crate) fn read_changes(
     member: &Member,
     deadline: Deadline<'_>,
 ) -> Result<Option<FileChanges>> {
-    let recorded = view.edits(member, deadline)?;
+    let recorded = match view.changes(member, deadline)? {
+        RecordedChanges::Edits(recorded) => recorded,
+        RecordedChanges::Workspace(read) => {
+            return Ok(Some(workspace::changes(*read, &view.folder(member)?, deadline)));
+        }
+    };
     let has_edits = recorded != RecordedEdits::default();
     Ok(has_edits.then(|| changes(recorded, member.entry.worker().cwd.as_deref(), deadline)))
 }
@@ -204,7 +318,7 @@ fn changes(recorded: RecordedEdits, cwd: Option<&str>, deadline: Deadline<'_>) -
 /// Marks files whose path another file has, so that their diffs become comments. A file in the
 /// worker's directory keeps its diff.
 fn skip_duplicates(files: &mut [FileChange]) {
-    let mut paths: HashSet<String> = HashSet::new();
+    let mut paths: HashSet<Vec<u8>> = HashSet::new();
     for is_outside in [false, true] {
         for file in files.iter_mut().filter(|file| file.is_outside == is_outside) {
             if !paths.insert(file.path.clone()) {
@@ -218,11 +332,24 @@ fn file_change(path: &str, cwd: Option<&str>, parts: Vec<Part>) -> FileChange {
     let inside = relative(path, cwd);
     let is_outside = cwd.is_some() && inside == path;
     let path = inside.trim_start_matches('/').to_owned();
-    let is_refused = path.is_empty()
-        || path.contains('\0')
-        || path.split('/').any(|name| name.eq_ignore_ascii_case(".git"));
-    let skipped_because = is_refused.then_some("git accepts no such path");
-    FileChange { path, is_outside, skipped_because, parts }
+    let skipped_because = (!is_git_path(path.as_bytes())).then_some("git accepts no such path");
+    let path = path.into_bytes();
+    FileChange { path, is_outside, skipped_because, parts, ..FileChange::default() }
+}
+
+/// Returns true for a path that git accepts.
+fn is_git_path(path: &[u8]) -> bool {
+    let mut names = path.split(|byte| *byte == b'/');
+    !path.is_empty() && !path.contains(&0) && !names.any(is_git_directory)
+}
+
+/// Returns true for a name that git takes for its directory, on any system.
+fn is_git_directory(name: &[u8]) -> bool {
+    let end = name.iter().position(|byte| matches!(byte, b':' | b'\\')).unwrap_or(name.len());
+    let (name, _) = name.split_at(end);
+    let end = name.iter().rposition(|byte| !matches!(byte, b' ' | b'.')).map_or(0, |last| last + 1);
+    let (name, _) = name.split_at(end);
+    name.eq_ignore_ascii_case(b".git") || name.eq_ignore_ascii_case(b"git~1")
 }
 
 /// The work that is left for rebuilding the contents of one worker's files.
@@ -452,7 +579,8 @@ mod tests {
 
     fn counts(changes: &FileChanges) -> Vec<(&str, (usize, usize), usize)> {
         let files = changes.files.iter();
-        files.map(|file| (file.path.as_str(), file.counts(), file.parts.len())).collect()
+        let named = files.map(|file| (std::str::from_utf8(&file.path).unwrap(), file));
+        named.map(|(path, file)| (path, file.counts(), file.parts.len())).collect()
     }
 
     #[test]
@@ -546,7 +674,8 @@ mod tests {
         ] {
             let cwd = absolute(cwd, None);
             let file = file_change(&absolute(path, Some(&cwd)), Some(&cwd), Vec::new());
-            assert_eq!((file.path.as_str(), file.is_outside), shown, "{path}");
+            let found = (file.path.as_slice(), file.is_outside);
+            assert_eq!(found, (shown.0.as_bytes(), shown.1), "{path}");
         }
     }
 }

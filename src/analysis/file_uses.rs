@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{AccessKind, Outcome, Record, ToolCall};
+use crate::model::{AccessKind, ChangeKind, Outcome, Record, ToolCall};
 
 /// Maximum number of files kept of a worker.
 const FILES_MAX: usize = 2_000;
@@ -28,6 +28,21 @@ pub(crate) struct FileUse {
     pub(crate) edited_at: Option<(i64, i64)>,
 }
 
+impl FileUse {
+    /// Creates a file that was not used yet.
+    fn new(path: &str) -> FileUse {
+        FileUse {
+            path: path.to_owned(),
+            reads: 0,
+            edits: 0,
+            created: false,
+            added: 0,
+            removed: 0,
+            edited_at: None,
+        }
+    }
+}
+
 /// Returns the files of a record, sorted by path. Beyond [`FILES_MAX`], files that were only read
 /// are dropped first.
 pub(crate) fn file_uses(record: &Record) -> Vec<FileUse> {
@@ -39,15 +54,7 @@ pub(crate) fn file_uses(record: &Record) -> Vec<FileUse> {
     for (call, file) in calls.flat_map(|call| call.files.iter().map(move |file| (call, file))) {
         let path = absolute(&file.path, cwd.as_deref());
         let path = relative(&path, cwd.as_deref()).to_owned();
-        let found = uses.entry(path).or_insert_with_key(|path| FileUse {
-            path: path.clone(),
-            reads: 0,
-            edits: 0,
-            created: false,
-            added: 0,
-            removed: 0,
-            edited_at: None,
-        });
+        let found = uses.entry(path).or_insert_with_key(|path| FileUse::new(path));
         if file.kind == AccessKind::Read {
             found.reads += 1;
             continue;
@@ -60,6 +67,13 @@ pub(crate) fn file_uses(record: &Record) -> Vec<FileUse> {
             let (first, last) = found.edited_at.unwrap_or((at, at));
             found.edited_at = Some((first.min(at), last.max(at)));
         }
+    }
+    for file in &record.trace.workspace_files {
+        let found = uses.entry(file.path.clone()).or_insert_with_key(|path| FileUse::new(path));
+        found.edits += 1;
+        found.created |= file.kind == ChangeKind::Added;
+        found.added = found.added.saturating_add(file.added);
+        found.removed = found.removed.saturating_add(file.removed);
     }
     let mut uses: Vec<FileUse> = uses.into_values().collect();
     if uses.len() > FILES_MAX {

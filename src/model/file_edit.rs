@@ -1,6 +1,8 @@
 //! Changes of files in the record of a worker's calls.
 
-/// Maximum size of a file's content that is rebuilt from a record, in bytes.
+use super::WorkspaceChanges;
+
+/// Maximum size of a file's content that is read or rebuilt from a record, in bytes.
 pub const CONTENT_MAX: usize = 16 << 20;
 
 /// A change of one file by one call.
@@ -50,7 +52,17 @@ pub struct RecordedHunk {
     pub lines: Vec<String>,
 }
 
-/// The changes that a worker's record holds.
+/// The changes of files that a worker's record holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RecordedChanges {
+    /// The changes that calls made.
+    Edits(RecordedEdits),
+    /// The changes of the worker's own view of a workspace, or the reason why they are not
+    /// understood.
+    Workspace(Box<Result<WorkspaceChanges, String>>),
+}
+
+/// The changes that a worker's calls made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecordedEdits {
     /// The changes, in order.

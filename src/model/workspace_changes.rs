@@ -1,14 +1,19 @@
 //! Changes of a workspace by a worker that ran in its own view of it: the content of changes.json.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::name::RelPath;
 
 /// The version of changes.json that this program writes, and the only one that it reads.
 pub const CHANGES_VERSION: u32 = 1;
+/// Maximum number of changes in changes.json.
+pub const CHANGES_FILES_MAX: usize = 200_000;
 
 /// What a worker changed in its view of a workspace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -33,7 +38,8 @@ pub struct WorkspaceChanges {
     /// What a reader must know, such as an end that may have torn files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// The changes, sorted by path.
+    /// The changes, sorted by path; at most [`CHANGES_FILES_MAX`].
+    #[serde(deserialize_with = "bounded")]
     pub files: Vec<ChangedFile>,
 }
 
@@ -159,7 +165,7 @@ impl ChangedPath {
     /// # Errors
     ///
     /// [`Error::InvalidName`] if it is empty, absolute, or has a component such as `..`.
-    pub fn parse(&self) -> Result<RelPath> {
+    pub fn parse(&self) -> Result<RelPath, Error> {
         let path = match &self.path_encoded {
             Some(encoded) => RelPath::parse(decode(encoded))?,
             None => RelPath::parse(self.path.as_bytes())?,
@@ -203,6 +209,31 @@ fn is_zero(number: &u64) -> bool {
 
 fn is_false(flag: &bool) -> bool {
     !*flag
+}
+
+/// Reads a list of changes, and fails beyond [`CHANGES_FILES_MAX`] of them.
+fn bounded<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<ChangedFile>, D::Error> {
+    struct FilesVisitor;
+    impl<'de> Visitor<'de> for FilesVisitor {
+        type Value = Vec<ChangedFile>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of changes")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut files = Vec::new();
+            while let Some(file) = list.next_element()? {
+                if files.len() == CHANGES_FILES_MAX {
+                    let text = format!("more than {CHANGES_FILES_MAX} changes");
+                    return Err(A::Error::custom(text));
+                }
+                files.push(file);
+            }
+            Ok(files)
+        }
+    }
+    input.deserialize_seq(FilesVisitor)
 }
 
 /// Permissions as octal digits, such as "0644".

@@ -7,16 +7,24 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use crate::analysis::changes::{FileChange, FileChanges, Part, Start};
+use crate::analysis::changes::{
+    BlobName, ChangeSource, DiffBody, EntryDiff, FileChange, FileChanges, Part, Start,
+    WorkspaceFacts,
+};
 use crate::model::TextReplacement;
 use crate::text::budget::{Budget, BudgetUnit};
 use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers, one_line};
 use crate::text::count;
+use crate::text::git_blob::blob_id;
 use crate::text::unified::{header_path, quoted_path};
 use crate::unicode::count_hidden;
 
 /// Maximum length of a worker's name or a path in a generated line, in bytes.
 const NAME_MAX: usize = 300;
+/// Maximum number of notes about a workspace.
+const NOTES_MAX: usize = 10;
+/// Number of digits of a content's name, unless a binary patch needs all.
+const ID_DIGITS: usize = 7;
 /// Maximum number of attempts to stay within a budget of tokens.
 const ATTEMPTS: usize = 8;
 
@@ -79,13 +87,17 @@ fn head(
 ) -> String {
     let mut out = notice.map(|notice| format!("# {notice}\n")).unwrap_or_default();
     let (added, removed) = changes.counts();
-    out.push_str(&format!(
-        "# {}, +{added} -{removed}, by {} of worker {}\n",
-        count(files.len(), "file"),
-        count(changes.edits, "edit"),
-        one_line(name, NAME_MAX)
-    ));
-    out.push_str("# from its record, not from a workspace\n");
+    let files_count = count(changes.file_count(), "file");
+    let (by, noun) = match &changes.source {
+        ChangeSource::Record => (format!("by {} of", count(changes.edits, "edit")), "edit"),
+        ChangeSource::Workspace(_) => ("by".to_owned(), "change"),
+    };
+    let name = one_line(name, NAME_MAX);
+    out.push_str(&format!("# {files_count}, +{added} -{removed}, {by} worker {name}\n"));
+    match &changes.source {
+        ChangeSource::Record => out.push_str("# from its record, not from a workspace\n"),
+        ChangeSource::Workspace(facts) => out.push_str(&workspace_facts(facts)),
+    }
     let unplaced = files.iter().flat_map(|file| &file.change.parts);
     let unplaced = unplaced.filter(|part| matches!(part, Part::Unplaced { .. })).count();
     if unplaced > 0 {
@@ -95,17 +107,39 @@ fn head(
         ));
     }
     if changes.excess > 0 {
-        let edits = count(changes.excess, "edit");
+        let edits = count(changes.excess, noun);
         out.push_str(&format!("# {edits} not shown: the record exceeds a limit\n"));
     }
     if changes.unread > 0 {
-        let edits = count(changes.unread, "edit");
+        let edits = count(changes.unread, noun);
         out.push_str(&format!("# {edits} not read in time\n"));
     }
     let hidden: usize = units.iter().map(|unit| hidden_characters(&unit.text)).sum();
     if hidden > 0 {
         let characters = count(hidden, "invisible or control character");
         out.push_str(&format!("# holds {characters}, unchanged so that the diff stays exact\n"));
+    }
+    out
+}
+
+/// Returns the lines about a workspace.
+fn workspace_facts(facts: &WorkspaceFacts) -> String {
+    let mut out = String::new();
+    if let Some(workspace) = &facts.workspace {
+        let workspace = one_line(workspace, NAME_MAX);
+        let taken = if facts.is_final { "when the worker ended" } else { "while it runs" };
+        out.push_str(&format!("# from its workspace {workspace}, taken {taken}\n"));
+    }
+    if facts.ignored > 0 {
+        let paths = count(facts.ignored, "changed path");
+        out.push_str(&format!("# {paths} left out, which git ignores\n"));
+    }
+    for note in facts.notes.iter().take(NOTES_MAX) {
+        out.push_str(&format!("# {}\n", one_line(note, NAME_MAX)));
+    }
+    if facts.notes.len() > NOTES_MAX {
+        let more = count(facts.notes.len() - NOTES_MAX, "more note");
+        out.push_str(&format!("# and {more} in changes.json\n"));
     }
     out
 }
@@ -206,7 +240,18 @@ fn shown_units(
         *slot = true;
         parts.insert((unit.file, unit.part));
     }
+    hide_unfitting(files, units, &mut shown);
     shown
+}
+
+/// Hides the files that git cannot create because what they replace is not deleted in the diff.
+fn hide_unfitting(files: &[FileText<'_>], units: &[DiffUnit<'_>], shown: &mut [bool]) {
+    let hidden = units.iter().zip(&*shown).filter(|(_, shown)| !**shown);
+    let hidden: HashSet<usize> = hidden.map(|(unit, _)| unit.file).collect();
+    for (unit, slot) in units.iter().zip(shown) {
+        let needs = files.get(unit.file).map_or(&[][..], |file| &file.change.needs);
+        *slot &= !needs.iter().any(|file| hidden.contains(file));
+    }
 }
 
 fn header_of<'a>(files: &'a [FileText<'_>], unit: &DiffUnit<'_>) -> &'a str {
@@ -258,7 +303,11 @@ fn file_text(change: &FileChange) -> FileText<'_> {
 fn unit_count(part: &Part) -> usize {
     match part {
         Part::Diff { hunks, .. } => hunks.len().max(1),
-        Part::Unplaced { .. } | Part::Event { .. } => 1,
+        Part::Entry(diffs) => match diffs.as_slice() {
+            [diff] => diff.hunks().len().max(1),
+            _ => 1,
+        },
+        Part::Unplaced { .. } | Part::Event { .. } | Part::Note(_) => 1,
     }
 }
 
@@ -275,6 +324,16 @@ fn part_header(change: &FileChange, part: &Part) -> String {
     }
     let (start, hunks, is_deleted) = match part {
         Part::Diff { start, hunks, is_deleted } => (*start, hunks, *is_deleted),
+        Part::Entry(diffs) => {
+            if let [diff] = diffs.as_slice() {
+                out.push_str(&diff_text(change, entry_header(change, diff).into()));
+            }
+            return out;
+        }
+        Part::Note(note) => {
+            out.push_str(&format!("# {path}: {}\n", one_line(note, NAME_MAX)));
+            return out;
+        }
         Part::Event { seq, event } => {
             out.push_str(&format!("# {path}: call {seq} {}\n", one_line(event, NAME_MAX)));
             return out;
@@ -330,6 +389,53 @@ fn part_header(change: &FileChange, part: &Part) -> String {
     out
 }
 
+/// Returns the header of the diff of a file or link in a workspace, as git writes it.
+fn entry_header(change: &FileChange, diff: &EntryDiff) -> String {
+    let (old, new) = (quoted_path("a/", &change.path), quoted_path("b/", &change.path));
+    let mut out = format!("diff --git {old} {new}\n");
+    let mut same_mode = String::new();
+    match (&diff.old, &diff.new) {
+        (Some(old), Some(new)) if old.mode != new.mode => {
+            out.push_str(&format!("old mode {}\nnew mode {}\n", old.mode, new.mode));
+        }
+        (Some(old), Some(_)) => same_mode = format!(" {}", old.mode),
+        (None, Some(new)) => out.push_str(&format!("new file mode {}\n", new.mode)),
+        (Some(old), None) => out.push_str(&format!("deleted file mode {}\n", old.mode)),
+        (None, None) => {}
+    }
+    let digits = match &diff.body {
+        DiffBody::Mode => return out,
+        DiffBody::Text(_) => ID_DIGITS,
+        DiffBody::Binary(_) => usize::MAX,
+    };
+    let (old, new) = (short_id(diff.old.as_ref(), digits), short_id(diff.new.as_ref(), digits));
+    out.push_str(&format!("index {old}..{new}{same_mode}\n"));
+    if !diff.hunks().is_empty() {
+        let side = |blob: &Option<BlobName>, prefix| match blob {
+            Some(_) => header_path(prefix, &change.path),
+            None => "/dev/null".to_owned(),
+        };
+        let (old, new) = (side(&diff.old, "a/"), side(&diff.new, "b/"));
+        out.push_str(&format!("--- {old}\n+++ {new}\n"));
+    }
+    out
+}
+
+/// Returns the first digits of a content's name, and zeros for no content.
+fn short_id(blob: Option<&BlobName>, digits: usize) -> String {
+    let all = blob.map_or_else(|| "0".repeat(blob_id(b"").len()), |blob| blob.id.clone());
+    all.get(..digits.min(all.len())).unwrap_or(&all).to_owned()
+}
+
+/// Returns the text of a diff that is shown whole, without its header.
+fn entry_body(diff: &EntryDiff) -> String {
+    match &diff.body {
+        DiffBody::Mode => String::new(),
+        DiffBody::Text(hunks) => hunks.iter().map(|hunk| hunk.text.as_str()).collect(),
+        DiffBody::Binary(text) => text.clone(),
+    }
+}
+
 /// Returns all hunks, in order.
 fn units(changes: &FileChanges) -> Vec<DiffUnit<'_>> {
     let mut units = Vec::new();
@@ -344,15 +450,28 @@ fn units(changes: &FileChanges) -> Vec<DiffUnit<'_>> {
                     let (added, removed) = content.counts();
                     units.push(unit(unplaced(replacements).into(), added, removed));
                 }
-                Part::Event { .. } => units.push(unit("".into(), 0, 0)),
+                Part::Event { .. } | Part::Note(_) => units.push(unit("".into(), 0, 0)),
                 Part::Diff { hunks, .. } if hunks.is_empty() => units.push(unit("".into(), 0, 0)),
                 Part::Diff { hunks, .. } => units.extend(hunks.iter().map(|hunk| {
-                    let text = match change.skipped_because.is_some() {
-                        true => commented(&hunk.text, "# ").into(),
-                        false => hunk.text.as_str().into(),
-                    };
-                    unit(text, hunk.added, hunk.removed)
+                    unit(diff_text(change, (&*hunk.text).into()), hunk.added, hunk.removed)
                 })),
+                Part::Entry(diffs) => match diffs.as_slice() {
+                    [diff] if !diff.hunks().is_empty() => {
+                        units.extend(diff.hunks().iter().map(|hunk| {
+                            let text = diff_text(change, (&*hunk.text).into());
+                            unit(text, hunk.added, hunk.removed)
+                        }));
+                    }
+                    [diff] => {
+                        units.push(unit(diff_text(change, entry_body(diff).into()), 0, 0));
+                    }
+                    diffs => {
+                        let whole = |diff| entry_header(change, diff) + &entry_body(diff);
+                        let text: String = diffs.iter().map(whole).collect();
+                        let (added, removed) = content.counts();
+                        units.push(unit(diff_text(change, text.into()), added, removed));
+                    }
+                },
             }
             for unit in units.iter_mut().skip(begin) {
                 unit.order = order;
@@ -361,6 +480,11 @@ fn units(changes: &FileChanges) -> Vec<DiffUnit<'_>> {
         }
     }
     units
+}
+
+/// Returns a part of a diff, as comments if git has to skip it.
+fn diff_text<'a>(change: &FileChange, text: Cow<'a, str>) -> Cow<'a, str> {
+    if change.skipped_because.is_some() { commented(&text, "# ").into() } else { text }
 }
 
 /// Returns the texts of a change whose place is unknown, as comments.

@@ -125,13 +125,14 @@ pub(crate) fn hunk_of_lines(old_start: usize, shift: isize, lines: &[String]) ->
 
 /// Returns `path` as git writes it in a diff, with `prefix`: quoted if it holds a quote, a
 /// backslash, a control character or anything that is not ASCII.
-pub(crate) fn quoted_path(prefix: &str, path: &str) -> String {
+pub(crate) fn quoted_path(prefix: &str, path: impl AsRef<[u8]>) -> String {
+    let path = path.as_ref();
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
-    if path.bytes().all(is_plain) {
-        return format!("{prefix}{path}");
+    if let Some(text) = std::str::from_utf8(path).ok().filter(|text| text.bytes().all(is_plain)) {
+        return format!("{prefix}{text}");
     }
     let mut out = format!("\"{prefix}");
-    for byte in path.bytes() {
+    for &byte in path {
         match byte {
             b'"' | b'\\' => out.extend(['\\', char::from(byte)]),
             b'\n' => out.push_str("\\n"),
@@ -147,7 +148,7 @@ pub(crate) fn quoted_path(prefix: &str, path: &str) -> String {
 }
 
 /// Returns `path` as git writes it after `---` and `+++`. A tab ends a name with spaces.
-pub(crate) fn header_path(prefix: &str, path: &str) -> String {
+pub(crate) fn header_path(prefix: &str, path: impl AsRef<[u8]>) -> String {
     let quoted = quoted_path(prefix, path);
     if quoted.contains(' ') && !quoted.starts_with('"') { quoted + "\t" } else { quoted }
 }
@@ -208,5 +209,6 @@ mod tests {
         assert_eq!(quoted_path("a/", "src/x.rs"), "a/src/x.rs");
         assert_eq!(header_path("a/", "my file"), "a/my file\t");
         assert_eq!(header_path("a/", "é\n\"\\"), "\"a/\\303\\251\\n\\\"\\\\\"");
+        assert_eq!(quoted_path("b/", b"\xff\x1b"), "\"b/\\377\\033\"");
     }
 }

@@ -17,6 +17,7 @@ mod python;
 mod record;
 mod status;
 mod thread;
+mod workspace;
 
 pub(crate) use index::SIZE_MAX as INDEX_MAX;
 pub(crate) use layout::{
@@ -38,7 +39,9 @@ use super::{Candidates, Detection, FolderState, Format, RecordSource};
 use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::Result;
-use crate::model::{Record, Remarks, SkipReport, Worker, WorkerCheck};
+use crate::model::{
+    Record, RecordedChanges, RecordedEdits, Remarks, SkipReport, Worker, WorkerCheck,
+};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Store};
 
@@ -158,6 +161,27 @@ impl Format for Swarmlet {
         let (worker, metadata) =
             metadata::read_worker(source.folder, &last_good.root, &entries, Some(last_good));
         Ok(record::read_record(source, worker, &metadata, deadline))
+    }
+
+    fn records_edits(&self) -> bool {
+        true
+    }
+
+    fn has_edits(&self, folder: &dyn Store, _deadline: Deadline<'_>) -> Result<bool> {
+        workspace::has_changes(folder)
+    }
+
+    fn read_changes(
+        &self,
+        source: RecordSource<'_>,
+        _deadline: Deadline<'_>,
+    ) -> Result<RecordedChanges> {
+        let read = workspace::read_changes(source.folder)?;
+        Ok(read.unwrap_or_else(|| RecordedChanges::Edits(RecordedEdits::default())))
+    }
+
+    fn folders_of_originals(&self, folder: &dyn Store) -> &'static [&'static str] {
+        workspace::folders_of_originals(folder)
     }
 
     fn check_worker(

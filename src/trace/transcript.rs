@@ -61,7 +61,7 @@ use crate::cache::DiskCache;
 use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::{Error, Result};
-use crate::model::{Record, RecordedEdits, Worker};
+use crate::model::{Record, RecordedChanges, Worker};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Meta, Store};
 
@@ -220,12 +220,13 @@ impl Format for Transcripts {
         edits::has_edits(as_virtual_dir(folder)?, deadline)
     }
 
-    fn read_edits(
+    fn read_changes(
         &self,
         source: super::RecordSource<'_>,
         deadline: Deadline<'_>,
-    ) -> Result<RecordedEdits> {
-        edits::read_edits(as_virtual_dir(source.folder)?, deadline)
+    ) -> Result<RecordedChanges> {
+        let edits = edits::read_edits(as_virtual_dir(source.folder)?, deadline)?;
+        Ok(RecordedChanges::Edits(edits))
     }
 
     fn find_nested_workers(&self, store: &dyn Store, path: &RelPath, deadline: Deadline<'_>) {

@@ -86,6 +86,7 @@ fn examples_on_the_page_make_a_store_that_is_understood() {
     assert_eq!(calls[0]["input"], "df -h /");
     assert_eq!(calls[2]["outcome"], "ok");
     assert_eq!(calls[2]["bytes"], 25, "the out-of-band output is read");
+    assert!(super::text(&tree, "cloud-13", "changes.diff").contains("\n-weekly\n+daily\n"));
     let other = super::index(&tree, "cloud-13");
     assert_eq!(other["summary"], "It may not delete old logs.", "from the index");
 }
@@ -113,6 +114,7 @@ fn schema_of(path: &str) -> Option<(&'static str, bool)> {
     let name = path.rsplit('/').next().unwrap();
     match name {
         "metadata.json" => Some(("metadata", false)),
+        "changes.json" => Some(("changes", false)),
         "index.json" => Some(("store-index", false)),
         "metrics.jsonl" => Some(("metrics", true)),
         "thread.jsonl" => Some(("thread", true)),
@@ -144,7 +146,7 @@ fn schemas_accept_the_examples_and_the_files_of_a_generated_swarm() {
         assert_eq!(faults(&path, &text), Vec::<String>::new(), "{path}");
         *checked.entry(schema_of(&path).map(|(name, _)| name)).or_insert(0) += 1;
     }
-    assert_eq!(checked.keys().flatten().count(), 6, "{checked:?}");
+    assert_eq!(checked.keys().flatten().count(), 7, "{checked:?}");
     let output = examples()["workers/cloud-12/tool_calls/002_sql.txt"].clone();
     let output = serde_json::from_str(&output).unwrap();
     assert_eq!(faults_of(&schema("tool_call"), &output), Vec::<String>::new());
@@ -204,6 +206,16 @@ fn schemas_reject_wrong_files() {
         ("tools_used", json!([{"title": "x"}])),
         ("tool_output", json!({"artifact_id": "0123456789abcdef0123456789abcdef"})),
         ("tool_output", json!({"owner_id": "7", "artifact_id": "1"})),
+        ("changes", json!({"version": 2, "files": []})),
+        ("changes", changes(json!([{"path": "a", "kind": "moved", "base": "none"}]))),
+        ("changes", changes(json!([{"path": "a", "kind": "deleted", "base": "none"}]))),
+        (
+            "changes",
+            changes(json!([{
+                "path": "a", "kind": "added", "base": "none",
+                "new": {"type": "link", "mode": "0777"},
+            }])),
+        ),
         ("tool_call", json!({"stdout": "x"})),
         ("tool_call", json!({"ok": "yes"})),
         ("tool_call", json!({"data": {"exit_code": "1"}})),
@@ -211,6 +223,14 @@ fn schemas_reject_wrong_files() {
     for (name, value) in wrong {
         assert!(!faults_of(&schema(name), &value).is_empty(), "{name} accepts {value}");
     }
+}
+
+/// Returns a changes.json with these changes.
+fn changes(files: Value) -> Value {
+    json!({
+        "version": 1, "workspace": "/w", "engine": "copy", "is_final": true, "files": files,
+        "started_at": "2026-01-20T10:00:00Z", "scanned_at": "2026-01-20T10:00:00Z",
+    })
 }
 
 #[test]

@@ -33,9 +33,13 @@ pub(super) fn line(
 
 fn with_numbers(changes: &FileChanges) -> String {
     let (added, removed) = changes.counts();
-    let head = format!("{}, +{added} -{removed}", count(changes.files.len(), "file"));
-    let mut files: Vec<(usize, &FileChange)> =
-        changes.files.iter().map(|file| (file.counts().0 + file.counts().1, file)).collect();
+    let head = format!("{}, +{added} -{removed}", count(changes.file_count(), "file"));
+    let mut files: Vec<(usize, &FileChange)> = changes
+        .files
+        .iter()
+        .filter(|file| !file.is_folder)
+        .map(|file| (file.counts().0 + file.counts().1, file))
+        .collect();
     files.sort_by_key(|(lines, _)| Reverse(*lines));
     with_names(head, files.into_iter().map(|(_, file)| file.full_path()).collect())
 }

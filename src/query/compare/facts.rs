@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 
 use crate::analysis::worker_digest::WorkerDigest;
-use crate::model::{Outcome, Record, Trace};
+use crate::model::{ChangeKind, Outcome, Record, Trace};
 use crate::text::clean::one_line;
 use crate::text::{count, duration, rounded};
 
 /// Labels of facts that have a line of their own; the others share a line.
-const LONG_LABELS: [&str; 3] = ["task", "error", "cause"];
+const LONG_LABELS: [&str; 4] = ["deleted", "task", "error", "cause"];
 /// Labels of the facts that remain when there is hardly any room.
 const BRIEF_LABELS: [&str; 2] = ["status", "outcome"];
 /// Maximum number of tools that are named.
 const TOOLS_MAX: usize = 12;
+/// Maximum number of deleted files that are named.
+const DELETED_MAX: usize = 12;
 /// Maximum length of a fact in bytes, longest first; tried in order until all facts fit.
 const FACT_MAX: [usize; 4] = [400, 160, 80, 40];
 
@@ -20,7 +22,7 @@ const FACT_MAX: [usize; 4] = [400, 160, 80, 40];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
     /// Label: `status`, `outcome`, `took`, `calls`, `tools`, `tokens`, `model`, `type`, `checks`,
-    /// `task`, `error` or `cause`.
+    /// `changes`, `deleted`, `task`, `error` or `cause`.
     pub label: &'static str,
     /// Value as text.
     pub value: String,
@@ -117,6 +119,8 @@ pub(crate) fn facts(record: &Record, digest: Option<&WorkerDigest>) -> Vec<Fact>
         ("model", worker.model.as_deref().map(str::to_owned)),
         ("type", worker.task_type.as_deref().map(str::to_owned)),
         ("checks", checks),
+        ("changes", digest.map(changes)),
+        ("deleted", Some(deleted(trace))),
         ("task", Some(trace.task.clone().unwrap_or_else(|| worker.task.clone()))),
         ("error", worker.error.clone()),
         ("cause", digest.map(|digest| digest.cause.clone())),
@@ -132,6 +136,22 @@ pub(crate) fn facts(record: &Record, digest: Option<&WorkerDigest>) -> Vec<Fact>
 /// Returns one fact: the record cannot be read, with the reason.
 pub(crate) fn unreadable(reason: &str) -> Vec<Fact> {
     vec![Fact { label: "record", value: one_line(&format!("cannot be read: {reason}"), 200) }]
+}
+
+/// Formats the number of changed files; empty if there are none.
+fn changes(digest: &WorkerDigest) -> String {
+    match digest.files_changed() {
+        0 => String::new(),
+        files => count(files, "file"),
+    }
+}
+
+/// Formats the files of its workspace that the worker deleted: no file of its directory shows them.
+fn deleted(trace: &Trace) -> String {
+    let files = trace.workspace_files.iter().filter(|file| file.kind == ChangeKind::Deleted);
+    let names: Vec<&str> = files.map(|file| file.path.as_str()).take(DELETED_MAX + 1).collect();
+    let more = if names.len() > DELETED_MAX { ", …" } else { "" };
+    names.iter().take(DELETED_MAX).copied().collect::<Vec<_>>().join(", ") + more
 }
 
 /// Formats the number of calls, with the counts of failed, unknown and unread ones. Returns `None`

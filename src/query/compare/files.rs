@@ -35,7 +35,7 @@ const FINAL_WORDS: &str = "final words";
 pub(super) enum ItemRank {
     /// Final words of the worker.
     Words,
-    /// Files in `outputs/`.
+    /// Files in `outputs/`, and the files of a workspace that the worker changed.
     Outputs,
     /// Other files.
     Own,
@@ -489,7 +489,7 @@ fn name_of(path: &RelPath) -> String {
 fn rank(path: &RelPath) -> ItemRank {
     let first = path.names().next();
     match first.as_ref().map(Name::as_bytes) {
-        Some(b"outputs") if path.depth() > 1 => ItemRank::Outputs,
+        Some(b"outputs" | b"changes") if path.depth() > 1 => ItemRank::Outputs,
         Some(b"logs") if path.depth() > 1 => ItemRank::Logs,
         Some(b"tool_calls") if path.depth() > 1 => ItemRank::Calls,
         _ => ItemRank::Own,
@@ -497,9 +497,10 @@ fn rank(path: &RelPath) -> ItemRank {
 }
 
 /// Returns true if a file differs even between two equal workers: metadata, indexes, transcripts,
-/// metrics.
+/// metrics, times of changes.
 fn differs_always(path: &RelPath) -> bool {
     let name = path.as_bytes();
     !name.contains(&b'/')
-        && (name.ends_with(b".jsonl") || matches!(name, b"metadata.json" | b"index.json"))
+        && (name.ends_with(b".jsonl")
+            || matches!(name, b"metadata.json" | b"index.json" | b"changes.json"))
 }

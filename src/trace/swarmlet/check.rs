@@ -8,6 +8,7 @@ mod metadata;
 mod names;
 mod outputs;
 mod similar;
+mod workspace;
 
 use super::super::RecordSource;
 use super::super::check::{add_record_remarks, check_skipped};
@@ -30,6 +31,7 @@ pub(super) fn check_worker(
     lines::check_metrics(source.folder, record, &mut check, deadline);
     lines::check_thread(source.folder, &mut check, deadline);
     outputs::check_markers(source.folder, record, &mut check, deadline);
+    workspace::check(source.folder, &mut check, deadline);
     check
 }
 

@@ -7,10 +7,10 @@ use super::super::RecordSource;
 use super::super::bounded::BoundedValue;
 use super::super::input::InputLine;
 use super::super::value::{scalar_text, truncate};
-use super::layout::{CALLS, TASK, path};
+use super::layout::{CALLS, CHANGES_FILE, TASK, path};
 use super::metrics::{self, CallFiles, RecordedCall};
 use super::outcome::{self, OutputVerdict};
-use super::{metadata, outputs, thread};
+use super::{metadata, outputs, thread, workspace};
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace, Worker};
@@ -83,6 +83,8 @@ pub(super) fn read_record(
         trace.tools_used =
             read_errors.ok_or_note(TOOLS_USED, read_tools_used(folder)).unwrap_or_default();
     }
+    trace.workspace_files =
+        read_errors.ok_or_note(CHANGES_FILE, workspace::changed_files(folder)).unwrap_or_default();
     let result = read_errors.ok_or_note(RESULT, read_result(folder));
     // The last message of a partly read thread may not be the last one.
     let last_words =

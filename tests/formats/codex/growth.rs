@@ -26,7 +26,7 @@ fn read(format: &Transcripts, store: &dyn Store) -> Option<Shown> {
     assert_eq!(worker, record.worker, "the listing differs from the record");
     let mut files = BTreeMap::new();
     collect(&*folder, &RelPath::root(), &mut files);
-    format.read_edits(source, Deadline::never()).unwrap();
+    format.read_changes(source, Deadline::never()).unwrap();
     Some((record, files))
 }
 

@@ -129,7 +129,7 @@ fn rollouts_of_the_scripted_program_hold_what_the_script_did() {
                 "{name}: {:?}",
                 record.trace.unused.kinds
             );
-            format.read_edits(source, Deadline::never()).unwrap();
+            format.read_changes(source, Deadline::never()).unwrap();
             seen += 1;
         }
     }

@@ -38,7 +38,7 @@ pub fn read_all(place: &str, bytes: &[u8]) -> usize {
         let worker = format.read_worker(&*folder, path, None);
         let source = RecordSource { folder: &*folder, outputs: None };
         format.read_record(source, &worker, Deadline::never()).unwrap();
-        format.read_edits(source, Deadline::never()).unwrap();
+        format.read_changes(source, Deadline::never()).unwrap();
         read_folder(&*folder, &RelPath::root());
     }
     found.len()
