@@ -52,7 +52,7 @@ mod temporary;
 mod worker;
 mod worker_folder;
 
-pub(crate) use dir::{Dir, Temporary};
+pub(crate) use dir::{Dir, EntryIdentity, EntryMeta, File, NewOwner, Temporary};
 pub(crate) use error::During;
 pub(crate) use lock::Lock;
 

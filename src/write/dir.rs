@@ -8,11 +8,15 @@
 //! A file is replaced by a temporary file and a rename; an existing file is otherwise only appended
 //! to. With [`Durability::Full`], data reaches the disk before a change is reported as done.
 
+mod workspace;
+
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 pub(crate) use std::fs::{File, Metadata};
+
+pub(crate) use workspace::{EntryIdentity, EntryMeta, NewOwner};
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, StatxFlags, Uid};
 use rustix::io::Errno;
