@@ -27,6 +27,6 @@ mod selection;
 mod session;
 mod stage;
 
-pub(crate) use check::{Action, Conflict};
-pub(crate) use selection::{LeftOut, PathRules, Selection};
-pub(crate) use session::{Approval, Checked, CheckedFile, Outcome};
+pub(crate) use check::Action;
+pub(crate) use selection::{PathRules, Selection};
+pub(crate) use session::{Approval, Checked, CheckedFile};

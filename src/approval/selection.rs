@@ -133,11 +133,6 @@ impl Selection {
         Selection { changes, left_out: Vec::new() }
     }
 
-    /// Returns the selected paths.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &RelPath> {
-        self.changes.keys()
-    }
-
     /// Returns the changes that are left out.
     pub(crate) fn left_out(&self) -> &[LeftOut] {
         &self.left_out

@@ -186,7 +186,7 @@ impl<'a> Approval<'a> {
     /// # Errors
     ///
     /// The record of the application cannot be read.
-    pub(crate) fn last_applied(&self) -> Result<Option<(u64, Selection)>> {
+    fn last_applied(&self) -> Result<Option<(u64, Selection)>> {
         for number in applied::numbers(self.worker.folder())?.into_iter().rev() {
             let record = Application::open(self.worker.folder(), number)?.read()?;
             if let Some(record) = record.filter(|record| record.undone_at.is_none()) {
@@ -194,6 +194,21 @@ impl<'a> Approval<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Checks what [`Approval::undo`] would do, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The worker runs or has no draft, or the workspace cannot be read.
+    pub(crate) fn check_undo(&self) -> Result<Checked> {
+        let locked = self.lock("undo the changes of", true)?;
+        match self.last_applied()? {
+            None => Ok(Checked::default()),
+            Some((_, selection)) => {
+                Ok(summarize(&check(&locked.workspace, &selection, None)?, &locked))
+            }
+        }
     }
 
     /// Puts back what the last application replaced.
