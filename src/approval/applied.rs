@@ -50,10 +50,7 @@ struct AppliedFile {
 
 impl AppliedRecord {
     /// Returns the record of `steps`, which are about to happen.
-    pub(super) fn new<'a>(
-        number: u64,
-        steps: impl IntoIterator<Item = &'a Step>,
-    ) -> AppliedRecord {
+    pub(super) fn new<'a>(number: u64, steps: impl IntoIterator<Item = &'a Step>) -> AppliedRecord {
         let file = |step: &Step| AppliedFile {
             path: ChangedPath::new(&step.path),
             old: step.before.as_ref().map(Entry::state),
@@ -174,7 +171,8 @@ pub(super) fn numbers(worker: &Dir) -> Result<Vec<u64>> {
         Some(_) => worker.enter(&path)?.list(),
     };
     let names = list().during("list", worker.path(), path.as_bytes())?;
-    let mut numbers: Vec<u64> = names.iter().filter_map(|name| name.to_text().parse().ok()).collect();
+    let mut numbers: Vec<u64> =
+        names.iter().filter_map(|name| name.to_text().parse().ok()).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }

@@ -77,9 +77,7 @@ impl Step {
         match (&self.before, &self.after) {
             (None, _) => Action::Make,
             (Some(_), None) => Action::Remove,
-            (Some(before), Some(after))
-                if self.merged.is_none() && before.is_content_of(after) =>
-            {
+            (Some(before), Some(after)) if self.merged.is_none() && before.is_content_of(after) => {
                 Action::SetMode
             }
             _ => Action::Replace,
@@ -260,27 +258,26 @@ fn try_merge(
     let before = current.with_hash(hash_bytes(&now));
     // A write between the two reads is found before the file is replaced.
     let mode = if changes_mode { permissions(to) } else { before.meta.mode };
-    let after = EntryState {
-        mode,
-        size: merged.len() as u64,
-        sha256: hash_bytes(&merged),
-        ..to.clone()
-    };
+    let after =
+        EntryState { mode, size: merged.len() as u64, sha256: hash_bytes(&merged), ..to.clone() };
     let merged = Some(merged);
     Ok(Some(Step { path: path.clone(), before: Some(before), after: Some(after), merged }))
 }
 
 /// Keeps each folder in which others have entries, and finds entries whose folder is missing.
 fn check_folders(workspace: &Dir, plan: &mut Plan) -> Result<()> {
-    let ends: Vec<RelPath> =
-        plan.steps.values().filter(|step| step.ends_folder()).map(|step| step.path.clone()).collect();
+    let ends: Vec<RelPath> = plan
+        .steps
+        .values()
+        .filter(|step| step.ends_folder())
+        .map(|step| step.path.clone())
+        .collect();
     // Deepest first: a folder that stays keeps its parent.
     for folder in ends.into_iter().rev() {
         let list = || workspace.enter(&folder)?.list();
         let names = list().during("list", workspace.path(), folder.as_bytes())?;
-        let is_removed = |path: &RelPath| {
-            plan.steps.get(path).is_some_and(|step| step.after.is_none())
-        };
+        let is_removed =
+            |path: &RelPath| plan.steps.get(path).is_some_and(|step| step.after.is_none());
         if names.iter().all(|name| is_removed(&folder.join(name))) {
             continue;
         }

@@ -127,8 +127,8 @@ impl Journal {
     /// The draft cannot be written. The journal may have been written.
     pub(super) fn write(&self, draft: &Dir) -> Result<()> {
         let write = || {
-            let json = serde_json::to_vec(self)
-                .map_err(|_| PathError::Io(rustix::io::Errno::INVAL))?;
+            let json =
+                serde_json::to_vec(self).map_err(|_| PathError::Io(rustix::io::Errno::INVAL))?;
             let temporary = draft.write_temporary(&mut json.as_slice())?;
             temporary.replace(draft, &Name::new(JOURNAL)?)
         };

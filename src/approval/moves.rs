@@ -49,9 +49,7 @@ fn make(workspace: &Dir, step: &Move) -> PathResult<()> {
 fn shown(step: &Move) -> Vec<u8> {
     let path = match step {
         Move::Rename { from, to, .. } => {
-            let is_new = |path: &RelPath| {
-                path.file_name().is_some_and(|name| is_temporary(&name))
-            };
+            let is_new = |path: &RelPath| path.file_name().is_some_and(|name| is_temporary(&name));
             from.path().and_then(|from| if is_new(&from) { to.path() } else { Ok(from) })
         }
         Move::Exchange { path, .. } | Move::Mode { path, .. } => path.path(),
@@ -59,20 +57,27 @@ fn shown(step: &Move) -> Vec<u8> {
     path.map(|path| path.as_bytes().to_vec()).unwrap_or_default()
 }
 
-/// Takes a move back, if it was made.
-fn take_back(workspace: &Dir, step: &Move) -> PathResult<()> {
+/// Takes a move of `journal` back, if it was made.
+///
+/// # Errors
+///
+/// [`PathError::Escape`] if a folder of a moved entry is a link now, so that the entry cannot be
+/// reached.
+fn take_back(workspace: &Dir, journal: &Journal, step: &Move) -> PathResult<()> {
     match step {
         Move::Rename { from, to, entry } => {
             let (from, to) = (from.path()?, to.path()?);
-            if is_at(workspace, &to, *entry)? { rename(workspace, &to, &from) } else { Ok(()) }
+            if is_reached(workspace, &from, *entry)? || !is_at(workspace, &to, *entry)? {
+                return Ok(());
+            }
+            rename(workspace, &to, &from)
         }
         Move::Exchange { temporary, path, new, .. } => {
             let (temporary, path) = (temporary.path()?, path.path()?);
-            if is_at(workspace, &path, *new)? {
-                exchange(workspace, &temporary, &path)
-            } else {
-                Ok(())
+            if is_at(workspace, &temporary, *new)? || !is_at(workspace, &path, *new)? {
+                return Ok(());
             }
+            exchange(workspace, &temporary, &path)
         }
         Move::Mode { path, entry, from, .. } => {
             let path = path.path()?;
@@ -80,7 +85,9 @@ fn take_back(workspace: &Dir, step: &Move) -> PathResult<()> {
                 Ok(Some(now)) if now.identity == *entry && now.mode != *from => {
                     workspace.set_mode(&path, *from, *entry)
                 }
-                Ok(_) | Err(PathError::Escape) => Ok(()),
+                Ok(_) => Ok(()),
+                // A new entry goes, whatever its permissions are.
+                Err(PathError::Escape) if is_new(journal, *entry) => Ok(()),
                 Err(error) => Err(error),
             }
         }
@@ -89,11 +96,24 @@ fn take_back(workspace: &Dir, step: &Move) -> PathResult<()> {
 
 /// Returns true if `path` is this entry now.
 fn is_at(workspace: &Dir, path: &RelPath, entry: EntryIdentity) -> PathResult<bool> {
-    match workspace.entry(path) {
-        Ok(now) => Ok(now.is_some_and(|now| now.identity == entry)),
+    Ok(workspace.entry(path)?.is_some_and(|now| now.identity == entry))
+}
+
+/// Like [`is_at`], but nothing is at a path that leads through a link.
+fn is_reached(workspace: &Dir, path: &RelPath, entry: EntryIdentity) -> PathResult<bool> {
+    match is_at(workspace, path, entry) {
         Err(PathError::Escape) => Ok(false),
-        Err(error) => Err(error),
+        reached => reached,
     }
+}
+
+/// Returns true if a move of `journal` puts this entry into the workspace.
+fn is_new(journal: &Journal, entry: EntryIdentity) -> bool {
+    journal.moves.iter().any(|step| match step {
+        Move::Rename { entry: moved, .. } => *moved == entry,
+        Move::Exchange { new, .. } => *new == entry,
+        Move::Mode { .. } => false,
+    })
 }
 
 /// Opens the folder of `path`. Returns it with the name in it.
@@ -108,7 +128,8 @@ fn rename(workspace: &Dir, from: &RelPath, to: &RelPath) -> PathResult<()> {
 }
 
 fn exchange(workspace: &Dir, one: &RelPath, other: &RelPath) -> PathResult<()> {
-    let ((folder, name), (other_folder, other)) = (place(workspace, one)?, place(workspace, other)?);
+    let ((folder, name), (other_folder, other)) =
+        (place(workspace, one)?, place(workspace, other)?);
     folder.exchange_entries(&name, &other_folder, &other)
 }
 
@@ -156,7 +177,8 @@ pub(super) fn find_unchecked(
 ) -> Result<Option<RelPath>> {
     for (path, step) in &plan.steps {
         let Some(before) = &step.before else { continue };
-        let now_at = if step.action() == Action::SetMode { Some(path) } else { temporaries.get(path) };
+        let now_at =
+            if step.action() == Action::SetMode { Some(path) } else { temporaries.get(path) };
         let Some(now_at) = now_at else { continue };
         let is_checked = || {
             let Some(now) = workspace.entry(now_at)? else { return Ok(false) };
@@ -186,8 +208,10 @@ pub(super) fn recover(workspace: &Dir, draft: &Dir, worker: &Dir) -> Result<Opti
     let recovered = match journal.phase {
         Phase::Staging | Phase::Moving => {
             for step in journal.moves.iter().rev() {
-                match take_back(workspace, step) {
-                    Err(PathError::Io(Errno::EXIST)) => return Err(in_the_way(step)),
+                match take_back(workspace, &journal, step) {
+                    Err(PathError::Io(Errno::EXIST) | PathError::Escape) => {
+                        return Err(in_the_way(step));
+                    }
                     taken => taken.during("put back", workspace.path(), &shown(step))?,
                 }
             }
@@ -209,7 +233,7 @@ pub(super) fn recover(workspace: &Dir, draft: &Dir, worker: &Dir) -> Result<Opti
 fn in_the_way(step: &Move) -> Error {
     Error::Approval {
         action: "put back what an interrupted command moved".to_owned(),
-        reason: format!("another entry is at {}", printable(&shown(step))),
+        reason: format!("something else is at {} or on the way to it", printable(&shown(step))),
         cure: "move it away, and try again".to_owned(),
     }
 }
@@ -231,7 +255,7 @@ fn remove_temporaries(workspace: &Dir, journal: &Journal) -> Result<()> {
     for path in temporaries {
         let remove = || {
             let (folder, name) = match place(workspace, &path) {
-                Err(error) if error.is_not_found() => return Ok(()),
+                Err(PathError::NotFound | PathError::NotADirectory) => return Ok(()),
                 place => place?,
             };
             folder.remove_entry(&name).map(drop)

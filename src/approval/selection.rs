@@ -1,6 +1,7 @@
 //! Selects the changes to apply: all, or those of named paths, without those that are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::model::{Base, CHANGES_VERSION, ChangedFile, EntryKind, EntryState, WorkspaceChanges};
 use crate::name::{Name, RelPath};
@@ -44,6 +45,8 @@ pub(crate) struct LeftOut {
 pub(crate) struct Selection {
     pub(super) changes: BTreeMap<RelPath, Change>,
     left_out: Vec<LeftOut>,
+    /// The content of changes.json that was selected from; `None` for an application to take back.
+    pub(super) source: Option<Arc<WorkspaceChanges>>,
 }
 
 impl Selection {
@@ -53,7 +56,7 @@ impl Selection {
     ///
     /// The changes are no valid ones, or there is none of a path.
     pub(crate) fn new(
-        changes: &WorkspaceChanges,
+        changes: WorkspaceChanges,
         paths: &[RelPath],
         rules: PathRules,
     ) -> Result<Selection> {
@@ -83,7 +86,8 @@ impl Selection {
         let accepted = all.into_keys().filter(is_named).collect();
         let left_out = selection.left_out.iter().filter(|left_out| is_named(&left_out.path));
         let left_out = left_out.cloned().collect();
-        Ok(Selection { left_out, ..selection.restricted_to(&accepted) })
+        let selected = selection.restricted_to(&accepted);
+        Ok(Selection { left_out, source: Some(Arc::new(changes)), ..selected })
     }
 
     fn add(&mut self, path: &RelPath, file: &ChangedFile, rules: PathRules) {
@@ -123,14 +127,13 @@ impl Selection {
                 beneath.for_each(&mut add);
             }
         }
-        Selection { changes, left_out: Vec::new() }
+        Selection { changes, left_out: Vec::new(), source: self.source.clone() }
     }
 
     /// Returns the selection of these changes.
     pub(super) fn of(changes: impl IntoIterator<Item = Change>) -> Selection {
-        let changes =
-            changes.into_iter().map(|change| (change.path.clone(), change)).collect();
-        Selection { changes, left_out: Vec::new() }
+        let changes = changes.into_iter().map(|change| (change.path.clone(), change)).collect();
+        Selection { changes, left_out: Vec::new(), source: None }
     }
 
     /// Returns the changes that are left out.

@@ -275,6 +275,18 @@ impl<'a> Approval<'a> {
 
     /// Compares `selection` with the workspace.
     fn plan(&self, locked: &Locked, selection: &Selection, merges: bool) -> Result<Plan> {
+        // While it ran, the worker could write its changes.json. Only now nobody does.
+        if let Some(source) = &selection.source {
+            if self.changes()? != **source {
+                let reason = "they changed while they were read";
+                return Err(self.error("apply the changes of", reason, "try again"));
+            }
+            if !source.is_final {
+                let cure = format!("try `swarmletfs run --recover {}`", self.id().display());
+                let reason = "they were not searched for after its end";
+                return Err(self.error("apply the changes of", reason, &cure));
+            }
+        }
         if !merges {
             return check(&locked.workspace, selection, None);
         }
@@ -427,11 +439,20 @@ impl<'a> Approval<'a> {
         Ok(())
     }
 
+    /// Adds an attempt that ended before it began to the log of changes.
+    pub(crate) fn log_conflicts(&self, action: &str, checked: Checked) {
+        self.log(action, Vec::new(), &Ok(Outcome { checked, number: None }));
+    }
+
     fn log(&self, action: &str, paths: Vec<AuditPath>, result: &Result<Outcome>) {
         let conflicts = result.as_ref().map_or(0, |outcome| outcome.checked.conflicts.len());
         if conflicts > 0 {
             let reason = format!("{} in the workspace", count(conflicts as u64, "conflict"));
-            let conflict: Result<()> = Err(self.error(&format!("{action} the changes of"), &reason, "nothing was changed"));
+            let conflict: Result<()> = Err(self.error(
+                &format!("{action} the changes of"),
+                &reason,
+                "nothing was changed",
+            ));
             self.worker.log(action, paths, &conflict);
         } else {
             self.worker.log(action, paths, result);

@@ -39,14 +39,17 @@ pub(super) fn name_temporaries(
     Ok(names)
 }
 
-/// Returns the nearest folder above `path` that is there before, during and after the moves. In it,
-/// an entry is on the file system of its place, most likely.
+/// Returns the nearest folder above `path` that is there before, during and after the moves, and whose
+/// permissions always allow changes. In it, an entry is on the file system of its place, most likely.
 fn folder_for(workspace: &Dir, steps: &Steps, path: &RelPath) -> PathResult<RelPath> {
     let mut folder = path.parent();
     while !folder.is_root() {
-        let stays = steps.get(&folder).is_none_or(|step| step.action() == Action::SetMode);
-        let is_open = |meta: &EntryMeta| meta.kind == Kind::Folder && can_change(meta);
-        if stays && workspace.entry(&folder)?.as_ref().is_some_and(is_open) {
+        let stays = steps.get(&folder).is_none_or(|step| {
+            let mode = step.after.as_ref().map(|after| after.mode);
+            step.action() == Action::SetMode && mode.is_some_and(can_change)
+        });
+        let is_open = |meta: &EntryMeta| meta.kind == Kind::Folder && can_change(meta.mode);
+        if stays && folder_meta(workspace, &folder)?.as_ref().is_some_and(is_open) {
             return Ok(folder);
         }
         folder = folder.parent();
@@ -54,8 +57,17 @@ fn folder_for(workspace: &Dir, steps: &Steps, path: &RelPath) -> PathResult<RelP
     Ok(folder)
 }
 
-fn can_change(folder: &EntryMeta) -> bool {
-    folder.mode & CHANGING == CHANGING || rustix::process::geteuid().is_root()
+/// Returns the attributes of the entry `path`; `None` also if it is beneath a link.
+fn folder_meta(workspace: &Dir, path: &RelPath) -> PathResult<Option<EntryMeta>> {
+    match workspace.entry(path) {
+        Err(PathError::Escape) => Ok(None),
+        found => found,
+    }
+}
+
+/// Returns true if this process can change the entries of a folder with these permissions.
+fn can_change(mode: u32) -> bool {
+    mode & CHANGING == CHANGING || rustix::process::geteuid().is_root()
 }
 
 /// Writes the new entries of `steps` under their names in `temporaries`, and returns the moves.
@@ -141,11 +153,12 @@ fn folders_to_loosen(workspace: &Dir, steps: &Steps) -> Result<BTreeMap<RelPath,
     for step in steps.values().filter(|step| step.action() != Action::SetMode) {
         // A folder that moves to another one changes itself.
         let moved = step.before.as_ref().filter(|entry| entry.kind() == EntryKind::Folder);
-        for path in [Some(step.path.parent()), moved.map(|_| step.path.clone())].into_iter().flatten()
+        for path in
+            [Some(step.path.parent()), moved.map(|_| step.path.clone())].into_iter().flatten()
         {
-            let folder = workspace.entry(&path);
+            let folder = folder_meta(workspace, &path);
             let folder = folder.during("read", workspace.path(), path.as_bytes())?;
-            let is_closed = |meta: &EntryMeta| meta.kind == Kind::Folder && !can_change(meta);
+            let is_closed = |meta: &EntryMeta| meta.kind == Kind::Folder && !can_change(meta.mode);
             if let Some(folder) = folder.filter(is_closed) {
                 found.insert(path, folder);
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -90,8 +91,7 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let paths = parse_paths(&approval, &arguments.paths)?;
     let rules = PathRules { allows_git: arguments.git_dir };
     let changes = approval.changes().map_err(into_cli_error)?;
-    let mut selection = Selection::new(&changes, &paths, rules).map_err(into_cli_error)?;
-    let checked = approval.check(&selection, arguments.merge).map_err(into_cli_error)?;
+    let mut selection = Selection::new(changes, &paths, rules).map_err(into_cli_error)?;
     for left_out in selection.left_out() {
         print_message(&format!("left out: {}: {}", left_out.path.display(), left_out.reason));
     }
@@ -99,50 +99,42 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let is_named = |path: &RelPath| paths.contains(path);
     let lacks_named = selection.left_out().iter().any(|left_out| is_named(&left_out.path));
     let done_code = if lacks_named { exit::failure() } else { ExitCode::SUCCESS };
-    warn(&checked, arguments);
-    if let Some(code) = report_conflicts(&checked, &approval, "apply", CURE) {
-        return Ok(code);
-    }
-    if checked.files.is_empty() {
-        print_notice(arguments, "nothing to apply");
-        return Ok(done_code);
-    }
-    if arguments.dry_run {
-        let lines: String = checked.files.iter().map(|file| describe(file) + "\n").collect();
-        pager::print(lines.as_bytes())?;
-        return Ok(done_code);
-    }
+    let cure = if arguments.merge { "try only the other paths" } else { CURE };
     if !arguments.yes {
-        let question = format!(
-            "Apply {} to {}?",
-            count(checked.files.len() as u64, "change"),
-            display_path(&workspace)
-        );
-        let mut prompt = Prompt::open(&format!("apply the changes of {}", approval.id().display()))?;
-        let diff = diff(store, &approval)?;
-        let accepted = if arguments.interactive {
-            choose(&mut prompt, &checked, &diff, &arguments.diff)?
-        } else {
-            arguments.diff.show(&relevant(&checked, &diff))?;
-            unseen(&checked, &diff).into_iter().for_each(|line| print_message(&line));
-            let files = checked.files.iter().map(|file| file.path.clone());
-            prompt.confirm(&question)?.then(|| files.collect())
-        };
-        let Some(accepted) = accepted else {
+        let checked = approval.check(&selection, arguments.merge).map_err(into_cli_error)?;
+        if let Some(code) = report_conflicts(&checked, &approval, "apply", cure) {
+            if !arguments.dry_run {
+                approval.log_conflicts("apply", checked);
+            }
+            return Ok(code);
+        }
+        if checked.files.is_empty() {
+            warn(&checked, arguments);
+            print_notice(arguments, "nothing to apply");
+            return Ok(done_code);
+        }
+        if arguments.dry_run {
+            warn(&checked, arguments);
+            let lines: String = checked.files.iter().map(|file| describe(file) + "\n").collect();
+            pager::print(lines.as_bytes())?;
+            return Ok(done_code);
+        }
+        let Some(accepted) = ask(store, &approval, arguments, &checked, &workspace)? else {
             print_message("nothing was applied");
             return Ok(exit::failure());
         };
         selection = selection.restricted_to(&accepted);
     }
     let applied = approval.apply(&selection, arguments.merge).map_err(into_cli_error)?;
-    if let Some(code) = report_conflicts(&applied.checked, &approval, "apply", CURE) {
+    if let Some(code) = report_conflicts(&applied.checked, &approval, "apply", cure) {
         return Ok(code);
     }
+    warn(&applied.checked, arguments);
     if applied.number.is_none() {
         print_notice(arguments, "nothing to apply");
         return Ok(done_code);
     }
-    let worker = shell_quote(std::path::Path::new(approval.id().as_os_str()));
+    let worker = shell_quote(Path::new(approval.id().as_os_str()));
     print_notice(
         arguments,
         &format!(
@@ -153,6 +145,27 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
         ),
     );
     Ok(done_code)
+}
+
+/// Shows the changes and asks about them. Returns the accepted ones; `None` for a no.
+fn ask(
+    store: &Store,
+    approval: &Approval<'_>,
+    arguments: &ApplyArgs,
+    checked: &Checked,
+    workspace: &Path,
+) -> anyhow::Result<Option<BTreeSet<RelPath>>> {
+    let mut prompt = Prompt::open(&format!("apply the changes of {}", approval.id().display()))?;
+    let diff = diff(store, approval)?;
+    if arguments.interactive {
+        return choose(&mut prompt, checked, &diff, &arguments.diff);
+    }
+    arguments.diff.show(&relevant(checked, &diff))?;
+    unseen(checked, &diff).into_iter().for_each(|line| print_message(&line));
+    let changes = count(checked.files.len() as u64, "change");
+    let question = format!("Apply {changes} to {}?", display_path(workspace));
+    let files = checked.files.iter().map(|file| file.path.clone());
+    Ok(prompt.confirm(&question)?.then(|| files.collect()))
 }
 
 /// The remedy for conflicts of `apply`.
@@ -250,8 +263,7 @@ fn choose(
     let mut accepted = BTreeSet::new();
     let mut for_the_rest = None;
     for file in &checked.files {
-        let section =
-            sections.iter().find(|section| section.path.as_ref() == Some(&file.path));
+        let section = sections.iter().find(|section| section.path.as_ref() == Some(&file.path));
         while for_the_rest.is_none() {
             if let Some(section) = section {
                 shown.show_at_once(section.text)?;

@@ -85,12 +85,12 @@ fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
             file.path.parse().is_ok_and(|path| paths.iter().any(|named| path.is_within(named)))
         };
         for path in &paths {
-            let has_changed = |file: &ChangedFile| {
-                file.path.parse().is_ok_and(|changed| changed.is_within(path))
-            };
+            let has_changed =
+                |file: &ChangedFile| file.path.parse().is_ok_and(|changed| changed.is_within(path));
             if !changes.files.iter().any(has_changed) {
                 let worker = approval.id().display();
-                let message = format!("cannot show {}: {worker} has not changed it", path.display());
+                let message =
+                    format!("cannot show {}: {worker} has not changed it", path.display());
                 return Err(UsageError(message).into());
             }
         }
@@ -109,8 +109,7 @@ fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
     let diff = diff(store, &approval)?;
     let sections = diff_text::split(&diff).into_iter().filter(|section| {
         let path = section.path.as_ref();
-        paths.is_empty()
-            || path.is_some_and(|path| paths.iter().any(|named| path.is_within(named)))
+        paths.is_empty() || path.is_some_and(|path| paths.iter().any(|named| path.is_within(named)))
     });
     let shown: Vec<u8> = sections.flat_map(|section| section.text).copied().collect();
     arguments.diff.show(&shown)
@@ -146,8 +145,7 @@ pub(super) fn parse_paths(
             None => Some(bytes),
         };
         let parts = relative.unwrap_or(b"..").split(|byte| *byte == b'/');
-        let parts: Vec<&[u8]> =
-            parts.filter(|part| !part.is_empty() && *part != b".").collect();
+        let parts: Vec<&[u8]> = parts.filter(|part| !part.is_empty() && *part != b".").collect();
         RelPath::parse(parts.join(&b'/')).map_err(|_| {
             let shown = escape_controls(&path.to_string_lossy());
             let message = format!(

@@ -108,11 +108,8 @@ fn page(bytes: &[u8]) -> anyhow::Result<bool> {
     }
     // The pager decides what Ctrl-C does. Afterwards it ends this process, as usual.
     let has_ended = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register_conditional_default(
-        Signal::INT.as_raw(),
-        Arc::clone(&has_ended),
-    )
-    .context("cannot handle signals")?;
+    signal_hook::flag::register_conditional_default(Signal::INT.as_raw(), Arc::clone(&has_ended))
+        .context("cannot handle signals")?;
     let spawned = pager.stdin(Stdio::piped()).spawn();
     let ended = spawned.map(|mut child| {
         if let Some(mut stdin) = child.stdin.take() {

@@ -61,6 +61,7 @@ fn undo(store: &Store, arguments: &UndoArgs) -> anyhow::Result<ExitCode> {
     if !arguments.yes {
         let checked = approval.check_undo().map_err(into_cli_error)?;
         if let Some(code) = report_conflicts(&checked, &approval, "undo", CURE) {
+            approval.log_conflicts("undo", checked);
             return Ok(code);
         }
         if !checked.files.is_empty() {

@@ -75,7 +75,7 @@ fn changed(rng: &mut Rng, node: &Node, depth: usize) -> Node {
 /// Returns a workspace and a changed one.
 fn random_trees(seed: u64) -> (Node, Node) {
     let mut rng = Rng::with_seed(seed);
-    let mut root = |node: Node| match node {
+    let root = |node: Node| match node {
         // The worker cannot change the workspace itself.
         Node::Folder { entries, .. } => Node::Folder { mode: 0o755, entries },
         other => panic!("{other:?}"),
@@ -120,6 +120,7 @@ fn random_changes_are_applied_and_taken_back_exactly() {
 #[test]
 fn random_changes_are_applied_and_taken_back_by_an_ordinary_user() {
     if crate::cli::program::is_root() {
-        (0..scale(30) as u64).for_each(|seed| check(1_000_000 + seed, |bench| bench.give_away(true)));
+        (0..scale(30) as u64)
+            .for_each(|seed| check(1_000_000 + seed, |bench| bench.give_away(true)));
     }
 }

@@ -86,7 +86,9 @@ pub(in crate::cli) fn read(
     let fh = match opened {
         Ok(opened) => opened.fh,
         Err(error) if is_absence(&error) => return Ok(Vec::new()),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", printable(path))),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot read {}", printable(path)));
+        }
     };
     let mut bytes = Vec::new();
     let end = loop {

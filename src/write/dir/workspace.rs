@@ -213,8 +213,7 @@ impl Dir {
     /// none.
     pub(crate) fn remove_entry(&self, name: &Name) -> Result<bool> {
         let Some(meta) = self.entry(&name.clone().into())? else { return Ok(false) };
-        let flags =
-            if meta.kind == Kind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        let flags = if meta.kind == Kind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         match rustix::fs::unlinkat(&self.fd, name.as_os_str(), flags) {
             Err(Errno::NOENT) => Ok(false),
             removed => Ok(removed.map(|()| true)?),
@@ -250,8 +249,7 @@ fn stat_with_birth(fd: &impl AsFd) -> Result<Statx> {
 fn entry_meta(stat: &Statx) -> EntryMeta {
     let kind = kind_of(stat);
     let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-    let created =
-        if has_birth { (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec) } else { (0, 0) };
+    let created = if has_birth { (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec) } else { (0, 0) };
     EntryMeta {
         kind,
         mode: u32::from(stat.stx_mode) & PERMISSIONS,
