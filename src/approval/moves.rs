@@ -255,7 +255,8 @@ fn remove_temporaries(workspace: &Dir, journal: &Journal) -> Result<()> {
     for path in temporaries {
         let remove = || {
             let (folder, name) = match place(workspace, &path) {
-                Err(PathError::NotFound | PathError::NotADirectory) => return Ok(()),
+                // It was removed, with all that was in it. A link in its place is an error.
+                Err(PathError::NotFound) => return Ok(()),
                 place => place?,
             };
             folder.remove_entry(&name).map(drop)

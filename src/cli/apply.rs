@@ -108,13 +108,12 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
             }
             return Ok(code);
         }
+        warn(&checked, arguments);
         if checked.files.is_empty() {
-            warn(&checked, arguments);
             print_notice(arguments, "nothing to apply");
             return Ok(done_code);
         }
         if arguments.dry_run {
-            warn(&checked, arguments);
             let lines: String = checked.files.iter().map(|file| describe(file) + "\n").collect();
             pager::print(lines.as_bytes())?;
             return Ok(done_code);
@@ -129,7 +128,9 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
     if let Some(code) = report_conflicts(&applied.checked, &approval, "apply", cure) {
         return Ok(code);
     }
-    warn(&applied.checked, arguments);
+    if arguments.yes {
+        warn(&applied.checked, arguments);
+    }
     if applied.number.is_none() {
         print_notice(arguments, "nothing to apply");
         return Ok(done_code);
