@@ -28,5 +28,5 @@ mod session;
 mod stage;
 
 pub(crate) use check::Action;
-pub(crate) use selection::{PathRules, Selection};
+pub(crate) use selection::{ChangeSelection, PathRules};
 pub(crate) use session::{Approval, Checked, CheckedFile};

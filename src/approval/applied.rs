@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::check::Step;
-use super::content::Contents;
-use super::entry::Entry;
-use super::selection::{Change, Selection};
+use super::check::ChangeStep;
+use super::content::StoredContents;
+use super::entry::WorkspaceEntry;
+use super::selection::{Change, ChangeSelection};
 use crate::error::{Error as PathError, Result as PathResult};
 use crate::model::{ChangedPath, EntryState};
 use crate::name::{Name, RelPath};
@@ -50,10 +50,13 @@ struct AppliedFile {
 
 impl AppliedRecord {
     /// Returns the record of `steps`, which are about to happen.
-    pub(super) fn new<'a>(number: u64, steps: impl IntoIterator<Item = &'a Step>) -> AppliedRecord {
-        let file = |step: &Step| AppliedFile {
+    pub(super) fn new<'a>(
+        number: u64,
+        steps: impl IntoIterator<Item = &'a ChangeStep>,
+    ) -> AppliedRecord {
+        let file = |step: &ChangeStep| AppliedFile {
             path: ChangedPath::new(&step.path),
-            old: step.before.as_ref().map(Entry::state),
+            old: step.before.as_ref().map(WorkspaceEntry::state),
             new: step.after.clone(),
         };
         AppliedRecord {
@@ -71,14 +74,14 @@ impl AppliedRecord {
     /// # Errors
     ///
     /// The record has a path that leads elsewhere.
-    pub(super) fn reverse(&self) -> Result<Selection> {
+    pub(super) fn reverse(&self) -> Result<ChangeSelection> {
         let mut changes = Vec::new();
         for file in &self.files {
             let path = file.path.parse().map_err(|_| bad_record("a path leads elsewhere"))?;
             let (from, to) = (file.new.clone(), file.old.clone());
             changes.push(Change { path, from, to, is_from_known: true });
         }
-        Ok(Selection::of(changes))
+        Ok(ChangeSelection::from_changes(changes))
     }
 }
 
@@ -130,8 +133,8 @@ impl Application {
     }
 
     /// Returns the contents that were replaced.
-    pub(super) fn replaced(&self) -> Contents<'_> {
-        Contents::new(&self.folder, REPLACED)
+    pub(super) fn replaced(&self) -> StoredContents<'_> {
+        StoredContents::new(&self.folder, REPLACED)
     }
 
     /// Reads the record; `None` if the application was not completed.

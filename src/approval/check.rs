@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::content::{Contents, hash_bytes, read_limited};
-use super::entry::{Entry, permissions};
+use super::content::{StoredContents, hash_bytes, read_limited};
+use super::entry::{WorkspaceEntry, permissions};
 use super::merge::{Merged, merge};
-use super::selection::{Change, Selection};
+use super::selection::{Change, ChangeSelection};
 use crate::error::Error as PathError;
 use crate::model::{EntryKind, EntryState};
 use crate::name::RelPath;
@@ -14,10 +14,10 @@ use crate::write::{Dir, During, Result};
 
 /// A change that can be made.
 #[derive(Debug, Clone)]
-pub(super) struct Step {
+pub(super) struct ChangeStep {
     pub(super) path: RelPath,
     /// The entry now; `None` if there is none.
-    pub(super) before: Option<Entry>,
+    pub(super) before: Option<WorkspaceEntry>,
     /// The state afterwards, with the exact permissions; `None` if there is no entry.
     pub(super) after: Option<EntryState>,
     /// The content of a file that was merged. Other contents are stored.
@@ -46,9 +46,9 @@ pub(crate) struct Conflict {
 
 /// The result of a check.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct ApplyPlan {
     /// The steps, by path.
-    pub(super) steps: BTreeMap<RelPath, Step>,
+    pub(super) steps: BTreeMap<RelPath, ChangeStep>,
     pub(super) conflicts: Vec<Conflict>,
     /// Number of changes that the workspace has already.
     pub(super) done: usize,
@@ -56,22 +56,22 @@ pub(super) struct Plan {
     pub(super) kept: Vec<RelPath>,
 }
 
-/// Where the contents for a merge are.
+/// The contents for a merge.
 pub(super) struct MergeSource<'a> {
-    pub(super) base: Contents<'a>,
-    pub(super) new: Contents<'a>,
+    pub(super) base: StoredContents<'a>,
+    pub(super) new: StoredContents<'a>,
     /// The operation, for errors.
     pub(super) action: &'a str,
 }
 
 /// The comparison of one change with the workspace.
-enum Verdict {
+enum ChangeVerdict {
     Done,
-    Step(Box<Step>),
+    Step(Box<ChangeStep>),
     Conflict(&'static str),
 }
 
-impl Step {
+impl ChangeStep {
     /// Returns the kind of the step.
     pub(super) fn action(&self) -> Action {
         match (&self.before, &self.after) {
@@ -99,32 +99,34 @@ impl Step {
 /// The workspace cannot be read, or a merge fails.
 pub(super) fn check(
     workspace: &Dir,
-    selection: &Selection,
+    selection: &ChangeSelection,
     merging: Option<&MergeSource<'_>>,
-) -> Result<Plan> {
-    let mut plan = Plan::default();
+) -> Result<ApplyPlan> {
+    let mut plan = ApplyPlan::default();
     for change in selection.changes.values() {
         let path = &change.path;
         let current = current(workspace, selection, change);
         let verdict = match current.during("read", workspace.path(), path.as_bytes())? {
             Ok(current) => match compare(change, current.clone()) {
-                Verdict::Conflict(reason) => {
+                ChangeVerdict::Conflict(reason) => {
                     let merged = match (merging, current) {
                         (Some(source), Some(current)) => {
                             try_merge(workspace, change, current, source)?
                         }
                         _ => None,
                     };
-                    merged.map_or(Verdict::Conflict(reason), |step| Verdict::Step(Box::new(step)))
+                    merged.map_or(ChangeVerdict::Conflict(reason), |step| {
+                        ChangeVerdict::Step(Box::new(step))
+                    })
                 }
                 verdict => verdict,
             },
-            Err(reason) => Verdict::Conflict(reason),
+            Err(reason) => ChangeVerdict::Conflict(reason),
         };
         match verdict {
-            Verdict::Done => plan.done += 1,
-            Verdict::Step(step) => drop(plan.steps.insert(path.clone(), *step)),
-            Verdict::Conflict(reason) => {
+            ChangeVerdict::Done => plan.done += 1,
+            ChangeVerdict::Step(step) => drop(plan.steps.insert(path.clone(), *step)),
+            ChangeVerdict::Conflict(reason) => {
                 plan.conflicts.push(Conflict { path: path.clone(), reason: reason.to_owned() });
                 if merging.is_some() {
                     return Ok(plan);
@@ -139,18 +141,18 @@ pub(super) fn check(
 /// Returns the entry of a change now, or the reason why it cannot be compared.
 fn current(
     workspace: &Dir,
-    selection: &Selection,
+    selection: &ChangeSelection,
     change: &Change,
-) -> Result<Result<Option<Entry>, &'static str>, PathError> {
+) -> Result<Result<Option<WorkspaceEntry>, &'static str>, PathError> {
     let expected: Vec<&EntryState> = [&change.from, &change.to].into_iter().flatten().collect();
-    match Entry::read(workspace, &change.path, &expected) {
+    match WorkspaceEntry::read(workspace, &change.path, &expected) {
         Ok(entry) => Ok(Ok(entry)),
         // Nothing is beneath a link. That is expected if the change made or replaces the link.
         Err(PathError::Escape) => {
             let mut folder = change.path.parent();
             while !folder.is_root() {
                 let is_link = matches!(
-                    Entry::read(workspace, &folder, &[]),
+                    WorkspaceEntry::read(workspace, &folder, &[]),
                     Ok(Some(entry)) if entry.kind() == EntryKind::Link
                 );
                 if is_link && selection.changes.contains_key(&folder) {
@@ -164,22 +166,22 @@ fn current(
     }
 }
 
-fn compare(change: &Change, current: Option<Entry>) -> Verdict {
+fn compare(change: &Change, current: Option<WorkspaceEntry>) -> ChangeVerdict {
     let Some(to) = &change.to else { return compare_removal(change, current) };
     let Some(current) = current else {
         return match &change.from {
             None => step(change, None, permissions(to)),
-            Some(_) => Verdict::Conflict("it was removed meanwhile"),
+            Some(_) => ChangeVerdict::Conflict("it was removed meanwhile"),
         };
     };
     let same_kind = change.from.as_ref().filter(|from| from.kind == to.kind);
     let (is_new, mode) = (current.is_content_of(to), current.meta.mode);
     let is_old = change.from.as_ref().is_some_and(|from| current.is_content_of(from));
     if !is_new && !is_old {
-        return Verdict::Conflict(describe_difference(change, &current));
+        return ChangeVerdict::Conflict(describe_difference(change, &current));
     }
     if !is_new && !change.is_from_known {
-        return Verdict::Conflict("nobody knows whether it is what the worker saw");
+        return ChangeVerdict::Conflict("nobody knows whether it is what the worker saw");
     }
     let final_mode = match same_kind {
         _ if to.kind == EntryKind::Link => mode,
@@ -188,35 +190,40 @@ fn compare(change: &Change, current: Option<Entry>) -> Verdict {
         Some(from) if permissions(from) == permissions(to) => mode,
         Some(from) if mode == permissions(from) || mode == permissions(to) => permissions(to),
         None if !is_new || mode == permissions(to) => permissions(to),
-        _ => return Verdict::Conflict("its permissions were changed meanwhile"),
+        _ => return ChangeVerdict::Conflict("its permissions were changed meanwhile"),
     };
     if is_new && mode == final_mode {
-        return Verdict::Done;
+        return ChangeVerdict::Done;
     }
     step(change, Some(current), final_mode)
 }
 
-fn compare_removal(change: &Change, current: Option<Entry>) -> Verdict {
+fn compare_removal(change: &Change, current: Option<WorkspaceEntry>) -> ChangeVerdict {
     match (&change.from, current) {
-        (_, None) => Verdict::Done,
-        (None, Some(_)) => Verdict::Conflict("it was made meanwhile"),
+        (_, None) => ChangeVerdict::Done,
+        (None, Some(_)) => ChangeVerdict::Conflict("it was made meanwhile"),
         (Some(from), Some(current)) if !current.is_content_of(from) => {
-            Verdict::Conflict(describe_difference(change, &current))
+            ChangeVerdict::Conflict(describe_difference(change, &current))
         }
         (Some(_), Some(_)) if !change.is_from_known => {
-            Verdict::Conflict("nobody knows whether it is what the worker saw")
+            ChangeVerdict::Conflict("nobody knows whether it is what the worker saw")
         }
         (Some(_), Some(current)) => step(change, Some(current), 0),
     }
 }
 
-fn step(change: &Change, before: Option<Entry>, mode: u32) -> Verdict {
+fn step(change: &Change, before: Option<WorkspaceEntry>, mode: u32) -> ChangeVerdict {
     let after = change.to.clone().map(|to| EntryState { mode, ..to });
-    Verdict::Step(Box::new(Step { path: change.path.clone(), before, after, merged: None }))
+    ChangeVerdict::Step(Box::new(ChangeStep {
+        path: change.path.clone(),
+        before,
+        after,
+        merged: None,
+    }))
 }
 
 /// Returns how an entry differs from the one that the change expects.
-fn describe_difference(change: &Change, current: &Entry) -> &'static str {
+fn describe_difference(change: &Change, current: &WorkspaceEntry) -> &'static str {
     let Some(from) = &change.from else { return "it was made meanwhile, with another content" };
     match (current.kind(), from.kind) {
         (now, before) if now == before => "it was changed meanwhile",
@@ -231,9 +238,9 @@ fn describe_difference(change: &Change, current: &Entry) -> &'static str {
 fn try_merge(
     workspace: &Dir,
     change: &Change,
-    current: Entry,
+    current: WorkspaceEntry,
     source: &MergeSource<'_>,
-) -> Result<Option<Step>> {
+) -> Result<Option<ChangeStep>> {
     let is_file = |state: &&EntryState| state.kind == EntryKind::File;
     let (from, to) = (change.from.as_ref().filter(is_file), change.to.as_ref().filter(is_file));
     let (Some(from), Some(to)) = (from, to) else { return Ok(None) };
@@ -261,11 +268,11 @@ fn try_merge(
     let after =
         EntryState { mode, size: merged.len() as u64, sha256: hash_bytes(&merged), ..to.clone() };
     let merged = Some(merged);
-    Ok(Some(Step { path: path.clone(), before: Some(before), after: Some(after), merged }))
+    Ok(Some(ChangeStep { path: path.clone(), before: Some(before), after: Some(after), merged }))
 }
 
 /// Keeps each folder in which others have entries, and finds entries whose folder is missing.
-fn check_folders(workspace: &Dir, plan: &mut Plan) -> Result<()> {
+fn check_folders(workspace: &Dir, plan: &mut ApplyPlan) -> Result<()> {
     let ends: Vec<RelPath> = plan
         .steps
         .values()

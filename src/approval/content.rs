@@ -18,15 +18,15 @@ const MERGED_MAX: u64 = 64 << 20;
 
 /// A directory of contents by the paths of a workspace, which may be missing.
 #[derive(Debug)]
-pub(super) struct Contents<'a> {
+pub(super) struct StoredContents<'a> {
     parent: &'a Dir,
     folder: RelPath,
 }
 
-impl<'a> Contents<'a> {
+impl<'a> StoredContents<'a> {
     /// Returns the contents in the directory `name` of `parent`.
-    pub(super) fn new(parent: &'a Dir, name: &str) -> Contents<'a> {
-        Contents { parent, folder: RelPath::constant(name) }
+    pub(super) fn new(parent: &'a Dir, name: &str) -> StoredContents<'a> {
+        StoredContents { parent, folder: RelPath::constant(name) }
     }
 
     /// Opens the content of `path`.
@@ -69,7 +69,7 @@ impl<R: Read> Hashing<R> {
     }
 
     /// Returns true if what was read is the content of `state`.
-    pub(super) fn is_content_of(self, state: &EntryState) -> bool {
+    pub(super) fn matches(self, state: &EntryState) -> bool {
         self.size == state.size && to_hex(&self.hash.finalize()) == state.sha256
     }
 }

@@ -12,7 +12,7 @@ const PERMISSIONS: u32 = 0o777;
 
 /// An entry of a workspace.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct WorkspaceEntry {
     pub(super) meta: EntryMeta,
     /// SHA-256 of a file whose size is one of the expected sizes; empty otherwise.
     sha256: String,
@@ -20,7 +20,7 @@ pub(super) struct Entry {
     target: Option<Vec<u8>>,
 }
 
-impl Entry {
+impl WorkspaceEntry {
     /// Reads the entry `path`; `None` if there is none. A file is read only if its content may be
     /// that of one of `expected`.
     ///
@@ -31,7 +31,7 @@ impl Entry {
         workspace: &Dir,
         path: &RelPath,
         expected: &[&EntryState],
-    ) -> Result<Option<Entry>> {
+    ) -> Result<Option<WorkspaceEntry>> {
         let Some(meta) = workspace.entry(path)? else { return Ok(None) };
         let is_expected = |state: &&EntryState| {
             state.kind == EntryKind::File && meta.kind == Kind::File && state.size == meta.size
@@ -43,12 +43,12 @@ impl Entry {
         };
         let target =
             if meta.kind == Kind::Link { Some(workspace.link_target(path)?) } else { None };
-        Ok(Some(Entry { meta, sha256, target }))
+        Ok(Some(WorkspaceEntry { meta, sha256, target }))
     }
 
     /// Returns the entry with the SHA-256 of its content.
-    pub(super) fn with_hash(self, sha256: String) -> Entry {
-        Entry { sha256, ..self }
+    pub(super) fn with_hash(self, sha256: String) -> WorkspaceEntry {
+        WorkspaceEntry { sha256, ..self }
     }
 
     /// Returns the kind as changes.json has it.

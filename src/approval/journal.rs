@@ -18,7 +18,7 @@ const JOURNAL_MAX: u64 = 256 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Journal {
     version: u32,
-    pub(super) operation: Operation,
+    pub(super) operation: ApprovalCommand,
     /// Number of the application.
     pub(super) number: u64,
     pub(super) phase: Phase,
@@ -29,17 +29,17 @@ pub(super) struct Journal {
     pub(super) moves: Vec<Move>,
 }
 
-/// What the command does.
+/// The interrupted command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Operation {
+pub(super) enum ApprovalCommand {
     /// Applies changes.
     Apply,
     /// Takes an application back.
     Undo,
 }
 
-/// How far the command has come.
+/// Progress of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {
@@ -82,7 +82,7 @@ impl Encoded {
 impl Journal {
     /// Returns the journal of a command that begins.
     pub(super) fn new<'a>(
-        operation: Operation,
+        operation: ApprovalCommand,
         number: u64,
         temporaries: impl IntoIterator<Item = &'a RelPath>,
     ) -> Journal {

@@ -1,4 +1,4 @@
-//! Makes the moves of a journal, and finishes or takes back those of a command that was interrupted.
+//! Makes the moves of a journal, and finishes or takes back those of an interrupted command.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,15 @@ use jiff::Timestamp;
 use rustix::io::Errno;
 
 use super::applied::{self, Application};
-use super::check::{Action, Plan};
-use super::journal::{Journal, Move, Operation, Phase};
+use super::check::{Action, ApplyPlan};
+use super::journal::{ApprovalCommand, Journal, Move, Phase};
 use crate::error::{Error as PathError, Result as PathResult};
 use crate::model::EntryKind;
 use crate::name::{Name, RelPath, printable};
 use crate::store::is_temporary;
 use crate::write::{Dir, During, EntryIdentity, Error, Result};
 
-/// How an interrupted command ended.
+/// End of an interrupted command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Recovered {
     /// Its changes were complete.
@@ -172,7 +172,7 @@ fn sync_all(workspace: &Dir, journal: &Journal) -> Result<()> {
 /// The workspace cannot be read.
 pub(super) fn find_unchecked(
     workspace: &Dir,
-    plan: &Plan,
+    plan: &ApplyPlan,
     temporaries: &BTreeMap<RelPath, RelPath>,
 ) -> Result<Option<RelPath>> {
     for (path, step) in &plan.steps {
@@ -198,7 +198,7 @@ pub(super) fn find_unchecked(
     Ok(None)
 }
 
-/// Finishes or takes back what the journal of a draft states. Returns `None` if there is no journal.
+/// Finishes or takes back what the journal of a draft states. Returns `None` if there is none.
 ///
 /// # Errors
 ///
@@ -222,8 +222,8 @@ pub(super) fn recover(workspace: &Dir, draft: &Dir, worker: &Dir) -> Result<Opti
     remove_temporaries(workspace, &journal)?;
     sync_all(workspace, &journal)?;
     match (recovered, journal.operation) {
-        (Recovered::RolledBack, Operation::Apply) => applied::remove(worker, journal.number)?,
-        (Recovered::Finished, Operation::Undo) => mark_undone(worker, journal.number)?,
+        (Recovered::RolledBack, ApprovalCommand::Apply) => applied::remove(worker, journal.number)?,
+        (Recovered::Finished, ApprovalCommand::Undo) => mark_undone(worker, journal.number)?,
         _ => {}
     }
     Journal::remove(draft)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::check::{Action, Plan};
+use super::check::{Action, ApplyPlan};
 use super::stage::copy_checked;
 use crate::draft::{Draft, DraftState};
 use crate::error::Error as PathError;
@@ -41,7 +41,7 @@ pub(super) fn running(drafts: Vec<Draft>, worker: &Name) -> Vec<Draft> {
 /// # Errors
 ///
 /// A draft cannot be written.
-pub(super) fn save_bases(running: &[Draft], workspace: &Dir, plan: &Plan) -> Result<()> {
+pub(super) fn save_bases(running: &[Draft], workspace: &Dir, plan: &ApplyPlan) -> Result<()> {
     for draft in running {
         for (path, step) in &plan.steps {
             let Some(before) = &step.before else { continue };

@@ -35,21 +35,21 @@ pub(crate) struct PathRules {
 
 /// A change that is not applied.
 #[derive(Debug, Clone)]
-pub(crate) struct LeftOut {
+pub(crate) struct UnappliedChange {
     pub(crate) path: RelPath,
     pub(crate) reason: String,
 }
 
 /// Changes to apply, sorted by path, so that folders come before their entries.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Selection {
+pub(crate) struct ChangeSelection {
     pub(super) changes: BTreeMap<RelPath, Change>,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<UnappliedChange>,
     /// The content of changes.json that was selected from; `None` for an application to take back.
     pub(super) source: Option<Arc<WorkspaceChanges>>,
 }
 
-impl Selection {
+impl ChangeSelection {
     /// Selects the changes of `paths`, or all if there are none. A path stands for all beneath it.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Selection {
         changes: WorkspaceChanges,
         paths: &[RelPath],
         rules: PathRules,
-    ) -> Result<Selection> {
+    ) -> Result<ChangeSelection> {
         if changes.version != CHANGES_VERSION {
             return Err(bad_changes("its version is not known"));
         }
@@ -79,7 +79,7 @@ impl Selection {
         let is_named = |changed: &RelPath| {
             paths.is_empty() || paths.iter().any(|path| changed.is_within(path))
         };
-        let mut selection = Selection::default();
+        let mut selection = ChangeSelection::default();
         for (path, file) in &all {
             selection.add(path, file, rules);
         }
@@ -87,12 +87,12 @@ impl Selection {
         let left_out = selection.left_out.iter().filter(|left_out| is_named(&left_out.path));
         let left_out = left_out.cloned().collect();
         let selected = selection.restricted_to(&accepted);
-        Ok(Selection { left_out, source: Some(Arc::new(changes)), ..selected })
+        Ok(ChangeSelection { left_out, source: Some(Arc::new(changes)), ..selected })
     }
 
     fn add(&mut self, path: &RelPath, file: &ChangedFile, rules: PathRules) {
         if let Some(reason) = refusal(path, file, rules) {
-            self.left_out.push(LeftOut { path: path.clone(), reason });
+            self.left_out.push(UnappliedChange { path: path.clone(), reason });
             return;
         }
         self.changes.insert(
@@ -107,7 +107,7 @@ impl Selection {
     }
 
     /// Returns the part of this selection that `accepted` holds, and the new folders that it needs.
-    pub(crate) fn restricted_to(&self, accepted: &BTreeSet<RelPath>) -> Selection {
+    pub(crate) fn restricted_to(&self, accepted: &BTreeSet<RelPath>) -> ChangeSelection {
         let mut changes = BTreeMap::new();
         let mut add = |path: &RelPath| {
             if let Some(change) = self.changes.get(path) {
@@ -127,17 +127,17 @@ impl Selection {
                 beneath.for_each(&mut add);
             }
         }
-        Selection { changes, left_out: Vec::new(), source: self.source.clone() }
+        ChangeSelection { changes, left_out: Vec::new(), source: self.source.clone() }
     }
 
     /// Returns the selection of these changes.
-    pub(super) fn of(changes: impl IntoIterator<Item = Change>) -> Selection {
+    pub(super) fn from_changes(changes: impl IntoIterator<Item = Change>) -> ChangeSelection {
         let changes = changes.into_iter().map(|change| (change.path.clone(), change)).collect();
-        Selection { changes, left_out: Vec::new(), source: None }
+        ChangeSelection { changes, left_out: Vec::new(), source: None }
     }
 
     /// Returns the changes that are left out.
-    pub(crate) fn left_out(&self) -> &[LeftOut] {
+    pub(crate) fn left_out(&self) -> &[UnappliedChange] {
         &self.left_out
     }
 }

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use super::applied::{self, Application, AppliedRecord};
-use super::check::{Action, Conflict, MergeSource, Plan, Step, check};
-use super::content::Contents;
-use super::journal::{Journal, Operation, Phase};
+use super::check::{Action, ApplyPlan, ChangeStep, Conflict, MergeSource, check};
+use super::content::StoredContents;
+use super::journal::{ApprovalCommand, Journal, Phase};
 use super::moves::{self, Recovered};
 use super::neighbors;
-use super::selection::Selection;
+use super::selection::ChangeSelection;
 use super::stage;
 use crate::audit::AuditPath;
 use crate::draft::{Draft, DraftState};
@@ -20,7 +20,7 @@ use crate::write::{Dir, During, Error, Lock, Result, Store, Worker};
 
 /// Maximum size of changes.json, in bytes.
 const CHANGES_MAX: u64 = 256 << 20;
-/// What a draft holds beside its record.
+/// Names in a draft beside its record.
 const LAYERS: [&str; 4] = ["upper", "work", "copy", "base"];
 
 /// A worker with a draft, whose changes can be applied.
@@ -30,7 +30,7 @@ pub(crate) struct Approval<'a> {
     worker: Worker,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Debug, Default)]
 pub(crate) struct Checked {
     /// The changes to make, sorted by path.
@@ -56,7 +56,7 @@ pub(crate) struct CheckedFile {
 
 /// The result of an application, or of taking one back.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct ApprovalOutcome {
     pub(crate) checked: Checked,
     /// Number of the application; `None` if nothing changed.
     pub(crate) number: Option<u64>,
@@ -143,7 +143,7 @@ impl<'a> Approval<'a> {
     /// # Errors
     ///
     /// The worker runs or has no draft, or the workspace cannot be read.
-    pub(crate) fn check(&self, selection: &Selection, merges: bool) -> Result<Checked> {
+    pub(crate) fn check(&self, selection: &ChangeSelection, merges: bool) -> Result<Checked> {
         let locked = self.lock("apply the changes of", false)?;
         Ok(summarize(&self.plan(&locked, selection, merges)?, &locked))
     }
@@ -154,7 +154,11 @@ impl<'a> Approval<'a> {
     ///
     /// The worker runs or has no draft, or the workspace or the store cannot be written. Nothing is
     /// applied then, unless the error says otherwise.
-    pub(crate) fn apply(&self, selection: &Selection, merges: bool) -> Result<Outcome> {
+    pub(crate) fn apply(
+        &self,
+        selection: &ChangeSelection,
+        merges: bool,
+    ) -> Result<ApprovalOutcome> {
         let mut paths = Vec::new();
         let applied = self.apply_logged(selection, merges, &mut paths);
         self.log("apply", paths, &applied);
@@ -163,21 +167,21 @@ impl<'a> Approval<'a> {
 
     fn apply_logged(
         &self,
-        selection: &Selection,
+        selection: &ChangeSelection,
         merges: bool,
         paths: &mut Vec<AuditPath>,
-    ) -> Result<Outcome> {
+    ) -> Result<ApprovalOutcome> {
         let locked = self.lock("apply the changes of", false)?;
         let plan = self.plan(&locked, selection, merges)?;
         *paths = audit_paths(CHANGES, &plan);
         let checked = summarize(&plan, &locked);
         if plan.steps.is_empty() || !plan.conflicts.is_empty() {
-            return Ok(Outcome { checked, number: None });
+            return Ok(ApprovalOutcome { checked, number: None });
         }
         let number = applied::numbers(self.worker.folder())?.last().map_or(1, |last| last + 1);
-        let contents = Contents::new(self.worker.folder(), CHANGES);
-        self.carry_out(&locked, &plan, Operation::Apply, number, &contents)?;
-        Ok(Outcome { checked, number: Some(number) })
+        let contents = StoredContents::new(self.worker.folder(), CHANGES);
+        self.carry_out(&locked, &plan, ApprovalCommand::Apply, number, &contents)?;
+        Ok(ApprovalOutcome { checked, number: Some(number) })
     }
 
     /// Returns the changes that take the last application back, with its number; `None` if there is
@@ -186,7 +190,7 @@ impl<'a> Approval<'a> {
     /// # Errors
     ///
     /// The record of the application cannot be read.
-    fn last_applied(&self) -> Result<Option<(u64, Selection)>> {
+    fn last_applied(&self) -> Result<Option<(u64, ChangeSelection)>> {
         for number in applied::numbers(self.worker.folder())?.into_iter().rev() {
             let record = Application::open(self.worker.folder(), number)?.read()?;
             if let Some(record) = record.filter(|record| record.undone_at.is_none()) {
@@ -217,28 +221,28 @@ impl<'a> Approval<'a> {
     ///
     /// The worker runs or has no draft, or the workspace or the store cannot be written. Nothing is
     /// put back then, unless the error says otherwise.
-    pub(crate) fn undo(&self) -> Result<Outcome> {
+    pub(crate) fn undo(&self) -> Result<ApprovalOutcome> {
         let mut paths = Vec::new();
         let undone = self.undo_logged(&mut paths);
         self.log("undo", paths, &undone);
         undone
     }
 
-    fn undo_logged(&self, paths: &mut Vec<AuditPath>) -> Result<Outcome> {
+    fn undo_logged(&self, paths: &mut Vec<AuditPath>) -> Result<ApprovalOutcome> {
         let locked = self.lock("undo the changes of", true)?;
         let Some((number, selection)) = self.last_applied()? else {
-            return Ok(Outcome { checked: Checked::default(), number: None });
+            return Ok(ApprovalOutcome { checked: Checked::default(), number: None });
         };
         let plan = check(&locked.workspace, &selection, None)?;
         let application = Application::open(self.worker.folder(), number)?;
         *paths = audit_paths(&format!("{APPLIED}/{number}/replaced"), &plan);
         let checked = summarize(&plan, &locked);
         if !plan.conflicts.is_empty() {
-            return Ok(Outcome { checked, number: None });
+            return Ok(ApprovalOutcome { checked, number: None });
         }
         let contents = application.replaced();
-        self.carry_out(&locked, &plan, Operation::Undo, number, &contents)?;
-        Ok(Outcome { checked, number: Some(number) })
+        self.carry_out(&locked, &plan, ApprovalCommand::Undo, number, &contents)?;
+        Ok(ApprovalOutcome { checked, number: Some(number) })
     }
 
     /// Drops the draft. What the worker recorded stays. Returns false if it was dropped before.
@@ -274,7 +278,12 @@ impl<'a> Approval<'a> {
     }
 
     /// Compares `selection` with the workspace.
-    fn plan(&self, locked: &Locked, selection: &Selection, merges: bool) -> Result<Plan> {
+    fn plan(
+        &self,
+        locked: &Locked,
+        selection: &ChangeSelection,
+        merges: bool,
+    ) -> Result<ApplyPlan> {
         // While it ran, the worker could write its changes.json. Only now nobody does.
         if let Some(source) = &selection.source {
             if self.changes()? != **source {
@@ -292,7 +301,7 @@ impl<'a> Approval<'a> {
         }
         let action = format!("apply the changes of {}", self.id().display());
         let folder = self.worker.folder();
-        let (base, new) = (Contents::new(folder, BASE), Contents::new(folder, CHANGES));
+        let (base, new) = (StoredContents::new(folder, BASE), StoredContents::new(folder, CHANGES));
         let source = MergeSource { base, new, action: &action };
         check(&locked.workspace, selection, Some(&source))
     }
@@ -301,10 +310,10 @@ impl<'a> Approval<'a> {
     fn carry_out(
         &self,
         locked: &Locked,
-        plan: &Plan,
-        operation: Operation,
+        plan: &ApplyPlan,
+        operation: ApprovalCommand,
         number: u64,
-        contents: &Contents<'_>,
+        contents: &StoredContents<'_>,
     ) -> Result<()> {
         neighbors::save_bases(&locked.running, &locked.workspace, plan)?;
         let made = self.make_changes(locked, plan, operation, number, contents);
@@ -330,22 +339,22 @@ impl<'a> Approval<'a> {
     fn make_changes(
         &self,
         locked: &Locked,
-        plan: &Plan,
-        operation: Operation,
+        plan: &ApplyPlan,
+        operation: ApprovalCommand,
         number: u64,
-        contents: &Contents<'_>,
+        contents: &StoredContents<'_>,
     ) -> Result<()> {
         let (workspace, draft) = (&locked.workspace, locked.draft.folder());
         let temporaries = stage::name_temporaries(workspace, &plan.steps)?;
         let mut journal = Journal::new(operation, number, temporaries.values());
         journal.write(draft)?;
         let application = match operation {
-            Operation::Apply => {
+            ApprovalCommand::Apply => {
                 let application = Application::create(self.worker.folder(), number)?;
                 self.save_replaced(&application, workspace, plan)?;
                 Some(application)
             }
-            Operation::Undo => None,
+            ApprovalCommand::Undo => None,
         };
         journal.moves = stage::stage(workspace, &plan.steps, &temporaries, contents)?;
         journal.phase = Phase::Moving;
@@ -362,7 +371,12 @@ impl<'a> Approval<'a> {
     }
 
     /// Saves the contents that `plan` replaces or removes.
-    fn save_replaced(&self, application: &Application, workspace: &Dir, plan: &Plan) -> Result<()> {
+    fn save_replaced(
+        &self,
+        application: &Application,
+        workspace: &Dir,
+        plan: &ApplyPlan,
+    ) -> Result<()> {
         for (path, step) in &plan.steps {
             let Some(state) = step.before.as_ref().map(|before| before.state()) else { continue };
             if state.sha256.is_empty() || !changes_content(step) {
@@ -441,10 +455,10 @@ impl<'a> Approval<'a> {
 
     /// Adds an attempt that ended before it began to the log of changes.
     pub(crate) fn log_conflicts(&self, action: &str, checked: Checked) {
-        self.log(action, Vec::new(), &Ok(Outcome { checked, number: None }));
+        self.log(action, Vec::new(), &Ok(ApprovalOutcome { checked, number: None }));
     }
 
-    fn log(&self, action: &str, paths: Vec<AuditPath>, result: &Result<Outcome>) {
+    fn log(&self, action: &str, paths: Vec<AuditPath>, result: &Result<ApprovalOutcome>) {
         let conflicts = result.as_ref().map_or(0, |outcome| outcome.checked.conflicts.len());
         if conflicts > 0 {
             let reason = format!("{} in the workspace", count(conflicts as u64, "conflict"));
@@ -478,13 +492,13 @@ impl<'a> Approval<'a> {
 }
 
 /// Returns true if the content before is not there afterwards.
-fn changes_content(step: &Step) -> bool {
+fn changes_content(step: &ChangeStep) -> bool {
     let (Some(before), Some(after)) = (&step.before, &step.after) else { return true };
     !before.is_content_of(after)
 }
 
-fn summarize(plan: &Plan, locked: &Locked) -> Checked {
-    let file = |step: &Step| CheckedFile {
+fn summarize(plan: &ApplyPlan, locked: &Locked) -> Checked {
+    let file = |step: &ChangeStep| CheckedFile {
         path: step.path.clone(),
         action: step.action(),
         is_merged: step.merged.is_some(),
@@ -500,8 +514,8 @@ fn summarize(plan: &Plan, locked: &Locked) -> Checked {
 
 /// Returns the changed paths for the log of changes: where their new contents are in the worker's
 /// directory.
-fn audit_paths(folder: &str, plan: &Plan) -> Vec<AuditPath> {
-    let entry = |step: &Step| AuditPath {
+fn audit_paths(folder: &str, plan: &ApplyPlan) -> Vec<AuditPath> {
+    let entry = |step: &ChangeStep| AuditPath {
         path: format!("{folder}/{}", step.path.to_text()),
         bytes: step.after.as_ref().map_or(0, |after| after.size),
         sha256: step

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use super::check::{Action, Step};
-use super::content::{Contents, Hashing};
+use super::check::{Action, ChangeStep};
+use super::content::{Hashing, StoredContents};
 use super::journal::{Encoded, Move};
 use crate::error::{Error as PathError, Result as PathResult};
 use crate::model::{EntryKind, EntryState};
@@ -18,10 +18,10 @@ const CHANGING: u32 = 0o300;
 const OPEN: u32 = 0o700;
 
 /// The steps of a plan, by path.
-type Steps = BTreeMap<RelPath, Step>;
+type Steps = BTreeMap<RelPath, ChangeStep>;
 
-/// Returns a temporary name for each path that gets another entry: first for the new entry, then for
-/// the old one.
+/// Returns a temporary name for each path that gets another entry: first for the new entry, then
+/// for the old one.
 ///
 /// # Errors
 ///
@@ -39,8 +39,9 @@ pub(super) fn name_temporaries(
     Ok(names)
 }
 
-/// Returns the nearest folder above `path` that is there before, during and after the moves, and whose
-/// permissions always allow changes. In it, an entry is on the file system of its place, most likely.
+/// Returns the nearest folder above `path` that is there before, during and after the moves, and
+/// whose permissions always allow changes. In it, an entry is most likely on the file system of its
+/// place.
 fn folder_for(workspace: &Dir, steps: &Steps, path: &RelPath) -> PathResult<RelPath> {
     let mut folder = path.parent();
     while !folder.is_root() {
@@ -79,7 +80,7 @@ pub(super) fn stage(
     workspace: &Dir,
     steps: &Steps,
     temporaries: &BTreeMap<RelPath, RelPath>,
-    contents: &Contents<'_>,
+    contents: &StoredContents<'_>,
 ) -> Result<Vec<Move>> {
     let loosened = folders_to_loosen(workspace, steps)?;
     let opened = loosened.iter().map(|(path, folder)| Move::Mode {
@@ -170,10 +171,10 @@ fn folders_to_loosen(workspace: &Dir, steps: &Steps) -> Result<BTreeMap<RelPath,
 /// Makes the new entry of `step` under a temporary name.
 fn make(
     workspace: &Dir,
-    step: &Step,
+    step: &ChangeStep,
     after: &EntryState,
     temporary: &RelPath,
-    contents: &Contents<'_>,
+    contents: &StoredContents<'_>,
 ) -> PathResult<EntryIdentity> {
     let name = temporary.file_name().ok_or(PathError::InvalidName)?;
     let folder = workspace.enter(&temporary.parent())?;
@@ -189,7 +190,7 @@ fn make(
             });
             let made = folder.make_file(&name, &mut content, after.mode, owner)?;
             // Not what was shown: the file of the worker was changed.
-            if content.is_content_of(after) { Ok(made) } else { Err(PathError::Stale) }
+            if content.matches(after) { Ok(made) } else { Err(PathError::Stale) }
         }
         EntryKind::Link => {
             let target = after.target_bytes().ok_or(PathError::InvalidName)?;
@@ -200,8 +201,8 @@ fn make(
     }
 }
 
-/// Copies a file to `name` in `folder`, whole or not at all. Returns false if it has not the content
-/// of `state`.
+/// Copies a file to `name` in `folder`, whole or not at all. Returns false if it has not the
+/// content of `state`.
 pub(super) fn copy_checked(
     folder: &Dir,
     name: &Name,
@@ -210,7 +211,7 @@ pub(super) fn copy_checked(
 ) -> PathResult<bool> {
     let mut content = Hashing::new(file);
     let temporary = folder.write_temporary(&mut content)?;
-    if !content.is_content_of(state) {
+    if !content.matches(state) {
         return Ok(false);
     }
     temporary.replace(folder, name)?;

@@ -13,21 +13,21 @@ use super::prompt::Prompt;
 use super::terminal::{display_path, print_message, shell_quote};
 use super::write_args::{WriteArgs, into_cli_error};
 use super::{diff_text, exit};
-use crate::approval::{Action, Approval, Checked, CheckedFile, PathRules, Selection};
+use crate::approval::{Action, Approval, ChangeSelection, Checked, CheckedFile, PathRules};
 use crate::name::RelPath;
 use crate::text::count;
 use crate::write::Store;
 
 /// Help text after the options.
 pub(super) const HELP: &str = "\
-Shows the diff, asks, and applies it: all or nothing. Each file of the workspace must be as the worker \
-found it; one that is as the worker left it is skipped. Otherwise nothing is applied, and the \
-conflicts are listed. With --merge, files that others changed, too, are merged as by \
+Shows the diff, asks, and applies it: all or nothing. Each file of the workspace must be as the \
+worker found it; one that is as the worker left it is skipped. Otherwise nothing is applied, and \
+the conflicts are listed. With --merge, files that others changed, too, are merged as by \
 `git merge-file`; the first one that cannot be merged ends it.
 
 With PATH, only the changes of these files and folders are applied. Paths within .git are left out \
-unless --git-dir is given, and devices, FIFOs, sockets and setuid bits always. `swarmletfs undo` takes \
-the changes back.
+unless --git-dir is given, and devices, FIFOs, sockets and setuid bits always. `swarmletfs undo` \
+takes the changes back.
 
 Examples:
   swarmletfs apply w1
@@ -91,7 +91,7 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let paths = parse_paths(&approval, &arguments.paths)?;
     let rules = PathRules { allows_git: arguments.git_dir };
     let changes = approval.changes().map_err(into_cli_error)?;
-    let mut selection = Selection::new(changes, &paths, rules).map_err(into_cli_error)?;
+    let mut selection = ChangeSelection::new(changes, &paths, rules).map_err(into_cli_error)?;
     for left_out in selection.left_out() {
         print_message(&format!("left out: {}: {}", left_out.path.display(), left_out.reason));
     }
@@ -243,8 +243,8 @@ fn relevant(checked: &Checked, diff: &[u8]) -> Vec<u8> {
     sections.flat_map(|section| section.text).copied().collect()
 }
 
-/// Returns lines about the changes that the diff does not show as they are made: of folders, of files
-/// that are too large for it, and merged ones.
+/// Returns lines about the changes that the diff does not show as they are made: of folders, of
+/// files that are too large for it, and merged ones.
 fn unseen(checked: &Checked, diff: &[u8]) -> Vec<String> {
     let shown: BTreeSet<RelPath> =
         diff_text::split(diff).into_iter().filter_map(|section| section.path).collect();
@@ -292,8 +292,8 @@ fn choose(
 }
 
 /// The answers about one change.
-const CHOICES: &str = "y: apply this change; n: do not; a: apply this and all others; d: apply neither \
-                       this nor the others; q: apply nothing at all";
+const CHOICES: &str = "y: apply this change; n: do not; a: apply this and all others; d: apply \
+                       neither this nor the others; q: apply nothing at all";
 
 fn capitalized(text: &str) -> String {
     let mut chars = text.chars();

@@ -14,9 +14,9 @@ use crate::write::Store;
 
 /// Help text after the options.
 pub(super) const HELP: &str = "\
-Removes what the worker wrote in its view of the workspace. Its changes cannot be applied any more. The \
-record of the worker stays, with its changes as `swarmletfs changes` shows them, and changes that were \
-applied can still be taken back.
+Removes what the worker wrote in its view of the workspace. Its changes cannot be applied any \
+more. The record of the worker stays, with its changes as `swarmletfs changes` shows them, and changes \
+that were applied can still be taken back.
 
 Example:
   swarmletfs discard w1

@@ -16,16 +16,16 @@ use crate::write::Store;
 
 /// Help text after the options.
 pub(super) const HELP: &str = "\
-Takes back the last `swarmletfs apply` of the worker that was not taken back yet: all or nothing. Each \
-file must be as it was applied; otherwise nothing is changed, and the conflicts are listed. The \
-changes can be applied again.
+Takes back the last `swarmletfs apply` of the worker that was not taken back yet: all or nothing. \
+Each file must be as it was applied; otherwise nothing is changed, and the conflicts are listed. \
+The changes can be applied again.
 
 Examples:
   swarmletfs undo w1
   swarmletfs undo w1 --yes
 
-Exit code: 0 if the changes were taken back or there is nothing to undo, 1 for a conflict, a no or a \
-failure, 2 for a usage error.";
+Exit code: 0 if the changes were taken back or there is nothing to undo, 1 for a conflict, a no or \
+a failure, 2 for a usage error.";
 
 /// Arguments of `undo`.
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! Hostile changes and workspaces: nothing outside of the workspace changes, and nothing is followed.
+//! Hostile changes and workspaces: nothing outside of the workspace changes.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -17,7 +17,8 @@ fn two_workers(second: &str) -> Workbench {
     bench
 }
 
-/// Promise: Changes of one file by two workers are merged as git merges them, or nothing is applied.
+/// Promise: Changes of one file by two workers are merged as git merges them, or nothing is
+/// applied.
 #[test]
 fn changes_of_other_lines_are_merged() {
     if !is_here("git") {

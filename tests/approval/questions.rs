@@ -9,8 +9,8 @@ use rustix::pty::OpenptFlags;
 use crate::cli::program::{LIMIT, wait_timeout};
 use crate::support::draft::{Node, Workbench, file, folder};
 
-/// Runs a command on a terminal, and answers each question, which ends in `] `. Returns the exit code
-/// and what the terminal shows.
+/// Runs a command on a terminal, and answers each question, which ends in `] `. Returns the exit
+/// code and what the terminal shows.
 fn answer(bench: &Workbench, arguments: &[&str], answers: &[&str]) -> (Option<i32>, String) {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = rustix::pty::openpt(flags).unwrap();

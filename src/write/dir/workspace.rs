@@ -30,7 +30,7 @@ pub(crate) struct EntryMeta {
     pub(crate) size: u64,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// What stays when the entry gets another name.
+    /// Identity of the entry, which another name does not change.
     pub(crate) identity: EntryIdentity,
     /// Time of the last write, in seconds and nanoseconds.
     pub(crate) mtime: (i64, u32),
@@ -167,8 +167,8 @@ impl Dir {
         self.rename_with(name, folder, to, RenameFlags::NOREPLACE)
     }
 
-    /// Exchanges the entry `name` and the entry `other` of the directory `folder`, at once for every
-    /// reader.
+    /// Exchanges the entry `name` and the entry `other` of the directory `folder`, at once for
+    /// every reader.
     pub(crate) fn exchange_entries(&self, name: &Name, folder: &Dir, other: &Name) -> Result<()> {
         self.rename_with(name, folder, other, RenameFlags::EXCHANGE)
     }
