@@ -4,11 +4,15 @@
 //! find a store, check a mountpoint, run a session, and turn a failure into a message and an exit
 //! code. `anyhow` is used only here; the library below has its own error types.
 
+mod apply;
 mod audit;
 mod background;
 mod cache_args;
+mod changes;
 mod dash_o;
 mod diagnosis;
+mod diff_text;
+mod discard;
 mod discover;
 mod doctor;
 mod duration;
@@ -25,9 +29,11 @@ mod mount;
 mod mount_options;
 mod mountinfo;
 mod mountpoint;
+mod pager;
 mod path_bytes;
 mod plan;
 mod probe;
+mod prompt;
 mod read_session;
 mod record;
 mod run_command;
@@ -41,6 +47,7 @@ mod teardown;
 mod terminal;
 mod tree_commands;
 mod umount;
+mod undo;
 mod validate;
 mod wait;
 mod worker;
@@ -190,6 +197,18 @@ enum Command {
         override_usage = "swarmletfs record [OPTIONS] -- COMMAND [ARGUMENT]..."
     )]
     Record(record::RecordArgs),
+    /// Show what a worker changed in its view of a workspace
+    #[command(after_help = changes::HELP)]
+    Changes(changes::ChangesArgs),
+    /// Apply what a worker changed to the workspace, after showing it
+    #[command(after_help = apply::HELP)]
+    Apply(apply::ApplyArgs),
+    /// Put back what the last `apply` of a worker's changes replaced
+    #[command(after_help = undo::HELP)]
+    Undo(undo::UndoArgs),
+    /// Drop the draft of a worker, so that its changes cannot be applied
+    #[command(after_help = discard::HELP)]
+    Discard(discard::DiscardArgs),
     /// Print the log of changes to a store
     #[command(after_help = audit::HELP)]
     Audit(audit::AuditArgs),
@@ -423,6 +442,10 @@ pub fn main() -> ExitCode {
         Command::Init(arguments) => init::run(&arguments),
         Command::Worker(command) => worker::run(&command),
         Command::Record(arguments) => Ok(record::run(arguments)),
+        Command::Changes(arguments) => changes::run(&arguments),
+        Command::Apply(arguments) => apply::run(&arguments),
+        Command::Undo(arguments) => undo::run(&arguments),
+        Command::Discard(arguments) => discard::run(&arguments),
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Expand(arguments) => expand::run(&arguments),
         Command::Hook(command) => Ok(hook::run(&command)),

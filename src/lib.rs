@@ -58,6 +58,7 @@
 //! ```
 
 pub mod analysis;
+mod approval;
 pub mod audit;
 pub mod cache;
 pub mod catalog;

@@ -28,8 +28,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use swarmletfs::tree::Tree;
 
-use crate::support::seen::names;
 use crate::mount::eventually;
+use crate::support::seen::names;
 use crate::support::{TestStore, see};
 
 /// Parses a generated JSON file. Reads it again as long as it says that time ran out before all

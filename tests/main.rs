@@ -9,6 +9,7 @@
 )]
 #![allow(missing_docs, unreachable_pub)]
 
+mod approval;
 mod cache_format;
 mod cli;
 mod clients;

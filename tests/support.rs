@@ -4,6 +4,7 @@
 use std::io::Write;
 
 pub mod content;
+pub mod draft;
 pub mod fault_injection;
 pub mod frame;
 pub mod intercept;

@@ -44,6 +44,11 @@ pub(super) fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
+/// Returns the exit code of a failure that was printed.
+pub(super) fn failure() -> ExitCode {
+    ExitCode::from(FAILED)
+}
+
 /// Like [`report`], but any error gives the code for trouble.
 pub(super) fn report_as_trouble(result: anyhow::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {

@@ -10,12 +10,15 @@
 
 mod layer;
 mod removal;
+mod workspace;
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 pub(crate) use std::fs::{File, Metadata};
+
+pub(crate) use workspace::{EntryIdentity, EntryMeta, NewOwner};
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, StatxFlags, Uid};
 use rustix::io::Errno;

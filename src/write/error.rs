@@ -88,7 +88,17 @@ pub enum Error {
         /// The problem.
         reason: &'static str,
     },
-    /// A file of the store cannot be read or written.
+    /// Changes of a workspace cannot be applied or taken back.
+    #[error("cannot {action}: {reason}; {cure}")]
+    Approval {
+        /// The operation, with the worker: `apply the changes of w1`.
+        action: String,
+        /// The problem.
+        reason: String,
+        /// The remedy.
+        cure: String,
+    },
+    /// A file of the store or of a workspace cannot be read or written.
     #[error("cannot {action}: {}{}", .error, cure(.error))]
     Path {
         /// The operation, with the path: `write /s/workers/w1/metrics.jsonl`.

@@ -5,10 +5,14 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 
-use super::{CommandOutput, ReaderArgs, TreeReader};
+use super::{CommandOutput, ReaderArgs, TreeReader, is_absence};
+use crate::cli::ViewArgs;
+use crate::cli::read_session::TimeArgs;
 use crate::error::Result;
+use crate::name::printable;
 use crate::tree::{Fh, Symlinks};
 
 /// Help text after the options.
@@ -65,6 +69,43 @@ pub(in crate::cli) fn print(
     let mut out = reader.out();
     let written = paths.iter().try_for_each(|path| file(&reader, &mut out, path.as_ref()));
     reader.end(written.and_then(|()| out.flush()))
+}
+
+/// Returns the bytes of the file at `path`, from the root of the tree; none if it does not exist.
+///
+/// # Errors
+///
+/// Fails if a store cannot be found or read.
+pub(in crate::cli) fn read(
+    view: &ViewArgs,
+    time: &TimeArgs,
+    path: &[u8],
+) -> anyhow::Result<Vec<u8>> {
+    let reader = TreeReader::open_view(view, time, None)?;
+    let opened = reader.tree.with_path(path, Symlinks::Follow, |place| place.leaf().open());
+    let fh = match opened {
+        Ok(opened) => opened.fh,
+        Err(error) if is_absence(&error) => return Ok(Vec::new()),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot read {}", printable(path)));
+        }
+    };
+    let mut bytes = Vec::new();
+    let end = loop {
+        let offset = bytes.len() as u64;
+        let read = reader.tree.read(fh, offset, READ_SIZE, |part| {
+            bytes.extend_from_slice(part);
+            part.len()
+        });
+        match read {
+            Ok(0) => break Ok(()),
+            Ok(_) => {}
+            Err(error) => break Err(error),
+        }
+    };
+    reader.tree.release(fh);
+    end.with_context(|| format!("cannot read {}", printable(path)))?;
+    Ok(bytes)
 }
 
 fn file(reader: &TreeReader, out: &mut CommandOutput, path: &[u8]) -> io::Result<()> {

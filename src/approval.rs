@@ -1,0 +1,32 @@
+//! Approval: applies what a worker changed in its view of a workspace, and takes it back.
+//!
+//! Everything is checked before anything is written: each entry of the workspace must be as the
+//! worker found it. Then new contents are written under temporary names, a journal states the
+//! renames, and the renames follow. A crash at any moment is finished or rolled back by the next
+//! command, whichever the journal says; so is an error.
+//!
+//! ```text
+//! drafts/<id>/journal.json             the renames in progress; absent otherwise
+//! workers/<id>/applied/<n>/            one application of changes
+//!   applied.json                       who applied which paths, and their states before and after
+//!   replaced/<path>                    contents that were replaced
+//! ```
+//!
+//! The changes of a worker are hostile input: paths are opened beneath the workspace, no link is
+//! followed, and contents must have the hashes that were shown.
+
+mod applied;
+mod check;
+mod content;
+mod entry;
+mod journal;
+mod merge;
+mod moves;
+mod neighbors;
+mod selection;
+mod session;
+mod stage;
+
+pub(crate) use check::Action;
+pub(crate) use selection::{ChangeSelection, PathRules};
+pub(crate) use session::{Approval, Checked, CheckedFile};

@@ -1,0 +1,201 @@
+//! applied.json: what was applied, so that it can be taken back.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::check::ChangeStep;
+use super::content::StoredContents;
+use super::entry::WorkspaceEntry;
+use super::selection::{Change, ChangeSelection};
+use crate::error::{Error as PathError, Result as PathResult};
+use crate::model::{ChangedPath, EntryState};
+use crate::name::{Name, RelPath};
+use crate::trace::swarmlet::APPLIED;
+use crate::write::{Dir, During, Error, Result};
+
+/// The version of applied.json.
+const VERSION: u32 = 1;
+/// The record of an application.
+const RECORD: &str = "applied.json";
+/// The directory of the contents that were replaced.
+const REPLACED: &str = "replaced";
+/// Maximum size of the record, in bytes.
+const RECORD_MAX: u64 = 256 << 20;
+
+/// The content of applied.json.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct AppliedRecord {
+    version: u32,
+    /// Number of the application, from 1.
+    pub(super) number: u64,
+    applied_at: Timestamp,
+    /// User id of the process that applied the changes.
+    uid: u32,
+    /// Time at which they were taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) undone_at: Option<Timestamp>,
+    files: Vec<AppliedFile>,
+}
+
+/// A path that was changed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct AppliedFile {
+    #[serde(flatten)]
+    path: ChangedPath,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    old: Option<EntryState>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    new: Option<EntryState>,
+}
+
+impl AppliedRecord {
+    /// Returns the record of `steps`, which are about to happen.
+    pub(super) fn new<'a>(
+        number: u64,
+        steps: impl IntoIterator<Item = &'a ChangeStep>,
+    ) -> AppliedRecord {
+        let file = |step: &ChangeStep| AppliedFile {
+            path: ChangedPath::new(&step.path),
+            old: step.before.as_ref().map(WorkspaceEntry::state),
+            new: step.after.clone(),
+        };
+        AppliedRecord {
+            version: VERSION,
+            number,
+            applied_at: Timestamp::now(),
+            uid: rustix::process::geteuid().as_raw(),
+            undone_at: None,
+            files: steps.into_iter().map(file).collect(),
+        }
+    }
+
+    /// Returns the changes that take this application back.
+    ///
+    /// # Errors
+    ///
+    /// The record has a path that leads elsewhere.
+    pub(super) fn reverse(&self) -> Result<ChangeSelection> {
+        let mut changes = Vec::new();
+        for file in &self.files {
+            let path = file.path.parse().map_err(|_| bad_record("a path leads elsewhere"))?;
+            let (from, to) = (file.new.clone(), file.old.clone());
+            changes.push(Change { path, from, to, is_from_known: true });
+        }
+        Ok(ChangeSelection::from_changes(changes))
+    }
+}
+
+/// The directory of one application of a worker's changes.
+#[derive(Debug)]
+pub(super) struct Application {
+    folder: Dir,
+}
+
+impl Application {
+    /// Makes the directory of the application `number`.
+    ///
+    /// # Errors
+    ///
+    /// The worker's directory cannot be written.
+    pub(super) fn create(worker: &Dir, number: u64) -> Result<Application> {
+        let create = || {
+            let applied = worker.enter_or_create(&Name::new(APPLIED)?)?;
+            let folder = applied.create_dir(&Name::new(number.to_string())?)?;
+            applied.sync()?;
+            folder.enter_or_create(&Name::new(REPLACED)?)?;
+            Ok(Application { folder })
+        };
+        create().during("write", worker.path(), APPLIED.as_bytes())
+    }
+
+    /// Opens the directory of the application `number`.
+    pub(super) fn open(worker: &Dir, number: u64) -> Result<Application> {
+        let path = RelPath::constant(APPLIED);
+        let open = || worker.enter(&path.join(&Name::new(number.to_string())?));
+        let folder = open().during("open", worker.path(), path.as_bytes())?;
+        Ok(Application { folder })
+    }
+
+    /// Saves the content of a file that is about to be replaced. Returns false if it is not that of
+    /// `state`.
+    pub(super) fn save(
+        &self,
+        workspace: &Dir,
+        path: &RelPath,
+        state: &EntryState,
+    ) -> PathResult<bool> {
+        let mut folder = self.folder.enter(&RelPath::constant(REPLACED))?;
+        for name in path.parent().names() {
+            folder = folder.enter_or_create(&name)?;
+        }
+        let name = path.file_name().ok_or(PathError::InvalidName)?;
+        super::stage::copy_checked(&folder, &name, workspace.open_workspace_file(path)?, state)
+    }
+
+    /// Returns the contents that were replaced.
+    pub(super) fn replaced(&self) -> StoredContents<'_> {
+        StoredContents::new(&self.folder, REPLACED)
+    }
+
+    /// Reads the record; `None` if the application was not completed.
+    pub(super) fn read(&self) -> Result<Option<AppliedRecord>> {
+        let read = || self.folder.read(&Name::new(RECORD)?, RECORD_MAX);
+        let bytes = read().during("read", self.folder.path(), RECORD.as_bytes())?;
+        let parse = |bytes: Vec<u8>| {
+            let record: Option<AppliedRecord> = serde_json::from_slice(&bytes).ok();
+            record
+                .filter(|record| record.version == VERSION)
+                .ok_or_else(|| bad_record("this version does not know it"))
+        };
+        bytes.map(parse).transpose()
+    }
+
+    /// Writes the record.
+    pub(super) fn write(&self, record: &AppliedRecord) -> Result<()> {
+        let write = || {
+            let json = serde_json::to_vec_pretty(record)
+                .map_err(|_| PathError::Io(rustix::io::Errno::INVAL))?;
+            let temporary = self.folder.write_temporary(&mut json.as_slice())?;
+            temporary.replace(&self.folder, &Name::new(RECORD)?)
+        };
+        write().during("write", self.folder.path(), RECORD.as_bytes())
+    }
+}
+
+/// Lists the numbers of a worker's applications.
+///
+/// # Errors
+///
+/// The worker's directory cannot be read.
+pub(super) fn numbers(worker: &Dir) -> Result<Vec<u64>> {
+    let path = RelPath::constant(APPLIED);
+    let list = || match worker.kind(&path)? {
+        None => Ok(Vec::new()),
+        Some(_) => worker.enter(&path)?.list(),
+    };
+    let names = list().during("list", worker.path(), path.as_bytes())?;
+    let mut numbers: Vec<u64> =
+        names.iter().filter_map(|name| name.to_text().parse().ok()).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Removes an application that was not completed.
+///
+/// # Errors
+///
+/// The worker's directory cannot be written.
+pub(super) fn remove(worker: &Dir, number: u64) -> Result<()> {
+    let remove = || {
+        let name = Name::new(number.to_string())?;
+        match worker.kind(&RelPath::constant(APPLIED).join(&name))? {
+            None => Ok(()),
+            Some(_) => worker.enter(&RelPath::constant(APPLIED))?.remove_tree(&name),
+        }
+    };
+    remove().during("remove", worker.path(), APPLIED.as_bytes())
+}
+
+fn bad_record(reason: &str) -> Error {
+    Error::invalid(RECORD.as_bytes(), "the record of an application", reason)
+}

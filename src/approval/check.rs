@@ -1,0 +1,315 @@
+//! Checks each change against the workspace, before anything is written.
+
+use std::collections::BTreeMap;
+
+use super::content::{StoredContents, hash_bytes, read_limited};
+use super::entry::{WorkspaceEntry, permissions};
+use super::merge::{Merged, merge};
+use super::selection::{Change, ChangeSelection};
+use crate::error::Error as PathError;
+use crate::model::{EntryKind, EntryState};
+use crate::name::RelPath;
+use crate::store::Kind;
+use crate::write::{Dir, During, Result};
+
+/// A change that can be made.
+#[derive(Debug, Clone)]
+pub(super) struct ChangeStep {
+    pub(super) path: RelPath,
+    /// The entry now; `None` if there is none.
+    pub(super) before: Option<WorkspaceEntry>,
+    /// The state afterwards, with the exact permissions; `None` if there is no entry.
+    pub(super) after: Option<EntryState>,
+    /// The content of a file that was merged. Other contents are stored.
+    pub(super) merged: Option<Vec<u8>>,
+}
+
+/// Kind of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// A new entry.
+    Make,
+    /// Another entry in place of one.
+    Replace,
+    /// Other permissions of the entry.
+    SetMode,
+    /// No entry any more.
+    Remove,
+}
+
+/// A change that cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Conflict {
+    pub(crate) path: RelPath,
+    pub(crate) reason: String,
+}
+
+/// The result of a check.
+#[derive(Debug, Default)]
+pub(super) struct ApplyPlan {
+    /// The steps, by path.
+    pub(super) steps: BTreeMap<RelPath, ChangeStep>,
+    pub(super) conflicts: Vec<Conflict>,
+    /// Number of changes that the workspace has already.
+    pub(super) done: usize,
+    /// Folders that stay, because others have entries in them.
+    pub(super) kept: Vec<RelPath>,
+}
+
+/// The contents for a merge.
+pub(super) struct MergeSource<'a> {
+    pub(super) base: StoredContents<'a>,
+    pub(super) new: StoredContents<'a>,
+    /// The operation, for errors.
+    pub(super) action: &'a str,
+}
+
+/// The comparison of one change with the workspace.
+enum ChangeVerdict {
+    Done,
+    Step(Box<ChangeStep>),
+    Conflict(&'static str),
+}
+
+impl ChangeStep {
+    /// Returns the kind of the step.
+    pub(super) fn action(&self) -> Action {
+        match (&self.before, &self.after) {
+            (None, _) => Action::Make,
+            (Some(_), None) => Action::Remove,
+            (Some(before), Some(after)) if self.merged.is_none() && before.is_content_of(after) => {
+                Action::SetMode
+            }
+            _ => Action::Replace,
+        }
+    }
+
+    /// Returns true if a folder is removed, or replaced by something else.
+    fn ends_folder(&self) -> bool {
+        let is_folder = self.before.as_ref().is_some_and(|now| now.kind() == EntryKind::Folder);
+        is_folder && self.after.as_ref().is_none_or(|after| after.kind != EntryKind::Folder)
+    }
+}
+
+/// Compares `selection` with the workspace. With `merging`, a file that both sides changed is
+/// merged; the first one that cannot be merged ends the check.
+///
+/// # Errors
+///
+/// The workspace cannot be read, or a merge fails.
+pub(super) fn check(
+    workspace: &Dir,
+    selection: &ChangeSelection,
+    merging: Option<&MergeSource<'_>>,
+) -> Result<ApplyPlan> {
+    let mut plan = ApplyPlan::default();
+    for change in selection.changes.values() {
+        let path = &change.path;
+        let current = current(workspace, selection, change);
+        let verdict = match current.during("read", workspace.path(), path.as_bytes())? {
+            Ok(current) => match compare(change, current.clone()) {
+                ChangeVerdict::Conflict(reason) => {
+                    let merged = match (merging, current) {
+                        (Some(source), Some(current)) => {
+                            try_merge(workspace, change, current, source)?
+                        }
+                        _ => None,
+                    };
+                    merged.map_or(ChangeVerdict::Conflict(reason), |step| {
+                        ChangeVerdict::Step(Box::new(step))
+                    })
+                }
+                verdict => verdict,
+            },
+            Err(reason) => ChangeVerdict::Conflict(reason),
+        };
+        match verdict {
+            ChangeVerdict::Done => plan.done += 1,
+            ChangeVerdict::Step(step) => drop(plan.steps.insert(path.clone(), *step)),
+            ChangeVerdict::Conflict(reason) => {
+                plan.conflicts.push(Conflict { path: path.clone(), reason: reason.to_owned() });
+                if merging.is_some() {
+                    return Ok(plan);
+                }
+            }
+        }
+    }
+    check_folders(workspace, &mut plan)?;
+    Ok(plan)
+}
+
+/// Returns the entry of a change now, or the reason why it cannot be compared.
+fn current(
+    workspace: &Dir,
+    selection: &ChangeSelection,
+    change: &Change,
+) -> Result<Result<Option<WorkspaceEntry>, &'static str>, PathError> {
+    let expected: Vec<&EntryState> = [&change.from, &change.to].into_iter().flatten().collect();
+    match WorkspaceEntry::read(workspace, &change.path, &expected) {
+        Ok(entry) => Ok(Ok(entry)),
+        // Nothing is beneath a link. That is expected if the change made or replaces the link.
+        Err(PathError::Escape) => {
+            let mut folder = change.path.parent();
+            while !folder.is_root() {
+                let is_link = matches!(
+                    WorkspaceEntry::read(workspace, &folder, &[]),
+                    Ok(Some(entry)) if entry.kind() == EntryKind::Link
+                );
+                if is_link && selection.changes.contains_key(&folder) {
+                    return Ok(Ok(None));
+                }
+                folder = folder.parent();
+            }
+            Ok(Err("a folder of its path is a link or a mount point now"))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn compare(change: &Change, current: Option<WorkspaceEntry>) -> ChangeVerdict {
+    let Some(to) = &change.to else { return compare_removal(change, current) };
+    let Some(current) = current else {
+        return match &change.from {
+            None => step(change, None, permissions(to)),
+            Some(_) => ChangeVerdict::Conflict("it was removed meanwhile"),
+        };
+    };
+    let same_kind = change.from.as_ref().filter(|from| from.kind == to.kind);
+    let (is_new, mode) = (current.is_content_of(to), current.meta.mode);
+    let is_old = change.from.as_ref().is_some_and(|from| current.is_content_of(from));
+    if !is_new && !is_old {
+        return ChangeVerdict::Conflict(describe_difference(change, &current));
+    }
+    if !is_new && !change.is_from_known {
+        return ChangeVerdict::Conflict("nobody knows whether it is what the worker saw");
+    }
+    let final_mode = match same_kind {
+        _ if to.kind == EntryKind::Link => mode,
+        // Folders that others made have the permissions that they chose.
+        None if is_new && to.kind == EntryKind::Folder => mode,
+        Some(from) if permissions(from) == permissions(to) => mode,
+        Some(from) if mode == permissions(from) || mode == permissions(to) => permissions(to),
+        None if !is_new || mode == permissions(to) => permissions(to),
+        _ => return ChangeVerdict::Conflict("its permissions were changed meanwhile"),
+    };
+    if is_new && mode == final_mode {
+        return ChangeVerdict::Done;
+    }
+    step(change, Some(current), final_mode)
+}
+
+fn compare_removal(change: &Change, current: Option<WorkspaceEntry>) -> ChangeVerdict {
+    match (&change.from, current) {
+        (_, None) => ChangeVerdict::Done,
+        (None, Some(_)) => ChangeVerdict::Conflict("it was made meanwhile"),
+        (Some(from), Some(current)) if !current.is_content_of(from) => {
+            ChangeVerdict::Conflict(describe_difference(change, &current))
+        }
+        (Some(_), Some(_)) if !change.is_from_known => {
+            ChangeVerdict::Conflict("nobody knows whether it is what the worker saw")
+        }
+        (Some(_), Some(current)) => step(change, Some(current), 0),
+    }
+}
+
+fn step(change: &Change, before: Option<WorkspaceEntry>, mode: u32) -> ChangeVerdict {
+    let after = change.to.clone().map(|to| EntryState { mode, ..to });
+    ChangeVerdict::Step(Box::new(ChangeStep {
+        path: change.path.clone(),
+        before,
+        after,
+        merged: None,
+    }))
+}
+
+/// Returns how an entry differs from the one that the change expects.
+fn describe_difference(change: &Change, current: &WorkspaceEntry) -> &'static str {
+    let Some(from) = &change.from else { return "it was made meanwhile, with another content" };
+    match (current.kind(), from.kind) {
+        (now, before) if now == before => "it was changed meanwhile",
+        (EntryKind::File, _) => "it is a file now",
+        (EntryKind::Folder, _) => "it is a folder now",
+        (EntryKind::Link, _) => "it is a link now",
+        (EntryKind::Special, _) => "it is a device, FIFO or socket now",
+    }
+}
+
+/// Merges a file that both sides changed. Returns `None` if that is impossible.
+fn try_merge(
+    workspace: &Dir,
+    change: &Change,
+    current: WorkspaceEntry,
+    source: &MergeSource<'_>,
+) -> Result<Option<ChangeStep>> {
+    let is_file = |state: &&EntryState| state.kind == EntryKind::File;
+    let (from, to) = (change.from.as_ref().filter(is_file), change.to.as_ref().filter(is_file));
+    let (Some(from), Some(to)) = (from, to) else { return Ok(None) };
+    let is_mode_known = [from, to].iter().any(|state| permissions(state) == current.meta.mode);
+    let changes_mode = permissions(from) != permissions(to);
+    if current.kind() != EntryKind::File
+        || !change.is_from_known
+        || from.sha256 == to.sha256
+        || (changes_mode && !is_mode_known)
+    {
+        return Ok(None);
+    }
+    let path = &change.path;
+    let read = || {
+        let (base, new) = (source.base.read(path, from)?, source.new.read(path, to)?);
+        let now = read_limited(workspace.open_workspace_file(path)?)?;
+        Ok(base.zip(new).zip(now))
+    };
+    let contents = read().during("merge", workspace.path(), path.as_bytes())?;
+    let Some(((base, new), now)) = contents else { return Ok(None) };
+    let Merged::Clean(merged) = merge(&base, &now, &new, source.action)? else { return Ok(None) };
+    let before = current.with_hash(hash_bytes(&now));
+    // A write between the two reads is found before the file is replaced.
+    let mode = if changes_mode { permissions(to) } else { before.meta.mode };
+    let after =
+        EntryState { mode, size: merged.len() as u64, sha256: hash_bytes(&merged), ..to.clone() };
+    let merged = Some(merged);
+    Ok(Some(ChangeStep { path: path.clone(), before: Some(before), after: Some(after), merged }))
+}
+
+/// Keeps each folder in which others have entries, and finds entries whose folder is missing.
+fn check_folders(workspace: &Dir, plan: &mut ApplyPlan) -> Result<()> {
+    let ends: Vec<RelPath> = plan
+        .steps
+        .values()
+        .filter(|step| step.ends_folder())
+        .map(|step| step.path.clone())
+        .collect();
+    // Deepest first: a folder that stays keeps its parent.
+    for folder in ends.into_iter().rev() {
+        let list = || workspace.enter(&folder)?.list();
+        let names = list().during("list", workspace.path(), folder.as_bytes())?;
+        let is_removed =
+            |path: &RelPath| plan.steps.get(path).is_some_and(|step| step.after.is_none());
+        if names.iter().all(|name| is_removed(&folder.join(name))) {
+            continue;
+        }
+        let step = plan.steps.remove(&folder);
+        if step.is_some_and(|step| step.after.is_none()) {
+            plan.kept.push(folder);
+        } else {
+            let reason = "it is a folder with entries that the worker has not removed".to_owned();
+            plan.conflicts.push(Conflict { path: folder, reason });
+        }
+    }
+    for step in plan.steps.values().filter(|step| step.after.is_some()) {
+        let folder = step.path.parent();
+        let is_folder = match plan.steps.get(&folder) {
+            Some(step) => step.after.as_ref().is_some_and(|after| after.kind == EntryKind::Folder),
+            None => {
+                let kind = workspace.entry(&folder).map(|entry| entry.map(|entry| entry.kind));
+                matches!(kind, Ok(Some(Kind::Folder)))
+            }
+        };
+        if !is_folder {
+            let reason = "its folder does not exist".to_owned();
+            plan.conflicts.push(Conflict { path: step.path.clone(), reason });
+        }
+    }
+    plan.conflicts.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(())
+}

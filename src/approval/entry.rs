@@ -1,0 +1,90 @@
+//! Entries of a workspace as they are now.
+
+use super::content::hash_file;
+use crate::error::Result;
+use crate::model::{EntryKind, EntryState, encode};
+use crate::name::RelPath;
+use crate::store::Kind;
+use crate::write::{Dir, EntryMeta};
+
+/// Bits of a mode that are compared and set.
+const PERMISSIONS: u32 = 0o777;
+
+/// An entry of a workspace.
+#[derive(Debug, Clone)]
+pub(super) struct WorkspaceEntry {
+    pub(super) meta: EntryMeta,
+    /// SHA-256 of a file whose size is one of the expected sizes; empty otherwise.
+    sha256: String,
+    /// Target of a link.
+    target: Option<Vec<u8>>,
+}
+
+impl WorkspaceEntry {
+    /// Reads the entry `path`; `None` if there is none. A file is read only if its content may be
+    /// that of one of `expected`.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Error::Escape`] if a folder of the path is a link.
+    pub(super) fn read(
+        workspace: &Dir,
+        path: &RelPath,
+        expected: &[&EntryState],
+    ) -> Result<Option<WorkspaceEntry>> {
+        let Some(meta) = workspace.entry(path)? else { return Ok(None) };
+        let is_expected = |state: &&EntryState| {
+            state.kind == EntryKind::File && meta.kind == Kind::File && state.size == meta.size
+        };
+        let sha256 = if expected.iter().any(is_expected) {
+            hash_file(workspace.open_workspace_file(path)?)?
+        } else {
+            String::new()
+        };
+        let target =
+            if meta.kind == Kind::Link { Some(workspace.link_target(path)?) } else { None };
+        Ok(Some(WorkspaceEntry { meta, sha256, target }))
+    }
+
+    /// Returns the entry with the SHA-256 of its content.
+    pub(super) fn with_hash(self, sha256: String) -> WorkspaceEntry {
+        WorkspaceEntry { sha256, ..self }
+    }
+
+    /// Returns the kind as changes.json has it.
+    pub(super) fn kind(&self) -> EntryKind {
+        match self.meta.kind {
+            Kind::File => EntryKind::File,
+            Kind::Folder => EntryKind::Folder,
+            Kind::Link => EntryKind::Link,
+            Kind::Special => EntryKind::Special,
+        }
+    }
+
+    /// Returns true if the kind and the content are those of `state`, whatever the permissions are.
+    pub(super) fn is_content_of(&self, state: &EntryState) -> bool {
+        self.kind() == state.kind
+            && match state.kind {
+                EntryKind::File => self.meta.size == state.size && self.sha256 == state.sha256,
+                EntryKind::Link => self.target == state.target_bytes(),
+                EntryKind::Folder => true,
+                EntryKind::Special => false,
+            }
+    }
+
+    /// Returns the state as changes.json has it.
+    pub(super) fn state(&self) -> EntryState {
+        EntryState {
+            kind: self.kind(),
+            mode: self.meta.mode,
+            size: self.meta.size,
+            sha256: self.sha256.clone(),
+            target: self.target.as_deref().map(encode),
+        }
+    }
+}
+
+/// Returns the permissions of `state` that can be applied: never setuid, setgid or sticky.
+pub(super) fn permissions(state: &EntryState) -> u32 {
+    state.mode & PERMISSIONS
+}

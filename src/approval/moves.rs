@@ -1,0 +1,267 @@
+//! Makes the moves of a journal, and finishes or takes back those of an interrupted command.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use rustix::io::Errno;
+
+use super::applied::{self, Application};
+use super::check::{Action, ApplyPlan};
+use super::journal::{ApprovalCommand, Journal, Move, Phase};
+use crate::error::{Error as PathError, Result as PathResult};
+use crate::model::EntryKind;
+use crate::name::{Name, RelPath, printable};
+use crate::store::is_temporary;
+use crate::write::{Dir, During, EntryIdentity, Error, Result};
+
+/// End of an interrupted command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recovered {
+    /// Its changes were complete.
+    Finished,
+    /// Its changes were taken back.
+    RolledBack,
+}
+
+/// Makes the moves of `journal` in their order, and waits until they are on disk.
+///
+/// # Errors
+///
+/// The workspace cannot be written. Moves may have been made.
+pub(super) fn make_all(workspace: &Dir, journal: &Journal) -> Result<()> {
+    for step in &journal.moves {
+        make(workspace, step).during("change", workspace.path(), &shown(step))?;
+    }
+    sync_all(workspace, journal)
+}
+
+fn make(workspace: &Dir, step: &Move) -> PathResult<()> {
+    match step {
+        Move::Rename { from, to, .. } => rename(workspace, &from.path()?, &to.path()?),
+        Move::Exchange { temporary, path, .. } => {
+            exchange(workspace, &temporary.path()?, &path.path()?)
+        }
+        Move::Mode { path, entry, to, .. } => workspace.set_mode(&path.path()?, *to, *entry),
+    }
+}
+
+/// Returns the path of the workspace that a move changes.
+fn shown(step: &Move) -> Vec<u8> {
+    let path = match step {
+        Move::Rename { from, to, .. } => {
+            let is_new = |path: &RelPath| path.file_name().is_some_and(|name| is_temporary(&name));
+            from.path().and_then(|from| if is_new(&from) { to.path() } else { Ok(from) })
+        }
+        Move::Exchange { path, .. } | Move::Mode { path, .. } => path.path(),
+    };
+    path.map(|path| path.as_bytes().to_vec()).unwrap_or_default()
+}
+
+/// Takes a move of `journal` back, if it was made.
+///
+/// # Errors
+///
+/// [`PathError::Escape`] if a folder of a moved entry is a link now, so that the entry cannot be
+/// reached.
+fn take_back(workspace: &Dir, journal: &Journal, step: &Move) -> PathResult<()> {
+    match step {
+        Move::Rename { from, to, entry } => {
+            let (from, to) = (from.path()?, to.path()?);
+            if is_reached(workspace, &from, *entry)? || !is_at(workspace, &to, *entry)? {
+                return Ok(());
+            }
+            rename(workspace, &to, &from)
+        }
+        Move::Exchange { temporary, path, new, .. } => {
+            let (temporary, path) = (temporary.path()?, path.path()?);
+            if is_at(workspace, &temporary, *new)? || !is_at(workspace, &path, *new)? {
+                return Ok(());
+            }
+            exchange(workspace, &temporary, &path)
+        }
+        Move::Mode { path, entry, from, .. } => {
+            let path = path.path()?;
+            match workspace.entry(&path) {
+                Ok(Some(now)) if now.identity == *entry && now.mode != *from => {
+                    workspace.set_mode(&path, *from, *entry)
+                }
+                Ok(_) => Ok(()),
+                // A new entry goes, whatever its permissions are.
+                Err(PathError::Escape) if is_new(journal, *entry) => Ok(()),
+                Err(error) => Err(error),
+            }
+        }
+    }
+}
+
+/// Returns true if `path` is this entry now.
+fn is_at(workspace: &Dir, path: &RelPath, entry: EntryIdentity) -> PathResult<bool> {
+    Ok(workspace.entry(path)?.is_some_and(|now| now.identity == entry))
+}
+
+/// Like [`is_at`], but nothing is at a path that leads through a link.
+fn is_reached(workspace: &Dir, path: &RelPath, entry: EntryIdentity) -> PathResult<bool> {
+    match is_at(workspace, path, entry) {
+        Err(PathError::Escape) => Ok(false),
+        reached => reached,
+    }
+}
+
+/// Returns true if a move of `journal` puts this entry into the workspace.
+fn is_new(journal: &Journal, entry: EntryIdentity) -> bool {
+    journal.moves.iter().any(|step| match step {
+        Move::Rename { entry: moved, .. } => *moved == entry,
+        Move::Exchange { new, .. } => *new == entry,
+        Move::Mode { .. } => false,
+    })
+}
+
+/// Opens the folder of `path`. Returns it with the name in it.
+fn place(workspace: &Dir, path: &RelPath) -> PathResult<(Dir, Name)> {
+    let name = path.file_name().ok_or(PathError::InvalidName)?;
+    Ok((workspace.enter(&path.parent())?, name))
+}
+
+fn rename(workspace: &Dir, from: &RelPath, to: &RelPath) -> PathResult<()> {
+    let ((folder, name), (to_folder, to)) = (place(workspace, from)?, place(workspace, to)?);
+    folder.move_entry(&name, &to_folder, &to)
+}
+
+fn exchange(workspace: &Dir, one: &RelPath, other: &RelPath) -> PathResult<()> {
+    let ((folder, name), (other_folder, other)) =
+        (place(workspace, one)?, place(workspace, other)?);
+    folder.exchange_entries(&name, &other_folder, &other)
+}
+
+/// Waits until the names in all changed folders are on disk.
+fn sync_all(workspace: &Dir, journal: &Journal) -> Result<()> {
+    let parents = || {
+        let mut parents = BTreeSet::new();
+        for step in &journal.moves {
+            match step {
+                Move::Rename { from, to, .. } => {
+                    parents.extend([from.path()?.parent(), to.path()?.parent()]);
+                }
+                Move::Exchange { temporary, path, .. } => {
+                    parents.extend([temporary.path()?.parent(), path.path()?.parent()]);
+                }
+                Move::Mode { .. } => {}
+            }
+        }
+        for temporary in journal.temporaries()? {
+            parents.insert(temporary.parent());
+        }
+        Ok(parents)
+    };
+    for folder in parents().during("write", workspace.path(), b"")? {
+        let synced = match workspace.enter(&folder) {
+            // It was removed.
+            Err(error) if error.is_not_found() => Ok(()),
+            entered => entered.and_then(|folder| folder.sync()),
+        };
+        synced.during("write", workspace.path(), folder.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Returns the first path whose old entry is not the one that was checked: another process changed
+/// it between the check and the move.
+///
+/// # Errors
+///
+/// The workspace cannot be read.
+pub(super) fn find_unchecked(
+    workspace: &Dir,
+    plan: &ApplyPlan,
+    temporaries: &BTreeMap<RelPath, RelPath>,
+) -> Result<Option<RelPath>> {
+    for (path, step) in &plan.steps {
+        let Some(before) = &step.before else { continue };
+        let now_at =
+            if step.action() == Action::SetMode { Some(path) } else { temporaries.get(path) };
+        let Some(now_at) = now_at else { continue };
+        let is_checked = || {
+            let Some(now) = workspace.entry(now_at)? else { return Ok(false) };
+            let is_same = now.identity == before.meta.identity && now.kind == before.meta.kind;
+            Ok(is_same
+                && match before.kind() {
+                    EntryKind::Folder if step.action() == Action::SetMode => true,
+                    // Nobody put something into a folder that goes.
+                    EntryKind::Folder => workspace.enter(now_at)?.list()?.is_empty(),
+                    _ => now.size == before.meta.size && now.mtime == before.meta.mtime,
+                })
+        };
+        if !is_checked().during("read", workspace.path(), path.as_bytes())? {
+            return Ok(Some(path.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Finishes or takes back what the journal of a draft states. Returns `None` if there is none.
+///
+/// # Errors
+///
+/// The workspace or the store cannot be written. The next call continues.
+pub(super) fn recover(workspace: &Dir, draft: &Dir, worker: &Dir) -> Result<Option<Recovered>> {
+    let Some(journal) = Journal::read(draft)? else { return Ok(None) };
+    let recovered = match journal.phase {
+        Phase::Staging | Phase::Moving => {
+            for step in journal.moves.iter().rev() {
+                match take_back(workspace, &journal, step) {
+                    Err(PathError::Io(Errno::EXIST) | PathError::Escape) => {
+                        return Err(in_the_way(step));
+                    }
+                    taken => taken.during("put back", workspace.path(), &shown(step))?,
+                }
+            }
+            Recovered::RolledBack
+        }
+        Phase::Cleaning => Recovered::Finished,
+    };
+    remove_temporaries(workspace, &journal)?;
+    sync_all(workspace, &journal)?;
+    match (recovered, journal.operation) {
+        (Recovered::RolledBack, ApprovalCommand::Apply) => applied::remove(worker, journal.number)?,
+        (Recovered::Finished, ApprovalCommand::Undo) => mark_undone(worker, journal.number)?,
+        _ => {}
+    }
+    Journal::remove(draft)?;
+    Ok(Some(recovered))
+}
+
+fn in_the_way(step: &Move) -> Error {
+    Error::Approval {
+        action: "put back what an interrupted command moved".to_owned(),
+        reason: format!("something else is at {} or on the way to it", printable(&shown(step))),
+        cure: "move it away, and try again".to_owned(),
+    }
+}
+
+fn mark_undone(worker: &Dir, number: u64) -> Result<()> {
+    let application = Application::open(worker, number)?;
+    match application.read()? {
+        Some(mut record) if record.undone_at.is_none() => {
+            record.undone_at = Some(Timestamp::now());
+            application.write(&record)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes the entries that have temporary names: new ones that were not moved, or old ones.
+fn remove_temporaries(workspace: &Dir, journal: &Journal) -> Result<()> {
+    let temporaries = journal.temporaries().during("read", workspace.path(), b"")?;
+    for path in temporaries {
+        let remove = || {
+            let (folder, name) = match place(workspace, &path) {
+                // It was removed, with all that was in it. A link in its place is an error.
+                Err(PathError::NotFound) => return Ok(()),
+                place => place?,
+            };
+            folder.remove_entry(&name).map(drop)
+        };
+        remove().during("remove", workspace.path(), path.as_bytes())?;
+    }
+    Ok(())
+}

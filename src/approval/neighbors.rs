@@ -1,0 +1,76 @@
+//! Other workers on a workspace: what changes there may concern them.
+
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::check::{Action, ApplyPlan};
+use super::stage::copy_checked;
+use crate::draft::{Draft, DraftState};
+use crate::error::Error as PathError;
+use crate::model::EntryKind;
+use crate::name::{Name, RelPath};
+use crate::trace::swarmlet::BASE;
+use crate::write::{Dir, During, Result, Store};
+
+/// Lists the drafts of a workspace. Those that cannot be read are left out: their workers may
+/// belong to other users.
+///
+/// # Errors
+///
+/// The drafts cannot be listed.
+pub(super) fn drafts(store: &Store, workspace: &Path) -> Result<Vec<Draft>> {
+    let names = Draft::list(store)?;
+    let drafts = names.iter().filter_map(|name| Draft::open(store, name).ok().flatten());
+    Ok(drafts.filter(|draft| draft.record().workspace() == workspace).collect())
+}
+
+/// Returns the drafts whose workers run, other than that of `worker`.
+pub(super) fn running(drafts: Vec<Draft>, worker: &Name) -> Vec<Draft> {
+    let runs = |draft: &Draft| {
+        draft.worker() != worker
+            && draft.record().state == DraftState::Running
+            && matches!(draft.try_lock(), Ok(None))
+    };
+    drafts.into_iter().filter(runs).collect()
+}
+
+/// Saves what `plan` replaces as the base of workers that run: until now, they may have read it in
+/// the workspace.
+///
+/// # Errors
+///
+/// A draft cannot be written.
+pub(super) fn save_bases(running: &[Draft], workspace: &Dir, plan: &ApplyPlan) -> Result<()> {
+    for draft in running {
+        for (path, step) in &plan.steps {
+            let Some(before) = &step.before else { continue };
+            // A file that changed since the worker began is not known to be what the worker found.
+            let is_base = before.kind() == EntryKind::File
+                && step.action() != Action::SetMode
+                && is_before(before.meta.ctime, draft.record().started_at);
+            if is_base {
+                let state = before.state();
+                let save = || {
+                    let mut folder = draft.folder().enter_or_create(&Name::new(BASE)?)?;
+                    for name in path.parent().names() {
+                        folder = folder.enter_or_create(&name)?;
+                    }
+                    let name = path.file_name().ok_or(PathError::InvalidName)?;
+                    if folder.kind(&RelPath::from(name.clone()))?.is_some() {
+                        return Ok(());
+                    }
+                    let file = workspace.open_workspace_file(path)?;
+                    copy_checked(&folder, &name, file, &state).map(drop)
+                };
+                save().during("write", draft.folder().path(), path.as_bytes())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_before((seconds, nanoseconds): (i64, u32), time: Timestamp) -> bool {
+    let nanoseconds = i32::try_from(nanoseconds).unwrap_or(i32::MAX);
+    (seconds, nanoseconds) < (time.as_second(), time.subsec_nanosecond())
+}

@@ -1,0 +1,173 @@
+//! Selects the changes to apply: all, or those of named paths, without those that are refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::model::{Base, CHANGES_VERSION, ChangedFile, EntryKind, EntryState, WorkspaceChanges};
+use crate::name::{Name, RelPath};
+use crate::store::is_temporary;
+use crate::trace::swarmlet::CHANGES_FILE;
+use crate::write::{Error, Result};
+
+/// Deepest path that is applied, in names. Readers of a store go no deeper, either.
+const DEPTH_MAX: usize = 60;
+/// The directory of git, or the file that stands for it.
+const GIT: &[u8] = b".git";
+
+/// A change of one path: the state that it must have, and the one that it gets.
+#[derive(Debug, Clone)]
+pub(super) struct Change {
+    pub(super) path: RelPath,
+    /// State before; `None` if there is no entry.
+    pub(super) from: Option<EntryState>,
+    /// State after; `None` if there is no entry.
+    pub(super) to: Option<EntryState>,
+    /// False if nobody knows the content before.
+    pub(super) is_from_known: bool,
+}
+
+/// Decides which paths can be applied.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PathRules {
+    /// Allows paths within `.git`.
+    pub(crate) allows_git: bool,
+}
+
+/// A change that is not applied.
+#[derive(Debug, Clone)]
+pub(crate) struct UnappliedChange {
+    pub(crate) path: RelPath,
+    pub(crate) reason: String,
+}
+
+/// Changes to apply, sorted by path, so that folders come before their entries.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ChangeSelection {
+    pub(super) changes: BTreeMap<RelPath, Change>,
+    left_out: Vec<UnappliedChange>,
+    /// The content of changes.json that was selected from; `None` for an application to take back.
+    pub(super) source: Option<Arc<WorkspaceChanges>>,
+}
+
+impl ChangeSelection {
+    /// Selects the changes of `paths`, or all if there are none. A path stands for all beneath it.
+    ///
+    /// # Errors
+    ///
+    /// The changes are no valid ones, or there is none of a path.
+    pub(crate) fn new(
+        changes: WorkspaceChanges,
+        paths: &[RelPath],
+        rules: PathRules,
+    ) -> Result<ChangeSelection> {
+        if changes.version != CHANGES_VERSION {
+            return Err(bad_changes("its version is not known"));
+        }
+        let mut all = BTreeMap::new();
+        for file in &changes.files {
+            let path = file.path.parse().map_err(|_| bad_changes("a path leads elsewhere"))?;
+            if all.insert(path, file).is_some() {
+                return Err(bad_changes("a path is listed twice"));
+            }
+        }
+        for path in paths {
+            if !all.keys().any(|changed| changed.is_within(path)) {
+                let reason = "the worker has not changed it";
+                return Err(Error::invalid(path.as_bytes(), "a path to select", reason));
+            }
+        }
+        let is_named = |changed: &RelPath| {
+            paths.is_empty() || paths.iter().any(|path| changed.is_within(path))
+        };
+        let mut selection = ChangeSelection::default();
+        for (path, file) in &all {
+            selection.add(path, file, rules);
+        }
+        let accepted = all.into_keys().filter(is_named).collect();
+        let left_out = selection.left_out.iter().filter(|left_out| is_named(&left_out.path));
+        let left_out = left_out.cloned().collect();
+        let selected = selection.restricted_to(&accepted);
+        Ok(ChangeSelection { left_out, source: Some(Arc::new(changes)), ..selected })
+    }
+
+    fn add(&mut self, path: &RelPath, file: &ChangedFile, rules: PathRules) {
+        if let Some(reason) = refusal(path, file, rules) {
+            self.left_out.push(UnappliedChange { path: path.clone(), reason });
+            return;
+        }
+        self.changes.insert(
+            path.clone(),
+            Change {
+                path: path.clone(),
+                from: file.old.clone(),
+                to: file.new.clone(),
+                is_from_known: file.base != Base::Unknown,
+            },
+        );
+    }
+
+    /// Returns the part of this selection that `accepted` holds, and the new folders that it needs.
+    pub(crate) fn restricted_to(&self, accepted: &BTreeSet<RelPath>) -> ChangeSelection {
+        let mut changes = BTreeMap::new();
+        let mut add = |path: &RelPath| {
+            if let Some(change) = self.changes.get(path) {
+                changes.insert(path.clone(), change.clone());
+            }
+        };
+        for change in accepted.iter().filter_map(|path| self.changes.get(path)) {
+            add(&change.path);
+            let mut folder = change.path.parent();
+            while change.to.is_some() && !folder.is_root() {
+                let is_new = |change: &&Change| is_folder(change.to.as_ref());
+                self.changes.get(&folder).filter(is_new).into_iter().for_each(|_| add(&folder));
+                folder = folder.parent();
+            }
+            if change.to.is_some() && !is_folder(change.to.as_ref()) {
+                let beneath = self.changes.keys().filter(|path| path.is_within(&change.path));
+                beneath.for_each(&mut add);
+            }
+        }
+        ChangeSelection { changes, left_out: Vec::new(), source: self.source.clone() }
+    }
+
+    /// Returns the selection of these changes.
+    pub(super) fn from_changes(changes: impl IntoIterator<Item = Change>) -> ChangeSelection {
+        let changes = changes.into_iter().map(|change| (change.path.clone(), change)).collect();
+        ChangeSelection { changes, left_out: Vec::new(), source: None }
+    }
+
+    /// Returns the changes that are left out.
+    pub(crate) fn left_out(&self) -> &[UnappliedChange] {
+        &self.left_out
+    }
+}
+
+fn is_folder(state: Option<&EntryState>) -> bool {
+    state.is_some_and(|state| state.kind == EntryKind::Folder)
+}
+
+/// Returns why the change of `path` is never applied; `None` if it may be.
+fn refusal(path: &RelPath, file: &ChangedFile, rules: PathRules) -> Option<String> {
+    let states = [&file.old, &file.new].into_iter().flatten();
+    // File systems that ignore case open `.GIT`, too.
+    let is_git = |name: Name| name.as_bytes().eq_ignore_ascii_case(GIT);
+    if let Some(reason) = &file.refused {
+        Some(reason.clone())
+    } else if states.clone().any(|state| state.kind == EntryKind::Special) {
+        Some("it is a device, FIFO or socket".to_owned())
+    } else if states.clone().any(|state| state.kind == EntryKind::Link && state.target.is_none()) {
+        Some("it is a link without a target".to_owned())
+    } else if path.depth() > DEPTH_MAX {
+        Some(format!("it has more than {DEPTH_MAX} folders"))
+    } else if path.names().any(|name| is_temporary(&name)) {
+        Some("its name is one that swarmletfs uses itself".to_owned())
+    } else if !rules.allows_git && path.names().any(is_git) {
+        Some("it belongs to git, which may run it; try --git-dir".to_owned())
+    } else {
+        None
+    }
+}
+
+fn bad_changes(reason: &str) -> Error {
+    Error::invalid(CHANGES_FILE.as_bytes(), "changes of a workspace", reason)
+}

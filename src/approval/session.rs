@@ -1,0 +1,528 @@
+//! One worker's changes, and what a person decides about them.
+
+use std::path::PathBuf;
+
+use super::applied::{self, Application, AppliedRecord};
+use super::check::{Action, ApplyPlan, ChangeStep, Conflict, MergeSource, check};
+use super::content::StoredContents;
+use super::journal::{ApprovalCommand, Journal, Phase};
+use super::moves::{self, Recovered};
+use super::neighbors;
+use super::selection::ChangeSelection;
+use super::stage;
+use crate::audit::AuditPath;
+use crate::draft::{Draft, DraftState};
+use crate::model::WorkspaceChanges;
+use crate::name::{Name, RelPath};
+use crate::text::count;
+use crate::trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE};
+use crate::write::{Dir, During, Error, Lock, Result, Store, Worker};
+
+/// Maximum size of changes.json, in bytes.
+const CHANGES_MAX: u64 = 256 << 20;
+/// Names in a draft beside its record.
+const LAYERS: [&str; 4] = ["upper", "work", "copy", "base"];
+
+/// A worker with a draft, whose changes can be applied.
+#[derive(Debug)]
+pub(crate) struct Approval<'a> {
+    store: &'a Store,
+    worker: Worker,
+}
+
+/// Result of a check.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    /// The changes to make, sorted by path.
+    pub(crate) files: Vec<CheckedFile>,
+    /// Why nothing can be applied; empty if all can.
+    pub(crate) conflicts: Vec<Conflict>,
+    /// Number of changes that the workspace has already.
+    pub(crate) done: usize,
+    /// Folders that stay, because others have entries in them.
+    pub(crate) kept: Vec<RelPath>,
+    /// Other workers that run on the workspace.
+    pub(crate) running: Vec<Name>,
+}
+
+/// A change to make.
+#[derive(Debug)]
+pub(crate) struct CheckedFile {
+    pub(crate) path: RelPath,
+    pub(crate) action: Action,
+    /// True if the content is a merge of the worker's and of another one.
+    pub(crate) is_merged: bool,
+}
+
+/// The result of an application, or of taking one back.
+#[derive(Debug)]
+pub(crate) struct ApprovalOutcome {
+    pub(crate) checked: Checked,
+    /// Number of the application; `None` if nothing changed.
+    pub(crate) number: Option<u64>,
+}
+
+/// A workspace that no other command changes, and the draft of a worker that has ended.
+struct Locked {
+    workspace: Dir,
+    draft: Draft,
+    /// Other workers that run on the workspace.
+    running: Vec<Draft>,
+    _workspace_lock: Lock,
+    _draft_lock: Lock,
+}
+
+impl<'a> Approval<'a> {
+    /// Opens the changes of the worker `id`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such worker.
+    pub(crate) fn open(store: &'a Store, id: &[u8]) -> Result<Approval<'a>> {
+        Ok(Approval { store, worker: store.worker(id)? })
+    }
+
+    /// Returns the id of the worker.
+    pub(crate) fn id(&self) -> &Name {
+        self.worker.id()
+    }
+
+    /// Returns the path of the workspace.
+    ///
+    /// # Errors
+    ///
+    /// The worker has no draft, so its workspace is not known.
+    pub(crate) fn workspace(&self) -> Result<PathBuf> {
+        Ok(self.draft("find the workspace of")?.record().workspace())
+    }
+
+    /// Reads changes.json of the worker.
+    ///
+    /// # Errors
+    ///
+    /// The worker has no changes, or they cannot be read.
+    pub(crate) fn changes(&self) -> Result<WorkspaceChanges> {
+        let folder = self.worker.folder();
+        let read = || folder.read(&Name::new(CHANGES_FILE)?, CHANGES_MAX);
+        let json = read().during("read", folder.path(), CHANGES_FILE.as_bytes())?;
+        let Some(json) = json else {
+            return Err(self.error(
+                "read the changes of",
+                "it has recorded none",
+                "`swarmletfs run` runs a worker in a view of a workspace",
+            ));
+        };
+        serde_json::from_slice(&json).map_err(|error| {
+            let reason = format!("line {}: {error}", error.line());
+            Error::invalid(CHANGES_FILE.as_bytes(), "changes of a workspace", reason)
+        })
+    }
+
+    /// Finishes or takes back what interrupted commands left in the workspace.
+    ///
+    /// # Errors
+    ///
+    /// The workspace or the store cannot be written.
+    pub(crate) fn recover(&self) -> Result<()> {
+        let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(()) };
+        let path = draft.record().workspace();
+        let drafts = neighbors::drafts(self.store, &path)?;
+        let mut is_interrupted = false;
+        for draft in &drafts {
+            is_interrupted |= Journal::read(draft.folder())?.is_some();
+        }
+        if !is_interrupted {
+            return Ok(());
+        }
+        let (workspace, _lock) = self.lock_workspace(&draft)?;
+        self.recover_all(&workspace, &drafts)
+    }
+
+    /// Checks the changes of `selection` against the workspace, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The worker runs or has no draft, or the workspace cannot be read.
+    pub(crate) fn check(&self, selection: &ChangeSelection, merges: bool) -> Result<Checked> {
+        let locked = self.lock("apply the changes of", false)?;
+        Ok(summarize(&self.plan(&locked, selection, merges)?, &locked))
+    }
+
+    /// Applies the changes of `selection`, all or none.
+    ///
+    /// # Errors
+    ///
+    /// The worker runs or has no draft, or the workspace or the store cannot be written. Nothing is
+    /// applied then, unless the error says otherwise.
+    pub(crate) fn apply(
+        &self,
+        selection: &ChangeSelection,
+        merges: bool,
+    ) -> Result<ApprovalOutcome> {
+        let mut paths = Vec::new();
+        let applied = self.apply_logged(selection, merges, &mut paths);
+        self.log("apply", paths, &applied);
+        applied
+    }
+
+    fn apply_logged(
+        &self,
+        selection: &ChangeSelection,
+        merges: bool,
+        paths: &mut Vec<AuditPath>,
+    ) -> Result<ApprovalOutcome> {
+        let locked = self.lock("apply the changes of", false)?;
+        let plan = self.plan(&locked, selection, merges)?;
+        *paths = audit_paths(CHANGES, &plan);
+        let checked = summarize(&plan, &locked);
+        if plan.steps.is_empty() || !plan.conflicts.is_empty() {
+            return Ok(ApprovalOutcome { checked, number: None });
+        }
+        let number = applied::numbers(self.worker.folder())?.last().map_or(1, |last| last + 1);
+        let contents = StoredContents::new(self.worker.folder(), CHANGES);
+        self.carry_out(&locked, &plan, ApprovalCommand::Apply, number, &contents)?;
+        Ok(ApprovalOutcome { checked, number: Some(number) })
+    }
+
+    /// Returns the changes that take the last application back, with its number; `None` if there is
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// The record of the application cannot be read.
+    fn last_applied(&self) -> Result<Option<(u64, ChangeSelection)>> {
+        for number in applied::numbers(self.worker.folder())?.into_iter().rev() {
+            let record = Application::open(self.worker.folder(), number)?.read()?;
+            if let Some(record) = record.filter(|record| record.undone_at.is_none()) {
+                return Ok(Some((number, record.reverse()?)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Checks what [`Approval::undo`] would do, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The worker runs or has no draft, or the workspace cannot be read.
+    pub(crate) fn check_undo(&self) -> Result<Checked> {
+        let locked = self.lock("undo the changes of", true)?;
+        match self.last_applied()? {
+            None => Ok(Checked::default()),
+            Some((_, selection)) => {
+                Ok(summarize(&check(&locked.workspace, &selection, None)?, &locked))
+            }
+        }
+    }
+
+    /// Puts back what the last application replaced.
+    ///
+    /// # Errors
+    ///
+    /// The worker runs or has no draft, or the workspace or the store cannot be written. Nothing is
+    /// put back then, unless the error says otherwise.
+    pub(crate) fn undo(&self) -> Result<ApprovalOutcome> {
+        let mut paths = Vec::new();
+        let undone = self.undo_logged(&mut paths);
+        self.log("undo", paths, &undone);
+        undone
+    }
+
+    fn undo_logged(&self, paths: &mut Vec<AuditPath>) -> Result<ApprovalOutcome> {
+        let locked = self.lock("undo the changes of", true)?;
+        let Some((number, selection)) = self.last_applied()? else {
+            return Ok(ApprovalOutcome { checked: Checked::default(), number: None });
+        };
+        let plan = check(&locked.workspace, &selection, None)?;
+        let application = Application::open(self.worker.folder(), number)?;
+        *paths = audit_paths(&format!("{APPLIED}/{number}/replaced"), &plan);
+        let checked = summarize(&plan, &locked);
+        if !plan.conflicts.is_empty() {
+            return Ok(ApprovalOutcome { checked, number: None });
+        }
+        let contents = application.replaced();
+        self.carry_out(&locked, &plan, ApprovalCommand::Undo, number, &contents)?;
+        Ok(ApprovalOutcome { checked, number: Some(number) })
+    }
+
+    /// Drops the draft. What the worker recorded stays. Returns false if it was dropped before.
+    ///
+    /// # Errors
+    ///
+    /// The worker runs or has no draft, or the store cannot be written.
+    pub(crate) fn discard(&self) -> Result<bool> {
+        let discarded = self.discard_unlogged();
+        self.worker.log("discard", Vec::new(), &discarded);
+        discarded
+    }
+
+    fn discard_unlogged(&self) -> Result<bool> {
+        let action = "discard the changes of";
+        self.recover()?;
+        let mut draft = self.draft(action)?;
+        let Some(_lock) = draft.try_lock()? else { return Err(self.is_running(action)) };
+        let was_kept = draft.record().state != DraftState::Discarded;
+        // Written first: a draft without all of its files cannot be used.
+        draft.update(|record| record.state = DraftState::Discarded)?;
+        for layer in LAYERS {
+            let remove = || {
+                let name = Name::new(layer)?;
+                match draft.folder().kind(&RelPath::from(name.clone()))? {
+                    Some(_) => draft.folder().remove_tree(&name),
+                    None => Ok(()),
+                }
+            };
+            remove().during("remove", draft.folder().path(), layer.as_bytes())?;
+        }
+        Ok(was_kept)
+    }
+
+    /// Compares `selection` with the workspace.
+    fn plan(
+        &self,
+        locked: &Locked,
+        selection: &ChangeSelection,
+        merges: bool,
+    ) -> Result<ApplyPlan> {
+        // While it ran, the worker could write its changes.json. Only now nobody does.
+        if let Some(source) = &selection.source {
+            if self.changes()? != **source {
+                let reason = "they changed while they were read";
+                return Err(self.error("apply the changes of", reason, "try again"));
+            }
+            if !source.is_final {
+                let cure = format!("try `swarmletfs run --recover {}`", self.id().display());
+                let reason = "they were not searched for after its end";
+                return Err(self.error("apply the changes of", reason, &cure));
+            }
+        }
+        if !merges {
+            return check(&locked.workspace, selection, None);
+        }
+        let action = format!("apply the changes of {}", self.id().display());
+        let folder = self.worker.folder();
+        let (base, new) = (StoredContents::new(folder, BASE), StoredContents::new(folder, CHANGES));
+        let source = MergeSource { base, new, action: &action };
+        check(&locked.workspace, selection, Some(&source))
+    }
+
+    /// Makes the steps of `plan`, all or none.
+    fn carry_out(
+        &self,
+        locked: &Locked,
+        plan: &ApplyPlan,
+        operation: ApprovalCommand,
+        number: u64,
+        contents: &StoredContents<'_>,
+    ) -> Result<()> {
+        neighbors::save_bases(&locked.running, &locked.workspace, plan)?;
+        let made = self.make_changes(locked, plan, operation, number, contents);
+        let (draft, worker) = (locked.draft.folder(), self.worker.folder());
+        match (made, moves::recover(&locked.workspace, draft, worker)) {
+            (Ok(()), Ok(_)) => Ok(()),
+            // The journal was written, although an error was reported.
+            (Err(_), Ok(Some(Recovered::Finished))) => Ok(()),
+            (Err(error), Ok(_)) => Err(error),
+            (Ok(()), Err(error)) => Err(Error::Approval {
+                action: "remove what was replaced".to_owned(),
+                reason: error.to_string(),
+                cure: "all changes were made; the next command completes this".to_owned(),
+            }),
+            (Err(error), Err(later)) => Err(Error::Approval {
+                action: format!("complete or take back the changes of {}", self.id().display()),
+                reason: format!("{error}, and then: {later}"),
+                cure: "the next command tries to take them back".to_owned(),
+            }),
+        }
+    }
+
+    fn make_changes(
+        &self,
+        locked: &Locked,
+        plan: &ApplyPlan,
+        operation: ApprovalCommand,
+        number: u64,
+        contents: &StoredContents<'_>,
+    ) -> Result<()> {
+        let (workspace, draft) = (&locked.workspace, locked.draft.folder());
+        let temporaries = stage::name_temporaries(workspace, &plan.steps)?;
+        let mut journal = Journal::new(operation, number, temporaries.values());
+        journal.write(draft)?;
+        let application = match operation {
+            ApprovalCommand::Apply => {
+                let application = Application::create(self.worker.folder(), number)?;
+                self.save_replaced(&application, workspace, plan)?;
+                Some(application)
+            }
+            ApprovalCommand::Undo => None,
+        };
+        journal.moves = stage::stage(workspace, &plan.steps, &temporaries, contents)?;
+        journal.phase = Phase::Moving;
+        journal.write(draft)?;
+        moves::make_all(workspace, &journal)?;
+        if let Some(path) = moves::find_unchecked(workspace, plan, &temporaries)? {
+            return Err(self.changed_now(&path));
+        }
+        if let Some(application) = application {
+            application.write(&AppliedRecord::new(number, plan.steps.values()))?;
+        }
+        journal.phase = Phase::Cleaning;
+        journal.write(draft)
+    }
+
+    /// Saves the contents that `plan` replaces or removes.
+    fn save_replaced(
+        &self,
+        application: &Application,
+        workspace: &Dir,
+        plan: &ApplyPlan,
+    ) -> Result<()> {
+        for (path, step) in &plan.steps {
+            let Some(state) = step.before.as_ref().map(|before| before.state()) else { continue };
+            if state.sha256.is_empty() || !changes_content(step) {
+                continue;
+            }
+            let saved = application.save(workspace, path, &state);
+            if !saved.during("save", workspace.path(), path.as_bytes())? {
+                return Err(self.changed_now(path));
+            }
+        }
+        Ok(())
+    }
+
+    fn draft(&self, action: &str) -> Result<Draft> {
+        let no_draft = || {
+            self.error(
+                action,
+                "it has no draft",
+                "`swarmletfs run` runs a worker in a view of a workspace",
+            )
+        };
+        Draft::open(self.store, self.id())?.ok_or_else(no_draft)
+    }
+
+    /// Locks the workspace and the draft, and recovers from interrupted commands.
+    fn lock(&self, action: &str, discarded_too: bool) -> Result<Locked> {
+        let (workspace, workspace_lock) = self.lock_workspace(&self.draft(action)?)?;
+        // Read again: the command that held the lock may have changed it.
+        let draft = self.draft(action)?;
+        let drafts = neighbors::drafts(self.store, &draft.record().workspace())?;
+        self.recover_all(&workspace, &drafts)?;
+        let Some(draft_lock) = draft.try_lock()? else { return Err(self.is_running(action)) };
+        match draft.record().state {
+            DraftState::Ended => {}
+            DraftState::Discarded if discarded_too => {}
+            DraftState::Discarded => {
+                return Err(self.error(
+                    action,
+                    "they were discarded",
+                    "`swarmletfs changes` still shows them",
+                ));
+            }
+            DraftState::Running => {
+                let cure = format!("`swarmletfs run --recover {}`", self.id().display());
+                return Err(self.error(action, "its end is not recorded", &format!("try {cure}")));
+            }
+        }
+        let running = neighbors::running(drafts, self.id());
+        Ok(Locked {
+            workspace,
+            draft,
+            running,
+            _workspace_lock: workspace_lock,
+            _draft_lock: draft_lock,
+        })
+    }
+
+    fn lock_workspace(&self, draft: &Draft) -> Result<(Dir, Lock)> {
+        let path = draft.record().workspace();
+        let durability = draft.folder().durability();
+        let workspace = Dir::open(&path, durability).during("open the workspace", &path, b"")?;
+        let lock = workspace.lock().during("lock the workspace", &path, b"")?;
+        Ok((workspace, lock))
+    }
+
+    /// Recovers from interrupted commands of all workers on a locked workspace.
+    fn recover_all(&self, workspace: &Dir, drafts: &[Draft]) -> Result<()> {
+        for draft in drafts {
+            if Journal::read(draft.folder())?.is_some() {
+                let worker = self.store.worker(draft.worker().as_bytes())?;
+                moves::recover(workspace, draft.folder(), worker.folder())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds an attempt that ended before it began to the log of changes.
+    pub(crate) fn log_conflicts(&self, action: &str, checked: Checked) {
+        self.log(action, Vec::new(), &Ok(ApprovalOutcome { checked, number: None }));
+    }
+
+    fn log(&self, action: &str, paths: Vec<AuditPath>, result: &Result<ApprovalOutcome>) {
+        let conflicts = result.as_ref().map_or(0, |outcome| outcome.checked.conflicts.len());
+        if conflicts > 0 {
+            let reason = format!("{} in the workspace", count(conflicts as u64, "conflict"));
+            let conflict: Result<()> = Err(self.error(
+                &format!("{action} the changes of"),
+                &reason,
+                "nothing was changed",
+            ));
+            self.worker.log(action, paths, &conflict);
+        } else {
+            self.worker.log(action, paths, result);
+        }
+    }
+
+    fn is_running(&self, action: &str) -> Error {
+        self.error(action, "it is still running", "try again when it has ended")
+    }
+
+    fn changed_now(&self, path: &RelPath) -> Error {
+        let reason = format!("{} changed or was changed at this moment", path.display());
+        self.error("apply or undo the changes of", &reason, "nothing was changed; try again")
+    }
+
+    fn error(&self, action: &str, reason: &str, cure: &str) -> Error {
+        Error::Approval {
+            action: format!("{action} {}", self.id().display()),
+            reason: reason.to_owned(),
+            cure: cure.to_owned(),
+        }
+    }
+}
+
+/// Returns true if the content before is not there afterwards.
+fn changes_content(step: &ChangeStep) -> bool {
+    let (Some(before), Some(after)) = (&step.before, &step.after) else { return true };
+    !before.is_content_of(after)
+}
+
+fn summarize(plan: &ApplyPlan, locked: &Locked) -> Checked {
+    let file = |step: &ChangeStep| CheckedFile {
+        path: step.path.clone(),
+        action: step.action(),
+        is_merged: step.merged.is_some(),
+    };
+    Checked {
+        files: plan.steps.values().map(file).collect(),
+        conflicts: plan.conflicts.clone(),
+        done: plan.done,
+        kept: plan.kept.clone(),
+        running: locked.running.iter().map(|draft| draft.worker().clone()).collect(),
+    }
+}
+
+/// Returns the changed paths for the log of changes: where their new contents are in the worker's
+/// directory.
+fn audit_paths(folder: &str, plan: &ApplyPlan) -> Vec<AuditPath> {
+    let entry = |step: &ChangeStep| AuditPath {
+        path: format!("{folder}/{}", step.path.to_text()),
+        bytes: step.after.as_ref().map_or(0, |after| after.size),
+        sha256: step
+            .after
+            .as_ref()
+            .map(|after| after.sha256.clone())
+            .filter(|hash| !hash.is_empty()),
+    };
+    plan.steps.values().map(entry).collect()
+}

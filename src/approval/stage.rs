@@ -1,0 +1,219 @@
+//! Writes new entries under temporary names, and lists the moves that put them in their place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+
+use super::check::{Action, ChangeStep};
+use super::content::{Hashing, StoredContents};
+use super::journal::{Encoded, Move};
+use crate::error::{Error as PathError, Result as PathResult};
+use crate::model::{EntryKind, EntryState};
+use crate::name::{Name, RelPath};
+use crate::store::Kind;
+use crate::write::{Dir, During, EntryIdentity, EntryMeta, File, NewOwner, Result};
+
+/// Permissions that the owner of a folder needs to change its entries.
+const CHANGING: u32 = 0o300;
+/// Permissions of a folder while its entries are changed.
+const OPEN: u32 = 0o700;
+
+/// The steps of a plan, by path.
+type Steps = BTreeMap<RelPath, ChangeStep>;
+
+/// Returns a temporary name for each path that gets another entry: first for the new entry, then
+/// for the old one.
+///
+/// # Errors
+///
+/// The workspace cannot be read.
+pub(super) fn name_temporaries(
+    workspace: &Dir,
+    steps: &Steps,
+) -> Result<BTreeMap<RelPath, RelPath>> {
+    let mut names = BTreeMap::new();
+    for step in steps.values().filter(|step| step.action() != Action::SetMode) {
+        let name = || Ok(folder_for(workspace, steps, &step.path)?.join(&Dir::temporary_name()?));
+        let name = name().during("write in", workspace.path(), step.path.as_bytes())?;
+        names.insert(step.path.clone(), name);
+    }
+    Ok(names)
+}
+
+/// Returns the nearest folder above `path` that is there before, during and after the moves, and
+/// whose permissions always allow changes. In it, an entry is most likely on the file system of its
+/// place.
+fn folder_for(workspace: &Dir, steps: &Steps, path: &RelPath) -> PathResult<RelPath> {
+    let mut folder = path.parent();
+    while !folder.is_root() {
+        let stays = steps.get(&folder).is_none_or(|step| {
+            let mode = step.after.as_ref().map(|after| after.mode);
+            step.action() == Action::SetMode && mode.is_some_and(can_change)
+        });
+        let is_open = |meta: &EntryMeta| meta.kind == Kind::Folder && can_change(meta.mode);
+        if stays && folder_meta(workspace, &folder)?.as_ref().is_some_and(is_open) {
+            return Ok(folder);
+        }
+        folder = folder.parent();
+    }
+    Ok(folder)
+}
+
+/// Returns the attributes of the entry `path`; `None` also if it is beneath a link.
+fn folder_meta(workspace: &Dir, path: &RelPath) -> PathResult<Option<EntryMeta>> {
+    match workspace.entry(path) {
+        Err(PathError::Escape) => Ok(None),
+        found => found,
+    }
+}
+
+/// Returns true if this process can change the entries of a folder with these permissions.
+fn can_change(mode: u32) -> bool {
+    mode & CHANGING == CHANGING || rustix::process::geteuid().is_root()
+}
+
+/// Writes the new entries of `steps` under their names in `temporaries`, and returns the moves.
+///
+/// # Errors
+///
+/// The workspace cannot be written, or a content is not the one that was stated.
+pub(super) fn stage(
+    workspace: &Dir,
+    steps: &Steps,
+    temporaries: &BTreeMap<RelPath, RelPath>,
+    contents: &StoredContents<'_>,
+) -> Result<Vec<Move>> {
+    let loosened = folders_to_loosen(workspace, steps)?;
+    let opened = loosened.iter().map(|(path, folder)| Move::Mode {
+        path: Encoded::new(path),
+        entry: folder.identity,
+        from: folder.mode,
+        to: folder.mode | OPEN,
+    });
+    let mut moves: Vec<Move> = opened.collect();
+    let (mut modes, mut placed) = (Vec::new(), Vec::new());
+    let mut final_modes: BTreeMap<&RelPath, (EntryIdentity, u32, u32)> = BTreeMap::new();
+    for (path, folder) in &loosened {
+        if steps.get(path).is_none_or(|step| step.action() == Action::SetMode) {
+            final_modes.insert(path, (folder.identity, folder.mode | OPEN, folder.mode));
+        }
+    }
+    for (path, step) in steps {
+        let temporary = temporaries.get(path);
+        match (step.action(), &step.before, &step.after, temporary) {
+            (Action::SetMode, Some(before), Some(after), _) => {
+                let entry = before.meta.identity;
+                if before.kind() == EntryKind::Folder {
+                    let is_loosened = loosened.contains_key(path);
+                    let from = before.meta.mode | if is_loosened { OPEN } else { 0 };
+                    final_modes.insert(path, (entry, from, after.mode));
+                } else {
+                    let (path, from, to) = (Encoded::new(path), before.meta.mode, after.mode);
+                    modes.push(Move::Mode { path, entry, from, to });
+                }
+            }
+            (_, before, Some(after), Some(temporary)) => {
+                let made = make(workspace, step, after, temporary, contents);
+                let new = made.during("write", workspace.path(), path.as_bytes())?;
+                if after.kind == EntryKind::Folder && after.mode & OPEN != OPEN {
+                    final_modes.insert(path, (new, after.mode | OPEN, after.mode));
+                }
+                let (temporary, path) = (Encoded::new(temporary), Encoded::new(path));
+                placed.push(match before {
+                    None => Move::Rename { from: temporary, to: path, entry: new },
+                    Some(old) => Move::Exchange { temporary, path, new, old: old.meta.identity },
+                });
+            }
+            _ => {}
+        }
+    }
+    // Entries leave a folder before the folder itself does.
+    for (path, step) in steps.iter().rev() {
+        if let (Some(before), None, Some(temporary)) =
+            (&step.before, &step.after, temporaries.get(path))
+        {
+            let (from, to) = (Encoded::new(path), Encoded::new(temporary));
+            moves.push(Move::Rename { from, to, entry: before.meta.identity });
+        }
+    }
+    moves.extend(placed);
+    moves.extend(modes);
+    for (path, (entry, from, to)) in final_modes.into_iter().rev() {
+        moves.push(Move::Mode { path: Encoded::new(path), entry, from, to });
+    }
+    let folders: BTreeSet<RelPath> = temporaries.values().map(RelPath::parent).collect();
+    for folder in folders {
+        let sync = || workspace.enter(&folder)?.sync();
+        sync().during("write", workspace.path(), folder.as_bytes())?;
+    }
+    Ok(moves)
+}
+
+/// Returns the folders whose entries are changed and whose permissions forbid that.
+fn folders_to_loosen(workspace: &Dir, steps: &Steps) -> Result<BTreeMap<RelPath, EntryMeta>> {
+    let mut found = BTreeMap::new();
+    for step in steps.values().filter(|step| step.action() != Action::SetMode) {
+        // A folder that moves to another one changes itself.
+        let moved = step.before.as_ref().filter(|entry| entry.kind() == EntryKind::Folder);
+        for path in
+            [Some(step.path.parent()), moved.map(|_| step.path.clone())].into_iter().flatten()
+        {
+            let folder = folder_meta(workspace, &path);
+            let folder = folder.during("read", workspace.path(), path.as_bytes())?;
+            let is_closed = |meta: &EntryMeta| meta.kind == Kind::Folder && !can_change(meta.mode);
+            if let Some(folder) = folder.filter(is_closed) {
+                found.insert(path, folder);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Makes the new entry of `step` under a temporary name.
+fn make(
+    workspace: &Dir,
+    step: &ChangeStep,
+    after: &EntryState,
+    temporary: &RelPath,
+    contents: &StoredContents<'_>,
+) -> PathResult<EntryIdentity> {
+    let name = temporary.file_name().ok_or(PathError::InvalidName)?;
+    let folder = workspace.enter(&temporary.parent())?;
+    let owner = match &step.before {
+        Some(before) => NewOwner::Like(before.meta.uid, before.meta.gid),
+        None => NewOwner::OfFolder,
+    };
+    match after.kind {
+        EntryKind::File => {
+            let mut content: Hashing<Box<dyn Read>> = Hashing::new(match &step.merged {
+                Some(merged) => Box::new(merged.as_slice()),
+                None => Box::new(contents.open(&step.path)?),
+            });
+            let made = folder.make_file(&name, &mut content, after.mode, owner)?;
+            // Not what was shown: the file of the worker was changed.
+            if content.matches(after) { Ok(made) } else { Err(PathError::Stale) }
+        }
+        EntryKind::Link => {
+            let target = after.target_bytes().ok_or(PathError::InvalidName)?;
+            folder.make_link(&name, &target, owner)
+        }
+        EntryKind::Folder => folder.make_folder(&name, after.mode | OPEN, owner),
+        EntryKind::Special => Err(PathError::Special),
+    }
+}
+
+/// Copies a file to `name` in `folder`, whole or not at all. Returns false if it has not the
+/// content of `state`.
+pub(super) fn copy_checked(
+    folder: &Dir,
+    name: &Name,
+    file: File,
+    state: &EntryState,
+) -> PathResult<bool> {
+    let mut content = Hashing::new(file);
+    let temporary = folder.write_temporary(&mut content)?;
+    if !content.matches(state) {
+        return Ok(false);
+    }
+    temporary.replace(folder, name)?;
+    Ok(true)
+}

@@ -1,0 +1,301 @@
+//! `swarmletfs apply`: applies what a worker changed to the workspace, after a person has seen it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::changes::{diff, open, parse_paths};
+use super::pager::{self, DiffArgs};
+use super::prompt::Prompt;
+use super::terminal::{display_path, print_message, shell_quote};
+use super::write_args::{WriteArgs, into_cli_error};
+use super::{diff_text, exit};
+use crate::approval::{Action, Approval, ChangeSelection, Checked, CheckedFile, PathRules};
+use crate::name::RelPath;
+use crate::text::count;
+use crate::write::Store;
+
+/// Help text after the options.
+pub(super) const HELP: &str = "\
+Shows the diff, asks, and applies it: all or nothing. Each file of the workspace must be as the \
+worker found it; one that is as the worker left it is skipped. Otherwise nothing is applied, and \
+the conflicts are listed. With --merge, files that others changed, too, are merged as by \
+`git merge-file`; the first one that cannot be merged ends it.
+
+With PATH, only the changes of these files and folders are applied. Paths within .git are left out \
+unless --git-dir is given, and devices, FIFOs, sockets and setuid bits always. `swarmletfs undo` \
+takes the changes back.
+
+Examples:
+  swarmletfs apply w1
+  swarmletfs apply w1 src --interactive
+  swarmletfs apply w1 --merge --yes
+
+Exit code: 0 if the changes were applied or there is nothing to apply, 1 for a conflict, a no or a \
+failure, 2 for a usage error.";
+
+/// Arguments of `apply`.
+#[derive(Debug, Args)]
+pub(super) struct ApplyArgs {
+    /// The worker
+    #[arg(value_name = "WORKER")]
+    worker: OsString,
+
+    /// Files and folders, by their paths in the workspace [default: all]
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+
+    /// Apply without showing the diff and asking
+    #[arg(long, short, conflicts_with = "interactive")]
+    yes: bool,
+
+    /// Ask about each file
+    #[arg(long, short)]
+    interactive: bool,
+
+    /// Merge files that others changed, too
+    #[arg(long)]
+    merge: bool,
+
+    /// Apply changes of .git, too: hooks and settings in it can run programs
+    #[arg(long)]
+    git_dir: bool,
+
+    /// Print what would be applied, and change nothing
+    #[arg(long, conflicts_with_all = ["yes", "interactive"])]
+    dry_run: bool,
+
+    #[command(flatten)]
+    diff: DiffArgs,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// Applies the changes.
+///
+/// # Errors
+///
+/// The worker cannot be found or is running, there is nobody to ask, or the workspace or the store
+/// cannot be written.
+pub(super) fn run(arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
+    arguments.write.with_store(|store| apply(store, arguments))
+}
+
+fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
+    let approval = open(store, &arguments.worker)?;
+    let workspace = approval.workspace().map_err(into_cli_error)?;
+    let paths = parse_paths(&approval, &arguments.paths)?;
+    let rules = PathRules { allows_git: arguments.git_dir };
+    let changes = approval.changes().map_err(into_cli_error)?;
+    let mut selection = ChangeSelection::new(changes, &paths, rules).map_err(into_cli_error)?;
+    for left_out in selection.left_out() {
+        print_message(&format!("left out: {}: {}", left_out.path.display(), left_out.reason));
+    }
+    // A file that was named and is left out is no success.
+    let is_named = |path: &RelPath| paths.contains(path);
+    let lacks_named = selection.left_out().iter().any(|left_out| is_named(&left_out.path));
+    let done_code = if lacks_named { exit::failure() } else { ExitCode::SUCCESS };
+    let cure = if arguments.merge { "try only the other paths" } else { CURE };
+    if !arguments.yes {
+        let checked = approval.check(&selection, arguments.merge).map_err(into_cli_error)?;
+        if let Some(code) = report_conflicts(&checked, &approval, "apply", cure) {
+            if !arguments.dry_run {
+                approval.log_conflicts("apply", checked);
+            }
+            return Ok(code);
+        }
+        warn(&checked, arguments);
+        if checked.files.is_empty() {
+            print_notice(arguments, "nothing to apply");
+            return Ok(done_code);
+        }
+        if arguments.dry_run {
+            let lines: String = checked.files.iter().map(|file| describe(file) + "\n").collect();
+            pager::print(lines.as_bytes())?;
+            return Ok(done_code);
+        }
+        let Some(accepted) = ask(store, &approval, arguments, &checked, &workspace)? else {
+            print_message("nothing was applied");
+            return Ok(exit::failure());
+        };
+        selection = selection.restricted_to(&accepted);
+    }
+    let applied = approval.apply(&selection, arguments.merge).map_err(into_cli_error)?;
+    if let Some(code) = report_conflicts(&applied.checked, &approval, "apply", cure) {
+        return Ok(code);
+    }
+    if arguments.yes {
+        warn(&applied.checked, arguments);
+    }
+    if applied.number.is_none() {
+        print_notice(arguments, "nothing to apply");
+        return Ok(done_code);
+    }
+    let worker = shell_quote(Path::new(approval.id().as_os_str()));
+    print_notice(
+        arguments,
+        &format!(
+            "applied {} to {}{}; `swarmletfs undo {worker}` takes them back",
+            count(applied.checked.files.len() as u64, "change"),
+            display_path(&workspace),
+            already_there(&applied.checked)
+        ),
+    );
+    Ok(done_code)
+}
+
+/// Shows the changes and asks about them. Returns the accepted ones; `None` for a no.
+fn ask(
+    store: &Store,
+    approval: &Approval<'_>,
+    arguments: &ApplyArgs,
+    checked: &Checked,
+    workspace: &Path,
+) -> anyhow::Result<Option<BTreeSet<RelPath>>> {
+    let mut prompt = Prompt::open(&format!("apply the changes of {}", approval.id().display()))?;
+    let diff = diff(store, approval)?;
+    if arguments.interactive {
+        return choose(&mut prompt, checked, &diff, &arguments.diff);
+    }
+    arguments.diff.show(&relevant(checked, &diff))?;
+    unseen(checked, &diff).into_iter().for_each(|line| print_message(&line));
+    let changes = count(checked.files.len() as u64, "change");
+    let question = format!("Apply {changes} to {}?", display_path(workspace));
+    let files = checked.files.iter().map(|file| file.path.clone());
+    Ok(prompt.confirm(&question)?.then(|| files.collect()))
+}
+
+/// The remedy for conflicts of `apply`.
+const CURE: &str = "try --merge, or only the other paths";
+
+fn print_notice(arguments: &ApplyArgs, text: &str) {
+    if !arguments.write.quiet {
+        print_message(text);
+    }
+}
+
+/// Returns the part of a message about changes that the workspace had already.
+fn already_there(checked: &Checked) -> String {
+    match checked.done as u64 {
+        0 => String::new(),
+        done => format!(" ({} had been made already)", count(done, "change")),
+    }
+}
+
+fn warn(checked: &Checked, arguments: &ApplyArgs) {
+    for worker in &checked.running {
+        let worker = worker.display();
+        print_notice(
+            arguments,
+            &format!("warning: {worker} runs on this workspace, and may see what is applied"),
+        );
+    }
+    for folder in &checked.kept {
+        let folder = folder.display();
+        print_notice(arguments, &format!("the folder {folder} stays: others have entries in it"));
+    }
+}
+
+/// Prints the conflicts. Returns the exit code if there is one.
+pub(super) fn report_conflicts(
+    checked: &Checked,
+    approval: &Approval<'_>,
+    action: &str,
+    cure: &str,
+) -> Option<ExitCode> {
+    if checked.conflicts.is_empty() {
+        return None;
+    }
+    for conflict in &checked.conflicts {
+        print_message(&format!("conflict: {}: {}", conflict.path.display(), conflict.reason));
+    }
+    let conflicts = count(checked.conflicts.len() as u64, "conflict");
+    let worker = approval.id().display();
+    print_message(&format!(
+        "cannot {action} the changes of {worker}: {conflicts}, so nothing was changed; {cure}"
+    ));
+    Some(exit::failure())
+}
+
+/// Returns a line about a change to make.
+pub(super) fn describe(file: &CheckedFile) -> String {
+    let action = match file.action {
+        Action::Make => "add",
+        Action::Replace if file.is_merged => "merge",
+        Action::Replace => "replace",
+        Action::SetMode => "set the permissions of",
+        Action::Remove => "remove",
+    };
+    format!("{action} {}", file.path.display())
+}
+
+/// Returns the parts of the diff that belong to the changes to make.
+fn relevant(checked: &Checked, diff: &[u8]) -> Vec<u8> {
+    let changes: BTreeSet<&RelPath> = checked.files.iter().map(|file| &file.path).collect();
+    let is_relevant = |section: &diff_text::Section<'_>| {
+        section.path.as_ref().is_some_and(|path| changes.contains(path))
+    };
+    let sections = diff_text::split(diff).into_iter().filter(is_relevant);
+    sections.flat_map(|section| section.text).copied().collect()
+}
+
+/// Returns lines about the changes that the diff does not show as they are made: of folders, of
+/// files that are too large for it, and merged ones.
+fn unseen(checked: &Checked, diff: &[u8]) -> Vec<String> {
+    let shown: BTreeSet<RelPath> =
+        diff_text::split(diff).into_iter().filter_map(|section| section.path).collect();
+    let is_unseen = |file: &&CheckedFile| file.is_merged || !shown.contains(&file.path);
+    let unseen = checked.files.iter().filter(is_unseen);
+    unseen.map(|file| format!("not in the diff: {}", describe(file))).collect()
+}
+
+/// Asks about each change. Returns the accepted ones; `None` if there is none.
+fn choose(
+    prompt: &mut Prompt,
+    checked: &Checked,
+    diff: &[u8],
+    shown: &DiffArgs,
+) -> anyhow::Result<Option<BTreeSet<RelPath>>> {
+    let sections = diff_text::split(diff);
+    let mut accepted = BTreeSet::new();
+    let mut for_the_rest = None;
+    for file in &checked.files {
+        let section = sections.iter().find(|section| section.path.as_ref() == Some(&file.path));
+        while for_the_rest.is_none() {
+            if let Some(section) = section {
+                shown.show_at_once(section.text)?;
+            }
+            let question = format!("{}? [y,n,a,d,q,?] ", capitalized(&describe(file)));
+            match prompt.ask(&question)?.as_str() {
+                "y" => drop(accepted.insert(file.path.clone())),
+                "n" => {}
+                "a" => for_the_rest = Some(true),
+                "d" => for_the_rest = Some(false),
+                // The end of the input, too: nobody answers any more.
+                "q" | "" => return Ok(None),
+                _ => {
+                    print_message(CHOICES);
+                    continue;
+                }
+            }
+            break;
+        }
+        if for_the_rest == Some(true) {
+            accepted.insert(file.path.clone());
+        }
+    }
+    Ok(Some(accepted).filter(|accepted| !accepted.is_empty()))
+}
+
+/// The answers about one change.
+const CHOICES: &str = "y: apply this change; n: do not; a: apply this and all others; d: apply \
+                       neither this nor the others; q: apply nothing at all";
+
+fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}

@@ -1,0 +1,212 @@
+//! `swarmletfs changes`: shows what a worker changed in its view of a workspace.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use clap::Args;
+
+use super::exit::UsageError;
+use super::pager::{self, DiffArgs};
+use super::read_session::TimeArgs;
+use super::terminal::{escape_controls, print_message};
+use super::tree_commands::cat;
+use super::write_args::{WriteArgs, into_cli_error};
+use super::{ViewArgs, cache_args::CacheArgs, diff_text};
+use crate::approval::Approval;
+use crate::model::{ChangedFile, WorkspaceChanges};
+use crate::name::RelPath;
+use crate::text::count;
+use crate::write::Store;
+
+/// Help text after the options.
+pub(super) const HELP: &str = "\
+Prints workers/WORKER/changes.diff of the tree: a diff that `git apply` and `patch -p1` accept. On \
+a terminal it is colored and shown in $GIT_PAGER, $PAGER or less, and control characters in it are \
+escaped. With PATH, only the changes of these files and folders.
+
+Examples:
+  swarmletfs changes w1
+  swarmletfs changes w1 src --stat
+  swarmletfs changes w1 > w1.diff
+
+Exit code: 0 if the changes were shown, 1 if not, 2 for a usage error.";
+
+/// Arguments of `changes`.
+#[derive(Debug, Args)]
+pub(super) struct ChangesArgs {
+    /// The worker
+    #[arg(value_name = "WORKER")]
+    worker: OsString,
+
+    /// Files and folders, by their paths in the workspace [default: all]
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+
+    /// Print the number of changed lines of each file
+    #[arg(long, conflicts_with_all = ["json", "name_only"])]
+    stat: bool,
+
+    /// Print the names of the changed files
+    #[arg(long, conflicts_with = "json")]
+    name_only: bool,
+
+    /// Print changes.json
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    diff: DiffArgs,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// Shows the changes.
+///
+/// # Errors
+///
+/// The worker cannot be found, or its changes cannot be read or printed.
+pub(super) fn run(arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
+    arguments.write.with_store(|store| show(store, arguments))
+}
+
+fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
+    let approval = open(store, &arguments.worker)?;
+    // What can be shown does not depend on it, so an error is a message.
+    if let Err(error) = approval.recover() {
+        print_message(&error.to_string());
+    }
+    let mut changes = approval.changes().map_err(into_cli_error)?;
+    let paths = parse_paths(&approval, &arguments.paths)?;
+    if !paths.is_empty() {
+        let is_named = |file: &ChangedFile| {
+            file.path.parse().is_ok_and(|path| paths.iter().any(|named| path.is_within(named)))
+        };
+        for path in &paths {
+            let has_changed =
+                |file: &ChangedFile| file.path.parse().is_ok_and(|changed| changed.is_within(path));
+            if !changes.files.iter().any(has_changed) {
+                let worker = approval.id().display();
+                let message =
+                    format!("cannot show {}: {worker} has not changed it", path.display());
+                return Err(UsageError(message).into());
+            }
+        }
+        changes.files.retain(is_named);
+    }
+    if arguments.json {
+        let json = serde_json::to_vec_pretty(&changes)?;
+        return pager::print(&[&json, &b"\n"[..]].concat());
+    }
+    if arguments.name_only {
+        return pager::print(names(&changes).as_bytes());
+    }
+    if arguments.stat {
+        return pager::print(stat(&changes).as_bytes());
+    }
+    let diff = diff(store, &approval)?;
+    let sections = diff_text::split(&diff).into_iter().filter(|section| {
+        let path = section.path.as_ref();
+        paths.is_empty() || path.is_some_and(|path| paths.iter().any(|named| path.is_within(named)))
+    });
+    let shown: Vec<u8> = sections.flat_map(|section| section.text).copied().collect();
+    arguments.diff.show(&shown)
+}
+
+/// Opens the changes of a worker.
+///
+/// # Errors
+///
+/// There is no such worker.
+pub(super) fn open<'a>(store: &'a Store, worker: &OsString) -> anyhow::Result<Approval<'a>> {
+    Approval::open(store, worker.as_bytes()).map_err(into_cli_error)
+}
+
+/// Parses paths of a workspace: relative to it, or absolute ones within it.
+///
+/// # Errors
+///
+/// A path leads elsewhere: a usage error.
+pub(super) fn parse_paths(
+    approval: &Approval<'_>,
+    typed: &[OsString],
+) -> anyhow::Result<Vec<RelPath>> {
+    let parse = |path: &OsString| {
+        let bytes = path.as_bytes();
+        let is_absolute = bytes.starts_with(b"/");
+        let workspace = if is_absolute { Some(approval.workspace()?) } else { None };
+        let relative = match &workspace {
+            Some(workspace) => {
+                let rest = bytes.strip_prefix(workspace.as_os_str().as_bytes());
+                rest.filter(|rest| rest.is_empty() || rest.starts_with(b"/"))
+            }
+            None => Some(bytes),
+        };
+        let parts = relative.unwrap_or(b"..").split(|byte| *byte == b'/');
+        let parts: Vec<&[u8]> = parts.filter(|part| !part.is_empty() && *part != b".").collect();
+        RelPath::parse(parts.join(&b'/')).map_err(|_| {
+            let shown = escape_controls(&path.to_string_lossy());
+            let message = format!(
+                "cannot use {shown} as a path: it is not in the workspace; \
+                 try a path from the root of the workspace"
+            );
+            anyhow!(UsageError(message))
+        })
+    };
+    typed.iter().map(parse).collect()
+}
+
+/// Returns the diff of all changes of a worker; empty if no diff can show one.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub(super) fn diff(store: &Store, approval: &Approval<'_>) -> anyhow::Result<Vec<u8>> {
+    let view = ViewArgs {
+        stores: vec![store.root().path().to_path_buf()],
+        store_format: None,
+        owner: None,
+        run: None,
+        hard_links: false,
+        stale: None,
+        cache: CacheArgs { no_cache: true, ..CacheArgs::default() },
+    };
+    let path = [b"workers/", approval.id().as_bytes(), b"/changes.diff"].concat();
+    cat::read(&view, &TimeArgs::default(), &path)
+}
+
+fn names(changes: &WorkspaceChanges) -> String {
+    let line = |file: &ChangedFile| {
+        let path = file.path.parse().map(|path| path.display());
+        format!("{}\n", path.unwrap_or_else(|_| escape_controls(file.path.as_text())))
+    };
+    changes.files.iter().map(line).collect()
+}
+
+/// Returns the changed lines of each file, and their sums.
+fn stat(changes: &WorkspaceChanges) -> String {
+    let names: Vec<String> = names(changes).lines().map(str::to_owned).collect();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let (mut out, mut added, mut removed) = (String::new(), 0, 0);
+    for (name, file) in names.iter().zip(&changes.files) {
+        let lines = if file.is_binary {
+            "binary".to_owned()
+        } else {
+            format!("+{} -{}", file.added, file.removed)
+        };
+        let refused = match &file.refused {
+            Some(reason) => format!("  cannot be applied: {}", escape_controls(reason)),
+            None => String::new(),
+        };
+        let kind = serde_json::to_value(file.kind).unwrap_or_default();
+        let kind = kind.as_str().unwrap_or_default();
+        out.push_str(&format!("{name:width$}  {kind:8}  {lines}{refused}\n"));
+        added += file.added;
+        removed += file.removed;
+    }
+    let files = count(changes.files.len() as u64, "change");
+    out.push_str(&format!("{files}, +{added} -{removed}\n"));
+    out
+}

@@ -1,0 +1,263 @@
+//! Entries of a workspace: their attributes, and the steps that put others in their place.
+//!
+//! A workspace belongs to a person and not to a store. So files may have several hard links, links
+//! are made and removed but never followed, and permissions are set exactly.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, StatxFlags, Uid};
+use rustix::io::Errno;
+
+use super::{Dir, Durability, File, copy, stat, sync};
+use crate::error::{Error, Result};
+use crate::name::{Name, RelPath};
+use crate::store::{Kind, kind_of};
+use crate::write::temporary;
+
+/// Bits of a mode that are permissions, without setuid, setgid and sticky.
+const PERMISSIONS: u32 = 0o777;
+
+/// Attributes of an entry of a workspace. Links are not followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EntryMeta {
+    pub(crate) kind: Kind,
+    /// Permissions, without setuid, setgid and sticky bits.
+    pub(crate) mode: u32,
+    /// Size of a file, in bytes.
+    pub(crate) size: u64,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Identity of the entry, which another name does not change.
+    pub(crate) identity: EntryIdentity,
+    /// Time of the last write, in seconds and nanoseconds.
+    pub(crate) mtime: (i64, u32),
+    /// Time of the last change of content or attributes, in seconds and nanoseconds.
+    pub(crate) ctime: (i64, u32),
+}
+
+/// Tells an entry from others that have had its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct EntryIdentity {
+    inode: u64,
+    /// Time of creation in seconds and nanoseconds; zero where the file system has none.
+    created: (i64, u32),
+}
+
+/// Owner that a new entry gets if root makes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NewOwner {
+    /// The owner of the directory.
+    OfFolder,
+    /// The owner and group of the entry that it replaces.
+    Like(u32, u32),
+}
+
+impl Dir {
+    /// Returns how changes beneath this directory reach the disk.
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Returns the attributes of the entry `path`, or `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Escape`] if a folder of the path is a link.
+    pub(crate) fn entry(&self, path: &RelPath) -> Result<Option<EntryMeta>> {
+        match self.openat2(path, OFlags::PATH, Mode::empty()) {
+            Ok(fd) => Ok(Some(entry_meta(&stat_with_birth(&fd)?))),
+            Err(Error::NotFound | Error::NotADirectory) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the target of the link `path`.
+    pub(crate) fn link_target(&self, path: &RelPath) -> Result<Vec<u8>> {
+        let fd = self.openat2(path, OFlags::PATH, Mode::empty())?;
+        Ok(rustix::fs::readlinkat(&fd, "", Vec::new())?.into_bytes())
+    }
+
+    /// Opens the regular file `path` to read it, however many names it has.
+    pub(crate) fn open_workspace_file(&self, path: &RelPath) -> Result<File> {
+        let fd = self.openat2(path, OFlags::RDONLY, Mode::empty())?;
+        kind_of(&stat(fd.as_fd())?).must_be(Kind::File)?;
+        Ok(File::from(fd))
+    }
+
+    /// Returns a new name for an entry that is being written.
+    pub(crate) fn temporary_name() -> Result<Name> {
+        temporary::file_name()
+    }
+
+    /// Makes the file `name` with this content and these permissions.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if the name is taken.
+    pub(crate) fn make_file(
+        &self,
+        name: &Name,
+        content: &mut dyn Read,
+        mode: u32,
+        owner: NewOwner,
+    ) -> Result<EntryIdentity> {
+        let file = self.create_file(name)?;
+        copy(content, &mut &file)?;
+        keep_owner(&file, owner)?;
+        rustix::fs::fchmod(&file, permissions(mode))?;
+        self.sync_file(&file)?;
+        Ok(entry_meta(&stat_with_birth(&file)?).identity)
+    }
+
+    /// Makes the link `name`.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if the name is taken.
+    pub(crate) fn make_link(
+        &self,
+        name: &Name,
+        target: &[u8],
+        owner: NewOwner,
+    ) -> Result<EntryIdentity> {
+        rustix::fs::symlinkat(OsStr::from_bytes(target), &self.fd, name.as_os_str())?;
+        let fd = self.openat2(&name.clone().into(), OFlags::PATH, Mode::empty())?;
+        let made = entry_meta(&stat_with_birth(&fd)?);
+        // Otherwise an entry of another user has taken the place of the new one.
+        if rustix::process::geteuid().is_root() && made.kind == Kind::Link && made.uid == 0 {
+            let (uid, gid) = match owner {
+                NewOwner::Like(uid, gid) => (uid, Some(Gid::from_raw(gid))),
+                NewOwner::OfFolder => (stat(self.fd.as_fd())?.stx_uid, None),
+            };
+            rustix::fs::chownat(&fd, "", Some(Uid::from_raw(uid)), gid, AtFlags::EMPTY_PATH)?;
+        }
+        Ok(made.identity)
+    }
+
+    /// Makes the empty directory `name` with these permissions.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if the name is taken.
+    pub(crate) fn make_folder(
+        &self,
+        name: &Name,
+        mode: u32,
+        owner: NewOwner,
+    ) -> Result<EntryIdentity> {
+        let made = self.create_dir(name)?;
+        keep_owner(&made.fd, owner)?;
+        // The kernel may have set setgid, which passes a group on.
+        let inherited = u32::from(stat(made.fd.as_fd())?.stx_mode) & 0o7000;
+        let mode = permissions(mode) | Mode::from_raw_mode(inherited);
+        rustix::fs::fchmod(&made.fd, mode)?;
+        made.sync()?;
+        Ok(entry_meta(&stat_with_birth(&made.fd)?).identity)
+    }
+
+    /// Gives the entry `name` the name `to` in the directory `folder`.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if that name is taken.
+    pub(crate) fn move_entry(&self, name: &Name, folder: &Dir, to: &Name) -> Result<()> {
+        self.rename_with(name, folder, to, RenameFlags::NOREPLACE)
+    }
+
+    /// Exchanges the entry `name` and the entry `other` of the directory `folder`, at once for
+    /// every reader.
+    pub(crate) fn exchange_entries(&self, name: &Name, folder: &Dir, other: &Name) -> Result<()> {
+        self.rename_with(name, folder, other, RenameFlags::EXCHANGE)
+    }
+
+    fn rename_with(&self, from: &Name, folder: &Dir, to: &Name, flags: RenameFlags) -> Result<()> {
+        let (from, to) = (from.as_os_str(), to.as_os_str());
+        match rustix::fs::renameat_with(&self.fd, from, &folder.fd, to, flags) {
+            // Not an escape: both directories were opened beneath the workspace.
+            Err(Errno::XDEV) => Err(Error::Io(Errno::OPNOTSUPP)),
+            Err(Errno::INVAL) => Err(Error::Io(Errno::OPNOTSUPP)),
+            renamed => Ok(renamed?),
+        }
+    }
+
+    /// Sets the permissions of the file or directory `path`. Setuid, setgid and sticky bits of a
+    /// directory stay.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`] if it is another entry than `identity`.
+    pub(crate) fn set_mode(
+        &self,
+        path: &RelPath,
+        mode: u32,
+        identity: EntryIdentity,
+    ) -> Result<()> {
+        let fd = self.openat2(path, OFlags::RDONLY, Mode::empty())?;
+        let stat = stat_with_birth(&fd)?;
+        let meta = entry_meta(&stat);
+        if meta.identity != identity {
+            return Err(Error::Stale);
+        }
+        let kept = if meta.kind == Kind::Folder { u32::from(stat.stx_mode) & 0o7000 } else { 0 };
+        rustix::fs::fchmod(&fd, permissions(mode) | Mode::from_raw_mode(kept))?;
+        match self.durability {
+            Durability::Full => sync(fd.as_fd()),
+            Durability::None => Ok(()),
+        }
+    }
+
+    /// Removes the entry `name`: a file, a link or an empty directory. Returns false if there is
+    /// none.
+    pub(crate) fn remove_entry(&self, name: &Name) -> Result<bool> {
+        let Some(meta) = self.entry(&name.clone().into())? else { return Ok(false) };
+        let flags = if meta.kind == Kind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        match rustix::fs::unlinkat(&self.fd, name.as_os_str(), flags) {
+            Err(Errno::NOENT) => Ok(false),
+            removed => Ok(removed.map(|()| true)?),
+        }
+    }
+}
+
+/// Gives a new file or directory the owner and group of the entry that it replaces. Only root can
+/// give it to another user; the group counts if this user may set it.
+fn keep_owner(made: &impl AsFd, owner: NewOwner) -> Result<()> {
+    let NewOwner::Like(uid, gid) = owner else { return Ok(()) };
+    let made_as = stat(made.as_fd())?;
+    if (made_as.stx_uid, made_as.stx_gid) == (uid, gid) {
+        return Ok(());
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    let uid = is_root.then(|| Uid::from_raw(uid));
+    match rustix::fs::fchown(made, uid, Some(Gid::from_raw(gid))) {
+        Err(Errno::PERM) if !is_root => Ok(()),
+        changed => Ok(changed?),
+    }
+}
+
+fn permissions(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode & PERMISSIONS)
+}
+
+fn stat_with_birth(fd: &impl AsFd) -> Result<Statx> {
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, mask)?)
+}
+
+fn entry_meta(stat: &Statx) -> EntryMeta {
+    let kind = kind_of(stat);
+    let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let created = if has_birth { (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec) } else { (0, 0) };
+    EntryMeta {
+        kind,
+        mode: u32::from(stat.stx_mode) & PERMISSIONS,
+        size: if kind == Kind::File { stat.stx_size } else { 0 },
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        identity: EntryIdentity { inode: stat.stx_ino, created },
+        mtime: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+        ctime: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+    }
+}

@@ -1,0 +1,142 @@
+//! Questions on a terminal: `apply`, `apply --interactive`, `undo` and `discard`.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::pty::OpenptFlags;
+
+use crate::cli::program::{LIMIT, wait_timeout};
+use crate::support::draft::{Node, Workbench, file, folder};
+
+/// Runs a command on a terminal, and answers each question, which ends in `] `. Returns the exit
+/// code and what the terminal shows.
+fn answer(bench: &Workbench, arguments: &[&str], answers: &[&str]) -> (Option<i32>, String) {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = rustix::pty::openpt(flags).unwrap();
+    rustix::pty::grantpt(&master).unwrap();
+    rustix::pty::unlockpt(&master).unwrap();
+    let slave: OwnedFd = rustix::pty::ioctl_tiocgptpeer(&master, flags).unwrap();
+    let fd = || slave.as_fd().try_clone_to_owned().unwrap();
+    let mut command = bench.command(arguments);
+    // The pager must not wait for a key.
+    command.env("PAGER", "cat").env_remove("GIT_PAGER").env("TERM", "xterm");
+    command.stdin(fd()).stdout(fd()).stderr(fd());
+    let mut child = command.spawn().unwrap();
+    drop((command, slave));
+    let (mut master, mut shown) = (File::from(master), Vec::new());
+    let mut answers = answers.iter();
+    loop {
+        let mut buffer = [0; 4_096];
+        match master.read(&mut buffer) {
+            // Reading a terminal without writers ends in an error.
+            Ok(0) | Err(_) => break,
+            Ok(count) => shown.extend_from_slice(&buffer[..count]),
+        }
+        if shown.ends_with(b"] ") {
+            let answer = answers
+                .next()
+                .unwrap_or_else(|| panic!("another question: {}", String::from_utf8_lossy(&shown)));
+            master.write_all(format!("{answer}\n").as_bytes()).unwrap();
+        }
+    }
+    let status = wait_timeout(&mut child, LIMIT).unwrap();
+    assert_eq!(answers.next(), None, "{}", String::from_utf8_lossy(&shown));
+    (status.code(), String::from_utf8(shown).unwrap().replace("\r\n", "\n"))
+}
+
+fn trees() -> (Node, Node) {
+    let old = folder([("a", file("a\n")), ("b", file("b\n")), ("c", file("c\n"))]);
+    let new =
+        folder([("a", file("a2\n")), ("b", file("b2\n")), ("d", folder([("e", file("e\n"))]))]);
+    (old, new)
+}
+
+fn bench() -> Workbench {
+    let (old, new) = trees();
+    let bench = Workbench::new(&old);
+    bench.worker("w1", &old, &new);
+    bench
+}
+
+#[test]
+fn apply_undo_and_discard_need_a_yes() {
+    let (old, new) = trees();
+    let bench = bench();
+    for no in ["n", "", "no", "q"] {
+        let (code, shown) = answer(&bench, &["apply", "w1"], &[no]);
+        assert_eq!((code, bench.tree()), (Some(1), old.clone()), "{shown}");
+        assert!(shown.contains("nothing was applied"), "{shown}");
+    }
+    let (code, shown) = answer(&bench, &["apply", "w1"], &["y"]);
+    assert_eq!((code, bench.tree()), (Some(0), new.clone()), "{shown}");
+    let question = format!("Apply 5 changes to {}? [y/N] ", bench.workspace.display());
+    assert!(shown.contains(&question), "{shown}");
+    // The diff is shown, and what is in none: a folder.
+    assert!(shown.contains("-a\u{1b}[0m\n") && shown.contains("+a2\u{1b}[0m\n"), "{shown:?}");
+    assert!(shown.contains("not in the diff: add d\n"), "{shown}");
+
+    let (code, shown) = answer(&bench, &["undo", "w1"], &["n"]);
+    assert_eq!((code, bench.tree()), (Some(1), new), "{shown}");
+    let (code, shown) = answer(&bench, &["undo", "w1"], &["yes"]);
+    assert_eq!((code, bench.tree()), (Some(0), old), "{shown}");
+
+    let (code, shown) = answer(&bench, &["discard", "w1"], &["n"]);
+    assert_eq!((code, bench.draft("w1").join("upper").exists()), (Some(1), true), "{shown}");
+    let (code, shown) = answer(&bench, &["discard", "w1"], &["Y"]);
+    assert_eq!((code, bench.draft("w1").join("upper").exists()), (Some(0), false), "{shown}");
+}
+
+#[test]
+fn interactive_applies_the_accepted_changes() {
+    let entry = |bench: &Workbench, name: &str| bench.at(name).exists();
+    let text = |bench: &Workbench, name: &str| std::fs::read_to_string(bench.at(name)).unwrap();
+    let one = bench();
+    let (code, shown) = answer(&one, &["apply", "w1", "-i"], &["n", "?", "y", "n", "n", "y"]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert_eq!((text(&one, "a"), text(&one, "b")), ("a\n".into(), "b2\n".into()));
+    // The new folder of an accepted file comes with it.
+    assert!(entry(&one, "c") && entry(&one, "d/e"), "{shown}");
+    assert!(
+        shown.contains("Replace a? [y,n,a,d,q,?] ") && shown.contains("y: apply this"),
+        "{shown}"
+    );
+
+    let rest = bench();
+    assert_eq!(answer(&rest, &["apply", "w1", "-i"], &["n", "a"]).0, Some(0));
+    assert_eq!(
+        (text(&rest, "a"), entry(&rest, "c"), entry(&rest, "d/e")),
+        ("a\n".into(), false, true)
+    );
+    let first = bench();
+    assert_eq!(answer(&first, &["apply", "w1", "-i"], &["y", "d"]).0, Some(0));
+    assert_eq!((text(&first, "a"), text(&first, "b")), ("a2\n".into(), "b\n".into()));
+    let none = bench();
+    assert_eq!(answer(&none, &["apply", "w1", "-i"], &["y", "q"]).0, Some(1));
+    assert_eq!(none.tree(), trees().0);
+}
+
+#[test]
+fn what_changes_between_the_question_and_the_answer_is_a_conflict() {
+    let bench = bench();
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = rustix::pty::openpt(flags).unwrap();
+    rustix::pty::grantpt(&master).unwrap();
+    rustix::pty::unlockpt(&master).unwrap();
+    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).unwrap();
+    let fd = || slave.as_fd().try_clone_to_owned().unwrap();
+    let mut command = bench.command(&["apply", "w1", "--no-pager"]);
+    command.stdin(fd()).stdout(fd()).stderr(fd());
+    let mut child = command.spawn().unwrap();
+    let (mut master, mut shown) = (File::from(master), Vec::new());
+    while !shown.ends_with(b"] ") {
+        let mut byte = [0];
+        master.read_exact(&mut byte).unwrap();
+        shown.push(byte[0]);
+    }
+    std::fs::write(bench.at("b"), "ours\n").unwrap();
+    master.write_all(b"y\n").unwrap();
+    assert_eq!(wait_timeout(&mut child, LIMIT).unwrap().code(), Some(1));
+    assert_eq!(std::fs::read_to_string(bench.at("a")).unwrap(), "a\n");
+    assert_eq!(std::fs::read_to_string(bench.at("b")).unwrap(), "ours\n");
+}
