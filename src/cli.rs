@@ -55,6 +55,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::name::printable;
 use crate::route::cursor::Cursor;
+use crate::sandbox::{Stage, serve_stage};
 use mount_options::MountOptions;
 
 const EXAMPLES: &str = "\
@@ -223,6 +224,9 @@ enum InternalCommand {
     /// Inspects the stores; see the module `doctor::stores`
     #[command(name = "__stores")]
     Stores(DoctorArgs),
+    /// Serves a stage of a sandbox; see the module `sandbox`
+    #[command(name = "__sandbox")]
+    Sandbox { stage: Stage, descriptor: i32, status: Option<i32> },
 }
 
 /// Arguments of `mount`. Most of them can also be given in `-o`.
@@ -381,6 +385,9 @@ pub fn main() -> ExitCode {
             InternalCommand::Probe { probe, path } => probe::serve(probe, &path),
             InternalCommand::Trial { what } => doctor::serve_trial(what),
             InternalCommand::Stores(arguments) => doctor::answer_stores(&arguments),
+            InternalCommand::Sandbox { stage, descriptor, status } => {
+                serve_stage(stage, descriptor, status)
+            }
         };
     }
     let cli = match Cli::try_parse_from(&arguments) {

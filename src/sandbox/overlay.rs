@@ -1,0 +1,112 @@
+//! Overlays: a directory with a layer on it that receives what is written.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, fsconfig_create, fsconfig_set_flag,
+    fsconfig_set_string, fsmount, fsopen, mount,
+};
+
+use super::cause::{Failure, Step};
+use super::spec::OverlayDirs;
+
+/// Name of the mounted device in the table of mounts.
+const SOURCE: &str = "swarmletfs";
+
+/// Options of the kernel of files that a command must not bring in.
+const ATTRIBUTES: MountAttrFlags =
+    MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
+
+/// Makes a detached mount of an overlay on `lower`.
+///
+/// Returns `None` if the kernel is too old for that, before 6.7: then [`mount_overlay`] makes it.
+///
+/// `userxattr` must never be left out: without it, a removed directory of the lower layer can not
+/// be removed by an ordinary user.
+pub(super) fn open_overlay(lower: &Path, dirs: &OverlayDirs) -> Result<Option<OwnedFd>, Failure> {
+    let open = || {
+        let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        let context = context.as_fd();
+        fsconfig_set_string(context, "source", SOURCE)?;
+        fsconfig_set_string(context, "lowerdir+", lower)?;
+        fsconfig_set_string(context, "upperdir", &dirs.upper)?;
+        fsconfig_set_string(context, "workdir", &dirs.work)?;
+        fsconfig_set_flag(context, "userxattr")?;
+        if !dirs.is_durable {
+            fsconfig_set_flag(context, "volatile")?;
+        }
+        fsconfig_create(context)?;
+        fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, ATTRIBUTES)
+    };
+    match open() {
+        Ok(mount) => Ok(Some(mount)),
+        // Only mount(2) tells an old kernel from a refusal: both are the same errors here.
+        Err(Errno::NOSYS | Errno::INVAL | Errno::PERM) => Ok(None),
+        Err(error) => Err(error).step_with("mount an overlay on the workspace", overlay_cause),
+    }
+}
+
+/// Mounts an overlay on `lower` over `target` with mount(2), which old kernels have.
+pub(super) fn mount_overlay(
+    lower: &Path,
+    dirs: &OverlayDirs,
+    target: &Path,
+) -> Result<(), Failure> {
+    let mut options = b"userxattr,lowerdir=".to_vec();
+    options.extend(escape(lower, b",:\\"));
+    for (name, path) in [(b",upperdir=".as_slice(), &dirs.upper), (b",workdir=", &dirs.work)] {
+        options.extend(name);
+        options.extend(escape(path, b",\\"));
+    }
+    if !dirs.is_durable {
+        options.extend(b",volatile");
+    }
+    let options = CString::new(options).step("name the layers of an overlay")?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount(SOURCE, target, "overlay", flags, options.as_c_str())
+        .step_with("mount an overlay on the workspace", overlay_cause)
+}
+
+/// Puts a backslash before each of `special`.
+fn escape(path: &Path, special: &[u8]) -> Vec<u8> {
+    let bytes = path.as_os_str().as_bytes().iter();
+    bytes
+        .flat_map(|byte| {
+            special.contains(byte).then_some(b'\\').into_iter().chain(std::iter::once(*byte))
+        })
+        .collect()
+}
+
+fn overlay_cause(errno: Option<Errno>) -> Option<&'static str> {
+    match errno {
+        Some(Errno::NODEV) => Some("this kernel has no overlayfs; try `--engine copy`"),
+        Some(Errno::INVAL) => Some(
+            "a file system is mounted inside the workspace, or the store is on a file system that \
+             cannot hold a layer, such as another overlay or NFS; try `--engine copy`",
+        ),
+        Some(Errno::PERM | Errno::ACCESS) => Some(
+            "mounts are forbidden here, as in containers and by AppArmor on Ubuntu; try \
+             `--engine copy`",
+        ),
+        Some(Errno::BUSY) => Some("the draft is in use by another mount"),
+        Some(Errno::STALE | Errno::OPNOTSUPP) => {
+            Some("the file system of the store cannot hold a layer; try `--engine copy`")
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separators_of_options_are_escaped() {
+        assert_eq!(escape(Path::new(r"/a,b:c\d"), b",:\\"), br"/a\,b\:c\\d");
+        assert_eq!(escape(Path::new(r"/a,b:c\d"), b",\\"), br"/a\,b:c\\d");
+    }
+}
