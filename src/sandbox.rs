@@ -14,21 +14,32 @@
 //! command, which can be stopped and continued as a job of the shell.
 
 mod cause;
+mod devices;
 mod files;
 mod identity;
 mod init;
 mod inner;
+mod landlock;
+mod limits;
+mod loopback;
 mod mount_table;
 mod mounts;
 mod outer;
 mod overlay;
 mod path_bytes;
+mod preflight;
 mod privileges;
+mod probe;
 mod signals;
+mod sockets;
 mod spec;
 mod stage;
 mod terminal_filter;
 
+pub(crate) use limits::{LimitMethod, limit_method};
+pub(crate) use mount_table::unescape;
+pub(crate) use preflight::{Preflight, preflight};
+pub(crate) use probe::{Protections, Refusal, probe};
 pub(crate) use spec::{OverlayDirs, SandboxSpec, WorkspaceView, WrappedCommand};
 pub(crate) use stage::Stage;
 
@@ -46,6 +57,7 @@ pub(crate) fn serve_stage(stage: Stage, descriptor: i32, status: Option<i32>) ->
         Stage::Maps => identity::serve_maps(descriptor),
         Stage::Init => init::serve(descriptor, status),
         Stage::Inner => inner::serve(descriptor),
+        Stage::Check => probe::serve_check(),
     };
     ended.unwrap_or_else(|failure| {
         // Nothing else can be done if stderr is closed.

@@ -1,11 +1,13 @@
 //! The few files that the stages open: those of /proc, and mountpoints on file systems that the
 //! sandbox itself mounted. The files of stores and workspaces are not opened here.
 
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Dir, Mode, OFlags, mkdirat, openat};
+use rustix::fs::{CWD, Dir, Mode, OFlags, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
 
 /// Mode of directories and files of the sandbox that are mounted over.
@@ -101,6 +103,13 @@ pub(super) fn list(path: &Path) -> io::Result<Vec<Vec<u8>>> {
         }
     }
     Ok(names)
+}
+
+/// Returns the path of an existing entry without links and `..`.
+pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let entry = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let target = readlinkat(CWD, own_descriptor(entry.as_raw_fd()), Vec::new())?;
+    Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
 }
 
 /// Closes every descriptor except for the standard streams and those of these numbers.

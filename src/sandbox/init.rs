@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, set_parent_process_death_signal, wait,
+    Pid, Signal, WaitOptions, WaitStatus, geteuid, set_parent_process_death_signal, wait,
 };
 
 use super::cause::{Failure, Step};
 use super::signals::SignalQueue;
 use super::stage::Stage;
-use super::{files, privileges};
+use super::{devices, files, privileges};
 
 /// Serves the stage. `status` is the descriptor of the pipe to the outer stage.
 pub(super) fn serve(descriptor: i32, status: Option<i32>) -> Result<ExitCode, Failure> {
@@ -30,6 +30,9 @@ pub(super) fn serve(descriptor: i32, status: Option<i32>) -> Result<ExitCode, Fa
         return Err(Failure::new("cannot go on without the caller, which has ended"));
     }
     mount_proc()?;
+    if geteuid().is_root() {
+        devices::protect_proc()?;
+    }
 
     let child = Stage::Inner.spawn(descriptor, None)?;
     let child = Pid::from_child(&child);

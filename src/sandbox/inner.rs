@@ -9,7 +9,7 @@ use rustix::process::chdir;
 
 use super::cause::{Failure, Step};
 use super::stage::Order;
-use super::{files, identity, privileges, terminal_filter};
+use super::{files, identity, landlock, privileges, terminal_filter};
 
 /// Exit code if the command cannot be executed, as env(1) has it.
 const NOT_EXECUTABLE: u8 = 126;
@@ -24,8 +24,11 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
     // The inherited directory belongs to the real workspace.
     chdir(&order.spec.directory).step("enter the workspace")?;
     files::close_descriptors_except(&[]).step("close descriptors")?;
-    privileges::give_up(&order.spec)?;
+    privileges::give_up()?;
     terminal_filter::install()?;
+    if !order.spec.nested {
+        landlock::restrict(&order.spec)?;
+    }
     order.signal_mask().thread_set_mask().step("restore the signal mask")?;
     let Some((program, arguments)) = order.command.split_first() else {
         return Err(Failure::new("cannot run nothing; try `-- COMMAND`"));

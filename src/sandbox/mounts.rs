@@ -5,6 +5,7 @@
 //! prepared while the real tree is visible, and then put into place shallow paths first, so that
 //! none covers another that lies deeper.
 
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,12 +17,17 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change,
     move_mount, open_tree,
 };
+use rustix::process::geteuid;
 
 use super::cause::{Failure, Step};
 use super::files;
-use super::mount_table::{make_all_read_only, remount_read_only};
-use super::overlay::{mount_overlay, open_overlay};
-use super::spec::{OverlayDirs, SandboxSpec, WorkspaceView};
+use super::mount_table::{MountTable, make_all_read_only, remount_read_only};
+use super::overlay::open_overlay;
+use super::spec::{SandboxSpec, WorkspaceView};
+use super::{devices, sockets};
+
+/// Private directories for temporary files.
+const TEMPORARY_DIRS: [&str; 2] = ["/tmp", "/dev/shm"];
 
 /// Options of private directories for temporary files.
 const TEMPORARY: &CStr = c"mode=1777";
@@ -36,16 +42,20 @@ const PRIVATE: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 enum Layer {
     /// A new, empty directory.
     Empty(&'static CStr),
-    /// The real file or directory, writable.
-    Writable(OwnedFd),
-    /// An overlay that is mounted already, but nowhere.
-    Overlay(OwnedFd),
-    /// An overlay that must be mounted in place.
-    OldOverlay(OverlayDirs),
+    /// A new directory of devices.
+    Devices,
+    /// The real file or directory.
+    Real(OwnedFd),
+    /// The view of the workspace, or of what belongs to it.
+    View(OwnedFd),
     /// A new, empty directory that holds mountpoints and is read-only in the end.
     Cover,
-    /// The folder of the worker, writable.
+    /// A device in place of a socket: nothing can connect to it.
+    Closed(OwnedFd),
+    /// The folder of the worker.
     WorkerFolder(OwnedFd),
+    /// A socket that the command may connect to.
+    Socket(OwnedFd),
 }
 
 /// A layer and its path.
@@ -54,63 +64,82 @@ struct Planned {
     layer: Layer,
 }
 
-/// Builds the tree of mounts of `spec` in this mount namespace.
-pub(super) fn build(spec: &SandboxSpec) -> Result<(), Failure> {
+/// Builds the tree of mounts of `spec` in this mount namespace. `sockets` are those to hide.
+pub(super) fn build(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<(), Failure> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step("separate the mounts")?;
-    let mut planned = plan(spec)?;
-    make_all_read_only()?;
+    let mut planned = plan(spec, sockets)?;
+    // Modes keep an ordinary user from the devices, but not root.
+    let no_devices = if geteuid().is_root() { MountFlags::NODEV } else { MountFlags::empty() };
+    make_all_read_only(no_devices)?;
     planned.sort_by_key(|planned| (planned.target.components().count(), planned.layer.rank()));
+    // The directories of the sandbox, in which mountpoints can be made.
     let mut made: Vec<PathBuf> = Vec::new();
     for Planned { target, layer } in &planned {
         if made.iter().any(|own| target.starts_with(own) && target != own) {
+            if matches!(layer, Layer::Closed(_)) {
+                continue;
+            }
             make_mountpoint(target, layer).step_at("make a mountpoint at", target)?;
         }
         layer.put(target)?;
         match layer {
-            Layer::Empty(_) | Layer::Cover => made.push(target.clone()),
-            // What is beneath a real directory exists or must not be made.
+            Layer::Empty(_) | Layer::Devices | Layer::Cover => made.push(target.clone()),
+            // What is beneath a real directory exists, or must not be made.
             _ => made.retain(|own| !own.starts_with(target)),
         }
     }
-    for Planned { target, .. } in planned.iter().filter(|planned| planned.layer.is_cover()) {
+    for Planned { target, .. } in planned.iter().filter(|planned| planned.layer.is_closed_last()) {
         remount_read_only(target, PRIVATE).step_at("close", target)?;
     }
     Ok(())
 }
 
 /// Prepares all layers, while the real tree is visible.
-fn plan(spec: &SandboxSpec) -> Result<Vec<Planned>, Failure> {
-    let mut planned = vec![
-        Planned { target: "/tmp".into(), layer: Layer::Empty(TEMPORARY) },
-        Planned { target: "/dev/shm".into(), layer: Layer::Empty(TEMPORARY) },
-        Planned { target: spec.store.clone(), layer: Layer::Cover },
-        Planned {
-            target: spec.worker_folder.clone(),
-            layer: Layer::WorkerFolder(clone_tree(&spec.worker_folder)?),
-        },
-    ];
-    planned.retain(|planned| exists(&planned.target));
-    for path in &spec.write {
-        let layer = Layer::Writable(clone_tree(path)?);
-        planned.push(Planned { target: path.clone(), layer });
+fn plan(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<Vec<Planned>, Failure> {
+    let mut planned = Vec::new();
+    let mut add = |target: &Path, layer| planned.push(Planned { target: target.into(), layer });
+    for path in TEMPORARY_DIRS.map(Path::new).into_iter().filter(|path| exists(path)) {
+        add(path, Layer::Empty(TEMPORARY));
     }
-    let layer = match &spec.view {
-        WorkspaceView::Overlay(dirs) => overlay_layer(&spec.workspace, dirs)?,
-        WorkspaceView::Copy(copy) => Layer::Overlay(clone_tree(copy)?),
-    };
-    planned.push(Planned { target: spec.workspace.clone(), layer });
+    if geteuid().is_root() {
+        add(Path::new("/dev"), Layer::Devices);
+        for path in devices::devices() {
+            add(&path, Layer::Real(clone_tree(&path)?));
+        }
+        if let Some(terminal) = devices::terminal() {
+            add(Path::new(devices::CONSOLE), Layer::Real(clone_tree(&terminal)?));
+        }
+    }
+    add(&spec.store, Layer::Cover);
+    let table = MountTable::read().step("read the table of mounts")?;
+    for alias in table.aliases(&spec.store).iter().filter(|path| exists(path)) {
+        add(alias, Layer::Cover);
+    }
+    add(&spec.worker_folder, Layer::WorkerFolder(clone_tree(&spec.worker_folder)?));
+    for path in &spec.write {
+        add(path, Layer::Real(clone_tree(path)?));
+    }
+    add(
+        &spec.workspace,
+        Layer::View(match &spec.view {
+            WorkspaceView::Overlay(dirs) => open_overlay(&spec.workspace, dirs)?,
+            WorkspaceView::Copy(copy) => clone_tree(copy)?,
+        }),
+    );
     if let Some((path, dirs)) = &spec.git_common {
-        planned.push(Planned { target: path.clone(), layer: overlay_layer(path, dirs)? });
+        add(path, Layer::View(open_overlay(path, dirs)?));
+    }
+    for path in sockets::directories() {
+        add(path, Layer::Cover);
+    }
+    for path in sockets.iter().filter(|path| !spec.sockets.contains(path) && exists(path)) {
+        add(path, Layer::Closed(clone_tree(Path::new("/dev/null"))?));
+    }
+    for path in &spec.sockets {
+        add(path, Layer::Socket(clone_tree(path)?));
     }
     Ok(planned)
-}
-
-fn overlay_layer(lower: &Path, dirs: &OverlayDirs) -> Result<Layer, Failure> {
-    Ok(match open_overlay(lower, dirs)? {
-        Some(mount) => Layer::Overlay(mount),
-        None => Layer::OldOverlay(dirs.clone()),
-    })
 }
 
 /// Returns a detached copy of the mounts at and beneath a path.
@@ -127,7 +156,7 @@ fn exists(path: &Path) -> bool {
 
 fn make_mountpoint(target: &Path, layer: &Layer) -> io::Result<()> {
     let is_file = match layer {
-        Layer::Writable(file) | Layer::WorkerFolder(file) => {
+        Layer::Real(file) | Layer::Socket(file) => {
             let mode = rustix::fs::fstat(file)?.st_mode;
             !rustix::fs::FileType::from_raw_mode(mode).is_dir()
         }
@@ -144,29 +173,34 @@ impl Layer {
     /// Returns the place in the order of mounts on one path.
     fn rank(&self) -> u8 {
         match self {
-            Layer::Empty(_) => 0,
-            Layer::Writable(_) => 1,
-            Layer::Overlay(_) | Layer::OldOverlay(_) => 2,
-            Layer::Cover => 3,
-            Layer::WorkerFolder(_) => 4,
+            Layer::Empty(_) | Layer::Devices => 0,
+            Layer::Real(_) => 1,
+            Layer::View(_) => 2,
+            Layer::Cover | Layer::Closed(_) => 3,
+            Layer::WorkerFolder(_) | Layer::Socket(_) => 4,
         }
     }
 
-    fn is_cover(&self) -> bool {
-        matches!(self, Layer::Cover)
+    /// Returns true if the layer is made read-only once all mountpoints in it are made.
+    fn is_closed_last(&self) -> bool {
+        matches!(self, Layer::Cover | Layer::Devices)
     }
 
     /// Mounts the layer over `target`.
     fn put(&self, target: &Path) -> Result<(), Failure> {
+        let new = |flags, options: &CStr| mount("tmpfs", target, "tmpfs", flags, options);
         match self {
-            Layer::Empty(options) => {
-                mount("tmpfs", target, "tmpfs", PRIVATE, *options).step_at("cover", target)
+            Layer::Empty(options) => new(PRIVATE, options).step_at("cover", target),
+            Layer::Cover => new(PRIVATE, COVER).step_at("hide", target),
+            Layer::Devices => {
+                new(PRIVATE, COVER).step_at("cover", target)?;
+                devices::complete()
             }
-            Layer::Cover => mount("tmpfs", target, "tmpfs", PRIVATE, COVER).step_at("hide", target),
-            Layer::Writable(tree) | Layer::Overlay(tree) | Layer::WorkerFolder(tree) => {
-                attach(tree, target).step_at("mount at", target)
-            }
-            Layer::OldOverlay(dirs) => mount_overlay(target, dirs, target),
+            Layer::Real(tree)
+            | Layer::View(tree)
+            | Layer::Closed(tree)
+            | Layer::WorkerFolder(tree)
+            | Layer::Socket(tree) => attach(tree, target).step_at("mount at", target),
         }
     }
 }

@@ -7,13 +7,15 @@ use nix::sched::CloneFlags;
 use nix::sys::signal::{SigSet, Signal, raise};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, Signal as KillSignal, WaitOptions, getppid, set_parent_process_death_signal, waitpid,
+    Pid, Resource, Rlimit, Signal as KillSignal, WaitOptions, getppid,
+    set_parent_process_death_signal, setrlimit, waitpid,
 };
 
 use super::cause::{Failure, Step};
+use super::limits::{Group, limit_process};
 use super::signals::SignalQueue;
 use super::stage::{Order, Stage};
-use super::{NOT_RUN, files, identity, mounts, privileges};
+use super::{NOT_RUN, files, identity, loopback, mounts, privileges, sockets};
 
 /// Serves the outer stage.
 pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
@@ -32,8 +34,16 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
     if !order.spec.network {
         namespaces |= CloneFlags::CLONE_NEWNET;
     }
+    let group = Group::enter(&order.spec)?;
+    if group.is_none() {
+        limit_process(&order.spec)?;
+    }
+    let sockets = sockets::bound()?;
     identity::enter(namespaces, descriptor)?;
-    mounts::build(&order.spec)?;
+    if !order.spec.network {
+        loopback::bring_up()?;
+    }
+    mounts::build(&order.spec, &sockets)?;
 
     let (status, status_writer) = status_pipe()?;
     privileges::pass_on()?;
@@ -48,6 +58,9 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
             break ended;
         }
     };
+    if let Some(group) = group {
+        group.leave();
+    }
     let mut code = [0; 4];
     let end = match rustix::io::read(&status, &mut code) {
         Ok(4) => End::of_command(i32::from_le_bytes(code)),
@@ -77,6 +90,8 @@ impl End {
         match self {
             End::Exit(code) => ExitCode::from(u8::try_from(code).unwrap_or(NOT_RUN)),
             End::Signal(number) => {
+                // The command has dumped its memory if it should.
+                let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
                 if let Ok(signal) = Signal::try_from(number) {
                     // The process has no handler but that of SIGCHLD, so this ends it.
                     let _ = raise(signal);

@@ -5,10 +5,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, fsconfig_create, fsconfig_set_flag,
-    fsconfig_set_string, fsmount, fsopen, mount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, OpenTreeFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount, open_tree,
+    unmount,
 };
 
 use super::cause::{Failure, Step};
@@ -17,17 +19,15 @@ use super::spec::OverlayDirs;
 /// Name of the mounted device in the table of mounts.
 const SOURCE: &str = "swarmletfs";
 
-/// Options of the kernel of files that a command must not bring in.
+/// Set-user-id bits and devices have no effect in the view.
 const ATTRIBUTES: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 
 /// Makes a detached mount of an overlay on `lower`.
 ///
-/// Returns `None` if the kernel is too old for that, before 6.7: then [`mount_overlay`] makes it.
-///
-/// `userxattr` must never be left out: without it, a removed directory of the lower layer can not
-/// be removed by an ordinary user.
-pub(super) fn open_overlay(lower: &Path, dirs: &OverlayDirs) -> Result<Option<OwnedFd>, Failure> {
+/// `userxattr` must never be left out: without it, a removed directory of the lower layer cannot be
+/// made anew by an ordinary user.
+pub(super) fn open_overlay(lower: &Path, dirs: &OverlayDirs) -> Result<OwnedFd, Failure> {
     let open = || {
         let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
         let context = context.as_fd();
@@ -42,20 +42,29 @@ pub(super) fn open_overlay(lower: &Path, dirs: &OverlayDirs) -> Result<Option<Ow
         fsconfig_create(context)?;
         fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, ATTRIBUTES)
     };
-    match open() {
-        Ok(mount) => Ok(Some(mount)),
-        // Only mount(2) tells an old kernel from a refusal: both are the same errors here.
-        Err(Errno::NOSYS | Errno::INVAL | Errno::PERM) => Ok(None),
-        Err(error) => Err(error).step_with("mount an overlay on the workspace", overlay_cause),
-    }
+    open()
+        .or_else(|error| match error {
+            // Kernels before 6.7 have no `lowerdir+`, and containers may forbid the new calls. A
+            // refusal has the same errors, and then mount(2) fails, too.
+            Errno::NOSYS | Errno::INVAL | Errno::PERM => mount_and_detach(lower, dirs),
+            error => Err(error),
+        })
+        .step_with("mount an overlay on the workspace", overlay_cause)
 }
 
-/// Mounts an overlay on `lower` over `target` with mount(2), which old kernels have.
-pub(super) fn mount_overlay(
-    lower: &Path,
-    dirs: &OverlayDirs,
-    target: &Path,
-) -> Result<(), Failure> {
+/// Makes a detached mount of an overlay on `lower` with mount(2), which old kernels have.
+fn mount_and_detach(lower: &Path, dirs: &OverlayDirs) -> rustix::io::Result<OwnedFd> {
+    let options = CString::new(mount_options(lower, dirs)).map_err(|_| Errno::INVAL)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount(SOURCE, lower, "overlay", flags, options.as_c_str())?;
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(CWD, lower, clone)?;
+    unmount(lower, UnmountFlags::DETACH)?;
+    Ok(tree)
+}
+
+/// Returns the options of mount(2).
+fn mount_options(lower: &Path, dirs: &OverlayDirs) -> Vec<u8> {
     let mut options = b"userxattr,lowerdir=".to_vec();
     options.extend(escape(lower, b",:\\"));
     for (name, path) in [(b",upperdir=".as_slice(), &dirs.upper), (b",workdir=", &dirs.work)] {
@@ -65,10 +74,7 @@ pub(super) fn mount_overlay(
     if !dirs.is_durable {
         options.extend(b",volatile");
     }
-    let options = CString::new(options).step("name the layers of an overlay")?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount(SOURCE, target, "overlay", flags, options.as_c_str())
-        .step_with("mount an overlay on the workspace", overlay_cause)
+    options
 }
 
 /// Puts a backslash before each of `special`.

@@ -8,7 +8,6 @@ use rustix::thread::{
 };
 
 use super::cause::{Failure, Step};
-use super::spec::SandboxSpec;
 
 /// Capabilities that root keeps, for files and processes of the sandbox.
 const OF_ROOT: CapabilitySet = CapabilitySet::CHOWN
@@ -20,7 +19,7 @@ const OF_ROOT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::KILL);
 
 /// Gives up all capabilities but those that the command keeps, for good.
-pub(super) fn give_up(_spec: &SandboxSpec) -> Result<(), Failure> {
+pub(super) fn give_up() -> Result<(), Failure> {
     let kept = if geteuid().is_root() { OF_ROOT } else { CapabilitySet::empty() };
     clear_ambient_capability_set().step("give up capabilities")?;
     for capability in (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {

@@ -28,6 +28,8 @@ pub(crate) enum Stage {
     Init,
     /// Becomes the command.
     Inner,
+    /// Is the command of a trial: checks the view from inside.
+    Check,
 }
 
 /// What the stages have to do.
