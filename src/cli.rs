@@ -374,10 +374,8 @@ struct WaitArgs {
 /// Returns 0 for success, 1 for failure, 2 for a usage error, and 3 if the time ran out before the
 /// command was done. Never panics on any argument.
 pub fn main() -> ExitCode {
-    let arguments = short_form::expand(std::env::args_os().collect(), &Cli::command());
-    if arguments.len() < 2 {
-        return exit::from_write(Cli::command().print_help());
-    }
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    // Before the commands of users are described, which takes longer than a stage of a sandbox.
     if arguments.get(1).is_some_and(|first| first.as_encoded_bytes().starts_with(b"__"))
         && let Ok(inner) = InternalCommand::try_parse_from(&arguments)
     {
@@ -389,6 +387,10 @@ pub fn main() -> ExitCode {
                 serve_stage(stage, descriptor, status)
             }
         };
+    }
+    let arguments = short_form::expand(arguments, &Cli::command());
+    if arguments.len() < 2 {
+        return exit::from_write(Cli::command().print_help());
     }
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,

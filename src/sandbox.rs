@@ -35,13 +35,15 @@ mod sockets;
 mod spec;
 mod stage;
 mod terminal_filter;
+mod wrap;
 
 pub(crate) use limits::{LimitMethod, limit_method};
 pub(crate) use mount_table::unescape;
 pub(crate) use preflight::{Preflight, preflight};
 pub(crate) use probe::{Protections, Refusal, probe};
-pub(crate) use spec::{OverlayDirs, SandboxSpec, WorkspaceView, WrappedCommand};
+pub(crate) use spec::{OverlayDirs, SandboxSpec, WorkspaceView};
 pub(crate) use stage::Stage;
+pub(crate) use wrap::WrappedCommand;
 
 use std::process::ExitCode;
 

@@ -11,6 +11,7 @@ use std::process::{Child, ExitCode, Stdio};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{User, getgrouplist};
 use rustix::fs::{Gid, Uid};
+use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, getegid, geteuid, getppid, set_dumpable_behavior};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
@@ -20,6 +21,10 @@ use super::stage::Stage;
 
 /// Maximum size of a map of ids, in bytes. The kernel allows 340 lines.
 const MAP_MAX: u64 = 64 << 10;
+
+/// Known cause if a namespace can be made, but no user id can be mapped.
+const RESTRICTED: &str = "the kernel restricts user namespaces, as AppArmor on Ubuntu does; try \
+     `sysctl kernel.apparmor_restrict_unprivileged_userns=0`";
 
 /// Gives up root's identity for that of a user.
 pub(super) fn become_user(uid: u32, gid: u32) -> Result<(), Failure> {
@@ -102,34 +107,27 @@ fn identity_map(name: &str) -> Result<String, Failure> {
 
 fn write_own_maps(uid: u32, gid: u32) -> Result<(), Failure> {
     let write = |name: &str, text: String| {
-        files::write(&Path::new("/proc/self").join(name), text.as_bytes()).step_with(
-            "map the user id",
-            |_| {
-                Some(
-                    "the kernel restricts user namespaces, as AppArmor on Ubuntu does; allow \
-                     them with `sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or try \
-                     `--engine copy` on another machine",
-                )
-            },
-        )
+        let path = Path::new("/proc/self").join(name);
+        files::write(&path, text.as_bytes()).step_with("map the user id", |_| Some(RESTRICTED))
     };
     write("setgroups", "deny".to_owned())?;
     write("uid_map", format!("{uid} {uid} 1"))?;
     write("gid_map", format!("{gid} {gid} 1"))
 }
 
-fn namespace_cause(errno: Option<rustix::io::Errno>) -> Option<&'static str> {
-    use rustix::io::Errno;
+fn namespace_cause(errno: Option<Errno>) -> Option<&'static str> {
     match errno {
         Some(Errno::NOSPC) => Some(
-            "the limit of namespaces is reached or zero; raise the sysctls \
+            "the limit of namespaces is reached or zero; try to raise the sysctls \
              user.max_user_namespaces and user.max_mnt_namespaces",
         ),
         Some(Errno::PERM) => Some(
-            "user namespaces are forbidden, as in containers; start the container with a seccomp \
-             profile that allows unshare and mount",
+            "user namespaces are forbidden, as in containers; try to start the container with a \
+             seccomp profile that allows unshare and mount",
         ),
-        Some(Errno::INVAL | Errno::NOSYS) => Some("this kernel has no user namespaces"),
+        Some(Errno::INVAL | Errno::NOSYS) => {
+            Some("this kernel has no user namespaces; try a kernel with CONFIG_USER_NS")
+        }
         _ => None,
     }
 }

@@ -64,8 +64,8 @@ fn mount_proc() -> Result<(), Failure> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", Path::new("/proc"), "proc", flags, None).step_with("mount /proc", |_| {
         Some(
-            "the container hides parts of /proc; start it with unmasked paths, for example \
-             `--security-opt systempaths=unconfined`",
+            "the container hides parts of /proc; try to start it with unmasked paths, for \
+             example `--security-opt systempaths=unconfined`",
         )
     })
 }

@@ -73,21 +73,20 @@ pub(super) fn build(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<(
     let no_devices = if geteuid().is_root() { MountFlags::NODEV } else { MountFlags::empty() };
     make_all_read_only(no_devices)?;
     planned.sort_by_key(|planned| (planned.target.components().count(), planned.layer.rank()));
-    // The directories of the sandbox, in which mountpoints can be made.
-    let mut made: Vec<PathBuf> = Vec::new();
+    // What was put into place, and whether mountpoints can be made in it: in directories of the
+    // sandbox. What is beneath a real directory exists, or must not be made.
+    let mut placed: Vec<(&Path, bool)> = Vec::new();
     for Planned { target, layer } in &planned {
-        if made.iter().any(|own| target.starts_with(own) && target != own) {
+        let holder = placed.iter().rfind(|(path, _)| target.starts_with(path));
+        if holder.is_some_and(|(_, is_own)| *is_own) {
             if matches!(layer, Layer::Closed(_)) {
                 continue;
             }
             make_mountpoint(target, layer).step_at("make a mountpoint at", target)?;
         }
         layer.put(target)?;
-        match layer {
-            Layer::Empty(_) | Layer::Devices | Layer::Cover => made.push(target.clone()),
-            // What is beneath a real directory exists, or must not be made.
-            _ => made.retain(|own| !own.starts_with(target)),
-        }
+        let is_own = matches!(layer, Layer::Empty(_) | Layer::Devices | Layer::Cover);
+        placed.push((target, is_own));
     }
     for Planned { target, .. } in planned.iter().filter(|planned| planned.layer.is_closed_last()) {
         remount_read_only(target, PRIVATE).step_at("close", target)?;

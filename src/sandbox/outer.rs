@@ -12,7 +12,7 @@ use rustix::process::{
 };
 
 use super::cause::{Failure, Step};
-use super::limits::{Group, limit_process};
+use super::limits::Group;
 use super::signals::SignalQueue;
 use super::stage::{Order, Stage};
 use super::{NOT_RUN, files, identity, loopback, mounts, privileges, sockets};
@@ -24,7 +24,6 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
         .step("close inherited descriptors")?;
     let mut order = Order::read(descriptor)?;
     order.blocked_signals = mask.iter().map(|signal| signal as i32).collect();
-    order.write(descriptor)?;
     if let Some((uid, gid)) = order.spec.as_user {
         identity::become_user(uid, gid)?;
     }
@@ -35,9 +34,8 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
         namespaces |= CloneFlags::CLONE_NEWNET;
     }
     let group = Group::enter(&order.spec)?;
-    if group.is_none() {
-        limit_process(&order.spec)?;
-    }
+    order.has_group = group.is_some();
+    order.write(descriptor)?;
     let sockets = sockets::bound()?;
     identity::enter(namespaces, descriptor)?;
     if !order.spec.network {

@@ -33,8 +33,9 @@ pub(super) fn open_overlay(lower: &Path, dirs: &OverlayDirs) -> Result<OwnedFd, 
         let context = context.as_fd();
         fsconfig_set_string(context, "source", SOURCE)?;
         fsconfig_set_string(context, "lowerdir+", lower)?;
-        fsconfig_set_string(context, "upperdir", &dirs.upper)?;
-        fsconfig_set_string(context, "workdir", &dirs.work)?;
+        // Unlike the lower layer, these are taken to have escapes.
+        fsconfig_set_string(context, "upperdir", escape(&dirs.upper, b"\\"))?;
+        fsconfig_set_string(context, "workdir", escape(&dirs.work, b"\\"))?;
         fsconfig_set_flag(context, "userxattr")?;
         if !dirs.is_durable {
             fsconfig_set_flag(context, "volatile")?;

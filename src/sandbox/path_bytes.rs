@@ -5,8 +5,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::spec::OverlayDirs;
-
 pub(super) fn serialize<S: Serializer>(path: &PathBuf, serializer: S) -> Result<S::Ok, S::Error> {
     path.as_os_str().serialize(serializer)
 }
@@ -37,17 +35,17 @@ pub(super) mod list {
 pub(super) mod with_layers {
     use super::*;
 
-    pub(in crate::sandbox) fn serialize<S: Serializer>(
-        value: &Option<(PathBuf, OverlayDirs)>,
+    pub(in crate::sandbox) fn serialize<T: Serialize, S: Serializer>(
+        value: &Option<(PathBuf, T)>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         value.as_ref().map(|(path, layers)| (path.as_os_str(), layers)).serialize(serializer)
     }
 
-    pub(in crate::sandbox) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(in crate::sandbox) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
         source: D,
-    ) -> Result<Option<(PathBuf, OverlayDirs)>, D::Error> {
-        let value = Option::<(OsString, OverlayDirs)>::deserialize(source)?;
+    ) -> Result<Option<(PathBuf, T)>, D::Error> {
+        let value = Option::<(OsString, T)>::deserialize(source)?;
         Ok(value.map(|(path, layers)| (PathBuf::from(path), layers)))
     }
 }

@@ -132,3 +132,49 @@ fn git_common(workspace: &Path) -> Option<PathBuf> {
     let common = own.join(OsStr::from_bytes(&read(own.join("commondir"))?));
     files::resolve(&common).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_in_the_workspace_are_found() {
+        let found = preflight(Path::new("/dev"), Path::new("/tmp"));
+        assert!(found.mount_beneath.as_ref().is_some_and(|path| path.starts_with("/dev")));
+        let refusal = found.overlay_refusal().unwrap();
+        assert!(refusal.starts_with("a file system is mounted inside the workspace at /dev/"));
+    }
+
+    #[test]
+    fn entries_of_other_users_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("inner")).unwrap();
+        std::fs::write(folder.path().join("inner/file"), "").unwrap();
+        let stat = lstat(folder.path()).unwrap();
+        assert_eq!(find_foreign(folder.path(), (stat.st_uid, stat.st_gid)), None);
+        let other = (stat.st_uid, stat.st_gid + 1);
+        assert_eq!(find_foreign(folder.path(), other), Some(folder.path().to_path_buf()));
+    }
+
+    #[test]
+    fn stores_in_the_workspace_and_the_reverse_are_found() {
+        let found = preflight(Path::new("/tmp"), Path::new("/tmp/store"));
+        assert!(found.store_in_workspace && !found.workspace_in_store);
+        let found = preflight(Path::new("/tmp/store/work"), Path::new("/tmp/store"));
+        assert!(found.workspace_in_store && found.overlay_refusal().is_some());
+    }
+
+    #[test]
+    fn git_directory_of_a_linked_worktree_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        for path in ["main/.git/worktrees/linked", "linked"] {
+            std::fs::create_dir_all(root.join(path)).unwrap();
+        }
+        let own = root.join("main/.git/worktrees/linked");
+        std::fs::write(own.join("commondir"), "../..\n").unwrap();
+        std::fs::write(root.join("linked/.git"), format!("gitdir: {}\n", own.display())).unwrap();
+        assert_eq!(git_common(&root.join("linked")), Some(root.join("main/.git")));
+        assert_eq!(git_common(&root.join("main")), None);
+    }
+}

@@ -149,9 +149,12 @@ impl Trial {
 
 impl Drop for Trial {
     fn drop(&mut self) {
-        // The kernel makes this directory without any rights, so its content cannot be removed.
-        for work in ["work/work", "work2/work"] {
-            let _ = chmod(self.folder.path().join(work), Mode::RWXU);
+        // The kernel makes these directories without any rights, so their content could not be
+        // removed.
+        for layer in ["work", "work2"] {
+            for inner in ["work", "work/incompat", "work/incompat/volatile"] {
+                let _ = chmod(self.folder.path().join(layer).join(inner), Mode::RWXU);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The stages of the sandbox, and the order that they share.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use clap::ValueEnum;
@@ -41,6 +42,8 @@ pub(super) struct Order {
     pub(super) parent: i32,
     /// Numbers of the signals that the command blocks, as the caller does.
     pub(super) blocked_signals: Vec<i32>,
+    /// True if a control group enforces the limits.
+    pub(super) has_group: bool,
 }
 
 impl Stage {
@@ -65,6 +68,7 @@ impl Stage {
     /// Returns the command that serves the stage.
     pub(super) fn command(self, descriptor: i32, status: Option<i32>) -> Command {
         let mut command = Command::new(PROGRAM);
+        command.arg0("swarmletfs");
         command.args(self.arguments(descriptor, status));
         command
     }
