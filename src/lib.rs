@@ -78,6 +78,7 @@ mod parallel;
 pub mod query;
 pub mod render;
 pub mod route;
+mod sandbox;
 pub mod search;
 pub mod store;
 pub mod text;
