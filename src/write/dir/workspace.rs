@@ -105,6 +105,8 @@ impl Dir {
         owner: NewOwner,
     ) -> Result<EntryIdentity> {
         let file = self.create_file(name)?;
+        // Nobody else reads a content that is to be private, not even before it is complete.
+        rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         copy(content, &mut &file)?;
         keep_owner(&file, owner)?;
         rustix::fs::fchmod(&file, permissions(mode))?;
