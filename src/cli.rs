@@ -55,6 +55,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::name::printable;
 use crate::route::cursor::Cursor;
+use crate::sandbox::{Stage, serve_stage};
 use mount_options::MountOptions;
 
 const EXAMPLES: &str = "\
@@ -223,6 +224,9 @@ enum InternalCommand {
     /// Inspects the stores; see the module `doctor::stores`
     #[command(name = "__stores")]
     Stores(DoctorArgs),
+    /// Serves a stage of a sandbox; see the module `sandbox`
+    #[command(name = "__sandbox")]
+    Sandbox { stage: Stage, descriptor: i32, status: Option<i32> },
 }
 
 /// Arguments of `mount`. Most of them can also be given in `-o`.
@@ -370,10 +374,8 @@ struct WaitArgs {
 /// Returns 0 for success, 1 for failure, 2 for a usage error, and 3 if the time ran out before the
 /// command was done. Never panics on any argument.
 pub fn main() -> ExitCode {
-    let arguments = short_form::expand(std::env::args_os().collect(), &Cli::command());
-    if arguments.len() < 2 {
-        return exit::from_write(Cli::command().print_help());
-    }
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    // Before the commands of users are described, which takes longer than a stage of a sandbox.
     if arguments.get(1).is_some_and(|first| first.as_encoded_bytes().starts_with(b"__"))
         && let Ok(inner) = InternalCommand::try_parse_from(&arguments)
     {
@@ -381,7 +383,14 @@ pub fn main() -> ExitCode {
             InternalCommand::Probe { probe, path } => probe::serve(probe, &path),
             InternalCommand::Trial { what } => doctor::serve_trial(what),
             InternalCommand::Stores(arguments) => doctor::answer_stores(&arguments),
+            InternalCommand::Sandbox { stage, descriptor, status } => {
+                serve_stage(stage, descriptor, status)
+            }
         };
+    }
+    let arguments = short_form::expand(arguments, &Cli::command());
+    if arguments.len() < 2 {
+        return exit::from_write(Cli::command().print_help());
     }
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,

@@ -77,6 +77,7 @@ mod parallel;
 pub mod query;
 pub mod render;
 pub mod route;
+mod sandbox;
 pub mod search;
 pub mod store;
 pub mod text;

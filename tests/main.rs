@@ -27,6 +27,7 @@ mod queries;
 mod recording;
 mod reference;
 mod regression;
+mod sandbox;
 mod schema;
 mod since;
 mod support;

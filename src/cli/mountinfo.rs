@@ -3,10 +3,10 @@
 //! Reading it accesses no mount, so it never blocks on a dead or hung one. Paths are bytes, with
 //! the table's octal escapes decoded.
 
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+
+use crate::sandbox::unescape;
 
 /// File system type of swarmletfs mounts.
 pub(super) const FS_TYPE: &str = crate::store::MOUNT_TYPE;
@@ -120,25 +120,6 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
 
 fn text(field: &[u8]) -> String {
     String::from_utf8_lossy(field).into_owned()
-}
-
-/// Decodes octal escapes such as `\040`; any other backslash is literal.
-fn unescape(field: &[u8]) -> PathBuf {
-    let mut out = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((byte, after)) = rest.split_first() {
-        match (byte, after) {
-            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
-                out.push((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'));
-                rest = after;
-            }
-            _ => {
-                out.push(*byte);
-                rest = after;
-            }
-        }
-    }
-    PathBuf::from(OsString::from_vec(out))
 }
 
 #[cfg(test)]

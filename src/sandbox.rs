@@ -1,0 +1,69 @@
+//! Runs a command in its own view of a workspace, behind walls of the kernel.
+//!
+//! The crate has no `unsafe` code, so no process forks. The program executes itself anew instead,
+//! in stages, each of which is a process with a single thread:
+//!
+//! ```text
+//! outer    enters the namespaces, builds the tree of mounts, and ends as the command ends
+//!   maps     writes the id maps of the outer stage, for root only
+//!   init     process 1 of the process namespace: mounts /proc, reaps, passes signals on
+//!     inner    gives up every capability, closes the last walls, and becomes the command
+//! ```
+//!
+//! All stages are in the caller's session and process group, so the keys of the terminal reach the
+//! command, which can be stopped and continued as a job of the shell.
+
+mod cause;
+mod devices;
+mod files;
+mod identity;
+mod init;
+mod inner;
+mod landlock;
+mod limits;
+mod loopback;
+mod mount_table;
+mod mounts;
+mod outer;
+mod overlay;
+mod path_bytes;
+mod preflight;
+mod privileges;
+mod probe;
+mod signals;
+mod sockets;
+mod spec;
+mod stage;
+mod terminal_filter;
+mod wrap;
+
+pub(crate) use limits::{LimitMethod, limit_method};
+pub(crate) use mount_table::unescape;
+pub(crate) use preflight::{Preflight, preflight};
+pub(crate) use probe::{Protections, Refusal, probe};
+pub(crate) use spec::{OverlayDirs, SandboxSpec, WorkspaceView};
+pub(crate) use stage::Stage;
+pub(crate) use wrap::WrappedCommand;
+
+use std::process::ExitCode;
+
+/// Exit code of a stage that failed before the command ran.
+const NOT_RUN: u8 = 125;
+
+/// Runs a stage of the sandbox in this process, as [`SandboxSpec::wrap`] starts it.
+///
+/// `descriptor` holds the order. A failure is printed on stderr.
+pub(crate) fn serve_stage(stage: Stage, descriptor: i32, status: Option<i32>) -> ExitCode {
+    let ended = match stage {
+        Stage::Outer => outer::serve(descriptor),
+        Stage::Maps => identity::serve_maps(descriptor),
+        Stage::Init => init::serve(descriptor, status),
+        Stage::Inner => inner::serve(descriptor),
+        Stage::Check => probe::serve_check(),
+    };
+    ended.unwrap_or_else(|failure| {
+        // Nothing else can be done if stderr is closed.
+        let _ = files::print_error(&format!("swarmletfs: {failure}\n"));
+        ExitCode::from(failure.exit_code())
+    })
+}

@@ -1,0 +1,73 @@
+//! The devices and the /proc of root, whom file modes do not keep from devices and settings of the
+//! kernel.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, lstat, symlink};
+use rustix::mount::{MountFlags, mount, mount_bind};
+use rustix::termios::ttyname;
+
+use super::cause::{Failure, Step};
+use super::files;
+use super::mount_table::remount_read_only;
+
+/// The devices that a command may use.
+const DEVICES: [&str; 6] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// Links in /dev that programs expect.
+const LINKS: [(&str, &str); 5] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+    ("/dev/ptmx", "pts/ptmx"),
+];
+
+/// Where the terminal of the caller is found, which is not in the new /dev/pts.
+pub(super) const CONSOLE: &str = "/dev/console";
+
+/// Returns the devices that a command may use.
+pub(super) fn devices() -> impl Iterator<Item = PathBuf> {
+    DEVICES.iter().map(PathBuf::from).filter(|path| lstat(path).is_ok())
+}
+
+/// Returns the path of the terminal of the caller, if it has one.
+pub(super) fn terminal() -> Option<PathBuf> {
+    let name = ttyname(rustix::stdio::stdin(), Vec::new()).ok()?;
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+}
+
+/// Adds terminals and links to a new /dev.
+pub(super) fn complete() -> Result<(), Failure> {
+    let terminals = Path::new("/dev/pts");
+    files::make_dirs(terminals).step("make /dev/pts")?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount("devpts", terminals, "devpts", flags, c"newinstance,ptmxmode=0666,mode=620")
+        .step("mount /dev/pts")?;
+    for (link, target) in LINKS {
+        symlink(target, link).step("make links in /dev")?;
+    }
+    Ok(())
+}
+
+/// Makes everything in /proc read-only that is not about a process of the sandbox.
+pub(super) fn protect_proc() -> Result<(), Failure> {
+    for name in files::list(Path::new("/proc")).step("list /proc")? {
+        let path = Path::new("/proc").join(OsStr::from_bytes(&name));
+        if name.first().is_some_and(u8::is_ascii_digit) {
+            continue;
+        }
+        let mode = lstat(&path).step("look at /proc")?.st_mode;
+        let kind = FileType::from_raw_mode(mode);
+        let is_writable = kind.is_dir() || (kind.is_file() && mode & 0o222 != 0);
+        if is_writable {
+            mount_bind(&path, &path).step("protect /proc")?;
+            let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+            remount_read_only(&path, flags | MountFlags::RELATIME).step("protect /proc")?;
+        }
+    }
+    Ok(())
+}

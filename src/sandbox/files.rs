@@ -1,0 +1,131 @@
+//! The few files that the stages open: those of /proc, and mountpoints on file systems that the
+//! sandbox itself mounted. The files of stores and workspaces are not opened here.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Dir, Mode, OFlags, mkdirat, openat, readlinkat};
+use rustix::io::Errno;
+
+/// Mode of directories and files of the sandbox that are mounted over.
+const MOUNTPOINT_MODE: Mode = Mode::from_raw_mode(0o755);
+
+/// Returns the path of an own descriptor, which opens its file anew.
+pub(super) fn own_descriptor(number: i32) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{number}"))
+}
+
+/// Opens a file for reading.
+pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
+    Ok(openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Opens a file for writing.
+pub(super) fn open_for_writing(path: &Path) -> io::Result<OwnedFd> {
+    Ok(openat(CWD, path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Reads a file of at most `max` bytes.
+pub(super) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    let mut bytes = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let count = match rustix::io::read(&file, &mut buffer) {
+            Err(Errno::INTR) => continue,
+            count => count?,
+        };
+        if count == 0 {
+            return Ok(bytes);
+        }
+        bytes.extend(buffer.iter().take(count));
+        if bytes.len() as u64 > max {
+            return Err(Errno::FBIG.into());
+        }
+    }
+}
+
+/// Replaces the first bytes of a file with one call where that is possible, as files of /proc need
+/// it.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_all(open_for_writing(path)?, bytes)
+}
+
+/// Writes all bytes to a descriptor.
+pub(super) fn write_all(file: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(&file, bytes) {
+            Err(Errno::INTR) => {}
+            count => bytes = bytes.get(count?..).ok_or(Errno::IO)?,
+        }
+    }
+    Ok(())
+}
+
+/// Writes a message to stderr.
+pub(super) fn print_error(text: &str) -> io::Result<()> {
+    write_all(rustix::stdio::stderr(), text.as_bytes())
+}
+
+/// Makes a directory, and those on the way to it, on a file system of the sandbox.
+pub(super) fn make_dirs(path: &Path) -> io::Result<()> {
+    match mkdirat(CWD, path, MOUNTPOINT_MODE) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(Errno::NOENT) => {
+            make_dirs(path.parent().ok_or(Errno::NOENT)?)?;
+            match mkdirat(CWD, path, MOUNTPOINT_MODE) {
+                Ok(()) | Err(Errno::EXIST) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes an empty file on a file system of the sandbox.
+pub(super) fn make_file(path: &Path) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    openat(CWD, path, flags, MOUNTPOINT_MODE)?;
+    Ok(())
+}
+
+/// Returns the names of the entries of a directory.
+pub(super) fn list(path: &Path) -> io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    for entry in Dir::new(openat(CWD, path, flags, Mode::empty())?)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Returns the path of an existing entry without links and `..`.
+pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let entry = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let target = readlinkat(CWD, own_descriptor(entry.as_raw_fd()), Vec::new())?;
+    Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
+}
+
+/// Closes every descriptor except for the standard streams and those of these numbers.
+///
+/// Descriptors that the caller left open could reach what the mounts hide.
+pub(super) fn close_descriptors_except(kept: &[i32]) -> io::Result<()> {
+    for name in list(Path::new("/proc/self/fd"))? {
+        let number = std::str::from_utf8(&name).ok().and_then(|name| name.parse::<i32>().ok());
+        let Some(number) = number.filter(|number| *number > 2 && !kept.contains(number)) else {
+            continue;
+        };
+        match nix::unistd::close(number) {
+            // The descriptor of the directory that was just listed.
+            Ok(()) | Err(nix::errno::Errno::EBADF) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! User namespaces: which user and group ids exist in the sandbox.
+//!
+//! An ordinary user keeps the own user and group id and nothing else. Root keeps all ids, because
+//! with user id 0 alone the command could not read or change the files of others in its draft; the
+//! map of all ids must be written from outside.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, ExitCode, Stdio};
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{User, getgrouplist};
+use rustix::fs::{Gid, Uid};
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, getegid, geteuid, getppid, set_dumpable_behavior};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use super::cause::{Failure, Step};
+use super::files;
+use super::stage::Stage;
+
+/// Maximum size of a map of ids, in bytes. The kernel allows 340 lines.
+const MAP_MAX: u64 = 64 << 10;
+
+/// Known cause if a namespace can be made, but no user id can be mapped.
+const RESTRICTED: &str = "the kernel restricts user namespaces, as AppArmor on Ubuntu does; try \
+     `sysctl kernel.apparmor_restrict_unprivileged_userns=0`";
+
+/// Gives up root's identity for that of a user.
+pub(super) fn become_user(uid: u32, gid: u32) -> Result<(), Failure> {
+    let user = User::from_uid(nix::unistd::Uid::from_raw(uid)).step("look up the user")?;
+    let groups = match user.and_then(|user| std::ffi::CString::new(user.name).ok()) {
+        Some(name) => getgrouplist(&name, nix::unistd::Gid::from_raw(gid))
+            .step("look up the groups of the user")?
+            .into_iter()
+            .map(|group| Gid::from_raw(group.as_raw()))
+            .collect(),
+        None => vec![Gid::from_raw(gid)],
+    };
+    set_thread_groups(&groups).step("take on the groups of the user")?;
+    let gid = Gid::from_raw(gid);
+    set_thread_res_gid(gid, gid, gid).step("take on the group of the user")?;
+    let uid = Uid::from_raw(uid);
+    set_thread_res_uid(uid, uid, uid).step("take on the user")?;
+    // After a change of the user the files in /proc/self belong to root. This process holds
+    // nothing that the user must not read.
+    set_dumpable_behavior(DumpableBehavior::Dumpable).step("own the files in /proc/self")
+}
+
+/// Enters a user namespace in which each id of the present one stands for itself, and the
+/// namespaces `others`, which belong to it.
+///
+/// An ordinary user has its own user and group id only.
+pub(super) fn enter(others: CloneFlags, descriptor: i32) -> Result<(), Failure> {
+    let flags = CloneFlags::CLONE_NEWUSER | others;
+    if !geteuid().is_root() {
+        let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+        unshare(flags).step_with("make namespaces", namespace_cause)?;
+        return write_own_maps(uid, gid);
+    }
+    let mut helper = start_maps(descriptor)?;
+    unshare(flags).step_with("make namespaces", namespace_cause)?;
+    let told = helper.stdin.take().map(|mut stdin| stdin.write_all(b"\n"));
+    told.transpose().step("map the user ids")?;
+    let status = helper.wait().step("map the user ids")?;
+    if !status.success() {
+        return Err(Failure::new(
+            "cannot map the user ids for root; try `--as USER` to run as an ordinary user",
+        ));
+    }
+    Ok(())
+}
+
+fn start_maps(descriptor: i32) -> Result<Child, Failure> {
+    let mut command = Stage::Maps.command(descriptor, None);
+    command.stdin(Stdio::piped()).spawn().step("start a process of the sandbox")
+}
+
+/// Writes the maps of the parent process once it has entered its namespace.
+pub(super) fn serve_maps(_descriptor: i32) -> Result<ExitCode, Failure> {
+    let mut byte = [0];
+    let count = rustix::io::read(rustix::stdio::stdin(), &mut byte).step("map the user ids")?;
+    let Some(parent) = getppid().filter(|_| count == 1) else {
+        return Ok(ExitCode::FAILURE);
+    };
+    for name in ["uid_map", "gid_map"] {
+        let path = format!("/proc/{}/{name}", parent.as_raw_pid());
+        files::write(Path::new(&path), identity_map(name)?.as_bytes())
+            .step("map all user ids for root")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the map of each id of this namespace to itself.
+fn identity_map(name: &str) -> Result<String, Failure> {
+    let path = Path::new("/proc/self").join(name);
+    let map = files::read(&path, MAP_MAX).step("read the map of user ids")?;
+    let mut identity = String::new();
+    for line in String::from_utf8_lossy(&map).lines() {
+        let mut fields = line.split_whitespace();
+        if let (Some(first), Some(count)) = (fields.next(), fields.nth(1)) {
+            identity.push_str(&format!("{first} {first} {count}\n"));
+        }
+    }
+    Ok(identity)
+}
+
+fn write_own_maps(uid: u32, gid: u32) -> Result<(), Failure> {
+    let write = |name: &str, text: String| {
+        let path = Path::new("/proc/self").join(name);
+        files::write(&path, text.as_bytes()).step_with("map the user id", |_| Some(RESTRICTED))
+    };
+    write("setgroups", "deny".to_owned())?;
+    write("uid_map", format!("{uid} {uid} 1"))?;
+    write("gid_map", format!("{gid} {gid} 1"))
+}
+
+fn namespace_cause(errno: Option<Errno>) -> Option<&'static str> {
+    match errno {
+        Some(Errno::NOSPC) => Some(
+            "the limit of namespaces is reached or zero; try to raise the sysctls \
+             user.max_user_namespaces and user.max_mnt_namespaces",
+        ),
+        Some(Errno::PERM) => Some(
+            "user namespaces are forbidden, as in containers; try to start the container with a \
+             seccomp profile that allows unshare and mount",
+        ),
+        Some(Errno::INVAL | Errno::NOSYS) => {
+            Some("this kernel has no user namespaces; try a kernel with CONFIG_USER_NS")
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,47 @@
+//! The stage `inner`: gives up every capability, closes the last walls, and becomes the command.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use nix::sched::CloneFlags;
+use rustix::process::chdir;
+
+use super::cause::{Failure, Step};
+use super::stage::Order;
+use super::{files, identity, landlock, limits, privileges, terminal_filter};
+
+/// Exit code if the command cannot be executed, as env(1) has it.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// Exit code if the command was not found.
+const NOT_FOUND: u8 = 127;
+
+/// Serves the stage: runs the command in this process.
+pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
+    let order = Order::read(descriptor)?;
+    identity::enter(CloneFlags::empty(), descriptor)?;
+    // The inherited directory belongs to the real workspace.
+    chdir(&order.spec.directory).step("enter the workspace")?;
+    files::close_descriptors_except(&[]).step("close descriptors")?;
+    privileges::give_up()?;
+    terminal_filter::install()?;
+    if !order.has_group {
+        // In the namespace of this process, so that only its processes count.
+        limits::limit_process(&order.spec)?;
+    }
+    if !order.spec.nested {
+        landlock::restrict(&order.spec)?;
+    }
+    order.signal_mask().thread_set_mask().step("restore the signal mask")?;
+    let Some((program, arguments)) = order.command.split_first() else {
+        return Err(Failure::new("cannot run nothing; try `-- COMMAND`"));
+    };
+    let error = Command::new(program).args(arguments).exec();
+    let program = crate::name::printable(program.as_encoded_bytes());
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    };
+    Err(Failure::of_command(format!("cannot run {program}: {error}"), code))
+}

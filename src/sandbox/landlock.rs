@@ -1,0 +1,50 @@
+//! Landlock: a second wall behind the read-only mounts, and the only one around abstract sockets.
+
+use std::path::{Path, PathBuf};
+
+use ::landlock::{
+    ABI, Access, AccessFs, LandlockStatus, RestrictSelf, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, Scope, path_beneath_rules,
+};
+
+use super::cause::Failure;
+use super::spec::SandboxSpec;
+
+/// Newest version of Landlock that this program knows. An older kernel has fewer rights.
+const VERSION: ABI = ABI::V7;
+
+/// Lets this process write only where the mounts allow it, and reach no process or abstract socket
+/// outside of the sandbox.
+///
+/// A kernel without Landlock restricts nothing: the mounts and namespaces hold alone.
+pub(super) fn restrict(spec: &SandboxSpec) -> Result<(), Failure> {
+    apply(spec).map_err(|error| Failure::new(format!("cannot restrict the command: {error}")))
+}
+
+/// Returns true if the kernel has Landlock.
+pub(super) fn is_available() -> bool {
+    // Without rules nothing is restricted; this only queries the version.
+    let status = RestrictSelf::default().no_new_privs(false).apply();
+    status.is_ok_and(|status| matches!(status.landlock, LandlockStatus::Available { .. }))
+}
+
+fn apply(spec: &SandboxSpec) -> Result<(), RulesetError> {
+    let all = AccessFs::from_all(VERSION);
+    let reading = AccessFs::from_read(VERSION);
+    // Devices and the files of processes are written in place.
+    let in_place = reading | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    let mut writable: Vec<PathBuf> = ["/tmp", "/dev/shm"].map(PathBuf::from).to_vec();
+    writable.extend([spec.workspace.clone(), spec.worker_folder.clone()]);
+    writable.extend(spec.git_common.iter().map(|(path, _)| path.clone()));
+    writable.extend(spec.write.iter().cloned());
+    Ruleset::default()
+        // All rights are handled and granted together, else a rename between folders fails.
+        .handle_access(all)?
+        .scope(Scope::from_all(VERSION))?
+        .create()?
+        .add_rules(path_beneath_rules([Path::new("/")], reading))?
+        .add_rules(path_beneath_rules(["/dev", "/proc"], in_place))?
+        .add_rules(path_beneath_rules(&writable, all))?
+        .restrict_self()?;
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! The mounts of this namespace: which are where, and how to make them read-only.
+//!
+//! Paths are bytes, with the octal escapes of the table decoded.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::mount::{MountFlags, mount_remount};
+
+use super::cause::{Failure, Step};
+use super::files;
+
+/// Maximum size of the table, in bytes. The kernel allows 100,000 mounts by default.
+const TABLE_MAX: u64 = 64 << 20;
+
+/// Options of a mount in the table, with their flags.
+const OPTIONS: [(&[u8], MountFlags); 7] = [
+    (b"nosuid", MountFlags::NOSUID),
+    (b"nodev", MountFlags::NODEV),
+    (b"noexec", MountFlags::NOEXEC),
+    (b"noatime", MountFlags::NOATIME),
+    (b"nodiratime", MountFlags::NODIRATIME),
+    (b"relatime", MountFlags::RELATIME),
+    (b"nosymfollow", MountFlags::NOSYMFOLLOW),
+];
+
+/// A mount of this namespace.
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    /// Number of the device as `major:minor`.
+    device: Vec<u8>,
+    /// The directory of the file system that appears at `point`.
+    root: PathBuf,
+    point: PathBuf,
+    flags: MountFlags,
+    is_read_only: bool,
+    /// The upper layer of an overlay.
+    upper: Option<PathBuf>,
+}
+
+/// All mounts, in the order of the table. Of two at one path, the later one is visible.
+#[derive(Debug)]
+pub(super) struct MountTable(Vec<Entry>);
+
+impl MountTable {
+    /// Reads the table.
+    pub(super) fn read() -> io::Result<MountTable> {
+        Ok(MountTable::parse(&files::read(Path::new("/proc/self/mountinfo"), TABLE_MAX)?))
+    }
+
+    /// Parses a table; invalid lines are skipped.
+    fn parse(table: &[u8]) -> MountTable {
+        MountTable(table.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+    }
+
+    /// Iterates over the mountpoints beneath `path`, which must be absolute and without links.
+    pub(super) fn points_beneath(&self, path: &Path) -> impl Iterator<Item = &Path> {
+        let points = self.0.iter().map(|entry| entry.point.as_path());
+        points.filter(move |point| *point != path && point.starts_with(path))
+    }
+
+    /// Returns true if `path` is in the upper layer of an overlay that is mounted.
+    pub(super) fn is_in_upper_layer(&self, path: &Path) -> bool {
+        self.0.iter().filter_map(|entry| entry.upper.as_ref()).any(|upper| path.starts_with(upper))
+    }
+
+    /// Returns the other paths at which `path`, or something in it, is visible because of bind
+    /// mounts.
+    pub(super) fn aliases(&self, path: &Path) -> Vec<PathBuf> {
+        let holders = self.0.iter().filter(|entry| path.starts_with(&entry.point));
+        // `max_by_key` returns the last of several equal ones, which is the topmost.
+        let Some(holder) = holders.max_by_key(|entry| entry.point.components().count()) else {
+            return Vec::new();
+        };
+        let Ok(rest) = path.strip_prefix(&holder.point) else { return Vec::new() };
+        let inner = join(&holder.root, rest);
+        let others = self.0.iter().filter(|entry| {
+            entry.device == holder.device && entry.id != holder.id && !entry.point.starts_with(path)
+        });
+        others
+            .filter_map(|entry| match inner.strip_prefix(&entry.root) {
+                Ok(rest) => Some(join(&entry.point, rest)),
+                Err(_) => entry.root.starts_with(&inner).then(|| entry.point.clone()),
+            })
+            .filter(|alias| alias != path)
+            .collect()
+    }
+}
+
+/// Makes every mount that can be reached by a path read-only, with the flags `more`.
+///
+/// There is no safe wrapper of mount_setattr(2), which does that with one call, so each mount is
+/// remounted. Its other options are kept: the kernel has locked them.
+pub(super) fn make_all_read_only(more: MountFlags) -> Result<(), Failure> {
+    let read = || MountTable::read().step("read the table of mounts");
+    let is_done = |entry: &Entry| entry.is_read_only && entry.flags.contains(more);
+    for entry in read()?.0.iter().filter(|entry| !is_done(entry)) {
+        // The second pass decides, so errors do not count here.
+        let _ = remount_read_only(&entry.point, entry.flags | more);
+    }
+    for entry in read()?.0.iter().filter(|entry| !is_done(entry)) {
+        // A mount that lies beneath another one, or in a directory that we may not enter, can be
+        // reached by no path. If it can be reached, this call names the error.
+        if is_at(&entry.point, entry.id) {
+            remount_read_only(&entry.point, entry.flags | more).step(&format!(
+                "make {} read-only",
+                crate::name::printable(entry.point.as_os_str().as_encoded_bytes())
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the mount at `point` read-only, which has the options `flags`.
+pub(super) fn remount_read_only(point: &Path, flags: MountFlags) -> rustix::io::Result<()> {
+    mount_remount(point, MountFlags::BIND | MountFlags::RDONLY | flags, c"")
+}
+
+/// Returns true if a path lookup of `point` ends at the mount `id`.
+fn is_at(point: &Path, id: u64) -> bool {
+    statx(CWD, point, AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID)
+        .is_ok_and(|stat| stat.stx_mnt_id == id)
+}
+
+/// Joins paths without a slash at the end.
+fn join(path: &Path, rest: &Path) -> PathBuf {
+    if rest.as_os_str().is_empty() { path.to_path_buf() } else { path.join(rest) }
+}
+
+/// Parses `id parent device root point options optional… - type source superoptions`.
+fn parse_line(line: &[u8]) -> Option<Entry> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = fields.nth(1)?.to_vec();
+    let (root, point) = (unescape(fields.next()?), unescape(fields.next()?));
+    let options: Vec<&[u8]> = fields.next()?.split(|byte| *byte == b',').collect();
+    let has = |name: &[u8]| options.contains(&name);
+    let mut flags: MountFlags =
+        OPTIONS.iter().filter(|(name, _)| has(name)).map(|(_, flag)| *flag).collect();
+    // An update of every access time has no name in the table.
+    if !flags.intersects(MountFlags::NOATIME | MountFlags::RELATIME) {
+        flags |= MountFlags::STRICTATIME;
+    }
+    let mut of_file_system = fields.skip_while(|field| *field != b"-").skip(1);
+    let is_overlay = of_file_system.next() == Some(b"overlay");
+    let upper = of_file_system.nth(1).filter(|_| is_overlay).and_then(|options| {
+        let mut options = options.split(|byte| *byte == b',');
+        options.find_map(|option| option.strip_prefix(b"upperdir=")).map(unescape)
+    });
+    Some(Entry { id, device, root, point, flags, is_read_only: has(b"ro"), upper })
+}
+
+/// Decodes octal escapes such as `\040`; any other backslash is literal.
+pub(crate) fn unescape(field: &[u8]) -> PathBuf {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((byte, after)) = rest.split_first() {
+        match (byte, after) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
+                out.push((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                out.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = r"
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 8:2 / /data rw,nosuid,noatime shared:2 - ext4 /dev/sdb rw
+31 22 8:2 /stores /mnt/a\040b ro,nodev - ext4 /dev/sdb rw
+32 22 8:2 /stores/s/drafts /mnt/drafts rw - ext4 /dev/sdb rw
+33 22 0:50 / /merged rw,relatime - overlay none rw,lowerdir=/l,upperdir=/u\040p,workdir=/w
+not a line
+";
+
+    #[test]
+    fn bind_mounts_of_a_path_are_found() {
+        let table = MountTable::parse(TABLE.as_bytes());
+        assert_eq!(
+            table.aliases(Path::new("/data/stores/s")),
+            [Path::new("/mnt/a b/s"), Path::new("/mnt/drafts")]
+        );
+        assert_eq!(table.aliases(Path::new("/home")), [] as [PathBuf; 0]);
+    }
+
+    #[test]
+    fn mountpoints_and_upper_layers_are_found() {
+        let table = MountTable::parse(TABLE.as_bytes());
+        let beneath: Vec<&Path> = table.points_beneath(Path::new("/mnt")).collect();
+        assert_eq!(beneath, [Path::new("/mnt/a b"), Path::new("/mnt/drafts")]);
+        assert!(table.is_in_upper_layer(Path::new("/u p/x")));
+        assert!(!table.is_in_upper_layer(Path::new("/u")));
+    }
+
+    #[test]
+    fn options_that_the_kernel_locks_are_kept() {
+        let MountTable(entries) = MountTable::parse(TABLE.as_bytes());
+        assert_eq!(entries[1].flags, MountFlags::NOSUID | MountFlags::NOATIME);
+        assert_eq!(entries[2].flags, MountFlags::NODEV | MountFlags::STRICTATIME);
+        assert!(entries[2].is_read_only && !entries[1].is_read_only);
+    }
+}

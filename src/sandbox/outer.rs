@@ -1,0 +1,126 @@
+//! The outer stage: enters the namespaces, builds the tree of mounts, and ends as the command ends.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::ExitCode;
+
+use nix::sched::CloneFlags;
+use nix::sys::signal::{SigSet, Signal, raise};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal as KillSignal, WaitOptions, getppid,
+    set_parent_process_death_signal, setrlimit, waitpid,
+};
+
+use super::cause::{Failure, Step};
+use super::limits::Group;
+use super::signals::SignalQueue;
+use super::stage::{Order, Stage};
+use super::{NOT_RUN, files, identity, loopback, mounts, privileges, sockets};
+
+/// Serves the outer stage.
+pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
+    let (queue, mask) = SignalQueue::new()?;
+    files::close_descriptors_except(&[descriptor, queue.number()])
+        .step("close inherited descriptors")?;
+    let mut order = Order::read(descriptor)?;
+    order.blocked_signals = mask.iter().map(|signal| signal as i32).collect();
+    if let Some((uid, gid)) = order.spec.as_user {
+        identity::become_user(uid, gid)?;
+    }
+    end_with_parent(order.parent)?;
+    let mut namespaces =
+        CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC;
+    if !order.spec.network {
+        namespaces |= CloneFlags::CLONE_NEWNET;
+    }
+    let group = Group::enter(&order.spec)?;
+    order.has_group = group.is_some();
+    order.write(descriptor)?;
+    let sockets = sockets::bound()?;
+    identity::enter(namespaces, descriptor)?;
+    if !order.spec.network {
+        loopback::bring_up()?;
+    }
+    mounts::build(&order.spec, &sockets)?;
+
+    let (status, status_writer) = status_pipe()?;
+    privileges::pass_on()?;
+    let child = Stage::Init.spawn(descriptor, Some(status_writer.as_raw_fd()))?;
+    drop(status_writer);
+    let child = Pid::from_child(&child);
+    let own_end = loop {
+        queue.wait_for_child_event(child.as_raw_pid())?;
+        if let Some((_, ended)) =
+            waitpid(Some(child), WaitOptions::NOHANG).step("wait for the sandbox")?
+        {
+            break ended;
+        }
+    };
+    if let Some(group) = group {
+        group.leave();
+    }
+    let mut code = [0; 4];
+    let end = match rustix::io::read(&status, &mut code) {
+        Ok(4) => End::of_command(i32::from_le_bytes(code)),
+        // The stage failed before the command ran, or was killed.
+        _ => match (own_end.exit_status(), own_end.terminating_signal()) {
+            (Some(code), _) => End::Exit(code),
+            (None, signal) => End::Signal(signal.unwrap_or_default()),
+        },
+    };
+    Ok(end.pass_on())
+}
+
+/// How a process ended.
+enum End {
+    Exit(i32),
+    Signal(i32),
+}
+
+impl End {
+    /// Reads what the stage `init` has written: an exit code, or a negative signal.
+    fn of_command(status: i32) -> End {
+        if status < 0 { End::Signal(-status) } else { End::Exit(status) }
+    }
+
+    /// Ends this process by the signal, or returns the exit code.
+    fn pass_on(self) -> ExitCode {
+        match self {
+            End::Exit(code) => ExitCode::from(u8::try_from(code).unwrap_or(NOT_RUN)),
+            End::Signal(number) => {
+                // The command has dumped its memory if it should.
+                let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+                if let Ok(signal) = Signal::try_from(number) {
+                    // The process has no handler but that of SIGCHLD, so this ends it.
+                    let _ = raise(signal);
+                    let _ = SigSet::from(signal).thread_unblock();
+                }
+                // Reached for signals that are ignored, as a shell reports them.
+                ExitCode::from(u8::try_from(number.saturating_add(128)).unwrap_or(NOT_RUN))
+            }
+        }
+    }
+}
+
+/// Makes the kernel kill this process when the process that started it ends.
+fn end_with_parent(parent: i32) -> Result<(), Failure> {
+    set_parent_process_death_signal(Some(KillSignal::KILL)).step("end with the caller")?;
+    // The caller may have ended before.
+    if getppid().is_none_or(|now| now.as_raw_pid() != parent) {
+        return Err(Failure::new("cannot go on without the caller, which has ended"));
+    }
+    Ok(())
+}
+
+/// Returns a pipe whose second end is inherited.
+fn status_pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
+    let make = || {
+        let (reader, writer) = pipe_with(PipeFlags::empty())?;
+        rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::CLOEXEC)?;
+        rustix::io::Result::Ok((reader, writer))
+    };
+    let (reader, writer) = make().step("make a pipe")?;
+    // The reader must not wait for a process that was killed.
+    rustix::fs::fcntl_setfl(reader.as_fd(), rustix::fs::OFlags::NONBLOCK).step("make a pipe")?;
+    Ok((reader, writer))
+}

@@ -1,0 +1,181 @@
+//! A trial of the whole sandbox on the real file systems. Settings of the kernel alone do not tell
+//! whether it works.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use rustix::fs::{AtFlags, CWD, Mode, chmod, mkdir, rename, unlinkat};
+use tempfile::TempDir;
+
+use super::cause::{Failure, Step};
+use super::limits::{LimitMethod, limit_method};
+use super::spec::{OverlayDirs, SandboxSpec, WorkspaceView};
+use super::stage::{PROGRAM, Stage};
+use super::{files, landlock};
+
+/// What the trial prints if the kernel has Landlock.
+const HAS_LANDLOCK: &[u8] = b"landlock";
+
+/// Name of the directory that the trial removes and makes anew.
+const FOLDER: &str = "folder";
+
+/// Name of the file that the trial writes.
+const FILE: &str = "file";
+
+/// The walls that hold on this machine. All but these always hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Protections {
+    /// True if Landlock is a second wall, and the only one around abstract sockets.
+    pub(crate) landlock: bool,
+    /// How limits of memory and processes are enforced.
+    pub(crate) limits: LimitMethod,
+}
+
+/// Why the sandbox does not work: the failed step, its error, the known cause and a remedy.
+#[derive(Debug, Clone)]
+pub(crate) struct Refusal(String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Refusal {
+        Refusal(failure.to_string())
+    }
+}
+
+/// Runs a trial in the sandbox. The view is an overlay of the real workspace, in which nothing is
+/// changed, and of a small directory in which a file and a directory are replaced.
+///
+/// `draft_parent` is a directory for drafts. The trial uses a new directory in it, which is removed
+/// afterwards.
+///
+/// # Errors
+///
+/// Fails with the first step that does not work.
+pub(crate) fn probe(workspace: &Path, draft_parent: &Path) -> Result<Protections, Refusal> {
+    let trial = Trial::new(workspace, draft_parent)?;
+    let wrapped = trial
+        .spec
+        .wrap(
+            &[PROGRAM.into()]
+                .into_iter()
+                .chain(Stage::Check.arguments(0, None))
+                .collect::<Vec<_>>(),
+        )
+        .step("start a trial of the sandbox")?;
+    let (program, arguments) =
+        wrapped.command.split_first().ok_or_else(|| Refusal("cannot start a trial".to_owned()))?;
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .step("start a trial of the sandbox")?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let text = text.trim();
+        let text = text.strip_prefix("swarmletfs: ").unwrap_or(text);
+        return Err(Refusal(match text {
+            "" => format!("cannot run in the sandbox: the trial ended with {}", output.status),
+            text => text.to_owned(),
+        }));
+    }
+    trial.check_outside()?;
+    Ok(Protections { landlock: output.stdout == HAS_LANDLOCK, limits: limit_method() })
+}
+
+/// The files of a trial.
+struct Trial {
+    spec: SandboxSpec,
+    folder: TempDir,
+}
+
+impl Trial {
+    fn new(workspace: &Path, draft_parent: &Path) -> Result<Trial, Failure> {
+        let make = || -> io::Result<Trial> {
+            let folder = tempfile::Builder::new().prefix(".trial-").tempdir_in(draft_parent)?;
+            let path = |name: &str| folder.path().join(name);
+            let names = ["upper", "work", "upper2", "work2", "lower", "store", "store/worker"];
+            for name in names {
+                mkdir(path(name), Mode::RWXU)?;
+            }
+            let lower = path("lower");
+            mkdir(lower.join(FOLDER), Mode::RWXU)?;
+            files::make_file(&lower.join(FOLDER).join(FILE))?;
+            let layers = |upper: &str, work: &str| OverlayDirs {
+                upper: path(upper),
+                work: path(work),
+                is_durable: false,
+            };
+            let spec = SandboxSpec {
+                workspace: workspace.to_path_buf(),
+                directory: lower.clone(),
+                view: WorkspaceView::Overlay(layers("upper", "work")),
+                git_common: Some((lower, layers("upper2", "work2"))),
+                store: path("store"),
+                worker_folder: path("store/worker"),
+                write: Vec::new(),
+                sockets: Vec::new(),
+                nested: false,
+                network: true,
+                as_user: None,
+                max_memory: None,
+                max_processes: None,
+            };
+            Ok(Trial { spec, folder })
+        };
+        make().step("make the files of a trial")
+    }
+
+    /// Checks that the real directory has not changed.
+    fn check_outside(&self) -> Result<(), Failure> {
+        let file: PathBuf = [self.folder.path(), "lower".as_ref(), FOLDER.as_ref(), FILE.as_ref()]
+            .into_iter()
+            .collect();
+        let size = rustix::fs::stat(file).step("find the real file after a trial")?.st_size;
+        if size == 0 {
+            return Ok(());
+        }
+        Err(Failure::new("cannot keep the workspace unchanged: a trial changed the real file"))
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        // The kernel makes these directories without any rights, so their content could not be
+        // removed.
+        for layer in ["work", "work2"] {
+            for inner in ["work", "work/incompat", "work/incompat/volatile"] {
+                let _ = chmod(self.folder.path().join(layer).join(inner), Mode::RWXU);
+            }
+        }
+    }
+}
+
+/// Serves the trial inside of the sandbox, in the directory of the second overlay.
+pub(super) fn serve_check() -> Result<ExitCode, Failure> {
+    let folder = Path::new(FOLDER);
+    let file = folder.join(FILE);
+    unlinkat(CWD, &file, AtFlags::empty()).step("remove a file in the view")?;
+    unlinkat(CWD, folder, AtFlags::REMOVEDIR).step("remove a directory in the view")?;
+    mkdir(folder, Mode::RWXU).step("make a removed directory anew in the view")?;
+    if !files::list(folder).step("list a directory in the view")?.is_empty() {
+        return Err(Failure::new(
+            "cannot use the view: a directory that was made anew shows old files",
+        ));
+    }
+    files::make_file(&file).step("make a file in the view")?;
+    files::write(&file, b"changed").step("write a file in the view")?;
+    rename(&file, folder.join("renamed")).step("rename a file in the view")?;
+    if landlock::is_available() {
+        files::write_all(rustix::stdio::stdout(), HAS_LANDLOCK).step("answer")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

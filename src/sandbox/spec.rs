@@ -1,0 +1,67 @@
+//! The description of a sandbox.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::path_bytes;
+
+/// The view of a worker, and what it may do beside.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SandboxSpec {
+    /// The workspace: absolute, without links.
+    #[serde(with = "path_bytes")]
+    pub(crate) workspace: PathBuf,
+    /// The directory in which the command starts: the workspace or one beneath it.
+    #[serde(with = "path_bytes")]
+    pub(crate) directory: PathBuf,
+    /// How the worker sees the workspace.
+    pub(crate) view: WorkspaceView,
+    /// The common .git directory of a linked worktree, with the layers of its overlay.
+    #[serde(with = "path_bytes::with_layers")]
+    pub(crate) git_common: Option<(PathBuf, OverlayDirs)>,
+    /// The store, which is hidden except for the folder of the worker.
+    #[serde(with = "path_bytes")]
+    pub(crate) store: PathBuf,
+    /// The folder of the worker in the store, which is writable.
+    #[serde(with = "path_bytes")]
+    pub(crate) worker_folder: PathBuf,
+    /// More files and directories that the command may write.
+    #[serde(with = "path_bytes::list")]
+    pub(crate) write: Vec<PathBuf>,
+    /// Sockets that the command may connect to. All others are hidden.
+    #[serde(with = "path_bytes::list")]
+    pub(crate) sockets: Vec<PathBuf>,
+    /// True if the command may build a sandbox of its own, which Landlock forbids.
+    pub(crate) nested: bool,
+    /// False for a network with nothing but the loopback device.
+    pub(crate) network: bool,
+    /// The user and group id to run as, for root.
+    pub(crate) as_user: Option<(u32, u32)>,
+    /// Maximum memory, in bytes.
+    pub(crate) max_memory: Option<u64>,
+    /// Maximum number of processes.
+    pub(crate) max_processes: Option<u64>,
+}
+
+/// How the worker sees the workspace.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum WorkspaceView {
+    /// An overlay, whose lower layer is the workspace.
+    Overlay(OverlayDirs),
+    /// A copy, bound over the workspace.
+    Copy(#[serde(with = "path_bytes")] PathBuf),
+}
+
+/// The directories of an overlay.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct OverlayDirs {
+    /// The layer that receives what the worker writes.
+    #[serde(with = "path_bytes")]
+    pub(crate) upper: PathBuf,
+    /// An empty directory on the file system of `upper`.
+    #[serde(with = "path_bytes")]
+    pub(crate) work: PathBuf,
+    /// True if each write waits for the disk where a program asks for it.
+    pub(crate) is_durable: bool,
+}

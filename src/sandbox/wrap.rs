@@ -1,0 +1,73 @@
+//! The command line that enters a sandbox.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::getpid;
+
+use super::files::write_all;
+use super::spec::SandboxSpec;
+use super::stage::{Order, PROGRAM, Stage};
+
+/// A command line that runs a command in a sandbox.
+#[derive(Debug)]
+pub(crate) struct WrappedCommand {
+    /// The program and its arguments.
+    pub(crate) command: Vec<OsString>,
+    /// The descriptor that the program inherits. It must stay open until the program runs.
+    pub(crate) order: OwnedFd,
+}
+
+impl SandboxSpec {
+    /// Returns the command line that runs `command` in the sandbox.
+    ///
+    /// The started process ends with the exit code or the signal of the command; with 125 if the
+    /// sandbox failed, 126 if the command cannot be executed, and 127 if it was not found. It is
+    /// killed if the thread that started it ends.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `InvalidInput` for a path that the command must not be able to write, or if no
+    /// descriptor is left.
+    pub(crate) fn wrap(&self, command: &[OsString]) -> io::Result<WrappedCommand> {
+        self.check()?;
+        let order = Order {
+            spec: self.clone(),
+            command: command.to_vec(),
+            parent: getpid().as_raw_pid(),
+            blocked_signals: Vec::new(),
+            has_group: false,
+        };
+        let bytes = postcard::to_stdvec(&order).map_err(io::Error::other)?;
+        // Without CLOEXEC, so that the stages inherit it.
+        let file = memfd_create("swarmletfs-sandbox", MemfdFlags::empty())?;
+        write_all(&file, &bytes)?;
+        let stage = Stage::Outer.arguments(file.as_raw_fd(), None);
+        let command = [OsString::from(PROGRAM)].into_iter().chain(stage).collect();
+        Ok(WrappedCommand { command, order: file })
+    }
+
+    /// Checks that no writable path shows what must stay hidden or unchanged.
+    fn check(&self) -> io::Result<()> {
+        let refuse = |path: &PathBuf, why: &str| {
+            let path = crate::name::printable(path.as_os_str().as_encoded_bytes());
+            let text = format!("cannot make {path} writable: {why}");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        };
+        for path in &self.write {
+            if !path.is_absolute() {
+                return refuse(path, "it is not an absolute path");
+            }
+            if path.parent().is_none() {
+                return refuse(path, "all files would be writable; try a directory beneath it");
+            }
+            if path.starts_with(&self.store) {
+                return refuse(path, "it is in the store, which workers cannot see");
+            }
+        }
+        Ok(())
+    }
+}

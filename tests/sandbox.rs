@@ -1,0 +1,14 @@
+//! Attacks on the sandbox from inside, as root and as an ordinary user, each with a control that
+//! succeeds without the sandbox.
+
+mod files;
+mod lifetime;
+mod mounts;
+mod paths;
+mod place;
+mod refusals;
+mod root;
+mod sockets;
+mod terminal;
+
+use place::{Place, for_each_user};

@@ -1,0 +1,26 @@
+//! The terminal of the caller.
+
+use super::Place;
+
+/// Types a character into a terminal of its own, by both requests that can.
+const TYPE: &str = "
+import pty, termios
+leader, follower = pty.openpty()
+pid = os.fork()
+if pid == 0:
+    os.setsid()
+    fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
+    attempt(lambda: fcntl.ioctl(follower, termios.TIOCSTI, b'x'))
+    sys.stdout.flush()
+    os._exit(0)
+os.waitpid(pid, 0)
+";
+
+#[test]
+fn characters_cannot_be_typed_into_the_terminal() {
+    let place = Place::of_user();
+    if std::fs::read("/proc/sys/dev/tty/legacy_tiocsti").is_ok_and(|value| value == b"0\n") {
+        return crate::support::skip("the kernel forbids TIOCSTI");
+    }
+    place.fails_inside(&[], TYPE, &["EPERM"]);
+}
