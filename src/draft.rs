@@ -5,16 +5,41 @@
 //! ```text
 //! drafts/<id>/
 //!   draft.json       the workspace, the engine and the state
+//!   boot_id          the boot of the machine at which the worker started
 //!   upper/, work/    the layer of an overlay that holds what the worker wrote
-//!   copy/            the worker's copy of the workspace, with the other engine
+//!   git-upper/, git-work/   the layer over the common directory of git, if the workspace is a
+//!                    linked worktree
+//!   copy/, manifest  the worker's copy of the workspace, and its entries, with the other engine
 //!   base/            contents that the workspace had when the worker began
 //! ```
 //!
-//! Who runs the worker holds the lock of the directory, so a draft without a lock has no worker that
-//! runs.
+//! The process that runs the worker holds the lock of the directory, so a draft without a lock has
+//! no worker that runs.
+//!
+//! [`ChangeSearch`] compares what the worker wrote with the workspace, and copies contents into the
+//! worker's directory. After its last search the layers are needed no more.
 
+mod bases;
+mod candidate;
+mod comparison;
+mod content;
+mod copied;
+mod copying;
 mod folder;
+mod ignore_rules;
+mod layers;
+mod limits;
+mod lines;
+mod manifest;
+mod opened;
+mod overlay;
 mod record;
+mod search;
+mod stored;
+mod tracked;
+mod view_rules;
 
 pub(crate) use folder::Draft;
+pub(crate) use layers::LayerPaths;
 pub(crate) use record::{DraftRecord, DraftState, Engine};
+pub(crate) use search::{ChangeSearch, SearchReport};

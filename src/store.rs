@@ -10,6 +10,7 @@ mod disk;
 mod inotify;
 mod memory;
 mod noatime;
+mod open_folder;
 mod openat2;
 mod single_link;
 
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 pub use disk::{Disk, MOUNT_TYPE, identity_of};
 pub use inotify::{Inotify, WatchEvent, WatchId, WatchScope, is_local};
 pub use memory::Memory;
+pub(crate) use open_folder::{EntryStat, File as OpenFile, OpenFolder};
 pub(crate) use openat2::{BENEATH, kind_of};
 pub use single_link::SingleLinkStore;
 

@@ -52,8 +52,9 @@ mod temporary;
 mod worker;
 mod worker_folder;
 
-pub(crate) use dir::{Dir, Temporary};
+pub(crate) use dir::{Dir, Temporary, set_file_attributes, set_mode};
 pub(crate) use error::During;
+pub(crate) use hashing::HashingReader;
 pub(crate) use lock::Lock;
 
 pub use call::{Call, CallEnd, CallReceipt};

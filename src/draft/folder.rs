@@ -1,6 +1,7 @@
 //! The directory of a draft.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::record::DraftRecord;
 use crate::error::Error as PathError;
@@ -13,11 +14,13 @@ use crate::write::{Dir, During, Error, Lock, Result, Store};
 const RECORD: &str = "draft.json";
 /// Maximum size of the record, in bytes. It may hold many hidden paths.
 const RECORD_MAX: u64 = 8 << 20;
+/// Permissions of the directory.
+const PRIVATE: u32 = 0o700;
 
 /// A draft of a worker.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Draft {
-    folder: Dir,
+    folder: Arc<Dir>,
     worker: Name,
     record: DraftRecord,
 }
@@ -32,14 +35,21 @@ impl Draft {
     pub(crate) fn create(store: &Store, id: &Name, record: DraftRecord) -> Result<(Draft, Lock)> {
         let path = store.root().path().to_path_buf();
         let create = || {
-            let drafts = store.root().enter_or_create(&Name::new(DRAFTS)?)?;
+            let name = Name::new(DRAFTS)?;
+            if store.root().kind(&RelPath::constant(DRAFTS))?.is_none() {
+                // Everyone who records workers may make drafts.
+                store.root().create_dir_alike(&name)?;
+            }
+            let drafts = store.root().enter(&RelPath::from(name))?;
             let folder = drafts.create_dir(id)?;
+            // A draft holds files that other users of the store may not be allowed to read.
+            folder.set_own_mode(PRIVATE)?;
             drafts.sync()?;
             let lock = folder.lock()?;
             Ok((folder, lock))
         };
         let (folder, lock) = create().during("make a draft in", &path, b"")?;
-        let draft = Draft { folder, worker: id.clone(), record };
+        let draft = Draft { folder: Arc::new(folder), worker: id.clone(), record };
         draft.save()?;
         Ok((draft, lock))
     }
@@ -66,7 +76,7 @@ impl Draft {
             let reason = "it is not the record of a draft that this version knows".to_owned();
             Error::invalid(RECORD.as_bytes(), "a draft", reason)
         })?;
-        Ok(Some(Draft { folder, worker: id.clone(), record }))
+        Ok(Some(Draft { folder: Arc::new(folder), worker: id.clone(), record }))
     }
 
     /// Lists the workers that have a draft.
@@ -96,6 +106,11 @@ impl Draft {
     /// Returns the directory.
     pub(crate) fn folder(&self) -> &Dir {
         &self.folder
+    }
+
+    /// Returns the directory, to be kept apart from the draft.
+    pub(super) fn shared_folder(&self) -> Arc<Dir> {
+        Arc::clone(&self.folder)
     }
 
     /// Returns the absolute path of the entry `name` of the draft.

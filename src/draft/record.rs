@@ -68,6 +68,14 @@ impl Engine {
     }
 }
 
+/// Returns the time of the clock that the kernel stamps files with. A file whose ctime is earlier
+/// did not change since, without an allowance for the tick of that clock.
+pub(super) fn kernel_time() -> Timestamp {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    let nanos = i32::try_from(now.tv_nsec).unwrap_or_default();
+    Timestamp::new(now.tv_sec, nanos).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
 impl DraftRecord {
     /// Returns the record of a draft that begins now.
     pub(crate) fn new(workspace: &Path, engine: Engine) -> DraftRecord {
@@ -75,7 +83,7 @@ impl DraftRecord {
             version: VERSION,
             workspace: encode(workspace.as_os_str().as_bytes()),
             engine,
-            started_at: Timestamp::now(),
+            started_at: kernel_time(),
             all_changes: false,
             is_durable: false,
             hidden: Vec::new(),

@@ -27,7 +27,7 @@ pub struct WorkspaceChanges {
     /// True if the worker had ended, so that nothing changes any more.
     pub is_final: bool,
     /// Number of changed paths that are left out because `.gitignore` ignores them, or because they
-    /// belong to git.
+    /// belong to git. An ignored folder counts once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ignored: u64,
     /// What a reader must know, such as an end that may have torn files.

@@ -8,6 +8,9 @@
 //! A file is replaced by a temporary file and a rename; an existing file is otherwise only appended
 //! to. With [`Durability::Full`], data reaches the disk before a change is reported as done.
 
+mod layer;
+mod removal;
+
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -22,6 +25,9 @@ use super::temporary;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::{BENEATH, Kind, kind_of};
+
+pub(crate) use layer::set_file_attributes;
+pub(crate) use removal::set_mode;
 
 /// Flags of every open. NONBLOCK makes it return at once if a FIFO has taken the place of a file.
 const OPEN: OFlags =

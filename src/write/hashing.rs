@@ -9,7 +9,7 @@ use crate::audit::AuditPath;
 use crate::digest::to_hex;
 
 /// Reads from another reader, and counts and hashes what passes.
-pub(super) struct HashingReader<R> {
+pub(crate) struct HashingReader<R> {
     inner: R,
     hash: Sha256,
     bytes: u64,
@@ -18,7 +18,7 @@ pub(super) struct HashingReader<R> {
 }
 
 impl<R: Read> HashingReader<R> {
-    pub(super) fn new(inner: R) -> HashingReader<R> {
+    pub(crate) fn new(inner: R) -> HashingReader<R> {
         HashingReader { inner, hash: Sha256::new(), bytes: 0, error: None }
     }
 
@@ -31,7 +31,7 @@ impl<R: Read> HashingReader<R> {
     }
 
     /// Returns the entry of the file `path`, into which everything that was read was written.
-    pub(super) fn into_entry(self, path: &str) -> AuditPath {
+    pub(crate) fn into_entry(self, path: &str) -> AuditPath {
         let sha256 = Some(finish(self.hash));
         AuditPath { path: path.to_owned(), bytes: self.bytes, sha256 }
     }

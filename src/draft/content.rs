@@ -1,0 +1,171 @@
+//! Contents of files: compared, hashed and counted without holding large ones in memory.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use super::lines::LineCounts;
+use crate::error::{Error, Result};
+use crate::store::OpenFile;
+use crate::write::HashingReader;
+
+/// Largest content that is held in memory, in bytes. Larger ones count as binary.
+pub(super) const MEMORY_MAX: u64 = 16 << 20;
+/// Number of bytes at the beginning in which git searches for a NUL.
+const BINARY_SEARCH: usize = 8_000;
+/// Size of the buffers that compare large contents, in bytes.
+const BUFFER: usize = 256 << 10;
+
+/// The content of a file.
+pub(super) enum FileContent {
+    /// All of it.
+    Small(Vec<u8>),
+    /// The open file.
+    Large(OpenFile),
+}
+
+/// Size and hash of a content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ContentHash {
+    pub(super) size: u64,
+    pub(super) sha256: String,
+}
+
+impl FileContent {
+    /// Reads `file` from its beginning.
+    pub(super) fn read(file: OpenFile) -> Result<FileContent> {
+        let mut bytes = Vec::new();
+        (&file).take(MEMORY_MAX + 1).read_to_end(&mut bytes).map_err(from_io)?;
+        if bytes.len() as u64 <= MEMORY_MAX {
+            Ok(FileContent::Small(bytes))
+        } else {
+            Ok(FileContent::Large(file))
+        }
+    }
+
+    /// Calls `work` with a reader of the content. Returns its result, and the size and the hash of
+    /// what it read.
+    pub(super) fn hashed<T>(
+        &mut self,
+        work: impl FnOnce(&mut dyn Read) -> Result<T>,
+    ) -> Result<(T, ContentHash)> {
+        let mut reader = HashingReader::new(self.reader()?);
+        let done = work(&mut reader)?;
+        let entry = reader.into_entry("");
+        let sha256 = entry.sha256.unwrap_or_default();
+        Ok((done, ContentHash { size: entry.bytes, sha256 }))
+    }
+
+    /// Returns the size and the hash.
+    pub(super) fn id(&mut self) -> Result<ContentHash> {
+        let read = |reader: &mut dyn Read| io::copy(reader, &mut io::sink()).map_err(from_io);
+        self.hashed(read).map(|(_, id)| id)
+    }
+
+    /// Returns true if both are equal.
+    pub(super) fn equals(&mut self, other: &mut FileContent) -> Result<bool> {
+        match (&*self, &*other) {
+            (FileContent::Small(one), FileContent::Small(other)) => return Ok(one == other),
+            (FileContent::Large(one), FileContent::Large(other)) => {
+                let size = |file: &OpenFile| file.metadata().map(|meta| meta.len());
+                if size(one).map_err(from_io)? != size(other).map_err(from_io)? {
+                    return Ok(false);
+                }
+            }
+            _ => return Ok(false),
+        }
+        let (mut one, mut other) = (self.reader()?, other.reader()?);
+        let (mut left, mut right) = (vec![0; BUFFER], vec![0; BUFFER]);
+        loop {
+            let n = fill(&mut one, &mut left).map_err(from_io)?;
+            let m = fill(&mut other, &mut right).map_err(from_io)?;
+            if left.get(..n) != right.get(..m) {
+                return Ok(false);
+            }
+            if n == 0 {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Returns the text, or `None` if the content is binary.
+    pub(super) fn text(&self) -> Option<&str> {
+        let FileContent::Small(bytes) = self else { return None };
+        let begin = bytes.get(..BINARY_SEARCH).unwrap_or(bytes);
+        if memchr::memchr(0, begin).is_some() {
+            return None;
+        }
+        std::str::from_utf8(bytes).ok()
+    }
+
+    fn reader(&mut self) -> Result<Box<dyn Read + '_>> {
+        match self {
+            FileContent::Small(bytes) => Ok(Box::new(bytes.as_slice())),
+            FileContent::Large(file) => {
+                file.seek(SeekFrom::Start(0)).map_err(from_io)?;
+                Ok(Box::new(file))
+            }
+        }
+    }
+}
+
+/// Counts the lines that differ between two contents; `None` if there is none.
+pub(super) fn count_lines(old: Option<&FileContent>, new: Option<&FileContent>) -> LineCounts {
+    LineCounts::between(old.map(FileContent::text), new.map(FileContent::text))
+}
+
+/// Fills `buffer` as far as the reader has bytes. Returns their number.
+fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match reader.read(rest) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// Converts an error of the standard library.
+pub(super) fn from_io(error: io::Error) -> Error {
+    rustix::io::Errno::from_io_error(&error).map_or(Error::Io(rustix::io::Errno::IO), Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn content(parts: &[&[u8]]) -> FileContent {
+        let mut file = tempfile::tempfile().unwrap();
+        parts.iter().for_each(|part| file.write_all(part).unwrap());
+        file.rewind().unwrap();
+        FileContent::read(file).unwrap()
+    }
+
+    #[test]
+    fn large_contents_are_compared_and_hashed_as_small_ones_are() {
+        let zeros = vec![0; usize::try_from(MEMORY_MAX).unwrap()];
+        let [mut one, mut other, mut third] =
+            [b"ab", b"ab", b"ac"].map(|end| content(&[&zeros, end]));
+        assert!(matches!(one, FileContent::Large(_)) && one.text().is_none());
+        assert!(one.equals(&mut other).unwrap());
+        assert!(!one.equals(&mut third).unwrap());
+        let all = [&zeros[..], b"ab"].concat();
+        let id = one.id().unwrap();
+        assert_eq!(id, FileContent::Small(all).id().unwrap());
+        assert_eq!(id.size, MEMORY_MAX + 2);
+        assert_ne!(id, third.id().unwrap());
+        assert!(!one.equals(&mut content(&[b"ab"])).unwrap());
+    }
+
+    #[test]
+    fn binary_contents_are_told_as_git_does() {
+        assert_eq!(content(&[b"a\n"]).text(), Some("a\n"));
+        assert_eq!(content(&[b"a\0"]).text(), None);
+        assert_eq!(content(&[b"\xff"]).text(), None);
+        let late = [vec![b'a'; BINARY_SEARCH], vec![0]].concat();
+        assert!(content(&[&late]).text().is_some());
+    }
+}

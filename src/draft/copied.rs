@@ -1,0 +1,168 @@
+//! Finds the paths that may differ between a copy of the workspace and what was copied.
+
+use std::path::Path;
+
+use super::candidate::{
+    LiveEntry, OldEntry, PossibleChange, SearchResult, SearchStop, Visitor, is_gone, unreadable,
+};
+use super::ignore_rules::{IgnoreRules, RULES_FILE};
+use super::limits::{DEPTH_MAX, FOREIGN, HIDDEN};
+use super::manifest::Manifest;
+use super::opened::OpenedFolder;
+use super::view_rules;
+use crate::deadline::Deadline;
+use crate::model::EntryKind;
+use crate::name::{Name, RelPath};
+use crate::store::{EntryStat, Kind, OpenFolder};
+use crate::write::During;
+
+/// A walk over the copy of a workspace.
+pub(super) struct CopyWalk<'a> {
+    pub(super) workspace: &'a Path,
+    /// Paths that the worker could not see.
+    pub(super) hidden: &'a [RelPath],
+    pub(super) deadline: Deadline<'a>,
+    /// True if the worker has ended, so that permissions may be changed to read what it left.
+    pub(super) may_change_modes: bool,
+    pub(super) rules: IgnoreRules,
+    /// Number of ignored paths that differ; an ignored directory counts once.
+    pub(super) ignored: u64,
+    pub(super) manifest: &'a Manifest,
+    pub(super) visitor: &'a mut dyn Visitor,
+}
+
+impl CopyWalk<'_> {
+    /// Visits every path that may differ.
+    ///
+    /// # Errors
+    ///
+    /// The copy cannot be read, or the visitor failed.
+    pub(super) fn run(&mut self, copy: &OpenFolder) -> SearchResult<()> {
+        let names = copy.list().during("read the copy of", self.workspace, b"")?;
+        self.walk(&RelPath::root(), copy, &names)
+    }
+
+    fn walk(&mut self, path: &RelPath, folder: &OpenFolder, names: &[Name]) -> SearchResult<()> {
+        let rules = self.rules.len();
+        if self.rules.reads_files()
+            && let Some(content) = view_rules::read(folder, RULES_FILE)
+        {
+            self.rules.push(path, &content);
+        }
+        let walked = self.walk_names(path, folder, names);
+        self.rules.truncate(rules);
+        walked
+    }
+
+    fn walk_names(
+        &mut self,
+        path: &RelPath,
+        folder: &OpenFolder,
+        names: &[Name],
+    ) -> SearchResult<()> {
+        for name in names {
+            self.must_have_time()?;
+            self.walk_entry(&path.join(name), folder, name)?;
+        }
+        let manifest = self.manifest;
+        let missing = |name: &&Name| names.binary_search(name).is_err();
+        manifest
+            .children(path)
+            .iter()
+            .filter(missing)
+            .try_for_each(|name| self.deleted(&path.join(name)))
+    }
+
+    fn walk_entry(&mut self, path: &RelPath, folder: &OpenFolder, name: &Name) -> SearchResult<()> {
+        let stat = match folder.stat(name) {
+            Err(error) if is_gone(&error) => return Ok(()),
+            stat => stat.during("read", self.workspace, path.as_bytes())?,
+        };
+        let Some(stat) = stat else { return Ok(()) };
+        let is_folder = stat.kind == Kind::Folder;
+        if self.rules.is_ignored(path, is_folder) {
+            self.ignored += u64::from(self.is_touched(path, folder, name, &stat));
+            return Ok(());
+        }
+        let old = self.manifest.get(path);
+        if old.is_some_and(|old| old.kind == EntryKind::Folder) && !is_folder {
+            self.deleted_beneath(path)?;
+        }
+        let mut refused = self.refusal(path);
+        let mut opened = None;
+        if is_folder && path.depth() <= DEPTH_MAX {
+            match OpenedFolder::open(folder, name, &stat, self.may_change_modes) {
+                Ok(folder) => opened = Some(folder),
+                Err(error) => drop(refused.get_or_insert_with(|| unreadable(&error))),
+            }
+        }
+        let is_untouched = old.is_some_and(|old| self.manifest.is_untouched(old, &stat));
+        // What a directory that cannot be listed holds may differ.
+        if !is_untouched || is_folder && opened.is_none() && path.depth() <= DEPTH_MAX {
+            let new = Some(LiveEntry { folder, name, stat });
+            let old = old.map(OldEntry::Copied);
+            self.visitor.visit(PossibleChange { path, old, new, refused })?;
+        }
+        let Some(opened) = opened else { return Ok(()) };
+        let walked = self.walk(path, &opened.folder, &opened.names);
+        opened.close().during("restore the mode of", self.workspace, path.as_bytes())?;
+        walked
+    }
+
+    /// Visits the entry `path` as deleted, and all that it held.
+    fn deleted(&mut self, path: &RelPath) -> SearchResult<()> {
+        self.must_have_time()?;
+        let Some(old) = self.manifest.get(path) else { return Ok(()) };
+        let is_folder = old.kind == EntryKind::Folder;
+        if self.rules.is_ignored(path, is_folder) {
+            self.ignored += 1;
+            return Ok(());
+        }
+        self.deleted_beneath(path)?;
+        let refused = self.refusal(path);
+        let old = Some(OldEntry::Copied(old));
+        self.visitor.visit(PossibleChange { path, old, new: None, refused })
+    }
+
+    fn deleted_beneath(&mut self, path: &RelPath) -> SearchResult<()> {
+        let manifest = self.manifest;
+        manifest.children(path).iter().try_for_each(|name| self.deleted(&path.join(name)))
+    }
+
+    /// Returns why nothing at `path` can be applied, if that is so.
+    fn refusal(&self, path: &RelPath) -> Option<String> {
+        if self.hidden.iter().any(|hidden| path.is_within(hidden)) {
+            return Some(HIDDEN.to_owned());
+        }
+        let is_foreign =
+            |path: &RelPath| self.manifest.get(path).is_some_and(|entry| entry.is_foreign);
+        (is_foreign(path) || is_foreign(&path.parent())).then(|| FOREIGN.to_owned())
+    }
+
+    /// Returns true if an ignored entry, or one that it holds, was touched.
+    fn is_touched(
+        &self,
+        path: &RelPath,
+        parent: &OpenFolder,
+        name: &Name,
+        stat: &EntryStat,
+    ) -> bool {
+        let Some(old) = self.manifest.get(path) else { return true };
+        if !self.manifest.is_untouched(old, stat) {
+            return true;
+        }
+        if stat.kind != Kind::Folder {
+            return false;
+        }
+        let Ok(folder) = parent.enter(name) else { return true };
+        let Ok(names) = folder.list() else { return true };
+        names.iter().any(|name| match folder.stat(name) {
+            Ok(Some(stat)) => self.is_touched(&path.join(name), &folder, name, &stat),
+            _ => true,
+        })
+    }
+
+    fn must_have_time(&self) -> SearchResult<()> {
+        if self.deadline.has_time() { Ok(()) } else { Err(SearchStop::Late) }
+    }
+}

@@ -1,0 +1,222 @@
+//! Paths that git would not see: those that `.gitignore` ignores, and the folders of git.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use super::tracked::TrackedPaths;
+use crate::name::RelPath;
+
+/// Name of the files with rules.
+pub(super) const RULES_FILE: &str = ".gitignore";
+/// Name of a folder or file of git.
+const GIT: &[u8] = b".git";
+
+/// The rules that hold in a directory of the workspace: those of its own file and of the
+/// directories above it.
+#[derive(Default)]
+pub(super) struct IgnoreRules {
+    /// The outermost first.
+    levels: Vec<FolderRules>,
+    takes_all: bool,
+    tracked: TrackedPaths,
+    /// Ignored directories in which git tracks files.
+    entered: Vec<RelPath>,
+}
+
+/// The rules of one file.
+struct FolderRules {
+    origin: RulesFolder,
+    rules: Gitignore,
+}
+
+/// The directory of a file with rules.
+enum RulesFolder {
+    /// A directory in the workspace.
+    Inside(RelPath),
+    /// A directory above the workspace, and the workspace's path from there.
+    Above(PathBuf),
+}
+
+impl IgnoreRules {
+    /// Returns rules that ignore nothing if `takes_all` is true, and else the folders of git.
+    pub(super) fn new(takes_all: bool) -> IgnoreRules {
+        IgnoreRules { takes_all, ..IgnoreRules::default() }
+    }
+
+    /// Sets the paths that git tracks, which are never ignored.
+    pub(super) fn set_tracked(&mut self, tracked: TrackedPaths) {
+        self.tracked = tracked;
+    }
+
+    /// Returns true if the content of files with rules matters.
+    pub(super) fn reads_files(&self) -> bool {
+        !self.takes_all
+    }
+
+    /// Adds the rules of a file in the directory `folder` of the workspace.
+    pub(super) fn push(&mut self, folder: &RelPath, content: &[u8]) {
+        self.levels.push(FolderRules {
+            origin: RulesFolder::Inside(folder.clone()),
+            rules: parse(content),
+        });
+    }
+
+    /// Adds the rules of a file in a directory above the workspace, which has the path `workspace`
+    /// from there.
+    pub(super) fn push_above(&mut self, workspace: PathBuf, content: &[u8]) {
+        self.levels
+            .push(FolderRules { origin: RulesFolder::Above(workspace), rules: parse(content) });
+    }
+
+    /// Returns the number of files whose rules hold.
+    pub(super) fn len(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// Takes back the rules that were added since there were `len` files.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.levels.truncate(len);
+    }
+
+    /// Returns true if `path` is ignored. Its parents must not be.
+    pub(super) fn is_ignored(&mut self, path: &RelPath, is_folder: bool) -> bool {
+        if self.takes_all {
+            return false;
+        }
+        if path.file_name().is_some_and(|name| name.as_bytes() == GIT) {
+            return true;
+        }
+        let is_beneath = self.entered.iter().any(|folder| path.is_within(folder) && path != folder);
+        if !is_beneath && !self.matches(path, is_folder) {
+            return false;
+        }
+        if is_folder && self.tracked.has_beneath(path) {
+            self.entered.push(path.clone());
+            return false;
+        }
+        !self.tracked.has(path)
+    }
+
+    /// Returns true if the rules ignore `path`, whether git tracks it or not.
+    fn matches(&self, path: &RelPath, is_folder: bool) -> bool {
+        for level in self.levels.iter().rev() {
+            let Some(path) = level.origin.relative(path) else { continue };
+            match level.rules.matched(path, is_folder) {
+                Match::None => {}
+                Match::Ignore(_) => return true,
+                Match::Whitelist(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+impl RulesFolder {
+    /// Returns `path` from the directory of the rules.
+    fn relative(&self, path: &RelPath) -> Option<PathBuf> {
+        let path = Path::new(path.as_os_str());
+        match self {
+            RulesFolder::Inside(folder) if folder.is_root() => Some(path.to_path_buf()),
+            RulesFolder::Inside(folder) => {
+                path.strip_prefix(folder.as_os_str()).ok().map(Path::to_path_buf)
+            }
+            RulesFolder::Above(workspace) => Some(workspace.join(path)),
+        }
+    }
+}
+
+/// Parses a file. As in git, a line that is no pattern is skipped.
+fn parse(content: &[u8]) -> Gitignore {
+    let mut builder = GitignoreBuilder::new("");
+    for line in content.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let _ = builder.add_line(None, &OsStr::from_bytes(line).to_string_lossy());
+    }
+    builder.build().unwrap_or_else(|_| Gitignore::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::parse(text).unwrap()
+    }
+
+    #[test]
+    fn rules_of_inner_folders_come_first() {
+        let mut rules = IgnoreRules::new(false);
+        rules.push_above("sub/w".into(), b"/sub/w/above\nw2\n");
+        rules.push(&RelPath::root(), b"*.log\n/target/\n# x\n\\#y\r\n");
+        rules.push(&path("logs"), b"!kept.log\n/deep/z\n");
+        for (text, is_folder, expected) in [
+            ("a.log", false, true),
+            ("logs/a.log", false, true),
+            ("logs/kept.log", false, false),
+            ("logs/deep/z", false, true),
+            ("deep/z", false, false),
+            ("target", true, true),
+            ("target", false, false),
+            ("x/target", true, false),
+            ("#y", false, true),
+            ("above", false, true),
+            ("x/above", false, false),
+            ("w2", false, true),
+            (".git", true, true),
+            ("x/.git", false, true),
+            (".gitignore", false, false),
+        ] {
+            assert_eq!(rules.is_ignored(&path(text), is_folder), expected, "{text}");
+        }
+        rules.truncate(2);
+        assert!(rules.is_ignored(&path("logs/kept.log"), false));
+        let mut all = IgnoreRules::new(true);
+        all.push(&RelPath::root(), b"*\n");
+        assert!(!all.is_ignored(&path(".git"), true));
+    }
+
+    #[test]
+    fn tracked_files_are_not_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        let git = |arguments: &[&str]| {
+            let git =
+                std::process::Command::new("git").args(arguments).current_dir(&folder).output();
+            assert!(git.unwrap().status.success());
+        };
+        git(&["init", "-q"]);
+        std::fs::create_dir_all(folder.path().join("dist/in")).unwrap();
+        for name in ["dist/in/x", "a.log"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        git(&["add", "-f", "."]);
+        let mut rules = IgnoreRules::new(false);
+        rules.push(&RelPath::root(), b"dist/\n*.log\n");
+        rules.set_tracked(TrackedPaths::new(
+            std::fs::read(folder.path().join(".git/index")).unwrap(),
+        ));
+        for (text, is_folder, expected) in [
+            ("dist", true, false),
+            ("dist/in", true, false),
+            ("dist/in/x", false, false),
+            ("dist/in/y", false, true),
+            ("dist/other", true, true),
+            ("a.log", false, false),
+            ("b.log", false, true),
+            ("b", false, false),
+        ] {
+            assert_eq!(rules.is_ignored(&path(text), is_folder), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn odd_lines_and_paths_are_no_error() {
+        let mut rules = IgnoreRules::new(false);
+        rules.push(&RelPath::root(), b"[\n\xff\n{a\n**/\n!\nb\n");
+        assert!(rules.is_ignored(&path("b"), false));
+        assert!(!rules.is_ignored(&RelPath::parse(b"\xfe/c").unwrap(), false));
+    }
+}

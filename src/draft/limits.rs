@@ -1,0 +1,25 @@
+//! Paths that can be stored in a worker's directory.
+
+use crate::name::RelPath;
+use crate::store::is_temporary;
+
+/// Maximum number of names in a path.
+pub(super) const DEPTH_MAX: usize = 60;
+/// Reason for refusing what is at a hidden path.
+pub(super) const HIDDEN: &str = "the worker could not see what is there";
+/// Reason for refusing what is on another mount than the workspace.
+pub(super) const FOREIGN: &str = "it is on another file system than the workspace";
+/// Maximum length of a path, in bytes. With the directory in front, the system accepts it.
+const LENGTH_MAX: usize = 4_000;
+
+/// Returns why the change of `path` cannot be stored, or `None` if it can.
+pub(super) fn refusal(path: &RelPath) -> Option<String> {
+    if path.depth() > DEPTH_MAX {
+        return Some(format!("the path has more than {DEPTH_MAX} names"));
+    }
+    if path.as_bytes().len() > LENGTH_MAX {
+        return Some(format!("the path has more than {LENGTH_MAX} bytes"));
+    }
+    let is_reserved = path.names().any(|name| is_temporary(&name));
+    is_reserved.then(|| "a name begins like those of files that are being written".to_owned())
+}

@@ -1,0 +1,1136 @@
+//! The search for what a worker changed, while it runs and after its end.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+
+use super::candidate::{OldEntry, PossibleChange, SearchResult, SearchStop, Visitor};
+use super::comparison::{ComparedPath, PathComparison, Places};
+use super::copied::CopyWalk;
+use super::folder::Draft;
+use super::manifest::Manifest;
+use super::overlay::OverlayWalk;
+use super::record::Engine;
+use super::{stored, view_rules};
+use crate::deadline::Deadline;
+use crate::error::Error as PathError;
+use crate::model::{
+    Base, CHANGES_VERSION, ChangeKind, ChangedFile, EntryKind, EntryState, WorkspaceChanges,
+};
+use crate::name::{Name, RelPath};
+use crate::store::{EntryStat, OpenFolder};
+use crate::trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE};
+use crate::write::{Dir, During, Result, Worker};
+
+/// Searches for the changes of a workspace, and records them in the worker's directory.
+pub(crate) struct ChangeSearch {
+    draft: Draft,
+    worker: Worker,
+    workspace: PathBuf,
+    hidden: Vec<RelPath>,
+    comparison: Option<PathComparison>,
+    /// The entries that were copied, with that engine.
+    manifest: Option<Manifest>,
+    known: BTreeMap<RelPath, Known>,
+    /// Number of the current search.
+    generation: u64,
+    /// The last changes.json, without its time.
+    written: Option<WorkspaceChanges>,
+    report: SearchReport,
+}
+
+/// The result of a search.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SearchReport {
+    /// Number of changed paths.
+    pub(crate) files: u64,
+    /// Number of added lines.
+    pub(crate) added: u64,
+    /// Number of removed lines.
+    pub(crate) removed: u64,
+    /// Number of changed paths that can never be applied.
+    pub(crate) refused: u64,
+    /// Number of changed paths that git ignores; an ignored directory counts once.
+    pub(crate) ignored: u64,
+    /// Facts that a person must know.
+    pub(crate) notes: Vec<String>,
+    /// True if the search came to its end. Otherwise this is what an earlier one found.
+    pub(crate) is_complete: bool,
+}
+
+/// The result of an earlier search for one path.
+struct Known {
+    /// The entries before and after, as they were compared.
+    compared: (Option<EntryStat>, Option<EntryStat>),
+    change: Option<ChangedFile>,
+    generation: u64,
+}
+
+impl ChangeSearch {
+    /// Returns a search for what `worker` changed in its draft.
+    pub(crate) fn new(draft: &Draft, worker: &Worker) -> ChangeSearch {
+        ChangeSearch {
+            draft: draft.clone(),
+            worker: worker.clone(),
+            workspace: draft.record().workspace(),
+            hidden: draft.hidden_paths(),
+            manifest: None,
+            comparison: None,
+            known: BTreeMap::new(),
+            generation: 0,
+            written: None,
+            report: SearchReport::default(),
+        }
+    }
+
+    /// Searches while the worker runs, until `deadline` passes, and records what is new. Files that
+    /// change meanwhile are left to the next search.
+    ///
+    /// # Errors
+    ///
+    /// The draft or the workspace cannot be read, or the draft cannot be written. What the worker
+    /// does in its own directory is no error.
+    pub(crate) fn update(&mut self, deadline: Deadline<'_>) -> Result<SearchReport> {
+        self.report.is_complete = false;
+        match self.search(deadline, false) {
+            Ok(changes) => {
+                let is_new = self.written.as_ref().map_or(!changes.files.is_empty(), |written| {
+                    WorkspaceChanges { scanned_at: written.scanned_at, ..changes.clone() }
+                        != *written
+                });
+                // The worker may have put something in the way. The last search removes it.
+                if is_new && self.write(&changes, &self.folder_without_sync()?).is_ok() {
+                    self.written = Some(changes);
+                }
+                self.report.is_complete = true;
+            }
+            Err(SearchStop::Late) => {}
+            Err(SearchStop::Failed(error)) => return Err(error),
+        }
+        Ok(self.report.clone())
+    }
+
+    /// Searches after the worker has ended, and records everything anew: the worker may have
+    /// written anything into its own directory. Other files in the place of changes are removed.
+    ///
+    /// Afterwards the worker's directory holds all that `apply` needs, so the layers of the draft
+    /// can be removed.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or written. The search can be repeated then.
+    pub(crate) fn finish(&mut self) -> Result<SearchReport> {
+        let folder = self.worker.folder();
+        let clear = || {
+            folder.make_self_accessible()?;
+            // Removed first: after a crash, no list names contents that are not there.
+            for name in [CHANGES_FILE, CHANGES, BASE, APPLIED] {
+                folder.remove_all(&Name::new(name)?)?;
+            }
+            Ok(())
+        };
+        clear().during("clear", folder.path(), b"")?;
+        self.known.clear();
+        let changes = match self.search(Deadline::never(), true) {
+            Ok(changes) => changes,
+            Err(SearchStop::Failed(error)) => return Err(error),
+            // Without a deadline this does not happen.
+            Err(SearchStop::Late) => return Ok(self.report.clone()),
+        };
+        let folder = self.worker.folder();
+        folder.sync_file_system().during("write", folder.path(), CHANGES.as_bytes())?;
+        self.write(&changes, folder)?;
+        self.written = Some(changes);
+        self.report.is_complete = true;
+        Ok(self.report.clone())
+    }
+
+    /// Returns all changes.
+    fn search(&mut self, deadline: Deadline<'_>, is_final: bool) -> SearchResult<WorkspaceChanges> {
+        let mut comparison = match self.comparison.take() {
+            Some(comparison) => comparison,
+            None => PathComparison::new(&self.draft)?,
+        };
+        comparison.is_final = is_final;
+        let folder = self.folder_without_sync()?;
+        let ignored = self.examine(&mut comparison, &folder, deadline);
+        self.comparison = Some(comparison);
+        let ignored = ignored?;
+        self.forget_unseen(&folder);
+        let files: Vec<_> = self.known.values().filter_map(|known| known.change.clone()).collect();
+        let notes = self.draft.notes(self.manifest.as_ref().map(Manifest::facts));
+        self.report = SearchReport::new(&files, ignored, &notes);
+        let record = self.draft.record();
+        Ok(WorkspaceChanges {
+            version: CHANGES_VERSION,
+            workspace: self.workspace.to_string_lossy().into_owned(),
+            engine: record.engine.as_str().to_owned(),
+            started_at: record.started_at,
+            scanned_at: Timestamp::now(),
+            is_final,
+            ignored,
+            notes,
+            files,
+        })
+    }
+
+    /// Compares every path that may differ. Returns the number of ignored ones.
+    fn examine(
+        &mut self,
+        comparison: &mut PathComparison,
+        folder: &Dir,
+        deadline: Deadline<'_>,
+    ) -> SearchResult<u64> {
+        let record = self.draft.record();
+        let lower = OpenFolder::open(&self.workspace).during("open", &self.workspace, b"")?;
+        let layer = self.draft.layer();
+        let upper = OpenFolder::open(&layer).during("open", &layer, b"")?;
+        if record.engine == Engine::Copy && self.manifest.is_none() {
+            let manifest = Manifest::load(self.draft.folder());
+            self.manifest = Some(manifest.during("read the manifest of", &layer, b"")?);
+        }
+        self.generation += 1;
+        let may_change_modes = comparison.is_final;
+        let places = Places { worker: folder, workspace: &lower };
+        let (known, generation) = (&mut self.known, self.generation);
+        let visitor = &mut Examiner { comparison, known, generation, places };
+        let (workspace, hidden) = (self.workspace.as_path(), self.hidden.as_slice());
+        let layers = [&upper, &lower];
+        let shown = if self.manifest.is_some() { &layers[..1] } else { &layers[..] };
+        let (rules, ignored) = (view_rules::of_workspace(workspace, shown, record.all_changes), 0);
+        if let Some(manifest) = &self.manifest {
+            let mut walk = CopyWalk {
+                workspace,
+                hidden,
+                deadline,
+                may_change_modes,
+                rules,
+                ignored,
+                manifest,
+                visitor,
+            };
+            walk.run(&upper)?;
+            return Ok(walk.ignored);
+        }
+        let mut walk =
+            OverlayWalk { workspace, hidden, deadline, may_change_modes, rules, ignored, visitor };
+        walk.run(&upper, &lower)?;
+        Ok(walk.ignored)
+    }
+
+    /// Forgets the paths that the last search did not meet: they are as they were.
+    fn forget_unseen(&mut self, folder: &Dir) {
+        let generation = self.generation;
+        self.known.retain(|path, known| {
+            let is_seen = known.generation == generation;
+            if let Some(change) = known.change.as_ref().filter(|_| !is_seen) {
+                remove_stored(folder, path, StoredContents::new(Some(change)));
+            }
+            is_seen
+        });
+    }
+
+    fn folder_without_sync(&self) -> Result<Dir> {
+        let folder = self.worker.folder();
+        folder.without_sync().during("open", folder.path(), b"")
+    }
+
+    /// Writes changes.json.
+    fn write(&self, changes: &WorkspaceChanges, folder: &Dir) -> Result<()> {
+        let write = || {
+            let json = serde_json::to_vec_pretty(changes)
+                .map_err(|_| PathError::Io(rustix::io::Errno::INVAL))?;
+            stored::put(folder, &RelPath::constant(CHANGES_FILE), &mut json.as_slice())
+        };
+        write().during("write", folder.path(), CHANGES_FILE.as_bytes())
+    }
+}
+
+/// Compares the paths of one search with what is known of them.
+struct Examiner<'a> {
+    comparison: &'a mut PathComparison,
+    known: &'a mut BTreeMap<RelPath, Known>,
+    generation: u64,
+    places: Places<'a>,
+}
+
+impl Visitor for Examiner<'_> {
+    fn visit(&mut self, candidate: PossibleChange<'_>) -> SearchResult<()> {
+        let path = candidate.path;
+        let old = match candidate.old {
+            Some(OldEntry::Live(live)) => Some(live.stat),
+            // A copied entry does not change.
+            Some(OldEntry::Copied(_)) | None => None,
+        };
+        let compared = (old, candidate.new.map(|new| new.stat));
+        let generation = self.generation;
+        let known = self.known.get_mut(path);
+        if let Some(known) = known.filter(|known| known.compared == compared) {
+            known.generation = generation;
+            return Ok(());
+        }
+        let change = match self.comparison.compare(&candidate, self.places)? {
+            ComparedPath::Same => None,
+            ComparedPath::Changed(change) => Some(*change),
+            ComparedPath::Later => {
+                // What an earlier search found still holds.
+                if let Some(known) = self.known.get_mut(path) {
+                    known.generation = generation;
+                }
+                return Ok(());
+            }
+        };
+        let before = self.known.get(path).and_then(|known| known.change.as_ref());
+        let stale = StoredContents::new(before).except(StoredContents::new(change.as_ref()));
+        remove_stored(self.places.worker, path, stale);
+        self.known.insert(path.clone(), Known { compared, change, generation });
+        Ok(())
+    }
+}
+
+/// Contents of a path in the worker's directory.
+#[derive(Clone, Copy)]
+struct StoredContents {
+    has_new: bool,
+    has_base: bool,
+}
+
+impl StoredContents {
+    fn new(change: Option<&ChangedFile>) -> StoredContents {
+        let change = change.filter(|change| change.refused.is_none());
+        StoredContents {
+            has_new: change.is_some_and(|change| {
+                let is_file = |new: &EntryState| new.kind == EntryKind::File;
+                change.kind != ChangeKind::Mode && change.new.as_ref().is_some_and(is_file)
+            }),
+            has_base: change.is_some_and(|change| change.base == Base::Saved),
+        }
+    }
+
+    fn except(self, other: StoredContents) -> StoredContents {
+        StoredContents {
+            has_new: self.has_new && !other.has_new,
+            has_base: self.has_base && !other.has_base,
+        }
+    }
+}
+
+/// Removes contents that no change names any more. If the worker is in the way, the last search
+/// removes them.
+fn remove_stored(folder: &Dir, path: &RelPath, stored: StoredContents) {
+    for (is_stale, tree) in [(stored.has_new, CHANGES), (stored.has_base, BASE)] {
+        if is_stale {
+            let _ = stored::remove(folder, &RelPath::constant(tree).join_path(path));
+        }
+    }
+}
+
+impl SearchReport {
+    fn new(files: &[ChangedFile], ignored: u64, notes: &[String]) -> SearchReport {
+        SearchReport {
+            files: files.len() as u64,
+            added: files.iter().map(|file| file.added).sum(),
+            removed: files.iter().map(|file| file.removed).sum(),
+            refused: files.iter().filter(|file| file.refused.is_some()).count() as u64,
+            ignored,
+            notes: notes.to_vec(),
+            is_complete: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::path::Path;
+    use std::time::SystemTime;
+    use std::{ffi::OsStr, thread};
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+
+    use super::*;
+    use crate::draft::record::{DraftRecord, kernel_time};
+    use crate::write::{Lock, NewWorker, Store};
+
+    /// A workspace and the draft of a worker on it.
+    struct Bed {
+        folder: tempfile::TempDir,
+        draft: Draft,
+        worker: Worker,
+        _lock: Lock,
+    }
+
+    /// What `apply` would find: kind, mode, and content or target of each path.
+    type Tree = BTreeMap<RelPath, (EntryKind, u32, Vec<u8>)>;
+
+    impl Bed {
+        /// Fills a workspace with `fill`, and makes a draft with `change`.
+        fn with(
+            engine: Engine,
+            fill: impl FnOnce(&Path),
+            change: impl FnOnce(&mut DraftRecord),
+        ) -> Bed {
+            let folder = tempfile::tempdir().unwrap();
+            let workspace = folder.path().join("w, a:b");
+            fs::create_dir(&workspace).unwrap();
+            fill(&workspace);
+            let store = Store::init(folder.path().join("store")).unwrap();
+            let worker = store.create_worker(NewWorker::new("Edit").id("w1")).unwrap();
+            // The stamps of the files must be in the past.
+            let filled = kernel_time();
+            while kernel_time() <= filled {
+                thread::yield_now();
+            }
+            let mut record = DraftRecord::new(&workspace, engine);
+            change(&mut record);
+            let (draft, lock) = Draft::create(&store, worker.id(), record).unwrap();
+            draft.prepare().unwrap();
+            Bed { folder, draft, worker, _lock: lock }
+        }
+
+        fn new(fill: impl FnOnce(&Path)) -> Bed {
+            Bed::with(Engine::Overlay, fill, |_| {})
+        }
+
+        fn workspace(&self) -> PathBuf {
+            self.draft.record().workspace()
+        }
+
+        /// Edits the worker's view.
+        fn edit<T: Send>(&self, work: impl FnOnce(&Path) -> T + Send) -> T {
+            let workspace = self.workspace();
+            if self.draft.record().engine == Engine::Copy {
+                return work(&self.draft.copy_dir());
+            }
+            let dirs = self.draft.overlay_dirs();
+            let escaped = |path: &Path| {
+                path.to_str().unwrap().replace('\\', "\\\\").replace(',', "\\,").replace(':', "\\:")
+            };
+            let options = format!(
+                "userxattr,lowerdir={},upperdir={},workdir={}",
+                escaped(&workspace),
+                escaped(&dirs.upper),
+                escaped(&dirs.work)
+            );
+            let in_own_mounts = || {
+                // The mounts of this thread end with it.
+                nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+                let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+                mount_change("/", flags).unwrap();
+                let options = std::ffi::CString::new(options).unwrap();
+                let options = Some(options.as_c_str());
+                mount("overlay", &workspace, "overlay", MountFlags::empty(), options).unwrap();
+                work(&workspace)
+            };
+            thread::scope(|scope| scope.spawn(in_own_mounts).join().unwrap())
+        }
+
+        fn search(&self) -> ChangeSearch {
+            ChangeSearch::new(&self.draft, &self.worker)
+        }
+
+        fn finish(&self) -> (WorkspaceChanges, SearchReport) {
+            let report = self.search().finish().unwrap();
+            assert!(report.is_complete);
+            (self.changes(), report)
+        }
+
+        fn changes(&self) -> WorkspaceChanges {
+            serde_json::from_slice(&fs::read(self.stored(CHANGES_FILE)).unwrap()).unwrap()
+        }
+
+        /// Returns the path of an entry of the worker's directory.
+        fn stored(&self, path: &str) -> PathBuf {
+            self.folder.path().join("store/workers/w1").join(path)
+        }
+    }
+
+    /// Returns one line for each change.
+    fn lines(changes: &WorkspaceChanges) -> Vec<String> {
+        let line = |file: &ChangedFile| {
+            let refused = if file.refused.is_some() { " refused" } else { "" };
+            let path = file.path.as_text();
+            format!(
+                "{path} {:?} {:?} +{} -{}{refused}",
+                file.kind, file.base, file.added, file.removed
+            )
+        };
+        changes.files.iter().map(line).collect()
+    }
+
+    fn chmod(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn snapshot(root: &Path) -> Tree {
+        let mut tree = Tree::new();
+        let mut folders = vec![RelPath::root()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(root.join(folder.as_os_str())).unwrap() {
+                let entry = entry.unwrap();
+                let path = folder.join(&Name::new(entry.file_name().as_bytes()).unwrap());
+                let meta = entry.path().symlink_metadata().unwrap();
+                let (kind, content) = if meta.is_dir() {
+                    folders.push(path.clone());
+                    (EntryKind::Folder, Vec::new())
+                } else if meta.is_symlink() {
+                    let target = fs::read_link(entry.path()).unwrap();
+                    (EntryKind::Link, target.as_os_str().as_bytes().to_vec())
+                } else {
+                    (EntryKind::File, fs::read(entry.path()).unwrap())
+                };
+                tree.insert(path, (kind, meta.mode() & 0o7777, content));
+            }
+        }
+        tree
+    }
+
+    /// Applies changes to the tree that the worker found. Their old states must be those of the tree.
+    fn apply(bed: &Bed, changes: &WorkspaceChanges, mut tree: Tree) -> Tree {
+        let stored =
+            |tree: &str, path: &RelPath| fs::read(bed.stored(tree).join(path.as_os_str())).unwrap();
+        let content = |state: &EntryState, tree: &str, path: &RelPath| match state.kind {
+            EntryKind::File => stored(tree, path),
+            EntryKind::Link => state.target_bytes().unwrap(),
+            _ => Vec::new(),
+        };
+        for change in &changes.files {
+            let path = change.path.parse().unwrap();
+            let before = tree.remove(&path);
+            let old = change.old.as_ref().map(|old| {
+                let content = match (change.kind, &before) {
+                    (ChangeKind::Mode, Some((_, _, content))) => content.clone(),
+                    _ => content(old, BASE, &path),
+                };
+                (old.kind, old.mode, content)
+            });
+            assert_eq!(old, before, "{path:?}: {change:?}");
+            assert_eq!(change.refused, None, "{path:?}");
+            if let Some(new) = &change.new {
+                let content = match (change.kind, before) {
+                    (ChangeKind::Mode, Some((_, _, content))) => content,
+                    _ => content(new, CHANGES, &path),
+                };
+                if new.kind == EntryKind::File {
+                    let id =
+                        crate::draft::content::FileContent::Small(content.clone()).id().unwrap();
+                    assert_eq!((&id.sha256, id.size), (&new.sha256, new.size), "{path:?}");
+                }
+                tree.insert(path, (new.kind, new.mode, content));
+            }
+        }
+        tree
+    }
+
+    #[test]
+    fn each_kind_of_change_is_found() {
+        let bed = Bed::new(|w| {
+            for name in ["same", "touched", "edited", "gone", "mode", "to-folder", "to-link"] {
+                fs::write(w.join(name), "one\ntwo\n").unwrap();
+            }
+            for name in ["kept", "removed/deep", "again", "to-file"] {
+                fs::create_dir_all(w.join(name)).unwrap();
+                fs::write(w.join(name).join("inner"), "x\n").unwrap();
+            }
+            symlink("same", w.join("link")).unwrap();
+        });
+        bed.edit(|w| {
+            let file = fs::File::options().append(true).open(w.join("touched")).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+            fs::write(w.join("edited"), "one\nTWO\nthree\n").unwrap();
+            fs::remove_file(w.join("gone")).unwrap();
+            chmod(&w.join("mode"), 0o755);
+            fs::remove_file(w.join("to-folder")).unwrap();
+            fs::create_dir(w.join("to-folder")).unwrap();
+            fs::write(w.join("to-folder/new"), "").unwrap();
+            fs::remove_file(w.join("to-link")).unwrap();
+            symlink("x", w.join("to-link")).unwrap();
+            fs::remove_dir_all(w.join("removed")).unwrap();
+            fs::remove_dir_all(w.join("again")).unwrap();
+            fs::create_dir(w.join("again")).unwrap();
+            fs::write(w.join("again/other"), "y\n").unwrap();
+            fs::remove_dir_all(w.join("to-file")).unwrap();
+            fs::write(w.join("to-file"), "z").unwrap();
+            fs::remove_file(w.join("link")).unwrap();
+            symlink("elsewhere", w.join("link")).unwrap();
+            fs::write(w.join("binary"), b"a\0").unwrap();
+        });
+        let (changes, report) = bed.finish();
+        assert_eq!(
+            lines(&changes),
+            [
+                "again/inner Deleted Saved +0 -1",
+                "again/other Added None +1 -0",
+                "binary Added None +0 -0",
+                "edited Modified Saved +2 -1",
+                "gone Deleted Saved +0 -2",
+                "link Modified None +1 -1",
+                "mode Mode None +0 -0",
+                "removed Deleted None +0 -0",
+                "removed/deep Deleted None +0 -0",
+                "removed/deep/inner Deleted Saved +0 -1",
+                "to-file Replaced None +1 -0",
+                "to-file/inner Deleted Saved +0 -1",
+                "to-folder Replaced Saved +0 -2",
+                "to-folder/new Added None +0 -0",
+                "to-link Replaced Saved +1 -2",
+            ]
+        );
+        assert_eq!((report.files, report.added, report.removed), (15, 6, 11));
+        assert!(changes.is_final && changes.notes.is_empty());
+        assert_eq!(fs::read_to_string(bed.stored("base/edited")).unwrap(), "one\ntwo\n");
+        assert_eq!(fs::read_to_string(bed.stored("changes/edited")).unwrap(), "one\nTWO\nthree\n");
+        assert!(!bed.stored("changes/touched").exists() && !bed.stored("changes/mode").exists());
+        bed.draft.remove_layers().unwrap();
+        assert!(!bed.draft.overlay_dirs().upper.exists());
+        assert!(bed.draft.path("base/gone").exists());
+    }
+
+    #[test]
+    fn a_search_that_finds_nothing_new_writes_nothing() {
+        let bed = Bed::new(|w| fs::write(w.join("a"), "one\n").unwrap());
+        let mut search = bed.search();
+        assert_eq!(search.update(Deadline::never()).unwrap().files, 0);
+        bed.edit(|w| chmod(&w.join("a"), 0o644));
+        assert!(search.update(Deadline::never()).unwrap().is_complete);
+        assert!(!bed.stored(CHANGES_FILE).exists());
+        bed.edit(|w| fs::write(w.join("a"), "two\n").unwrap());
+        assert_eq!(search.update(Deadline::never()).unwrap().added, 1);
+        let inodes = || {
+            [CHANGES_FILE, "changes/a", "base/a"]
+                .map(|path| bed.stored(path).metadata().unwrap().ino())
+        };
+        let before = inodes();
+        assert_eq!(search.update(Deadline::never()).unwrap().added, 1);
+        assert_eq!(inodes(), before);
+        assert!(!bed.changes().is_final);
+        bed.edit(|w| fs::write(w.join("a"), "one\n").unwrap());
+        assert_eq!(search.update(Deadline::never()).unwrap().files, 0);
+        assert_eq!(bed.changes().files, []);
+        assert!(!bed.stored("changes/a").exists() && !bed.stored("base/a").exists());
+    }
+
+    #[test]
+    fn a_search_without_time_keeps_what_was_found() {
+        let bed = Bed::new(|w| fs::write(w.join("a"), "one\n").unwrap());
+        bed.edit(|w| fs::write(w.join("a"), "two\n").unwrap());
+        let mut search = bed.search();
+        assert!(!search.update(Deadline::passed()).unwrap().is_complete);
+        assert!(!bed.stored(CHANGES_FILE).exists());
+        search.update(Deadline::never()).unwrap();
+        bed.edit(|w| fs::write(w.join("b"), "").unwrap());
+        let report = search.update(Deadline::passed()).unwrap();
+        assert_eq!((report.files, report.is_complete), (1, false));
+        assert_eq!(lines(&bed.changes()), ["a Modified Saved +1 -1"]);
+    }
+
+    #[test]
+    fn a_base_is_saved_only_if_the_workspace_has_not_changed() {
+        let names = ["early", "late", "gone", "link", "mode"];
+        let bed = Bed::new(|w| {
+            for name in names {
+                fs::write(w.join(name), "old\n").unwrap();
+            }
+            fs::remove_file(w.join("link")).unwrap();
+            symlink("old", w.join("link")).unwrap();
+        });
+        let w = bed.workspace();
+        bed.edit(|w| fs::write(w.join("early"), "new\n").unwrap());
+        let mut search = bed.search();
+        search.update(Deadline::never()).unwrap();
+        for name in ["early", "late", "gone"] {
+            fs::write(w.join(name), "other\n").unwrap();
+        }
+        chmod(&w.join("mode"), 0o600);
+        fs::remove_file(w.join("link")).unwrap();
+        symlink("other", w.join("link")).unwrap();
+        bed.edit(|w| {
+            for name in ["early", "late"] {
+                fs::write(w.join(name), "newer\n").unwrap();
+            }
+            fs::remove_file(w.join("gone")).unwrap();
+            fs::remove_file(w.join("link")).unwrap();
+            symlink("new", w.join("link")).unwrap();
+            chmod(&w.join("mode"), 0o755);
+        });
+        let expected = [
+            "early Modified Saved +1 -1",
+            "gone Deleted Unknown +0 -1",
+            "late Modified Unknown +1 -1",
+            "link Modified Unknown +1 -1",
+            "mode Mode Unknown +0 -0",
+        ];
+        search.update(Deadline::never()).unwrap();
+        assert_eq!(lines(&bed.changes()), expected);
+        search.finish().unwrap();
+        assert_eq!(lines(&bed.changes()), expected);
+        // Another process, such as one that recovers the worker, finds the same.
+        assert_eq!(lines(&bed.finish().0), expected);
+        assert_eq!(fs::read_to_string(bed.stored("base/early")).unwrap(), "old\n");
+        assert!(!bed.stored("base/late").exists());
+        // What another worker's apply saved counts, even if the file is gone.
+        fs::write(bed.draft.path("base/late"), "old\n").unwrap();
+        fs::remove_file(w.join("late")).unwrap();
+        let (changes, _) = bed.finish();
+        assert_eq!(lines(&changes)[2], "late Modified Saved +1 -1");
+        assert_eq!(fs::read_to_string(bed.stored("base/late")).unwrap(), "old\n");
+    }
+
+    fn ignoring_workspace(w: &Path) {
+        fs::create_dir_all(w.join("sub/target")).unwrap();
+        fs::create_dir_all(w.join(".git/info")).unwrap();
+        fs::write(w.join(".git/info/exclude"), "excluded\n").unwrap();
+        fs::write(w.join(".gitignore"), "*.log\n/out/\n").unwrap();
+        fs::write(w.join("sub/.gitignore"), "target\n!kept.log\n").unwrap();
+        fs::write(w.join("old.log"), "x\n").unwrap();
+    }
+
+    fn edit_ignored(w: &Path) {
+        fs::write(w.join("a.log"), "").unwrap();
+        fs::write(w.join("excluded"), "").unwrap();
+        fs::remove_file(w.join("old.log")).unwrap();
+        fs::create_dir(w.join("out")).unwrap();
+        fs::write(w.join("out/a"), "").unwrap();
+        fs::write(w.join("out/b"), "").unwrap();
+        fs::write(w.join("sub/target/x"), "").unwrap();
+        fs::write(w.join("sub/kept.log"), "x\n").unwrap();
+        fs::write(w.join(".git/HEAD"), "").unwrap();
+        fs::create_dir(w.join("sub/.git")).unwrap();
+    }
+
+    #[test]
+    fn ignored_paths_are_counted_and_left_out() {
+        for engine in [Engine::Overlay, Engine::Copy] {
+            let bed = Bed::with(engine, ignoring_workspace, |_| {});
+            bed.edit(edit_ignored);
+            let (changes, report) = bed.finish();
+            assert_eq!(lines(&changes), ["sub/kept.log Added None +1 -0"], "{engine:?}");
+            assert_eq!((changes.ignored, report.ignored), (7, 7), "{engine:?}");
+
+            let bed = Bed::with(engine, ignoring_workspace, |record| record.all_changes = true);
+            bed.edit(edit_ignored);
+            let (changes, _) = bed.finish();
+            assert_eq!((changes.ignored, changes.files.len()), (0, 10), "{:?}", lines(&changes));
+        }
+    }
+
+    #[test]
+    fn the_rules_above_a_part_of_a_repository_count() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("repo/part")).unwrap();
+        fs::create_dir(folder.path().join("repo/.git")).unwrap();
+        fs::write(folder.path().join("repo/.gitignore"), "/part/x\n").unwrap();
+        fs::write(folder.path().join(".gitignore"), "*\n").unwrap();
+        let workspace = folder.path().join("repo/part");
+        let mut rules = view_rules::of_workspace(&workspace, &[], false);
+        assert!(rules.is_ignored(&RelPath::constant("x"), false));
+        assert!(!rules.is_ignored(&RelPath::constant("y"), false));
+    }
+
+    #[test]
+    fn what_a_worker_planted_in_its_folder_is_replaced_and_not_followed() {
+        let bed = Bed::new(|w| {
+            fs::create_dir(w.join("d")).unwrap();
+            for name in ["a", "b", "c", "d/e"] {
+                fs::write(w.join(name), "old\n").unwrap();
+            }
+        });
+        let outside = bed.folder.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("a"), "kept\n").unwrap();
+        bed.edit(|w| {
+            for name in ["a", "b", "c", "d/e"] {
+                fs::write(w.join(name), "new\n").unwrap();
+            }
+        });
+        let plant = || {
+            for tree in [CHANGES, BASE] {
+                let tree = bed.stored(tree);
+                fs::create_dir(&tree).unwrap();
+                symlink(outside.join("a"), tree.join("a")).unwrap();
+                mknodat(CWD, tree.join("b"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+                fs::create_dir_all(tree.join("c/deep")).unwrap();
+                symlink(&outside, tree.join("d")).unwrap();
+                fs::write(tree.join("unlisted"), "").unwrap();
+                chmod(&tree.join("c"), 0);
+            }
+        };
+        plant();
+        let mut search = bed.search();
+        assert_eq!(search.update(Deadline::never()).unwrap().files, 4);
+        for tree in [CHANGES, BASE] {
+            fs::remove_dir_all(bed.stored(tree)).unwrap();
+        }
+        plant();
+        fs::create_dir(bed.stored(APPLIED)).unwrap();
+        fs::remove_file(bed.stored(CHANGES_FILE)).unwrap();
+        symlink(outside.join("a"), bed.stored(CHANGES_FILE)).unwrap();
+        let report = search.finish().unwrap();
+        assert_eq!((report.files, report.added, report.refused), (4, 4, 0));
+        for name in ["a", "b", "c", "d/e"] {
+            let read = |tree| fs::read_to_string(bed.stored(tree).join(name)).unwrap();
+            assert_eq!((read(CHANGES), read(BASE)), ("new\n".into(), "old\n".into()));
+            assert!(!bed.stored(CHANGES).join(name).is_symlink());
+        }
+        assert!(!bed.stored(APPLIED).exists() && !bed.stored("changes/unlisted").exists());
+        assert_eq!(fs::read_to_string(outside.join("a")).unwrap(), "kept\n");
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+
+        // Links in place of the trees themselves.
+        for tree in [CHANGES, BASE] {
+            fs::remove_dir_all(bed.stored(tree)).unwrap();
+            symlink(&outside, bed.stored(tree)).unwrap();
+        }
+        chmod(&bed.stored(""), 0o500);
+        search.finish().unwrap();
+        assert!(!bed.stored(CHANGES).is_symlink());
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn hidden_paths_are_missing_and_no_changes() {
+        let fill = |w: &Path| {
+            fs::create_dir_all(w.join("conf/keys")).unwrap();
+            fs::write(w.join(".env"), "secret\n").unwrap();
+            fs::write(w.join("conf/keys/k"), "secret\n").unwrap();
+            fs::write(w.join("conf/other"), "x\n").unwrap();
+            chmod(&w.join("conf"), 0o750);
+        };
+        let hide = |record: &mut DraftRecord| {
+            for path in [".env", "conf/keys", "none/x"] {
+                record.hide(OsStr::new(path));
+            }
+        };
+        for engine in [Engine::Overlay, Engine::Copy] {
+            let bed = Bed::with(engine, fill, hide);
+            bed.edit(|w| {
+                assert!(!w.join(".env").exists() && !w.join("conf/keys").exists());
+                assert!(w.join("conf/other").exists());
+                assert_eq!(w.join("conf").metadata().unwrap().mode() & 0o7777, 0o750);
+            });
+            assert_eq!(lines(&bed.finish().0), [""; 0], "{engine:?}");
+            bed.edit(|w| {
+                fs::write(w.join(".env"), "mine\n").unwrap();
+                fs::remove_dir_all(w.join("conf")).unwrap();
+            });
+            let (changes, report) = bed.finish();
+            assert_eq!(
+                lines(&changes),
+                [
+                    ".env Added None +0 -0 refused",
+                    "conf Deleted None +0 -0",
+                    "conf/other Deleted Saved +0 -1",
+                ],
+                "{engine:?}"
+            );
+            assert_eq!(report.refused, 1);
+            assert!(!bed.stored("base/.env").exists() && !bed.draft.path("base/.env").exists());
+        }
+    }
+
+    #[test]
+    fn changes_that_cannot_be_stored_are_refused() {
+        let deep = |count: usize| vec!["d"; count].join("/");
+        for engine in [Engine::Overlay, Engine::Copy] {
+            let bed = Bed::with(engine, |_| {}, |_| {});
+            bed.edit(|w| {
+                fs::create_dir_all(w.join(deep(100))).unwrap();
+                fs::write(w.join(".swarmletfs-x"), "a\n").unwrap();
+                mknodat(CWD, w.join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+                fs::write(w.join("fine"), "").unwrap();
+            });
+            let (changes, report) = bed.finish();
+            let refused: Vec<_> =
+                changes.files.iter().filter(|file| file.refused.is_some()).collect();
+            let paths: Vec<_> = refused.iter().map(|file| file.path.as_text()).collect();
+            assert_eq!(paths, [".swarmletfs-x", &deep(61), "pipe"], "{engine:?}");
+            assert_eq!((report.files, report.refused), (64, 3));
+            bed.draft.remove_layers().unwrap();
+        }
+    }
+
+    #[test]
+    fn large_files_are_stored_whole() {
+        let size = crate::draft::content::MEMORY_MAX + 5;
+        for engine in [Engine::Overlay, Engine::Copy] {
+            let fill = |w: &Path| {
+                for name in ["edited", "touched", "gone"] {
+                    fs::File::create(w.join(name)).unwrap().set_len(size).unwrap();
+                }
+            };
+            let bed = Bed::with(engine, fill, |_| {});
+            if engine == Engine::Copy {
+                assert_eq!(bed.draft.copy_dir().join("gone").metadata().unwrap().blocks(), 0);
+            }
+            bed.edit(|w| {
+                let append = |name| fs::File::options().append(true).open(w.join(name)).unwrap();
+                std::io::Write::write_all(&mut append("edited"), b"end").unwrap();
+                append("touched").set_modified(SystemTime::UNIX_EPOCH).unwrap();
+                fs::remove_file(w.join("gone")).unwrap();
+            });
+            let mut search = bed.search();
+            // It may still grow.
+            let report = search.update(Deadline::never()).unwrap();
+            assert_eq!(report.files, 1);
+            assert_eq!(search.finish().unwrap().files, 2);
+            let changes = bed.changes();
+            assert_eq!(
+                lines(&changes),
+                ["edited Modified Saved +0 -0", "gone Deleted Saved +0 -0"],
+                "{engine:?}"
+            );
+            assert!(changes.files[0].is_binary);
+            assert_eq!(changes.files[0].new.as_ref().unwrap().size, size + 3);
+            assert_eq!(bed.stored("changes/edited").metadata().unwrap().len(), size + 3);
+            assert_eq!(bed.stored("base/edited").metadata().unwrap().len(), size);
+        }
+    }
+
+    #[test]
+    fn a_copy_has_the_attributes_of_the_workspace() {
+        let fill = |w: &Path| {
+            fs::create_dir(w.join("d")).unwrap();
+            fs::write(w.join("d/x"), "x\n").unwrap();
+            fs::hard_link(w.join("d/x"), w.join("y")).unwrap();
+            symlink("nowhere", w.join("link")).unwrap();
+            mknodat(CWD, w.join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+            fs::write(w.join("tool"), "").unwrap();
+            chmod(&w.join("tool"), 0o4755);
+            chmod(&w.join("d"), 0o550);
+            let file = fs::File::open(w.join("tool")).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        };
+        let bed = Bed::with(Engine::Copy, fill, |_| {});
+        let copy = bed.draft.copy_dir();
+        let meta = |name: &str| copy.join(name).symlink_metadata().unwrap();
+        assert_eq!(meta("tool").mode() & 0o7777, 0o755);
+        assert_eq!((meta("tool").mtime(), meta("d").mode() & 0o7777), (0, 0o550));
+        assert_eq!(meta("d/x").nlink(), 1);
+        assert!(meta("link").is_symlink() && !copy.join("pipe").exists());
+        let times = |path: &Path| path.symlink_metadata().unwrap().modified().unwrap();
+        assert_eq!(times(&copy.join("d")), times(&bed.workspace().join("d")));
+        let (changes, report) = bed.finish();
+        assert_eq!(changes.files, []);
+        assert_eq!(report.notes.len(), 1, "{:?}", report.notes);
+        bed.edit(|w| fs::write(w.join("y"), "z\n").unwrap());
+        fs::write(bed.workspace().join("y"), "other\n").unwrap();
+        let (changes, _) = bed.finish();
+        let change = &changes.files[0];
+        assert_eq!(lines(&changes), ["y Modified Unknown +0 -0"]);
+        assert_eq!(change.old.as_ref().unwrap().size, 2);
+        assert!(!change.old.as_ref().unwrap().sha256.is_empty());
+    }
+
+    #[test]
+    fn a_stop_of_the_machine_is_noted() {
+        let bed = Bed::new(|_| {});
+        assert_eq!(bed.finish().1.notes, [""; 0]);
+        fs::write(bed.draft.path("boot_id"), "another\n").unwrap();
+        assert_eq!(bed.finish().0.notes.len(), 1);
+    }
+
+    #[test]
+    fn a_discarded_draft_has_no_layers_and_no_bases() {
+        let mut bed = Bed::new(|w| fs::write(w.join("a"), "x\n").unwrap());
+        bed.edit(|w| fs::remove_file(w.join("a")).unwrap());
+        bed.finish();
+        bed.draft.discard().unwrap();
+        let left: BTreeMap<_, _> = fs::read_dir(bed.draft.folder().path())
+            .unwrap()
+            .map(|entry| (entry.unwrap().file_name(), ()))
+            .collect();
+        assert_eq!(left.into_keys().collect::<Vec<_>>(), ["boot_id", "draft.json"]);
+        assert_eq!(bed.draft.record().state, crate::draft::DraftState::Discarded);
+        let mode = bed.draft.folder().path().metadata().unwrap().mode() & 0o7777;
+        assert_eq!(mode, 0o700);
+    }
+
+    /// Runs `work` in a thread with the rights of an ordinary user only.
+    fn as_user<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        let with_rights = || {
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            rustix::thread::set_thread_gid(rustix::fs::Gid::from_raw(4_711)).unwrap();
+            rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(4_711)).unwrap();
+            work()
+        };
+        thread::scope(|scope| scope.spawn(with_rights).join().unwrap())
+    }
+
+    #[test]
+    fn an_ordinary_user_reads_and_removes_closed_folders() {
+        as_user(|| {
+            let bed = Bed::new(|w| {
+                fs::create_dir(w.join("old")).unwrap();
+                for name in ["old/f", "secret", "gone"] {
+                    fs::write(w.join(name), "old\n").unwrap();
+                }
+                chmod(&w.join("secret"), 0);
+                chmod(&w.join("gone"), 0);
+            });
+            // No special characters, which mount(8) would take for options.
+            let plain = bed.folder.path().join("plain");
+            symlink(bed.workspace(), &plain).unwrap();
+            let dirs = bed.draft.overlay_dirs();
+            let script = format!(
+                "mount -t overlay overlay -o userxattr,lowerdir={0},upperdir={1},workdir={2} {0}
+                cd {0}
+                mkdir closed half
+                echo new > closed/f; echo new > half/f; echo new > old/f
+                chmod 000 old/f closed; chmod 500 half
+                chmod 600 secret
+                rm -f gone",
+                plain.display(),
+                dirs.upper.display(),
+                dirs.work.display()
+            );
+            let output = std::process::Command::new("unshare")
+                .args(["-Urm", "sh", "-ec", &script])
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let mut search = bed.search();
+            let report = search.update(Deadline::never()).unwrap();
+            assert!(report.is_complete && report.refused >= 2, "{report:?}");
+            let report = search.finish().unwrap();
+            assert_eq!(
+                lines(&bed.changes()),
+                [
+                    "closed Added None +0 -0",
+                    "closed/f Added None +1 -0",
+                    "gone Deleted Unknown +0 -0 refused",
+                    "half Added None +0 -0",
+                    "half/f Added None +1 -0",
+                    "old/f Modified Saved +1 -1",
+                    "secret Mode Unknown +0 -0 refused",
+                ]
+            );
+            let changes = bed.changes();
+            let mode = |at: usize| changes.files[at].new.as_ref().unwrap().mode;
+            assert_eq!((mode(0), mode(3), mode(5)), (0, 0o500, 0));
+            assert_eq!(report.refused, 2);
+            assert_eq!(search.finish().unwrap(), report);
+            bed.draft.remove_layers().unwrap();
+            assert!(!dirs.upper.exists() && !dirs.work.exists());
+        });
+    }
+
+    /// Names of random trees.
+    const NAMES: [&[u8]; 8] =
+        [b"a", b"b", b"c d", "é".as_bytes(), b"-x", b"\xff", b"n\nl", b"z.txt"];
+
+    fn random_content() -> Vec<u8> {
+        match fastrand::u8(..6) {
+            0 => Vec::new(),
+            1 => b"a\0b".to_vec(),
+            2 => vec![b'x'; fastrand::usize(..200_000)],
+            3 => b"\xff\xfe".to_vec(),
+            _ => (0..fastrand::u8(..9)).flat_map(|_| [b'a' + fastrand::u8(..3), b'\n']).collect(),
+        }
+    }
+
+    fn random_path(root: &Path) -> PathBuf {
+        (0..=fastrand::usize(..3)).fold(root.to_path_buf(), |path, _| {
+            path.join(OsStr::from_bytes(fastrand::choice(NAMES).unwrap()))
+        })
+    }
+
+    /// Changes something beneath `root`, if that is possible.
+    fn edit_at_random(root: &Path) {
+        let (path, other) = (random_path(root), random_path(root));
+        let _ = match fastrand::u8(..16) {
+            0..4 => fs::write(&path, random_content()),
+            4 => fs::File::options()
+                .append(true)
+                .open(&path)
+                .and_then(|mut file| std::io::Write::write_all(&mut file, b"more\n")),
+            5 => fs::remove_file(&path),
+            6 => fs::remove_dir_all(&path),
+            7 | 8 => fs::create_dir_all(&path),
+            9 => {
+                let _ = fs::remove_file(&path);
+                symlink(OsStr::from_bytes(fastrand::choice(NAMES).unwrap()), &path)
+            }
+            10 if !path.is_symlink() => {
+                let mode = fastrand::choice([0, 0o600, 0o644, 0o755, 0o1777, 0o500]).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+            }
+            11 | 12 => fs::rename(&path, &other),
+            13 => fs::remove_dir_all(&path).and_then(|()| fs::create_dir(&path)),
+            14 => fs::File::options()
+                .write(true)
+                .open(&path)
+                .and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH)),
+            _ => fs::remove_dir_all(&path)
+                .or_else(|_| fs::remove_file(&path))
+                .and_then(|()| fs::write(&path, random_content())),
+        };
+    }
+
+    #[test]
+    fn random_edits_are_found_exactly() {
+        let scale = std::env::var("SWARMLETFS_SCALE").map_or(1, |text| text.parse().unwrap());
+        let mut kinds = std::collections::HashSet::new();
+        for seed in 0..60 * scale {
+            fastrand::seed(seed);
+            let engine = if seed % 3 == 0 { Engine::Copy } else { Engine::Overlay };
+            let fill = |w: &Path| (0..fastrand::u8(..60)).for_each(|_| edit_at_random(w));
+            let bed = Bed::with(engine, fill, |_| {});
+            let old = snapshot(&bed.workspace());
+            let mut search = bed.search();
+            let mut new = Tree::new();
+            for round in 0..fastrand::u64(1..4) {
+                new = bed.edit(move |w| {
+                    fastrand::seed(seed * 10 + round);
+                    (0..fastrand::u8(..30)).for_each(|_| edit_at_random(w));
+                    snapshot(w)
+                });
+                let report = search.update(Deadline::never()).unwrap();
+                assert!(report.is_complete, "seed {seed}");
+                if bed.stored(CHANGES_FILE).exists() {
+                    assert_eq!(apply(&bed, &bed.changes(), old.clone()), new, "seed {seed}");
+                } else {
+                    assert_eq!(old, new, "seed {seed}");
+                }
+            }
+            search.finish().unwrap();
+            assert_eq!(apply(&bed, &bed.changes(), old.clone()), new, "seed {seed}");
+            assert_eq!(snapshot(&bed.workspace()), old, "seed {seed}");
+            let found = bed.changes().files.into_iter();
+            kinds.extend(found.map(|change| format!("{:?} {:?}", change.kind, change.base)));
+            bed.draft.remove_layers().unwrap();
+        }
+        assert_eq!(kinds.len(), 8, "{kinds:?}");
+    }
+
+    #[test]
+    fn a_worker_may_write_while_it_is_searched() {
+        let bed = Bed::new(|w| {
+            fastrand::seed(7);
+            (0..200).for_each(|_| edit_at_random(w));
+        });
+        let old = snapshot(&bed.workspace());
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        let mut search = bed.search();
+        let new = thread::scope(|scope| {
+            let editor = scope.spawn(|| {
+                let new = bed.edit(|w| {
+                    fastrand::seed(8);
+                    (0..4_000).for_each(|_| edit_at_random(w));
+                    snapshot(w)
+                });
+                is_done.store(true, std::sync::atomic::Ordering::Release);
+                new
+            });
+            while !is_done.load(std::sync::atomic::Ordering::Acquire) {
+                search.update(Deadline::never()).unwrap();
+            }
+            editor.join().unwrap()
+        });
+        search.finish().unwrap();
+        assert_eq!(apply(&bed, &bed.changes(), old), new);
+    }
+}

@@ -1,0 +1,52 @@
+//! Trees of contents: files under the paths that they have in the workspace.
+
+use std::io::Read;
+
+use crate::error::{Error, Result};
+use crate::name::{Name, RelPath};
+use crate::store::{Kind, OpenFile};
+use crate::write::Dir;
+
+/// Writes the file `path` beneath `root`. Whatever else has its name or that of a parent goes away;
+/// a worker may have put it there.
+pub(super) fn put(root: &Dir, path: &RelPath, content: &mut dyn Read) -> Result<()> {
+    let name = path.file_name().ok_or(Error::InvalidName)?;
+    let parent = path.parent().names().try_fold(None, |parent: Option<Dir>, name| {
+        enter_or_replace(parent.as_ref().unwrap_or(root), &name).map(Some)
+    })?;
+    let parent = parent.as_ref().unwrap_or(root);
+    let temporary = parent.write_temporary(content)?;
+    if parent.kind(&RelPath::from(name.clone()))?.is_some_and(|kind| kind != Kind::File) {
+        parent.remove_all(&name)?;
+    }
+    temporary.replace(parent, &name)
+}
+
+/// Opens the directory `name`, and makes it in place of whatever else has the name.
+pub(super) fn enter_or_replace(parent: &Dir, name: &Name) -> Result<Dir> {
+    let kind = parent.kind(&RelPath::from(name.clone()))?;
+    if kind.is_some_and(|kind| kind != Kind::Folder) {
+        parent.remove_all(name)?;
+    }
+    parent.enter_or_create(name)
+}
+
+/// Opens the file `path` beneath `root`, or returns `None` if there is none.
+pub(super) fn open(root: &Dir, path: &RelPath) -> Result<Option<OpenFile>> {
+    let name = path.file_name().ok_or(Error::InvalidName)?;
+    match root.enter(&path.parent()) {
+        Ok(parent) => parent.open_to_read(&name),
+        Err(Error::NotFound | Error::NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes the file `path` beneath `root`, if it is there.
+pub(super) fn remove(root: &Dir, path: &RelPath) -> Result<()> {
+    let name = path.file_name().ok_or(Error::InvalidName)?;
+    match root.enter(&path.parent()) {
+        Ok(parent) => parent.remove_all(&name),
+        Err(Error::NotFound | Error::NotADirectory) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,83 @@
+//! Reads the files with the rules of git that hold in a whole workspace.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::ignore_rules::{IgnoreRules, RULES_FILE};
+use super::tracked::TrackedPaths;
+use crate::name::{Name, RelPath};
+use crate::store::OpenFolder;
+
+/// Maximum size of a file with rules, in bytes. A larger one is not read.
+const RULES_MAX: u64 = 1 << 20;
+/// Maximum size of the index of git, in bytes.
+const INDEX_MAX: u64 = 256 << 20;
+/// The folder of git, and its list of the tracked paths.
+const INDEX: [&str; 2] = [".git", "index"];
+/// The rules of a repository that it does not share.
+const EXCLUDE: [&str; 3] = [".git", "info", "exclude"];
+
+/// Returns the content of the file `name` with rules, if there is one that can be read.
+pub(super) fn read(folder: &OpenFolder, name: &str) -> Option<Vec<u8>> {
+    read_up_to(folder, name, RULES_MAX)
+}
+
+fn read_up_to(folder: &OpenFolder, name: &str, limit: u64) -> Option<Vec<u8>> {
+    let (file, _) = folder.open_file(&Name::new(name).ok()?).ok()?;
+    let mut content = Vec::new();
+    file.take(limit + 1).read_to_end(&mut content).ok()?;
+    (content.len() as u64 <= limit).then_some(content)
+}
+
+/// Returns the rules that hold in the whole of `workspace`. `layers` show it to the worker, the
+/// upper one first.
+pub(super) fn of_workspace(
+    workspace: &Path,
+    layers: &[&OpenFolder],
+    takes_all: bool,
+) -> IgnoreRules {
+    let mut rules = IgnoreRules::new(takes_all);
+    if takes_all {
+        return rules;
+    }
+    if let Some(content) = layers.iter().find_map(|layer| excluded(layer)) {
+        rules.push(&RelPath::root(), &content);
+    }
+    for (content, path) in above(workspace) {
+        rules.push_above(path, &content);
+    }
+    if let Some(index) = layers.iter().find_map(|layer| index(layer)) {
+        rules.set_tracked(TrackedPaths::new(index));
+    }
+    rules
+}
+
+fn index(root: &OpenFolder) -> Option<Vec<u8>> {
+    let [git, file] = INDEX;
+    read_up_to(&root.enter(&Name::new(git).ok()?).ok()?, file, INDEX_MAX)
+}
+
+fn excluded(root: &OpenFolder) -> Option<Vec<u8>> {
+    let [git, info, file] = EXCLUDE;
+    let info = root.enter(&Name::new(git).ok()?).ok()?.enter(&Name::new(info).ok()?).ok()?;
+    read(&info, file)
+}
+
+/// Returns the rules of the directories above a workspace that is a part of a repository, the
+/// outermost first, with the path of the workspace from there.
+fn above(workspace: &Path) -> Vec<(Vec<u8>, PathBuf)> {
+    let mut found = Vec::new();
+    for folder in workspace.ancestors() {
+        let Ok(opened) = OpenFolder::open(folder) else { break };
+        if let Some(path) = workspace.strip_prefix(folder).ok().filter(|_| folder != workspace) {
+            found.extend(read(&opened, RULES_FILE).map(|content| (content, path.to_path_buf())));
+        }
+        let git = Name::new(EXCLUDE[0]).ok().and_then(|git| opened.stat(&git).ok().flatten());
+        if git.is_some() {
+            found.reverse();
+            return found;
+        }
+    }
+    // It is in no repository, so nothing above matters.
+    Vec::new()
+}
