@@ -36,6 +36,7 @@ mod probe;
 mod prompt;
 mod read_session;
 mod record;
+mod run;
 mod run_command;
 mod serve;
 mod servers;
@@ -51,6 +52,7 @@ mod undo;
 mod validate;
 mod wait;
 mod worker;
+mod worker_args;
 mod write_args;
 
 use std::ffi::OsString;
@@ -96,13 +98,13 @@ swarmletfs=debug,fuser=warn. The default is info for --log, and warn for stderr 
 foreground.";
 
 const DOCTOR_HELP: &str = "\
-Checks FUSE, the kernel, the stores, limits and mounts. Each finding is ok, a note (worth \
-knowing) or a problem (prevents mounting or reading), with a remedy where one is known. The \
-stores are those that `mount` would use. If none is named, the places of all known programs are \
-checked, too, also of programs that cannot be read yet.
+Checks FUSE, the kernel, the walls of `run`, the stores, limits and mounts. Each finding is ok, a \
+note (worth knowing) or a problem (prevents mounting or reading), with a remedy where one is \
+known. The stores are those that `mount` would use. If none is named, the places of all known \
+programs are checked, too, also of programs that cannot be read yet.
 
 Without --repair, nothing is changed. As a test, an empty tree is mounted on a new folder in \
-$TMPDIR, which is removed afterwards.
+$TMPDIR, and a command is run behind the walls of `run` in another one. Both are removed afterwards.
 
 --repair mends what recorders left that ended early, as by a crash: it removes workers that were \
 not created wholly and temporary files, and ends calls whose recorder is gone, with an unknown \
@@ -111,8 +113,8 @@ outcome. Each repair is printed and is in the log of changes. What is being reco
 Exit code: 0 if nothing prevents mounting and reading, 1 if something does.
 
 --json prints one object: version (1), problems and notes (their numbers), findings (each with \
-topic, check, level, about, says, cure), and the facts: program, kernel, fuse, stores, places, \
-view, limits, mounts. The schema is docs/doctor.schema.json.";
+topic, check, level, about, says, cure), and the facts: program, kernel, fuse, run, stores, \
+places, view, limits, mounts. The schema is docs/doctor.schema.json.";
 
 const SINCE_HELP: &str = "\
 Prints one line per worker, oldest change first: new, changed or finished (now or earlier), its \
@@ -198,6 +200,14 @@ enum Command {
         override_usage = "swarmletfs record [OPTIONS] -- COMMAND [ARGUMENT]..."
     )]
     Record(record::RecordArgs),
+    /// Run a command as a worker, in its own view of a workspace
+    #[command(
+        after_help = run::HELP,
+        override_usage = "swarmletfs run [OPTIONS] -- COMMAND [ARGUMENT]...\n       \
+                          swarmletfs run --each FILE [OPTIONS] -- COMMAND {}\n       \
+                          swarmletfs run --recover ID [--store DIR]"
+    )]
+    Run(Box<run::RunArgs>),
     /// Show what a worker changed in its view of a workspace
     #[command(after_help = changes::HELP)]
     Changes(changes::ChangesArgs),
@@ -422,10 +432,11 @@ pub fn main() -> ExitCode {
             let code = exit::report_parse_error(&error);
             // Claude Code discards a prompt whose hook exits with 2.
             let is_hook = arguments.get(1).is_some_and(|command| command == "hook");
-            let is_record = arguments.get(1).is_some_and(|command| command == "record");
+            let runs_command = |name: &OsString| name == "record" || name == "run";
+            let is_before_command = arguments.get(1).is_some_and(runs_command);
             return match code {
                 code if is_hook => exit::not_blocking(code),
-                code if is_record => exit::before_command(code),
+                code if is_before_command => exit::before_command(code),
                 code => code,
             };
         }
@@ -451,6 +462,7 @@ pub fn main() -> ExitCode {
         Command::Init(arguments) => init::run(&arguments),
         Command::Worker(command) => worker::run(&command),
         Command::Record(arguments) => Ok(record::run(arguments)),
+        Command::Run(arguments) => Ok(run::run(*arguments)),
         Command::Changes(arguments) => changes::run(&arguments),
         Command::Apply(arguments) => apply::run(&arguments),
         Command::Undo(arguments) => undo::run(&arguments),

@@ -39,8 +39,8 @@ mod wrap;
 
 pub(crate) use limits::{LimitMethod, limit_method};
 pub(crate) use mount_table::unescape;
-pub(crate) use preflight::{Preflight, preflight};
-pub(crate) use probe::{Protections, Refusal, probe};
+pub(crate) use preflight::preflight;
+pub(crate) use probe::{Protections, probe};
 pub(crate) use spec::{OverlayDirs, SandboxSpec, WorkspaceView};
 pub(crate) use stage::Stage;
 pub(crate) use wrap::WrappedCommand;

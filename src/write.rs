@@ -36,6 +36,7 @@ mod audit_log;
 mod call;
 mod dir;
 mod error;
+mod execution_log;
 mod folder;
 mod hashing;
 mod id;
@@ -53,7 +54,7 @@ mod worker;
 mod worker_folder;
 
 pub(crate) use dir::{
-    Dir, EntryIdentity, EntryMeta, File, NewOwner, Temporary, set_file_attributes, set_mode,
+    Dir, EntryIdentity, EntryMeta, File, NewOwner, set_file_attributes, set_mode,
 };
 pub(crate) use error::During;
 pub(crate) use hashing::HashingReader;
@@ -62,6 +63,7 @@ pub(crate) use lock::Lock;
 pub use call::{Call, CallEnd, CallReceipt};
 pub use dir::Durability;
 pub use error::{Error, Result};
+pub use execution_log::ExecutionLog;
 pub use leftovers::{Leftover, Leftovers};
 pub use new_worker::NewWorker;
 pub use store::{Store, StoreOptions};

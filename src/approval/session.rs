@@ -20,8 +20,6 @@ use crate::write::{Dir, During, Error, Lock, Result, Store, Worker};
 
 /// Maximum size of changes.json, in bytes.
 const CHANGES_MAX: u64 = 256 << 20;
-/// Names in a draft beside its record.
-const LAYERS: [&str; 4] = ["upper", "work", "copy", "base"];
 
 /// A worker with a draft, whose changes can be applied.
 #[derive(Debug)]
@@ -262,18 +260,7 @@ impl<'a> Approval<'a> {
         let mut draft = self.draft(action)?;
         let Some(_lock) = draft.try_lock()? else { return Err(self.is_running(action)) };
         let was_kept = draft.record().state != DraftState::Discarded;
-        // Written first: a draft without all of its files cannot be used.
-        draft.update(|record| record.state = DraftState::Discarded)?;
-        for layer in LAYERS {
-            let remove = || {
-                let name = Name::new(layer)?;
-                match draft.folder().kind(&RelPath::from(name.clone()))? {
-                    Some(_) => draft.folder().remove_tree(&name),
-                    None => Ok(()),
-                }
-            };
-            remove().during("remove", draft.folder().path(), layer.as_bytes())?;
-        }
+        draft.discard()?;
         Ok(was_kept)
     }
 

@@ -10,6 +10,7 @@ mod finding;
 mod fuse;
 mod kernel;
 mod limits;
+mod lost_runners;
 mod mounts;
 mod places;
 mod recording;
@@ -17,6 +18,7 @@ mod stores;
 mod text;
 mod transcripts;
 mod trial_mount;
+mod walls;
 mod workers;
 
 use std::io::{self, Write};
@@ -48,6 +50,7 @@ struct DoctorReport {
     program: &'static str,
     kernel: kernel::Kernel,
     fuse: fuse::Fuse,
+    run: walls::RunFacts,
     stores: Vec<stores::StoreFacts>,
     /// Places where programs leave sessions; empty if the stores were named.
     places: Vec<places::PlaceFacts>,
@@ -77,18 +80,20 @@ pub(super) fn run(arguments: &DoctorArgs) -> anyhow::Result<ExitCode> {
 fn inspect(arguments: &DoctorArgs) -> anyhow::Result<DoctorReport> {
     // Read before the trial mount appears in it.
     let table = MountTable::read();
-    let (kernel, fuse, stores, mounts) = thread::scope(|scope| {
+    let (kernel, fuse, run, stores, mounts) = thread::scope(|scope| {
         let kernel = scope.spawn(kernel::inspect);
         let fuse = scope.spawn(fuse::inspect);
+        let run = scope.spawn(walls::inspect);
         let stores = scope.spawn(|| stores::inspect_in_subprocess(arguments));
         let mounts = scope.spawn(|| mounts::inspect(table));
-        anyhow::Ok((joined(kernel)?, joined(fuse)?, joined(stores)?, joined(mounts)?))
+        anyhow::Ok((joined(kernel)?, joined(fuse)?, joined(run)?, joined(stores)?, joined(mounts)?))
     })?;
     let (kernel, of_kernel) = kernel;
     let (fuse, of_fuse) = fuse;
+    let (run, of_run) = run;
     let (limits, of_limits) = limits::inspect();
     let (mounts, of_mounts) = mounts;
-    let findings = [of_fuse, of_kernel, stores.findings, of_limits, of_mounts].concat();
+    let findings = [of_fuse, of_kernel, of_run, stores.findings, of_limits, of_mounts].concat();
     let count = |level| findings.iter().filter(|finding| finding.level == level).count();
     Ok(DoctorReport {
         version: SCHEMA_VERSION,
@@ -98,6 +103,7 @@ fn inspect(arguments: &DoctorArgs) -> anyhow::Result<DoctorReport> {
         program: env!("CARGO_PKG_VERSION"),
         kernel,
         fuse,
+        run,
         stores: stores.stores,
         places: stores.places,
         view: stores.view,

@@ -76,7 +76,7 @@ pub(super) struct RecordArgs {
 }
 
 /// Parses a time limit, which cannot be zero.
-fn parse_timeout(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         Duration::ZERO => {
             Err("a command needs some time; for no limit, leave the option out".into())
@@ -126,7 +126,14 @@ fn record_in(store: &Store, arguments: RecordArgs) -> anyhow::Result<(Ended, any
     let input = json!({"command": command_line(&command)});
     let call = worker.begin_call(&tool, Some(input)).map_err(into_cli_error)?;
     let mut sink = CallSink(call);
-    let spec = CommandSpec { command, timeout, tty, max_bytes, quiet: write.quiet };
+    let spec = CommandSpec {
+        command,
+        environment: Vec::new(),
+        timeout,
+        tty,
+        max_bytes,
+        quiet: write.quiet,
+    };
     let mut ended = match run_command::run(&spec, &mut sink) {
         Ok(ended) => ended,
         Err(error) => {
@@ -166,7 +173,7 @@ fn command_name(command: &[OsString]) -> String {
 }
 
 /// Returns a command as a line for a shell.
-fn command_line(command: &[OsString]) -> String {
+pub(super) fn command_line(command: &[OsString]) -> String {
     let words = command.iter().map(|word| String::from_utf8_lossy(word.as_bytes()));
     let words: Vec<Cow<'_, str>> = words.collect();
     // Only a NUL cannot be quoted, and no argument holds one.

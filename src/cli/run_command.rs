@@ -39,6 +39,8 @@ const NOT_FOUND: u8 = 127;
 pub(super) struct CommandSpec {
     /// The program, which is searched in `$PATH`, and its arguments.
     pub(super) command: Vec<OsString>,
+    /// Variables to set or replace in the environment of the command.
+    pub(super) environment: Vec<(OsString, OsString)>,
     /// Time after which the command and all its descendants are ended.
     pub(super) timeout: Option<Duration>,
     /// Runs the command on a terminal of its own.

@@ -83,6 +83,19 @@ impl WriteArgs {
         options.open(self.find()?).map_err(into_cli_error)
     }
 
+    /// Returns these options with the absolute path of the store, for a command that changes the
+    /// current folder. Prints the path, unless the user named it.
+    ///
+    /// # Errors
+    ///
+    /// There is no store.
+    pub(super) fn resolved(&self) -> anyhow::Result<WriteArgs> {
+        let path = self.find()?;
+        // If it does not exist, opening it says so.
+        let store = Some(std::fs::canonicalize(&path).unwrap_or(path));
+        Ok(WriteArgs { store, ..self.clone() })
+    }
+
     fn find(&self) -> anyhow::Result<PathBuf> {
         if let Some(store) = &self.store {
             return Ok(store.clone());

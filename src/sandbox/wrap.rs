@@ -12,13 +12,13 @@ use super::files::write_all;
 use super::spec::SandboxSpec;
 use super::stage::{PROGRAM, Stage, StageOrder};
 
-/// A command line that runs a command in a sandbox.
+/// A command line that runs a command in a sandbox. It must live until the program runs.
 #[derive(Debug)]
 pub(crate) struct WrappedCommand {
     /// The program and its arguments.
     pub(crate) command: Vec<OsString>,
-    /// The descriptor that the program inherits. It must stay open until the program runs.
-    pub(crate) order: OwnedFd,
+    /// The descriptor that the program inherits.
+    _order: OwnedFd,
 }
 
 impl SandboxSpec {
@@ -47,7 +47,7 @@ impl SandboxSpec {
         write_all(&file, &bytes)?;
         let stage = Stage::Outer.arguments(file.as_raw_fd(), None);
         let command = [OsString::from(PROGRAM)].into_iter().chain(stage).collect();
-        Ok(WrappedCommand { command, order: file })
+        Ok(WrappedCommand { command, _order: file })
     }
 
     /// Checks that no writable path shows what must stay hidden or unchanged.

@@ -26,7 +26,7 @@ pub(crate) use layout::{
 pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, own_status};
 pub(crate) use metrics::{CALL_EVENT, FILE as METRICS, START_EVENT};
 pub(crate) use python::strings as python_strings;
-pub(crate) use record::{RESULT, TOOLS_USED, split_call_name};
+pub(crate) use record::{EXECUTION_LOG, LOGS, RESULT, TOOLS_USED, split_call_name};
 pub(crate) use thread::FILE as THREAD;
 
 /// The index of a store, beside its workers.

@@ -20,7 +20,10 @@ pub(crate) use std::fs::{File, Metadata};
 
 pub(crate) use workspace::{EntryIdentity, EntryMeta, NewOwner};
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, StatxFlags, Uid};
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, RenameFlags, ResolveFlags, StatVfsMountFlags, Statx, StatxFlags,
+    Uid,
+};
 use rustix::io::Errno;
 
 use super::lock::{Lock, lock_file, wait_for_lock};
@@ -93,6 +96,25 @@ impl Dir {
     pub(crate) fn enter(&self, path: &RelPath) -> Result<Dir> {
         let fd = self.openat2(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         Ok(self.child(fd, path))
+    }
+
+    /// Opens the directory `name`, on which another file system is mounted. A sandbox shows a
+    /// worker its own directory so, in a directory that nobody can write.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Escape`] if this directory can be written. Then somebody may have mounted a file
+    /// system that never answers.
+    pub(crate) fn enter_mount(&self, name: &Name) -> Result<Dir> {
+        let flags = rustix::fs::fstatvfs(&self.fd)?.f_flag;
+        if !flags.contains(StatVfsMountFlags::RDONLY) {
+            return Err(Error::Escape);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OPEN;
+        let resolve = BENEATH.difference(ResolveFlags::NO_XDEV);
+        let path = RelPath::from(name.clone());
+        let fd = rustix::fs::openat2(&self.fd, path.as_os_str(), flags, Mode::empty(), resolve)?;
+        Ok(self.child(fd, &path))
     }
 
     /// Creates the directory `name` and opens it.

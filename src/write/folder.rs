@@ -1,6 +1,7 @@
 //! An opened store, shared by its workers and calls.
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use super::audit_log;
 use super::dir::{Dir, Durability};
@@ -72,10 +73,12 @@ impl StoreFolder {
         self.append_log(&entry);
     }
 
-    /// Appends an entry to the log of changes. An error becomes a warning.
+    /// Appends an entry to the log of changes. An error becomes a warning, except in a sandbox,
+    /// where nobody can write the log.
     pub(super) fn append_log(&self, entry: &AuditEntry) {
-        if let Err(error) = audit_log::append(&self.root, entry, self.options.audit_max) {
-            self.warn(error.to_string());
+        match audit_log::append(&self.root, entry, self.options.audit_max) {
+            Err(error) if error.errno() != Some(Errno::ROFS) => self.warn(error.to_string()),
+            _ => {}
         }
     }
 

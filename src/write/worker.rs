@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::call::{self, Call};
 use super::dir::Dir;
 use super::error::{During, Error, Result};
+use super::execution_log::ExecutionLog;
 use super::folder::StoreFolder;
 use super::hashing::{HashingReader, entry_of};
 use super::index::IfMissing;
@@ -145,6 +146,26 @@ impl Worker {
         begun
     }
 
+    /// Opens `logs/execution.log` to append the output of the command that is the worker itself.
+    /// Readers see it while it is written.
+    ///
+    /// # Errors
+    ///
+    /// The worker has finished, or the store cannot be written.
+    pub fn execution_log(&self) -> Result<ExecutionLog> {
+        let opened = self.0.lock_unfinished().and_then(|_lock| ExecutionLog::open(&self.0));
+        if opened.is_err() {
+            self.log("execution_log", Vec::new(), &opened);
+        }
+        opened
+    }
+
+    /// Updates the entry of the worker in the index.json of the store, if there is one. A worker in
+    /// a sandbox cannot do that when it finishes.
+    pub(crate) fn update_index(&self) {
+        self.0.store().update_index(self.id(), IfMissing::Leave);
+    }
+
     /// Adds a message of `role` (`user`, `assistant`, `system` or `tool`) to the conversation.
     ///
     /// # Errors
@@ -188,8 +209,8 @@ impl Worker {
         appended
     }
 
-    /// Adds a change of the worker, or an attempt at one, to the log of changes. `paths` are relative
-    /// to the worker's directory.
+    /// Adds a change of the worker, or an attempt at one, to the log of changes. `paths` are
+    /// relative to the worker's directory.
     pub(crate) fn log<T>(&self, action: &str, paths: Vec<AuditPath>, result: &Result<T>) {
         self.0.store().log(action, &self.id().to_text(), paths, result);
     }

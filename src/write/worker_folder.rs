@@ -31,7 +31,10 @@ impl WorkerFolder {
         let opened = if is_temporary(id) {
             Ok(None)
         } else {
-            let entered = store.workers.enter(&id.clone().into());
+            let entered = match store.workers.enter(&id.clone().into()) {
+                Err(PathError::Escape) => store.workers.enter_mount(id),
+                entered => entered,
+            };
             entered.and_then(|folder| Ok(is_worker(&folder)?.then_some(folder)))
         };
         match opened {

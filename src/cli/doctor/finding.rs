@@ -30,7 +30,8 @@ impl Level {
 /// One finding. All its texts are safe to print.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::cli) struct Finding {
-    /// Topic: `fuse`, `kernel`, `store`, `recording`, `places`, `view`, `limits`, `mounts`.
+    /// Topic: `fuse`, `kernel`, `store`, `recording`, `run`, `places`, `view`,
+    /// `limits`, `mounts`.
     pub(super) topic: String,
     /// Name of the check, stable between versions.
     pub(super) check: String,

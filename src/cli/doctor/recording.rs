@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
+use super::lost_runners;
 use crate::cli::diagnosis::Diagnosis;
 use crate::cli::terminal::shell_quote;
 use crate::deadline::Deadline;
@@ -30,6 +31,8 @@ pub(super) struct RecordingFacts {
     temporary_files: usize,
     /// Number of calls without an end whose recorder is gone.
     open_calls: usize,
+    /// Number of workers of `run` whose runner is gone.
+    lost_runners: usize,
     /// Number of workers that could not be searched.
     not_searched: u64,
     /// Number of leftovers that `--repair` repaired.
@@ -58,10 +61,12 @@ impl RecordingInspection {
     /// Searches the store at `path`. Returns no facts if it cannot be searched.
     pub(super) fn inspect(&self, path: &Path) -> (Option<RecordingFacts>, Vec<Finding>) {
         let searched = Store::open(path).and_then(|store| {
-            let leftovers = store.leftovers(Deadline::new(&self.search_end))?;
-            Ok((store, leftovers))
+            let deadline = Deadline::new(&self.search_end);
+            let leftovers = store.leftovers(deadline)?;
+            let lost_runners = lost_runners::find(&store, deadline)?;
+            Ok((store, leftovers, lost_runners))
         });
-        let (store, leftovers) = match searched {
+        let (store, leftovers, lost_runners) = match searched {
             Ok(searched) => searched,
             // The store of another user can be read and yet not be recorded to.
             Err(error) => {
@@ -69,12 +74,14 @@ impl RecordingInspection {
                 return (None, vec![Finding::note(TOPIC, "not_searched", message)]);
             }
         };
-        let mut facts = RecordingFacts::new(&leftovers);
+        let mut facts = RecordingFacts::new(&leftovers, &lost_runners);
+        let mut findings: Vec<Finding> =
+            lost_runners::finding(&lost_runners, path).into_iter().collect();
         if !self.repairs || leftovers.found.is_empty() {
-            let finding = facts.finding(&leftovers.found, path);
-            return (Some(facts), vec![finding]);
+            findings.push(facts.finding(&leftovers.found, path));
+            return (Some(facts), findings);
         }
-        let mut findings = self.repair(&store, &leftovers.found, &mut facts);
+        findings.extend(self.repair(&store, &leftovers.found, &mut facts));
         if let Some(clause) = facts.not_searched() {
             findings.push(Finding::ok(TOPIC, "left_behind", clause));
         }
@@ -126,9 +133,12 @@ impl RecordingInspection {
 }
 
 impl RecordingFacts {
-    fn new(leftovers: &Leftovers) -> RecordingFacts {
-        let mut facts =
-            RecordingFacts { not_searched: leftovers.unread, ..RecordingFacts::default() };
+    fn new(leftovers: &Leftovers, lost_runners: &[Name]) -> RecordingFacts {
+        let mut facts = RecordingFacts {
+            not_searched: leftovers.unread,
+            lost_runners: lost_runners.len(),
+            ..RecordingFacts::default()
+        };
         for leftover in &leftovers.found {
             *match leftover {
                 Leftover::NewWorker(_) => &mut facts.new_workers,

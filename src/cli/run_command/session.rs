@@ -155,7 +155,7 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
     // Before the command starts, so that an error leaves none behind.
     register(&epoll, &signals, &sources, input.as_ref()).context("cannot wait for output")?;
     let started = Instant::now();
-    let child = match spawn(&spec.command, &streams, signals.original_mask()) {
+    let child = match spawn(spec, &streams, signals.original_mask()) {
         Ok(child) => child,
         Err(error) => {
             drop(input);

@@ -18,6 +18,8 @@ use nix::sys::stat::Mode;
 use rustix::fs::{Access, access};
 use rustix::process::Pid;
 
+use super::CommandSpec;
+
 /// `POSIX_SPAWN_SETSID` of `<spawn.h>`, with the same value in glibc and musl. nix lacks it.
 const POSIX_SPAWN_SETSID: i32 = 0x80;
 
@@ -35,21 +37,20 @@ pub(super) enum ChildStreams {
     Terminal(CString),
 }
 
-/// Starts `command`, found in `$PATH`, in our process group or in a session of its own on a
-/// terminal. It gets the signal mask `mask`, and SIGPIPE ends it, which our runtime ignores.
+/// Starts the command of `spec`, found in `$PATH`, in our process group or in a session of its own
+/// on a terminal. It gets the signal mask `mask`, and SIGPIPE ends it, which our runtime ignores.
 ///
 /// # Errors
 ///
 /// Fails with the error of exec, such as `NotFound`.
-pub(super) fn spawn(
-    command: &[OsString],
-    streams: &ChildStreams,
-    mask: &SigSet,
-) -> io::Result<Pid> {
+pub(super) fn spawn(spec: &CommandSpec, streams: &ChildStreams, mask: &SigSet) -> io::Result<Pid> {
     let (attributes, actions) = prepare(streams, mask)?;
-    let arguments = command.iter().map(|argument| c_string(argument)).collect::<Result<_, _>>()?;
-    let arguments: Vec<CString> = arguments;
+    let arguments = spec.command.iter().map(|argument| c_string(argument));
+    let arguments: Vec<CString> = arguments.collect::<Result<_, _>>()?;
+    let is_replaced = |name: &OsString| spec.environment.iter().any(|(other, _)| other == name);
     let environment: Vec<CString> = std::env::vars_os()
+        .filter(|(name, _)| !is_replaced(name))
+        .chain(spec.environment.iter().cloned())
         .map(|(name, value)| {
             c_string(OsStr::from_bytes(&[name.as_bytes(), b"=", value.as_bytes()].concat()))
         })

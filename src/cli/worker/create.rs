@@ -12,8 +12,8 @@ use serde_json::json;
 
 use crate::cli::exit::UsageError;
 use crate::cli::terminal::{display_path, escape_controls};
+use crate::cli::worker_args::WorkerArgs;
 use crate::cli::write_args::{self, WriteArgs, into_cli_error};
-use crate::write::NewWorker;
 
 /// Help text after the options.
 pub(super) const HELP: &str = "\
@@ -38,37 +38,8 @@ pub(in crate::cli) struct CreateArgs {
     #[arg(long, value_name = "FILE")]
     task_file: Option<PathBuf>,
 
-    /// The id; taken ids are refused [default: made from the time and the task]
-    #[arg(long, value_name = "ID")]
-    id: Option<String>,
-
-    /// The run that the worker belongs to
-    #[arg(long, value_name = "ID")]
-    run: Option<String>,
-
-    /// The worker's job in its run
-    #[arg(long, value_name = "ID")]
-    job: Option<String>,
-
-    /// The owner, for views of one owner
-    #[arg(long, value_name = "ID")]
-    owner: Option<String>,
-
-    /// The worker that starts this one
-    #[arg(long, value_name = "ID")]
-    parent: Option<String>,
-
-    /// The kind of task
-    #[arg(long = "type", value_name = "WORD")]
-    task_type: Option<String>,
-
-    /// The language model
-    #[arg(long, value_name = "NAME")]
-    model: Option<String>,
-
-    /// A tag; can be given several times
-    #[arg(long = "tag", value_name = "WORD")]
-    tags: Vec<String>,
+    #[command(flatten)]
+    worker: WorkerArgs,
 
     /// The working directory [default: the current folder]
     #[arg(long, value_name = "DIR")]
@@ -96,34 +67,11 @@ pub(in crate::cli) struct CreateArgs {
 ///
 /// The id is taken, a value cannot be used, or the store cannot be written.
 pub(super) fn run(arguments: &CreateArgs) -> anyhow::Result<ExitCode> {
-    let mut new = NewWorker::new(match &arguments.task_file {
+    let task = match &arguments.task_file {
         Some(path) => write_args::read_text(path)?,
         None => arguments.task.clone(),
-    });
-    if let Some(id) = &arguments.id {
-        new = new.id(id);
-    }
-    if let Some(run) = &arguments.run {
-        new = new.run(run);
-    }
-    if let Some(job) = &arguments.job {
-        new = new.job(job);
-    }
-    if let Some(owner) = &arguments.owner {
-        new = new.owner(owner);
-    }
-    if let Some(parent) = &arguments.parent {
-        new = new.parent(parent);
-    }
-    if let Some(task_type) = &arguments.task_type {
-        new = new.task_type(task_type);
-    }
-    if let Some(model) = &arguments.model {
-        new = new.model(model);
-    }
-    for tag in &arguments.tags {
-        new = new.tag(tag);
-    }
+    };
+    let mut new = arguments.worker.describe(task);
     if let Some(cwd) = working_directory(arguments.cwd.as_deref())? {
         new = new.cwd(cwd);
     }

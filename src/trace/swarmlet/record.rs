@@ -24,7 +24,10 @@ const NO_RESULT: [&str; 3] = ["(No result generated)", "(Critical error)", "(No 
 /// Files to show if no calls are recorded, most informative first. Other logs follow the first.
 const LOOSE: [&str; 4] =
     ["logs/errors.log", "result.txt", "outputs/report.md", "outputs/data.json"];
-pub(super) const LOGS: &str = "logs";
+/// The directory of a worker's logs.
+pub(crate) const LOGS: &str = "logs";
+/// The output of the command that is the worker itself, in the directory of its logs.
+pub(crate) const EXECUTION_LOG: &str = "execution.log";
 /// Directories in which a worker keeps files of its own.
 const OWN_FOLDERS: [&str; 3] = ["outputs", LOGS, "context"];
 /// The list of tool names, in the layout without calls.

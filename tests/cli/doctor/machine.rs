@@ -32,6 +32,13 @@ fn doctor_reports_no_problem_on_a_healthy_machine() {
     assert!(report["kernel"]["landlock_abi"].is_i64());
     assert_eq!((&report["fuse"]["device"], &report["fuse"]["root"]), (&true.into(), &true.into()));
     assert_eq!(report["fuse"]["mount"], true);
+    finding(&report, "walls", "ok", &["run puts a command behind walls"]);
+    finding(&report, "engine", "ok", &["run makes overlays"]);
+    assert_eq!(
+        (&report["run"]["engine"], &report["run"]["refusal"]),
+        (&"overlay".into(), &().into())
+    );
+    assert!(report["run"]["landlock"].is_boolean(), "{report:#}");
     assert!(
         report["fuse"]["passthrough"].is_boolean()
             && report["fuse"]["user_allow_other"].is_boolean()
@@ -48,6 +55,7 @@ fn doctor_reports_no_problem_on_a_healthy_machine() {
         "",
         "/kernel",
         "/fuse",
+        "/run",
         "/limits",
         "/view",
         "/findings/0",

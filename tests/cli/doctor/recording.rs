@@ -74,7 +74,7 @@ fn doctor_counts_leftovers_and_changes_nothing() {
     let Some(report) = IsolatedDoctor::new(&keep).json(&[&store]) else { return };
     finding(&report, "left_behind", "ok", &["no recorder left anything behind"]);
     let none = json!({
-        "new_workers": 0, "temporary_files": 0, "open_calls": 0, "not_searched": 0, "repaired": 0,
+        "new_workers": 0, "temporary_files": 0, "open_calls": 0, "lost_runners": 0, "not_searched": 0, "repaired": 0,
     });
     assert_eq!(report["stores"][0]["recording"], none);
 
@@ -95,7 +95,7 @@ fn doctor_counts_leftovers_and_changes_nothing() {
     );
     assert_eq!(found["about"], json!(store));
     let some = json!({
-        "new_workers": 1, "temporary_files": 2, "open_calls": 1, "not_searched": 0, "repaired": 0,
+        "new_workers": 1, "temporary_files": 2, "open_calls": 1, "lost_runners": 0, "not_searched": 0, "repaired": 0,
     });
     assert_eq!(report["stores"][0]["recording"], some);
     assert_eq!(walk(&store), before, "the doctor changed something");

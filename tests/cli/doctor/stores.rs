@@ -71,7 +71,7 @@ fn doctor_counts_workers_by_status_owner_and_run() {
         },
         "transcripts": null,
         "recording": {
-            "new_workers": 0, "temporary_files": 0, "open_calls": 0, "not_searched": 0,
+            "new_workers": 0, "temporary_files": 0, "open_calls": 0, "lost_runners": 0, "not_searched": 0,
             "repaired": 0,
         },
     });

@@ -1,0 +1,225 @@
+//! `swarmletfs run`: runs a command as a worker, in its own view of a workspace.
+//!
+//! - `place`: the workspace, and the paths of the options
+//! - `isolation`: the engine and the walls, and the command that is run behind them
+//! - `trial`: tries out the sandbox of the copy engine
+//! - `preset`: what known programs need
+//! - `session`: a worker from its start to its end
+//! - `change_watch`: the changes while the command runs
+//! - `report`: what a person or the process of `--each` is told
+//! - `recover`: ends a worker whose runner is gone
+//! - `each`: a worker for each line of a file
+//! - `user`: `--as`
+
+mod change_watch;
+mod each;
+mod isolation;
+mod place;
+mod preset;
+mod recover;
+mod report;
+mod session;
+mod trial;
+mod user;
+
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::exit;
+use super::record::parse_timeout;
+use super::worker_args::WorkerArgs;
+use super::write_args::{WriteArgs, parse_size};
+pub(super) use trial::try_copy;
+
+use preset::Preset;
+use report::Reporter;
+
+/// Help text after the options.
+pub(super) const HELP: &str = "\
+The command sees the workspace at its own path and can change it, but it changes a copy: an \
+overlay of the kernel, in which nothing is copied at the start, or else a copy of all files. The \
+rest of the machine can be read and not written, the store and other workers are not there, and \
+everything that the command started ends with it. What it changed is recorded with the worker, \
+also while it runs. `swarmletfs changes` shows it, `apply` brings it into the workspace, and \
+`discard` drops it. docs/RUN.md says what the walls protect from, and what not.
+
+The output goes to stdout and stderr as it comes, and to logs/execution.log of the worker. The \
+command finds its worker in $SWARMLET_WORKER and $SWARMLET_STORE, so that `swarmletfs record` in \
+it records calls. Exit code 0 completes the worker; any other one, a signal or a timeout is a \
+failure.
+
+Examples:
+  swarmletfs run --task 'Fix issue 12' --preset claude -- claude -p \"$(cat task.md)\"
+  swarmletfs run --task 'Fix issue 12' --preset codex -- codex exec \"$(cat task.md)\"
+  swarmletfs run --hide .env --no-network --timeout 30m -- make test
+  swarmletfs run --each tasks.txt -j 4 --preset gemini -- gemini -p {}
+  swarmletfs run --recover ID
+
+Exit code: that of the command, 128 + N if signal N ended it, 124 after --timeout, 126 if it cannot \
+be run, 127 if it does not exist, and 125 if it was not run, or if it succeeded and its output or \
+its changes could not be recorded wholly. With --each, 0 if all workers completed, and 1 if not. \
+With --recover, 0 if the worker is ended, and 1 if not.";
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// The folder that the command works on; it starts there, or in the current folder if that is
+    /// beneath
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    workspace: PathBuf,
+
+    /// What the worker is told to do [default: the command]
+    #[arg(long, value_name = "TEXT")]
+    task: Option<String>,
+
+    #[command(flatten)]
+    worker: WorkerArgs,
+
+    #[command(flatten)]
+    access: AccessArgs,
+
+    #[command(flatten)]
+    limits: LimitArgs,
+
+    /// Also record changes of files that .gitignore ignores, and of .git
+    #[arg(long)]
+    all_changes: bool,
+
+    /// Wait for the disk at each copy that the overlay makes: slower, but a stop of the machine
+    /// tears no file of the draft
+    #[arg(long)]
+    durable: bool,
+
+    /// Record at most this much of the output, its beginning and its end: bytes, optionally with k,
+    /// M or G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_bytes: Option<u64>,
+
+    /// Run the command on a terminal of its own, connected to this one
+    #[arg(long)]
+    tty: bool,
+
+    /// End the worker ID, whose runner was killed: records its changes, and that it failed
+    #[arg(long, value_name = "ID", conflicts_with_all = ["command", "each"])]
+    recover: Option<OsString>,
+
+    /// Run a worker for each line of FILE, with {} in the command replaced by the line, which is
+    /// its task; - for stdin
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["id", "task", "tty"])]
+    each: Option<PathBuf>,
+
+    /// With --each, the number of workers at a time [default: the number of processors]
+    #[arg(long, short, value_name = "N", requires = "each")]
+    jobs: Option<NonZeroUsize>,
+
+    /// The line that this process is to run, as one of the processes of --each
+    #[arg(long = "__line", value_name = "LINE", hide = true, requires = "each")]
+    line: Option<OsString>,
+
+    #[command(flatten)]
+    write: WriteArgs,
+
+    /// The command and its arguments
+    #[arg(last = true, required_unless_present = "recover", value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Options that say what the command can reach.
+#[derive(Debug, Args)]
+struct AccessArgs {
+    /// The way to make the worker's view of the workspace [default: overlay, or copy if the
+    /// workspace cannot be the base of an overlay]
+    #[arg(long, value_enum, value_name = "ENGINE")]
+    engine: Option<EngineArg>,
+
+    /// A path that the command may also write, directly; can be given several times
+    #[arg(long = "write", value_name = "PATH")]
+    writable: Vec<PathBuf>,
+
+    /// A socket that the command may use, such as /run/docker.sock; can be given several times
+    #[arg(long = "socket", value_name = "PATH")]
+    sockets: Vec<PathBuf>,
+
+    /// Let the command use the keys of the SSH agent
+    #[arg(long)]
+    ssh_agent: bool,
+
+    /// A path of the workspace that the command must not see, such as .env; can be given several
+    /// times
+    #[arg(long, value_name = "PATH")]
+    hide: Vec<PathBuf>,
+
+    /// Let a known program write the folders in $HOME that it needs
+    #[arg(long, value_enum, value_name = "PROGRAM", default_value = "none")]
+    preset: Preset,
+
+    /// Leave out Landlock, the second wall, so that the command can make sandboxes of its own
+    #[arg(long)]
+    nested: bool,
+
+    /// Give the command no network but its own localhost
+    #[arg(long)]
+    no_network: bool,
+
+    /// Protect nothing: the command runs in a copy of the workspace, with all rights of this user
+    #[arg(long, conflicts_with_all = ["hide", "no_network", "memory", "pids"])]
+    no_sandbox: bool,
+
+    /// As root, run everything as this user
+    #[arg(long = "as", value_name = "USER")]
+    as_user: Option<OsString>,
+}
+
+/// Options that limit the command.
+#[derive(Debug, Args)]
+struct LimitArgs {
+    /// End the command and all processes that it started after this time: 30s, 5m, 1h30m, or whole
+    /// seconds
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
+    timeout: Option<Duration>,
+
+    /// Maximum memory of the command: bytes, optionally with k, M or G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
+
+    /// Maximum number of processes of the command
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pids: Option<u64>,
+}
+
+/// The way to make the view of a workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum EngineArg {
+    /// An overlay of the kernel; nothing is copied at the start
+    Overlay,
+    /// A copy of all files; what others change meanwhile does not show
+    Copy,
+}
+
+/// Runs the command. A failure is printed.
+pub(super) fn run(mut arguments: RunArgs) -> ExitCode {
+    if let Some(user) = arguments.access.as_user.take_if(|_| !user::is_done()) {
+        let error = user::run_as(&user);
+        exit::report(Err(error));
+        return exit::not_recorded();
+    }
+    if let Some(id) = &arguments.recover {
+        return exit::report(recover::run(&arguments.write, id));
+    }
+    if let Some(line) = arguments.line.take() {
+        return each::run_line(arguments, &line);
+    }
+    if let Some(tasks) = &arguments.each {
+        return exit::report(each::run(&arguments, tasks));
+    }
+    let reporter = Reporter::person(arguments.write.quiet);
+    session::run(&arguments, &reporter).unwrap_or_else(|error| {
+        exit::report(Err(error));
+        exit::not_recorded()
+    })
+}

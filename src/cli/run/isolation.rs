@@ -1,0 +1,253 @@
+//! Chooses the engine and the walls of a run, and prepares the command that is run behind them.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+
+use super::place::{StartPlace, resolve};
+use super::preset::Needs;
+use super::report::Reporter;
+use super::trial::try_copy;
+use super::{EngineArg, RunArgs};
+use crate::cli::exit::UsageError;
+use crate::cli::terminal::display_path;
+use crate::cli::write_args::WORKER_VARIABLE;
+use crate::draft::{Draft, Engine, LayerPaths};
+use crate::sandbox::{self, LimitMethod, OverlayDirs, SandboxSpec, WorkspaceView, WrappedCommand};
+use crate::trace::swarmlet::DRAFTS;
+use crate::write::{Store, Worker};
+
+/// Environment variable with the store.
+const STORE_VARIABLE: &str = "SWARMLET_STORE";
+
+/// Environment variable with the socket of the SSH agent.
+const SSH_AGENT: &str = "SSH_AUTH_SOCK";
+
+/// Environment variable with the directory of temporary files.
+const TMPDIR: &str = "TMPDIR";
+
+/// The directory of temporary files in a sandbox.
+const PRIVATE_TMP: &str = "/tmp";
+
+/// Free space of a disk below which a run is worth a warning, in bytes.
+const LITTLE_SPACE: u64 = 64 << 20;
+
+/// The engine and the walls of a run.
+#[derive(Debug)]
+pub(super) struct Isolation {
+    pub(super) engine: Engine,
+    /// False with `--no-sandbox`.
+    has_walls: bool,
+    /// The common `.git` of a linked worktree, which the worker sees in an overlay, too.
+    git_common: Option<PathBuf>,
+    sockets: Vec<PathBuf>,
+    /// The needs of the command, by its preset and by options.
+    needs: Needs,
+}
+
+/// A command that is ready to be run.
+pub(super) struct PreparedCommand {
+    pub(super) command: Vec<OsString>,
+    pub(super) environment: Vec<(OsString, OsString)>,
+    /// Keeps what the command inherits.
+    _wrapped: Option<WrappedCommand>,
+}
+
+impl Isolation {
+    /// Chooses the engine and the walls for a workspace and a store. Reports a choice that the
+    /// user did not make.
+    ///
+    /// # Errors
+    ///
+    /// The machine or the workspace does not allow what was asked for.
+    pub(super) fn choose(
+        arguments: &RunArgs,
+        place: &StartPlace,
+        store: &Store,
+        reporter: &Reporter,
+    ) -> anyhow::Result<Isolation> {
+        let access = &arguments.access;
+        let mut needs = access.preset.needs()?;
+        needs.nested |= access.nested;
+        for path in &access.writable {
+            needs.writable.push(resolve(path, "a path to write")?);
+        }
+        let mut sockets = Vec::new();
+        for path in &access.sockets {
+            sockets.push(resolve(path, "a socket")?);
+        }
+        if access.ssh_agent {
+            let agent = std::env::var_os(SSH_AGENT).filter(|path| !path.is_empty());
+            let agent = agent.context("cannot use --ssh-agent: $SSH_AUTH_SOCK is not set")?;
+            sockets.push(resolve(Path::new(&agent), "the socket of the SSH agent")?);
+        }
+        let mut isolation = Isolation {
+            engine: Engine::Copy,
+            has_walls: !access.no_sandbox,
+            git_common: None,
+            sockets,
+            needs,
+        };
+        if access.no_sandbox {
+            if access.engine == Some(EngineArg::Overlay) {
+                let message = "cannot make an overlay with --no-sandbox; use --engine copy";
+                return Err(UsageError(message.to_owned()).into());
+            }
+            must_be_outside(store.root().path(), place)?;
+            reporter.notice(
+                "nothing protects this machine from the command (--no-sandbox); it runs in a copy \
+                 of the workspace",
+            );
+        } else {
+            isolation.choose_engine(arguments, place, store, reporter)?;
+        }
+        Ok(isolation)
+    }
+
+    /// Chooses the engine behind walls, and tries it out.
+    fn choose_engine(
+        &mut self,
+        arguments: &RunArgs,
+        place: &StartPlace,
+        store: &Store,
+        reporter: &Reporter,
+    ) -> anyhow::Result<()> {
+        let has_limits = arguments.limits.memory.is_some() || arguments.limits.pids.is_some();
+        let root = store.root().path();
+        let preflight = sandbox::preflight(&place.workspace, root);
+        let workspace = display_path(&place.workspace);
+        if preflight.workspace_in_store {
+            bail!(
+                "cannot use {workspace} as the workspace: it is in the store, which workers cannot \
+                 see; try a workspace or a store elsewhere"
+            );
+        }
+        self.engine = match (arguments.access.engine, preflight.overlay_refusal()) {
+            (Some(EngineArg::Copy), _) => Engine::Copy,
+            (_, None) => Engine::Overlay,
+            (Some(EngineArg::Overlay), Some(cause)) => {
+                bail!("cannot make an overlay of {workspace}: {cause}; try --engine copy");
+            }
+            (None, Some(cause)) => {
+                reporter.notice(format!(
+                    "the command runs in a copy of the workspace, not in an overlay: {cause}"
+                ));
+                Engine::Copy
+            }
+        };
+        if preflight.free_space.is_some_and(|free| free < LITTLE_SPACE) {
+            let shown = display_path(root);
+            reporter.notice(format!("the disk of {shown} is nearly full; the command may fail"));
+        }
+        let trial = match self.engine {
+            Engine::Overlay => {
+                self.git_common = preflight.git_common;
+                let tried = sandbox::probe(&place.workspace, &drafts_of(root));
+                tried.map_err(anyhow::Error::from).map(|protections| {
+                    if !protections.landlock && !self.needs.nested {
+                        reporter
+                            .notice("this kernel has no Landlock, so the second wall is missing");
+                    }
+                })
+            }
+            Engine::Copy => {
+                must_be_outside(root, place)?;
+                try_copy(&place.workspace, &drafts_of(root))
+            }
+        };
+        if has_limits && sandbox::limit_method() == LimitMethod::Process {
+            reporter.notice(
+                "--memory and --pids limit each process by itself, because no control group can \
+                 be made; root may start any number of processes",
+            );
+        }
+        trial.map_err(|error| {
+            anyhow!(
+                "cannot protect this machine from the command: {error:#}; to run it with no \
+                 protection at all, in a copy of the workspace, add --no-sandbox"
+            )
+        })
+    }
+
+    /// Prepares the command of a worker, whose draft is ready. Without walls, this process enters
+    /// the copy of the workspace.
+    ///
+    /// # Errors
+    ///
+    /// The draft cannot be used.
+    pub(super) fn prepare(
+        self,
+        arguments: &RunArgs,
+        place: &StartPlace,
+        store: &Store,
+        (worker, draft): (&Worker, &Draft),
+    ) -> anyhow::Result<PreparedCommand> {
+        let root = store.root().path();
+        let mut environment = self.needs.environment;
+        environment.push((WORKER_VARIABLE.into(), worker.id().as_os_str().to_owned()));
+        environment.push((STORE_VARIABLE.into(), root.into()));
+        let command = arguments.command.clone();
+        if !self.has_walls {
+            let beneath = place.directory_in_workspace();
+            let copy = draft.copy_dir();
+            let is_root = beneath.as_os_str().is_empty();
+            let directory = if is_root { copy } else { copy.join(beneath) };
+            std::env::set_current_dir(&directory)
+                .with_context(|| format!("cannot enter {}", display_path(&directory)))?;
+            environment.push(("PWD".into(), directory.into()));
+            return Ok(PreparedCommand { command, environment, _wrapped: None });
+        }
+        environment.push(("PWD".into(), place.directory.clone().into()));
+        if std::env::var_os(TMPDIR).is_some() {
+            environment.push((TMPDIR.into(), PRIVATE_TMP.into()));
+        }
+        let view = match self.engine {
+            Engine::Overlay => {
+                WorkspaceView::Overlay(layers(draft.overlay_dirs(), arguments.durable))
+            }
+            Engine::Copy => WorkspaceView::Copy(draft.copy_dir()),
+        };
+        let spec = SandboxSpec {
+            workspace: place.workspace.clone(),
+            directory: place.directory.clone(),
+            view,
+            git_common: self
+                .git_common
+                .map(|path| (path, layers(draft.git_overlay_dirs(), arguments.durable))),
+            store: root.to_path_buf(),
+            worker_folder: worker.folder().path().to_path_buf(),
+            write: self.needs.writable,
+            sockets: self.sockets,
+            nested: self.needs.nested,
+            network: !arguments.access.no_network,
+            as_user: None,
+            max_memory: arguments.limits.memory,
+            max_processes: arguments.limits.pids,
+        };
+        let wrapped = spec.wrap(&command).context("cannot prepare the sandbox")?;
+        let command = wrapped.command.clone();
+        Ok(PreparedCommand { command, environment, _wrapped: Some(wrapped) })
+    }
+}
+
+/// Returns the directory of the drafts of a store, or the store if there is none yet. It is on the
+/// same file system.
+fn drafts_of(root: &Path) -> PathBuf {
+    let drafts = root.join(DRAFTS);
+    if drafts.is_dir() { drafts } else { root.to_path_buf() }
+}
+
+/// Fails if the store is in the workspace, so that a copy of the workspace would hold itself.
+fn must_be_outside(root: &Path, place: &StartPlace) -> anyhow::Result<()> {
+    if !root.starts_with(&place.workspace) {
+        return Ok(());
+    }
+    let (root, workspace) = (display_path(root), display_path(&place.workspace));
+    bail!("cannot copy {workspace}: it holds the store {root}; try a store outside of it")
+}
+
+/// Returns the layers of a draft as the sandbox mounts them.
+fn layers(paths: LayerPaths, is_durable: bool) -> OverlayDirs {
+    OverlayDirs { upper: paths.upper, work: paths.work, is_durable }
+}

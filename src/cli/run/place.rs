@@ -1,0 +1,79 @@
+//! The workspace, and the paths of the options.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use crate::cli::exit::UsageError;
+use crate::cli::terminal::display_path;
+
+/// A workspace, and the folder in it where the command starts.
+#[derive(Debug)]
+pub(super) struct StartPlace {
+    /// Absolute and resolved.
+    pub(super) workspace: PathBuf,
+    /// The workspace, or a folder beneath it.
+    pub(super) directory: PathBuf,
+}
+
+impl StartPlace {
+    /// Finds the workspace at `path`. The command starts in the current folder if that is beneath.
+    ///
+    /// # Errors
+    ///
+    /// The path is no folder, or the root of the machine.
+    pub(super) fn find(path: &Path) -> anyhow::Result<StartPlace> {
+        let workspace = resolve(path, "the workspace")?;
+        if !workspace.is_dir() {
+            let shown = display_path(path);
+            bail!("cannot use {shown} as the workspace: it is not a folder; try its folder");
+        }
+        if workspace.parent().is_none() {
+            bail!("cannot use / as the workspace: it is the whole machine; try a folder beneath");
+        }
+        let current = std::env::current_dir().ok().filter(|dir| dir.starts_with(&workspace));
+        Ok(StartPlace { directory: current.unwrap_or_else(|| workspace.clone()), workspace })
+    }
+
+    /// Returns the path of the start folder from the workspace.
+    pub(super) fn directory_in_workspace(&self) -> &Path {
+        self.directory.strip_prefix(&self.workspace).unwrap_or(Path::new(""))
+    }
+
+    /// Returns the path of the entry `hidden` from the workspace. A link is hidden itself.
+    ///
+    /// # Errors
+    ///
+    /// There is no such entry, or it is not in the workspace.
+    pub(super) fn hidden(&self, hidden: &Path) -> anyhow::Result<OsString> {
+        let shown = display_path(hidden);
+        let absent = || format!("cannot hide {shown}: check the path");
+        let absolute = std::path::absolute(hidden).with_context(absent)?;
+        fs::symlink_metadata(&absolute).with_context(absent)?;
+        let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+            return Err(UsageError(format!("cannot hide {shown}: it has no name")).into());
+        };
+        let path = fs::canonicalize(parent).with_context(absent)?.join(name);
+        match path.strip_prefix(&self.workspace) {
+            Ok(path) => Ok(path.as_os_str().to_owned()),
+            Err(_) => {
+                let workspace = display_path(&self.workspace);
+                let reason = format!("it is not in the workspace {workspace}");
+                Err(UsageError(format!("cannot hide {shown}: {reason}")).into())
+            }
+        }
+    }
+}
+
+/// Returns the absolute path of an existing entry, without links. `role` is its meaning, for a
+/// message.
+///
+/// # Errors
+///
+/// There is no such entry.
+pub(super) fn resolve(path: &Path, role: &str) -> anyhow::Result<PathBuf> {
+    let shown = display_path(path);
+    fs::canonicalize(path).with_context(|| format!("cannot use {shown} as {role}: check the path"))
+}

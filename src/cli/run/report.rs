@@ -1,0 +1,173 @@
+//! Reports of a run: to a person on stderr, or to the process of `--each`.
+
+use std::fs::File;
+use std::io::Write;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cli::terminal::{escape_controls, print_message};
+use crate::text::count;
+
+/// An event of a run.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum RunEvent {
+    /// The worker was created.
+    Started {
+        /// Its id.
+        worker: String,
+    },
+    /// Something to know that does not prevent the run.
+    Notice(String),
+    /// The worker has ended.
+    Ended(RunEnd),
+    /// There was no run, or its record is not complete.
+    Failed(String),
+}
+
+/// The end of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RunEnd {
+    /// The id of the worker.
+    pub(super) worker: String,
+    /// Its status in the store, such as `completed`.
+    pub(super) status: String,
+    /// Why it failed; empty if it did not.
+    pub(super) error: String,
+    /// Time from the start of the command to its end.
+    pub(super) duration: Duration,
+    /// Numbers of its changes; `None` if they are unknown.
+    pub(super) changes: Option<ChangeCounts>,
+    /// Facts about the changes that a person must know.
+    pub(super) notes: Vec<String>,
+}
+
+/// The numbers of the changes of a worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ChangeCounts {
+    pub(super) files: u64,
+    /// Number of added lines.
+    pub(super) added: u64,
+    /// Number of removed lines.
+    pub(super) removed: u64,
+    /// Number of changes that cannot be applied.
+    pub(super) refused: u64,
+}
+
+impl RunEnd {
+    /// Returns how the worker ended, such as `failed (exit code 3)`.
+    pub(super) fn outcome(&self) -> String {
+        let error = escape_controls(&self.error);
+        if error.is_empty() { self.status.clone() } else { format!("{} ({error})", self.status) }
+    }
+
+    /// Returns the numbers of the changes, such as `3 files changed (+40 -12)`.
+    pub(super) fn describe_changes(&self) -> String {
+        match self.changes {
+            None => "its changes are unknown".to_owned(),
+            Some(changes) if changes.files == 0 => "no files changed".to_owned(),
+            Some(ChangeCounts { files, added, removed, refused }) => {
+                let refused = match refused {
+                    0 => String::new(),
+                    refused => format!(", {refused} of them cannot be applied"),
+                };
+                format!("{} changed (+{added} -{removed}){refused}", count(files, "file"))
+            }
+        }
+    }
+
+    fn to_line(&self) -> String {
+        let changes = self.describe_changes();
+        let line = format!("worker {}: {}, {changes}", self.worker, self.outcome());
+        if self.changes.is_some_and(|changes| changes.files > 0) {
+            format!("{line}; see `swarmletfs changes {}`", self.worker)
+        } else {
+            line
+        }
+    }
+}
+
+/// The receiver of the events of a run.
+#[derive(Debug)]
+pub(super) enum Reporter {
+    /// A person reads stderr.
+    Person {
+        /// Prints no messages but errors.
+        quiet: bool,
+    },
+    /// A process reads one JSON object per line.
+    Process(File),
+}
+
+impl Reporter {
+    /// Returns a reporter to a person.
+    pub(super) fn person(quiet: bool) -> Reporter {
+        Reporter::Person { quiet }
+    }
+
+    /// Reports an event.
+    pub(super) fn report(&self, event: &RunEvent) {
+        match self {
+            Reporter::Process(pipe) => {
+                let mut pipe = pipe;
+                let mut line = serde_json::to_vec(event).unwrap_or_default();
+                line.push(b'\n');
+                // Without a reader there is nobody to tell.
+                let _ = pipe.write_all(&line);
+            }
+            Reporter::Person { quiet } => match event {
+                RunEvent::Failed(error) => print_message(error),
+                _ if *quiet => {}
+                RunEvent::Started { worker } => print_message(&format!("worker {worker}")),
+                RunEvent::Notice(text) => print_message(text),
+                RunEvent::Ended(end) => {
+                    end.notes.iter().for_each(|note| print_message(&escape_controls(note)));
+                    print_message(&end.to_line());
+                }
+            },
+        }
+    }
+
+    /// Reports something to know.
+    pub(super) fn notice(&self, text: impl Into<String>) {
+        self.report(&RunEvent::Notice(text.into()));
+    }
+
+    /// Reports an error after which the run goes on.
+    pub(super) fn failure(&self, error: &anyhow::Error) {
+        self.report(&RunEvent::Failed(format!("{error:#}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_is_one_line() {
+        let counts = ChangeCounts { files: 3, added: 40, removed: 12, refused: 0 };
+        let mut end = RunEnd {
+            worker: "w1".into(),
+            status: "completed".into(),
+            error: String::new(),
+            duration: Duration::ZERO,
+            changes: Some(counts),
+            notes: Vec::new(),
+        };
+        assert_eq!(
+            end.to_line(),
+            "worker w1: completed, 3 files changed (+40 -12); see `swarmletfs changes w1`"
+        );
+        end.status = "failed".into();
+        end.error = "exit code 3".into();
+        end.changes = Some(ChangeCounts::default());
+        assert_eq!(end.to_line(), "worker w1: failed (exit code 3), no files changed");
+        end.changes = Some(ChangeCounts { files: 1, refused: 1, ..counts });
+        assert_eq!(
+            end.to_line(),
+            "worker w1: failed (exit code 3), 1 file changed (+40 -12), 1 of them cannot be \
+             applied; see `swarmletfs changes w1`"
+        );
+    }
+}

@@ -1,0 +1,197 @@
+//! A worker from its start to its end.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+
+use super::RunArgs;
+use super::change_watch::watch_during;
+use super::isolation::Isolation;
+use super::place::StartPlace;
+use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
+use crate::cli::exit;
+use crate::cli::record::command_line;
+use crate::cli::run_command::{self, CommandSpec, Ended, Sink};
+use crate::cli::write_args::into_cli_error;
+use crate::draft::{ChangeSearch, Draft, DraftRecord, DraftState, SearchReport};
+use crate::write::{Error, ExecutionLog, Finish, NewWorker, Store, Worker};
+
+/// Runs the command and records its worker. Returns the exit code.
+///
+/// # Errors
+///
+/// The command was not run.
+pub(super) fn run(arguments: &RunArgs, reporter: &Reporter) -> anyhow::Result<ExitCode> {
+    let place = StartPlace::find(&arguments.workspace)?;
+    arguments.write.resolved()?.with_store(|store| run_in(store, arguments, &place, reporter))
+}
+
+/// Appends the output of the command to the log of its worker.
+struct LogSink(ExecutionLog);
+
+impl Sink for LogSink {
+    fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        std::io::Write::write_all(&mut self.0, bytes).context("cannot write logs/execution.log")
+    }
+}
+
+fn run_in(
+    store: &Store,
+    arguments: &RunArgs,
+    place: &StartPlace,
+    reporter: &Reporter,
+) -> anyhow::Result<ExitCode> {
+    // Checked before the worker is made, so that a refusal leaves none.
+    let isolation = Isolation::choose(arguments, place, store, reporter)?;
+    let mut record = DraftRecord::new(&place.workspace, isolation.engine);
+    record.all_changes = arguments.all_changes;
+    record.is_durable = arguments.durable;
+    for path in &arguments.access.hide {
+        record.hide(&place.hidden(path)?);
+    }
+    let worker = store.create_worker(new_worker(arguments, place)).map_err(into_cli_error)?;
+    reporter.report(&RunEvent::Started { worker: worker.id().display() });
+    let ran = run_worker(arguments, place, store, &worker, (record, isolation), reporter);
+    ran.inspect_err(|error| {
+        // The first error counts. A worker without an end is found by `doctor`.
+        let _ = worker.finish(Finish::failed(format!("it was not run: {error:#}")));
+    })
+}
+
+/// Describes the worker of a run.
+fn new_worker(arguments: &RunArgs, place: &StartPlace) -> NewWorker {
+    let task = arguments.task.clone().unwrap_or_else(|| command_line(&arguments.command));
+    let new = arguments.worker.describe(task);
+    // metadata.json holds no path that is not UTF-8.
+    match place.workspace.to_str() {
+        Some(workspace) => new.cwd(workspace),
+        None => new,
+    }
+}
+
+/// Runs the command of a worker that was created.
+fn run_worker(
+    arguments: &RunArgs,
+    place: &StartPlace,
+    store: &Store,
+    worker: &Worker,
+    (record, isolation): (DraftRecord, Isolation),
+    reporter: &Reporter,
+) -> anyhow::Result<ExitCode> {
+    let (mut draft, _lock) = Draft::create(store, worker.id(), record)?;
+    let prepared = draft.prepare().map_err(anyhow::Error::from).and_then(|()| {
+        let sink = LogSink(worker.execution_log()?);
+        Ok((sink, isolation.prepare(arguments, place, store, (worker, &draft))?))
+    });
+    let (mut sink, prepared) = prepared.inspect_err(|_| {
+        // The first error counts. There is nothing to keep of a command that did not run.
+        let _ = draft.discard();
+    })?;
+    let spec = CommandSpec {
+        command: prepared.command.clone(),
+        environment: prepared.environment.clone(),
+        timeout: arguments.limits.timeout,
+        tty: arguments.tty,
+        max_bytes: arguments.max_bytes,
+        quiet: arguments.write.quiet,
+    };
+    let mut search = ChangeSearch::new(&draft, worker);
+    let mut ended = watch_during(&mut search, || run_command::run(&spec, &mut sink))??;
+    drop(prepared);
+
+    let mut problems = Vec::new();
+    let logged = sink.0.end().map_err(anyhow::Error::from);
+    if let Err(error) = ended.sink_error.take().map_or(logged, Err) {
+        problems.push(error.context("the output is not recorded wholly"));
+    }
+    let error = describe_failure(&ended, arguments.limits.timeout);
+    let finish = if error.is_empty() { Finish::completed() } else { Finish::failed(error.clone()) };
+    let finish = finish.exit_code(ended.exit_code.into());
+    let mut end = RunEnd {
+        worker: worker.id().display(),
+        status: if error.is_empty() { "completed" } else { "failed" }.to_owned(),
+        error,
+        duration: ended.duration,
+        changes: None,
+        notes: Vec::new(),
+    };
+    let cure = format!("try `swarmletfs run --recover {}`", end.worker);
+    problems.extend(conclude(worker, &mut draft, &mut search, (finish, &cure), &mut end));
+    problems.iter().for_each(|problem| reporter.failure(problem));
+    reporter.report(&RunEvent::Ended(end));
+    let is_whole = problems.is_empty() && !ended.lost_output;
+    let has_hidden_failure = ended.exit_code == 0 && !is_whole;
+    Ok(if has_hidden_failure { exit::not_recorded() } else { ExitCode::from(ended.exit_code) })
+}
+
+/// Records the changes of a worker that runs no more, and its end, unless it finished itself.
+/// Returns what could not be recorded. `cure` says what to do about changes that were not.
+pub(super) fn conclude(
+    worker: &Worker,
+    draft: &mut Draft,
+    search: &mut ChangeSearch,
+    (finish, cure): (Finish, &str),
+    end: &mut RunEnd,
+) -> Vec<anyhow::Error> {
+    let mut problems = Vec::new();
+    let searched = search.finish();
+    worker.log("run", Vec::new(), &searched);
+    match searched {
+        Ok(report) => {
+            end.changes = Some(ChangeCounts::from(&report));
+            end.notes = report.notes;
+        }
+        Err(error) => {
+            problems.push(anyhow!("the changes are not recorded wholly: {error}; {cure}"));
+        }
+    }
+    // A reader that sees the status finds everything else.
+    match worker.finish(finish) {
+        Ok(()) => {}
+        Err(Error::Finished { status, .. }) => {
+            worker.update_index();
+            if end.status != status {
+                end.error = String::new();
+            }
+            end.status = status;
+        }
+        Err(error) => problems.push(error.into()),
+    }
+    if problems.is_empty() {
+        let concluded = draft.update(|record| record.state = DraftState::Ended);
+        let concluded = concluded.and_then(|()| draft.remove_layers());
+        problems.extend(concluded.err().map(anyhow::Error::from));
+    }
+    problems
+}
+
+impl From<&SearchReport> for ChangeCounts {
+    fn from(report: &SearchReport) -> ChangeCounts {
+        ChangeCounts {
+            files: report.files,
+            added: report.added,
+            removed: report.removed,
+            refused: report.refused,
+        }
+    }
+}
+
+/// Returns why the command failed; empty if it did not.
+fn describe_failure(ended: &Ended, timeout: Option<Duration>) -> String {
+    match (ended, timeout) {
+        (Ended { spawn_error: Some(error), .. }, _) => format!("cannot be run: {error}"),
+        (Ended { timed_out: true, .. }, Some(limit)) => format!("timed out after {limit:?}"),
+        (Ended { signal: Some(signal), .. }, _) => format!("ended by {}", signal_name(*signal)),
+        (Ended { exit_code: 0, .. }, _) => String::new(),
+        (Ended { exit_code, .. }, _) => format!("exit code {exit_code}"),
+    }
+}
+
+/// Returns a signal as `signal 9 (SIGKILL)`.
+fn signal_name(number: i32) -> String {
+    match nix::sys::signal::Signal::try_from(number) {
+        Ok(signal) => format!("signal {number} ({})", signal.as_str()),
+        Err(_) => format!("signal {number}"),
+    }
+}

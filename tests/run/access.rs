@@ -1,0 +1,129 @@
+//! What a command can reach: its record, the paths of the options, and the folders of its preset.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::{fs, thread};
+
+use super::workspace::Workspace;
+use crate::support::mount::PROGRAM;
+use crate::support::python::any_python;
+
+#[test]
+fn variables_name_the_worker_and_the_store() {
+    for place in Workspace::all() {
+        for (id, options) in [("a", &[][..]), ("b", &["--no-sandbox"])] {
+            let options = [options, &["--id", id]].concat();
+            let done = place.sh(&options, "echo $SWARMLET_WORKER $SWARMLET_STORE");
+            assert_eq!(done.out, format!("{id} {}\n", place.at("store").display()));
+        }
+    }
+}
+
+#[test]
+fn commands_record_in_their_sandbox() {
+    for place in Workspace::all() {
+        place.run(&["--id", "other"], &["true"]).assert_success();
+        let audit = fs::read_dir(place.at("store/audit")).unwrap().count();
+        let script = format!(
+            "{PROGRAM} record -- sh -c 'echo inner; exit 3'
+            echo '{{\"role\": \"user\", \"content\": \"hi\"}}' | {PROGRAM} worker message
+            echo report | {PROGRAM} worker put outputs/report.md
+            echo; ls $SWARMLET_STORE/workers"
+        );
+        let done = place.sh(&["--quiet"], &script);
+        // No message says that the log of changes cannot be written there.
+        assert_eq!((&*done.out, &*done.err), ("inner\n\nw\n", ""), "{done:#?}");
+        let metrics = place.read("store/workers/w/metrics.jsonl");
+        assert!(metrics.contains("\"exit_code\":3"), "{metrics}");
+        assert_eq!(place.read("store/workers/w/tool_calls/001_sh.txt"), "inner\n");
+        assert_eq!(place.read("store/workers/w/outputs/report.md"), "report\n");
+        assert!(place.read("store/workers/w/thread.jsonl").contains("\"hi\""));
+        assert_eq!(fs::read_dir(place.at("store/audit")).unwrap().count(), audit);
+    }
+}
+
+#[test]
+fn paths_can_be_made_writable() {
+    for place in Workspace::all() {
+        let outside = place.at("outside");
+        let script = format!("echo new > {}/new", outside.display());
+        let refused = place.sh(&["--id", "control"], &script);
+        assert_ne!(refused.code, Some(0), "{refused:#?}");
+        assert!(!outside.join("new").exists());
+        let options = ["--write", outside.to_str().unwrap()];
+        place.sh(&options, &script).assert_success();
+        assert_eq!(place.read("outside/new"), "new\n");
+    }
+}
+
+/// A script that connects to the socket in its first argument.
+const CONNECT: &str = "import socket, sys\n\
+    socket.socket(socket.AF_UNIX).connect(sys.argv[1])\n";
+
+#[test]
+fn socket_of_the_ssh_agent_is_admitted_on_request() {
+    let Some(python) = any_python() else { return };
+    let place = Workspace::new();
+    let path = place.at("outside/agent");
+    let listener = UnixListener::bind(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+    thread::spawn(move || listener.incoming().for_each(drop));
+    let script = [python.to_str().unwrap(), "-c", CONNECT, path.to_str().unwrap()];
+    let run = |options: &[&str]| {
+        let mut command = place.runner(options, &script);
+        command.env("SSH_AUTH_SOCK", &path);
+        crate::cli::program::run(command)
+    };
+    let refused = run(&["--id", "control", "--quiet"]);
+    assert_ne!(refused.code, Some(0), "{refused:#?}");
+    run(&["--id", "a", "--ssh-agent"]).assert_success();
+    run(&["--id", "b", "--socket", path.to_str().unwrap()]).assert_success();
+}
+
+/// A program that replaces its settings by a rename, as Claude Code does, and keeps a session.
+const CLAUDE: &str = "set -e
+    dir=${CLAUDE_CONFIG_DIR:-$HOME}
+    grep -q token $dir/.claude.json
+    echo '{\"token\": 2}' > $dir/.claude.json.tmp
+    mv $dir/.claude.json.tmp $dir/.claude.json
+    mkdir -p $HOME/.claude/projects/p
+    echo '{}' > $HOME/.claude/projects/p/s.jsonl
+    ! echo x > $HOME/.profile";
+
+#[test]
+fn preset_of_claude_lets_it_write_its_state_only() {
+    for place in Workspace::all() {
+        place.write("home/.claude.json", "{\"token\": 1}\n");
+        let refused = place.sh(&["--id", "control", "--quiet"], CLAUDE);
+        assert_ne!(refused.code, Some(0), "{refused:#?}");
+        place.sh(&["--preset", "claude"], CLAUDE).assert_success();
+        assert_eq!(place.read("home/.claude/projects/p/s.jsonl"), "{}\n");
+        assert_eq!(place.read("home/.claude/.claude.json"), "{\"token\": 2}\n");
+        // The file outside of the folder is the user's own.
+        assert_eq!(place.read("home/.claude.json"), "{\"token\": 1}\n");
+        assert!(!place.at("home/.profile").exists());
+        // The settings of the last run are the newer ones.
+        place.sh(&["--id", "again", "--preset", "claude"], CLAUDE).assert_success();
+    }
+}
+
+#[test]
+fn presets_write_the_folder_that_a_variable_names() {
+    let place = Workspace::of_ordinary_user();
+    for (preset, variable, folder) in [
+        ("claude", "CLAUDE_CONFIG_DIR", "outside/claude"),
+        ("codex", "CODEX_HOME", "outside/codex"),
+        ("codex", "UNUSED", "home/.codex"),
+        ("gemini", "UNUSED", "home/.gemini"),
+    ] {
+        let path = place.at(folder);
+        let script = format!("echo {preset} > {0}/state && ! echo x > {0}/../x", path.display());
+        let id = format!("{preset}-{variable}");
+        let options = ["--quiet", "--preset", preset, "--id", &id];
+        let mut command = place.runner(&options, &["sh", "-c", &script]);
+        command.env(variable, &path);
+        let done = crate::cli::program::run(command);
+        assert_eq!(done.code, Some(0), "{id}: {done:#?}");
+        assert_eq!(place.read(&format!("{folder}/state")), format!("{preset}\n"));
+    }
+}

@@ -1,0 +1,114 @@
+//! A command changes its view of the workspace, and the changes are recorded.
+
+use std::fs;
+
+use super::workspace::Workspace;
+
+#[test]
+fn changes_are_recorded_and_the_workspace_stays() {
+    for engine in [&[][..], &["--engine", "copy"], &["--no-sandbox"]] {
+        for place in Workspace::all() {
+            place.write("workspace/old", "old\n");
+            let script = "echo three >> notes; rm old; mkdir d; echo new > d/new; touch .";
+            place.sh(engine, script).assert_success();
+            assert_eq!(place.read("workspace/notes"), "one\ntwo\n", "{engine:?}");
+            assert_eq!(place.read("workspace/old"), "old\n");
+            assert!(!place.at("workspace/d").exists());
+            let expected = ["added d", "added d/new", "modified notes", "deleted old"];
+            assert_eq!(place.changes("w"), expected, "{engine:?}");
+            let changes = place.json("store/workers/w/changes.json");
+            let name = if engine.is_empty() { "overlay" } else { "copy" };
+            assert_eq!((&changes["engine"], &changes["is_final"]), (&name.into(), &true.into()));
+            assert_eq!(place.read("store/workers/w/changes/notes"), "one\ntwo\nthree\n");
+            assert_eq!(place.read("store/workers/w/changes/d/new"), "new\n");
+            assert_eq!(place.read("store/workers/w/base/old"), "old\n");
+            // The layers are gone, and the record of the draft stays.
+            let draft = place.json("store/drafts/w/draft.json");
+            assert_eq!(draft["state"], "ended");
+            for layer in ["upper", "work", "copy"] {
+                assert!(!place.at("store/drafts/w").join(layer).exists(), "{layer}");
+            }
+        }
+    }
+}
+
+#[test]
+fn changes_are_recorded_while_the_command_runs() {
+    for place in Workspace::all() {
+        // The command ends only when it sees its own change in its record.
+        let script = "echo new > new
+            own=$SWARMLET_STORE/workers/$SWARMLET_WORKER
+            until grep -q '\"path\": \"new\"' $own/changes.json 2> /dev/null; do sleep 0.05; done
+            cat $own/changes/new; grep is_final $own/changes.json";
+        let done = place.sh(&["--timeout", "8"], script);
+        assert_eq!(done.out, "new\n  \"is_final\": false,\n", "{done:#?}");
+        assert_eq!(place.json("store/workers/w/changes.json")["is_final"], true);
+    }
+}
+
+#[test]
+fn workspace_and_store_can_be_beneath_tmp() {
+    let place = Workspace::in_tmp();
+    place.sh(&[], "echo three >> notes; echo x > /tmp/private").assert_success();
+    assert_eq!(place.changes("w"), ["modified notes"]);
+    assert_eq!(place.read("workspace/notes"), "one\ntwo\n");
+    assert!(!fs::exists("/tmp/private").unwrap());
+}
+
+#[test]
+fn workers_do_not_see_changes_of_each_other() {
+    let place = Workspace::new();
+    place.sh(&["--id", "a"], "echo a > notes").assert_success();
+    let done = place.sh(&["--id", "b"], "cat notes");
+    assert_eq!(done.out, "one\ntwo\n");
+    assert_eq!(place.changes("b"), [""; 0]);
+}
+
+#[test]
+fn ignored_files_are_changes_only_on_request() {
+    let place = Workspace::new();
+    place.write("workspace/.gitignore", "*.o\n");
+    let script = "echo object > x.o; echo source > x.c";
+    place.sh(&["--id", "a"], script).assert_success();
+    assert_eq!(place.changes("a"), ["added x.c"]);
+    place.sh(&["--id", "b", "--all-changes"], script).assert_success();
+    assert_eq!(place.changes("b"), ["added x.c", "added x.o"]);
+}
+
+#[test]
+fn hidden_paths_are_not_there_and_are_no_changes() {
+    for place in Workspace::all() {
+        place.write("workspace/.env", "SECRET\n");
+        place.folder("workspace/keys");
+        place.write("workspace/keys/id", "SECRET\n");
+        let control = place.sh(&["--id", "control"], "cat .env keys/id");
+        assert_eq!(control.out, "SECRET\nSECRET\n");
+        for (id, engine) in [("a", "overlay"), ("b", "copy")] {
+            let (env, keys) = (place.at("workspace/.env"), place.at("workspace/keys"));
+            let hide = ["--hide", env.to_str().unwrap(), "--hide", keys.to_str().unwrap()];
+            let options = [&hide[..], &["--id", id, "--engine", engine]].concat();
+            let done = place.sh(&options, "ls -A; grep -r SECRET .");
+            assert_eq!((done.code, &*done.out), (Some(1), "notes\n"), "{engine}: {done:#?}");
+            assert_eq!(place.changes(id), [""; 0], "{engine}");
+            assert_eq!(place.read("workspace/.env"), "SECRET\n");
+        }
+    }
+}
+
+#[test]
+fn command_starts_where_the_user_is_in_the_workspace() {
+    let place = Workspace::new();
+    let folder = place.folder("workspace/src/deep");
+    for (id, engine) in [("a", "overlay"), ("b", "copy")] {
+        let script = "pwd; echo $PWD; echo new > new";
+        let mut command = place.runner(&["--engine", engine, "--id", id], &["sh", "-c", script]);
+        let done = crate::cli::program::run({
+            command.current_dir(&folder);
+            command
+        });
+        let folder = folder.display();
+        assert_eq!(done.out, format!("{folder}\n{folder}\n"), "{done:#?}");
+        assert_eq!(place.changes(id), ["added src/deep/new"]);
+    }
+    assert!(fs::read_dir(&folder).unwrap().next().is_none());
+}

@@ -1,0 +1,152 @@
+//! The end of a command is the end of its worker.
+
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::workspace::Workspace;
+use crate::cli::program::{LIMIT, run, swarmletfs, wait_timeout};
+use crate::support::mount::PROGRAM;
+
+/// Asserts the exit code of a run, and the status and the error of its worker.
+#[track_caller]
+fn assert_end(place: &Workspace, options: &[&str], command: &[&str], end: (i32, &str, &str)) {
+    let worker = format!("w{}", place.workers().len());
+    let options = [options, &["--id", &worker]].concat();
+    let done = place.run(&options, command);
+    let metadata = place.metadata(&worker);
+    let error = metadata["error"].as_str().unwrap_or_default();
+    let status = metadata["status"].as_str().unwrap();
+    assert_eq!((done.code.unwrap(), status, error), end, "{command:?}: {done:#?}");
+    assert!(metadata["finished_at"].is_string());
+}
+
+#[test]
+fn exit_code_is_that_of_the_command_and_decides_the_status() {
+    for place in Workspace::all() {
+        assert_end(&place, &[], &["true"], (0, "completed", ""));
+        assert_end(&place, &[], &["sh", "-c", "exit 3"], (3, "failed", "exit code 3"));
+        let killed = (137, "failed", "ended by signal 9 (SIGKILL)");
+        assert_end(&place, &[], &["sh", "-c", "kill -9 $$"], killed);
+        let late = (124, "failed", "timed out after 1s");
+        assert_end(&place, &["--timeout", "1"], &["sleep", "1000"], late);
+        assert_end(&place, &[], &["no-such-program"], (127, "failed", "exit code 127"));
+        assert_end(&place, &[], &["/etc/passwd"], (126, "failed", "exit code 126"));
+    }
+}
+
+#[test]
+fn exit_code_is_that_of_the_command_without_a_sandbox() {
+    let place = Workspace::new();
+    let options = ["--no-sandbox"];
+    assert_end(&place, &options, &["true"], (0, "completed", ""));
+    assert_end(&place, &options, &["sh", "-c", "exit 3"], (3, "failed", "exit code 3"));
+    let killed = (137, "failed", "ended by signal 9 (SIGKILL)");
+    assert_end(&place, &options, &["sh", "-c", "kill -9 $$"], killed);
+    let missing = "cannot be run: No such file or directory (os error 2)";
+    assert_end(&place, &options, &["no-such-program"], (127, "failed", missing));
+}
+
+#[test]
+fn metadata_describes_the_worker() {
+    let place = Workspace::new();
+    let options = ["--run", "48", "--type", "ops", "--tag", "a", "--tag", "b", "--owner", "7"];
+    let more = ["--parent", "p", "--job", "j", "--model", "m"];
+    place.sh(&[&options[..], &more[..]].concat(), "exit 4").assert_failure(4, &[]);
+    let metadata = place.metadata("w");
+    for (key, value) in [
+        ("run_id", "48"),
+        ("task_type", "ops"),
+        ("owner_id", "7"),
+        ("parent_id", "p"),
+        ("job_id", "j"),
+        ("model", "m"),
+        ("task", "sh -c 'exit 4'"),
+    ] {
+        assert_eq!(metadata[key], value, "{metadata:#}");
+    }
+    assert_eq!(metadata["tags"], serde_json::json!(["a", "b"]));
+    assert_eq!(metadata["cwd"], place.at("workspace").to_str().unwrap());
+    assert_eq!(metadata["exit_code"], 4);
+    place.run(&["--id", "w2", "--task", "Fix issue 12"], &["true"]).assert_success();
+    assert_eq!(place.metadata("w2")["task"], "Fix issue 12");
+}
+
+#[test]
+fn output_is_passed_on_and_recorded_in_order() {
+    let place = Workspace::new();
+    let done = place.sh(&["--quiet"], "echo one; echo two >&2; echo three; head -c 3 /dev/zero");
+    assert_eq!((done.code, &*done.out, &*done.err), (Some(0), "one\nthree\n\0\0\0", "two\n"));
+    let log = place.read("store/workers/w/logs/execution.log");
+    assert_eq!(log, "one\ntwo\nthree\n\0\0\0");
+    let options = ["--quiet", "--id", "w2", "--max-bytes", "10"];
+    place.sh(&options, "seq 100").assert_success();
+    let log = place.read("store/workers/w2/logs/execution.log");
+    assert!(log.starts_with("1\n2\n3") && log.ends_with("100\n"), "{log}");
+    assert!(log.contains(" B omitted: bytes "), "{log}");
+}
+
+#[test]
+fn messages_name_the_worker_and_its_changes() {
+    let place = Workspace::new();
+    let done = place.sh(&[], "printf 'three\\nfour\\n' > notes");
+    done.assert_success();
+    let expected = "swarmletfs: worker w\n\
+        swarmletfs: worker w: completed, 1 file changed (+2 -2); see `swarmletfs changes w`\n";
+    assert_eq!(done.err, expected);
+    let done = place.sh(&["--id", "w2"], "exit 5");
+    let end = "swarmletfs: worker w2: failed (exit code 5), no files changed\n";
+    assert!(done.err.ends_with(end), "{done:#?}");
+    let done = place.sh(&["--id", "w3", "--quiet"], "exit 5");
+    assert_eq!((done.code, &*done.err), (Some(5), ""));
+}
+
+#[test]
+fn worker_that_finishes_itself_keeps_its_end() {
+    for place in Workspace::all() {
+        let script = format!("echo Done. | {PROGRAM} worker finish --result - || exit 1; exit 7");
+        let done = place.sh(&[], &script);
+        assert_eq!(done.code, Some(7), "{done:#?}");
+        assert!(done.err.contains("worker w: completed, no files changed"), "{done:#?}");
+        assert_eq!(place.metadata("w")["status"], "completed");
+        assert_eq!(place.read("store/workers/w/result.txt"), "Done.\n");
+        assert_eq!(place.json("store/workers/w/changes.json")["is_final"], true);
+    }
+}
+
+#[test]
+fn index_of_the_store_has_the_end_of_a_worker_that_finished_itself() {
+    let place = Workspace::new();
+    let mut create = swarmletfs(["worker", "create", "--id", "first", "--index", "--store"]);
+    create.arg(place.at("store"));
+    run(create).assert_success();
+    place.sh(&[], &format!("{PROGRAM} worker finish --status failed")).assert_success();
+    let index = place.json("store/workers/index.json");
+    let entries = index["workers"].as_array().unwrap();
+    let entry = entries.iter().find(|entry| entry["id"] == "w").unwrap();
+    assert_eq!(entry["status"], "failed");
+}
+
+#[test]
+fn signals_reach_the_command() {
+    for place in Workspace::all() {
+        let script = "trap 'echo got it; exit 9' TERM; echo ready; while :; do sleep 0.01; done";
+        let mut child = place.start(&[], script);
+        // The command that drops the privileges has become the program.
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        let status = wait_timeout(&mut child, LIMIT).expect("the run goes on");
+        assert_eq!(status.code(), Some(9));
+        assert!(place.read("store/workers/w/logs/execution.log").ends_with("got it\n"));
+        assert_eq!(place.metadata("w")["error"], "exit code 9");
+    }
+}
+
+#[test]
+fn command_can_have_a_terminal_of_its_own() {
+    let place = Workspace::new();
+    let mut command = place.runner(&["--tty"], &["sh", "-c", "test -t 1 && echo terminal"]);
+    let done = command.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    assert!(String::from_utf8_lossy(&done.stdout).contains("terminal"), "{done:?}");
+    place.sh(&["--id", "w2"], "test -t 1").assert_failure(1, &[]);
+}

@@ -1,0 +1,108 @@
+//! Runs that are refused, before there is a worker.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::{MetadataExt, symlink};
+
+use super::workspace::{ORDINARY, Workspace};
+use crate::cli::program::{is_root, program, run, tmpfs};
+use crate::support::mount::PROGRAM;
+
+#[test]
+fn usage_errors_exit_with_125() {
+    let place = Workspace::new();
+    let outside = place.at("outside");
+    let outside = outside.to_str().unwrap();
+    for (options, reason) in [
+        (&["--no-sandbox", "--no-network"][..], "cannot be used with"),
+        (&["--no-sandbox", "--hide", "notes"], "cannot be used with"),
+        (&["--no-sandbox", "--engine", "overlay"], "cannot make an overlay with --no-sandbox"),
+        (&["--hide", outside], "it is not in the workspace"),
+        (&["--hide", "nothing"], "cannot hide nothing: check the path"),
+        (&["--write", "nothing"], "cannot use nothing as a path to write: check the path"),
+        (&["--timeout", "0"], "a command needs some time"),
+        (&["--preset", "vim"], "invalid value 'vim'"),
+    ] {
+        place.sh(options, "true").assert_failure(125, &[reason]);
+    }
+    let root = run(place.command(
+        [PROGRAM, "run", "--store", "store", "--workspace", "/", "--", "true"].map(OsStr::new),
+    ));
+    root.assert_failure(125, &["cannot use / as the workspace"]);
+    let missing = run(place.command(
+        [PROGRAM, "run", "--store", "store", "--workspace", "gone", "--", "true"].map(OsStr::new),
+    ));
+    missing.assert_failure(125, &["cannot use gone as the workspace: check the path"]);
+    assert_eq!(place.workers(), [""; 0]);
+}
+
+#[test]
+fn machine_without_user_namespaces_refuses_and_names_the_way_out() {
+    let place = Workspace::of_ordinary_user();
+    let limited = "echo 0 > /proc/sys/user/max_user_namespaces; exec \"$@\"";
+    let runner = place.runner(&[], &["touch", "new"]);
+    let mut command = program("unshare", ["--user", "--map-root-user", "sh", "-c", limited, "sh"]);
+    command.arg(runner.get_program()).args(runner.get_args()).current_dir(place.at("workspace"));
+    if runner.get_program() == OsStr::new("setpriv") {
+        // The namespace has one user.
+        command = program("setpriv", [format!("--reuid={ORDINARY}"), "--clear-groups".into()]);
+        command.args(["unshare", "--user", "--map-root-user", "sh", "-c", limited, "sh"]);
+        let words = runner.get_args().skip_while(|word| *word != OsStr::new(PROGRAM));
+        command.args(words).current_dir(place.at("workspace"));
+    }
+    let refused = run(command);
+    refused.assert_failure(125, &["max_user_namespaces", "--no-sandbox"]);
+    assert_eq!(place.workers(), [""; 0]);
+    assert!(!place.at("workspace/new").exists());
+}
+
+#[test]
+fn workspace_with_a_mount_point_is_copied() {
+    if !is_root() {
+        return;
+    }
+    let place = Workspace::new();
+    let mounted = place.folder("workspace/mounted");
+    if tmpfs(&mounted).is_none() {
+        return;
+    }
+    let done = place.sh(&[], "echo new > new");
+    let refused = place.sh(&["--id", "w2", "--engine", "overlay"], "true");
+    rustix::mount::unmount(&mounted, rustix::mount::UnmountFlags::DETACH).unwrap();
+    done.assert_success();
+    assert!(done.err.contains("runs in a copy of the workspace, not in an overlay"), "{done:#?}");
+    assert_eq!(place.json("store/workers/w/changes.json")["engine"], "copy");
+    refused.assert_failure(125, &["cannot make an overlay of", "mounted", "--engine copy"]);
+    assert_eq!(place.workers(), ["w"]);
+}
+
+#[test]
+fn root_can_run_everything_as_another_user() {
+    if !is_root() {
+        return;
+    }
+    let place = Workspace::of_ordinary_user();
+    let runner = place.runner(&["--as", "nobody"], &["sh", "-c", "id -u; echo new > new"]);
+    let words = runner.get_args().skip_while(|word| *word != OsStr::new(PROGRAM)).skip(1);
+    let mut command = program(PROGRAM, words);
+    command.current_dir(place.at("workspace"));
+    let done = run(command);
+    done.assert_success();
+    assert_eq!(done.out, format!("{ORDINARY}\n"));
+    assert_eq!(place.changes("w"), ["added new"]);
+    let owner = |name: &str| std::fs::metadata(place.at(name)).unwrap().uid();
+    assert_eq!(owner("store/workers/w/changes/new"), ORDINARY);
+    let unknown = run(program(PROGRAM, ["run", "--as", "no-such-user", "--", "true"]));
+    unknown.assert_failure(125, &["there is no such user"]);
+}
+
+#[test]
+fn workspace_can_be_named_through_a_link() {
+    let place = Workspace::new();
+    symlink(place.at("workspace"), place.at("link")).unwrap();
+    let link = place.at("link");
+    let mut words: Vec<&OsStr> =
+        [PROGRAM, "run", "--store", "store", "--id", "w"].map(OsStr::new).to_vec();
+    words.extend(["--workspace".as_ref(), link.as_os_str(), "--".as_ref(), "pwd".as_ref()]);
+    let done = run(place.command(words));
+    assert_eq!(done.out, format!("{}\n", place.at("workspace").display()), "{done:#?}");
+}
