@@ -13,6 +13,7 @@ use crate::mount::eventually;
 use crate::support::Mount;
 
 mod claude_code;
+mod in_workspaces;
 mod other_programs;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/clients");
