@@ -9,20 +9,20 @@ use super::NOT_RUN;
 
 /// A failure before the command ran. Its text is a message for the user.
 #[derive(Debug, Clone)]
-pub(crate) struct Failure {
+pub(crate) struct StageFailure {
     text: String,
     exit_code: u8,
 }
 
-impl Failure {
+impl StageFailure {
     /// Returns a failure of the sandbox.
-    pub(super) fn new(text: impl Into<String>) -> Failure {
-        Failure { text: text.into(), exit_code: NOT_RUN }
+    pub(super) fn new(text: impl Into<String>) -> StageFailure {
+        StageFailure { text: text.into(), exit_code: NOT_RUN }
     }
 
     /// Returns a failure of the command itself.
-    pub(super) fn of_command(text: impl Into<String>, exit_code: u8) -> Failure {
-        Failure { text: text.into(), exit_code }
+    pub(super) fn of_command(text: impl Into<String>, exit_code: u8) -> StageFailure {
+        StageFailure { text: text.into(), exit_code }
     }
 
     /// Returns the exit code of the stage.
@@ -31,29 +31,29 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for StageFailure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for StageFailure {}
 
 /// Turns the errors of calls into failures.
-pub(super) trait Step<T> {
+pub(super) trait FailedStep<T> {
     /// Names the step that failed: `cannot STEP: …`.
-    fn step(self, step: &str) -> Result<T, Failure>;
+    fn step(self, step: &str) -> Result<T, StageFailure>;
 
     /// Names the step that failed, its known cause and the remedy.
     fn step_with(
         self,
         step: &str,
         cause: impl FnOnce(Option<Errno>) -> Option<&'static str>,
-    ) -> Result<T, Failure>;
+    ) -> Result<T, StageFailure>;
 }
 
-impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
-    fn step(self, step: &str) -> Result<T, Failure> {
+impl<T, E: Into<io::Error>> FailedStep<T> for Result<T, E> {
+    fn step(self, step: &str) -> Result<T, StageFailure> {
         self.step_with(step, |_| None)
     }
 
@@ -61,11 +61,11 @@ impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
         self,
         step: &str,
         cause: impl FnOnce(Option<Errno>) -> Option<&'static str>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, StageFailure> {
         self.map_err(|error| {
             let error = error.into();
             let errno = error.raw_os_error().map(Errno::from_raw_os_error);
-            Failure::new(match cause(errno) {
+            StageFailure::new(match cause(errno) {
                 Some(cause) => format!("cannot {step}: {error}: {cause}"),
                 None => format!("cannot {step}: {error}"),
             })

@@ -9,7 +9,7 @@ use rustix::fs::{FileType, lstat, symlink};
 use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::termios::ttyname;
 
-use super::cause::{Failure, Step};
+use super::cause::{FailedStep, StageFailure};
 use super::files;
 use super::mount_table::remount_read_only;
 
@@ -26,7 +26,7 @@ const LINKS: [(&str, &str); 5] = [
     ("/dev/ptmx", "pts/ptmx"),
 ];
 
-/// Where the terminal of the caller is found, which is not in the new /dev/pts.
+/// Path of the terminal of the caller, which is not in the new /dev/pts.
 pub(super) const CONSOLE: &str = "/dev/console";
 
 /// Returns the devices that a command may use.
@@ -41,7 +41,7 @@ pub(super) fn terminal() -> Option<PathBuf> {
 }
 
 /// Adds terminals and links to a new /dev.
-pub(super) fn complete() -> Result<(), Failure> {
+pub(super) fn complete() -> Result<(), StageFailure> {
     let terminals = Path::new("/dev/pts");
     files::make_dirs(terminals).step("make /dev/pts")?;
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
@@ -54,7 +54,7 @@ pub(super) fn complete() -> Result<(), Failure> {
 }
 
 /// Makes everything in /proc read-only that is not about a process of the sandbox.
-pub(super) fn protect_proc() -> Result<(), Failure> {
+pub(super) fn protect_proc() -> Result<(), StageFailure> {
     for name in files::list(Path::new("/proc")).step("list /proc")? {
         let path = Path::new("/proc").join(OsStr::from_bytes(&name));
         if name.first().is_some_and(u8::is_ascii_digit) {

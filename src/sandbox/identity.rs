@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, getegid, geteuid, getppid, set_dumpable_behavior};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::cause::{Failure, Step};
+use super::cause::{FailedStep, StageFailure};
 use super::files;
 use super::stage::Stage;
 
@@ -27,7 +27,7 @@ const RESTRICTED: &str = "the kernel restricts user namespaces, as AppArmor on U
      `sysctl kernel.apparmor_restrict_unprivileged_userns=0`";
 
 /// Gives up root's identity for that of a user.
-pub(super) fn become_user(uid: u32, gid: u32) -> Result<(), Failure> {
+pub(super) fn become_user(uid: u32, gid: u32) -> Result<(), StageFailure> {
     let user = User::from_uid(nix::unistd::Uid::from_raw(uid)).step("look up the user")?;
     let groups = match user.and_then(|user| std::ffi::CString::new(user.name).ok()) {
         Some(name) => getgrouplist(&name, nix::unistd::Gid::from_raw(gid))
@@ -51,7 +51,7 @@ pub(super) fn become_user(uid: u32, gid: u32) -> Result<(), Failure> {
 /// namespaces `others`, which belong to it.
 ///
 /// An ordinary user has its own user and group id only.
-pub(super) fn enter(others: CloneFlags, descriptor: i32) -> Result<(), Failure> {
+pub(super) fn enter(others: CloneFlags, descriptor: i32) -> Result<(), StageFailure> {
     let flags = CloneFlags::CLONE_NEWUSER | others;
     if !geteuid().is_root() {
         let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
@@ -64,20 +64,20 @@ pub(super) fn enter(others: CloneFlags, descriptor: i32) -> Result<(), Failure> 
     told.transpose().step("map the user ids")?;
     let status = helper.wait().step("map the user ids")?;
     if !status.success() {
-        return Err(Failure::new(
+        return Err(StageFailure::new(
             "cannot map the user ids for root; try `--as USER` to run as an ordinary user",
         ));
     }
     Ok(())
 }
 
-fn start_maps(descriptor: i32) -> Result<Child, Failure> {
+fn start_maps(descriptor: i32) -> Result<Child, StageFailure> {
     let mut command = Stage::Maps.command(descriptor, None);
     command.stdin(Stdio::piped()).spawn().step("start a process of the sandbox")
 }
 
 /// Writes the maps of the parent process once it has entered its namespace.
-pub(super) fn serve_maps(_descriptor: i32) -> Result<ExitCode, Failure> {
+pub(super) fn serve_maps(_descriptor: i32) -> Result<ExitCode, StageFailure> {
     let mut byte = [0];
     let count = rustix::io::read(rustix::stdio::stdin(), &mut byte).step("map the user ids")?;
     let Some(parent) = getppid().filter(|_| count == 1) else {
@@ -92,7 +92,7 @@ pub(super) fn serve_maps(_descriptor: i32) -> Result<ExitCode, Failure> {
 }
 
 /// Returns the map of each id of this namespace to itself.
-fn identity_map(name: &str) -> Result<String, Failure> {
+fn identity_map(name: &str) -> Result<String, StageFailure> {
     let path = Path::new("/proc/self").join(name);
     let map = files::read(&path, MAP_MAX).step("read the map of user ids")?;
     let mut identity = String::new();
@@ -105,7 +105,7 @@ fn identity_map(name: &str) -> Result<String, Failure> {
     Ok(identity)
 }
 
-fn write_own_maps(uid: u32, gid: u32) -> Result<(), Failure> {
+fn write_own_maps(uid: u32, gid: u32) -> Result<(), StageFailure> {
     let write = |name: &str, text: String| {
         let path = Path::new("/proc/self").join(name);
         files::write(&path, text.as_bytes()).step_with("map the user id", |_| Some(RESTRICTED))

@@ -9,15 +9,15 @@ use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, geteuid, set_parent_process_death_signal, wait,
 };
 
-use super::cause::{Failure, Step};
-use super::signals::SignalQueue;
+use super::cause::{FailedStep, StageFailure};
+use super::signals::StageSignals;
 use super::stage::Stage;
 use super::{devices, files, privileges};
 
 /// Serves the stage. `status` is the descriptor of the pipe to the outer stage.
-pub(super) fn serve(descriptor: i32, status: Option<i32>) -> Result<ExitCode, Failure> {
-    let status = status.ok_or_else(|| Failure::new("cannot serve `init` without a pipe"))?;
-    let (queue, _) = SignalQueue::new()?;
+pub(super) fn serve(descriptor: i32, status: Option<i32>) -> Result<ExitCode, StageFailure> {
+    let status = status.ok_or_else(|| StageFailure::new("cannot serve `init` without a pipe"))?;
+    let (queue, _) = StageSignals::new()?;
     // Opened anew, the pipe is not inherited by the command.
     let pipe = files::open_for_writing(&files::own_descriptor(status)).step("open a pipe")?;
     files::close_descriptors_except(&[descriptor, queue.number(), raw(&pipe)])
@@ -27,7 +27,7 @@ pub(super) fn serve(descriptor: i32, status: Option<i32>) -> Result<ExitCode, Fa
     let mut polled = [PollFd::new(&pipe, PollFlags::empty())];
     poll(&mut polled, Some(&Timespec::default())).step("look at a pipe")?;
     if polled.iter().any(|polled| polled.revents().contains(PollFlags::ERR)) {
-        return Err(Failure::new("cannot go on without the caller, which has ended"));
+        return Err(StageFailure::new("cannot go on without the caller, which has ended"));
     }
     mount_proc()?;
     if geteuid().is_root() {
@@ -60,7 +60,7 @@ fn encode(ended: WaitStatus) -> Option<i32> {
 }
 
 /// Mounts the files of the processes of this namespace.
-fn mount_proc() -> Result<(), Failure> {
+fn mount_proc() -> Result<(), StageFailure> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", Path::new("/proc"), "proc", flags, None).step_with("mount /proc", |_| {
         Some(

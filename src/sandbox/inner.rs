@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode};
 use nix::sched::CloneFlags;
 use rustix::process::chdir;
 
-use super::cause::{Failure, Step};
-use super::stage::Order;
+use super::cause::{FailedStep, StageFailure};
+use super::stage::StageOrder;
 use super::{files, identity, landlock, limits, privileges, terminal_filter};
 
 /// Exit code if the command cannot be executed, as env(1) has it.
@@ -18,8 +18,8 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 /// Serves the stage: runs the command in this process.
-pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
-    let order = Order::read(descriptor)?;
+pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
+    let order = StageOrder::read(descriptor)?;
     identity::enter(CloneFlags::empty(), descriptor)?;
     // The inherited directory belongs to the real workspace.
     chdir(&order.spec.directory).step("enter the workspace")?;
@@ -35,7 +35,7 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
     }
     order.signal_mask().thread_set_mask().step("restore the signal mask")?;
     let Some((program, arguments)) = order.command.split_first() else {
-        return Err(Failure::new("cannot run nothing; try `-- COMMAND`"));
+        return Err(StageFailure::new("cannot run nothing; try `-- COMMAND`"));
     };
     let error = Command::new(program).args(arguments).exec();
     let program = crate::name::printable(program.as_encoded_bytes());
@@ -43,5 +43,5 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     };
-    Err(Failure::of_command(format!("cannot run {program}: {error}"), code))
+    Err(StageFailure::of_command(format!("cannot run {program}: {error}"), code))
 }

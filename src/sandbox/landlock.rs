@@ -7,7 +7,7 @@ use ::landlock::{
     RulesetError, Scope, path_beneath_rules,
 };
 
-use super::cause::Failure;
+use super::cause::StageFailure;
 use super::spec::SandboxSpec;
 
 /// Newest version of Landlock that this program knows. An older kernel has fewer rights.
@@ -17,8 +17,8 @@ const VERSION: ABI = ABI::V7;
 /// outside of the sandbox.
 ///
 /// A kernel without Landlock restricts nothing: the mounts and namespaces hold alone.
-pub(super) fn restrict(spec: &SandboxSpec) -> Result<(), Failure> {
-    apply(spec).map_err(|error| Failure::new(format!("cannot restrict the command: {error}")))
+pub(super) fn restrict(spec: &SandboxSpec) -> Result<(), StageFailure> {
+    apply(spec).map_err(|error| StageFailure::new(format!("cannot restrict the command: {error}")))
 }
 
 /// Returns true if the kernel has Landlock.

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, unlinkat};
 use rustix::process::{Resource, Rlimit, geteuid, getpid, getrlimit, setrlimit};
 
-use super::cause::{Failure, Step};
+use super::cause::{FailedStep, StageFailure};
 use super::files;
 use super::spec::SandboxSpec;
 
-/// Where version 2 of control groups is mounted.
+/// Mountpoint of version 2 of control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 
 /// Type of a file system of control groups.
@@ -28,7 +28,7 @@ const OWN_PROCESSES: u64 = 2;
 /// Maximum size of the file that names the group of a process, in bytes.
 const GROUP_MAX: u64 = 64 << 10;
 
-/// How limits are enforced.
+/// The way in which limits are enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitMethod {
     /// By a control group, for all processes together.
@@ -38,7 +38,7 @@ pub(crate) enum LimitMethod {
 }
 
 /// A control group of the sandbox, with this process in it.
-pub(super) struct Group {
+pub(super) struct ControlGroup {
     parent: OwnedFd,
     name: String,
     /// The file that moves this process back to where it was.
@@ -47,7 +47,7 @@ pub(super) struct Group {
 
 /// Returns how limits would be enforced.
 pub(crate) fn limit_method() -> LimitMethod {
-    match Group::make() {
+    match ControlGroup::make() {
         Some((parent, name, _)) => {
             let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
             LimitMethod::ControlGroup
@@ -56,16 +56,16 @@ pub(crate) fn limit_method() -> LimitMethod {
     }
 }
 
-impl Group {
+impl ControlGroup {
     /// Makes a group with the limits of `spec` and enters it. Returns `None` without limits, or if
     /// no group can be made.
-    pub(super) fn enter(spec: &SandboxSpec) -> Result<Option<Group>, Failure> {
+    pub(super) fn enter(spec: &SandboxSpec) -> Result<Option<ControlGroup>, StageFailure> {
         if spec.max_memory.is_none() && spec.max_processes.is_none() {
             return Ok(None);
         }
-        let Some((parent, name, before)) = Group::make() else {
+        let Some((parent, name, before)) = ControlGroup::make() else {
             if geteuid().is_root() && spec.max_processes.is_some() {
-                return Err(Failure::new(
+                return Err(StageFailure::new(
                     "cannot limit the number of processes: root has no limit without a control \
                      group; try `--as USER`",
                 ));
@@ -74,7 +74,7 @@ impl Group {
         };
         let before =
             files::open_for_writing(&before.join("cgroup.procs")).step("open a control group")?;
-        let group = Group { parent, name, before };
+        let group = ControlGroup { parent, name, before };
         let processes = spec.max_processes.map(|max| max.saturating_add(OWN_PROCESSES));
         for (file, limit) in [("memory.max", spec.max_memory), ("pids.max", processes)] {
             if let Some(limit) = limit {
@@ -126,7 +126,7 @@ impl Group {
 }
 
 /// Limits this process and those that it starts, where no control group does.
-pub(super) fn limit_process(spec: &SandboxSpec) -> Result<(), Failure> {
+pub(super) fn limit_process(spec: &SandboxSpec) -> Result<(), StageFailure> {
     let limits = [(Resource::As, spec.max_memory), (Resource::Nproc, spec.max_processes)];
     for (resource, limit) in limits {
         let Some(limit) = limit else { continue };

@@ -5,7 +5,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
-use super::cause::{Failure, Step};
+use super::cause::{FailedStep, StageFailure};
 
 /// Type of a message that changes a network device.
 const RTM_NEWLINK: u16 = 16;
@@ -26,7 +26,7 @@ const REQUEST_SIZE: u32 = 32;
 const ERRNO_OFFSET: usize = 16;
 
 /// Brings the loopback device up, so that programs can talk to themselves.
-pub(super) fn bring_up() -> Result<(), Failure> {
+pub(super) fn bring_up() -> Result<(), StageFailure> {
     change().step_with("bring the loopback device up", |_| {
         Some("try with the network, without `--no-network`")
     })

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::mount::{MountFlags, mount_remount};
 
-use super::cause::{Failure, Step};
+use super::cause::{FailedStep, StageFailure};
 use super::files;
 
 /// Maximum size of the table, in bytes. The kernel allows 100,000 mounts by default.
@@ -29,7 +29,7 @@ const OPTIONS: [(&[u8], MountFlags); 7] = [
 
 /// A mount of this namespace.
 #[derive(Debug)]
-struct Entry {
+struct AttachedMount {
     id: u64,
     /// Number of the device as `major:minor`.
     device: Vec<u8>,
@@ -44,17 +44,17 @@ struct Entry {
 
 /// All mounts, in the order of the table. Of two at one path, the later one is visible.
 #[derive(Debug)]
-pub(super) struct MountTable(Vec<Entry>);
+pub(super) struct AttachedMounts(Vec<AttachedMount>);
 
-impl MountTable {
+impl AttachedMounts {
     /// Reads the table.
-    pub(super) fn read() -> io::Result<MountTable> {
-        Ok(MountTable::parse(&files::read(Path::new("/proc/self/mountinfo"), TABLE_MAX)?))
+    pub(super) fn read() -> io::Result<AttachedMounts> {
+        Ok(AttachedMounts::parse(&files::read(Path::new("/proc/self/mountinfo"), TABLE_MAX)?))
     }
 
     /// Parses a table; invalid lines are skipped.
-    fn parse(table: &[u8]) -> MountTable {
-        MountTable(table.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+    fn parse(table: &[u8]) -> AttachedMounts {
+        AttachedMounts(table.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
     }
 
     /// Iterates over the mountpoints beneath `path`, which must be absolute and without links.
@@ -95,9 +95,9 @@ impl MountTable {
 ///
 /// There is no safe wrapper of mount_setattr(2), which does that with one call, so each mount is
 /// remounted. Its other options are kept: the kernel has locked them.
-pub(super) fn make_all_read_only(more: MountFlags) -> Result<(), Failure> {
-    let read = || MountTable::read().step("read the table of mounts");
-    let is_done = |entry: &Entry| entry.is_read_only && entry.flags.contains(more);
+pub(super) fn make_all_read_only(more: MountFlags) -> Result<(), StageFailure> {
+    let read = || AttachedMounts::read().step("read the table of mounts");
+    let is_done = |entry: &AttachedMount| entry.is_read_only && entry.flags.contains(more);
     for entry in read()?.0.iter().filter(|entry| !is_done(entry)) {
         // The second pass decides, so errors do not count here.
         let _ = remount_read_only(&entry.point, entry.flags | more);
@@ -132,7 +132,7 @@ fn join(path: &Path, rest: &Path) -> PathBuf {
 }
 
 /// Parses `id parent device root point options optional… - type source superoptions`.
-fn parse_line(line: &[u8]) -> Option<Entry> {
+fn parse_line(line: &[u8]) -> Option<AttachedMount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let device = fields.nth(1)?.to_vec();
@@ -151,7 +151,7 @@ fn parse_line(line: &[u8]) -> Option<Entry> {
         let mut options = options.split(|byte| *byte == b',');
         options.find_map(|option| option.strip_prefix(b"upperdir=")).map(unescape)
     });
-    Some(Entry { id, device, root, point, flags, is_read_only: has(b"ro"), upper })
+    Some(AttachedMount { id, device, root, point, flags, is_read_only: has(b"ro"), upper })
 }
 
 /// Decodes octal escapes such as `\040`; any other backslash is literal.
@@ -188,7 +188,7 @@ not a line
 
     #[test]
     fn bind_mounts_of_a_path_are_found() {
-        let table = MountTable::parse(TABLE.as_bytes());
+        let table = AttachedMounts::parse(TABLE.as_bytes());
         assert_eq!(
             table.aliases(Path::new("/data/stores/s")),
             [Path::new("/mnt/a b/s"), Path::new("/mnt/drafts")]
@@ -198,7 +198,7 @@ not a line
 
     #[test]
     fn mountpoints_and_upper_layers_are_found() {
-        let table = MountTable::parse(TABLE.as_bytes());
+        let table = AttachedMounts::parse(TABLE.as_bytes());
         let beneath: Vec<&Path> = table.points_beneath(Path::new("/mnt")).collect();
         assert_eq!(beneath, [Path::new("/mnt/a b"), Path::new("/mnt/drafts")]);
         assert!(table.is_in_upper_layer(Path::new("/u p/x")));
@@ -207,7 +207,7 @@ not a line
 
     #[test]
     fn options_that_the_kernel_locks_are_kept() {
-        let MountTable(entries) = MountTable::parse(TABLE.as_bytes());
+        let AttachedMounts(entries) = AttachedMounts::parse(TABLE.as_bytes());
         assert_eq!(entries[1].flags, MountFlags::NOSUID | MountFlags::NOATIME);
         assert_eq!(entries[2].flags, MountFlags::NODEV | MountFlags::STRICTATIME);
         assert!(entries[2].is_read_only && !entries[1].is_read_only);

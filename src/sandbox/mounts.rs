@@ -19,9 +19,9 @@ use rustix::mount::{
 };
 use rustix::process::geteuid;
 
-use super::cause::{Failure, Step};
+use super::cause::{FailedStep, StageFailure};
 use super::files;
-use super::mount_table::{MountTable, make_all_read_only, remount_read_only};
+use super::mount_table::{AttachedMounts, make_all_read_only, remount_read_only};
 use super::overlay::open_overlay;
 use super::spec::{SandboxSpec, WorkspaceView};
 use super::{devices, sockets};
@@ -65,7 +65,7 @@ struct Planned {
 }
 
 /// Builds the tree of mounts of `spec` in this mount namespace. `sockets` are those to hide.
-pub(super) fn build(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<(), Failure> {
+pub(super) fn build(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<(), StageFailure> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step("separate the mounts")?;
     let mut planned = plan(spec, sockets)?;
@@ -95,7 +95,7 @@ pub(super) fn build(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<(
 }
 
 /// Prepares all layers, while the real tree is visible.
-fn plan(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<Vec<Planned>, Failure> {
+fn plan(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<Vec<Planned>, StageFailure> {
     let mut planned = Vec::new();
     let mut add = |target: &Path, layer| planned.push(Planned { target: target.into(), layer });
     for path in TEMPORARY_DIRS.map(Path::new).into_iter().filter(|path| exists(path)) {
@@ -111,7 +111,7 @@ fn plan(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<Vec<Planned>,
         }
     }
     add(&spec.store, Layer::Cover);
-    let table = MountTable::read().step("read the table of mounts")?;
+    let table = AttachedMounts::read().step("read the table of mounts")?;
     for alias in table.aliases(&spec.store).iter().filter(|path| exists(path)) {
         add(alias, Layer::Cover);
     }
@@ -142,7 +142,7 @@ fn plan(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<Vec<Planned>,
 }
 
 /// Returns a detached copy of the mounts at and beneath a path.
-fn clone_tree(path: &Path) -> Result<OwnedFd, Failure> {
+fn clone_tree(path: &Path) -> Result<OwnedFd, StageFailure> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE;
@@ -186,7 +186,7 @@ impl Layer {
     }
 
     /// Mounts the layer over `target`.
-    fn put(&self, target: &Path) -> Result<(), Failure> {
+    fn put(&self, target: &Path) -> Result<(), StageFailure> {
         let new = |flags, options: &CStr| mount("tmpfs", target, "tmpfs", flags, options);
         match self {
             Layer::Empty(options) => new(PRIVATE, options).step_at("cover", target),
@@ -211,11 +211,11 @@ fn attach(tree: &OwnedFd, target: &Path) -> rustix::io::Result<()> {
 
 /// Names the path of a step that failed.
 trait StepAt<T> {
-    fn step_at(self, step: &str, path: &Path) -> Result<T, Failure>;
+    fn step_at(self, step: &str, path: &Path) -> Result<T, StageFailure>;
 }
 
 impl<T, E: Into<io::Error>> StepAt<T> for Result<T, E> {
-    fn step_at(self, step: &str, path: &Path) -> Result<T, Failure> {
+    fn step_at(self, step: &str, path: &Path) -> Result<T, StageFailure> {
         let path = crate::name::printable(path.as_os_str().as_encoded_bytes());
         self.step(&format!("{step} {path}"))
     }

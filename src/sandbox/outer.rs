@@ -11,18 +11,18 @@ use rustix::process::{
     set_parent_process_death_signal, setrlimit, waitpid,
 };
 
-use super::cause::{Failure, Step};
-use super::limits::Group;
-use super::signals::SignalQueue;
-use super::stage::{Order, Stage};
+use super::cause::{FailedStep, StageFailure};
+use super::limits::ControlGroup;
+use super::signals::StageSignals;
+use super::stage::{Stage, StageOrder};
 use super::{NOT_RUN, files, identity, loopback, mounts, privileges, sockets};
 
 /// Serves the outer stage.
-pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
-    let (queue, mask) = SignalQueue::new()?;
+pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
+    let (queue, mask) = StageSignals::new()?;
     files::close_descriptors_except(&[descriptor, queue.number()])
         .step("close inherited descriptors")?;
-    let mut order = Order::read(descriptor)?;
+    let mut order = StageOrder::read(descriptor)?;
     order.blocked_signals = mask.iter().map(|signal| signal as i32).collect();
     if let Some((uid, gid)) = order.spec.as_user {
         identity::become_user(uid, gid)?;
@@ -33,7 +33,7 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
     if !order.spec.network {
         namespaces |= CloneFlags::CLONE_NEWNET;
     }
-    let group = Group::enter(&order.spec)?;
+    let group = ControlGroup::enter(&order.spec)?;
     order.has_group = group.is_some();
     order.write(descriptor)?;
     let sockets = sockets::bound()?;
@@ -71,7 +71,7 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, Failure> {
     Ok(end.pass_on())
 }
 
-/// How a process ended.
+/// The end of a process.
 enum End {
     Exit(i32),
     Signal(i32),
@@ -103,17 +103,17 @@ impl End {
 }
 
 /// Makes the kernel kill this process when the process that started it ends.
-fn end_with_parent(parent: i32) -> Result<(), Failure> {
+fn end_with_parent(parent: i32) -> Result<(), StageFailure> {
     set_parent_process_death_signal(Some(KillSignal::KILL)).step("end with the caller")?;
     // The caller may have ended before.
     if getppid().is_none_or(|now| now.as_raw_pid() != parent) {
-        return Err(Failure::new("cannot go on without the caller, which has ended"));
+        return Err(StageFailure::new("cannot go on without the caller, which has ended"));
     }
     Ok(())
 }
 
 /// Returns a pipe whose second end is inherited.
-fn status_pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
+fn status_pipe() -> Result<(OwnedFd, OwnedFd), StageFailure> {
     let make = || {
         let (reader, writer) = pipe_with(PipeFlags::empty())?;
         rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::CLOEXEC)?;

@@ -13,7 +13,7 @@ use rustix::mount::{
     unmount,
 };
 
-use super::cause::{Failure, Step};
+use super::cause::{FailedStep, StageFailure};
 use super::spec::OverlayDirs;
 
 /// Name of the mounted device in the table of mounts.
@@ -27,7 +27,7 @@ const ATTRIBUTES: MountAttrFlags =
 ///
 /// `userxattr` must never be left out: without it, a removed directory of the lower layer cannot be
 /// made anew by an ordinary user.
-pub(super) fn open_overlay(lower: &Path, dirs: &OverlayDirs) -> Result<OwnedFd, Failure> {
+pub(super) fn open_overlay(lower: &Path, dirs: &OverlayDirs) -> Result<OwnedFd, StageFailure> {
     let open = || {
         let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
         let context = context.as_fd();

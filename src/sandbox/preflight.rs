@@ -8,7 +8,7 @@ use rustix::fs::{FileType, lstat, statfs, statvfs};
 use rustix::process::{getegid, geteuid};
 
 use super::files;
-use super::mount_table::MountTable;
+use super::mount_table::AttachedMounts;
 
 /// Maximum number of entries of the workspace to look at, which takes about a second.
 const ENTRIES_MAX: usize = 300_000;
@@ -19,7 +19,7 @@ const GIT_FILE_MAX: u64 = 64 << 10;
 /// Type of an overlay as a file system.
 const OVERLAY: rustix::fs::FsWord = 0x794c_7630;
 
-/// What was found about a workspace.
+/// Facts about a workspace and a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Preflight {
     /// A file system that is mounted inside the workspace: an overlay is refused.
@@ -75,7 +75,7 @@ impl Preflight {
 /// Looks at a workspace and a store, both absolute and without links. What cannot be read is left
 /// out: the trial of the sandbox and the run itself report it.
 pub(crate) fn preflight(workspace: &Path, store: &Path) -> Preflight {
-    let table = MountTable::read().ok();
+    let table = AttachedMounts::read().ok();
     let beneath = table
         .as_ref()
         .and_then(|table| table.points_beneath(workspace).next().map(Path::to_path_buf));

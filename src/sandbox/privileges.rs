@@ -7,7 +7,7 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-use super::cause::{Failure, Step};
+use super::cause::{FailedStep, StageFailure};
 
 /// Capabilities that root keeps, for files and processes of the sandbox.
 const OF_ROOT: CapabilitySet = CapabilitySet::CHOWN
@@ -19,7 +19,7 @@ const OF_ROOT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::KILL);
 
 /// Gives up all capabilities but those that the command keeps, for good.
-pub(super) fn give_up() -> Result<(), Failure> {
+pub(super) fn give_up() -> Result<(), StageFailure> {
     let kept = if geteuid().is_root() { OF_ROOT } else { CapabilitySet::empty() };
     clear_ambient_capability_set().step("give up capabilities")?;
     for capability in (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
@@ -34,7 +34,7 @@ pub(super) fn give_up() -> Result<(), Failure> {
 
 /// Lets the next stage have the capabilities of this process. An ordinary user would lose them when
 /// a program is executed.
-pub(super) fn pass_on() -> Result<(), Failure> {
+pub(super) fn pass_on() -> Result<(), StageFailure> {
     let held = capabilities(None).step("pass capabilities on")?.permitted;
     let sets = CapabilitySets { effective: held, permitted: held, inheritable: held };
     set_capabilities(None, sets).step("pass capabilities on")?;
@@ -45,11 +45,11 @@ pub(super) fn pass_on() -> Result<(), Failure> {
 }
 
 /// Gives up all capabilities of this process.
-pub(super) fn keep_none() -> Result<(), Failure> {
+pub(super) fn keep_none() -> Result<(), StageFailure> {
     set(CapabilitySet::empty())
 }
 
-fn set(kept: CapabilitySet) -> Result<(), Failure> {
+fn set(kept: CapabilitySet) -> Result<(), StageFailure> {
     let sets =
         CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).step("give up capabilities")

@@ -9,13 +9,13 @@ use std::process::{Command, ExitCode, Stdio};
 use rustix::fs::{AtFlags, CWD, Mode, chmod, mkdir, rename, unlinkat};
 use tempfile::TempDir;
 
-use super::cause::{Failure, Step};
+use super::cause::{FailedStep, StageFailure};
 use super::limits::{LimitMethod, limit_method};
 use super::spec::{OverlayDirs, SandboxSpec, WorkspaceView};
 use super::stage::{PROGRAM, Stage};
 use super::{files, landlock};
 
-/// What the trial prints if the kernel has Landlock.
+/// Output of the trial if the kernel has Landlock.
 const HAS_LANDLOCK: &[u8] = b"landlock";
 
 /// Name of the directory that the trial removes and makes anew.
@@ -29,7 +29,7 @@ const FILE: &str = "file";
 pub(crate) struct Protections {
     /// True if Landlock is a second wall, and the only one around abstract sockets.
     pub(crate) landlock: bool,
-    /// How limits of memory and processes are enforced.
+    /// The way in which limits of memory and processes are enforced.
     pub(crate) limits: LimitMethod,
 }
 
@@ -45,8 +45,8 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Refusal {
+impl From<StageFailure> for Refusal {
+    fn from(failure: StageFailure) -> Refusal {
         Refusal(failure.to_string())
     }
 }
@@ -98,7 +98,7 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(workspace: &Path, draft_parent: &Path) -> Result<Trial, Failure> {
+    fn new(workspace: &Path, draft_parent: &Path) -> Result<Trial, StageFailure> {
         let make = || -> io::Result<Trial> {
             let folder = tempfile::Builder::new().prefix(".trial-").tempdir_in(draft_parent)?;
             let path = |name: &str| folder.path().join(name);
@@ -135,7 +135,7 @@ impl Trial {
     }
 
     /// Checks that the real directory has not changed.
-    fn check_outside(&self) -> Result<(), Failure> {
+    fn check_outside(&self) -> Result<(), StageFailure> {
         let file: PathBuf = [self.folder.path(), "lower".as_ref(), FOLDER.as_ref(), FILE.as_ref()]
             .into_iter()
             .collect();
@@ -143,7 +143,7 @@ impl Trial {
         if size == 0 {
             return Ok(());
         }
-        Err(Failure::new("cannot keep the workspace unchanged: a trial changed the real file"))
+        Err(StageFailure::new("cannot keep the workspace unchanged: a trial changed the real file"))
     }
 }
 
@@ -160,14 +160,14 @@ impl Drop for Trial {
 }
 
 /// Serves the trial inside of the sandbox, in the directory of the second overlay.
-pub(super) fn serve_check() -> Result<ExitCode, Failure> {
+pub(super) fn serve_check() -> Result<ExitCode, StageFailure> {
     let folder = Path::new(FOLDER);
     let file = folder.join(FILE);
     unlinkat(CWD, &file, AtFlags::empty()).step("remove a file in the view")?;
     unlinkat(CWD, folder, AtFlags::REMOVEDIR).step("remove a directory in the view")?;
     mkdir(folder, Mode::RWXU).step("make a removed directory anew in the view")?;
     if !files::list(folder).step("list a directory in the view")?.is_empty() {
-        return Err(Failure::new(
+        return Err(StageFailure::new(
             "cannot use the view: a directory that was made anew shows old files",
         ));
     }

@@ -11,7 +11,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
-use super::cause::{Failure, Step};
+use super::cause::{FailedStep, StageFailure};
 
 /// Signals that are not blocked: the kernel sends them for an error of the process itself, and the
 /// last two cannot be blocked.
@@ -27,13 +27,13 @@ const NOT_BLOCKED: [Signal; 8] = [
 ];
 
 /// Blocks signals and receives them.
-pub(super) struct SignalQueue {
+pub(super) struct StageSignals {
     descriptor: SignalFd,
 }
 
-impl SignalQueue {
+impl StageSignals {
     /// Blocks all signals that can be received. Returns the mask before, too.
-    pub(super) fn new() -> Result<(SignalQueue, SigSet), Failure> {
+    pub(super) fn new() -> Result<(StageSignals, SigSet), StageFailure> {
         let mut mask = SigSet::all();
         NOT_BLOCKED.into_iter().for_each(|signal| mask.remove(signal));
         // While SIGCHLD is ignored, which a process can inherit, the exit status of a child is
@@ -44,7 +44,7 @@ impl SignalQueue {
         mask.thread_block().step("block signals")?;
         let descriptor =
             SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC).step("receive signals")?;
-        Ok((SignalQueue { descriptor }, before))
+        Ok((StageSignals { descriptor }, before))
     }
 
     /// Returns the number of the descriptor.
@@ -56,7 +56,7 @@ impl SignalQueue {
     ///
     /// The kernel sends signals of the terminal to the whole process group, so the child has
     /// received them, too. Those are not passed on.
-    pub(super) fn wait_for_child_event(&self, child: i32) -> Result<(), Failure> {
+    pub(super) fn wait_for_child_event(&self, child: i32) -> Result<(), StageFailure> {
         loop {
             let Some(info) = self.descriptor.read_signal().step("receive signals")? else {
                 continue;

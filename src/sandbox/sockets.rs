@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, lstat};
 
-use super::cause::{Failure, Step};
+use super::cause::{FailedStep, StageFailure};
 use super::files;
 
 /// Maximum size of the table of sockets, in bytes.
@@ -48,7 +48,7 @@ pub(super) fn directories() -> impl Iterator<Item = &'static Path> {
 
 /// Returns the paths of all bound sockets of this network namespace that can be found, except for
 /// those of name services.
-pub(super) fn bound() -> Result<BTreeSet<PathBuf>, Failure> {
+pub(super) fn bound() -> Result<BTreeSet<PathBuf>, StageFailure> {
     let table = files::read(Path::new("/proc/net/unix"), TABLE_MAX).step("list the sockets")?;
     Ok(parse(&table)
         .filter(|path| !NAME_SERVICES.iter().any(|service| path.starts_with(service)))

@@ -15,7 +15,7 @@ pub(crate) struct SandboxSpec {
     /// The directory in which the command starts: the workspace or one beneath it.
     #[serde(with = "path_bytes")]
     pub(crate) directory: PathBuf,
-    /// How the worker sees the workspace.
+    /// The view of the workspace.
     pub(crate) view: WorkspaceView,
     /// The common .git directory of a linked worktree, with the layers of its overlay.
     #[serde(with = "path_bytes::with_layers")]
@@ -44,7 +44,7 @@ pub(crate) struct SandboxSpec {
     pub(crate) max_processes: Option<u64>,
 }
 
-/// How the worker sees the workspace.
+/// The view that a worker has of the workspace.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum WorkspaceView {
     /// An overlay, whose lower layer is the workspace.

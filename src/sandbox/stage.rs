@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use nix::sys::signal::{SigSet, Signal};
 use serde::{Deserialize, Serialize};
 
-use super::cause::{Failure, Step};
+use super::cause::{FailedStep, StageFailure};
 use super::files;
 use super::spec::SandboxSpec;
 
@@ -33,9 +33,9 @@ pub(crate) enum Stage {
     Check,
 }
 
-/// What the stages have to do.
+/// The task of all stages.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(super) struct StageOrder {
     pub(super) spec: SandboxSpec,
     pub(super) command: Vec<OsString>,
     /// Process id of the caller.
@@ -60,7 +60,7 @@ impl Stage {
     }
 
     /// Starts the stage. It inherits the descriptors of these numbers.
-    pub(super) fn spawn(self, descriptor: i32, status: Option<i32>) -> Result<Child, Failure> {
+    pub(super) fn spawn(self, descriptor: i32, status: Option<i32>) -> Result<Child, StageFailure> {
         let mut command = self.command(descriptor, status);
         command.spawn().step("start a process of the sandbox")
     }
@@ -74,19 +74,20 @@ impl Stage {
     }
 }
 
-impl Order {
+impl StageOrder {
     /// Reads the order from the inherited descriptor.
-    pub(super) fn read(descriptor: i32) -> Result<Order, Failure> {
+    pub(super) fn read(descriptor: i32) -> Result<StageOrder, StageFailure> {
         let bytes = files::read(&files::own_descriptor(descriptor), ORDER_MAX)
             .step("read the order of the sandbox")?;
-        postcard::from_bytes(&bytes)
-            .map_err(|error| Failure::new(format!("cannot read the order of the sandbox: {error}")))
+        postcard::from_bytes(&bytes).map_err(|error| {
+            StageFailure::new(format!("cannot read the order of the sandbox: {error}"))
+        })
     }
 
     /// Writes the order into the inherited descriptor.
-    pub(super) fn write(&self, descriptor: i32) -> Result<(), Failure> {
+    pub(super) fn write(&self, descriptor: i32) -> Result<(), StageFailure> {
         let bytes = postcard::to_stdvec(self)
-            .map_err(|error| Failure::new(format!("cannot pass the order on: {error}")))?;
+            .map_err(|error| StageFailure::new(format!("cannot pass the order on: {error}")))?;
         files::write(&files::own_descriptor(descriptor), &bytes)
             .step("pass the order of the sandbox on")
     }

@@ -2,7 +2,7 @@
 
 use seccompiler::{BpfProgram, apply_filter, sock_filter};
 
-use super::cause::Failure;
+use super::cause::StageFailure;
 
 /// The requests of ioctl(2) that are refused: TIOCSTI and TIOCLINUX.
 const REQUESTS: [u32; 2] = [0x5412, 0x541c];
@@ -34,9 +34,9 @@ const ALLOW: u32 = 0x7fff_0000;
 const REFUSE: u32 = 0x0005_0001;
 
 /// Installs the filter in this thread and all processes that it starts.
-pub(super) fn install() -> Result<(), Failure> {
+pub(super) fn install() -> Result<(), StageFailure> {
     apply_filter(&program())
-        .map_err(|error| Failure::new(format!("cannot protect the terminal: {error}")))
+        .map_err(|error| StageFailure::new(format!("cannot protect the terminal: {error}")))
 }
 
 /// Returns the filter. seccompiler's own would kill programs of any other architecture than ours,

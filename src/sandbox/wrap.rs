@@ -10,7 +10,7 @@ use rustix::process::getpid;
 
 use super::files::write_all;
 use super::spec::SandboxSpec;
-use super::stage::{Order, PROGRAM, Stage};
+use super::stage::{PROGRAM, Stage, StageOrder};
 
 /// A command line that runs a command in a sandbox.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl SandboxSpec {
     /// descriptor is left.
     pub(crate) fn wrap(&self, command: &[OsString]) -> io::Result<WrappedCommand> {
         self.check()?;
-        let order = Order {
+        let order = StageOrder {
             spec: self.clone(),
             command: command.to_vec(),
             parent: getpid().as_raw_pid(),
