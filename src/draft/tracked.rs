@@ -2,22 +2,15 @@
 
 use std::cell::OnceCell;
 
+use filetime::FileTime;
+use gix_index::State;
+use gix_index::decode::Options;
+use gix_index::hash::Kind;
+
 use crate::name::RelPath;
 
-/// First bytes of the index of git.
-const SIGNATURE: &[u8] = b"DIRC";
-/// Versions of the index that are known.
-const VERSIONS: std::ops::RangeInclusive<u32> = 2..=4;
-/// The version that shortens each path by what it shares with the one before.
-const SHORTENED: u32 = 4;
-/// Bytes before the hash in an entry: times, numbers and mode.
-const BEFORE_HASH: usize = 40;
-/// Sizes of the hash in an entry: SHA-1, or SHA-256.
-const HASHES: [usize; 2] = [20, 32];
-/// Flag of an entry that has more flags.
-const IS_EXTENDED: u16 = 0x4000;
-/// Multiple to which the size of an entry is filled up.
-const ALIGNMENT: usize = 8;
+/// Limit of one allocation while an index is decoded, in bytes.
+const ALLOCATION_MAX: usize = 1 << 30;
 
 /// The paths in an index of git. They are parsed when they are first needed.
 #[derive(Default)]
@@ -47,7 +40,8 @@ impl TrackedPaths {
 
     fn paths(&self) -> &[RelPath] {
         self.paths.get_or_init(|| {
-            let parsed = HASHES.iter().find_map(|hash| parse(&self.index, *hash));
+            let parsed =
+                [Kind::Sha1, Kind::Sha256].into_iter().find_map(|hash| parse(&self.index, hash));
             let mut paths = parsed.unwrap_or_default();
             paths.sort_unstable();
             paths
@@ -55,65 +49,20 @@ impl TrackedPaths {
     }
 }
 
-/// Parses an index whose hashes have `hash` bytes. Returns `None` if it is none.
-fn parse(index: &[u8], hash: usize) -> Option<Vec<RelPath>> {
-    let mut rest = index.strip_prefix(SIGNATURE)?;
-    let version = take_u32(&mut rest).filter(|version| VERSIONS.contains(version))?;
-    let count = take_u32(&mut rest)?;
-    let mut paths = Vec::new();
-    let mut before = Vec::new();
-    for _ in 0..count {
-        let entry = rest;
-        take(&mut rest, BEFORE_HASH + hash)?;
-        if take_u16(&mut rest)? & IS_EXTENDED != 0 {
-            take_u16(&mut rest)?;
-        }
-        if version == SHORTENED {
-            let dropped = take_varint(&mut rest)?;
-            before.truncate(before.len().checked_sub(dropped)?);
-        } else {
-            before.clear();
-        }
-        let end = memchr::memchr(0, rest)?;
-        before.extend_from_slice(take(&mut rest, end)?);
-        let filled = if version == SHORTENED {
-            1
-        } else {
-            ALIGNMENT - (entry.len() - rest.len()) % ALIGNMENT
-        };
-        take(&mut rest, filled)?;
+/// Decodes an index with hashes of this kind. Returns `None` if it is none.
+fn parse(index: &[u8], hash: Kind) -> Option<Vec<RelPath>> {
+    let options = Options {
+        thread_limit: Some(1),
+        alloc_limit_bytes: Some(ALLOCATION_MAX),
+        ..Options::default()
+    };
+    let (state, _) = State::from_bytes(index, FileTime::zero(), hash, options).ok()?;
+    let paths = state.entries().iter().filter_map(|entry| {
+        let path: &[u8] = entry.path(&state);
         // A directory, in a sparse index, ends with a slash.
-        let path = before.strip_suffix(b"/").unwrap_or(&before);
-        paths.push(RelPath::parse(path).ok().filter(|path| !path.is_root())?);
-    }
-    Some(paths)
-}
-
-fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
-    let (taken, left) = rest.split_at_checked(length)?;
-    *rest = left;
-    Some(taken)
-}
-
-fn take_u32(rest: &mut &[u8]) -> Option<u32> {
-    Some(u32::from_be_bytes(take(rest, 4)?.try_into().ok()?))
-}
-
-fn take_u16(rest: &mut &[u8]) -> Option<u16> {
-    Some(u16::from_be_bytes(take(rest, 2)?.try_into().ok()?))
-}
-
-/// Takes a number in groups of seven bits, the highest first, each but the first one less by one.
-fn take_varint(rest: &mut &[u8]) -> Option<usize> {
-    let mut number = 0_usize;
-    loop {
-        let byte = *take(rest, 1)?.first()?;
-        number = number.checked_mul(128)?.checked_add(usize::from(byte & 127))?;
-        if byte & 128 == 0 {
-            return Some(number);
-        }
-        number = number.checked_add(1)?;
-    }
+        RelPath::parse(path.strip_suffix(b"/").unwrap_or(path)).ok()
+    });
+    Some(paths.filter(|path| !path.is_root()).collect())
 }
 
 #[cfg(test)]
