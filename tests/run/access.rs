@@ -56,6 +56,16 @@ fn paths_can_be_made_writable() {
     }
 }
 
+#[test]
+fn memory_can_be_limited() {
+    let place = Workspace::of_ordinary_user();
+    let script = "head -c 300M /dev/zero | tail -c 200M > /dev/null";
+    place.sh(&["--id", "control"], script).assert_success();
+    let done = place.sh(&["--memory", "100M"], script);
+    assert_ne!(done.code, Some(0), "{done:#?}");
+    place.sh(&["--id", "w2", "--memory", "100M", "--pids", "100"], "true").assert_success();
+}
+
 /// A script that connects to the socket in its first argument.
 const CONNECT: &str = "import socket, sys\n\
     socket.socket(socket.AF_UNIX).connect(sys.argv[1])\n";

@@ -113,7 +113,6 @@ impl Isolation {
         store: &Store,
         reporter: &Reporter,
     ) -> anyhow::Result<()> {
-        let has_limits = arguments.limits.memory.is_some() || arguments.limits.pids.is_some();
         let root = store.root().path();
         let preflight = sandbox::preflight(&place.workspace, root);
         let workspace = display_path(&place.workspace);
@@ -156,12 +155,7 @@ impl Isolation {
                 try_copy(&place.workspace, &drafts_of(root))
             }
         };
-        if has_limits && sandbox::limit_method() == LimitMethod::Process {
-            reporter.notice(
-                "--memory and --pids limit each process by itself, because no control group can \
-                 be made; root may start any number of processes",
-            );
-        }
+        check_limits(arguments, reporter)?;
         trial.map_err(|error| {
             anyhow!(
                 "cannot protect this machine from the command: {error:#}; to run it with no \
@@ -229,6 +223,27 @@ impl Isolation {
         let command = wrapped.command.clone();
         Ok(PreparedCommand { command, environment, _wrapped: Some(wrapped) })
     }
+}
+
+/// Reports limits that hold for each process only.
+///
+/// # Errors
+///
+/// The number of processes cannot be limited.
+fn check_limits(arguments: &RunArgs, reporter: &Reporter) -> anyhow::Result<()> {
+    let limits = &arguments.limits;
+    let has_limits = limits.memory.is_some() || limits.pids.is_some();
+    if !has_limits || sandbox::limit_method() == LimitMethod::ControlGroup {
+        return Ok(());
+    }
+    if limits.pids.is_some() && rustix::process::geteuid().is_root() {
+        bail!(
+            "cannot limit the number of root's processes: no control group can be made here; try \
+             --as USER, or leave out --pids"
+        );
+    }
+    reporter.notice("limits hold for each process by itself: no control group can be made here");
+    Ok(())
 }
 
 /// Returns the directory of the drafts of a store, or the store if there is none yet. It is on the
