@@ -60,9 +60,12 @@ def codex_script(worker, _):
 def claude_environment(out, url):
     """Returns the variables of a session of Claude Code, and writes its settings."""
     settings = {"permissions": {**scenario.PERMISSIONS, "allow": ["Bash", "Edit", "Write"]}}
-    (out / "config").mkdir()
-    (out / "config/settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    return claude_code.environment(out, url) | {"IS_SANDBOX": "1"}
+    (out / "home/.claude").mkdir()
+    (out / "home/.claude/settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    variables = claude_code.environment(out, url) | {"IS_SANDBOX": "1"}
+    # Its default, as most people have it.
+    del variables["CLAUDE_CONFIG_DIR"]
+    return variables
 
 
 PROGRAMS = {
