@@ -7,13 +7,12 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 use clap::Args;
 
+use super::diff_text;
 use super::exit::UsageError;
 use super::pager::{self, DiffArgs};
-use super::read_session::TimeArgs;
 use super::terminal::{escape_controls, print_message};
 use super::tree_commands::cat;
 use super::write_args::{WriteArgs, into_cli_error};
-use super::{ViewArgs, cache_args::CacheArgs, diff_text};
 use crate::approval::Approval;
 use crate::model::{ChangedFile, WorkspaceChanges};
 use crate::name::RelPath;
@@ -164,17 +163,8 @@ pub(super) fn parse_paths(
 ///
 /// The store cannot be read.
 pub(super) fn diff(store: &Store, approval: &Approval<'_>) -> anyhow::Result<Vec<u8>> {
-    let view = ViewArgs {
-        stores: vec![store.root().path().to_path_buf()],
-        store_format: None,
-        owner: None,
-        run: None,
-        hard_links: false,
-        stale: None,
-        cache: CacheArgs { no_cache: true, ..CacheArgs::default() },
-    };
     let path = [b"workers/", approval.id().as_bytes(), b"/changes.diff"].concat();
-    cat::read(&view, &TimeArgs::default(), &path)
+    cat::read(store.root().path(), &path)
 }
 
 fn names(changes: &WorkspaceChanges) -> String {

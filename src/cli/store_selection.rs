@@ -46,6 +46,18 @@ impl StoreSelection {
         })
     }
 
+    /// Selects all of one store, which was chosen before, without any cache.
+    pub(super) fn only(store: PathBuf) -> StoreSelection {
+        StoreSelection {
+            stores: vec![store],
+            format: None,
+            hard_links: false,
+            stale_after: STALE_AFTER,
+            cache: CacheArgs { no_cache: true, ..CacheArgs::default() },
+            filter: Filter::default(),
+        }
+    }
+
     /// Opens and reads the stores.
     pub(super) fn open(&self, freshness: Freshness) -> anyhow::Result<View> {
         let cache = if self.cache.no_cache { None } else { cache_args::open(&self.stores) };

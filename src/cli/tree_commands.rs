@@ -94,8 +94,15 @@ impl TreeReader {
         time: &TimeArgs,
         budget: Option<Budget>,
     ) -> anyhow::Result<TreeReader> {
+        Self::open_selection(StoreSelection::from_args(view)?, time, budget)
+    }
+
+    fn open_selection(
+        selection: StoreSelection,
+        time: &TimeArgs,
+        budget: Option<Budget>,
+    ) -> anyhow::Result<TreeReader> {
         let mut session = ReadSession::start(time);
-        let selection = StoreSelection::from_args(view)?;
         let tree = Tree::new(session.view(&selection)?, session.settings(budget));
         Ok(TreeReader {
             tree,

@@ -489,7 +489,7 @@ mod tests {
         tree
     }
 
-    /// Applies changes to the tree that the worker found. Their old states must be those of the tree.
+    /// Applies changes to the tree that the worker found, whose entries must be their old states.
     fn apply(bed: &Bed, changes: &WorkspaceChanges, mut tree: Tree) -> Tree {
         let stored =
             |tree: &str, path: &RelPath| fs::read(bed.stored(tree).join(path.as_os_str())).unwrap();

@@ -47,8 +47,8 @@ fn store_of(old: &Workspace, new: &Workspace) -> TestStore {
     store
 }
 
-/// Promise: `git apply` of changes.diff turns the workspace that a worker found into exactly what it
-/// left: contents, links, and which files can be executed.
+/// Promise: `git apply` of changes.diff turns the workspace that a worker found into exactly what
+/// it left: contents, links, and which files can be executed.
 #[test]
 fn applied_diffs_give_exactly_what_the_worker_left() {
     if !is_here("git") {

@@ -3,14 +3,15 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
 
 use super::{CommandOutput, ReaderArgs, TreeReader, is_absence};
-use crate::cli::ViewArgs;
 use crate::cli::read_session::TimeArgs;
+use crate::cli::store_selection::StoreSelection;
 use crate::error::Result;
 use crate::name::printable;
 use crate::tree::{Fh, Symlinks};
@@ -71,17 +72,15 @@ pub(in crate::cli) fn print(
     reader.end(written.and_then(|()| out.flush()))
 }
 
-/// Returns the bytes of the file at `path`, from the root of the tree; none if it does not exist.
+/// Returns the bytes of the file at `path`, from the root of the tree of one store; none if it does
+/// not exist.
 ///
 /// # Errors
 ///
-/// Fails if a store cannot be found or read.
-pub(in crate::cli) fn read(
-    view: &ViewArgs,
-    time: &TimeArgs,
-    path: &[u8],
-) -> anyhow::Result<Vec<u8>> {
-    let reader = TreeReader::open_view(view, time, None)?;
+/// Fails if the store cannot be read.
+pub(in crate::cli) fn read(store: &Path, path: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let selection = StoreSelection::only(store.to_path_buf());
+    let reader = TreeReader::open_selection(selection, &TimeArgs::default(), None)?;
     let opened = reader.tree.with_path(path, Symlinks::Follow, |place| place.leaf().open());
     let fh = match opened {
         Ok(opened) => opened.fh,
