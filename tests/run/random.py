@@ -13,7 +13,7 @@ STEPS = int(sys.argv[2])
 CLOSED = sys.argv[3:] == ["closed"]
 NAMES = [b"a", b"a", b"b", b"b", b"c d", b"src", "\u00e9".encode(), b"-rf", b"\xff\xfe", b"n\nl", b"q\"'", b"$(id)",
          b"tab\t", b"back\\slash", b"\x1b[31m", b"...", b" ", b"changes", b"base", b"#c", b"l" * 255, b"applied"]
-TARGETS = [b"a", b"../b", b".", b"nowhere", b"/etc/hostname", b"\xff", b"two\nlines", b"c d", b"a/" * 400]
+TARGETS = [b"gone/a", b"../b", b".", b"nowhere", b"/etc/hostname", b"\xff", b"two\nlines", b"x y", b"a/" * 400]
 LINES = [b"one\n", b"two\n", b"\n", b"crlf\r\n", b"--- a/a\n", b"+++ b/a\n", b"@@ -1 +1 @@\n", b"\\ No newline at end of file\n",
          b"diff --git a/a b/a\n", b"\tindented\n", b"trailing \n", b"\r", "\u202eword\n".encode()]
 FILE_MODES = [0o644, 0o755, 0o600, 0o444, 0o700, 0o640, 0o777, 0o666, 0o501, 0o400]
