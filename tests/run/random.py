@@ -1,5 +1,6 @@
 """Changes the current directory at random: `random.py SEED STEPS [closed]`. Prints every entry beneath it afterwards as a line of JSON: [path, type, mode, content], with the path and the target of a link in hex, and the SHA-256 of a file. With `closed`, entries may lose the rights of their owner."""
 
+import errno
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ STEPS = int(sys.argv[2])
 CLOSED = sys.argv[3:] == ["closed"]
 NAMES = [b"a", b"a", b"b", b"b", b"c d", b"src", "\u00e9".encode(), b"-rf", b"\xff\xfe", b"n\nl", b"q\"'", b"$(id)",
          b"tab\t", b"back\\slash", b"\x1b[31m", b"...", b" ", b"changes", b"base", b"#c", b"l" * 255, b"applied"]
-TARGETS = [b"gone/a", b"../b", b".", b"nowhere", b"/etc/hostname", b"\xff", b"two\nlines", b"x y", b"a/" * 400]
+TARGETS = [b"gone/a", b"../z", b".", b"nowhere", b"/etc/hostname", b"\xff", b"two\nlines", b"x y", b"x/" * 400]
 LINES = [b"one\n", b"two\n", b"\n", b"crlf\r\n", b"--- a/a\n", b"+++ b/a\n", b"@@ -1 +1 @@\n", b"\\ No newline at end of file\n",
          b"diff --git a/a b/a\n", b"\tindented\n", b"trailing \n", b"\r", "\u202eword\n".encode()]
 FILE_MODES = [0o644, 0o755, 0o600, 0o444, 0o700, 0o640, 0o777, 0o666, 0o501, 0o400]
@@ -122,7 +123,9 @@ def rename():
     os.makedirs(os.path.dirname(new) or b".", exist_ok=True)
     try:
         os.rename(old, new)
-    except OSError:
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
         # As between file systems, for a folder of the workspace.
         shutil.copytree(old, new, symlinks=True)
         shutil.rmtree(old)

@@ -272,6 +272,7 @@ def leave_by_chroot():
     here = os.open("/", os.O_RDONLY)
     os.chroot("/tmp")
     os.fchdir(here)
+    os.chroot(".")
     os.chdir("../../../..")
     os.close(os.open("." + home + "/.profile", os.O_WRONLY))
 
@@ -566,7 +567,7 @@ def main():
         if not has_own_mounts and rng.random() < 0.02:
             make(enter)
         if rng.random() < 0.1:
-            os.chdir(workspace)
+            make(lambda: os.chdir(workspace))
 
 
 main()

@@ -75,8 +75,9 @@ impl<'a> Target<'a> {
         place.make_dir("home/folder");
         place.write("home/folder/file", "kept\n");
         place.write("workspace/secret", "secret!!\n");
-        place.make_dir("store/drafts");
+        ["store/drafts", "cache"].into_iter().for_each(|name| drop(place.make_dir(name)));
         let path = place.path("home/agent.sock");
+        let _ = fs::remove_file(&path);
         let socket = UnixListener::bind(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
         let address = SocketAddr::from_abstract_name(&marker).unwrap();
@@ -174,8 +175,10 @@ fn check(place: &Place, seed: u64) {
     // The record is read by the user afterwards.
     let id = format!("worker-{}", place.count());
     let store = place.path("store");
+    let cache = format!("XDG_CACHE_HOME={}", place.path("cache").display());
     for words in [&["changes", &id][..], &["cat", &format!("workers/{id}/summary")]] {
-        let words = [&[swarmletfs()], words, &["--store", store.to_str().unwrap()]].concat();
+        let program = ["env", &cache, swarmletfs()];
+        let words = [&program, words, &["--store", store.to_str().unwrap()]].concat();
         let output = place.plain(&words);
         assert!(output.status.code().is_some_and(|code| code < 3), "{about}: {output:?}");
         assert!(!text(&output.stderr).contains("panicked"), "{about}: {output:?}");
