@@ -1,5 +1,5 @@
-//! Landlock: a second wall behind the read-only mounts, and the only one around abstract sockets and
-//! around processes outside that are in the process group of the command.
+//! Landlock: a second wall behind the read-only mounts, and the only one around abstract sockets
+//! and around processes outside that are in the process group of the command.
 
 use std::path::{Path, PathBuf};
 

@@ -206,3 +206,23 @@ fn folders_that_their_owner_may_not_read_are_put_back() {
         assert_eq!(bench.tree(), old);
     }
 }
+
+#[test]
+fn folders_with_changed_entries_can_be_closed() {
+    if !is_root() {
+        return;
+    }
+    let tree = |folder_mode, mode, content: &str| {
+        let a = Node::File { mode, bytes: b"a\n".to_vec() };
+        let entries = [("a".to_owned(), a), ("b".to_owned(), file(content))].into();
+        folder([("d", Node::Folder { mode: folder_mode, entries })])
+    };
+    for mode in [0, 0o200, 0o311] {
+        let (old, new) = (tree(0o755, 0o644, "old\n"), tree(mode, 0o600, "new\n"));
+        let mut bench = Workbench::new(&old);
+        bench.worker("w1", &old, &new);
+        bench.give_away(true);
+        bench.run(&["apply", "w1", "--yes"]).assert_success();
+        assert_eq!(bench.tree(), new, "{mode:o}");
+    }
+}

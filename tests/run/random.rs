@@ -256,8 +256,8 @@ fn check(make: fn() -> Workspace, count: usize, first: u64) {
     assert_eq!(kinds, all.into());
 }
 
-/// Promise: A worker's changes.diff, applied by git, gives the files and links that the command
-/// saw at its end; `apply` gives its whole view with permissions, and `undo` the old workspace.
+/// Promise: A worker's changes.diff, applied by git, gives the files and links that the command saw
+/// at its end; `apply` gives its whole view with permissions, and `undo` the old workspace.
 #[test]
 fn random_commands_are_recorded_applied_and_taken_back_exactly() {
     check(Workspace::new, scale(30), 0);

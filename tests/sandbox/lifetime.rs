@@ -69,7 +69,8 @@ fn nothing_survives_a_killed_runner() {
     });
 }
 
-/// A process namespace does not hold `kill 0`, which signals all of the process group.
+/// Promise: No signal of a command reaches a process outside, also if it is in the process group of
+/// the command.
 #[test]
 fn process_group_outside_cannot_be_signaled() {
     if !has_signal_scopes() {
