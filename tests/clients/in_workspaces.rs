@@ -8,9 +8,7 @@ use super::{say, target};
 /// Runs the script for a program, if it is installed. `preset` is its name for `run`.
 fn run(installed: &str, preset: &str) {
     let Ok(program) = fs::read_to_string(target().join("clients/programs").join(installed)) else {
-        say(&format!(
-            "SKIP {installed} is not installed; to get it: scripts/setup, if npm is there"
-        ));
+        say(&format!("SKIP {installed} is not installed; to get it: scripts/setup, if npm is there"));
         return;
     };
     // Codex wants a home outside of the temporary directory.
