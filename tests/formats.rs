@@ -20,7 +20,7 @@ mod recognition;
 mod recorded_calls;
 mod stubs;
 mod torn;
-mod workspace_changes;
+pub mod workspace_changes;
 
 use std::collections::BTreeMap;
 use std::path::Path;

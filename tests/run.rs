@@ -4,6 +4,7 @@ mod access;
 mod changes;
 mod each;
 mod ends;
+mod random;
 mod recovery;
 mod refusals;
 mod workspace;

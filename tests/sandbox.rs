@@ -6,6 +6,7 @@ mod lifetime;
 mod mounts;
 mod paths;
 mod place;
+mod random;
 mod refusals;
 mod root;
 mod sockets;

@@ -157,6 +157,8 @@ fn sync_all(workspace: &Dir, journal: &Journal) -> Result<()> {
         let synced = match workspace.enter(&folder) {
             // It was removed.
             Err(error) if error.is_not_found() => Ok(()),
+            // Its new permissions forbid its owner to read it.
+            Err(PathError::Io(Errno::ACCESS)) => workspace.sync_file_system(),
             entered => entered.and_then(|folder| folder.sync()),
         };
         synced.during("write", workspace.path(), folder.as_bytes())?;
@@ -181,7 +183,14 @@ pub(super) fn find_unchecked(
             if step.action() == Action::SetMode { Some(path) } else { temporaries.get(path) };
         let Some(now_at) = now_at else { continue };
         let is_checked = || {
-            let Some(now) = workspace.entry(now_at)? else { return Ok(false) };
+            let now = match workspace.entry(now_at) {
+                // A folder of its path is closed now. Its permissions were set by its identity.
+                Err(PathError::Io(Errno::ACCESS)) if step.action() == Action::SetMode => {
+                    return Ok(true);
+                }
+                now => now?,
+            };
+            let Some(now) = now else { return Ok(false) };
             let is_same = now.identity == before.meta.identity && now.kind == before.meta.kind;
             Ok(is_same
                 && match before.kind() {

@@ -12,9 +12,7 @@ use crate::name::{Name, RelPath};
 use crate::store::Kind;
 use crate::write::{Dir, During, EntryIdentity, EntryMeta, File, NewOwner, Result};
 
-/// Permissions that the owner of a folder needs to change its entries.
-const CHANGING: u32 = 0o300;
-/// Permissions of a folder while its entries are changed.
+/// Permissions that the owner of a folder needs to open it and change its entries.
 const OPEN: u32 = 0o700;
 
 /// The steps of a plan, by path.
@@ -68,7 +66,7 @@ fn folder_meta(workspace: &Dir, path: &RelPath) -> PathResult<Option<EntryMeta>>
 
 /// Returns true if this process can change the entries of a folder with these permissions.
 fn can_change(mode: u32) -> bool {
-    mode & CHANGING == CHANGING || rustix::process::geteuid().is_root()
+    mode & OPEN == OPEN || rustix::process::geteuid().is_root()
 }
 
 /// Writes the new entries of `steps` under their names in `temporaries`, and returns the moves.

@@ -158,7 +158,8 @@ struct AccessArgs {
     #[arg(long, value_enum, value_name = "PROGRAM", default_value = "none")]
     preset: Preset,
 
-    /// Leave out Landlock, the second wall, so that the command can make sandboxes of its own
+    /// Leave out the rules of Landlock for files, the second wall, so that the command can make
+    /// sandboxes of its own
     #[arg(long)]
     nested: bool,
 

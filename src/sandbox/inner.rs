@@ -30,9 +30,7 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
         // In the namespace of this process, so that only its processes count.
         limits::limit_process(&order.spec)?;
     }
-    if !order.spec.nested {
-        landlock::restrict(&order.spec)?;
-    }
+    landlock::restrict(&order.spec)?;
     order.signal_mask().thread_set_mask().step("restore the signal mask")?;
     let Some((program, arguments)) = order.command.split_first() else {
         return Err(StageFailure::new("cannot run nothing; try `-- COMMAND`"));

@@ -1,4 +1,5 @@
-//! Landlock: a second wall behind the read-only mounts, and the only one around abstract sockets.
+//! Landlock: a second wall behind the read-only mounts, and the only one around abstract sockets
+//! and around processes outside that are in the process group of the command.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,8 @@ use super::spec::SandboxSpec;
 const VERSION: ABI = ABI::V7;
 
 /// Lets this process write only where the mounts allow it, and reach no process or abstract socket
-/// outside of the sandbox.
+/// outside of the sandbox. If the command may build a sandbox of its own, the files are left out:
+/// rules for them would forbid every mount.
 ///
 /// A kernel without Landlock restricts nothing: the mounts and namespaces hold alone.
 pub(super) fn restrict(spec: &SandboxSpec) -> Result<(), StageFailure> {
@@ -29,6 +31,9 @@ pub(super) fn is_available() -> bool {
 }
 
 fn apply(spec: &SandboxSpec) -> Result<(), RulesetError> {
+    if spec.nested {
+        return scopes(Ruleset::default())?.create()?.restrict_self().map(drop);
+    }
     let all = AccessFs::from_all(VERSION);
     let reading = AccessFs::from_read(VERSION);
     // Devices and the files of processes are written in place.
@@ -37,14 +42,18 @@ fn apply(spec: &SandboxSpec) -> Result<(), RulesetError> {
     writable.extend([spec.workspace.clone(), spec.worker_folder.clone()]);
     writable.extend(spec.git_common.iter().map(|(path, _)| path.clone()));
     writable.extend(spec.write.iter().cloned());
-    Ruleset::default()
-        // All rights are handled and granted together, else a rename between folders fails.
-        .handle_access(all)?
-        .scope(Scope::from_all(VERSION))?
+    // All rights are handled and granted together, else a rename between folders fails.
+    scopes(Ruleset::default().handle_access(all)?)?
         .create()?
         .add_rules(path_beneath_rules([Path::new("/")], reading))?
         .add_rules(path_beneath_rules(["/dev", "/proc"], in_place))?
         .add_rules(path_beneath_rules(&writable, all))?
         .restrict_self()?;
     Ok(())
+}
+
+/// Adds the walls around processes and abstract sockets. A process namespace does not hold
+/// `kill(0)`, which signals every process of the group, also those of the terminal outside.
+fn scopes(ruleset: Ruleset) -> Result<Ruleset, RulesetError> {
+    ruleset.scope(Scope::from_all(VERSION))
 }

@@ -32,7 +32,7 @@ pub(crate) struct SandboxSpec {
     /// Sockets that the command may connect to. All others are hidden.
     #[serde(with = "path_bytes::list")]
     pub(crate) sockets: Vec<PathBuf>,
-    /// True if the command may build a sandbox of its own, which Landlock forbids.
+    /// True if the command may build a sandbox of its own, which Landlock's rules for files forbid.
     pub(crate) nested: bool,
     /// False for a network with nothing but the loopback device.
     pub(crate) network: bool,

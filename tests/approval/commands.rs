@@ -185,3 +185,44 @@ fn root_gives_what_it_applies_to_the_owner_of_the_workspace() {
     bench.run(&["undo", "w1", "--yes"]).assert_success();
     assert_eq!(bench.tree(), trees().0);
 }
+
+#[test]
+fn folders_that_their_owner_may_not_read_are_put_back() {
+    if !is_root() {
+        return;
+    }
+    let with_mode = |mode| {
+        let entries = [("a".to_owned(), file("x\n"))].into();
+        folder([("d", Node::Folder { mode, entries })])
+    };
+    for mode in [0, 0o200, 0o311] {
+        let (old, new) = (with_mode(0o755), with_mode(mode));
+        let mut bench = Workbench::new(&old);
+        bench.worker("w1", &old, &new);
+        bench.give_away(true);
+        bench.run(&["apply", "w1", "--yes"]).assert_success();
+        assert_eq!(bench.tree(), new);
+        bench.run(&["undo", "w1", "--yes"]).assert_success();
+        assert_eq!(bench.tree(), old);
+    }
+}
+
+#[test]
+fn folders_with_changed_entries_can_be_closed() {
+    if !is_root() {
+        return;
+    }
+    let tree = |folder_mode, mode, content: &str| {
+        let a = Node::File { mode, bytes: b"a\n".to_vec() };
+        let entries = [("a".to_owned(), a), ("b".to_owned(), file(content))].into();
+        folder([("d", Node::Folder { mode: folder_mode, entries })])
+    };
+    for mode in [0, 0o200, 0o311] {
+        let (old, new) = (tree(0o755, 0o644, "old\n"), tree(mode, 0o600, "new\n"));
+        let mut bench = Workbench::new(&old);
+        bench.worker("w1", &old, &new);
+        bench.give_away(true);
+        bench.run(&["apply", "w1", "--yes"]).assert_success();
+        assert_eq!(bench.tree(), new, "{mode:o}");
+    }
+}

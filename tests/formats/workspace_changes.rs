@@ -1,6 +1,6 @@
 //! Workers with a changes.json: what they changed in their own views of a workspace.
 
-mod fixture;
+pub mod fixture;
 mod hostile;
 
 use std::fs;

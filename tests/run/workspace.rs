@@ -60,6 +60,11 @@ impl Workspace {
         [Workspace::new(), Workspace::of_ordinary_user()]
     }
 
+    /// Returns true if an ordinary user runs everything.
+    pub fn is_ordinary(&self) -> bool {
+        self.is_ordinary || !rustix::process::geteuid().is_root()
+    }
+
     fn fill(&self) {
         run(self.command([OsStr::new(PROGRAM), "init".as_ref(), self.at("store").as_os_str()]))
             .assert_success();

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{Place, for_each_user};
 
 /// Waits until `condition` holds.
-fn await_that(what: &str, condition: impl Fn() -> bool) {
+pub fn await_that(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < Duration::from_secs(30), "waited too long: {what}");
@@ -18,7 +18,7 @@ fn await_that(what: &str, condition: impl Fn() -> bool) {
 }
 
 /// Returns the processes whose command line contains `word`.
-fn processes_with(word: &str) -> Vec<i32> {
+pub fn processes_with(word: &str) -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     entries
         .filter_map(|entry| {
@@ -67,6 +67,37 @@ fn nothing_survives_a_killed_runner() {
         runner.wait().unwrap();
         await_that("all processes end", || processes_with(&time).is_empty());
     });
+}
+
+/// Promise: No signal of a command reaches a process outside, also if it is in the process group of
+/// the command.
+#[test]
+fn process_group_outside_cannot_be_signaled() {
+    if !has_signal_scopes() {
+        return crate::support::skip("Landlock holds signals from Linux 6.12 on");
+    }
+    for_each_user(|place| {
+        let attack = ["sh", "-c", "trap '' USR1; kill -USR1 0; echo sent"];
+        let with_caller = |words: &[&str]| {
+            place.plain(&[&["sh", "-c", "\"$@\"; echo lives", "sh"], words].concat())
+        };
+        for options in [&[][..], &["--nested"]] {
+            let line = place.in_sandbox(options, &attack);
+            let output = with_caller(&line.iter().map(String::as_str).collect::<Vec<_>>());
+            assert!(output.status.success(), "uid {}, {options:?}: {output:?}", place.uid);
+            assert_eq!(output.stdout, b"sent\nlives\n");
+        }
+        // `timeout` is the leader of the group.
+        let control = with_caller(&attack);
+        assert_eq!((control.status.signal(), &*control.stdout), (Some(10), &b"sent\n"[..]));
+    });
+}
+
+/// Returns true if the kernel is at least Linux 6.12.
+pub fn has_signal_scopes() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(12))
 }
 
 #[test]

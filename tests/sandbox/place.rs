@@ -139,6 +139,11 @@ impl Place {
         line.into_iter().map(str::to_owned).collect()
     }
 
+    /// Returns the number of workers so far, which is in the name of the last one.
+    pub fn count(&self) -> u32 {
+        self.workers.get()
+    }
+
     /// Runs a command in a sandbox.
     pub fn run(&self, options: &[&str], words: &[&str]) -> Output {
         let line = self.in_sandbox(options, words);

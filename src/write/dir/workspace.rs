@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, StatxFlags, Uid};
 use rustix::io::Errno;
 
-use super::{Dir, Durability, File, copy, stat, sync};
+use super::{Dir, Durability, File, copy, set_mode, stat, sync};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, kind_of};
@@ -197,17 +197,19 @@ impl Dir {
         mode: u32,
         identity: EntryIdentity,
     ) -> Result<()> {
-        let fd = self.openat2(path, OFlags::RDONLY, Mode::empty())?;
+        // Its owner may have no right to read it, neither before nor after.
+        let fd = self.openat2(path, OFlags::PATH, Mode::empty())?;
         let stat = stat_with_birth(&fd)?;
         let meta = entry_meta(&stat);
         if meta.identity != identity {
             return Err(Error::Stale);
         }
         let kept = if meta.kind == Kind::Folder { u32::from(stat.stx_mode) & 0o7000 } else { 0 };
-        rustix::fs::fchmod(&fd, permissions(mode) | Mode::from_raw_mode(kept))?;
-        match self.durability {
-            Durability::Full => sync(fd.as_fd()),
-            Durability::None => Ok(()),
+        set_mode(&fd, (mode & PERMISSIONS) | kept)?;
+        match (self.durability, self.openat2(path, OFlags::RDONLY, Mode::empty())) {
+            (Durability::None, _) => Ok(()),
+            (Durability::Full, Ok(fd)) => sync(fd.as_fd()),
+            (Durability::Full, Err(_)) => self.sync_file_system(),
         }
     }
 
