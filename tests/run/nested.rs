@@ -88,3 +88,42 @@ fn workspace_in_the_layer_of_another_overlay_is_copied() {
         assert_eq!(place.workers(), ["w"]);
     }
 }
+
+/// Promise: A copy is used, and named in a message, if the store is on an overlay. `doctor` tells
+/// beforehand.
+#[test]
+fn store_on_an_overlay_makes_copies() {
+    if !is_root() {
+        return;
+    }
+    for place in Workspace::all() {
+        let user: Vec<&str> = place.user().iter().map(|word| word.to_str().unwrap()).collect();
+        let user = user.join(" ");
+        let folders = ["workspace", "upper", "work", "lower", "merged"].map(|name| {
+            place.folder(name);
+            place.at(name).display().to_string()
+        });
+        let [workspace, upper, work, lower, merged] = folders;
+        let run_command =
+            format!("{user} {PROGRAM} run --store {merged}/store --workspace {workspace}");
+        let script = format!(
+            "mount -t overlay -o lowerdir={lower},upperdir={upper},workdir={work} none {merged}
+             {user} {PROGRAM} init {merged}/store
+             set +e
+             {run_command} --id w -- sh -c 'echo new > new'; echo code $?
+             {run_command} --id w2 --engine overlay -- true; echo code $?
+             TMPDIR={merged} {user} {PROGRAM} doctor --json"
+        );
+        let mut command = program("unshare", ["--mount", "--propagation", "private"]);
+        command.args(["timeout", "100", "sh", "-ec", &script]);
+        let done = run(command);
+        let (codes, report) = done.out.split_at(done.out.find('{').unwrap());
+        assert!(codes.ends_with("code 0\ncode 125\n"), "{done:#?}");
+        let reason = "the store is on an overlay, as in most containers";
+        assert!(done.err.contains(&format!("not in an overlay: {reason}")), "{done:#?}");
+        let copied = place.read("upper/store/workers/w/changes/new");
+        assert_eq!(copied, "new\n");
+        let report: serde_json::Value = serde_json::from_str(report).unwrap();
+        assert_eq!(report["run"]["engine"], "copy", "{report:#}");
+    }
+}
