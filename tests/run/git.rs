@@ -22,7 +22,7 @@ fn repository(place: &Workspace) {
     ));
 }
 
-/// Promise: A workspace that is a linked worktree of git works; its common `.git` is covered by an
+/// A workspace that is a linked worktree of git works; its common `.git` is covered by an
 /// overlay, too. Commits stay in the worker's view.
 #[test]
 fn commits_in_a_linked_worktree_stay_in_the_view_of_the_worker() {
@@ -53,7 +53,7 @@ fn commits_in_a_linked_worktree_stay_in_the_view_of_the_worker() {
     }
 }
 
-/// Promise: Renaming a directory of the workspace fails with EXDEV. Use `mv` and `git add`, or
+/// Renaming a directory of the workspace fails with EXDEV. Use `mv` and `git add`, or
 /// `--engine copy`. Directories that the command made itself can be renamed.
 #[test]
 fn git_moves_directories_as_documented() {

@@ -30,7 +30,7 @@ fn contents(place: &Workspace) -> [String; 2] {
     ["workspace/notes", "workspace/other"].map(|name| place.read(name))
 }
 
-/// Promise: A worker begins with a workspace as it was before or after an application, even if that
+/// A worker begins with a workspace as it was before or after an application, even if that
 /// was interrupted.
 #[test]
 fn worker_does_not_begin_with_a_part_of_an_application() {

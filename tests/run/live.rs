@@ -29,7 +29,7 @@ fn base(place: &Workspace, name: &str) -> (String, Option<String>) {
     (file["base"].as_str().unwrap().to_owned(), saved)
 }
 
-/// Promise: The old content of a changed file is recorded as `base` only if the file is proved to
+/// The old content of a changed file is recorded as `base` only if the file is proved to
 /// be as it was at the start. Otherwise the base is `unknown`.
 #[test]
 fn base_of_a_file_that_others_changed_is_unknown() {
@@ -63,7 +63,7 @@ fn base_of_a_file_that_others_changed_is_unknown() {
     }
 }
 
-/// Promise: `apply` saves what it replaces as the base of workers that run.
+/// `apply` saves what it replaces as the base of workers that run.
 #[test]
 fn application_of_another_worker_keeps_the_base() {
     for place in Workspace::all() {

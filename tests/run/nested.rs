@@ -6,7 +6,7 @@ use super::workspace::Workspace;
 use crate::cli::program::{is_root, program, run};
 use crate::support::mount::PROGRAM;
 
-/// Promise: Landlock forbids sandboxes inside, so `--nested` leaves it out.
+/// Landlock forbids sandboxes inside, so `--nested` leaves it out.
 #[test]
 fn run_in_a_run_works_if_it_is_allowed() {
     let place = Workspace::of_ordinary_user();
@@ -24,7 +24,7 @@ fn run_in_a_run_works_if_it_is_allowed() {
     refused.assert_failure(125, &["cannot protect this machine", "--no-sandbox"]);
 }
 
-/// Promise: A copy is used, and named in a message, if files belong to another user.
+/// A copy is used, and named in a message, if files belong to another user.
 #[test]
 fn workspace_with_files_of_others_is_copied() {
     if !is_root() {
@@ -54,7 +54,7 @@ fn workspace_with_files_of_others_is_copied() {
     assert_eq!(place.changes("w"), ["modified foreign"]);
 }
 
-/// Promise: The layer of another overlay is copied, since an overlay of it is undefined.
+/// The layer of another overlay is copied, since an overlay of it is undefined.
 #[test]
 fn workspace_in_the_layer_of_another_overlay_is_copied() {
     if !is_root() {
@@ -89,7 +89,7 @@ fn workspace_in_the_layer_of_another_overlay_is_copied() {
     }
 }
 
-/// Promise: A copy is used, and named in a message, if the store is on an overlay. `doctor` tells
+/// A copy is used, and named in a message, if the store is on an overlay. `doctor` tells
 /// beforehand.
 #[test]
 fn store_on_an_overlay_makes_copies() {

@@ -106,7 +106,7 @@ fn is_running(argument: &str) -> bool {
         .any(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
 }
 
-/// Promise: With the walls, nothing of the command survives a killed runner, and `run --recover`
+/// With the walls, nothing of the command survives a killed runner, and `run --recover`
 /// ends the worker with what it had changed.
 #[test]
 fn runner_can_be_killed_at_any_moment() {
@@ -157,5 +157,27 @@ fn runner_can_be_killed_while_it_records_the_changes() {
             recovered += u32::from(recover_exactly(&place, &format!("{number}")));
         }
         assert!(recovered >= 6, "{recovered} of {number}");
+    }
+}
+
+/// A copy that was not complete is removed, since the command never began.
+#[test]
+fn runner_can_be_killed_while_it_copies() {
+    for place in Workspace::all() {
+        let many = "for n in $(seq 3000); do echo $n > $n; done";
+        place.outside(many);
+        let mut runner = place.runner(&["--engine", "copy"], &["true"]);
+        let mut child = runner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let copy = place.at("store/drafts/w/copy");
+        wait_until("the copy to begin", || {
+            fs::read_dir(&copy).is_ok_and(|mut entries| entries.next().is_some())
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!place.at("store/drafts/w/manifest").exists());
+        place.run(&["--recover", "w"], &[]).assert_success();
+        assert_eq!(place.metadata("w")["error"], "the runner ended before the command began");
+        assert!(!copy.exists());
+        place.run(&["--recover", "w"], &[]).assert_failure(1, &["it has ended"]);
     }
 }

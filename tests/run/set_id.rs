@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::workspace::Workspace;
 
-/// Promise: No file of a worker's directory has a setuid or setgid bit after the worker's end.
+/// No file of a worker's directory has a setuid or setgid bit after the worker's end.
 #[test]
 fn bits_are_removed_from_the_directory_of_a_worker() {
     for place in Workspace::all() {

@@ -64,7 +64,7 @@ fn follow(place: &Workspace, steps: &Value) {
     assert_eq!(done.code, Some(0), "{done:#?}");
 }
 
-/// Promise: Ctrl-C, Ctrl-Z and the size of the terminal work as without `run`.
+/// Ctrl-C, Ctrl-Z and the size of the terminal work as without `run`.
 #[test]
 fn keys_and_size_of_the_terminal_work_as_without_a_sandbox() {
     if !tool::is_here("bash") {

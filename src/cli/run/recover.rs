@@ -62,7 +62,9 @@ pub(super) fn recover(store: &Store, id: &OsStr, reporter: &Reporter) -> anyhow:
         notes: Vec::new(),
     };
     if !draft.is_prepared()? {
-        // There is nothing to keep of a command that did not run.
+        // There is nothing to keep of a command that did not run. A copy may have filled the disk,
+        // so it goes before anything is written.
+        draft.remove_layers()?;
         let finished = worker.finish(Finish::failed(ERROR_BEFORE));
         if !matches!(finished, Err(Error::Finished { .. })) {
             finished?;

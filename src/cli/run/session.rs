@@ -95,7 +95,9 @@ fn run_worker(
         Ok((sink, isolation.prepare(arguments, place, store, (worker, &draft))?))
     });
     let (mut sink, prepared) = prepared.inspect_err(|_| {
-        // The first error counts. There is nothing to keep of a command that did not run.
+        // The first error counts. There is nothing to keep of a command that did not run. A copy
+        // may have filled the disk, so it goes before anything is written.
+        let _ = draft.remove_layers();
         let _ = draft.discard();
     })?;
     let spec = CommandSpec {
