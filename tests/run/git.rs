@@ -106,3 +106,31 @@ fn submodule_of_the_workspace_can_be_changed() {
         assert_eq!(outside, "1\n");
     }
 }
+
+/// If the workspace is a submodule without the repository around it, git can read there but not
+/// commit.
+#[test]
+fn submodule_alone_can_be_read_and_not_committed_to() {
+    if !has_git() {
+        return;
+    }
+    for place in Workspace::all() {
+        place.folder("whole");
+        repository(&place);
+        // The workspace becomes a submodule of `whole`, under its own path.
+        place.outside(&format!(
+            "cd ../whole; git init -q .; {SETUP}
+             git -c protocol.file.allow=always submodule --quiet add ../workspace sub
+             git commit -qm first; rm -rf ../workspace; mv sub ../workspace; rm ../workspace/.git
+             echo 'gitdir: ../whole/.git/modules/sub' > ../workspace/.git
+             git config -f ../whole/.git/modules/sub/config core.worktree ../../../../workspace"
+        ));
+        assert_eq!(place.outside("git status --porcelain"), "");
+        let script = "git status --porcelain; echo three >> notes; git commit -qam second";
+        let done = place.sh(&[], script);
+        assert_eq!((done.code, done.out.as_str()), (Some(128), ""), "{done:#?}");
+        assert!(done.err.contains("Read-only file system"), "{done:#?}");
+        assert_eq!(place.changes("w"), ["modified notes"]);
+        assert_eq!(place.outside("git status --porcelain; git log --oneline | wc -l"), "1\n");
+    }
+}

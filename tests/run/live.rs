@@ -37,7 +37,8 @@ fn base_of_a_file_that_others_changed_is_unknown() {
         FILES.iter().for_each(|name| drop(place.write(&format!("workspace/{name}"), "old\n")));
         let mut child = place.start(&[], &script(&place));
         place.outside(
-            "echo others > written; echo others > x; mv x replaced; rm deleted; touch ../outside/go",
+            "echo others > written; echo others > x; mv x replaced; rm deleted
+             touch ../outside/go",
         );
         assert!(wait_timeout(&mut child, LIMIT).unwrap().success());
         let saved = ("saved".to_owned(), Some("old\n".to_owned()));

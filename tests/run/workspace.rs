@@ -100,8 +100,8 @@ impl Workspace {
         }
     }
 
-    /// Returns the program that becomes the user, and its arguments; empty for the user who runs the
-    /// tests.
+    /// Returns the program that becomes the user, and its arguments; empty for the user who runs
+    /// the tests.
     pub fn user(&self) -> Vec<&'static OsStr> {
         if self.is_ordinary { without_privileges(&[]) } else { Vec::new() }
     }
