@@ -23,10 +23,12 @@ mod journal;
 mod merge;
 mod moves;
 mod neighbors;
+mod recovery;
 mod selection;
 mod session;
 mod stage;
 
 pub(crate) use check::Action;
+pub(crate) use recovery::recover_workspace;
 pub(crate) use selection::{ChangeSelection, PathRules};
 pub(crate) use session::{Approval, Checked, CheckedFile};

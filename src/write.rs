@@ -54,7 +54,7 @@ mod worker;
 mod worker_folder;
 
 pub(crate) use dir::{
-    Dir, EntryIdentity, EntryMeta, File, NewOwner, set_file_attributes, set_mode,
+    Dir, EntryIdentity, EntryMeta, File, NewOwner, SetIdReport, set_file_attributes, set_mode,
 };
 pub(crate) use error::During;
 pub(crate) use hashing::HashingReader;

@@ -20,9 +20,26 @@ use crate::write::{Dir, During, Result, Store};
 ///
 /// The drafts cannot be listed.
 pub(super) fn drafts(store: &Store, workspace: &Path) -> Result<Vec<Draft>> {
+    Ok(readable(store)?.filter(|draft| draft.record().workspace() == workspace).collect())
+}
+
+/// Lists the drafts of a workspace, of those that it is a part of, and of those that are parts of
+/// it. Those that cannot be read are left out.
+///
+/// # Errors
+///
+/// The drafts cannot be listed.
+pub(super) fn overlapping(store: &Store, workspace: &Path) -> Result<Vec<Draft>> {
+    let overlaps = |draft: &Draft| {
+        let other = draft.record().workspace();
+        other.starts_with(workspace) || workspace.starts_with(&other)
+    };
+    Ok(readable(store)?.filter(overlaps).collect())
+}
+
+fn readable(store: &Store) -> Result<impl Iterator<Item = Draft>> {
     let names = Draft::list(store)?;
-    let drafts = names.iter().filter_map(|name| Draft::open(store, name).ok().flatten());
-    Ok(drafts.filter(|draft| draft.record().workspace() == workspace).collect())
+    Ok(names.into_iter().filter_map(|name| Draft::open(store, &name).ok().flatten()))
 }
 
 /// Returns the drafts whose workers run, other than that of `worker`.

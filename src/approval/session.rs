@@ -8,6 +8,7 @@ use super::content::StoredContents;
 use super::journal::{ApprovalCommand, Journal, Phase};
 use super::moves::{self, Recovered};
 use super::neighbors;
+use super::recovery::{recover_drafts, recover_workspace};
 use super::selection::ChangeSelection;
 use super::stage;
 use crate::audit::AuditPath;
@@ -123,17 +124,7 @@ impl<'a> Approval<'a> {
     /// The workspace or the store cannot be written.
     pub(crate) fn recover(&self) -> Result<()> {
         let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(()) };
-        let path = draft.record().workspace();
-        let drafts = neighbors::drafts(self.store, &path)?;
-        let mut is_interrupted = false;
-        for draft in &drafts {
-            is_interrupted |= Journal::read(draft.folder())?.is_some();
-        }
-        if !is_interrupted {
-            return Ok(());
-        }
-        let (workspace, _lock) = self.lock_workspace(&draft)?;
-        self.recover_all(&workspace, &drafts)
+        recover_workspace(self.store, &draft.record().workspace()).map(drop)
     }
 
     /// Checks the changes of `selection` against the workspace, and changes nothing.
@@ -394,7 +385,7 @@ impl<'a> Approval<'a> {
         // Read again: the command that held the lock may have changed it.
         let draft = self.draft(action)?;
         let drafts = neighbors::drafts(self.store, &draft.record().workspace())?;
-        self.recover_all(&workspace, &drafts)?;
+        recover_drafts(self.store, &workspace, &drafts)?;
         let Some(draft_lock) = draft.try_lock()? else { return Err(self.is_running(action)) };
         match draft.record().state {
             DraftState::Ended => {}
@@ -427,17 +418,6 @@ impl<'a> Approval<'a> {
         let workspace = Dir::open(&path, durability).during("open the workspace", &path, b"")?;
         let lock = workspace.lock().during("lock the workspace", &path, b"")?;
         Ok((workspace, lock))
-    }
-
-    /// Recovers from interrupted commands of all workers on a locked workspace.
-    fn recover_all(&self, workspace: &Dir, drafts: &[Draft]) -> Result<()> {
-        for draft in drafts {
-            if Journal::read(draft.folder())?.is_some() {
-                let worker = self.store.worker(draft.worker().as_bytes())?;
-                moves::recover(workspace, draft.folder(), worker.folder())?;
-            }
-        }
-        Ok(())
     }
 
     /// Adds an attempt that ended before it began to the log of changes.

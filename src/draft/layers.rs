@@ -84,6 +84,20 @@ impl Draft {
         Ok(())
     }
 
+    /// Returns true if the layers were made. If the runner ended before, the command never began.
+    ///
+    /// # Errors
+    ///
+    /// The draft cannot be read.
+    pub(crate) fn is_prepared(&self) -> WriteResult<bool> {
+        let made_last = match self.record().engine {
+            Engine::Overlay => UPPER,
+            Engine::Copy => manifest::FILE,
+        };
+        let kind = self.folder().kind(&RelPath::constant(made_last));
+        Ok(kind.during("read", self.folder().path(), made_last.as_bytes())?.is_some())
+    }
+
     /// Returns the paths that the worker cannot see.
     pub(super) fn hidden_paths(&self) -> Vec<RelPath> {
         let hidden = self.record().hidden();

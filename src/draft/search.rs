@@ -21,7 +21,7 @@ use crate::model::{
 use crate::name::{Name, RelPath};
 use crate::store::{EntryStat, OpenFolder};
 use crate::trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE};
-use crate::write::{Dir, During, Result, Worker};
+use crate::write::{Dir, During, Result, SetIdReport, Worker};
 
 /// Searches for the changes of a workspace, and records them in the worker's directory.
 pub(crate) struct ChangeSearch {
@@ -38,6 +38,8 @@ pub(crate) struct ChangeSearch {
     /// The last changes.json, without its time.
     written: Option<WorkspaceChanges>,
     report: SearchReport,
+    /// Facts about the worker's directory that a person must know.
+    directory_notes: Vec<String>,
 }
 
 /// The result of a search.
@@ -81,6 +83,7 @@ impl ChangeSearch {
             generation: 0,
             written: None,
             report: SearchReport::default(),
+            directory_notes: Vec::new(),
         }
     }
 
@@ -128,9 +131,10 @@ impl ChangeSearch {
             for name in [CHANGES_FILE, CHANGES, BASE, APPLIED] {
                 folder.remove_all(&Name::new(name)?)?;
             }
-            Ok(())
+            // Other users can run what is here, with the rights of the worker's user.
+            folder.clear_set_id()
         };
-        clear().during("clear", folder.path(), b"")?;
+        self.directory_notes = describe(&clear().during("clear", folder.path(), b"")?);
         self.known.clear();
         let changes = match self.search(Deadline::never(), true) {
             Ok(changes) => changes,
@@ -159,7 +163,8 @@ impl ChangeSearch {
         let ignored = ignored?;
         self.forget_unseen(&folder);
         let files: Vec<_> = self.known.values().filter_map(|known| known.change.clone()).collect();
-        let notes = self.draft.notes(self.manifest.as_ref().map(Manifest::facts));
+        let mut notes = self.draft.notes(self.manifest.as_ref().map(Manifest::facts));
+        notes.extend(self.directory_notes.iter().cloned());
         self.report = SearchReport::new(&files, ignored, &notes);
         let record = self.draft.record();
         Ok(WorkspaceChanges {
@@ -324,6 +329,23 @@ fn remove_stored(folder: &Dir, path: &RelPath, stored: StoredContents) {
             let _ = stored::remove(folder, &RelPath::constant(tree).join_path(path));
         }
     }
+}
+
+/// Returns what a person must know about setuid and setgid bits in the worker's directory.
+fn describe(report: &SetIdReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (paths, what) in [
+        (&report.cleared, "setuid and setgid bits were removed from files"),
+        (&report.kept, "setuid and setgid bits of other users were not removed"),
+        (&report.removed, "directories that were too deep were removed"),
+    ] {
+        let (Some(first), others) = (paths.first(), paths.len().saturating_sub(1)) else {
+            continue;
+        };
+        let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+        notes.push(format!("{what} of the worker's directory: {}{more}", first.display()));
+    }
+    notes
 }
 
 impl SearchReport {

@@ -10,6 +10,7 @@
 
 mod layer;
 mod removal;
+mod set_id;
 mod workspace;
 
 use std::io::{self, Read, Write};
@@ -34,6 +35,7 @@ use crate::store::{BENEATH, Kind, kind_of};
 
 pub(crate) use layer::set_file_attributes;
 pub(crate) use removal::set_mode;
+pub(crate) use set_id::SetIdReport;
 
 /// Flags of every open. NONBLOCK makes it return at once if a FIFO has taken the place of a file.
 const OPEN: OFlags =

@@ -1,7 +1,15 @@
 //! Workers whose runner was killed.
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
 use super::workspace::Workspace;
-use crate::cli::program::{run, swarmletfs};
+use crate::cli::program::{run, swarmletfs, wait_until};
+use crate::support::mount::PROGRAM;
+use crate::support::{skip, tool};
 
 /// A command that changes something and waits.
 const SCRIPT: &str = "echo new > new; echo ready; sleep 1000";
@@ -50,4 +58,127 @@ fn only_workers_of_run_can_be_recovered() {
     let done = place.run(&["--recover", "w"], &[]);
     done.assert_failure(1, &["it has no draft", "`swarmletfs worker finish w --status failed`"]);
     place.run(&["--recover", "nobody"], &[]).assert_failure(1, &["cannot find worker nobody"]);
+}
+
+/// Contents by name.
+type Contents = BTreeMap<String, Vec<u8>>;
+
+fn contents(folder: &Path) -> Contents {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let read = |path: PathBuf| (path.file_name().unwrap().to_str().unwrap().to_owned(), path);
+    let files = entries.map(|entry| read(entry.unwrap().path()));
+    files.map(|(name, path)| (name, fs::read(path).unwrap())).collect()
+}
+
+/// Ends the worker `w`, whose runner was killed, and asserts that its changes are exactly what it
+/// wrote. Returns false if the runner was killed before or after there was something to recover.
+fn recover_exactly(place: &Workspace, at: &str) -> bool {
+    let written = contents(&place.at("store/drafts/w/upper"));
+    let done = place.run(&["--recover", "w"], &[]);
+    if done.code != Some(0) {
+        let reasons = ["cannot find worker w", "it has no draft", "it has ended"];
+        assert!(reasons.iter().any(|reason| done.err.contains(reason)), "{at}: {done:#?}");
+        return false;
+    }
+    let metadata = place.metadata("w");
+    assert_ne!(metadata["status"], "running", "{at}");
+    if metadata["error"] == "the runner ended before the command began" {
+        assert!(done.err.contains("no files changed"), "{at}: {done:#?}");
+        assert_eq!(place.json("store/drafts/w/draft.json")["state"], "discarded", "{at}");
+        assert_eq!(written, Contents::new(), "{at}");
+        return false;
+    }
+    let changes = place.changes("w");
+    let names: Vec<String> = written.keys().map(|name| format!("added {name}")).collect();
+    assert_eq!(changes, names, "{at}");
+    assert_eq!(contents(&place.at("store/workers/w/changes")), written, "{at}");
+    assert_eq!(place.read("workspace/notes"), "one\ntwo\n", "{at}");
+    true
+}
+
+fn is_running(argument: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap();
+    let lines = processes.filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
+    lines
+        .into_iter()
+        .any(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
+}
+
+/// With the walls, nothing of the command survives a killed runner, and `run --recover`
+/// ends the worker with what it had changed.
+#[test]
+fn runner_can_be_killed_at_any_moment() {
+    let written = ["f1", "f2", "f40", "f150", "f400"].map(|name| format!("drafts/w/upper/{name}"));
+    let made =
+        ["workers/w", "drafts/w", "drafts/w/draft.json", "drafts/w/upper"].map(str::to_owned);
+    let recorded = ["workers/w/changes.json".to_owned()];
+    for (step, event) in made.iter().chain(&written).chain(&recorded).enumerate() {
+        for place in Workspace::all() {
+            let seconds = format!("1000.{}{step}", std::process::id());
+            let script =
+                format!("sleep {seconds} & for n in $(seq 400); do echo $n > f$n; done; wait");
+            let runner = &mut place.runner(&[], &["sh", "-c", &script]);
+            let mut child = runner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let event_path = place.at("store").join(event);
+            wait_until(event, || event_path.exists());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            wait_until("everything to end", || !is_running(&seconds));
+            let is_recovered = recover_exactly(&place, event);
+            assert!(is_recovered || made.contains(event), "{event}");
+        }
+    }
+}
+
+/// The runner renames a file into its place for each step of its record, so it is killed at each.
+#[test]
+fn runner_can_be_killed_while_it_records_the_changes() {
+    if !tool::is_here("strace") {
+        return skip("strace is not installed");
+    }
+    for place in [Workspace::new, Workspace::of_ordinary_user] {
+        let (mut recovered, mut number) = (0, 0);
+        loop {
+            number += 1;
+            let place = place();
+            let inject = format!("inject=renameat:signal=KILL:when={number}");
+            let (store, workspace) = (place.at("store"), place.at("workspace"));
+            let mut words =
+                ["strace", "-qq", "-o", "/dev/null", "-e", &inject].map(OsStr::new).to_vec();
+            words.extend([PROGRAM, "run", "--id", "w", "--store"].map(OsStr::new));
+            words.extend([store.as_os_str(), "--workspace".as_ref(), workspace.as_os_str()]);
+            words.extend(
+                ["--", "sh", "-c", "for n in a b c d; do echo $n > $n; done"].map(OsStr::new),
+            );
+            let done = run(place.command(words));
+            if done.code == Some(0) {
+                break;
+            }
+            assert_eq!(done.code, None, "{number}: {done:#?}");
+            recovered += u32::from(recover_exactly(&place, &format!("{number}")));
+        }
+        assert!(recovered >= 6, "{recovered} of {number}");
+    }
+}
+
+/// A copy that was not complete is removed, since the command never began.
+#[test]
+fn runner_can_be_killed_while_it_copies() {
+    for place in Workspace::all() {
+        let many = "for n in $(seq 3000); do echo $n > $n; done";
+        place.outside(many);
+        let mut runner = place.runner(&["--engine", "copy"], &["true"]);
+        let mut child = runner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let copy = place.at("store/drafts/w/copy");
+        wait_until("the copy to begin", || {
+            fs::read_dir(&copy).is_ok_and(|mut entries| entries.next().is_some())
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!place.at("store/drafts/w/manifest").exists());
+        place.run(&["--recover", "w"], &[]).assert_success();
+        assert_eq!(place.metadata("w")["error"], "the runner ended before the command began");
+        assert!(!copy.exists());
+        place.run(&["--recover", "w"], &[]).assert_failure(1, &["it has ended"]);
+    }
 }

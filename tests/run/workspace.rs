@@ -105,6 +105,22 @@ impl Workspace {
         }
     }
 
+    /// Returns the program that becomes the user, and its arguments; empty for the user who runs
+    /// the tests.
+    pub fn user(&self) -> Vec<&'static OsStr> {
+        if self.is_ordinary { without_privileges(&[]) } else { Vec::new() }
+    }
+
+    /// Runs a shell script as the user, without a sandbox, and returns its output.
+    #[track_caller]
+    pub fn outside(&self, script: &str) -> String {
+        let mut command = self.command(["sh", "-ec", script].map(OsStr::new));
+        command.current_dir(self.at("workspace"));
+        let done = run(command);
+        done.assert_success();
+        done.out
+    }
+
     /// Returns a command of the user.
     pub fn command<'a>(&self, words: impl IntoIterator<Item = &'a OsStr>) -> Command {
         let words: Vec<&OsStr> = words.into_iter().collect();

@@ -1,66 +1,74 @@
 //! Machines on which the sandbox cannot work: the cause is named, and the command does not run.
 
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+
 use super::Place;
 use super::place::{swarmletfs, text};
 use crate::support::{skip, tool};
 
-/// Runs a command that must not run, on a machine where `setting` was applied in a namespace.
-fn refused_after(place: &Place, setting: &str) -> String {
-    let store = place.path("store");
-    let workspace = place.path("workspace");
+/// Runs the program on a machine where `setting` was applied in a namespace.
+fn after(place: &Place, setting: &str, words: &[&str]) -> Output {
     let script = format!("{setting}; exec \"$@\"");
-    let output = place.plain(&[
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "--pid",
-        "--fork",
-        "sh",
-        "-ec",
-        &script,
-        "sh",
-        swarmletfs(),
-        "run",
-        "--quiet",
-        "--store",
-        store.to_str().unwrap(),
-        "--workspace",
-        workspace.to_str().unwrap(),
-        "--",
-        "sh",
-        "-c",
-        "echo ran",
-    ]);
+    let namespaces = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork"];
+    let shell = ["sh", "-ec", &script, "sh", swarmletfs()];
+    place.plain(&[&namespaces[..], &shell, words].concat())
+}
+
+/// Asserts that a command does not run on a machine where `setting` was applied in a namespace, and
+/// that `run` and `doctor` name the cause and the way out.
+#[track_caller]
+fn assert_refused_after(place: &Place, setting: &str, cause: &str) {
+    let (store, workspace) = (place.path("store"), place.path("workspace"));
+    let (store, workspace) = (store.to_str().unwrap(), workspace.to_str().unwrap());
+    let words = ["run", "--quiet", "--store", store, "--workspace", workspace, "--"];
+    let output = after(place, setting, &[&words[..], &["sh", "-c", "echo ran"]].concat());
+    assert_refusal(&output, cause);
+    assert_reported(&after(place, setting, &["doctor", "--json"]), cause);
+}
+
+#[track_caller]
+fn assert_refusal(output: &Output, cause: &str) {
     assert!(!text(&output.stdout).contains("ran"), "{output:?}");
-    assert!(!output.status.success(), "{output:?}");
-    text(&output.stderr)
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    let error = text(&output.stderr);
+    assert!(error.contains(cause) && error.contains("--no-sandbox"), "{error}");
+}
+
+/// Asserts that the report of `doctor --json` is valid and names the cause and the way out.
+#[track_caller]
+fn assert_reported(output: &Output, cause: &str) {
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/doctor.schema.json");
+    let schema = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let faults: Vec<String> = schema.iter_errors(&report).map(|fault| fault.to_string()).collect();
+    assert_eq!(faults, [""; 0], "{report:#}");
+    let findings = report["findings"].as_array().unwrap();
+    let walls = findings.iter().find(|finding| finding["check"] == "walls").unwrap();
+    assert_eq!(walls["level"], "note");
+    assert!(walls["says"].as_str().unwrap().contains(cause), "{walls:#}");
+    assert!(walls["cure"].as_str().unwrap().contains("--no-sandbox"), "{walls:#}");
 }
 
 #[test]
 fn missing_namespaces_are_named() {
     let place = Place::of_user();
-    let error = refused_after(
-        &place,
-        "mount -t proc proc /proc; echo 0 > /proc/sys/user/max_user_namespaces",
-    );
-    assert!(error.contains("max_user_namespaces"), "{error}");
-    let error = refused_after(
-        &place,
-        "mount -t proc proc /proc; echo 0 > /proc/sys/user/max_mnt_namespaces",
-    );
-    assert!(error.contains("max_mnt_namespaces"), "{error}");
+    for limit in ["max_user_namespaces", "max_mnt_namespaces"] {
+        let setting = format!("mount -t proc proc /proc; echo 0 > /proc/sys/user/{limit}");
+        assert_refused_after(&place, &setting, limit);
+    }
 }
 
 #[test]
 fn hidden_parts_of_proc_are_named() {
     let place = Place::of_user();
-    let error = refused_after(
-        &place,
-        "mount -t proc proc /proc; mount -t tmpfs none /proc/acpi || \
-         mount -t tmpfs none /proc/fs; unshare -U true",
-    );
-    assert!(error.contains("/proc"), "{error}");
+    let setting = "mount -t proc proc /proc; mount -t tmpfs none /proc/acpi || \
+                   mount -t tmpfs none /proc/fs; unshare -U true";
+    assert_refused_after(&place, setting, "/proc");
 }
 
 #[test]
@@ -77,11 +85,10 @@ fn forbidden_calls_are_named() {
         let inject = format!("inject={call}:error={errno}");
         let line = place.in_sandbox(&[], &["sh", "-c", "echo ran"]);
         let mut words = vec!["strace", "-f", "-qq", "-o", "/dev/null", "-e", &inject];
+        let doctor = [&words[..], &[swarmletfs(), "doctor", "--json"]].concat();
         words.extend(line.iter().map(String::as_str));
-        let output = place.plain(&words);
-        assert!(!text(&output.stdout).contains("ran"), "{call}: {output:?}");
-        assert!(!output.status.success(), "{call}: {output:?}");
-        assert!(text(&output.stderr).contains(cause), "{call}: {output:?}");
+        assert_refusal(&place.plain(&words), cause);
+        assert_reported(&place.plain(&doctor), cause);
     }
 }
 

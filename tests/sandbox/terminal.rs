@@ -24,3 +24,17 @@ fn characters_cannot_be_typed_into_the_terminal() {
     }
     place.fails_inside(&[], TYPE, &["EPERM"]);
 }
+
+/// A terminal of this kind has no such request, but the filter refuses it before.
+#[test]
+fn request_that_pastes_into_a_console_is_refused() {
+    let place = Place::of_user();
+    let code = "
+import pty
+leader, follower = pty.openpty()
+attempt(lambda: fcntl.ioctl(follower, 0x541c, b'\\x02' + bytes(15)))
+";
+    let (outside, inside) = place.attack(&[], code);
+    assert_ne!(outside, ["EPERM"]);
+    assert_eq!(inside, ["EPERM"]);
+}

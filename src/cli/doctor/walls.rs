@@ -64,11 +64,18 @@ fn try_out() -> TrialResult {
     };
     // The sandbox takes no path that leads through a link.
     let path = fs::canonicalize(folder.path()).unwrap_or_else(|_| folder.path().to_path_buf());
-    let refusal = match sandbox::probe(&path, &path) {
+    // The drafts are outside of the workspace, where a copy of it does not cover them.
+    let (workspace, drafts) = (path.join("workspace"), path.join("drafts"));
+    for folder in [&workspace, &drafts] {
+        if let Err(error) = fs::create_dir(folder) {
+            return TrialResult::Nothing(format!("cannot make a folder in $TMPDIR: {error}"));
+        }
+    }
+    let refusal = match sandbox::probe(&workspace, &drafts) {
         Ok(protections) => return TrialResult::Overlay(protections),
         Err(refusal) => escape_controls(&refusal.to_string()),
     };
-    match try_copy(&path, &path) {
+    match try_copy(&workspace, &drafts) {
         Ok(()) => TrialResult::Copy(refusal),
         Err(error) => TrialResult::Nothing(escape_controls(&format!("{error:#}"))),
     }

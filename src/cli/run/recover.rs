@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-use super::report::{Reporter, RunEnd, RunEvent};
+use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
 use super::session::conclude;
 use crate::cli::write_args::{WriteArgs, into_cli_error};
 use crate::draft::{ChangeSearch, Draft, DraftState};
-use crate::write::{Finish, Store};
+use crate::write::{Error, Finish, Store};
 
 /// The error of a worker whose runner is gone.
 const ERROR: &str = "the runner ended early";
+
+/// The error of a worker whose runner ended before it could start the command.
+const ERROR_BEFORE: &str = "the runner ended before the command began";
 
 /// Records the changes of the worker `id`, and that it failed.
 ///
@@ -58,6 +61,19 @@ pub(super) fn recover(store: &Store, id: &OsStr, reporter: &Reporter) -> anyhow:
         changes: None,
         notes: Vec::new(),
     };
+    if !draft.is_prepared()? {
+        // There is nothing to keep of a command that did not run. A copy may have filled the disk,
+        // so it goes before anything is written.
+        draft.remove_layers()?;
+        let finished = worker.finish(Finish::failed(ERROR_BEFORE));
+        if !matches!(finished, Err(Error::Finished { .. })) {
+            finished?;
+        }
+        draft.discard()?;
+        end.error = ERROR_BEFORE.to_owned();
+        end.changes = Some(ChangeCounts::default());
+        return Ok(end);
+    }
     let mut search = ChangeSearch::new(&draft, &worker);
     let cure = format!("try `swarmletfs discard {}`", end.worker);
     let finish = (Finish::failed(ERROR), cure.as_str());

@@ -10,9 +10,11 @@ use super::change_watch::watch_during;
 use super::isolation::Isolation;
 use super::place::StartPlace;
 use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
+use crate::approval::recover_workspace;
 use crate::cli::exit;
 use crate::cli::record::command_line;
 use crate::cli::run_command::{self, CommandSpec, Ended, Sink};
+use crate::cli::terminal::display_path;
 use crate::cli::write_args::into_cli_error;
 use crate::draft::{ChangeSearch, Draft, DraftRecord, DraftState, SearchReport};
 use crate::write::{Error, ExecutionLog, Finish, NewWorker, Store, Worker};
@@ -42,6 +44,14 @@ fn run_in(
     place: &StartPlace,
     reporter: &Reporter,
 ) -> anyhow::Result<ExitCode> {
+    // A worker must not begin with a workspace that is half changed.
+    let recovered = recover_workspace(store, &place.workspace).with_context(|| {
+        let workspace = display_path(&place.workspace);
+        format!(
+            "cannot use {workspace} as the workspace: a command that changed it was interrupted"
+        )
+    })?;
+    recovered.iter().for_each(|command| reporter.notice(command.to_string()));
     // Checked before the worker is made, so that a refusal leaves none.
     let isolation = Isolation::choose(arguments, place, store, reporter)?;
     let mut record = DraftRecord::new(&place.workspace, isolation.engine);
@@ -85,7 +95,9 @@ fn run_worker(
         Ok((sink, isolation.prepare(arguments, place, store, (worker, &draft))?))
     });
     let (mut sink, prepared) = prepared.inspect_err(|_| {
-        // The first error counts. There is nothing to keep of a command that did not run.
+        // The first error counts. There is nothing to keep of a command that did not run. A copy
+        // may have filled the disk, so it goes before anything is written.
+        let _ = draft.remove_layers();
         let _ = draft.discard();
     })?;
     let spec = CommandSpec {

@@ -71,7 +71,7 @@ impl Dir {
     }
 
     /// Lets the owner of the directory `name` list and change it.
-    fn make_accessible(&self, name: &Name) -> Result<()> {
+    pub(super) fn make_accessible(&self, name: &Name) -> Result<()> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let folder = self.openat2(&RelPath::from(name.clone()), flags, Mode::empty())?;
         make_accessible(folder.as_fd())

@@ -1,0 +1,136 @@
+//! Workspaces that are repositories of git.
+
+use super::workspace::Workspace;
+use crate::support::{skip, tool};
+
+/// Options of git that do not depend on the user.
+const SETUP: &str =
+    "git config user.name T; git config user.email t@t; git config commit.gpgsign false";
+
+fn has_git() -> bool {
+    let is_here = tool::is_here("git");
+    if !is_here {
+        skip("git is not installed");
+    }
+    is_here
+}
+
+/// Makes a repository of the workspace, with a folder.
+fn repository(place: &Workspace) {
+    place.outside(&format!(
+        "git init -q .; {SETUP}; mkdir dir; echo a > dir/a; git add .; git commit -qm first"
+    ));
+}
+
+/// A workspace that is a linked worktree of git works; its common `.git` is covered by an
+/// overlay, too. Commits stay in the worker's view.
+#[test]
+fn commits_in_a_linked_worktree_stay_in_the_view_of_the_worker() {
+    if !has_git() {
+        return;
+    }
+    for place in Workspace::all() {
+        place.folder("main");
+        place.outside(&format!(
+            "mv notes ../main; cd ../main; git init -q .; {SETUP}; git add .; git commit -qm first;
+             rmdir ../workspace; git worktree add -q ../workspace"
+        ));
+        let script = "set -e; git status --porcelain; echo three >> notes; git commit -qam second
+            git status --porcelain; git log --oneline | wc -l; git format-patch -q -1";
+        let done = place.sh(&[], script);
+        done.assert_success();
+        assert_eq!(done.out, "2\n", "{done:#?}");
+        let outside = place.outside(
+            "git status --porcelain; git log --all --oneline | wc -l; git fsck --lost-found",
+        );
+        assert_eq!(outside, "1\n");
+        assert!(!place.at("main/.git/worktrees/workspace/index.lock").exists());
+        // The content is not lost, and neither is a patch.
+        assert_eq!(place.changes("w"), ["added 0001-second.patch", "modified notes"]);
+        assert_eq!(place.read("store/workers/w/changes/notes"), "one\ntwo\nthree\n");
+        let patch = place.at("store/workers/w/changes/0001-second.patch");
+        place.outside(&format!("git am -q {}; git log --oneline | wc -l", patch.display()));
+    }
+}
+
+/// Renaming a directory of the workspace fails with EXDEV. Use `mv` and `git add`, or
+/// `--engine copy`. Directories that the command made itself can be renamed.
+#[test]
+fn git_moves_directories_as_documented() {
+    if !has_git() {
+        return;
+    }
+    for place in Workspace::all() {
+        repository(&place);
+        let failed = place.sh(&["--id", "w0"], "git mv dir moved");
+        assert!(failed.code != Some(0) && failed.err.contains("cross-device"), "{failed:#?}");
+        let renames =
+            [("w1", "overlay", "mv dir moved && git add -A"), ("w2", "copy", "git mv dir moved")];
+        for (id, engine, script) in renames {
+            let script =
+                format!("{script} && git status --porcelain && mkdir x && mv x y && rmdir y");
+            let done = place.sh(&["--id", id, "--engine", engine], &script);
+            done.assert_success();
+            assert_eq!(done.out, "R  dir/a -> moved/a\n");
+            let changes = ["deleted dir", "deleted dir/a", "added moved", "added moved/a"];
+            assert_eq!(place.changes(id), changes);
+        }
+        assert_eq!(place.outside("git status --porcelain"), "");
+    }
+}
+
+#[test]
+fn submodule_of_the_workspace_can_be_changed() {
+    if !has_git() {
+        return;
+    }
+    for place in Workspace::all() {
+        place.folder("library");
+        place.outside(&format!(
+            "cd ../library; git init -q .; {SETUP}; echo a > a; git add .; git commit -qm first"
+        ));
+        repository(&place);
+        place.outside(
+            "git -c protocol.file.allow=always submodule --quiet add ../library sub; \
+             git commit -qm submodule",
+        );
+        let script = format!(
+            "set -e; git submodule status | cut -c1; cd sub; {SETUP}; echo b >> a
+             git status --porcelain; git commit -qam second; cd ..; git status --porcelain"
+        );
+        let done = place.sh(&[], &script);
+        done.assert_success();
+        assert_eq!(done.out, " \n M a\n M sub\n", "{done:#?}");
+        assert_eq!(place.changes("w"), ["modified sub/a"]);
+        let outside = place.outside("git status --porcelain; git -C sub log --oneline | wc -l");
+        assert_eq!(outside, "1\n");
+    }
+}
+
+/// If the workspace is a submodule without the repository around it, git can read there but not
+/// commit.
+#[test]
+fn submodule_alone_can_be_read_and_not_committed_to() {
+    if !has_git() {
+        return;
+    }
+    for place in Workspace::all() {
+        place.folder("whole");
+        repository(&place);
+        // The workspace becomes a submodule of `whole`, under its own path.
+        place.outside(&format!(
+            "cd ../whole; git init -q .; {SETUP}
+             git -c protocol.file.allow=always submodule --quiet add ../workspace sub
+             git commit -qm first; rm -rf ../workspace; mv sub ../workspace; rm ../workspace/.git
+             echo 'gitdir: ../whole/.git/modules/sub' > ../workspace/.git
+             git config -f ../whole/.git/modules/sub/config core.worktree ../../../../workspace"
+        ));
+        assert_eq!(place.outside("git status --porcelain"), "");
+        let script = "git status --porcelain; echo three >> notes; git commit -qam second";
+        let done = place.sh(&[], script);
+        assert_eq!((done.code, done.out.as_str()), (Some(128), ""), "{done:#?}");
+        assert!(done.err.contains("Read-only file system"), "{done:#?}");
+        assert_eq!(place.changes("w"), ["modified notes"]);
+        assert_eq!(place.outside("git status --porcelain; git log --oneline | wc -l"), "1\n");
+    }
+}

@@ -1,0 +1,129 @@
+//! Runs in runs, and workspaces that are layers of other overlays or of other users.
+
+use std::os::unix::fs::chown;
+
+use super::workspace::Workspace;
+use crate::cli::program::{is_root, program, run};
+use crate::support::mount::PROGRAM;
+
+/// Landlock forbids sandboxes inside, so `--nested` leaves it out.
+#[test]
+fn run_in_a_run_works_if_it_is_allowed() {
+    let place = Workspace::of_ordinary_user();
+    let script = format!(
+        "set -e; {PROGRAM} init -q /tmp/store 2> /dev/null || {PROGRAM} init /tmp/store
+         {PROGRAM} run --store /tmp/store --id inner --workspace . -- sh -c 'echo x > new; ls'
+         test ! -e new; cat /tmp/store/workers/inner/changes/new; echo outer > outer"
+    );
+    let done = place.sh(&["--nested"], &script);
+    done.assert_success();
+    assert!(done.out.ends_with("new\nnotes\nx\n"), "{done:#?}");
+    assert_eq!(place.changes("w"), ["added outer"]);
+    assert!(!place.at("workspace/new").exists());
+    let refused = place.sh(&["--id", "w2"], &script);
+    refused.assert_failure(125, &["cannot protect this machine", "--no-sandbox"]);
+}
+
+/// A copy is used, and named in a message, if files belong to another user.
+#[test]
+fn workspace_with_files_of_others_is_copied() {
+    if !is_root() {
+        return;
+    }
+    for (uid, gid) in [(Some(1234), None), (None, Some(1234))] {
+        let place = Workspace::of_ordinary_user();
+        place.folder("workspace/dir");
+        let foreign = place.write("workspace/dir/foreign", "foreign\n");
+        chown(&foreign, uid, gid).unwrap();
+        let done = place.sh(&[], "cat dir/foreign; echo new > new");
+        done.assert_success();
+        let reason = "dir/foreign belongs to another user or group, so it could not be changed";
+        let copied = "the command runs in a copy of the workspace, not in an overlay: ";
+        assert!(done.err.contains(copied) && done.err.contains(reason), "{done:#?}");
+        assert_eq!(done.out, "foreign\n");
+        assert_eq!(place.changes("w"), ["added new"]);
+        let refused = place.sh(&["--id", "w2", "--engine", "overlay"], "true");
+        refused.assert_failure(125, &["cannot make an overlay of", reason, "--engine copy"]);
+        assert_eq!(place.workers(), ["w"]);
+    }
+    // Root can change files of all users.
+    let place = Workspace::new();
+    let foreign = place.write("workspace/foreign", "foreign\n");
+    chown(&foreign, Some(1234), Some(1234)).unwrap();
+    place.sh(&["--engine", "overlay"], "echo more >> foreign").assert_success();
+    assert_eq!(place.changes("w"), ["modified foreign"]);
+}
+
+/// The layer of another overlay is copied, since an overlay of it is undefined.
+#[test]
+fn workspace_in_the_layer_of_another_overlay_is_copied() {
+    if !is_root() {
+        return;
+    }
+    for place in Workspace::all() {
+        let user: Vec<&str> = place.user().iter().map(|word| word.to_str().unwrap()).collect();
+        let user = user.join(" ");
+        let [workspace, store, work, lower, merged] =
+            ["workspace", "store", "work", "lower", "merged"].map(|name| {
+                if name != "store" {
+                    place.folder(name);
+                }
+                place.at(name).display().to_string()
+            });
+        let run_command = format!("{user} {PROGRAM} run --store {store} --workspace {workspace}");
+        let script = format!(
+            "mount -t overlay -o lowerdir={lower},upperdir={workspace},workdir={work} none {merged}
+             set +e
+             {run_command} --id w -- sh -c 'echo new > new'; echo code $?
+             {run_command} --id w2 --engine overlay -- true; echo code $?"
+        );
+        let mut command = program("unshare", ["--mount", "--propagation", "private"]);
+        command.args(["timeout", "100", "sh", "-ec", &script]);
+        let done = run(command);
+        assert_eq!(done.out, "code 0\ncode 125\n", "{done:#?}");
+        let reason = "the workspace is a layer of another overlay";
+        assert!(done.err.contains(&format!("not in an overlay: {reason}")), "{done:#?}");
+        assert!(done.err.contains(&format!("{reason}; try --engine copy")), "{done:#?}");
+        assert_eq!(place.changes("w"), ["added new"]);
+        assert_eq!(place.workers(), ["w"]);
+    }
+}
+
+/// A copy is used, and named in a message, if the store is on an overlay. `doctor` tells
+/// beforehand.
+#[test]
+fn store_on_an_overlay_makes_copies() {
+    if !is_root() {
+        return;
+    }
+    for place in Workspace::all() {
+        let user: Vec<&str> = place.user().iter().map(|word| word.to_str().unwrap()).collect();
+        let user = user.join(" ");
+        let folders = ["workspace", "upper", "work", "lower", "merged"].map(|name| {
+            place.folder(name);
+            place.at(name).display().to_string()
+        });
+        let [workspace, upper, work, lower, merged] = folders;
+        let run_command =
+            format!("{user} {PROGRAM} run --store {merged}/store --workspace {workspace}");
+        let script = format!(
+            "mount -t overlay -o lowerdir={lower},upperdir={upper},workdir={work} none {merged}
+             {user} {PROGRAM} init {merged}/store
+             set +e
+             {run_command} --id w -- sh -c 'echo new > new'; echo code $?
+             {run_command} --id w2 --engine overlay -- true; echo code $?
+             TMPDIR={merged} {user} {PROGRAM} doctor --json"
+        );
+        let mut command = program("unshare", ["--mount", "--propagation", "private"]);
+        command.args(["timeout", "100", "sh", "-ec", &script]);
+        let done = run(command);
+        let (codes, report) = done.out.split_at(done.out.find('{').unwrap());
+        assert!(codes.ends_with("code 0\ncode 125\n"), "{done:#?}");
+        let reason = "the store is on an overlay, as in most containers";
+        assert!(done.err.contains(&format!("not in an overlay: {reason}")), "{done:#?}");
+        let copied = place.read("upper/store/workers/w/changes/new");
+        assert_eq!(copied, "new\n");
+        let report: serde_json::Value = serde_json::from_str(report).unwrap();
+        assert_eq!(report["run"]["engine"], "copy", "{report:#}");
+    }
+}
