@@ -536,7 +536,10 @@ fn refuse(
     sides: [Option<&Side>; 2],
 ) -> bool {
     let is_special = sides.into_iter().flatten().any(|side| side.kind == EntryKind::Special);
+    let size =
+        candidate.new.filter(|new| new.stat.kind == Kind::File).map_or(0, |new| new.stat.size);
     let reason = candidate.refused.clone().or_else(|| limits::refusal(candidate.path));
+    let reason = reason.or_else(|| limits::size_refusal(size));
     change.refused = reason.or_else(|| is_special.then(|| SPECIAL.to_owned()));
     if change.refused.is_some()
         && change.old.as_ref().is_some_and(|old| old.kind == EntryKind::File)

@@ -12,6 +12,16 @@ pub(super) const FOREIGN: &str = "it is on another file system than the workspac
 /// Maximum length of a path, in bytes. With the directory in front, the system accepts it.
 const LENGTH_MAX: usize = 4_000;
 
+/// Largest file that is recorded, in bytes. A file with holes can state any size, and reading it
+/// takes as long as if all of it was there.
+const FILE_MAX: u64 = 8 << 30;
+
+/// Returns why a file of `size` bytes is not recorded, or `None` if it is.
+pub(super) fn size_refusal(size: u64) -> Option<String> {
+    let is_too_large = size > FILE_MAX;
+    is_too_large.then(|| format!("it has more than {} GiB", FILE_MAX >> 30))
+}
+
 /// Returns why the change of `path` cannot be stored, or `None` if it can.
 pub(super) fn refusal(path: &RelPath) -> Option<String> {
     if path.depth() > DEPTH_MAX {

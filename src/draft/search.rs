@@ -16,12 +16,13 @@ use super::{stored, view_rules};
 use crate::deadline::Deadline;
 use crate::error::Error as PathError;
 use crate::model::{
-    Base, CHANGES_VERSION, ChangeKind, ChangedFile, EntryKind, EntryState, WorkspaceChanges,
+    Base, CHANGES_FILES_MAX, CHANGES_VERSION, ChangeKind, ChangedFile, EntryKind, EntryState,
+    WorkspaceChanges,
 };
 use crate::name::{Name, RelPath};
 use crate::store::{EntryStat, OpenFolder};
-use crate::trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE};
-use crate::write::{Dir, During, Result, SetIdReport, Worker};
+use crate::trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE, METADATA, METRICS, RESULT};
+use crate::write::{Dir, During, Error as WriteError, Result, SetIdReport, Worker};
 
 /// Searches for the changes of a workspace, and records them in the worker's directory.
 pub(crate) struct ChangeSearch {
@@ -53,6 +54,8 @@ pub(crate) struct SearchReport {
     pub(crate) removed: u64,
     /// Number of changed paths that can never be applied.
     pub(crate) refused: u64,
+    /// True if the content of a changed file is in the layers of the draft only.
+    pub(crate) needs_layers: bool,
     /// Number of changed paths that git ignores; an ignored directory counts once.
     pub(crate) ignored: u64,
     /// Facts that a person must know.
@@ -124,6 +127,28 @@ impl ChangeSearch {
     ///
     /// A file cannot be read or written. The search can be repeated then.
     pub(crate) fn finish(&mut self) -> Result<SearchReport> {
+        self.clear()?;
+        let changes = match self.search(Deadline::never(), true) {
+            Ok(changes) => changes,
+            Err(SearchStop::Failed(error)) => return Err(error),
+            // Without a deadline this does not happen.
+            Err(SearchStop::Late) => return Ok(self.report.clone()),
+        };
+        if changes.files.len() > CHANGES_FILES_MAX {
+            self.clear()?;
+            return Err(self.excess(changes.files.len()));
+        }
+        let folder = self.worker.folder();
+        folder.sync_file_system().during("write", folder.path(), CHANGES.as_bytes())?;
+        self.write(&changes, folder)?;
+        self.written = Some(changes);
+        self.report.is_complete = true;
+        Ok(self.report.clone())
+    }
+
+    /// Removes what earlier searches, or the worker, wrote into its directory.
+    fn clear(&mut self) -> Result<()> {
+        self.known.clear();
         let folder = self.worker.folder();
         let clear = || {
             folder.make_self_accessible()?;
@@ -131,23 +156,27 @@ impl ChangeSearch {
             for name in [CHANGES_FILE, CHANGES, BASE, APPLIED] {
                 folder.remove_all(&Name::new(name)?)?;
             }
+            // What stands in the way of the record would keep the worker from ever being ended.
+            for name in [METADATA, METRICS, RESULT] {
+                let name = Name::new(name)?;
+                if folder.open_to_read(&name).is_err_and(|error| error.is_not_a_file()) {
+                    folder.remove_all(&name)?;
+                }
+            }
             // Other users can run what is here, with the rights of the worker's user.
             folder.clear_set_id()
         };
         self.directory_notes = describe(&clear().during("clear", folder.path(), b"")?);
-        self.known.clear();
-        let changes = match self.search(Deadline::never(), true) {
-            Ok(changes) => changes,
-            Err(SearchStop::Failed(error)) => return Err(error),
-            // Without a deadline this does not happen.
-            Err(SearchStop::Late) => return Ok(self.report.clone()),
-        };
-        let folder = self.worker.folder();
-        folder.sync_file_system().during("write", folder.path(), CHANGES.as_bytes())?;
-        self.write(&changes, folder)?;
-        self.written = Some(changes);
-        self.report.is_complete = true;
-        Ok(self.report.clone())
+        Ok(())
+    }
+
+    /// Returns the error for more changes than readers take.
+    fn excess(&self, changes: usize) -> WriteError {
+        WriteError::Approval {
+            action: format!("record the changes of {}", self.worker.id().display()),
+            reason: format!("these are {changes}, and at most {CHANGES_FILES_MAX} can be recorded"),
+            cure: "try to add what was generated to .gitignore of the workspace".to_owned(),
+        }
     }
 
     /// Returns all changes.
@@ -355,11 +384,18 @@ impl SearchReport {
             added: files.iter().map(|file| file.added).sum(),
             removed: files.iter().map(|file| file.removed).sum(),
             refused: files.iter().filter(|file| file.refused.is_some()).count() as u64,
+            needs_layers: files.iter().any(is_unrecorded_file),
             ignored,
             notes: notes.to_vec(),
             is_complete: false,
         }
     }
+}
+
+/// Returns true if a changed file is refused, so that its content is not recorded.
+fn is_unrecorded_file(change: &ChangedFile) -> bool {
+    let is_file = change.new.as_ref().is_some_and(|new| new.kind == EntryKind::File);
+    is_file && change.refused.is_some()
 }
 
 #[cfg(test)]
@@ -873,6 +909,43 @@ mod tests {
             assert_eq!((report.files, report.refused), (64, 3));
             bed.draft.remove_layers().unwrap();
         }
+    }
+
+    #[test]
+    fn a_file_of_holes_takes_no_disk_and_a_huge_one_is_refused() {
+        let bed = Bed::with(Engine::Copy, |_| {}, |_| {});
+        bed.edit(|w| {
+            for (name, size) in [("holes", 64 << 20), ("huge", 1 << 40)] {
+                fs::File::create(w.join(name)).unwrap().set_len(size).unwrap();
+            }
+        });
+        let report = bed.search().finish().unwrap();
+        assert!(report.needs_layers, "{report:?}");
+        assert_eq!((report.files, report.refused), (2, 1));
+        let stored = bed.stored(CHANGES).join("holes").metadata().unwrap();
+        assert_eq!(stored.len(), 64 << 20);
+        assert!(stored.blocks() * 512 < 1 << 20, "{} blocks", stored.blocks());
+        assert!(!bed.stored(CHANGES).join("huge").exists());
+        let changes = bed.changes();
+        let huge = changes.files.iter().find(|file| file.path.as_text() == "huge").unwrap();
+        assert_eq!(huge.refused.as_deref(), Some("it has more than 8 GiB"));
+    }
+
+    #[test]
+    fn what_stands_in_the_way_of_the_record_is_removed() {
+        let bed = Bed::with(Engine::Copy, |_| {}, |_| {});
+        let folder = bed.worker.folder().path().to_path_buf();
+        fs::write(folder.join("other"), "{}").unwrap();
+        fs::remove_file(folder.join(METADATA)).unwrap();
+        fs::hard_link(folder.join("other"), folder.join(METADATA)).unwrap();
+        symlink("/etc/hostname", folder.join(METRICS)).unwrap();
+        fs::create_dir(folder.join(RESULT)).unwrap();
+        bed.search().finish().unwrap();
+        for name in [METADATA, METRICS, RESULT] {
+            assert!(folder.join(name).symlink_metadata().is_err(), "{name}");
+        }
+        assert!(folder.join("other").exists());
+        bed.worker.finish(crate::write::Finish::failed("it ended")).unwrap();
     }
 
     #[test]

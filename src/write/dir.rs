@@ -13,7 +13,7 @@ mod removal;
 mod set_id;
 mod workspace;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -46,6 +46,8 @@ const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 const DIR_MODE: Mode = Mode::from_raw_mode(0o777);
 /// Maximum number of attempts of an interrupted or raced call.
 const ATTEMPTS: usize = 16;
+/// Smallest run of zeros that a copy leaves out, in bytes: a block of common file systems.
+const HOLE_MIN: usize = 4096;
 /// Size of the buffer for copies, in bytes.
 const COPY_SIZE: usize = 256 << 10;
 /// Deepest directory that [`Dir::remove_tree`] enters.
@@ -476,15 +478,24 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// Copies `from` to its end.
+/// Copies `from` to its end into a new file. Zeros become holes: a file that consists of holes
+/// would otherwise fill the disk.
 fn copy(from: &mut dyn Read, to: &mut &File) -> Result<()> {
     let mut buffer = vec![0; COPY_SIZE];
+    let (mut size, mut ends_with_hole) = (0_u64, false);
     loop {
         match from.read(&mut buffer) {
+            Ok(0) if ends_with_hole => return to.set_len(size).map_err(from_io),
             Ok(0) => return Ok(()),
             Ok(n) => {
                 let (filled, _) = buffer.split_at(n);
-                to.write_all(filled).map_err(from_io)?;
+                size += n as u64;
+                ends_with_hole = n >= HOLE_MIN && filled.iter().all(|byte| *byte == 0);
+                if ends_with_hole {
+                    to.seek(SeekFrom::Start(size)).map_err(from_io)?;
+                } else {
+                    to.write_all(filled).map_err(from_io)?;
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(from_io(error)),

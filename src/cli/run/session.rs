@@ -146,11 +146,13 @@ pub(super) fn conclude(
     (finish, cure): (Finish, &str),
     end: &mut RunEnd,
 ) -> Vec<anyhow::Error> {
-    let mut problems = Vec::new();
+    let (mut problems, mut needs_layers) = (Vec::new(), false);
     let searched = search.finish();
     worker.log("run", Vec::new(), &searched);
     match searched {
         Ok(report) => {
+            // Files that could not be recorded are nowhere else.
+            needs_layers = report.needs_layers;
             end.changes = Some(ChangeCounts::from(&report));
             end.notes = report.notes;
         }
@@ -172,7 +174,8 @@ pub(super) fn conclude(
     }
     if problems.is_empty() {
         let concluded = draft.update(|record| record.state = DraftState::Ended);
-        let concluded = concluded.and_then(|()| draft.remove_layers());
+        let concluded =
+            concluded.and_then(|()| if needs_layers { Ok(()) } else { draft.remove_layers() });
         problems.extend(concluded.err().map(anyhow::Error::from));
     }
     problems
