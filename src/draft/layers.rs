@@ -41,6 +41,15 @@ pub(crate) struct LayerPaths {
     pub(crate) work: PathBuf,
 }
 
+/// A part without which nobody can search for changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MissingPart {
+    /// The layers: the worker has not begun, or they were removed.
+    Layers,
+    /// The workspace.
+    Workspace,
+}
+
 impl Draft {
     /// Makes the layers: empty ones of an overlay, or a copy of the workspace. The worker's view
     /// lacks the paths that the record hides.
@@ -113,6 +122,21 @@ impl Draft {
             Engine::Overlay => self.path(UPPER),
             Engine::Copy => self.copy_dir(),
         }
+    }
+
+    /// Returns why nobody can search for the changes; `None` if nothing is missing.
+    pub(crate) fn missing_part(&self) -> Option<MissingPart> {
+        // The last one that is made.
+        let last = match self.record().engine {
+            Engine::Overlay => UPPER,
+            Engine::Copy => manifest::FILE,
+        };
+        if matches!(self.folder().kind(&RelPath::constant(last)), Ok(None)) {
+            return Some(MissingPart::Layers);
+        }
+        let workspace = OpenFolder::open(&self.record().workspace());
+        let is_missing = matches!(workspace, Err(Error::NotFound | Error::NotADirectory));
+        is_missing.then_some(MissingPart::Workspace)
     }
 
     /// Removes the layers. Call it after [`super::ChangeSearch::finish`], when nothing runs in
