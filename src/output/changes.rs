@@ -132,7 +132,7 @@ fn workspace_facts(facts: &WorkspaceFacts) -> String {
     }
     if facts.ignored > 0 {
         let paths = count(facts.ignored, "changed path");
-        out.push_str(&format!("# {paths} left out, which git ignores\n"));
+        out.push_str(&format!("# {paths} left out: ignored by .gitignore, or git's own\n"));
     }
     for note in facts.notes.iter().take(NOTES_MAX) {
         out.push_str(&format!("# {}\n", one_line(note, NAME_MAX)));
