@@ -30,19 +30,20 @@ fn read_up_to(folder: &OpenFolder, name: &str, limit: u64) -> Option<Vec<u8>> {
 }
 
 /// Returns the rules that hold in the whole of `workspace`. `layers` show it to the worker, the
-/// upper one first.
+/// upper one first; `start` is the workspace without the worker's changes.
 pub(super) fn of_workspace(
     workspace: &Path,
     layers: &[&OpenFolder],
+    start: Option<&OpenFolder>,
     takes_all: bool,
 ) -> IgnoreRules {
     let mut rules = IgnoreRules::new(takes_all);
     if takes_all {
         return rules;
     }
-    if let Some(content) = layers.iter().find_map(|layer| excluded(layer)) {
-        rules.push(&RelPath::root(), &content);
-    }
+    let view = layers.iter().find_map(|layer| excluded(layer));
+    let start = start.and_then(excluded);
+    rules.push_versions(&RelPath::root(), view.as_deref(), start.as_deref());
     for (content, path) in above(workspace) {
         rules.push_above(path, &content);
     }
