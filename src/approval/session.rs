@@ -116,6 +116,12 @@ impl<'a> Approval<'a> {
         })
     }
 
+    /// Returns true if changes of `path` were not recorded because it is ignored in the workspace.
+    pub(crate) fn is_ignored(&self, path: &RelPath) -> bool {
+        let draft = self.draft("find the workspace of");
+        draft.is_ok_and(|draft| draft.ignores(path))
+    }
+
     /// Finishes or takes back what interrupted commands left in the workspace.
     ///
     /// # Errors

@@ -193,9 +193,14 @@ impl Draft {
         let mut notes = Vec::new();
         let facts = copy.unwrap_or_default();
         for (count, what) in [
-            (facts.special, "devices, FIFOs and sockets"),
-            (facts.unreadable, "files and folders that cannot be read"),
+            (facts.special, ["device, FIFO or socket", "devices, FIFOs and sockets"]),
+            (
+                facts.unreadable,
+                ["file or folder that cannot be read", "files and folders that cannot be read"],
+            ),
         ] {
+            let [one, many] = what;
+            let what = if count == 1 { one } else { many };
             if count > 0 {
                 notes.push(format!("the copy of the workspace lacks {count} {what}"));
             }

@@ -43,7 +43,7 @@ pub(crate) struct ChangeSearch {
 /// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SearchReport {
-    /// Number of changed paths.
+    /// Number of changed files; folders do not count.
     pub(crate) files: u64,
     /// Number of added lines.
     pub(crate) added: u64,
@@ -331,7 +331,7 @@ fn remove_stored(folder: &Dir, path: &RelPath, stored: StoredContents) {
 impl SearchReport {
     fn new(files: &[ChangedFile], ignored: u64, notes: &[String]) -> SearchReport {
         SearchReport {
-            files: files.len() as u64,
+            files: files.iter().filter(|file| !file.is_folder()).count() as u64,
             added: files.iter().map(|file| file.added).sum(),
             removed: files.iter().map(|file| file.removed).sum(),
             refused: files.iter().filter(|file| file.refused.is_some()).count() as u64,
