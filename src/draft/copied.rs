@@ -140,11 +140,7 @@ impl CopyWalk<'_> {
         self.visitor.visit(PossibleChange { path, old, new: None, refused })
     }
 
-    fn deleted_beneath(
-        &mut self,
-        path: &RelPath,
-        parent: Option<&OpenFolder>,
-    ) -> SearchResult<()> {
+    fn deleted_beneath(&mut self, path: &RelPath, parent: Option<&OpenFolder>) -> SearchResult<()> {
         let names = self.manifest.children(path);
         // Entries of a directory only, so most paths need no look at the workspace.
         let name = path.file_name().filter(|_| !names.is_empty());

@@ -141,8 +141,7 @@ impl IgnoreRules {
     }
 
     fn matches_version(&self, path: &RelPath, is_folder: bool, version: RulesVersion) -> bool {
-        let has_version =
-            |level: &&FolderRules| level.version.is_none_or(|only| only == version);
+        let has_version = |level: &&FolderRules| level.version.is_none_or(|only| only == version);
         for level in self.levels.iter().rev().filter(has_version) {
             let Some(path) = level.origin.relative(path) else { continue };
             match level.rules.matched(path, is_folder) {

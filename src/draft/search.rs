@@ -383,7 +383,7 @@ mod tests {
             let store = Store::init(folder.path().join("store")).unwrap();
             let worker = store.create_worker(NewWorker::new("Edit").id("w1")).unwrap();
             // The stamps of the files must be in the past.
-            let filled = kernel_time();
+            let filled = Timestamp::now();
             while kernel_time() <= filled {
                 thread::yield_now();
             }
