@@ -93,7 +93,9 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let rules = PathRules { allows_git: arguments.git_dir };
     let changes = approval.changes().map_err(into_cli_error)?;
     refuse_ignored(&approval, &changes, &paths, "apply")?;
-    if paths.is_empty() && let Some(text) = left_out_as_ignored(changes.ignored) {
+    if paths.is_empty()
+        && let Some(text) = left_out_as_ignored(changes.ignored)
+    {
         print_notice(arguments, &text);
     }
     let mut selection = ChangeSelection::new(changes, &paths, rules).map_err(into_cli_error)?;
@@ -106,7 +108,17 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let done_code = if lacks_named { exit::failure() } else { ExitCode::SUCCESS };
     let cure = if arguments.merge { MERGE_CURE } else { CURE };
     if !arguments.yes {
-        let checked = approval.check(&selection, arguments.merge).map_err(into_cli_error)?;
+        let mut checked = approval.check(&selection, arguments.merge).map_err(into_cli_error)?;
+        // A merge ends at its first conflict, so each check may find another one.
+        while arguments.interactive && !checked.conflicts.is_empty() {
+            let paths = checked.conflicts.iter().map(|conflict| conflict.path.clone()).collect();
+            let Some(rest) = selection.without(&paths) else { break };
+            if !skip_conflicts(&checked, &approval)? {
+                break;
+            }
+            selection = rest;
+            checked = approval.check(&selection, arguments.merge).map_err(into_cli_error)?;
+        }
         if let Some(code) = report_conflicts(&checked, &approval, "apply", cure) {
             show_place(store, &approval);
             if !arguments.dry_run {
@@ -176,6 +188,16 @@ fn ask(
     let question = format!("Apply {changes} to {}?", display_path(workspace));
     let files = checked.files.iter().map(|file| file.path.clone());
     Ok(prompt.confirm(&question)?.then(|| files.collect()))
+}
+
+/// Asks whether to go on without the files that have conflicts.
+fn skip_conflicts(checked: &Checked, approval: &Approval<'_>) -> anyhow::Result<bool> {
+    let mut prompt = Prompt::open(&format!("apply the changes of {}", approval.id().display()))?;
+    for conflict in &checked.conflicts {
+        print_message(&format!("conflict: {}: {}", conflict.path.display(), conflict.reason));
+    }
+    let conflicts = count(checked.conflicts.len() as u64, "conflict");
+    prompt.confirm(&format!("Skip {conflicts} and go on?"))
 }
 
 /// The remedy for conflicts of `apply`.

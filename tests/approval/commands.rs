@@ -227,7 +227,10 @@ fn ignored_paths_are_counted_and_named() {
 fn messages_have_the_right_number() {
     let bench = bench();
     let done = bench.run(&["apply", "w1", "a.rs", "--yes"]);
-    let text = format!("applied 1 change to {}; `swarmletfs undo w1` takes it back", bench.workspace.display());
+    let text = format!(
+        "applied 1 change to {}; `swarmletfs undo w1` takes it back",
+        bench.workspace.display()
+    );
     assert!(done.assert_success().err.contains(&text), "{done:#?}");
     fs::rename(&bench.workspace, bench.path().join("away")).unwrap();
     let gone = bench.run(&["apply", "w1", "--yes"]);

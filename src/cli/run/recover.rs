@@ -43,11 +43,7 @@ pub(super) struct Recovered {
 /// # Errors
 ///
 /// The worker runs, has ended, or was not started by `run`.
-pub(super) fn recover(
-    store: &Store,
-    id: &OsStr,
-    reporter: &Reporter,
-) -> anyhow::Result<Recovered> {
+pub(super) fn recover(store: &Store, id: &OsStr, reporter: &Reporter) -> anyhow::Result<Recovered> {
     let worker = store.worker(id.as_bytes()).map_err(into_cli_error)?;
     let shown = worker.id().display();
     let open = || Draft::open(store, worker.id());
