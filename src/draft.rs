@@ -40,6 +40,6 @@ mod tracked;
 mod view_rules;
 
 pub(crate) use folder::Draft;
-pub(crate) use layers::LayerPaths;
+pub(crate) use layers::{LayerPaths, MissingPart};
 pub(crate) use record::{DraftRecord, DraftState, Engine};
 pub(crate) use search::{ChangeSearch, SearchReport};

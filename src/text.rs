@@ -115,6 +115,12 @@ pub(crate) fn count<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> Stri
     format!("{n} {noun}{}", if one { "" } else { "s" })
 }
 
+/// Says how many changed paths of a workspace are not recorded; `None` for none.
+pub(crate) fn left_out_as_ignored(paths: u64) -> Option<String> {
+    let paths = (paths > 0).then(|| count(paths, "changed path"))?;
+    Some(format!("{paths} left out: ignored by .gitignore, or git's own"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

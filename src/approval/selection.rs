@@ -130,6 +130,14 @@ impl ChangeSelection {
         ChangeSelection { changes, left_out: Vec::new(), source: self.source.clone() }
     }
 
+    /// Returns this selection without `paths` and all beneath them; `None` if the rest needs one.
+    pub(crate) fn without(&self, paths: &BTreeSet<RelPath>) -> Option<ChangeSelection> {
+        let is_dropped = |path: &RelPath| paths.iter().any(|dropped| path.is_within(dropped));
+        let rest = self.changes.keys().filter(|path| !is_dropped(path)).cloned().collect();
+        let rest = self.restricted_to(&rest);
+        (!rest.changes.keys().any(is_dropped)).then_some(rest)
+    }
+
     /// Returns the selection of these changes.
     pub(super) fn from_changes(changes: impl IntoIterator<Item = Change>) -> ChangeSelection {
         let changes = changes.into_iter().map(|change| (change.path.clone(), change)).collect();

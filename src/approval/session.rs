@@ -117,6 +117,12 @@ impl<'a> Approval<'a> {
         })
     }
 
+    /// Returns true if changes of `path` were not recorded because it is ignored in the workspace.
+    pub(crate) fn is_ignored(&self, path: &RelPath) -> bool {
+        let draft = self.draft("find the workspace of");
+        draft.is_ok_and(|draft| draft.ignores(path))
+    }
+
     /// Finishes or takes back what interrupted commands left in the workspace.
     ///
     /// # Errors
@@ -238,7 +244,7 @@ impl<'a> Approval<'a> {
     ///
     /// # Errors
     ///
-    /// The worker runs or has no draft, or the store cannot be written.
+    /// The worker runs, has no recorded end or no draft, or the store cannot be written.
     pub(crate) fn discard(&self) -> Result<bool> {
         let discarded = self.discard_unlogged();
         self.worker.log("discard", Vec::new(), &discarded);
@@ -246,13 +252,33 @@ impl<'a> Approval<'a> {
     }
 
     fn discard_unlogged(&self) -> Result<bool> {
-        let action = "discard the changes of";
         self.recover()?;
-        let mut draft = self.draft(action)?;
-        let Some(_lock) = draft.try_lock()? else { return Err(self.is_running(action)) };
+        let (mut draft, _lock) = self.lock_to_discard()?;
         let was_kept = draft.record().state != DraftState::Discarded;
         draft.discard()?;
         Ok(was_kept)
+    }
+
+    /// Fails if the draft cannot be discarded.
+    ///
+    /// # Errors
+    ///
+    /// The worker runs, has no recorded end or no draft, or the store cannot be read.
+    pub(crate) fn check_discard(&self) -> Result<()> {
+        self.lock_to_discard().map(drop)
+    }
+
+    fn lock_to_discard(&self) -> Result<(Draft, Lock)> {
+        let action = "discard the changes of";
+        let draft = self.draft(action)?;
+        let Some(lock) = draft.try_lock()? else { return Err(self.is_running(action)) };
+        // Read again: the runner that held the lock may have ended the worker.
+        let draft = self.draft(action)?;
+        // Without its draft nothing could end the worker any more.
+        if draft.record().state == DraftState::Running && !self.worker.has_finished()? {
+            return Err(self.has_no_end(action));
+        }
+        Ok((draft, lock))
     }
 
     /// Compares `selection` with the workspace.
@@ -397,10 +423,7 @@ impl<'a> Approval<'a> {
                     "`swarmletfs changes` still shows them",
                 ));
             }
-            DraftState::Running => {
-                let cure = format!("`swarmletfs run --recover {}`", self.id().display());
-                return Err(self.error(action, "its end is not recorded", &format!("try {cure}")));
-            }
+            DraftState::Running => return Err(self.has_no_end(action)),
         }
         let running = neighbors::running(drafts, self.id());
         Ok(Locked {
@@ -442,6 +465,11 @@ impl<'a> Approval<'a> {
 
     fn is_running(&self, action: &str) -> Error {
         self.error(action, "it is still running", "try again when it has ended")
+    }
+
+    fn has_no_end(&self, action: &str) -> Error {
+        let cure = format!("try `swarmletfs run --recover {}`", self.id().display());
+        self.error(action, "its end is not recorded", &cure)
     }
 
     fn changed_now(&self, path: &RelPath) -> Error {

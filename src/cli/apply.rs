@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::changes::{diff, open, parse_paths};
+use super::changes::{diff, open, parse_paths, refuse_ignored};
 use super::pager::{self, DiffArgs};
 use super::prompt::Prompt;
 use super::terminal::{display_path, print_message, shell_quote};
@@ -15,7 +15,8 @@ use super::write_args::{WriteArgs, into_cli_error};
 use super::{diff_text, exit};
 use crate::approval::{Action, Approval, ChangeSelection, Checked, CheckedFile, PathRules};
 use crate::name::RelPath;
-use crate::text::count;
+use crate::text::{count, left_out_as_ignored};
+use crate::trace::swarmlet::CHANGES;
 use crate::write::Store;
 
 /// Help text after the options.
@@ -91,6 +92,12 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let paths = parse_paths(&approval, &arguments.paths)?;
     let rules = PathRules { allows_git: arguments.git_dir };
     let changes = approval.changes().map_err(into_cli_error)?;
+    refuse_ignored(&approval, &changes, &paths, "apply")?;
+    if paths.is_empty()
+        && let Some(text) = left_out_as_ignored(changes.ignored)
+    {
+        print_notice(arguments, &text);
+    }
     let mut selection = ChangeSelection::new(changes, &paths, rules).map_err(into_cli_error)?;
     for left_out in selection.left_out() {
         print_message(&format!("left out: {}: {}", left_out.path.display(), left_out.reason));
@@ -99,10 +106,21 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let is_named = |path: &RelPath| paths.contains(path);
     let lacks_named = selection.left_out().iter().any(|left_out| is_named(&left_out.path));
     let done_code = if lacks_named { exit::failure() } else { ExitCode::SUCCESS };
-    let cure = if arguments.merge { "try only the other paths" } else { CURE };
+    let cure = if arguments.merge { MERGE_CURE } else { CURE };
     if !arguments.yes {
-        let checked = approval.check(&selection, arguments.merge).map_err(into_cli_error)?;
+        let mut checked = approval.check(&selection, arguments.merge).map_err(into_cli_error)?;
+        // A merge ends at its first conflict, so each check may find another one.
+        while arguments.interactive && !checked.conflicts.is_empty() {
+            let paths = checked.conflicts.iter().map(|conflict| conflict.path.clone()).collect();
+            let Some(rest) = selection.without(&paths) else { break };
+            if !skip_conflicts(&checked, &approval)? {
+                break;
+            }
+            selection = rest;
+            checked = approval.check(&selection, arguments.merge).map_err(into_cli_error)?;
+        }
         if let Some(code) = report_conflicts(&checked, &approval, "apply", cure) {
+            show_place(store, &approval);
             if !arguments.dry_run {
                 approval.log_conflicts("apply", checked);
             }
@@ -126,6 +144,7 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
     }
     let applied = approval.apply(&selection, arguments.merge).map_err(into_cli_error)?;
     if let Some(code) = report_conflicts(&applied.checked, &approval, "apply", cure) {
+        show_place(store, &approval);
         return Ok(code);
     }
     if arguments.yes {
@@ -136,13 +155,15 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
         return Ok(done_code);
     }
     let worker = shell_quote(Path::new(approval.id().as_os_str()));
+    let changes = applied.checked.files.len();
     print_notice(
         arguments,
         &format!(
-            "applied {} to {}{}; `swarmletfs undo {worker}` takes them back",
-            count(applied.checked.files.len() as u64, "change"),
+            "applied {} to {}{}; `swarmletfs undo {worker}` takes {} back",
+            count(changes as u64, "change"),
             display_path(&workspace),
-            already_there(&applied.checked)
+            already_there(&applied.checked),
+            if changes == 1 { "it" } else { "them" }
         ),
     );
     Ok(done_code)
@@ -169,8 +190,28 @@ fn ask(
     Ok(prompt.confirm(&question)?.then(|| files.collect()))
 }
 
+/// Asks whether to go on without the files that have conflicts.
+fn skip_conflicts(checked: &Checked, approval: &Approval<'_>) -> anyhow::Result<bool> {
+    let mut prompt = Prompt::open(&format!("apply the changes of {}", approval.id().display()))?;
+    for conflict in &checked.conflicts {
+        print_message(&format!("conflict: {}: {}", conflict.path.display(), conflict.reason));
+    }
+    let conflicts = count(checked.conflicts.len() as u64, "conflict");
+    prompt.confirm(&format!("Skip {conflicts} and go on?"))
+}
+
 /// The remedy for conflicts of `apply`.
-const CURE: &str = "try --merge, or only the other paths";
+const CURE: &str = "try --merge, or only the other paths: name them, or use --interactive";
+
+/// The same, if nothing could be merged.
+const MERGE_CURE: &str = "try only the other paths: name them, or use --interactive";
+
+/// Says where the worker's versions of the files are.
+fn show_place(store: &Store, approval: &Approval<'_>) {
+    let worker = Path::new("workers").join(approval.id().as_os_str());
+    let folder = store.root().path().join(worker).join(CHANGES);
+    print_message(&format!("the worker's versions are in {}", display_path(&folder)));
+}
 
 fn print_notice(arguments: &ApplyArgs, text: &str) {
     if !arguments.write.quiet {

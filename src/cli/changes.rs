@@ -16,7 +16,7 @@ use super::write_args::{WriteArgs, into_cli_error};
 use crate::approval::Approval;
 use crate::model::{ChangedFile, WorkspaceChanges};
 use crate::name::RelPath;
-use crate::text::count;
+use crate::text::{count, left_out_as_ignored};
 use crate::write::Store;
 
 /// Help text after the options.
@@ -83,10 +83,9 @@ fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
         let is_named = |file: &ChangedFile| {
             file.path.parse().is_ok_and(|path| paths.iter().any(|named| path.is_within(named)))
         };
+        refuse_ignored(&approval, &changes, &paths, "show")?;
         for path in &paths {
-            let has_changed =
-                |file: &ChangedFile| file.path.parse().is_ok_and(|changed| changed.is_within(path));
-            if !changes.files.iter().any(has_changed) {
+            if !has_changed(&changes, path) {
                 let worker = approval.id().display();
                 let message =
                     format!("cannot show {}: {worker} has not changed it", path.display());
@@ -112,6 +111,35 @@ fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
     });
     let shown: Vec<u8> = sections.flat_map(|section| section.text).copied().collect();
     arguments.diff.show(&shown)
+}
+
+fn has_changed(changes: &WorkspaceChanges, path: &RelPath) -> bool {
+    let is_in = |file: &ChangedFile| file.path.parse().is_ok_and(|file| file.is_within(path));
+    changes.files.iter().any(is_in)
+}
+
+/// Fails if one of `paths` has no changes because it is ignored.
+///
+/// # Errors
+///
+/// That is so: a usage error.
+pub(super) fn refuse_ignored(
+    approval: &Approval<'_>,
+    changes: &WorkspaceChanges,
+    paths: &[RelPath],
+    action: &str,
+) -> anyhow::Result<()> {
+    for path in paths.iter().filter(|path| !has_changed(changes, path)) {
+        if approval.is_ignored(path) {
+            let message = format!(
+                "cannot {action} {}: it is ignored by .gitignore, or git's own, so its changes are \
+                 left out; try `swarmletfs run --all-changes`",
+                path.display()
+            );
+            return Err(UsageError(message).into());
+        }
+    }
+    Ok(())
 }
 
 /// Opens the changes of a worker.
@@ -196,7 +224,8 @@ fn stat(changes: &WorkspaceChanges) -> String {
         added += file.added;
         removed += file.removed;
     }
-    let files = count(changes.files.len() as u64, "change");
+    let files = count(changes.file_count(), "file");
     out.push_str(&format!("{files}, +{added} -{removed}\n"));
+    out.extend(left_out_as_ignored(changes.ignored).map(|text| text + "\n"));
     out
 }

@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &DiscardArgs) -> anyhow::Result<ExitCode> {
 fn discard(store: &Store, arguments: &DiscardArgs) -> anyhow::Result<ExitCode> {
     let approval = open(store, &arguments.worker)?;
     // Found before the question: a worker without a draft has nothing to discard.
-    approval.workspace().map_err(into_cli_error)?;
+    approval.check_discard().map_err(into_cli_error)?;
     let worker = approval.id().display();
     if !arguments.yes {
         let mut prompt = Prompt::open(&format!("discard the changes of {worker}"))?;

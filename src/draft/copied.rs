@@ -37,32 +37,41 @@ impl CopyWalk<'_> {
     /// # Errors
     ///
     /// The copy cannot be read, or the visitor failed.
-    pub(super) fn run(&mut self, copy: &OpenFolder) -> SearchResult<()> {
+    pub(super) fn run(&mut self, copy: &OpenFolder, lower: &OpenFolder) -> SearchResult<()> {
         let names = copy.list().during("read the copy of", self.workspace, b"")?;
-        self.walk(&RelPath::root(), copy, &names)
+        self.walk(&RelPath::root(), (copy, Some(lower)), &names)
     }
 
-    fn walk(&mut self, path: &RelPath, folder: &OpenFolder, names: &[Name]) -> SearchResult<()> {
+    /// Visits what differs in a directory of the copy. The other directory is that of the workspace.
+    fn walk(
+        &mut self,
+        path: &RelPath,
+        (folder, lower): (&OpenFolder, Option<&OpenFolder>),
+        names: &[Name],
+    ) -> SearchResult<()> {
         let rules = self.rules.len();
-        if self.rules.reads_files()
-            && let Some(content) = view_rules::read(folder, RULES_FILE)
-        {
-            self.rules.push(path, &content);
-        }
-        let walked = self.walk_names(path, folder, names);
+        let view = self.rules_in(Some(folder));
+        let start = self.rules_in(lower);
+        self.rules.push_versions(path, view.as_deref(), start.as_deref());
+        let walked = self.walk_names(path, (folder, lower), names);
         self.rules.truncate(rules);
         walked
+    }
+
+    fn rules_in(&self, folder: Option<&OpenFolder>) -> Option<Vec<u8>> {
+        let folder = folder.filter(|_| self.rules.reads_files())?;
+        view_rules::read(folder, RULES_FILE)
     }
 
     fn walk_names(
         &mut self,
         path: &RelPath,
-        folder: &OpenFolder,
+        (folder, lower): (&OpenFolder, Option<&OpenFolder>),
         names: &[Name],
     ) -> SearchResult<()> {
         for name in names {
             self.must_have_time()?;
-            self.walk_entry(&path.join(name), folder, name)?;
+            self.walk_entry(&path.join(name), (folder, lower), name)?;
         }
         let manifest = self.manifest;
         let missing = |name: &&Name| names.binary_search(name).is_err();
@@ -70,10 +79,15 @@ impl CopyWalk<'_> {
             .children(path)
             .iter()
             .filter(missing)
-            .try_for_each(|name| self.deleted(&path.join(name)))
+            .try_for_each(|name| self.deleted(&path.join(name), lower))
     }
 
-    fn walk_entry(&mut self, path: &RelPath, folder: &OpenFolder, name: &Name) -> SearchResult<()> {
+    fn walk_entry(
+        &mut self,
+        path: &RelPath,
+        (folder, lower): (&OpenFolder, Option<&OpenFolder>),
+        name: &Name,
+    ) -> SearchResult<()> {
         let stat = match folder.stat(name) {
             Err(error) if is_gone(&error) => return Ok(()),
             stat => stat.during("read", self.workspace, path.as_bytes())?,
@@ -86,7 +100,7 @@ impl CopyWalk<'_> {
         }
         let old = self.manifest.get(path);
         if old.is_some_and(|old| old.kind == EntryKind::Folder) && !is_folder {
-            self.deleted_beneath(path)?;
+            self.deleted_beneath(path, lower)?;
         }
         let mut refused = self.refusal(path);
         let mut opened = None;
@@ -104,13 +118,15 @@ impl CopyWalk<'_> {
             self.visitor.visit(PossibleChange { path, old, new, refused })?;
         }
         let Some(opened) = opened else { return Ok(()) };
-        let walked = self.walk(path, &opened.folder, &opened.names);
+        let lower = lower.and_then(|lower| lower.enter(name).ok());
+        let walked = self.walk(path, (&opened.folder, lower.as_ref()), &opened.names);
         opened.close().during("restore the mode of", self.workspace, path.as_bytes())?;
         walked
     }
 
-    /// Visits the entry `path` as deleted, and all that it held.
-    fn deleted(&mut self, path: &RelPath) -> SearchResult<()> {
+    /// Visits the entry `path` as deleted, and all that it held. `parent` is its directory in the
+    /// workspace.
+    fn deleted(&mut self, path: &RelPath, parent: Option<&OpenFolder>) -> SearchResult<()> {
         self.must_have_time()?;
         let Some(old) = self.manifest.get(path) else { return Ok(()) };
         let is_folder = old.kind == EntryKind::Folder;
@@ -118,15 +134,25 @@ impl CopyWalk<'_> {
             self.ignored += 1;
             return Ok(());
         }
-        self.deleted_beneath(path)?;
+        self.deleted_beneath(path, parent)?;
         let refused = self.refusal(path);
         let old = Some(OldEntry::Copied(old));
         self.visitor.visit(PossibleChange { path, old, new: None, refused })
     }
 
-    fn deleted_beneath(&mut self, path: &RelPath) -> SearchResult<()> {
-        let manifest = self.manifest;
-        manifest.children(path).iter().try_for_each(|name| self.deleted(&path.join(name)))
+    fn deleted_beneath(&mut self, path: &RelPath, parent: Option<&OpenFolder>) -> SearchResult<()> {
+        let names = self.manifest.children(path);
+        // Entries of a directory only, so most paths need no look at the workspace.
+        let name = path.file_name().filter(|_| !names.is_empty());
+        let folder = parent.zip(name).and_then(|(parent, name)| parent.enter(&name).ok());
+        let rules = self.rules.len();
+        if let Some(content) = self.rules_in(folder.as_ref()) {
+            self.rules.push(path, &content);
+        }
+        let walked =
+            names.iter().try_for_each(|name| self.deleted(&path.join(name), folder.as_ref()));
+        self.rules.truncate(rules);
+        walked
     }
 
     /// Returns why nothing at `path` can be applied, if that is so.

@@ -31,6 +31,18 @@ pub(super) struct IgnoreRules {
 struct FolderRules {
     origin: RulesFolder,
     rules: Gitignore,
+    /// The only version of the workspace that has them; `None` if both have.
+    version: Option<RulesVersion>,
+}
+
+/// A version of the workspace. What the rules of either one ignore is ignored: a worker that
+/// removes rules has not changed what they ignored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RulesVersion {
+    /// The workspace without the worker's changes.
+    Start,
+    /// The workspace as the worker sees it.
+    View,
 }
 
 /// The directory of a file with rules.
@@ -59,17 +71,38 @@ impl IgnoreRules {
 
     /// Adds the rules of a file in the directory `folder` of the workspace.
     pub(super) fn push(&mut self, folder: &RelPath, content: &[u8]) {
-        self.levels.push(FolderRules {
-            origin: RulesFolder::Inside(folder.clone()),
-            rules: parse(content),
-        });
+        self.push_version(folder, content, None);
+    }
+
+    /// Adds the rules of a directory of the workspace: those of the file as the worker sees it, and
+    /// of the one without its changes.
+    pub(super) fn push_versions(
+        &mut self,
+        folder: &RelPath,
+        view: Option<&[u8]>,
+        start: Option<&[u8]>,
+    ) {
+        if view == start {
+            view.into_iter().for_each(|content| self.push(folder, content));
+            return;
+        }
+        for (content, version) in [(view, RulesVersion::View), (start, RulesVersion::Start)] {
+            if let Some(content) = content {
+                self.push_version(folder, content, Some(version));
+            }
+        }
+    }
+
+    fn push_version(&mut self, folder: &RelPath, content: &[u8], version: Option<RulesVersion>) {
+        let origin = RulesFolder::Inside(folder.clone());
+        self.levels.push(FolderRules { origin, rules: parse(content), version });
     }
 
     /// Adds the rules of a file in a directory above the workspace, which has the path `workspace`
     /// from there.
     pub(super) fn push_above(&mut self, workspace: PathBuf, content: &[u8]) {
-        self.levels
-            .push(FolderRules { origin: RulesFolder::Above(workspace), rules: parse(content) });
+        let origin = RulesFolder::Above(workspace);
+        self.levels.push(FolderRules { origin, rules: parse(content), version: None });
     }
 
     /// Returns the number of files whose rules hold.
@@ -103,7 +136,13 @@ impl IgnoreRules {
 
     /// Returns true if the rules ignore `path`, whether git tracks it or not.
     fn matches(&self, path: &RelPath, is_folder: bool) -> bool {
-        for level in self.levels.iter().rev() {
+        let versions = [RulesVersion::View, RulesVersion::Start];
+        versions.into_iter().any(|version| self.matches_version(path, is_folder, version))
+    }
+
+    fn matches_version(&self, path: &RelPath, is_folder: bool, version: RulesVersion) -> bool {
+        let has_version = |level: &&FolderRules| level.version.is_none_or(|only| only == version);
+        for level in self.levels.iter().rev().filter(has_version) {
             let Some(path) = level.origin.relative(path) else { continue };
             match level.rules.matched(path, is_folder) {
                 Match::None => {}

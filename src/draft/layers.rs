@@ -41,6 +41,15 @@ pub(crate) struct LayerPaths {
     pub(crate) work: PathBuf,
 }
 
+/// A part without which nobody can search for changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MissingPart {
+    /// The layers: the worker has not begun, or they were removed.
+    Layers,
+    /// The workspace.
+    Workspace,
+}
+
 impl Draft {
     /// Makes the layers: empty ones of an overlay, or a copy of the workspace. The worker's view
     /// lacks the paths that the record hides.
@@ -84,20 +93,6 @@ impl Draft {
         Ok(())
     }
 
-    /// Returns true if the layers were made. If the runner ended before, the command never began.
-    ///
-    /// # Errors
-    ///
-    /// The draft cannot be read.
-    pub(crate) fn is_prepared(&self) -> WriteResult<bool> {
-        let made_last = match self.record().engine {
-            Engine::Overlay => UPPER,
-            Engine::Copy => manifest::FILE,
-        };
-        let kind = self.folder().kind(&RelPath::constant(made_last));
-        Ok(kind.during("read", self.folder().path(), made_last.as_bytes())?.is_some())
-    }
-
     /// Returns the paths that the worker cannot see.
     pub(super) fn hidden_paths(&self) -> Vec<RelPath> {
         let hidden = self.record().hidden();
@@ -127,6 +122,21 @@ impl Draft {
             Engine::Overlay => self.path(UPPER),
             Engine::Copy => self.copy_dir(),
         }
+    }
+
+    /// Returns why nobody can search for the changes; `None` if nothing is missing.
+    pub(crate) fn missing_part(&self) -> Option<MissingPart> {
+        // The last one that is made.
+        let last = match self.record().engine {
+            Engine::Overlay => UPPER,
+            Engine::Copy => manifest::FILE,
+        };
+        if matches!(self.folder().kind(&RelPath::constant(last)), Ok(None)) {
+            return Some(MissingPart::Layers);
+        }
+        let workspace = OpenFolder::open(&self.record().workspace());
+        let is_missing = matches!(workspace, Err(Error::NotFound | Error::NotADirectory));
+        is_missing.then_some(MissingPart::Workspace)
     }
 
     /// Removes the layers. Call it after [`super::ChangeSearch::finish`], when nothing runs in
@@ -183,9 +193,14 @@ impl Draft {
         let mut notes = Vec::new();
         let facts = copy.unwrap_or_default();
         for (count, what) in [
-            (facts.special, "devices, FIFOs and sockets"),
-            (facts.unreadable, "files and folders that cannot be read"),
+            (facts.special, ["device, FIFO or socket", "devices, FIFOs and sockets"]),
+            (
+                facts.unreadable,
+                ["file or folder that cannot be read", "files and folders that cannot be read"],
+            ),
         ] {
+            let [one, many] = what;
+            let what = if count == 1 { one } else { many };
             if count > 0 {
                 notes.push(format!("the copy of the workspace lacks {count} {what}"));
             }

@@ -167,16 +167,16 @@ impl OverlayWalk<'_> {
         walked
     }
 
-    /// Adds the rules of the directory, as the worker sees them.
+    /// Adds the rules of the directory, as the worker sees them and as they are below.
     fn push_rules(&mut self, level: &MergedFolder<'_>) {
         let Ok(name) = Name::new(RULES_FILE) else { return };
         let folder = match level.upper.stat(&name) {
             Ok(Some(stat)) => (!stat.is_whiteout).then_some(level.upper),
             _ => level.lower.filter(|_| !level.is_opaque),
         };
-        if let Some(content) = folder.and_then(|folder| self.rules_in(folder)) {
-            self.rules.push(&level.path, &content);
-        }
+        let view = folder.and_then(|folder| self.rules_in(folder));
+        let start = level.lower.and_then(|folder| self.rules_in(folder));
+        self.rules.push_versions(&level.path, view.as_deref(), start.as_deref());
     }
 
     fn rules_in(&self, folder: &OpenFolder) -> Option<Vec<u8>> {

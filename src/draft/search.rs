@@ -46,7 +46,7 @@ pub(crate) struct ChangeSearch {
 /// The result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SearchReport {
-    /// Number of changed paths.
+    /// Number of changed files; folders do not count.
     pub(crate) files: u64,
     /// Number of added lines.
     pub(crate) added: u64,
@@ -232,7 +232,9 @@ impl ChangeSearch {
         let (workspace, hidden) = (self.workspace.as_path(), self.hidden.as_slice());
         let layers = [&upper, &lower];
         let shown = if self.manifest.is_some() { &layers[..1] } else { &layers[..] };
-        let (rules, ignored) = (view_rules::of_workspace(workspace, shown, record.all_changes), 0);
+        let takes_all = record.all_changes;
+        let rules = view_rules::of_workspace(workspace, shown, Some(&lower), takes_all);
+        let ignored = 0;
         if let Some(manifest) = &self.manifest {
             let mut walk = CopyWalk {
                 workspace,
@@ -244,7 +246,7 @@ impl ChangeSearch {
                 manifest,
                 visitor,
             };
-            walk.run(&upper)?;
+            walk.run(&upper, &lower)?;
             return Ok(walk.ignored);
         }
         let mut walk =
@@ -380,7 +382,7 @@ fn describe(report: &SetIdReport) -> Vec<String> {
 impl SearchReport {
     fn new(files: &[ChangedFile], ignored: u64, notes: &[String]) -> SearchReport {
         SearchReport {
-            files: files.len() as u64,
+            files: files.iter().filter(|file| !file.is_folder()).count() as u64,
             added: files.iter().map(|file| file.added).sum(),
             removed: files.iter().map(|file| file.removed).sum(),
             refused: files.iter().filter(|file| file.refused.is_some()).count() as u64,
@@ -439,7 +441,7 @@ mod tests {
             let store = Store::init(folder.path().join("store")).unwrap();
             let worker = store.create_worker(NewWorker::new("Edit").id("w1")).unwrap();
             // The stamps of the files must be in the past.
-            let filled = kernel_time();
+            let filled = Timestamp::now();
             while kernel_time() <= filled {
                 thread::yield_now();
             }
@@ -777,6 +779,54 @@ mod tests {
     }
 
     #[test]
+    fn untouched_ignored_paths_are_not_counted() {
+        for engine in [Engine::Overlay, Engine::Copy] {
+            let bed = Bed::with(engine, ignoring_workspace, |_| {});
+            bed.edit(|w| fs::write(w.join("new"), "x\n").unwrap());
+            let (changes, report) = bed.finish();
+            assert_eq!((changes.ignored, report.ignored), (0, 0), "{engine:?}");
+            assert_eq!(lines(&changes), ["new Added None +1 -0"], "{engine:?}");
+        }
+    }
+
+    /// A worker that removes or changes rules does not put what they ignore into its draft.
+    #[test]
+    fn what_the_rules_at_the_start_ignore_stays_ignored() {
+        let fill = |w: &Path| {
+            ignoring_workspace(w);
+            fs::write(w.join("sub/target/x"), "").unwrap();
+        };
+        for engine in [Engine::Overlay, Engine::Copy] {
+            let bed = Bed::with(engine, fill, |_| {});
+            bed.edit(|w| {
+                fs::remove_file(w.join(".gitignore")).unwrap();
+                fs::write(w.join("sub/.gitignore"), "!target\nnew\n").unwrap();
+                fs::write(w.join(".git/info/exclude"), "").unwrap();
+                for ignored in ["a.log", "excluded", "sub/target/y", "sub/new"] {
+                    fs::write(w.join(ignored), "").unwrap();
+                }
+                // It is no pattern of the view any more.
+                fs::write(w.join("sub/kept.log"), "x\n").unwrap();
+            });
+            let (changes, _) = bed.finish();
+            let expected = [
+                ".gitignore Deleted Saved +0 -2",
+                "sub/.gitignore Modified Saved +2 -2",
+                "sub/kept.log Added None +1 -0",
+            ];
+            assert_eq!(lines(&changes), expected, "{engine:?}");
+            // The four files, and `.git`.
+            assert_eq!(changes.ignored, 5, "{engine:?}");
+
+            let bed = Bed::with(engine, fill, |_| {});
+            bed.edit(|w| fs::remove_dir_all(w.join("sub")).unwrap());
+            let (changes, _) = bed.finish();
+            let expected = ["sub Deleted None +0 -0", "sub/.gitignore Deleted Saved +0 -2"];
+            assert_eq!(lines(&changes), expected, "{engine:?}");
+        }
+    }
+
+    #[test]
     fn the_rules_above_a_part_of_a_repository_count() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("repo/part")).unwrap();
@@ -784,7 +834,7 @@ mod tests {
         fs::write(folder.path().join("repo/.gitignore"), "/part/x\n").unwrap();
         fs::write(folder.path().join(".gitignore"), "*\n").unwrap();
         let workspace = folder.path().join("repo/part");
-        let mut rules = view_rules::of_workspace(&workspace, &[], false);
+        let mut rules = view_rules::of_workspace(&workspace, &[], None, false);
         assert!(rules.is_ignored(&RelPath::constant("x"), false));
         assert!(!rules.is_ignored(&RelPath::constant("y"), false));
     }

@@ -3,10 +3,11 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::folder::Draft;
 use super::ignore_rules::{IgnoreRules, RULES_FILE};
 use super::tracked::TrackedPaths;
 use crate::name::{Name, RelPath};
-use crate::store::OpenFolder;
+use crate::store::{Kind, OpenFolder};
 
 /// Maximum size of a file with rules, in bytes. A larger one is not read.
 const RULES_MAX: u64 = 1 << 20;
@@ -30,19 +31,20 @@ fn read_up_to(folder: &OpenFolder, name: &str, limit: u64) -> Option<Vec<u8>> {
 }
 
 /// Returns the rules that hold in the whole of `workspace`. `layers` show it to the worker, the
-/// upper one first.
+/// upper one first; `start` is the workspace without the worker's changes.
 pub(super) fn of_workspace(
     workspace: &Path,
     layers: &[&OpenFolder],
+    start: Option<&OpenFolder>,
     takes_all: bool,
 ) -> IgnoreRules {
     let mut rules = IgnoreRules::new(takes_all);
     if takes_all {
         return rules;
     }
-    if let Some(content) = layers.iter().find_map(|layer| excluded(layer)) {
-        rules.push(&RelPath::root(), &content);
-    }
+    let view = layers.iter().find_map(|layer| excluded(layer));
+    let start = start.and_then(excluded);
+    rules.push_versions(&RelPath::root(), view.as_deref(), start.as_deref());
     for (content, path) in above(workspace) {
         rules.push_above(path, &content);
     }
@@ -50,6 +52,36 @@ pub(super) fn of_workspace(
         rules.set_tracked(TrackedPaths::new(index));
     }
     rules
+}
+
+impl Draft {
+    /// Returns true if a search leaves `path` out, by the rules that the workspace has now.
+    pub(crate) fn ignores(&self, path: &RelPath) -> bool {
+        let workspace = self.record().workspace();
+        let Ok(root) = OpenFolder::open(&workspace) else { return false };
+        let takes_all = self.record().all_changes;
+        let mut rules = of_workspace(&workspace, &[&root], Some(&root), takes_all);
+        let (mut folder, mut at) = (Some(root), RelPath::root());
+        for name in path.names() {
+            let here = folder.as_ref().filter(|_| rules.reads_files());
+            if let Some(content) = here.and_then(|folder| read(folder, RULES_FILE)) {
+                rules.push(&at, &content);
+            }
+            at = at.join(&name);
+            let stat = folder.as_ref().and_then(|folder| folder.stat(&name).ok().flatten());
+            // What only the worker has may be either.
+            let kinds = match stat {
+                Some(stat) if stat.kind != Kind::Folder => &[false][..],
+                Some(_) => &[true],
+                None => &[false, true],
+            };
+            if kinds.iter().any(|is_folder| rules.is_ignored(&at, *is_folder)) {
+                return true;
+            }
+            folder = folder.and_then(|folder| folder.enter(&name).ok());
+        }
+        false
+    }
 }
 
 fn index(root: &OpenFolder) -> Option<Vec<u8>> {

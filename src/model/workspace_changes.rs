@@ -149,6 +149,14 @@ pub enum Base {
 /// Bytes that stand for themselves are printable ASCII without `%`.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
+impl WorkspaceChanges {
+    /// Returns the number of changed files. Every place that states a number of files uses it, or
+    /// [`ChangedFile::is_folder`].
+    pub fn file_count(&self) -> u64 {
+        self.files.iter().filter(|file| !file.is_folder()).count() as u64
+    }
+}
+
 impl ChangedPath {
     /// Returns the path as changes.json states it.
     pub fn new(path: &RelPath) -> ChangedPath {
@@ -187,6 +195,13 @@ impl EntryState {
 }
 
 impl ChangedFile {
+    /// Returns true for a change of a folder, which does not count as a file. A refused change
+    /// counts as others do.
+    pub fn is_folder(&self) -> bool {
+        let mut states = [&self.old, &self.new].into_iter().flatten().peekable();
+        states.peek().is_some() && states.all(|state| state.kind == EntryKind::Folder)
+    }
+
     /// Returns true if the content before or after is that of a regular file.
     pub fn has_content(&self) -> bool {
         [&self.old, &self.new].into_iter().flatten().any(|entry| entry.kind == EntryKind::File)

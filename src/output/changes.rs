@@ -14,9 +14,9 @@ use crate::analysis::changes::{
 use crate::model::TextReplacement;
 use crate::text::budget::{Budget, BudgetUnit};
 use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers, one_line};
-use crate::text::count;
 use crate::text::git_blob::blob_id;
 use crate::text::unified::{header_path, quoted_path};
+use crate::text::{count, left_out_as_ignored};
 use crate::unicode::count_hidden;
 
 /// Maximum length of a worker's name or a path in a generated line, in bytes.
@@ -130,10 +130,7 @@ fn workspace_facts(facts: &WorkspaceFacts) -> String {
         let taken = if facts.is_final { "when the worker ended" } else { "while it runs" };
         out.push_str(&format!("# from its workspace {workspace}, taken {taken}\n"));
     }
-    if facts.ignored > 0 {
-        let paths = count(facts.ignored, "changed path");
-        out.push_str(&format!("# {paths} left out, which git ignores\n"));
-    }
+    out.extend(left_out_as_ignored(facts.ignored).map(|text| format!("# {text}\n")));
     for note in facts.notes.iter().take(NOTES_MAX) {
         out.push_str(&format!("# {}\n", one_line(note, NAME_MAX)));
     }

@@ -99,7 +99,7 @@ pub enum Error {
         cure: String,
     },
     /// A file of the store or of a workspace cannot be read or written.
-    #[error("cannot {action}: {}{}", .error, cure(.error))]
+    #[error("cannot {action}: {}{}", reason(.error), cure(.error))]
     Path {
         /// The operation, with the path: `write /s/workers/w1/metrics.jsonl`.
         action: String,
@@ -130,6 +130,14 @@ impl Error {
 
 /// Longest part of a value that an error repeats, in characters.
 const SHOWN_MAX: usize = 100;
+
+/// Describes an error of the system. A real folder is no view of one.
+fn reason(error: &PathError) -> String {
+    match error {
+        PathError::NotFound => "no such file or folder".to_owned(),
+        error => error.to_string(),
+    }
+}
 
 /// Returns the remedy for an error of the system, or nothing.
 fn cure(error: &PathError) -> &'static str {

@@ -254,6 +254,16 @@ impl Worker {
         create_parents().during("write", folder, path.as_bytes())
     }
 
+    /// Returns true if the end of the worker is recorded.
+    ///
+    /// # Errors
+    ///
+    /// The metadata cannot be read.
+    pub(crate) fn has_finished(&self) -> Result<bool> {
+        let fields = metadata::read(self.folder())?;
+        Ok(metadata::must_be_unfinished(&fields, self.id()).is_err())
+    }
+
     /// Finishes the worker: writes its final words, and then its metadata. Its files do not change
     /// any more.
     ///

@@ -33,7 +33,7 @@ fn changes_are_listed_by_name_with_counts_and_as_json() {
     let names = bench.run(&["changes", "w1", "src/new/", "--name-only"]);
     assert_eq!(names.assert_success().out, "src/new\nsrc/new/c.rs\n");
     let stat = bench.run(&["changes", "w1", "./src/b.rs", "--stat"]);
-    assert_eq!(stat.assert_success().out, "src/b.rs  modified  +1 -1\n1 change, +1 -1\n");
+    assert_eq!(stat.assert_success().out, "src/b.rs  modified  +1 -1\n1 file, +1 -1\n");
     let json = bench.run(&["changes", "w1", bench.at("a.rs").to_str().unwrap(), "--json"]);
     let json: Value = serde_json::from_str(&json.assert_success().out).unwrap();
     assert_eq!((&json["version"], json["files"].as_array().unwrap().len()), (&1.into(), 1));
@@ -225,4 +225,56 @@ fn folders_with_changed_entries_can_be_closed() {
         bench.run(&["apply", "w1", "--yes"]).assert_success();
         assert_eq!(bench.tree(), new, "{mode:o}");
     }
+}
+
+/// Numbers of files agree: folders do not count, and refused changes do.
+#[test]
+fn numbers_of_files_agree() {
+    let bench = bench();
+    bench.edit_change("w1", "a.rs", |change| change["refused"] = "it is a test".into());
+    let stat = bench.run(&["changes", "w1", "--stat"]);
+    assert!(stat.assert_success().out.ends_with("\n3 files, +4 -4\n"), "{stat:#?}");
+    let diff = bench.run(&["changes", "w1"]);
+    assert!(diff.assert_success().out.starts_with("# 3 files, "), "{diff:#?}");
+    let summary = bench.run(&["cat", "workers/w1/summary"]);
+    assert!(summary.assert_success().out.contains("3 files, "), "{summary:#?}");
+}
+
+#[test]
+fn ignored_paths_are_counted_and_named() {
+    let bench = bench();
+    let changes = bench.worker_folder("w1").join("changes.json");
+    bench.edit(&changes, |changes| changes["ignored"] = 2.into());
+    let says = "2 changed paths left out: ignored by .gitignore, or git's own";
+    let stat = bench.run(&["changes", "w1", "--stat"]);
+    assert!(stat.assert_success().out.ends_with(&format!("{says}\n")), "{stat:#?}");
+    let diff = bench.run(&["changes", "w1"]);
+    assert!(diff.assert_success().out.contains(says), "{diff:#?}");
+    fs::write(bench.at(".gitignore"), ".env\nbuild/\n").unwrap();
+    for path in [".env", "build/x", ".git/config"] {
+        for command in ["changes", "apply"] {
+            let refused = bench.run(&[command, "w1", path]);
+            refused.assert_failure(2, &["it is ignored by .gitignore, or git's own"]);
+        }
+    }
+    bench.run(&["changes", "w1", "other"]).assert_failure(2, &["has not changed it"]);
+    for options in [["apply", "w1", "--dry-run"], ["apply", "w1", "--yes"]] {
+        let done = bench.run(&options);
+        assert!(done.assert_success().err.contains(says), "{done:#?}");
+    }
+}
+
+#[test]
+fn messages_have_the_right_number() {
+    let bench = bench();
+    let done = bench.run(&["apply", "w1", "a.rs", "--yes"]);
+    let text = format!(
+        "applied 1 change to {}; `swarmletfs undo w1` takes it back",
+        bench.workspace.display()
+    );
+    assert!(done.assert_success().err.contains(&text), "{done:#?}");
+    fs::rename(&bench.workspace, bench.path().join("away")).unwrap();
+    let gone = bench.run(&["apply", "w1", "--yes"]);
+    gone.assert_failure(1, &["cannot open the workspace", "no such file or folder"]);
+    assert!(!gone.err.contains("in this view"), "{gone:#?}");
 }

@@ -98,7 +98,15 @@ fn all_conflicts_are_listed() {
     }
     bench.run(&["apply", "w1", "--yes"]).assert_failure(
         1,
-        &["conflict: added:", "conflict: changed:", "conflict: gone:", ": 3 conflicts,"],
+        &[
+            "conflict: added:",
+            "conflict: changed:",
+            "conflict: gone:",
+            ": 3 conflicts,",
+            "versions are in",
+            "w1/changes",
+            "--interactive",
+        ],
     );
 }
 

@@ -117,6 +117,21 @@ fn interactive_applies_the_accepted_changes() {
 }
 
 #[test]
+fn interactive_skips_conflicts_if_told_so() {
+    let bench = bench();
+    std::fs::write(bench.at("a"), "ours\n").unwrap();
+    let before = bench.tree();
+    let (code, shown) = answer(&bench, &["apply", "w1", "-i"], &["n"]);
+    assert_eq!((code, bench.tree()), (Some(1), before), "{shown}");
+    let (code, shown) = answer(&bench, &["apply", "w1", "-i"], &["y", "a"]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("conflict: a: it was changed meanwhile\n"), "{shown}");
+    assert!(shown.contains("Skip 1 conflict and go on? [y/N] "), "{shown}");
+    let text = |name| std::fs::read_to_string(bench.at(name)).unwrap();
+    assert_eq!((text("a"), text("b"), text("d/e")), ("ours\n".into(), "b2\n".into(), "e\n".into()));
+}
+
+#[test]
 fn what_changes_between_the_question_and_the_answer_is_a_conflict() {
     let bench = bench();
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;

@@ -173,7 +173,7 @@ fn what_git_does_not_record_is_a_comment() {
     assert!(!diff.contains("diff --git") && !diff.contains('\u{1b}'), "{diff}");
     for line in [
         "# 4 files, +0 -0, by worker w\n# from its workspace /srv/app, taken while it runs\n",
-        "# 3 changed paths left out, which git ignores\n# it was",
+        "# 3 changed paths left out: ignored by .gitignore, or git's own\n# it was",
         "# cache: a new folder with mode 0700, which git does not record\n",
         "# fifo: a device, FIFO or socket, which is not applied\n",
         "# locked: changed, but cannot be applied: it cannot",

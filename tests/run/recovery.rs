@@ -182,3 +182,67 @@ fn runner_can_be_killed_while_it_copies() {
         place.run(&["--recover", "w"], &[]).assert_failure(1, &["it has ended"]);
     }
 }
+
+/// Returns a workspace whose worker `w` has no runner any more.
+fn lost() -> Workspace {
+    let place = Workspace::new();
+    let mut child = place.start(&[], SCRIPT);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    place
+}
+
+fn discard(place: &Workspace) -> crate::cli::program::CommandOutput {
+    let mut command = swarmletfs(["discard", "w", "--yes", "--store"]);
+    command.arg(place.at("store"));
+    run(command)
+}
+
+fn set_state(place: &Workspace, state: &str) {
+    let mut record = place.json("store/drafts/w/draft.json");
+    record["state"] = state.into();
+    fs::write(place.at("store/drafts/w/draft.json"), record.to_string()).unwrap();
+}
+
+/// Promise: The draft of a worker without an end is not discarded: nothing could end it then.
+#[test]
+fn draft_of_a_lost_worker_is_discarded_after_its_end() {
+    let place = lost();
+    let refused = discard(&place);
+    refused.assert_failure(1, &["its end is not recorded; try `swarmletfs run --recover w`"]);
+    assert!(place.at("store/drafts/w/upper").exists());
+    place.run(&["--recover", "w"], &[]).assert_success();
+    discard(&place).assert_success();
+}
+
+#[test]
+fn worker_is_ended_although_its_changes_are_unknown() {
+    let cases: [(&str, &str, &dyn Fn(&Workspace)); 2] = [
+        ("they were discarded", "discarded", &|place| set_state(place, "discarded")),
+        ("its workspace does not exist any more", "ended", &|place| {
+            fs::rename(place.at("workspace"), place.at("away")).unwrap();
+        }),
+    ];
+    for (reason, state, break_it) in cases {
+        let place = lost();
+        break_it(&place);
+        let done = place.run(&["--recover", "w"], &[]);
+        done.assert_success();
+        let error = format!("the runner ended early; its changes are unknown, because {reason}");
+        assert!(done.err.contains(&error), "{done:#?}");
+        let metadata = place.metadata("w");
+        assert_eq!((&metadata["status"], &metadata["error"]), (&"failed".into(), &error.into()));
+        assert_eq!(place.json("store/drafts/w/draft.json")["state"], state);
+        assert!(!place.at("store/workers/w/changes.json").exists(), "{reason}");
+        let mut doctor = swarmletfs(["doctor", "--json"]);
+        doctor.arg(place.at("store"));
+        assert!(!run(doctor).out.contains("lost_runners\","), "{reason}");
+        if state == "ended" {
+            // What it wrote is kept until the workspace is back.
+            fs::rename(place.at("away"), place.at("workspace")).unwrap();
+            place.run(&["--recover", "w"], &[]).assert_success();
+            assert_eq!(place.changes("w"), ["added new"]);
+        }
+        place.run(&["--recover", "w"], &[]).assert_failure(1, &["it has ended"]);
+    }
+}

@@ -89,13 +89,12 @@ fn file_change(file: &ChangedFile, reader: &mut ContentReader<'_>) -> FileChange
         return with_note(change, "leads out of the workspace, so it is not shown".into());
     };
     let states = [&file.old, &file.new].into_iter().flatten();
-    let is_folder = states.clone().all(|state| state.kind == EntryKind::Folder);
     let skipped_because = (!is_git_path(path.as_bytes())
         || states.clone().any(|state| state.kind == EntryKind::Link) && is_git_link(&path))
     .then_some("git accepts no such path");
     let mut change = FileChange {
         path: path.as_bytes().to_vec(),
-        is_folder,
+        is_folder: file.is_folder(),
         is_gone: file.old.as_ref().is_some_and(|state| state.kind != EntryKind::Folder)
             && file.new.as_ref().is_none_or(|state| state.kind == EntryKind::Folder),
         skipped_because,

@@ -69,7 +69,7 @@ fn recover_killed(arguments: &RunArgs, rows: &mut [Row]) {
             .write
             .with_store(|store| recover::recover(store, OsStr::new(worker), &reporter));
         match recovered {
-            Ok(end) => row.end = Some(end),
+            Ok(recovered) => row.end = Some(recovered.end),
             Err(error) => print_message(&format!("{error:#}")),
         }
     }

@@ -10,8 +10,10 @@ use anyhow::bail;
 use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
 use super::session::conclude;
 use crate::cli::write_args::{WriteArgs, into_cli_error};
-use crate::draft::{ChangeSearch, Draft, DraftState};
-use crate::write::{Error, Finish, Store};
+use crate::draft::{ChangeSearch, Draft, DraftState, MissingPart};
+use crate::name::{Name, RelPath};
+use crate::trace::swarmlet::CHANGES_FILE;
+use crate::write::{Error, Finish, Store, Worker};
 
 /// The error of a worker whose runner is gone.
 const ERROR: &str = "the runner ended early";
@@ -26,22 +28,29 @@ const ERROR_BEFORE: &str = "the runner ended before the command began";
 /// The worker runs, has ended, or was not started by `run`, or the store cannot be written.
 pub(super) fn run(write: &WriteArgs, id: &OsStr) -> anyhow::Result<ExitCode> {
     let reporter = Reporter::person(write.quiet);
-    let end = write.with_store(|store| recover(store, id, &reporter))?;
-    let is_done = end.changes.is_some();
-    reporter.report(&RunEvent::Ended(end));
-    Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let recovered = write.with_store(|store| recover(store, id, &reporter))?;
+    reporter.report(&RunEvent::Ended(recovered.end));
+    Ok(if recovered.is_ended { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Ends a worker whose runner is gone. Returns its end, without changes if they or the end could
-/// not be recorded.
+/// A worker whose runner is gone.
+pub(super) struct Recovered {
+    /// Its end, without changes if they are unknown or not recorded.
+    pub(super) end: RunEnd,
+    /// True if its end is recorded, with all changes that can be known.
+    is_ended: bool,
+}
+
+/// Ends a worker whose runner is gone.
 ///
 /// # Errors
 ///
 /// The worker runs, has ended, or was not started by `run`.
-pub(super) fn recover(store: &Store, id: &OsStr, reporter: &Reporter) -> anyhow::Result<RunEnd> {
+pub(super) fn recover(store: &Store, id: &OsStr, reporter: &Reporter) -> anyhow::Result<Recovered> {
     let worker = store.worker(id.as_bytes()).map_err(into_cli_error)?;
     let shown = worker.id().display();
-    let Some(mut draft) = Draft::open(store, worker.id())? else {
+    let open = || Draft::open(store, worker.id());
+    let Some(draft) = open()? else {
         bail!(
             "cannot recover worker {shown}: it has no draft, so `run` did not start it; try \
              `swarmletfs worker finish {shown} --status failed`"
@@ -50,7 +59,18 @@ pub(super) fn recover(store: &Store, id: &OsStr, reporter: &Reporter) -> anyhow:
     let Some(_lock) = draft.try_lock()? else {
         bail!("cannot recover worker {shown}: it still runs; end it, or wait for its end");
     };
-    if draft.record().state != DraftState::Running {
+    // Read again: the runner that held the lock may have ended the worker.
+    let mut draft = open()?.unwrap_or(draft);
+    let state = draft.record().state;
+    let is_left = match state {
+        DraftState::Running => true,
+        // Its workspace was missing, and may be back.
+        DraftState::Ended => {
+            worker.folder().kind(&RelPath::constant(CHANGES_FILE)).is_ok_and(|kind| kind.is_none())
+        }
+        DraftState::Discarded => !worker.has_finished()?,
+    };
+    if !is_left {
         bail!("cannot recover worker {shown}: it has ended, and its changes are recorded");
     }
     let mut end = RunEnd {
@@ -61,26 +81,64 @@ pub(super) fn recover(store: &Store, id: &OsStr, reporter: &Reporter) -> anyhow:
         changes: None,
         notes: Vec::new(),
     };
-    if !draft.is_prepared()? {
+    let missing = draft.missing_part();
+    if state == DraftState::Running && missing == Some(MissingPart::Layers) {
         // There is nothing to keep of a command that did not run. A copy may have filled the disk,
         // so it goes before anything is written.
         draft.remove_layers()?;
-        let finished = worker.finish(Finish::failed(ERROR_BEFORE));
-        if !matches!(finished, Err(Error::Finished { .. })) {
-            finished?;
-        }
-        draft.discard()?;
         end.error = ERROR_BEFORE.to_owned();
         end.changes = Some(ChangeCounts::default());
-        return Ok(end);
+        finish_without_changes(&worker, &mut draft, DraftState::Discarded, &mut end)?;
+        return Ok(Recovered { end, is_ended: true });
+    }
+    let unknown = match (state, missing) {
+        (DraftState::Discarded, _) | (_, Some(MissingPart::Layers)) => {
+            Some(("they were discarded", DraftState::Discarded))
+        }
+        // The layers stay: what the worker wrote is in them.
+        (_, Some(MissingPart::Workspace)) => {
+            Some(("its workspace does not exist any more", DraftState::Ended))
+        }
+        (_, None) => None,
+    };
+    if let Some((reason, state)) = unknown {
+        end.error = format!("{ERROR}; its changes are unknown, because {reason}");
+        finish_without_changes(&worker, &mut draft, state, &mut end)?;
+        return Ok(Recovered { end, is_ended: true });
     }
     let mut search = ChangeSearch::new(&draft, &worker);
     let cure = format!("try `swarmletfs discard {}`", end.worker);
     let finish = (Finish::failed(ERROR), cure.as_str());
     let problems = conclude(&worker, &mut draft, &mut search, finish, &mut end);
     problems.iter().for_each(|problem| reporter.failure(problem));
-    if !problems.is_empty() {
+    let is_ended = problems.is_empty();
+    if !is_ended {
         end.changes = None;
     }
-    Ok(end)
+    Ok(Recovered { end, is_ended })
+}
+
+/// Records the end of a worker whose changes nobody can know, and the state of its draft.
+fn finish_without_changes(
+    worker: &Worker,
+    draft: &mut Draft,
+    state: DraftState,
+    end: &mut RunEnd,
+) -> anyhow::Result<()> {
+    // What the worker may have written itself is no record of its changes.
+    worker.folder().make_self_accessible()?;
+    worker.folder().remove_all(&Name::new(CHANGES_FILE)?)?;
+    match worker.finish(Finish::failed(end.error.clone())) {
+        Err(Error::Finished { status, .. }) => {
+            worker.update_index();
+            end.status = status;
+        }
+        finished => finished?,
+    }
+    if state == DraftState::Discarded {
+        draft.discard()?;
+    } else {
+        draft.update(|record| record.state = state)?;
+    }
+    Ok(())
 }

@@ -70,7 +70,7 @@ impl RunEnd {
             Some(ChangeCounts { files, added, removed, refused }) => {
                 let refused = match refused {
                     0 => String::new(),
-                    refused => format!(", {refused} of them cannot be applied"),
+                    refused => format!(", {} cannot be applied", count(refused, "change")),
                 };
                 format!("{} changed (+{added} -{removed}){refused}", count(files, "file"))
             }
@@ -166,7 +166,7 @@ mod tests {
         end.changes = Some(ChangeCounts { files: 1, refused: 1, ..counts });
         assert_eq!(
             end.to_line(),
-            "worker w1: failed (exit code 3), 1 file changed (+40 -12), 1 of them cannot be \
+            "worker w1: failed (exit code 3), 1 file changed (+40 -12), 1 change cannot be \
              applied; see `swarmletfs changes w1`"
         );
     }
