@@ -17,6 +17,13 @@ fn usage_errors_exit_with_125() {
         (&["--no-sandbox", "--hide", "notes"], "cannot be used with"),
         (&["--no-sandbox", "--engine", "overlay"], "cannot make an overlay with --no-sandbox"),
         (&["--hide", outside], "it is not in the workspace"),
+        (&["--hide", "workspace"], "cannot hide workspace: it is the workspace"),
+        (&["--write", "/"], "cannot use --write /: all files would be writable"),
+        (&["--write", "store"], "cannot use --write store: it is in the store"),
+        (&["--write", "store/workers"], "cannot use --write store/workers: it is in the store"),
+        (&["--write", "workspace"], "it is in the workspace; changes there are recorded"),
+        (&["--write", "workspace/notes"], "it is in the workspace; changes there are recorded"),
+        (&["--socket", "outside"], "cannot use outside as a socket: it is no socket"),
         (&["--hide", "nothing"], "cannot hide nothing: check the path"),
         (&["--write", "nothing"], "cannot use nothing as a path to write: check the path"),
         (&["--timeout", "0"], "a command needs some time"),
@@ -32,7 +39,16 @@ fn usage_errors_exit_with_125() {
         [PROGRAM, "run", "--store", "store", "--workspace", "gone", "--", "true"].map(OsStr::new),
     ));
     missing.assert_failure(125, &["cannot use gone as the workspace: check the path"]);
+    let inner = place.folder("workspace/inner");
+    let mut hidden = place.runner(&["--hide", "../inner"], &["true"]);
+    hidden.current_dir(&inner);
+    run(hidden).assert_failure(125, &["cannot hide ../inner: the command starts in it"]);
     assert_eq!(place.workers(), [""; 0]);
+    // A folder that holds the workspace can be written; the workspace itself stays a view.
+    let above = place.at("");
+    let done = place.sh(&["--write", above.to_str().unwrap()], "echo x > ../above; echo x > new");
+    done.assert_success();
+    assert!(place.at("above").exists() && !place.at("workspace/new").exists());
 }
 
 #[test]

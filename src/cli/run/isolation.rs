@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 
-use super::place::{StartPlace, resolve};
+use super::place::{StartPlace, resolve_socket};
 use super::preset::Needs;
 use super::report::Reporter;
 use super::trial::try_copy;
@@ -71,16 +71,21 @@ impl Isolation {
         let mut needs = access.preset.needs()?;
         needs.nested |= access.nested;
         for path in &access.writable {
-            needs.writable.push(resolve(path, "a path to write")?);
+            needs.writable.push(place.writable(path, store.root().path())?);
         }
         let mut sockets = Vec::new();
         for path in &access.sockets {
-            sockets.push(resolve(path, "a socket")?);
+            sockets.push(resolve_socket(path, "a socket")?);
         }
         if access.ssh_agent {
             let agent = std::env::var_os(SSH_AGENT).filter(|path| !path.is_empty());
             let agent = agent.context("cannot use --ssh-agent: $SSH_AUTH_SOCK is not set")?;
-            sockets.push(resolve(Path::new(&agent), "the socket of the SSH agent")?);
+            sockets.push(resolve_socket(Path::new(&agent), "the socket of the SSH agent")?);
+        }
+        for path in &needs.writable {
+            if let Some(reason) = sandbox::writable_refusal(path, store.root().path()) {
+                bail!("cannot use the preset: cannot write {}: {reason}", display_path(path));
+            }
         }
         let mut isolation = Isolation {
             engine: Engine::Copy,
@@ -152,6 +157,12 @@ impl Isolation {
             }
             Engine::Copy => {
                 must_be_outside(root, place)?;
+                if let Some(path) = self.sockets.iter().find(|path| place.holds(path)) {
+                    let shown = display_path(path);
+                    bail!(
+                        "cannot use the socket {shown}: the copy of the workspace has no sockets"
+                    );
+                }
                 try_copy(&place.workspace, &drafts_of(root))
             }
         };
