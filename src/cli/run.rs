@@ -203,10 +203,16 @@ enum EngineArg {
 
 /// Runs the command. A failure is printed.
 pub(super) fn run(mut arguments: RunArgs) -> ExitCode {
-    if let Some(user) = arguments.access.as_user.take_if(|_| !user::is_done()) {
-        let error = user::run_as(&user);
-        exit::report(Err(error));
-        return exit::not_recorded();
+    if let Some(user) = arguments.access.as_user.take() {
+        let error = match user::is_done(&user) {
+            Ok(true) => None,
+            Ok(false) => Some(user::run_as(&user)),
+            Err(error) => Some(error),
+        };
+        if let Some(error) = error {
+            exit::report(Err(error));
+            return exit::not_recorded();
+        }
     }
     if let Some(id) = &arguments.recover {
         return exit::report(recover::run(&arguments.write, id));

@@ -63,6 +63,8 @@ fn memory_can_be_limited() {
     place.sh(&["--id", "control"], script).assert_success();
     let done = place.sh(&["--memory", "100M"], script);
     assert_ne!(done.code, Some(0), "{done:#?}");
+    let is_named = done.err.contains("--memory holds for each process by itself");
+    assert!(!done.err.contains("--pids") && is_named == done.err.contains("group"), "{done:#?}");
     place.sh(&["--id", "w2", "--memory", "100M", "--pids", "100"], "true").assert_success();
 }
 

@@ -1,7 +1,7 @@
 //! Runs that are refused, before there is a worker.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, chown, symlink};
 
 use super::workspace::{ORDINARY, Workspace};
 use crate::cli::program::{is_root, program, run, tmpfs};
@@ -121,4 +121,34 @@ fn workspace_can_be_named_through_a_link() {
     words.extend(["--workspace".as_ref(), link.as_os_str(), "--".as_ref(), "pwd".as_ref()]);
     let done = run(place.command(words));
     assert_eq!(done.out, format!("{}\n", place.at("workspace").display()), "{done:#?}");
+}
+
+#[test]
+fn ordinary_users_cannot_become_others() {
+    if !is_root() {
+        return;
+    }
+    let place = Workspace::of_ordinary_user();
+    for other in ["root", "daemon"] {
+        let refused = place.sh(&["--as", other], "true");
+        refused.assert_failure(125, &[&format!("cannot run as {other}: only root can")]);
+    }
+    assert_eq!(place.workers(), [""; 0]);
+    place.sh(&["--as", "nobody"], "true").assert_success();
+}
+
+#[test]
+fn store_that_the_user_cannot_write_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let place = Workspace::of_ordinary_user();
+    for folder in ["store/workers", "store"] {
+        chown(place.at(folder), Some(0), Some(0)).unwrap();
+        let refused = place.sh(&[], "true");
+        refused.assert_failure(125, &["cannot use the store", "the user nobody cannot write"]);
+        assert!(!refused.err.contains("--no-sandbox"), "{refused:#?}");
+        chown(place.at(folder), Some(ORDINARY), Some(ORDINARY)).unwrap();
+    }
+    assert_eq!(place.workers(), [""; 0]);
 }

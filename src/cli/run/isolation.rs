@@ -4,18 +4,19 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
+use rustix::fs::{Access, access};
 
 use super::place::{StartPlace, resolve_socket};
 use super::preset::Needs;
 use super::report::Reporter;
 use super::trial::try_copy;
-use super::{EngineArg, RunArgs};
+use super::{EngineArg, RunArgs, user};
 use crate::cli::exit::UsageError;
 use crate::cli::terminal::display_path;
 use crate::cli::write_args::WORKER_VARIABLE;
 use crate::draft::{Draft, Engine, LayerPaths};
 use crate::sandbox::{self, LimitMethod, OverlayDirs, SandboxSpec, WorkspaceView, WrappedCommand};
-use crate::trace::swarmlet::DRAFTS;
+use crate::trace::swarmlet::{DRAFTS, WORKERS};
 use crate::write::{Store, Worker};
 
 /// Environment variable with the store.
@@ -67,6 +68,7 @@ impl Isolation {
         store: &Store,
         reporter: &Reporter,
     ) -> anyhow::Result<Isolation> {
+        must_be_writable(store.root().path())?;
         let access = &arguments.access;
         let mut needs = access.preset.needs()?;
         needs.nested |= access.nested;
@@ -253,7 +255,13 @@ fn check_limits(arguments: &RunArgs, reporter: &Reporter) -> anyhow::Result<()> 
              --as USER, or leave out --pids"
         );
     }
-    reporter.notice("limits hold for each process by itself: no control group can be made here");
+    let options = match (limits.memory, limits.pids) {
+        (Some(_), Some(_)) => "--memory and --pids hold",
+        (Some(_), None) => "--memory holds",
+        _ => "--pids holds",
+    };
+    reporter
+        .notice(format!("{options} for each process by itself: no control group can be made here"));
     Ok(())
 }
 
@@ -262,6 +270,21 @@ fn check_limits(arguments: &RunArgs, reporter: &Reporter) -> anyhow::Result<()> 
 fn drafts_of(root: &Path) -> PathBuf {
     let drafts = root.join(DRAFTS);
     if drafts.is_dir() { drafts } else { root.to_path_buf() }
+}
+
+/// Fails if this user cannot make workers and drafts in the store at `root`.
+fn must_be_writable(root: &Path) -> anyhow::Result<()> {
+    for folder in [root.join(WORKERS), drafts_of(root)] {
+        if let Err(error) = access(&folder, Access::WRITE_OK | Access::EXEC_OK) {
+            let (root, folder) = (display_path(root), display_path(&folder));
+            let user = user::own_name();
+            bail!(
+                "cannot use the store {root}: the user {user} cannot write {folder}: {error}; try \
+                 a store of that user, by --store"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Fails if the store is in the workspace, so that a copy of the workspace would hold itself.
