@@ -150,3 +150,14 @@ fn command_can_have_a_terminal_of_its_own() {
     assert!(String::from_utf8_lossy(&done.stdout).contains("terminal"), "{done:?}");
     place.sh(&["--id", "w2"], "test -t 1").assert_failure(1, &[]);
 }
+
+#[test]
+fn end_counts_the_ignored_paths() {
+    let place = Workspace::new();
+    place.folder("workspace/.git");
+    place.write("workspace/.gitignore", "*.log\n");
+    let done = place.sh(&[], "echo x | tee a.log b.log new");
+    done.assert_success();
+    let expected = "1 file changed (+1 -0), 2 ignored paths left out; see";
+    assert!(done.err.contains(expected), "{done:#?}");
+}

@@ -46,6 +46,17 @@ impl StartPlace {
         path.starts_with(&self.workspace)
     }
 
+    /// Returns the top of the git repository that the workspace is only a part of. Git does not
+    /// look above the folders in `$GIT_CEILING_DIRECTORIES`.
+    pub(super) fn enclosing_repository(&self) -> Option<&Path> {
+        let ceilings = std::env::var_os("GIT_CEILING_DIRECTORIES").unwrap_or_default();
+        let ceilings: Vec<PathBuf> = std::env::split_paths(&ceilings).collect();
+        let is_below = |folder: &&Path| !ceilings.iter().any(|ceiling| ceiling == folder);
+        let is_top = |folder: &&Path| folder.join(".git").exists();
+        let top = self.workspace.ancestors().take_while(is_below).find(is_top)?;
+        (top != self.workspace).then_some(top)
+    }
+
     /// Returns the path of the start folder from the workspace.
     pub(super) fn directory_in_workspace(&self) -> &Path {
         self.directory.strip_prefix(&self.workspace).unwrap_or(Path::new(""))

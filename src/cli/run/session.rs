@@ -13,6 +13,7 @@ use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
 use crate::cli::exit;
 use crate::cli::record::command_line;
 use crate::cli::run_command::{self, CommandSpec, Ended, Sink};
+use crate::cli::terminal::display_path;
 use crate::cli::write_args::into_cli_error;
 use crate::draft::{ChangeSearch, Draft, DraftRecord, DraftState, SearchReport};
 use crate::write::{Error, ExecutionLog, Finish, NewWorker, Store, Worker};
@@ -48,7 +49,19 @@ fn run_in(
     record.all_changes = arguments.all_changes;
     record.is_durable = arguments.durable;
     for path in &arguments.access.hide {
-        record.hide(&place.hidden(path)?);
+        let hidden = place.hidden(path)?;
+        if place.workspace.join(&hidden).is_symlink() {
+            let shown = display_path(path);
+            reporter.notice(format!("{shown} is a link: --hide does not hide its target"));
+        }
+        record.hide(&hidden);
+    }
+    if let Some(top) = place.enclosing_repository() {
+        let (workspace, top) = (display_path(&place.workspace), display_path(top));
+        reporter.notice(format!(
+            "the workspace {workspace} is inside the git repository {top}, so git does not work in \
+             it; try --workspace {top}"
+        ));
     }
     let worker = store.create_worker(new_worker(arguments, place)).map_err(into_cli_error)?;
     reporter.report(&RunEvent::Started { worker: worker.id().display() });
@@ -173,6 +186,7 @@ impl From<&SearchReport> for ChangeCounts {
             added: report.added,
             removed: report.removed,
             refused: report.refused,
+            ignored: report.ignored,
         }
     }
 }
