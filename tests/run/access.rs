@@ -172,3 +172,23 @@ fn hidden_link_is_told() {
     let expected = "workspace/link is a link: --hide does not hide its target";
     assert!(done.err.contains(expected), "{done:#?}");
 }
+
+#[test]
+fn program_in_the_private_folder_is_told() {
+    let place = Workspace::new();
+    let outside = tempfile::tempdir_in("/tmp").unwrap();
+    let tool = outside.path().join("tool");
+    fs::write(&tool, "#!/bin/sh\necho works\n").unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = outside.path().to_str().unwrap();
+    let cure = format!("put it in the workspace, or add --write {folder}");
+    let missing = place.run(&["--id", "w1"], &[tool.to_str().unwrap()]);
+    missing.assert_failure(127, &[&cure]);
+    let mut runner = place.runner(&["--id", "w2"], &["tool"]);
+    runner.env("PATH", format!("{folder}:/usr/bin:/bin"));
+    run(runner).assert_failure(127, &[&cure]);
+    let done = place.run(&["--id", "w3", "--write", folder], &[tool.to_str().unwrap()]);
+    assert_eq!(done.out, "works\n", "{done:#?}");
+    let other = place.sh(&["--id", "w4"], "exit 127");
+    assert!(!other.err.contains("--write"), "{other:#?}");
+}

@@ -12,6 +12,7 @@ use super::report::Reporter;
 use super::trial::try_copy;
 use super::{EngineArg, RunArgs, user};
 use crate::cli::exit::UsageError;
+use crate::cli::run_command::find_program;
 use crate::cli::terminal::display_path;
 use crate::cli::write_args::WORKER_VARIABLE;
 use crate::draft::{Draft, Engine, LayerPaths};
@@ -51,6 +52,8 @@ pub(super) struct Isolation {
 pub(super) struct PreparedCommand {
     pub(super) command: Vec<OsString>,
     pub(super) environment: Vec<(OsString, OsString)>,
+    /// Why the command may not find a program that is there outside; `None` if it is there inside.
+    pub(super) private_program: Option<String>,
     /// Keeps what the command inherits.
     _wrapped: Option<WrappedCommand>,
 }
@@ -203,12 +206,14 @@ impl Isolation {
             std::env::set_current_dir(&directory)
                 .with_context(|| format!("cannot enter {}", display_path(&directory)))?;
             environment.push(("PWD".into(), directory.into()));
-            return Ok(PreparedCommand { command, environment, _wrapped: None });
+            let private_program = None;
+            return Ok(PreparedCommand { command, environment, private_program, _wrapped: None });
         }
         environment.push(("PWD".into(), place.directory.clone().into()));
         if std::env::var_os(TMPDIR).is_some() {
             environment.push((TMPDIR.into(), PRIVATE_TMP.into()));
         }
+        let private_program = find_private(&command, place, &self.needs.writable);
         let view = match self.engine {
             Engine::Overlay => {
                 WorkspaceView::Overlay(layers(draft.overlay_dirs(), arguments.durable))
@@ -234,7 +239,7 @@ impl Isolation {
         };
         let wrapped = spec.wrap(&command).context("cannot prepare the sandbox")?;
         let command = wrapped.command.clone();
-        Ok(PreparedCommand { command, environment, _wrapped: Some(wrapped) })
+        Ok(PreparedCommand { command, environment, private_program, _wrapped: Some(wrapped) })
     }
 }
 
@@ -263,6 +268,24 @@ fn check_limits(arguments: &RunArgs, reporter: &Reporter) -> anyhow::Result<()> 
     reporter
         .notice(format!("{options} for each process by itself: no control group can be made here"));
     Ok(())
+}
+
+/// Explains why the program of `command` is not there in the sandbox: it is beneath /tmp, and the
+/// command does not see that part. Returns `None` if it does not exist or is elsewhere.
+fn find_private(command: &[OsString], place: &StartPlace, writable: &[PathBuf]) -> Option<String> {
+    let program = find_program(command.first()?)?;
+    // A link elsewhere may lead there, too.
+    let real = std::fs::canonicalize(&program).ok()?;
+    let is_shown = place.holds(&real) || writable.iter().any(|path| real.starts_with(path));
+    if !real.starts_with(PRIVATE_TMP) || is_shown {
+        return None;
+    }
+    let folder = display_path(real.parent()?);
+    Some(format!(
+        "{} is not there for the command, whose {PRIVATE_TMP} is its own; put it in the workspace, \
+         or add --write {folder}",
+        display_path(&program)
+    ))
 }
 
 /// Returns the directory of the drafts of a store, or the store if there is none yet. It is on the

@@ -111,6 +111,9 @@ fn run_worker(
     };
     let mut search = ChangeSearch::new(&draft, worker);
     let mut ended = watch_during(&mut search, || run_command::run(&spec, &mut sink))??;
+    if ended.exit_code == run_command::NOT_FOUND {
+        prepared.private_program.iter().for_each(|text| reporter.notice(text));
+    }
     drop(prepared);
 
     let mut problems = Vec::new();
