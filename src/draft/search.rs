@@ -38,6 +38,8 @@ pub(crate) struct ChangeSearch {
     /// The last changes.json, without its time.
     written: Option<WorkspaceChanges>,
     report: SearchReport,
+    /// Notes on the end of the worker.
+    notes: Vec<String>,
 }
 
 /// The result of a search.
@@ -81,7 +83,13 @@ impl ChangeSearch {
             generation: 0,
             written: None,
             report: SearchReport::default(),
+            notes: Vec::new(),
         }
+    }
+
+    /// Adds a note to the changes that are recorded next.
+    pub(crate) fn add_note(&mut self, note: String) {
+        self.notes.push(note);
     }
 
     /// Searches while the worker runs, until `deadline` passes, and records what is new. Files that
@@ -159,7 +167,8 @@ impl ChangeSearch {
         let ignored = ignored?;
         self.forget_unseen(&folder);
         let files: Vec<_> = self.known.values().filter_map(|known| known.change.clone()).collect();
-        let notes = self.draft.notes(self.manifest.as_ref().map(Manifest::facts));
+        let mut notes = self.draft.notes(self.manifest.as_ref().map(Manifest::facts));
+        notes.extend(self.notes.iter().cloned());
         self.report = SearchReport::new(&files, ignored, &notes);
         let record = self.draft.record();
         Ok(WorkspaceChanges {

@@ -161,3 +161,35 @@ fn end_counts_the_ignored_paths() {
     let expected = "1 file changed (+1 -0), 2 ignored paths left out; see";
     assert!(done.err.contains(expected), "{done:#?}");
 }
+
+#[test]
+fn record_that_the_command_damaged_is_restored() {
+    for place in Workspace::all() {
+        for (id, damage, is_log_lost) in [
+            ("w1", "rm -rf ./* .[!.]*", true),
+            ("w2", "echo '{' > metadata.json", false),
+            ("w3", "rm metadata.json; mkdir -p metadata.json/a; chmod 0 metadata.json", false),
+            ("w4", "rm metadata.json; ln -s /etc/passwd metadata.json; chmod 0 .", false),
+        ] {
+            let script =
+                format!("cd $SWARMLET_STORE/workers/{id}; {damage}; echo new > $OLDPWD/new");
+            let options = ["--id", id, "--task", "Clean up"];
+            let done = place.sh(&options, &script);
+            let told = "the command damaged the record of its worker";
+            assert!(done.err.contains(told), "{id} {done:#?}");
+            let metadata = place.metadata(id);
+            assert_eq!(
+                (&metadata["task"], &metadata["worker_id"]),
+                (&"Clean up".into(), &id.into())
+            );
+            assert_eq!(metadata["status"], "completed", "{id} {done:#?}");
+            assert!(metadata["duration_ms"].is_u64() && metadata["exit_code"] == 0, "{metadata}");
+            let changes = place.json(&format!("store/workers/{id}/changes.json"));
+            let note = changes["notes"][0].as_str().unwrap();
+            assert_eq!(note.contains("execution.log is missing"), is_log_lost, "{note}");
+            assert_eq!(place.changes(id), ["added new"]);
+        }
+        let done = place.sh(&[], "true");
+        assert!(!done.err.contains("damaged"), "{done:#?}");
+    }
+}

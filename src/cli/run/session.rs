@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use serde_json::{Map, Value};
 
 use super::RunArgs;
 use super::change_watch::watch_during;
@@ -92,6 +93,7 @@ fn run_worker(
     (record, isolation): (DraftRecord, Isolation),
     reporter: &Reporter,
 ) -> anyhow::Result<ExitCode> {
+    let metadata = worker.metadata()?;
     let (mut draft, _lock) = Draft::create(store, worker.id(), record)?;
     let prepared = draft.prepare().map_err(anyhow::Error::from).and_then(|()| {
         let sink = LogSink(worker.execution_log()?);
@@ -121,6 +123,7 @@ fn run_worker(
     if let Err(error) = ended.sink_error.take().map_or(logged, Err) {
         problems.push(error.context("the output is not recorded wholly"));
     }
+    problems.extend(restore_record(worker, &metadata, &mut search).err());
     let error = describe_failure(&ended, arguments.limits.timeout);
     let finish = if error.is_empty() { Finish::completed() } else { Finish::failed(error.clone()) };
     let finish = finish.exit_code(ended.exit_code.into());
@@ -139,6 +142,31 @@ fn run_worker(
     let is_whole = problems.is_empty() && !ended.lost_output;
     let has_hidden_failure = ended.exit_code == 0 && !is_whole;
     Ok(if has_hidden_failure { exit::not_recorded() } else { ExitCode::from(ended.exit_code) })
+}
+
+/// Puts back what the command removed from the record of its worker, as far as it is known, and
+/// notes that.
+fn restore_record(
+    worker: &Worker,
+    metadata: &Map<String, Value>,
+    search: &mut ChangeSearch,
+) -> anyhow::Result<()> {
+    let folder = worker.folder();
+    // What is closed is found damaged.
+    let _ = folder.make_self_accessible();
+    let mut damage = Vec::new();
+    if !worker.has_execution_log() {
+        damage.push("logs/execution.log is missing");
+    }
+    let restored = worker.restore_metadata(metadata);
+    if !matches!(restored, Ok(false)) {
+        damage.push("metadata.json had lost fields");
+    }
+    if !damage.is_empty() {
+        let damage = damage.join(", ");
+        search.add_note(format!("the command damaged the record of its worker: {damage}"));
+    }
+    restored.map(drop).context("the record of the worker cannot be restored")
 }
 
 /// Records the changes of a worker that runs no more, and its end, unless it finished itself.
