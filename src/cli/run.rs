@@ -3,6 +3,7 @@
 //! - `place`: the workspace, and the paths of the options
 //! - `isolation`: the engine and the walls, and the command that is run behind them
 //! - `trial`: tries out the sandbox of the copy engine
+//! - `remembered`: a trial of the sandbox that succeeded
 //! - `preset`: what known programs need
 //! - `session`: a worker from its start to its end
 //! - `change_watch`: the changes while the command runs
@@ -17,6 +18,7 @@ mod isolation;
 mod place;
 mod preset;
 mod recover;
+mod remembered;
 mod report;
 mod session;
 mod trial;

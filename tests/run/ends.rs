@@ -1,5 +1,7 @@
 //! The end of a command is the end of its worker.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -191,5 +193,29 @@ fn record_that_the_command_damaged_is_restored() {
         }
         let done = place.sh(&[], "true");
         assert!(!done.err.contains("damaged"), "{done:#?}");
+    }
+}
+
+#[test]
+fn sandbox_is_tried_out_once() {
+    for place in Workspace::all() {
+        // The first run makes the folder of the drafts.
+        place.sh(&["--id", "w1"], "true").assert_success();
+        place.sh(&["--id", "w2"], "true").assert_success();
+        let trial = || {
+            let entries = fs::read_dir(place.at("store/drafts")).unwrap().map(Result::unwrap);
+            let is_trial = |name: &str| name.starts_with(".swarmletfs-trial-");
+            entries.into_iter().find(|entry| is_trial(entry.file_name().to_str().unwrap()))
+        };
+        let first = trial().unwrap();
+        place.sh(&["--id", "w3"], "true").assert_success();
+        assert_eq!(trial().unwrap().metadata().unwrap().ino(), first.metadata().unwrap().ino());
+        // A success under other conditions counts for nothing.
+        fs::write(first.path(), "other").unwrap();
+        place.sh(&["--id", "w4"], "true").assert_success();
+        assert_ne!(fs::read_to_string(first.path()).unwrap(), "other");
+        // Nor does one before the sandbox failed.
+        assert_eq!(place.sh(&["--id", "w5"], "exit 125").code, Some(125));
+        assert!(trial().is_none());
     }
 }

@@ -8,6 +8,7 @@ use rustix::fs::{Access, access};
 
 use super::place::{StartPlace, resolve_socket};
 use super::preset::Needs;
+use super::remembered::TrialMemory;
 use super::report::Reporter;
 use super::trial::try_copy;
 use super::{EngineArg, RunArgs, user};
@@ -149,17 +150,8 @@ impl Isolation {
             let shown = display_path(root);
             reporter.notice(format!("the disk of {shown} is nearly full; the command may fail"));
         }
-        let trial = match self.engine {
-            Engine::Overlay => {
-                self.git_common = preflight.git_common;
-                let tried = sandbox::probe(&place.workspace, &drafts_of(root));
-                tried.map_err(anyhow::Error::from).map(|protections| {
-                    if !protections.landlock && !self.needs.nested {
-                        reporter
-                            .notice("this kernel has no Landlock, so the second wall is missing");
-                    }
-                })
-            }
+        match self.engine {
+            Engine::Overlay => self.git_common = preflight.git_common,
             Engine::Copy => {
                 must_be_outside(root, place)?;
                 if let Some(path) = self.sockets.iter().find(|path| place.holds(path)) {
@@ -168,16 +160,36 @@ impl Isolation {
                         "cannot use the socket {shown}: the copy of the workspace has no sockets"
                     );
                 }
-                try_copy(&place.workspace, &drafts_of(root))
             }
-        };
+        }
+        let trial = self.try_out(place, store);
         check_limits(arguments, reporter)?;
-        trial.map_err(|error| {
+        let has_landlock = trial.map_err(|error| {
             anyhow!(
                 "cannot protect this machine from the command: {error:#}; to run it with no \
                  protection at all, in a copy of the workspace, add --no-sandbox"
             )
-        })
+        })?;
+        if !has_landlock && !self.needs.nested {
+            reporter.notice("this kernel has no Landlock, so the second wall is missing");
+        }
+        Ok(())
+    }
+
+    /// Tries out the sandbox, unless a trial is remembered. Returns true if there is Landlock.
+    fn try_out(&self, place: &StartPlace, store: &Store) -> anyhow::Result<bool> {
+        let memory = TrialMemory::new(store, &place.workspace, self.engine);
+        if let Some(has_landlock) = memory.as_ref().and_then(TrialMemory::recall) {
+            return Ok(has_landlock);
+        }
+        let drafts = drafts_of(store.root().path());
+        let has_landlock = match self.engine {
+            Engine::Overlay => sandbox::probe(&place.workspace, &drafts)?.landlock,
+            // This trial does not tell.
+            Engine::Copy => try_copy(&place.workspace, &drafts).map(|()| true)?,
+        };
+        memory.iter().for_each(|memory| memory.remember(has_landlock));
+        Ok(has_landlock)
     }
 
     /// Prepares the command of a worker, whose draft is ready. Without walls, this process enters

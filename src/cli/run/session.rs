@@ -10,6 +10,7 @@ use super::RunArgs;
 use super::change_watch::watch_during;
 use super::isolation::Isolation;
 use super::place::StartPlace;
+use super::remembered;
 use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
 use crate::cli::exit;
 use crate::cli::record::command_line;
@@ -115,6 +116,10 @@ fn run_worker(
     let mut ended = watch_during(&mut search, || run_command::run(&spec, &mut sink))??;
     if ended.exit_code == run_command::NOT_FOUND {
         prepared.private_program.iter().for_each(|text| reporter.notice(text));
+    }
+    if ended.exit_code == exit::NOT_RECORDED {
+        // The sandbox may have failed.
+        remembered::forget(store);
     }
     drop(prepared);
 
