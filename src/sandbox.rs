@@ -43,7 +43,7 @@ pub(crate) use preflight::preflight;
 pub(crate) use probe::{Protections, probe};
 pub(crate) use spec::{OverlayDirs, SandboxSpec, WorkspaceView};
 pub(crate) use stage::Stage;
-pub(crate) use wrap::WrappedCommand;
+pub(crate) use wrap::{WrappedCommand, writable_refusal};
 
 use std::process::ExitCode;
 

@@ -23,7 +23,7 @@ const TIMED_OUT: u8 = 3;
 
 /// Exit code of `record` if it failed itself, as timeout(1) and env(1) have it: the others are
 /// those of the command.
-const NOT_RECORDED: u8 = 125;
+pub(super) const NOT_RECORDED: u8 = 125;
 
 /// A mistake on the command line; the text is a complete message.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

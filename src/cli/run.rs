@@ -3,6 +3,7 @@
 //! - `place`: the workspace, and the paths of the options
 //! - `isolation`: the engine and the walls, and the command that is run behind them
 //! - `trial`: tries out the sandbox of the copy engine
+//! - `remembered`: a trial of the sandbox that succeeded
 //! - `preset`: what known programs need
 //! - `session`: a worker from its start to its end
 //! - `change_watch`: the changes while the command runs
@@ -17,6 +18,7 @@ mod isolation;
 mod place;
 mod preset;
 mod recover;
+mod remembered;
 mod report;
 mod session;
 mod trial;
@@ -204,10 +206,16 @@ enum EngineArg {
 
 /// Runs the command. A failure is printed.
 pub(super) fn run(mut arguments: RunArgs) -> ExitCode {
-    if let Some(user) = arguments.access.as_user.take_if(|_| !user::is_done()) {
-        let error = user::run_as(&user);
-        exit::report(Err(error));
-        return exit::not_recorded();
+    if let Some(user) = arguments.access.as_user.take() {
+        let error = match user::is_done(&user) {
+            Ok(true) => None,
+            Ok(false) => Some(user::run_as(&user)),
+            Err(error) => Some(error),
+        };
+        if let Some(error) = error {
+            exit::report(Err(error));
+            return exit::not_recorded();
+        }
     }
     if let Some(id) = &arguments.recover {
         return exit::report(recover::run(&arguments.write, id));

@@ -21,6 +21,8 @@ mod source;
 mod spawn;
 mod standard_stream;
 
+pub(super) use spawn::find_program;
+
 use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
@@ -32,7 +34,7 @@ const TIMED_OUT: u8 = 124;
 const CANNOT_RUN: u8 = 126;
 
 /// Exit code if the command does not exist, as shells have it.
-const NOT_FOUND: u8 = 127;
+pub(super) const NOT_FOUND: u8 = 127;
 
 /// A command and how to run it.
 #[derive(Debug)]

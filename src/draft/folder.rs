@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::record::DraftRecord;
 use crate::error::Error as PathError;
 use crate::name::{Name, RelPath};
-use crate::store::Kind;
+use crate::store::{Kind, is_temporary};
 use crate::trace::swarmlet::DRAFTS;
 use crate::write::{Dir, During, Error, Lock, Result, Store};
 
@@ -90,7 +90,8 @@ impl Draft {
             Some(Kind::Folder) => store.root().enter(&path)?.list(),
             _ => Ok(Vec::new()),
         };
-        list().during("list", store.root().path(), DRAFTS.as_bytes())
+        let names = list().during("list", store.root().path(), DRAFTS.as_bytes())?;
+        Ok(names.into_iter().filter(|name| !is_temporary(name)).collect())
     }
 
     /// Returns the id of the worker.

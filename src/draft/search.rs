@@ -41,6 +41,8 @@ pub(crate) struct ChangeSearch {
     report: SearchReport,
     /// Facts about the worker's directory that a person must know.
     directory_notes: Vec<String>,
+    /// Notes on the end of the worker.
+    notes: Vec<String>,
 }
 
 /// The result of a search.
@@ -87,7 +89,13 @@ impl ChangeSearch {
             written: None,
             report: SearchReport::default(),
             directory_notes: Vec::new(),
+            notes: Vec::new(),
         }
+    }
+
+    /// Adds a note to the changes that are recorded next.
+    pub(crate) fn add_note(&mut self, note: String) {
+        self.notes.push(note);
     }
 
     /// Searches while the worker runs, until `deadline` passes, and records what is new. Files that
@@ -194,6 +202,7 @@ impl ChangeSearch {
         let files: Vec<_> = self.known.values().filter_map(|known| known.change.clone()).collect();
         let mut notes = self.draft.notes(self.manifest.as_ref().map(Manifest::facts));
         notes.extend(self.directory_notes.iter().cloned());
+        notes.extend(self.notes.iter().cloned());
         self.report = SearchReport::new(&files, ignored, &notes);
         let record = self.draft.record();
         Ok(WorkspaceChanges {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::getpid;
@@ -61,13 +61,18 @@ impl SandboxSpec {
             if !path.is_absolute() {
                 return refuse(path, "it is not an absolute path");
             }
-            if path.parent().is_none() {
-                return refuse(path, "all files would be writable; try a directory beneath it");
-            }
-            if path.starts_with(&self.store) {
-                return refuse(path, "it is in the store, which workers cannot see");
+            if let Some(reason) = writable_refusal(path, &self.store) {
+                return refuse(path, reason);
             }
         }
         Ok(())
     }
+}
+
+/// Returns the reason why no command may write the absolute path `path`; `None` if one may.
+pub(crate) fn writable_refusal(path: &Path, store: &Path) -> Option<&'static str> {
+    if path.parent().is_none() {
+        return Some("all files would be writable; try a directory beneath it");
+    }
+    path.starts_with(store).then_some("it is in the store, which workers cannot see")
 }

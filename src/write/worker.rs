@@ -21,7 +21,8 @@ use crate::audit::AuditPath;
 use crate::error::Error as PathError;
 use crate::model::Status;
 use crate::name::{Name, RelPath};
-use crate::trace::swarmlet::{METADATA, RESULT, THREAD};
+use crate::store::Kind;
+use crate::trace::swarmlet::{EXECUTION_LOG, LOGS, METADATA, RESULT, THREAD};
 
 /// A worker that is being recorded.
 ///
@@ -164,6 +165,47 @@ impl Worker {
     /// a sandbox cannot do that when it finishes.
     pub(crate) fn update_index(&self) {
         self.0.store().update_index(self.id(), IfMissing::Leave);
+    }
+
+    /// Returns the fields of metadata.json.
+    ///
+    /// # Errors
+    ///
+    /// The worker has finished, or the file cannot be read.
+    pub(crate) fn metadata(&self) -> Result<Map<String, Value>> {
+        self.0.lock_unfinished().map(|(_lock, fields)| fields)
+    }
+
+    /// Puts back the fields `saved` that metadata.json has lost, or the whole file if it cannot be
+    /// read. Returns true if something was lost. The worker may have finished.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written.
+    pub(crate) fn restore_metadata(&self, saved: &Map<String, Value>) -> Result<bool> {
+        let folder = self.0.folder();
+        let _lock = folder.lock().during("lock", folder.path(), b"")?;
+        let (mut fields, is_readable) = match metadata::read(folder) {
+            Ok(fields) => (fields, true),
+            Err(_) => (MetadataMap::new(), false),
+        };
+        let lost: Vec<_> = saved.iter().filter(|(key, _)| !fields.contains_key(*key)).collect();
+        if lost.is_empty() && is_readable {
+            return Ok(false);
+        }
+        fields.extend(lost.into_iter().map(|(key, value)| (key.clone(), value.clone())));
+        let clear = || folder.remove_all(&Name::new(METADATA)?);
+        if !is_readable {
+            clear().during("replace", folder.path(), METADATA.as_bytes())?;
+        }
+        metadata::write(folder, &metadata::to_bytes(&fields)?)?;
+        Ok(true)
+    }
+
+    /// Returns true if `logs/execution.log` is there, as a file.
+    pub(crate) fn has_execution_log(&self) -> bool {
+        let path = RelPath::constant(LOGS).join_path(&RelPath::constant(EXECUTION_LOG));
+        matches!(self.0.folder().kind(&path), Ok(Some(Kind::File)))
     }
 
     /// Adds a message of `role` (`user`, `assistant`, `system` or `tool`) to the conversation.

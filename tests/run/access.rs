@@ -1,10 +1,11 @@
 //! What a command can reach: its record, the paths of the options, and the folders of its preset.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::{fs, thread};
 
 use super::workspace::Workspace;
+use crate::cli::program::run;
 use crate::support::mount::PROGRAM;
 use crate::support::python::any_python;
 
@@ -63,6 +64,8 @@ fn memory_can_be_limited() {
     place.sh(&["--id", "control"], script).assert_success();
     let done = place.sh(&["--memory", "100M"], script);
     assert_ne!(done.code, Some(0), "{done:#?}");
+    let is_named = done.err.contains("--memory holds for each process by itself");
+    assert!(!done.err.contains("--pids") && is_named == done.err.contains("group"), "{done:#?}");
     place.sh(&["--id", "w2", "--memory", "100M", "--pids", "100"], "true").assert_success();
 }
 
@@ -136,4 +139,56 @@ fn presets_write_the_folder_that_a_variable_names() {
         assert_eq!(done.code, Some(0), "{id}: {done:#?}");
         assert_eq!(place.read(&format!("{folder}/state")), format!("{preset}\n"));
     }
+}
+
+#[test]
+fn workspace_within_a_repository_is_told() {
+    let place = Workspace::new();
+    let told = "is inside the git repository";
+    place.folder(".git");
+    let without_ceiling = |id: &str| {
+        let mut runner = place.runner(&["--id", id], &["true"]);
+        runner.env_remove("GIT_CEILING_DIRECTORIES");
+        run(runner).assert_success().err.clone()
+    };
+    let top = place.at("").canonicalize().unwrap();
+    let told_top = format!("{told} {}, so git does not work in it", top.display());
+    let err = without_ceiling("w1");
+    assert!(err.contains(&told_top), "{err}");
+    // Git does not look there, or finds a repository of its own.
+    let done = place.sh(&["--id", "w2"], "true");
+    assert!(!done.err.contains(told), "{done:#?}");
+    place.folder("workspace/.git");
+    let err = without_ceiling("w3");
+    assert!(!err.contains(told), "{err}");
+}
+
+#[test]
+fn hidden_link_is_told() {
+    let place = Workspace::new();
+    symlink("notes", place.at("workspace/link")).unwrap();
+    let done = place.sh(&["--hide", "workspace/link"], "test ! -e link && cat notes");
+    done.assert_success();
+    let expected = "workspace/link is a link: --hide does not hide its target";
+    assert!(done.err.contains(expected), "{done:#?}");
+}
+
+#[test]
+fn program_in_the_private_folder_is_told() {
+    let place = Workspace::new();
+    let outside = tempfile::tempdir_in("/tmp").unwrap();
+    let tool = outside.path().join("tool");
+    fs::write(&tool, "#!/bin/sh\necho works\n").unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = outside.path().to_str().unwrap();
+    let cure = format!("put it in the workspace, or add --write {folder}");
+    let missing = place.run(&["--id", "w1"], &[tool.to_str().unwrap()]);
+    missing.assert_failure(127, &[&cure]);
+    let mut runner = place.runner(&["--id", "w2"], &["tool"]);
+    runner.env("PATH", format!("{folder}:/usr/bin:/bin"));
+    run(runner).assert_failure(127, &[&cure]);
+    let done = place.run(&["--id", "w3", "--write", folder], &[tool.to_str().unwrap()]);
+    assert_eq!(done.out, "works\n", "{done:#?}");
+    let other = place.sh(&["--id", "w4"], "exit 127");
+    assert!(!other.err.contains("--write"), "{other:#?}");
 }

@@ -1,5 +1,7 @@
 //! The end of a command is the end of its worker.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -149,4 +151,71 @@ fn command_can_have_a_terminal_of_its_own() {
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     assert!(String::from_utf8_lossy(&done.stdout).contains("terminal"), "{done:?}");
     place.sh(&["--id", "w2"], "test -t 1").assert_failure(1, &[]);
+}
+
+#[test]
+fn end_counts_the_ignored_paths() {
+    let place = Workspace::new();
+    place.folder("workspace/.git");
+    place.write("workspace/.gitignore", "*.log\n");
+    let done = place.sh(&[], "echo x | tee a.log b.log new");
+    done.assert_success();
+    let expected = "1 file changed (+1 -0), 2 ignored paths left out; see";
+    assert!(done.err.contains(expected), "{done:#?}");
+}
+
+#[test]
+fn record_that_the_command_damaged_is_restored() {
+    for place in Workspace::all() {
+        for (id, damage, is_log_lost) in [
+            ("w1", "rm -rf ./* .[!.]*", true),
+            ("w2", "echo '{' > metadata.json", false),
+            ("w3", "rm metadata.json; mkdir -p metadata.json/a; chmod 0 metadata.json", false),
+            ("w4", "rm metadata.json; ln -s /etc/passwd metadata.json; chmod 0 .", false),
+        ] {
+            let script =
+                format!("cd $SWARMLET_STORE/workers/{id}; {damage}; echo new > $OLDPWD/new");
+            let options = ["--id", id, "--task", "Clean up"];
+            let done = place.sh(&options, &script);
+            let told = "the command damaged the record of its worker";
+            assert!(done.err.contains(told), "{id} {done:#?}");
+            let metadata = place.metadata(id);
+            assert_eq!(
+                (&metadata["task"], &metadata["worker_id"]),
+                (&"Clean up".into(), &id.into())
+            );
+            assert_eq!(metadata["status"], "completed", "{id} {done:#?}");
+            assert!(metadata["duration_ms"].is_u64() && metadata["exit_code"] == 0, "{metadata}");
+            let changes = place.json(&format!("store/workers/{id}/changes.json"));
+            let note = changes["notes"][0].as_str().unwrap();
+            assert_eq!(note.contains("execution.log is missing"), is_log_lost, "{note}");
+            assert_eq!(place.changes(id), ["added new"]);
+        }
+        let done = place.sh(&[], "true");
+        assert!(!done.err.contains("damaged"), "{done:#?}");
+    }
+}
+
+#[test]
+fn sandbox_is_tried_out_once() {
+    for place in Workspace::all() {
+        // The first run makes the folder of the drafts.
+        place.sh(&["--id", "w1"], "true").assert_success();
+        place.sh(&["--id", "w2"], "true").assert_success();
+        let trial = || {
+            let entries = fs::read_dir(place.at("store/drafts")).unwrap().map(Result::unwrap);
+            let is_trial = |name: &str| name.starts_with(".swarmletfs-trial-");
+            entries.into_iter().find(|entry| is_trial(entry.file_name().to_str().unwrap()))
+        };
+        let first = trial().unwrap();
+        place.sh(&["--id", "w3"], "true").assert_success();
+        assert_eq!(trial().unwrap().metadata().unwrap().ino(), first.metadata().unwrap().ino());
+        // A success under other conditions counts for nothing.
+        fs::write(first.path(), "other").unwrap();
+        place.sh(&["--id", "w4"], "true").assert_success();
+        assert_ne!(fs::read_to_string(first.path()).unwrap(), "other");
+        // Nor does one before the sandbox failed.
+        assert_eq!(place.sh(&["--id", "w5"], "exit 125").code, Some(125));
+        assert!(trial().is_none());
+    }
 }

@@ -1,7 +1,7 @@
 //! Runs that are refused, before there is a worker.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, chown, symlink};
 
 use super::workspace::{ORDINARY, Workspace};
 use crate::cli::program::{is_root, program, run, tmpfs};
@@ -17,6 +17,13 @@ fn usage_errors_exit_with_125() {
         (&["--no-sandbox", "--hide", "notes"], "cannot be used with"),
         (&["--no-sandbox", "--engine", "overlay"], "cannot make an overlay with --no-sandbox"),
         (&["--hide", outside], "it is not in the workspace"),
+        (&["--hide", "workspace"], "cannot hide workspace: it is the workspace"),
+        (&["--write", "/"], "cannot use --write /: all files would be writable"),
+        (&["--write", "store"], "cannot use --write store: it is in the store"),
+        (&["--write", "store/workers"], "cannot use --write store/workers: it is in the store"),
+        (&["--write", "workspace"], "it is in the workspace; changes there are recorded"),
+        (&["--write", "workspace/notes"], "it is in the workspace; changes there are recorded"),
+        (&["--socket", "outside"], "cannot use outside as a socket: it is no socket"),
         (&["--hide", "nothing"], "cannot hide nothing: check the path"),
         (&["--write", "nothing"], "cannot use nothing as a path to write: check the path"),
         (&["--timeout", "0"], "a command needs some time"),
@@ -32,7 +39,16 @@ fn usage_errors_exit_with_125() {
         [PROGRAM, "run", "--store", "store", "--workspace", "gone", "--", "true"].map(OsStr::new),
     ));
     missing.assert_failure(125, &["cannot use gone as the workspace: check the path"]);
+    let inner = place.folder("workspace/inner");
+    let mut hidden = place.runner(&["--hide", "../inner"], &["true"]);
+    hidden.current_dir(&inner);
+    run(hidden).assert_failure(125, &["cannot hide ../inner: the command starts in it"]);
     assert_eq!(place.workers(), [""; 0]);
+    // A folder that holds the workspace can be written; the workspace itself stays a view.
+    let above = place.at("");
+    let done = place.sh(&["--write", above.to_str().unwrap()], "echo x > ../above; echo x > new");
+    done.assert_success();
+    assert!(place.at("above").exists() && !place.at("workspace/new").exists());
 }
 
 #[test]
@@ -105,4 +121,34 @@ fn workspace_can_be_named_through_a_link() {
     words.extend(["--workspace".as_ref(), link.as_os_str(), "--".as_ref(), "pwd".as_ref()]);
     let done = run(place.command(words));
     assert_eq!(done.out, format!("{}\n", place.at("workspace").display()), "{done:#?}");
+}
+
+#[test]
+fn ordinary_users_cannot_become_others() {
+    if !is_root() {
+        return;
+    }
+    let place = Workspace::of_ordinary_user();
+    for other in ["root", "daemon"] {
+        let refused = place.sh(&["--as", other], "true");
+        refused.assert_failure(125, &[&format!("cannot run as {other}: only root can")]);
+    }
+    assert_eq!(place.workers(), [""; 0]);
+    place.sh(&["--as", "nobody"], "true").assert_success();
+}
+
+#[test]
+fn store_that_the_user_cannot_write_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let place = Workspace::of_ordinary_user();
+    for folder in ["store/workers", "store"] {
+        chown(place.at(folder), Some(0), Some(0)).unwrap();
+        let refused = place.sh(&[], "true");
+        refused.assert_failure(125, &["cannot use the store", "the user nobody cannot write"]);
+        assert!(!refused.err.contains("--no-sandbox"), "{refused:#?}");
+        chown(place.at(folder), Some(ORDINARY), Some(ORDINARY)).unwrap();
+    }
+    assert_eq!(place.workers(), [""; 0]);
 }

@@ -127,6 +127,8 @@ impl Workspace {
         let words = if self.is_ordinary { without_privileges(&words) } else { words };
         let mut command = program(words[0], &words[1..]);
         command.current_dir(self.dir.path()).env("HOME", self.at("home"));
+        // The folder of the tests may be in a repository of git.
+        command.env("GIT_CEILING_DIRECTORIES", self.at(""));
         // A directory that the user may not enter would make a missing program a forbidden one.
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         for variable in ["SWARMLET_WORKER", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CACHE_HOME"] {

@@ -4,18 +4,21 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
+use rustix::fs::{Access, access};
 
-use super::place::{StartPlace, resolve};
+use super::place::{StartPlace, resolve_socket};
 use super::preset::Needs;
+use super::remembered::TrialMemory;
 use super::report::Reporter;
 use super::trial::try_copy;
-use super::{EngineArg, RunArgs};
+use super::{EngineArg, RunArgs, user};
 use crate::cli::exit::UsageError;
+use crate::cli::run_command::find_program;
 use crate::cli::terminal::display_path;
 use crate::cli::write_args::WORKER_VARIABLE;
 use crate::draft::{Draft, Engine, LayerPaths};
 use crate::sandbox::{self, LimitMethod, OverlayDirs, SandboxSpec, WorkspaceView, WrappedCommand};
-use crate::trace::swarmlet::DRAFTS;
+use crate::trace::swarmlet::{DRAFTS, WORKERS};
 use crate::write::{Store, Worker};
 
 /// Environment variable with the store.
@@ -50,6 +53,8 @@ pub(super) struct Isolation {
 pub(super) struct PreparedCommand {
     pub(super) command: Vec<OsString>,
     pub(super) environment: Vec<(OsString, OsString)>,
+    /// Why the command may not find a program that is there outside; `None` if it is there inside.
+    pub(super) private_program: Option<String>,
     /// Keeps what the command inherits.
     _wrapped: Option<WrappedCommand>,
 }
@@ -67,20 +72,26 @@ impl Isolation {
         store: &Store,
         reporter: &Reporter,
     ) -> anyhow::Result<Isolation> {
+        must_be_writable(store.root().path())?;
         let access = &arguments.access;
         let mut needs = access.preset.needs()?;
         needs.nested |= access.nested;
         for path in &access.writable {
-            needs.writable.push(resolve(path, "a path to write")?);
+            needs.writable.push(place.writable(path, store.root().path())?);
         }
         let mut sockets = Vec::new();
         for path in &access.sockets {
-            sockets.push(resolve(path, "a socket")?);
+            sockets.push(resolve_socket(path, "a socket")?);
         }
         if access.ssh_agent {
             let agent = std::env::var_os(SSH_AGENT).filter(|path| !path.is_empty());
             let agent = agent.context("cannot use --ssh-agent: $SSH_AUTH_SOCK is not set")?;
-            sockets.push(resolve(Path::new(&agent), "the socket of the SSH agent")?);
+            sockets.push(resolve_socket(Path::new(&agent), "the socket of the SSH agent")?);
+        }
+        for path in &needs.writable {
+            if let Some(reason) = sandbox::writable_refusal(path, store.root().path()) {
+                bail!("cannot use the preset: cannot write {}: {reason}", display_path(path));
+            }
         }
         let mut isolation = Isolation {
             engine: Engine::Copy,
@@ -139,29 +150,46 @@ impl Isolation {
             let shown = display_path(root);
             reporter.notice(format!("the disk of {shown} is nearly full; the command may fail"));
         }
-        let trial = match self.engine {
-            Engine::Overlay => {
-                self.git_common = preflight.git_common;
-                let tried = sandbox::probe(&place.workspace, &drafts_of(root));
-                tried.map_err(anyhow::Error::from).map(|protections| {
-                    if !protections.landlock && !self.needs.nested {
-                        reporter
-                            .notice("this kernel has no Landlock, so the second wall is missing");
-                    }
-                })
-            }
+        match self.engine {
+            Engine::Overlay => self.git_common = preflight.git_common,
             Engine::Copy => {
                 must_be_outside(root, place)?;
-                try_copy(&place.workspace, &drafts_of(root))
+                if let Some(path) = self.sockets.iter().find(|path| place.holds(path)) {
+                    let shown = display_path(path);
+                    bail!(
+                        "cannot use the socket {shown}: the copy of the workspace has no sockets"
+                    );
+                }
             }
-        };
+        }
+        let trial = self.try_out(place, store);
         check_limits(arguments, reporter)?;
-        trial.map_err(|error| {
+        let has_landlock = trial.map_err(|error| {
             anyhow!(
                 "cannot protect this machine from the command: {error:#}; to run it with no \
                  protection at all, in a copy of the workspace, add --no-sandbox"
             )
-        })
+        })?;
+        if !has_landlock && !self.needs.nested {
+            reporter.notice("this kernel has no Landlock, so the second wall is missing");
+        }
+        Ok(())
+    }
+
+    /// Tries out the sandbox, unless a trial is remembered. Returns true if there is Landlock.
+    fn try_out(&self, place: &StartPlace, store: &Store) -> anyhow::Result<bool> {
+        let memory = TrialMemory::new(store, &place.workspace, self.engine);
+        if let Some(has_landlock) = memory.as_ref().and_then(TrialMemory::recall) {
+            return Ok(has_landlock);
+        }
+        let drafts = drafts_of(store.root().path());
+        let has_landlock = match self.engine {
+            Engine::Overlay => sandbox::probe(&place.workspace, &drafts)?.landlock,
+            // This trial does not tell.
+            Engine::Copy => try_copy(&place.workspace, &drafts).map(|()| true)?,
+        };
+        memory.iter().for_each(|memory| memory.remember(has_landlock));
+        Ok(has_landlock)
     }
 
     /// Prepares the command of a worker, whose draft is ready. Without walls, this process enters
@@ -190,12 +218,14 @@ impl Isolation {
             std::env::set_current_dir(&directory)
                 .with_context(|| format!("cannot enter {}", display_path(&directory)))?;
             environment.push(("PWD".into(), directory.into()));
-            return Ok(PreparedCommand { command, environment, _wrapped: None });
+            let private_program = None;
+            return Ok(PreparedCommand { command, environment, private_program, _wrapped: None });
         }
         environment.push(("PWD".into(), place.directory.clone().into()));
         if std::env::var_os(TMPDIR).is_some() {
             environment.push((TMPDIR.into(), PRIVATE_TMP.into()));
         }
+        let private_program = find_private(&command, place, &self.needs.writable);
         let view = match self.engine {
             Engine::Overlay => {
                 WorkspaceView::Overlay(layers(draft.overlay_dirs(), arguments.durable))
@@ -221,7 +251,7 @@ impl Isolation {
         };
         let wrapped = spec.wrap(&command).context("cannot prepare the sandbox")?;
         let command = wrapped.command.clone();
-        Ok(PreparedCommand { command, environment, _wrapped: Some(wrapped) })
+        Ok(PreparedCommand { command, environment, private_program, _wrapped: Some(wrapped) })
     }
 }
 
@@ -242,8 +272,32 @@ fn check_limits(arguments: &RunArgs, reporter: &Reporter) -> anyhow::Result<()> 
              --as USER, or leave out --pids"
         );
     }
-    reporter.notice("limits hold for each process by itself: no control group can be made here");
+    let options = match (limits.memory, limits.pids) {
+        (Some(_), Some(_)) => "--memory and --pids hold",
+        (Some(_), None) => "--memory holds",
+        _ => "--pids holds",
+    };
+    reporter
+        .notice(format!("{options} for each process by itself: no control group can be made here"));
     Ok(())
+}
+
+/// Explains why the program of `command` is not there in the sandbox: it is beneath /tmp, and the
+/// command does not see that part. Returns `None` if it does not exist or is elsewhere.
+fn find_private(command: &[OsString], place: &StartPlace, writable: &[PathBuf]) -> Option<String> {
+    let program = find_program(command.first()?)?;
+    // A link elsewhere may lead there, too.
+    let real = std::fs::canonicalize(&program).ok()?;
+    let is_shown = place.holds(&real) || writable.iter().any(|path| real.starts_with(path));
+    if !real.starts_with(PRIVATE_TMP) || is_shown {
+        return None;
+    }
+    let folder = display_path(real.parent()?);
+    Some(format!(
+        "{} is not there for the command, whose {PRIVATE_TMP} is its own; put it in the workspace, \
+         or add --write {folder}",
+        display_path(&program)
+    ))
 }
 
 /// Returns the directory of the drafts of a store, or the store if there is none yet. It is on the
@@ -251,6 +305,21 @@ fn check_limits(arguments: &RunArgs, reporter: &Reporter) -> anyhow::Result<()> 
 fn drafts_of(root: &Path) -> PathBuf {
     let drafts = root.join(DRAFTS);
     if drafts.is_dir() { drafts } else { root.to_path_buf() }
+}
+
+/// Fails if this user cannot make workers and drafts in the store at `root`.
+fn must_be_writable(root: &Path) -> anyhow::Result<()> {
+    for folder in [root.join(WORKERS), drafts_of(root)] {
+        if let Err(error) = access(&folder, Access::WRITE_OK | Access::EXEC_OK) {
+            let (root, folder) = (display_path(root), display_path(&folder));
+            let user = user::own_name();
+            bail!(
+                "cannot use the store {root}: the user {user} cannot write {folder}: {error}; try \
+                 a store of that user, by --store"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Fails if the store is in the workspace, so that a copy of the workspace would hold itself.

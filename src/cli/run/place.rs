@@ -2,12 +2,16 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
 use crate::cli::exit::UsageError;
 use crate::cli::terminal::display_path;
+use crate::name::RelPath;
+use crate::sandbox;
 
 /// A workspace, and the folder in it where the command starts.
 #[derive(Debug)]
@@ -37,6 +41,22 @@ impl StartPlace {
         Ok(StartPlace { directory: current.unwrap_or_else(|| workspace.clone()), workspace })
     }
 
+    /// Returns true if the resolved path is in the workspace.
+    pub(super) fn holds(&self, path: &Path) -> bool {
+        path.starts_with(&self.workspace)
+    }
+
+    /// Returns the top of the git repository that the workspace is only a part of. Git does not
+    /// look above the folders in `$GIT_CEILING_DIRECTORIES`.
+    pub(super) fn enclosing_repository(&self) -> Option<&Path> {
+        let ceilings = std::env::var_os("GIT_CEILING_DIRECTORIES").unwrap_or_default();
+        let ceilings: Vec<PathBuf> = std::env::split_paths(&ceilings).collect();
+        let is_below = |folder: &&Path| !ceilings.iter().any(|ceiling| ceiling == folder);
+        let is_top = |folder: &&Path| folder.join(".git").exists();
+        let top = self.workspace.ancestors().take_while(is_below).find(is_top)?;
+        (top != self.workspace).then_some(top)
+    }
+
     /// Returns the path of the start folder from the workspace.
     pub(super) fn directory_in_workspace(&self) -> &Path {
         self.directory.strip_prefix(&self.workspace).unwrap_or(Path::new(""))
@@ -56,15 +76,52 @@ impl StartPlace {
             return Err(UsageError(format!("cannot hide {shown}: it has no name")).into());
         };
         let path = fs::canonicalize(parent).with_context(absent)?.join(name);
-        match path.strip_prefix(&self.workspace) {
-            Ok(path) => Ok(path.as_os_str().to_owned()),
-            Err(_) => {
-                let workspace = display_path(&self.workspace);
-                let reason = format!("it is not in the workspace {workspace}");
-                Err(UsageError(format!("cannot hide {shown}: {reason}")).into())
+        let reason = match path.strip_prefix(&self.workspace) {
+            Ok(inner) if inner.as_os_str().is_empty() => "it is the workspace".to_owned(),
+            Ok(_) if self.directory.starts_with(&path) => "the command starts in it".to_owned(),
+            Ok(inner) => match RelPath::parse(inner.as_os_str().as_bytes()) {
+                Ok(_) => return Ok(inner.as_os_str().to_owned()),
+                Err(error) => error.to_string(),
+            },
+            Err(_) => format!("it is not in the workspace {}", display_path(&self.workspace)),
+        };
+        Err(UsageError(format!("cannot hide {shown}: {reason}")).into())
+    }
+
+    /// Returns the resolved path of `--write`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such entry, or a command must not write it directly.
+    pub(super) fn writable(&self, path: &Path, store: &Path) -> anyhow::Result<PathBuf> {
+        let resolved = resolve(path, "a path to write")?;
+        let reason = sandbox::writable_refusal(&resolved, store).or_else(|| {
+            let is_inside = self.holds(&resolved);
+            is_inside
+                .then_some("it is in the workspace; changes there are recorded without --write")
+        });
+        match reason {
+            None => Ok(resolved),
+            Some(reason) => {
+                let shown = display_path(path);
+                Err(UsageError(format!("cannot use --write {shown}: {reason}")).into())
             }
         }
     }
+}
+
+/// Returns the resolved path of a socket. `role` is its meaning, for a message.
+///
+/// # Errors
+///
+/// There is no such entry, or it is no socket.
+pub(super) fn resolve_socket(path: &Path, role: &str) -> anyhow::Result<PathBuf> {
+    let resolved = resolve(path, role)?;
+    if fs::metadata(&resolved).is_ok_and(|meta| !meta.file_type().is_socket()) {
+        let shown = display_path(path);
+        return Err(UsageError(format!("cannot use {shown} as {role}: it is no socket")).into());
+    }
+    Ok(resolved)
 }
 
 /// Returns the absolute path of an existing entry, without links. `role` is its meaning, for a

@@ -53,6 +53,8 @@ pub(super) struct ChangeCounts {
     pub(super) removed: u64,
     /// Number of changes that cannot be applied.
     pub(super) refused: u64,
+    /// Number of changed paths that are left out because git ignores them.
+    pub(super) ignored: u64,
 }
 
 impl RunEnd {
@@ -64,17 +66,20 @@ impl RunEnd {
 
     /// Returns the numbers of the changes, such as `3 files changed (+40 -12)`.
     pub(super) fn describe_changes(&self) -> String {
-        match self.changes {
-            None => "its changes are unknown".to_owned(),
-            Some(changes) if changes.files == 0 => "no files changed".to_owned(),
-            Some(ChangeCounts { files, added, removed, refused }) => {
-                let refused = match refused {
-                    0 => String::new(),
-                    refused => format!(", {} cannot be applied", count(refused, "change")),
-                };
-                format!("{} changed (+{added} -{removed}){refused}", count(files, "file"))
-            }
+        let Some(ChangeCounts { files, added, removed, refused, ignored }) = self.changes else {
+            return "its changes are unknown".to_owned();
+        };
+        let mut text = match files {
+            0 => "no files changed".to_owned(),
+            files => format!("{} changed (+{added} -{removed})", count(files, "file")),
+        };
+        if refused > 0 {
+            text.push_str(&format!(", {} cannot be applied", count(refused, "change")));
         }
+        if ignored > 0 {
+            text.push_str(&format!(", {} left out", count(ignored, "ignored path")));
+        }
+        text
     }
 
     fn to_line(&self) -> String {
@@ -146,7 +151,7 @@ mod tests {
 
     #[test]
     fn end_is_one_line() {
-        let counts = ChangeCounts { files: 3, added: 40, removed: 12, refused: 0 };
+        let counts = ChangeCounts { files: 3, added: 40, removed: 12, refused: 0, ignored: 0 };
         let mut end = RunEnd {
             worker: "w1".into(),
             status: "completed".into(),
@@ -163,11 +168,14 @@ mod tests {
         end.error = "exit code 3".into();
         end.changes = Some(ChangeCounts::default());
         assert_eq!(end.to_line(), "worker w1: failed (exit code 3), no files changed");
-        end.changes = Some(ChangeCounts { files: 1, refused: 1, ..counts });
+        end.changes = Some(ChangeCounts { ignored: 1, ..ChangeCounts::default() });
+        let expected = "worker w1: failed (exit code 3), no files changed, 1 ignored path left out";
+        assert_eq!(end.to_line(), expected);
+        end.changes = Some(ChangeCounts { files: 1, refused: 1, ignored: 2, ..counts });
         assert_eq!(
             end.to_line(),
             "worker w1: failed (exit code 3), 1 file changed (+40 -12), 1 change cannot be \
-             applied; see `swarmletfs changes w1`"
+             applied, 2 ignored paths left out; see `swarmletfs changes w1`"
         );
     }
 }

@@ -4,11 +4,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use serde_json::{Map, Value};
 
 use super::RunArgs;
 use super::change_watch::watch_during;
 use super::isolation::Isolation;
 use super::place::StartPlace;
+use super::remembered;
 use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
 use crate::approval::recover_workspace;
 use crate::cli::exit;
@@ -58,7 +60,19 @@ fn run_in(
     record.all_changes = arguments.all_changes;
     record.is_durable = arguments.durable;
     for path in &arguments.access.hide {
-        record.hide(&place.hidden(path)?);
+        let hidden = place.hidden(path)?;
+        if place.workspace.join(&hidden).is_symlink() {
+            let shown = display_path(path);
+            reporter.notice(format!("{shown} is a link: --hide does not hide its target"));
+        }
+        record.hide(&hidden);
+    }
+    if let Some(top) = place.enclosing_repository() {
+        let (workspace, top) = (display_path(&place.workspace), display_path(top));
+        reporter.notice(format!(
+            "the workspace {workspace} is inside the git repository {top}, so git does not work in \
+             it; try --workspace {top}"
+        ));
     }
     let worker = store.create_worker(new_worker(arguments, place)).map_err(into_cli_error)?;
     reporter.report(&RunEvent::Started { worker: worker.id().display() });
@@ -89,6 +103,7 @@ fn run_worker(
     (record, isolation): (DraftRecord, Isolation),
     reporter: &Reporter,
 ) -> anyhow::Result<ExitCode> {
+    let metadata = worker.metadata()?;
     let (mut draft, _lock) = Draft::create(store, worker.id(), record)?;
     let prepared = draft.prepare().map_err(anyhow::Error::from).and_then(|()| {
         let sink = LogSink(worker.execution_log()?);
@@ -110,6 +125,13 @@ fn run_worker(
     };
     let mut search = ChangeSearch::new(&draft, worker);
     let mut ended = watch_during(&mut search, || run_command::run(&spec, &mut sink))??;
+    if ended.exit_code == run_command::NOT_FOUND {
+        prepared.private_program.iter().for_each(|text| reporter.notice(text));
+    }
+    if ended.exit_code == exit::NOT_RECORDED {
+        // The sandbox may have failed.
+        remembered::forget(store);
+    }
     drop(prepared);
 
     let mut problems = Vec::new();
@@ -117,6 +139,7 @@ fn run_worker(
     if let Err(error) = ended.sink_error.take().map_or(logged, Err) {
         problems.push(error.context("the output is not recorded wholly"));
     }
+    problems.extend(restore_record(worker, &metadata, &mut search).err());
     let error = describe_failure(&ended, arguments.limits.timeout);
     let finish = if error.is_empty() { Finish::completed() } else { Finish::failed(error.clone()) };
     let finish = finish.exit_code(ended.exit_code.into());
@@ -135,6 +158,31 @@ fn run_worker(
     let is_whole = problems.is_empty() && !ended.lost_output;
     let has_hidden_failure = ended.exit_code == 0 && !is_whole;
     Ok(if has_hidden_failure { exit::not_recorded() } else { ExitCode::from(ended.exit_code) })
+}
+
+/// Puts back what the command removed from the record of its worker, as far as it is known, and
+/// notes that.
+fn restore_record(
+    worker: &Worker,
+    metadata: &Map<String, Value>,
+    search: &mut ChangeSearch,
+) -> anyhow::Result<()> {
+    let folder = worker.folder();
+    // What is closed is found damaged.
+    let _ = folder.make_self_accessible();
+    let mut damage = Vec::new();
+    if !worker.has_execution_log() {
+        damage.push("logs/execution.log is missing");
+    }
+    let restored = worker.restore_metadata(metadata);
+    if !matches!(restored, Ok(false)) {
+        damage.push("metadata.json had lost fields");
+    }
+    if !damage.is_empty() {
+        let damage = damage.join(", ");
+        search.add_note(format!("the command damaged the record of its worker: {damage}"));
+    }
+    restored.map(drop).context("the record of the worker cannot be restored")
 }
 
 /// Records the changes of a worker that runs no more, and its end, unless it finished itself.
@@ -188,6 +236,7 @@ impl From<&SearchReport> for ChangeCounts {
             added: report.added,
             removed: report.removed,
             refused: report.refused,
+            ignored: report.ignored,
         }
     }
 }

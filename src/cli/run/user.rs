@@ -10,14 +10,44 @@ use nix::unistd::{User, getgrouplist};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
+use crate::cli::exit::UsageError;
 use crate::cli::terminal::escape_controls;
 
 /// The file that a process runs.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// Returns true if this process has no rights to give up any more.
-pub(super) fn is_done() -> bool {
-    !rustix::process::geteuid().is_root()
+/// Returns true if this process runs as `user`, or false if it is root, which can become anyone.
+///
+/// # Errors
+///
+/// This process is another ordinary user.
+pub(super) fn is_done(user: &OsStr) -> anyhow::Result<bool> {
+    let own = rustix::process::geteuid();
+    if own.is_root() {
+        return Ok(false);
+    }
+    if find(user)?.uid.as_raw() == own.as_raw() {
+        return Ok(true);
+    }
+    let message = format!("cannot run as {}: only root can; leave out --as", show(user));
+    Err(UsageError(message).into())
+}
+
+/// Returns the name of the user of this process, or else the number.
+pub(super) fn own_name() -> String {
+    let own = rustix::process::geteuid().as_raw();
+    let user = User::from_uid(nix::unistd::Uid::from_raw(own)).ok().flatten();
+    user.map_or_else(|| own.to_string(), |user| escape_controls(&user.name))
+}
+
+fn show(name: &OsStr) -> String {
+    escape_controls(&name.to_string_lossy())
+}
+
+fn find(name: &OsStr) -> anyhow::Result<User> {
+    let context = || format!("cannot run as {}", show(name));
+    let user = name.to_str().map(User::from_name).transpose().with_context(context)?.flatten();
+    user.with_context(|| format!("cannot run as {}: there is no such user", show(name)))
 }
 
 /// Replaces this process by one that has the rights of `user` and the same arguments. Returns only
@@ -30,10 +60,9 @@ pub(super) fn run_as(user: &OsStr) -> anyhow::Error {
 }
 
 fn become_user(name: &OsStr) -> anyhow::Result<Infallible> {
-    let shown = escape_controls(&name.to_string_lossy());
+    let shown = show(name);
     let context = || format!("cannot run as {shown}");
-    let user = name.to_str().map(User::from_name).transpose().with_context(context)?.flatten();
-    let user = user.with_context(|| format!("cannot run as {shown}: there is no such user"))?;
+    let user = find(name)?;
     if user.uid.is_root() {
         bail!("cannot run as {shown}: this is root itself; leave out --as");
     }

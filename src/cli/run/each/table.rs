@@ -105,7 +105,7 @@ mod tests {
             status: COMPLETED.into(),
             error: String::new(),
             duration: Duration::from_millis(1500),
-            changes: Some(ChangeCounts { files: 2, added: 3, removed: 1, refused: 0 }),
+            changes: Some(ChangeCounts { files: 2, added: 3, removed: 1, refused: 0, ignored: 0 }),
             notes: Vec::new(),
         }));
         rows[1].update(RunEvent::Failed("no store".into()));
