@@ -10,6 +10,7 @@
 
 mod layer;
 mod removal;
+mod trust;
 mod workspace;
 
 use std::io::{self, Read, Write};
