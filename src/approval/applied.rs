@@ -99,7 +99,8 @@ impl Application {
     /// The worker's directory cannot be written.
     pub(super) fn create(worker: &Dir, number: u64) -> Result<Application> {
         let create = || {
-            let applied = worker.enter_or_create(&Name::new(APPLIED)?)?;
+            // The replaced files may be private, or in a private folder.
+            let applied = worker.enter_or_create_private(&Name::new(APPLIED)?)?;
             let folder = applied.create_dir(&Name::new(number.to_string())?)?;
             applied.sync()?;
             folder.enter_or_create(&Name::new(REPLACED)?)?;

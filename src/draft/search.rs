@@ -776,6 +776,10 @@ mod tests {
             assert_eq!((read(CHANGES), read(BASE)), ("new\n".into(), "old\n".into()));
             assert!(!bed.stored(CHANGES).join(name).is_symlink());
         }
+        // Contents may come from private files.
+        for tree in [CHANGES, BASE] {
+            assert_eq!(fs::metadata(bed.stored(tree)).unwrap().mode() & 0o777, 0o700, "{tree}");
+        }
         assert!(!bed.stored(APPLIED).exists() && !bed.stored("changes/unlisted").exists());
         assert_eq!(fs::read_to_string(outside.join("a")).unwrap(), "kept\n");
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);

@@ -42,6 +42,16 @@ impl Dir {
         Ok(created)
     }
 
+    /// Opens the directory `name`, creates it if it is missing, and lets nobody but its owner use
+    /// it, whatever the umask is.
+    pub(crate) fn enter_or_create_private(&self, name: &Name) -> Result<Dir> {
+        let folder = self.enter_or_create(name)?;
+        if u32::from(stat(folder.fd.as_fd())?.stx_mode) & 0o777 != PRIVATE {
+            folder.set_own_mode(PRIVATE)?;
+        }
+        Ok(folder)
+    }
+
     /// Like [`Dir::read`], for a file that must belong to the owner of this directory.
     ///
     /// # Errors
