@@ -7,7 +7,7 @@ use super::record::DraftRecord;
 use crate::error::Error as PathError;
 use crate::name::{Name, RelPath};
 use crate::store::Kind;
-use crate::trace::swarmlet::DRAFTS;
+use crate::trace::swarmlet::{DRAFTS, WORKERS};
 use crate::write::{Dir, During, Error, Lock, Result, Store};
 
 /// The record of a draft.
@@ -30,8 +30,14 @@ impl Draft {
     /// # Errors
     ///
     /// The worker has a draft, or the store cannot be written.
-    pub(crate) fn create(store: &Store, id: &Name, record: DraftRecord) -> Result<(Draft, Lock)> {
+    pub(crate) fn create(
+        store: &Store,
+        id: &Name,
+        mut record: DraftRecord,
+    ) -> Result<(Draft, Lock)> {
         let path = store.root().path().to_path_buf();
+        let mode = || store.root().enter(&RelPath::constant(WORKERS).join(id))?.own_mode();
+        record.folder_mode = mode().ok();
         let create = || {
             let name = Name::new(DRAFTS)?;
             if store.root().kind(&RelPath::constant(DRAFTS))?.is_none() {

@@ -123,6 +123,10 @@ impl ChangeSearch {
     pub(crate) fn finish(&mut self) -> Result<SearchReport> {
         let folder = self.worker.folder();
         let clear = || {
+            // The worker may have let others write here, who would put an application to take back.
+            if let Some(mode) = self.draft.record().folder_mode {
+                folder.set_own_mode(mode)?;
+            }
             folder.make_self_accessible()?;
             // Removed first: after a crash, no list names contents that are not there.
             for name in [CHANGES_FILE, CHANGES, BASE, APPLIED] {
@@ -769,7 +773,11 @@ mod tests {
         fs::create_dir(bed.stored(APPLIED)).unwrap();
         fs::remove_file(bed.stored(CHANGES_FILE)).unwrap();
         symlink(outside.join("a"), bed.stored(CHANGES_FILE)).unwrap();
+        let mode = || fs::metadata(bed.stored("")).unwrap().mode() & 0o777;
+        let before = mode();
+        chmod(&bed.stored(""), 0o777);
         let report = search.finish().unwrap();
+        assert_eq!(mode(), before, "others may write what `undo` reads");
         assert_eq!((report.files, report.added, report.refused), (4, 4, 0));
         for name in ["a", "b", "c", "d/e"] {
             let read = |tree| fs::read_to_string(bed.stored(tree).join(name)).unwrap();

@@ -21,9 +21,14 @@ impl Dir {
         Ok(stat(self.fd.as_fd())?.stx_uid)
     }
 
+    /// Returns the permissions.
+    pub(crate) fn own_mode(&self) -> Result<u32> {
+        Ok(u32::from(stat(self.fd.as_fd())?.stx_mode) & 0o7777)
+    }
+
     /// Returns true if others than the owner may add and remove entries.
     pub(crate) fn is_shared(&self) -> Result<bool> {
-        Ok(u32::from(stat(self.fd.as_fd())?.stx_mode) & WRITABLE != 0)
+        Ok(self.own_mode()? & WRITABLE != 0)
     }
 
     /// Creates the directory `name` and opens it. Nobody but the user of this process may use it,
@@ -46,7 +51,7 @@ impl Dir {
     /// it, whatever the umask is.
     pub(crate) fn enter_or_create_private(&self, name: &Name) -> Result<Dir> {
         let folder = self.enter_or_create(name)?;
-        if u32::from(stat(folder.fd.as_fd())?.stx_mode) & 0o777 != PRIVATE {
+        if folder.own_mode()? & 0o777 != PRIVATE {
             folder.set_own_mode(PRIVATE)?;
         }
         Ok(folder)
