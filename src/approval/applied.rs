@@ -99,7 +99,8 @@ impl Application {
     /// The worker's directory cannot be written.
     pub(super) fn create(worker: &Dir, number: u64) -> Result<Application> {
         let create = || {
-            let applied = worker.enter_or_create(&Name::new(APPLIED)?)?;
+            // The replaced files may be private, or in a private folder.
+            let applied = worker.enter_or_create_private(&Name::new(APPLIED)?)?;
             let folder = applied.create_dir(&Name::new(number.to_string())?)?;
             applied.sync()?;
             folder.enter_or_create(&Name::new(REPLACED)?)?;
@@ -113,6 +114,11 @@ impl Application {
         let path = RelPath::constant(APPLIED);
         let open = || worker.enter(&path.join(&Name::new(number.to_string())?));
         let folder = open().during("open", worker.path(), path.as_bytes())?;
+        let owners = || Ok((worker.owner()?, worker.enter(&path)?.owner()?, folder.owner()?));
+        let owners = owners().during("open", worker.path(), path.as_bytes())?;
+        if owners.0 != owners.1 || owners.0 != owners.2 {
+            return Err(bad_record("another user made it"));
+        }
         Ok(Application { folder })
     }
 
@@ -139,7 +145,7 @@ impl Application {
 
     /// Reads the record; `None` if the application was not completed.
     pub(super) fn read(&self) -> Result<Option<AppliedRecord>> {
-        let read = || self.folder.read(&Name::new(RECORD)?, RECORD_MAX);
+        let read = || self.folder.read_own(&Name::new(RECORD)?, RECORD_MAX);
         let bytes = read().during("read", self.folder.path(), RECORD.as_bytes())?;
         let parse = |bytes: Vec<u8>| {
             let record: Option<AppliedRecord> = serde_json::from_slice(&bytes).ok();
@@ -198,4 +204,32 @@ pub(super) fn remove(worker: &Dir, number: u64) -> Result<()> {
 
 fn bad_record(reason: &str) -> Error {
     Error::invalid(RECORD.as_bytes(), "the record of an application", reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::chown;
+
+    use super::*;
+    use crate::write::Durability;
+
+    #[test]
+    fn an_application_of_another_user_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let worker = Dir::open(folder.path(), Durability::None).unwrap();
+        let application = Application::create(&worker, 1).unwrap();
+        application.write(&AppliedRecord::new(1, [])).unwrap();
+        let is_read = || Application::open(&worker, 1).and_then(|found| found.read()).is_ok();
+        assert!(is_read());
+        for planted in ["applied/1/applied.json", "applied/1", "applied"] {
+            let planted = folder.path().join(planted);
+            chown(&planted, Some(65_534), None).unwrap();
+            assert!(!is_read(), "{}", planted.display());
+            chown(&planted, Some(0), None).unwrap();
+            assert!(is_read());
+        }
+    }
 }

@@ -1,10 +1,13 @@
 //! journal.json: what a command is about to do in a workspace, so that a crash is no end.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error as PathError, Result as PathResult};
 use crate::model::{decode, encode};
 use crate::name::{Name, RelPath};
+use crate::store::is_temporary;
 use crate::write::{Dir, During, EntryIdentity, Error, Result};
 
 /// The version of journal.json.
@@ -108,7 +111,7 @@ impl Journal {
     ///
     /// The journal cannot be read.
     pub(super) fn read(draft: &Dir) -> Result<Option<Journal>> {
-        let read = || draft.read(&Name::new(JOURNAL)?, JOURNAL_MAX);
+        let read = || draft.read_own(&Name::new(JOURNAL)?, JOURNAL_MAX);
         let Some(json) = read().during("read", draft.path(), JOURNAL.as_bytes())? else {
             return Ok(None);
         };
@@ -117,7 +120,37 @@ impl Journal {
         let unknown = || {
             Error::invalid(JOURNAL.as_bytes(), "a journal", "another version may have written it")
         };
-        journal.map(Some).ok_or_else(unknown)
+        let journal = journal.ok_or_else(unknown)?;
+        if !journal.is_consistent().during("read", draft.path(), JOURNAL.as_bytes())? {
+            let reason = "it names paths that no command of this program moves or removes";
+            return Err(Error::invalid(JOURNAL.as_bytes(), "a journal", reason));
+        }
+        Ok(Some(journal))
+    }
+
+    /// Returns true if only temporary names are removed, and each entry moves to or from one.
+    fn is_consistent(&self) -> PathResult<bool> {
+        let temporaries: BTreeSet<RelPath> = self.temporaries()?.into_iter().collect();
+        let is_named = |path: &RelPath| path.file_name().is_some_and(|name| is_temporary(&name));
+        if !temporaries.iter().all(is_named) {
+            return Ok(false);
+        }
+        for step in &self.moves {
+            let is_known = match step {
+                Move::Rename { from, to, .. } => {
+                    let (from, to) = (temporaries.contains(&from.path()?), to.path()?);
+                    from != temporaries.contains(&to)
+                }
+                Move::Exchange { temporary, path, .. } => {
+                    temporaries.contains(&temporary.path()?) && !temporaries.contains(&path.path()?)
+                }
+                Move::Mode { .. } => true,
+            };
+            if !is_known {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Writes the journal.
@@ -146,5 +179,44 @@ impl Journal {
             draft.sync()
         };
         remove().during("remove", draft.path(), JOURNAL.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write::Durability;
+
+    const TEMPORARY: &str = "a/.swarmletfs-tmp-1";
+
+    /// Returns true if a journal with these temporary names and moves is read.
+    fn is_read(temporaries: &[&str], moves: serde_json::Value) -> bool {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = Dir::open(folder.path(), Durability::None).unwrap();
+        let json = serde_json::json!({
+            "version": VERSION, "operation": "apply", "number": 1, "phase": "moving",
+            "temporaries": temporaries, "moves": moves,
+        });
+        std::fs::write(folder.path().join(JOURNAL), json.to_string()).unwrap();
+        Journal::read(&dir).is_ok_and(|journal| journal.is_some())
+    }
+
+    /// Promise: A journal moves and removes only what a command of this program would.
+    #[test]
+    fn a_journal_that_no_command_wrote_is_refused() {
+        let entry = serde_json::json!({"inode": 7, "created": [0, 0]});
+        let rename = |from: &str, to: &str| serde_json::json!([{"step": "rename", "from": from, "to": to, "entry": entry}]);
+        let none = || serde_json::json!([]);
+        assert!(is_read(&[TEMPORARY], none()));
+        assert!(is_read(&[TEMPORARY], rename("a/x", TEMPORARY)));
+        assert!(is_read(&[TEMPORARY], rename(TEMPORARY, "a/x")));
+        assert!(!is_read(&["a/x"], none()));
+        assert!(!is_read(&[TEMPORARY, "../.swarmletfs-tmp-1"], none()));
+        assert!(!is_read(&[TEMPORARY], rename("a/x", "a/y")));
+        assert!(!is_read(&[], rename("a/x", TEMPORARY)));
+        let exchange = serde_json::json!([
+            {"step": "exchange", "temporary": "a/y", "path": "a/x", "new": entry, "old": entry}
+        ]);
+        assert!(!is_read(&[TEMPORARY], exchange));
     }
 }

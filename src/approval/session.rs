@@ -123,12 +123,24 @@ impl<'a> Approval<'a> {
         draft.is_ok_and(|draft| draft.ignores(path))
     }
 
-    /// Finishes or takes back what interrupted commands left in the workspace.
+    /// Returns true if commands were interrupted that changed the workspace, or change it now.
+    /// [`Approval::check`] and each change finish them or take them back.
     ///
     /// # Errors
     ///
-    /// The workspace or the store cannot be written.
-    pub(crate) fn recover(&self) -> Result<()> {
+    /// The draft cannot be read.
+    pub(crate) fn is_interrupted(&self) -> Result<bool> {
+        let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(false) };
+        for draft in neighbors::drafts(self.store, &draft.record().workspace())? {
+            if Journal::read(draft.folder())?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Finishes or takes back what interrupted commands left in the workspace.
+    fn recover(&self) -> Result<()> {
         let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(()) };
         recover_workspace(self.store, &draft.record().workspace()).map(drop)
     }
@@ -439,6 +451,13 @@ impl<'a> Approval<'a> {
         let path = draft.record().workspace();
         let durability = draft.folder().durability();
         let workspace = Dir::open(&path, durability).during("open the workspace", &path, b"")?;
+        let owners = || Ok((draft.folder().owner()?, workspace.owner()?));
+        let (owner, of_workspace) = owners().during("open the workspace", &path, b"")?;
+        // Root must not move files for a user who could not.
+        if owner != rustix::process::geteuid().as_raw() && owner != of_workspace {
+            let reason = format!("its draft belongs to the user with the id {owner}");
+            return Err(self.error("change the workspace of", &reason, "run this as that user"));
+        }
         let lock = workspace.lock().during("lock the workspace", &path, b"")?;
         Ok((workspace, lock))
     }

@@ -74,8 +74,13 @@ pub(super) fn run(arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
 fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
     let approval = open(store, &arguments.worker)?;
     // What can be shown does not depend on it, so an error is a message.
-    if let Err(error) = approval.recover() {
-        print_message(&error.to_string());
+    match approval.is_interrupted() {
+        Ok(false) => {}
+        Ok(true) => print_message(
+            "a command that changes the workspace was interrupted or runs; the next `swarmletfs \
+             apply` or `undo` completes it or takes it back",
+        ),
+        Err(error) => print_message(&error.to_string()),
     }
     let mut changes = approval.changes().map_err(into_cli_error)?;
     let paths = parse_paths(&approval, &arguments.paths)?;

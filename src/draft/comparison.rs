@@ -492,7 +492,10 @@ enum NewContent {
 }
 
 fn put(worker: &Dir, tree: &str, path: &RelPath, content: &mut FileContent) -> Result<ContentHash> {
-    let root = stored::enter_or_replace(worker, &Name::new(tree)?)?;
+    let name = Name::new(tree)?;
+    stored::enter_or_replace(worker, &name)?;
+    // The file in the workspace may be private, or in a private folder.
+    let root = worker.enter_or_create_private(&name)?;
     content.hashed(|reader| stored::put(&root, path, reader)).map(|(_, id)| id)
 }
 

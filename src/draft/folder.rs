@@ -7,15 +7,13 @@ use super::record::DraftRecord;
 use crate::error::Error as PathError;
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, is_temporary};
-use crate::trace::swarmlet::DRAFTS;
+use crate::trace::swarmlet::{DRAFTS, WORKERS};
 use crate::write::{Dir, During, Error, Lock, Result, Store};
 
 /// The record of a draft.
 const RECORD: &str = "draft.json";
 /// Maximum size of the record, in bytes. It may hold many hidden paths.
 const RECORD_MAX: u64 = 8 << 20;
-/// Permissions of the directory.
-const PRIVATE: u32 = 0o700;
 
 /// A draft of a worker.
 #[derive(Debug, Clone)]
@@ -32,8 +30,14 @@ impl Draft {
     /// # Errors
     ///
     /// The worker has a draft, or the store cannot be written.
-    pub(crate) fn create(store: &Store, id: &Name, record: DraftRecord) -> Result<(Draft, Lock)> {
+    pub(crate) fn create(
+        store: &Store,
+        id: &Name,
+        mut record: DraftRecord,
+    ) -> Result<(Draft, Lock)> {
         let path = store.root().path().to_path_buf();
+        let mode = || store.root().enter(&RelPath::constant(WORKERS).join(id))?.own_mode();
+        record.folder_mode = mode().ok();
         let create = || {
             let name = Name::new(DRAFTS)?;
             if store.root().kind(&RelPath::constant(DRAFTS))?.is_none() {
@@ -41,9 +45,9 @@ impl Draft {
                 store.root().create_dir_alike(&name)?;
             }
             let drafts = store.root().enter(&RelPath::from(name))?;
-            let folder = drafts.create_dir(id)?;
-            // A draft holds files that other users of the store may not be allowed to read.
-            folder.set_own_mode(PRIVATE)?;
+            // A draft holds files that other users of the store may not be allowed to read. It is
+            // trusted, so root gives it to nobody, not even to the owner of the store.
+            let folder = drafts.create_private_dir(id)?;
             drafts.sync()?;
             let lock = folder.lock()?;
             Ok((folder, lock))
@@ -58,7 +62,8 @@ impl Draft {
     ///
     /// # Errors
     ///
-    /// The draft cannot be read.
+    /// The draft cannot be read, or may have been written by another user: then it could make this
+    /// user move and remove files.
     pub(crate) fn open(store: &Store, id: &Name) -> Result<Option<Draft>> {
         let path = RelPath::constant(DRAFTS).join(id);
         let folder = match store.root().enter(&path) {
@@ -66,7 +71,8 @@ impl Draft {
             Err(PathError::NotFound | PathError::NotADirectory) => return Ok(None),
             Err(error) => return Err(error).during("open", store.root().path(), path.as_bytes()),
         };
-        let read = || folder.read(&Name::new(RECORD)?, RECORD_MAX);
+        must_be_trusted(store, &folder, id)?;
+        let read = || folder.read_own(&Name::new(RECORD)?, RECORD_MAX);
         // A crash may have left a draft without a record, which nobody has used.
         let Some(json) = read().during("read", folder.path(), RECORD.as_bytes())? else {
             return Ok(None);
@@ -146,5 +152,94 @@ impl Draft {
             temporary.replace(&self.folder, &Name::new(RECORD)?)
         };
         save().during("write", self.folder.path(), RECORD.as_bytes())
+    }
+}
+
+/// Fails unless nobody but this user can have written the draft `folder`. Root trusts the owner of
+/// the store, too.
+fn must_be_trusted(store: &Store, folder: &Dir, id: &Name) -> Result<()> {
+    let user = rustix::process::geteuid();
+    let check = || {
+        let owner = folder.owner()?;
+        let is_of_store = user.is_root() && store.root().owner()? == owner;
+        let is_trusted = owner == user.as_raw() || is_of_store;
+        Ok((owner, is_trusted, folder.is_shared()?))
+    };
+    let refuse = |reason: String, cure: &str| {
+        let action = format!("use the draft of {}", id.display());
+        Err(Error::Approval { action, reason, cure: cure.to_owned() })
+    };
+    match check().during("read", folder.path(), b"")? {
+        (owner, false, _) => {
+            refuse(format!("it belongs to the user with the id {owner}"), "run this as that user")
+        }
+        (_, true, true) => refuse(
+            "other users can write it".to_owned(),
+            "look at what is in it, and remove it if you do not know it",
+        ),
+        (_, true, false) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    use std::path::Path;
+
+    use super::*;
+    use crate::draft::Engine;
+
+    const OTHER: u32 = 65_534;
+
+    fn create(store: &Store, id: &str) -> PathBuf {
+        let record = DraftRecord::new(Path::new("/workspace"), Engine::Overlay);
+        let (draft, _lock) = Draft::create(store, &Name::new(id).unwrap(), record).unwrap();
+        draft.folder.path().to_path_buf()
+    }
+
+    /// Returns the error of opening a draft; empty if there is none.
+    fn refusal(store: &Store, id: &str) -> String {
+        let opened = Draft::open(store, &Name::new(id).unwrap());
+        opened.map_or_else(|error| error.to_string(), |draft| draft.map(|_| String::new()).unwrap())
+    }
+
+    #[test]
+    fn a_draft_that_others_can_have_written_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::init(folder.path().join("store")).unwrap();
+        let draft = create(&store, "w1");
+        assert_eq!(refusal(&store, "w1"), "");
+        fs::set_permissions(&draft, Permissions::from_mode(0o720)).unwrap();
+        assert!(refusal(&store, "w1").contains("other users can write it"));
+        fs::set_permissions(&draft, Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(refusal(&store, "w1"), "");
+        if rustix::process::geteuid().is_root() {
+            chown(draft.join(RECORD), Some(OTHER), None).unwrap();
+            assert_ne!(refusal(&store, "w1"), "");
+            chown(&draft, Some(OTHER), None).unwrap();
+            assert!(refusal(&store, "w1").contains("run this as that user"));
+            // Root serves the owner of the store.
+            chown(store.root().path(), Some(OTHER), None).unwrap();
+            assert_eq!(refusal(&store, "w1"), "");
+        }
+        std::os::unix::fs::symlink(&draft, draft.with_file_name("w2")).unwrap();
+        let linked = Draft::open(&store, &Name::new("w2").unwrap());
+        assert!(!matches!(linked, Ok(Some(_))), "a link is followed");
+    }
+
+    #[test]
+    fn a_draft_of_root_stays_that_of_root() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::init(folder.path().join("store")).unwrap();
+        chown(store.root().path(), Some(OTHER), None).unwrap();
+        let draft = create(&store, "w1");
+        let owner = |path: &Path| fs::metadata(path).unwrap().uid();
+        assert_eq!(owner(draft.parent().unwrap()), OTHER);
+        assert_eq!((owner(&draft), owner(&draft.join(RECORD))), (0, 0));
+        assert_eq!(refusal(&store, "w1"), "");
     }
 }

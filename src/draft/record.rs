@@ -32,6 +32,9 @@ pub(crate) struct DraftRecord {
     /// absence is no change.
     #[serde(default)]
     hidden: Vec<String>,
+    /// Permissions of the worker's directory when the worker began.
+    #[serde(default)]
+    pub(super) folder_mode: Option<u32>,
     /// How far the worker has come.
     pub(crate) state: DraftState,
 }
@@ -87,6 +90,7 @@ impl DraftRecord {
             all_changes: false,
             is_durable: false,
             hidden: Vec::new(),
+            folder_mode: None,
             state: DraftState::Running,
         }
     }

@@ -159,6 +159,10 @@ impl ChangeSearch {
         self.known.clear();
         let folder = self.worker.folder();
         let clear = || {
+            // The worker may have let others write here, who would put an application to take back.
+            if let Some(mode) = self.draft.record().folder_mode {
+                folder.set_own_mode(mode)?;
+            }
             folder.make_self_accessible()?;
             // Removed first: after a crash, no list names contents that are not there.
             for name in [CHANGES_FILE, CHANGES, BASE, APPLIED] {
@@ -886,12 +890,20 @@ mod tests {
         fs::create_dir(bed.stored(APPLIED)).unwrap();
         fs::remove_file(bed.stored(CHANGES_FILE)).unwrap();
         symlink(outside.join("a"), bed.stored(CHANGES_FILE)).unwrap();
+        let mode = || fs::metadata(bed.stored("")).unwrap().mode() & 0o777;
+        let before = mode();
+        chmod(&bed.stored(""), 0o777);
         let report = search.finish().unwrap();
+        assert_eq!(mode(), before, "others may write what `undo` reads");
         assert_eq!((report.files, report.added, report.refused), (4, 4, 0));
         for name in ["a", "b", "c", "d/e"] {
             let read = |tree| fs::read_to_string(bed.stored(tree).join(name)).unwrap();
             assert_eq!((read(CHANGES), read(BASE)), ("new\n".into(), "old\n".into()));
             assert!(!bed.stored(CHANGES).join(name).is_symlink());
+        }
+        // Contents may come from private files.
+        for tree in [CHANGES, BASE] {
+            assert_eq!(fs::metadata(bed.stored(tree)).unwrap().mode() & 0o777, 0o700, "{tree}");
         }
         assert!(!bed.stored(APPLIED).exists() && !bed.stored("changes/unlisted").exists());
         assert_eq!(fs::read_to_string(outside.join("a")).unwrap(), "kept\n");

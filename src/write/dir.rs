@@ -11,6 +11,7 @@
 mod layer;
 mod removal;
 mod set_id;
+mod trust;
 mod workspace;
 
 use std::io::{self, Read, Seek, SeekFrom, Write};

@@ -1,0 +1,74 @@
+//! Tells a directory that only one user can have filled from one that others can write.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+
+use super::{Dir, from_io, stat};
+use crate::error::{Error, Result};
+use crate::name::{Name, RelPath};
+
+/// Permissions of a directory that only its owner can use.
+const PRIVATE: u32 = 0o700;
+/// Permissions that let others than the owner write.
+const WRITABLE: u32 = 0o022;
+
+impl Dir {
+    /// Returns the user id of the owner.
+    pub(crate) fn owner(&self) -> Result<u32> {
+        Ok(stat(self.fd.as_fd())?.stx_uid)
+    }
+
+    /// Returns the permissions.
+    pub(crate) fn own_mode(&self) -> Result<u32> {
+        Ok(u32::from(stat(self.fd.as_fd())?.stx_mode) & 0o7777)
+    }
+
+    /// Returns true if others than the owner may add and remove entries.
+    pub(crate) fn is_shared(&self) -> Result<bool> {
+        Ok(self.own_mode()? & WRITABLE != 0)
+    }
+
+    /// Creates the directory `name` and opens it. Nobody but the user of this process may use it,
+    /// whatever the umask is. Root gives it to nobody.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if the name is taken, and `EPERM` if another user put a directory in its place.
+    pub(crate) fn create_private_dir(&self, name: &Name) -> Result<Dir> {
+        rustix::fs::mkdirat(&self.fd, name.as_os_str(), Mode::from_raw_mode(PRIVATE))?;
+        let created = self.enter(&RelPath::from(name.clone()))?;
+        if created.owner()? != rustix::process::geteuid().as_raw() {
+            return Err(Error::Io(Errno::PERM));
+        }
+        created.set_own_mode(PRIVATE)?;
+        Ok(created)
+    }
+
+    /// Opens the directory `name`, creates it if it is missing, and lets nobody but its owner use
+    /// it, whatever the umask is.
+    pub(crate) fn enter_or_create_private(&self, name: &Name) -> Result<Dir> {
+        let folder = self.enter_or_create(name)?;
+        if folder.own_mode()? & 0o777 != PRIVATE {
+            folder.set_own_mode(PRIVATE)?;
+        }
+        Ok(folder)
+    }
+
+    /// Like [`Dir::read`], for a file that must belong to the owner of this directory.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` if it belongs to another user, and `EFBIG` if it has more than `limit` bytes.
+    pub(crate) fn read_own(&self, name: &Name, limit: u64) -> Result<Option<Vec<u8>>> {
+        let Some(file) = self.open_to_read(name)? else { return Ok(None) };
+        if stat(file.as_fd())?.stx_uid != self.owner()? {
+            return Err(Error::Io(Errno::PERM));
+        }
+        let mut bytes = Vec::new();
+        file.take(limit + 1).read_to_end(&mut bytes).map_err(from_io)?;
+        if bytes.len() as u64 > limit { Err(Error::Io(Errno::FBIG)) } else { Ok(Some(bytes)) }
+    }
+}
