@@ -30,5 +30,5 @@ mod stage;
 
 pub(crate) use check::Action;
 pub(crate) use recovery::recover_workspace;
-pub(crate) use selection::{ChangeSelection, PathRules};
+pub(crate) use selection::{ChangeSelection, PathRules, UnappliedChange};
 pub(crate) use session::{Approval, Checked, CheckedFile};

@@ -123,8 +123,11 @@ impl ChangeSelection {
                 folder = folder.parent();
             }
             if change.to.is_some() && !is_folder(change.to.as_ref()) {
-                let beneath = self.changes.keys().filter(|path| path.is_within(&change.path));
-                beneath.for_each(&mut add);
+                // Names that continue this one, as `a.b` continues `a`, lie in between.
+                let continued = self.changes.range(change.path.clone()..).map(|(path, _)| path);
+                let prefix = change.path.as_bytes();
+                let continued = continued.take_while(|path| path.as_bytes().starts_with(prefix));
+                continued.filter(|path| path.is_within(&change.path)).for_each(&mut add);
             }
         }
         ChangeSelection { changes, left_out: Vec::new(), source: self.source.clone() }

@@ -1,19 +1,22 @@
 //! `swarmletfs apply`: applies what a worker changed to the workspace, after a person has seen it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::changes::{diff, open, parse_paths, refuse_ignored};
+use super::changes::{WHOLE, diff, open, parse_paths, refuse_ignored};
 use super::pager::{self, DiffArgs};
 use super::prompt::Prompt;
 use super::terminal::{display_path, print_message, shell_quote};
 use super::write_args::{WriteArgs, into_cli_error};
 use super::{diff_text, exit};
-use crate::approval::{Action, Approval, ChangeSelection, Checked, CheckedFile, PathRules};
+use crate::approval::{
+    Action, Approval, ChangeSelection, Checked, CheckedFile, PathRules, UnappliedChange,
+};
+use crate::model::{ChangedFile, EntryKind, WorkspaceChanges};
 use crate::name::RelPath;
 use crate::text::{count, left_out_as_ignored};
 use crate::trace::swarmlet::CHANGES;
@@ -99,11 +102,19 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
         print_notice(arguments, &text);
     }
     let mut selection = ChangeSelection::new(changes, &paths, rules).map_err(into_cli_error)?;
-    for left_out in selection.left_out() {
-        print_message(&format!("left out: {}: {}", left_out.path.display(), left_out.reason));
-    }
     // A file that was named and is left out is no success.
     let is_named = |path: &RelPath| paths.contains(path);
+    let mut left_out: BTreeMap<&str, u64> = BTreeMap::new();
+    for UnappliedChange { path, reason } in selection.left_out() {
+        if is_named(path) || selection.left_out().len() <= LEFT_OUT_LISTED {
+            print_message(&format!("left out: {}: {reason}", path.display()));
+        } else {
+            *left_out.entry(reason.as_str()).or_default() += 1;
+        }
+    }
+    for (reason, paths) in left_out {
+        print_message(&format!("left out: {}: {reason}", count(paths, "path")));
+    }
     let lacks_named = selection.left_out().iter().any(|left_out| is_named(&left_out.path));
     let done_code = if lacks_named { exit::failure() } else { ExitCode::SUCCESS };
     let cure = if arguments.merge { MERGE_CURE } else { CURE };
@@ -178,12 +189,15 @@ fn ask(
     workspace: &Path,
 ) -> anyhow::Result<Option<BTreeSet<RelPath>>> {
     let mut prompt = Prompt::open(&format!("apply the changes of {}", approval.id().display()))?;
-    let diff = diff(store, approval)?;
+    let diff = diff(store, approval, WHOLE)?;
+    let changes = approval.changes().map_err(into_cli_error)?;
+    let unseen = unseen(checked, &changes, &diff);
     if arguments.interactive {
+        unseen.iter().for_each(|line| print_message(line));
         return choose(&mut prompt, checked, &diff, &arguments.diff);
     }
     arguments.diff.show(&relevant(checked, &diff))?;
-    unseen(checked, &diff).into_iter().for_each(|line| print_message(&line));
+    unseen.iter().for_each(|line| print_message(line));
     let changes = count(checked.files.len() as u64, "change");
     let question = format!("Apply {changes} to {}?", display_path(workspace));
     let files = checked.files.iter().map(|file| file.path.clone());
@@ -199,6 +213,9 @@ fn skip_conflicts(checked: &Checked, approval: &Approval<'_>) -> anyhow::Result<
     let conflicts = count(checked.conflicts.len() as u64, "conflict");
     prompt.confirm(&format!("Skip {conflicts} and go on?"))
 }
+
+/// Most paths that are named if they are left out; more are counted.
+const LEFT_OUT_LISTED: usize = 5;
 
 /// The remedy for conflicts of `apply`.
 const CURE: &str = "try --merge, or only the other paths: name them, or use --interactive";
@@ -284,14 +301,65 @@ fn relevant(checked: &Checked, diff: &[u8]) -> Vec<u8> {
     sections.flat_map(|section| section.text).copied().collect()
 }
 
-/// Returns lines about the changes that the diff does not show as they are made: of folders, of
-/// files that are too large for it, and merged ones.
-fn unseen(checked: &Checked, diff: &[u8]) -> Vec<String> {
-    let shown: BTreeSet<RelPath> =
-        diff_text::split(diff).into_iter().filter_map(|section| section.path).collect();
-    let is_unseen = |file: &&CheckedFile| file.is_merged || !shown.contains(&file.path);
-    let unseen = checked.files.iter().filter(is_unseen);
-    unseen.map(|file| format!("not in the diff: {}", describe(file))).collect()
+/// Returns lines about what the diff does not show as it is done: folders, merged files, files that
+/// are too large for it or no text, and permissions.
+fn unseen(checked: &Checked, changes: &WorkspaceChanges, diff: &[u8]) -> Vec<String> {
+    let mut shown: BTreeMap<RelPath, (u64, u64)> = BTreeMap::new();
+    for section in diff_text::split(diff) {
+        let Some(path) = section.path else { continue };
+        let (added, removed) = diff_text::line_counts(section.text);
+        let counts = shown.entry(path).or_default();
+        *counts = (counts.0 + added, counts.1 + removed);
+    }
+    let changes: BTreeMap<RelPath, &ChangedFile> =
+        changes.files.iter().filter_map(|file| Some((file.path.parse().ok()?, file))).collect();
+    let mut lines = Vec::new();
+    for file in &checked.files {
+        let change = changes.get(&file.path).copied();
+        lines.extend(unseen_content(file, change, shown.get(&file.path)));
+        lines.extend(change.and_then(|change| unusual_mode(&file.path, change)));
+    }
+    lines
+}
+
+/// Returns a line if the diff does not show a content whole. `shown` are the numbers of its added
+/// and removed lines there.
+fn unseen_content(
+    file: &CheckedFile,
+    change: Option<&ChangedFile>,
+    shown: Option<&(u64, u64)>,
+) -> Option<String> {
+    let what = describe(file);
+    match (shown, change) {
+        _ if file.is_merged => Some(format!("not in the diff: {what}")),
+        (None, _) => Some(format!("not in the diff: {what}")),
+        (Some(_), Some(change)) if change.is_binary => Some(format!("shown as binary: {what}")),
+        (Some((added, removed)), Some(change)) => {
+            let is_whole = (*added, *removed) == (change.added, change.removed);
+            (!is_whole).then(|| {
+                let all = format!("+{} -{}", change.added, change.removed);
+                format!("not shown whole: {what}: +{added} -{removed} of {all}")
+            })
+        }
+        (Some(_), None) => None,
+    }
+}
+
+/// Permissions of most files and folders. Others are worth a look.
+const USUAL_MODES: [u32; 6] = [0o600, 0o644, 0o664, 0o700, 0o755, 0o775];
+
+/// Returns a line if permissions change, or if those of a new entry are unusual.
+fn unusual_mode(path: &RelPath, change: &ChangedFile) -> Option<String> {
+    let new = change.new.as_ref().filter(|new| new.kind != EntryKind::Link)?;
+    let path = path.display();
+    match &change.old {
+        Some(old) if old.mode != new.mode => {
+            Some(format!("permissions of {path}: {:04o} -> {:04o}", old.mode, new.mode))
+        }
+        Some(_) => None,
+        None => (!USUAL_MODES.contains(&new.mode))
+            .then(|| format!("permissions of {path}: {:04o}", new.mode)),
+    }
 }
 
 /// Asks about each change. Returns the accepted ones; `None` if there is none.

@@ -16,6 +16,7 @@ use super::write_args::{WriteArgs, into_cli_error};
 use crate::approval::Approval;
 use crate::model::{ChangedFile, WorkspaceChanges};
 use crate::name::RelPath;
+use crate::route::CHANGES;
 use crate::text::{count, left_out_as_ignored};
 use crate::write::Store;
 
@@ -109,7 +110,8 @@ fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
     if arguments.stat {
         return pager::print(stat(&changes).as_bytes());
     }
-    let diff = diff(store, &approval)?;
+    let name = if paths.is_empty() { CHANGES } else { WHOLE };
+    let diff = diff(store, &approval, name)?;
     let sections = diff_text::split(&diff).into_iter().filter(|section| {
         let path = section.path.as_ref();
         paths.is_empty() || path.is_some_and(|path| paths.iter().any(|named| path.is_within(named)))
@@ -190,13 +192,16 @@ pub(super) fn parse_paths(
     typed.iter().map(parse).collect()
 }
 
-/// Returns the diff of all changes of a worker; empty if no diff can show one.
+/// The file with the diff of a worker's changes in the largest budget, so that hardly any is cut.
+pub(super) const WHOLE: &str = "changes.64M.diff";
+
+/// Returns the diff of all changes of a worker from its file `name`; empty if no diff can show one.
 ///
 /// # Errors
 ///
 /// The store cannot be read.
-pub(super) fn diff(store: &Store, approval: &Approval<'_>) -> anyhow::Result<Vec<u8>> {
-    let path = [b"workers/", approval.id().as_bytes(), b"/changes.diff"].concat();
+pub(super) fn diff(store: &Store, approval: &Approval<'_>, name: &str) -> anyhow::Result<Vec<u8>> {
+    let path = [b"workers/", approval.id().as_bytes(), b"/", name.as_bytes()].concat();
     cat::read(store.root().path(), &path)
 }
 

@@ -75,6 +75,31 @@ fn unquote(quoted: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// Returns the numbers of added and removed lines in the hunks of a section.
+pub(super) fn line_counts(section: &[u8]) -> (u64, u64) {
+    let (mut added, mut removed) = (0, 0);
+    let mut left = (0_u64, 0_u64);
+    for line in section.split(|byte| *byte == b'\n') {
+        if left == (0, 0) {
+            left = hunk_counts(line).unwrap_or_default();
+            continue;
+        }
+        match line.first() {
+            Some(b'+') => {
+                added += 1;
+                left.1 = left.1.saturating_sub(1);
+            }
+            Some(b'-') => {
+                removed += 1;
+                left.0 = left.0.saturating_sub(1);
+            }
+            Some(b'\\') => {}
+            _ => left = (left.0.saturating_sub(1), left.1.saturating_sub(1)),
+        }
+    }
+    (added, removed)
+}
+
 /// Returns a diff for a terminal: without control characters, since a file may hold any, and with
 /// colors if `has_colors`.
 pub(super) fn paint(diff: &[u8], has_colors: bool) -> String {
@@ -138,6 +163,13 @@ mod tests {
         diff --git a/src/a b.rs b/src/a b.rs\n--- a/src/a b.rs\n+++ b/src/a b.rs\n\
         @@ -1,2 +1,2 @@\n same\n--- x\n+++ y\n\
         diff --git \"a/\\303\\244\\n\\\"\" \"b/\\303\\244\\n\\\"\"\nnew file mode 100644\n";
+
+    #[test]
+    fn lines_of_hunks_are_counted_whatever_they_look_like() {
+        let counts: Vec<(u64, u64)> =
+            split(DIFF).iter().map(|section| line_counts(section.text)).collect();
+        assert_eq!(counts, [(0, 0), (1, 1), (0, 0)]);
+    }
 
     #[test]
     fn sections_have_the_paths_of_their_files() {

@@ -195,9 +195,13 @@ impl Layer {
                 new(PRIVATE, COVER).step_at("cover", target)?;
                 devices::complete()
             }
+            Layer::Closed(tree) => match attach(tree, target) {
+                // Its process ended meanwhile, and took the socket along.
+                Err(Errno::NOENT) => Ok(()),
+                closed => closed.step_at("mount at", target),
+            },
             Layer::Real(tree)
             | Layer::View(tree)
-            | Layer::Closed(tree)
             | Layer::WorkerFolder(tree)
             | Layer::Socket(tree) => attach(tree, target).step_at("mount at", target),
         }
