@@ -10,14 +10,14 @@
 //!   git-upper/, git-work/   the layer over the common directory of git, if the workspace is a
 //!                    linked worktree
 //!   copy/, manifest  the worker's copy of the workspace, and its entries, with the other engine
-//!   base/            contents that the workspace had when the worker began
+//!   base/            contents that the workspace had when the worker began, until its end
 //! ```
 //!
 //! The process that runs the worker holds the lock of the directory, so a draft without a lock has
 //! no worker that runs.
 //!
 //! [`ChangeSearch`] compares what the worker wrote with the workspace, and copies contents into the
-//! worker's directory. After its last search the layers are needed no more.
+//! worker's directory. After its last search the layers and the bases are needed no more.
 
 mod bases;
 mod candidate;

@@ -14,7 +14,7 @@ use super::stage;
 use crate::audit::AuditPath;
 use crate::draft::{Draft, DraftState};
 use crate::model::WorkspaceChanges;
-use crate::name::{Name, RelPath};
+use crate::name::{Name, RelPath, printable};
 use crate::text::count;
 use crate::trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE};
 use crate::write::{Dir, During, Error, Lock, Result, Store, Worker};
@@ -451,6 +451,15 @@ impl<'a> Approval<'a> {
         let path = draft.record().workspace();
         let durability = draft.folder().durability();
         let workspace = Dir::open(&path, durability).during("open the workspace", &path, b"")?;
+        let is_same = draft.record().is_workspace(&workspace);
+        if !is_same.during("open the workspace", &path, b"")? {
+            let reason = "the workspace is another folder now";
+            let cure = format!(
+                "move the one of the worker back to {}",
+                printable(path.as_os_str().as_encoded_bytes())
+            );
+            return Err(self.error("change the workspace of", reason, &cure));
+        }
         let owners = || Ok((draft.folder().owner()?, workspace.owner()?));
         let (owner, of_workspace) = owners().during("open the workspace", &path, b"")?;
         // Root must not move files for a user who could not.

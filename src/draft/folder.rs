@@ -38,6 +38,7 @@ impl Draft {
         let path = store.root().path().to_path_buf();
         let mode = || store.root().enter(&RelPath::constant(WORKERS).join(id))?.own_mode();
         record.folder_mode = mode().ok();
+        record.identify_workspace();
         let create = || {
             let name = Name::new(DRAFTS)?;
             if store.root().kind(&RelPath::constant(DRAFTS))?.is_none() {

@@ -23,8 +23,8 @@ const GIT_UPPER: &str = "git-upper";
 const GIT_WORK: &str = "git-work";
 /// The copy of the workspace.
 const COPY: &str = "copy";
-/// All layers, and what describes them.
-const LAYERS: [&str; 6] = [UPPER, WORK, GIT_UPPER, GIT_WORK, COPY, manifest::FILE];
+/// All layers, what describes them, and the contents that a search for changes needs.
+const LAYERS: [&str; 7] = [UPPER, WORK, GIT_UPPER, GIT_WORK, COPY, manifest::FILE, BASE];
 /// The file with the id of the boot at which the worker started.
 const BOOT: &str = "boot_id";
 /// Directory and name of the file in which the kernel states that id.
@@ -139,8 +139,8 @@ impl Draft {
         is_missing.then_some(MissingPart::Workspace)
     }
 
-    /// Removes the layers. Call it after [`super::ChangeSearch::finish`], when nothing runs in
-    /// them: `apply` and `undo` need only the worker's directory and the bases.
+    /// Removes the layers and the bases. Call it after [`super::ChangeSearch::finish`], when nothing
+    /// runs in them: `apply` and `undo` need only the worker's directory.
     ///
     /// # Errors
     ///
@@ -156,8 +156,7 @@ impl Draft {
     /// The system refuses to remove a file. The draft is discarded already.
     pub(crate) fn discard(&mut self) -> WriteResult<()> {
         self.update(|record| record.state = DraftState::Discarded)?;
-        self.remove_layers()?;
-        self.remove(&[BASE])
+        self.remove_layers()
     }
 
     fn remove(&self, names: &[&str]) -> WriteResult<()> {

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::error::Result;
 use crate::model::{decode, encode};
+use crate::write::{Dir, Durability, EntryIdentity};
 
 /// The version of draft.json.
 const VERSION: u32 = 1;
@@ -32,6 +34,9 @@ pub(crate) struct DraftRecord {
     /// absence is no change.
     #[serde(default)]
     hidden: Vec<String>,
+    /// The directory that was the workspace when the worker began.
+    #[serde(default)]
+    workspace_entry: Option<EntryIdentity>,
     /// Permissions of the worker's directory when the worker began.
     #[serde(default)]
     pub(super) folder_mode: Option<u32>,
@@ -90,6 +95,7 @@ impl DraftRecord {
             all_changes: false,
             is_durable: false,
             hidden: Vec::new(),
+            workspace_entry: None,
             folder_mode: None,
             state: DraftState::Running,
         }
@@ -103,6 +109,23 @@ impl DraftRecord {
     /// Returns the absolute path of the workspace.
     pub(crate) fn workspace(&self) -> PathBuf {
         PathBuf::from(std::ffi::OsString::from_vec(decode(&self.workspace)))
+    }
+
+    /// Notes which directory the workspace is now. Another one may get its path later.
+    pub(super) fn identify_workspace(&mut self) {
+        let workspace = Dir::open(&self.workspace(), Durability::None);
+        // What cannot be opened has no changes that could be applied.
+        self.workspace_entry = workspace.and_then(|workspace| workspace.identity()).ok();
+    }
+
+    /// Returns true if `folder` is the workspace with which the worker began.
+    ///
+    /// # Errors
+    ///
+    /// The attributes of the folder cannot be read.
+    pub(crate) fn is_workspace(&self, folder: &Dir) -> Result<bool> {
+        let Some(entry) = self.workspace_entry else { return Ok(true) };
+        Ok(folder.identity()? == entry)
     }
 
     /// Returns the paths that the worker could not see, relative to the workspace.
@@ -120,6 +143,26 @@ impl DraftRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_directory_at_the_path_is_not_the_workspace() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("w"), folder.path().join("moved"));
+        std::fs::create_dir(&path).unwrap();
+        let mut record = DraftRecord::new(&path, Engine::Overlay);
+        record.identify_workspace();
+        let json = serde_json::to_string(&record).unwrap();
+        let record: DraftRecord = serde_json::from_str(&json).unwrap();
+        let is_same =
+            |path: &Path| record.is_workspace(&Dir::open(path, Durability::None).unwrap()).unwrap();
+        assert!(is_same(&path));
+        std::fs::rename(&path, &moved).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(is_same(&moved) && !is_same(&path));
+        std::fs::remove_dir(&path).unwrap();
+        std::os::unix::fs::symlink(folder.path(), &path).unwrap();
+        assert!(!is_same(&path));
+    }
 
     #[test]
     fn every_path_survives_json() {

@@ -660,7 +660,7 @@ mod tests {
         assert!(!bed.stored("changes/touched").exists() && !bed.stored("changes/mode").exists());
         bed.draft.remove_layers().unwrap();
         assert!(!bed.draft.overlay_dirs().upper.exists());
-        assert!(bed.draft.path("base/gone").exists());
+        assert!(!bed.draft.path("base").exists(), "a second copy of the bases stays");
     }
 
     #[test]

@@ -40,6 +40,20 @@ fn paths_that_lead_out_of_the_workspace_are_refused() {
     bench.run(&["apply", "w1", "--yes"]).assert_failure(2, &["a path is listed twice"]);
 }
 
+/// Promise: Changes go only to the directory with which the worker began.
+#[test]
+fn another_folder_at_the_path_of_the_workspace_is_not_changed() {
+    let bench = one_change("x", file("new\n"));
+    bench.edit(&bench.draft("w1").join("draft.json"), |draft| {
+        draft["workspace_entry"] = serde_json::json!({"inode": 1, "created": [0, 0]});
+    });
+    for command in ["apply", "undo"] {
+        let refused = bench.run(&[command, "w1", "--yes"]);
+        refused.assert_failure(1, &["the workspace is another folder now"]);
+    }
+    assert_eq!(bench.tree(), folder([]));
+}
+
 #[test]
 fn a_forged_record_of_an_application_leads_nowhere() {
     let bench = one_change("x", file("evil\n"));

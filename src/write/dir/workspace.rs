@@ -61,6 +61,11 @@ impl Dir {
         self.durability
     }
 
+    /// Tells this directory from others that get its name.
+    pub(crate) fn identity(&self) -> Result<EntryIdentity> {
+        self.entry(&RelPath::root())?.map(|entry| entry.identity).ok_or(Error::NotFound)
+    }
+
     /// Returns the attributes of the entry `path`, or `None` if there is none.
     ///
     /// # Errors
