@@ -369,14 +369,19 @@ fn choose(
     diff: &[u8],
     shown: &DiffArgs,
 ) -> anyhow::Result<Option<BTreeSet<RelPath>>> {
-    let sections = diff_text::split(diff);
+    // A file in place of a link, or the reverse, has a section for each.
+    let mut sections: BTreeMap<RelPath, Vec<u8>> = BTreeMap::new();
+    for section in diff_text::split(diff) {
+        let Some(path) = section.path else { continue };
+        sections.entry(path).or_default().extend_from_slice(section.text);
+    }
     let mut accepted = BTreeSet::new();
     let mut for_the_rest = None;
     for file in &checked.files {
-        let section = sections.iter().find(|section| section.path.as_ref() == Some(&file.path));
+        let section = sections.get(&file.path);
         while for_the_rest.is_none() {
             if let Some(section) = section {
-                shown.show_at_once(section.text)?;
+                shown.show_at_once(section)?;
             }
             let question = format!("{}? [y,n,a,d,q,?] ", capitalized(&describe(file)));
             match prompt.ask(&question)?.as_str() {

@@ -1,17 +1,14 @@
 //! Copies a workspace: for a worker that cannot have an overlay.
 
 use std::io;
-use std::thread;
-use std::time::Duration;
 
-use jiff::Timestamp;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::candidate::is_gone;
 use super::content::{ContentHash, FileContent};
 use super::manifest::{CopiedEntry, CopyFacts, Manifest};
-use super::record::kernel_time;
+use super::record::next_tick;
 use crate::error::{Error, Result};
 use crate::model::EntryKind;
 use crate::name::{Name, RelPath};
@@ -25,8 +22,6 @@ const ATTEMPTS: usize = 3;
 /// Permissions that are copied. A copy belongs to another user, so the setuid and setgid bits would
 /// mean something else.
 const MODE: u32 = 0o1777;
-/// Longest time between two stamps of the kernel's clock, in milliseconds.
-const TICK_MS: usize = 50;
 /// Size of the buffer where the system cannot copy by itself, in bytes.
 const BUFFER: usize = 256 << 10;
 
@@ -121,20 +116,6 @@ impl Copying<'_> {
         self.manifest.insert(path, entry);
         Ok(())
     }
-}
-
-/// Waits for a time after all stamps of the copy, so that a later one means a change.
-fn next_tick() -> Timestamp {
-    // Some stamps are of the exact clock, which is ahead of the one that ticks.
-    let copied = Timestamp::now();
-    // At least 100 ticks a second. A clock that is set back gives more to compare, and no error.
-    for _ in 0..TICK_MS {
-        if kernel_time() > copied {
-            break;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    kernel_time()
 }
 
 /// Copies a file. Returns the size and the hash of the copy.

@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -76,12 +78,30 @@ impl Engine {
     }
 }
 
+/// Longest time between two stamps of the kernel's clock, in milliseconds.
+const TICK_MS: usize = 50;
+
 /// Returns the time of the clock that the kernel stamps files with. A file whose ctime is earlier
 /// did not change since, without an allowance for the tick of that clock.
 pub(super) fn kernel_time() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     let nanos = i32::try_from(now.tv_nsec).unwrap_or_default();
     Timestamp::new(now.tv_sec, nanos).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// Waits for a time after all stamps that files have now, and returns it: a later stamp means a
+/// change.
+pub(super) fn next_tick() -> Timestamp {
+    // Some stamps are of the exact clock, which is ahead of the one that ticks.
+    let latest = Timestamp::now();
+    // At least 100 ticks a second. A clock that is set back gives more to compare, and no error.
+    for _ in 0..TICK_MS {
+        if kernel_time() > latest {
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    kernel_time()
 }
 
 impl DraftRecord {
@@ -91,7 +111,7 @@ impl DraftRecord {
             version: VERSION,
             workspace: encode(workspace.as_os_str().as_bytes()),
             engine,
-            started_at: kernel_time(),
+            started_at: next_tick(),
             all_changes: false,
             is_durable: false,
             hidden: Vec::new(),
