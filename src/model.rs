@@ -462,6 +462,8 @@ pub struct Trace {
     pub calls: Vec<ToolCall>,
     /// True if the worker's layout records tool calls at all.
     pub records_calls: bool,
+    /// True if the worker is a command that may record neither calls nor words.
+    pub is_plain_command: bool,
     /// Files to show if there are no calls, most informative first.
     pub loose: Vec<LooseFile>,
     /// Tools that the worker reports to have used, if only their names are recorded.

@@ -2,6 +2,7 @@
 //! succeeds without the sandbox.
 
 mod files;
+mod inherited;
 mod lifetime;
 mod mounts;
 mod paths;

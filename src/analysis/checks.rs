@@ -209,7 +209,8 @@ fn no_tool_call(
     claim: Option<&Claim>,
 ) -> Option<FailedCheck> {
     let has_finished = worker.status.is_finished() && worker.status != Status::Abandoned;
-    let is_idle = has_finished && trace.records_calls && trace.calls.is_empty();
+    let records_calls = trace.records_calls && !trace.is_plain_command;
+    let is_idle = has_finished && records_calls && trace.calls.is_empty();
     let kind = match claim {
         Some(_) => CheckKind::Doubt,
         None if trace.status_is_derived => return None,
@@ -223,7 +224,7 @@ fn no_tool_call(
 
 fn no_final_words(Record { worker, trace, .. }: &Record) -> Option<FailedCheck> {
     let has_words = trace.final_words.is_some() || trace.final_words_in_parent;
-    (worker.status == Status::Completed && !has_words).then(|| {
+    (worker.status == Status::Completed && !has_words && !trace.is_plain_command).then(|| {
         FailedCheck::new("no_final_words", "it finished without any final words", "result.txt")
             .with_kind(CheckKind::Remark)
     })

@@ -7,6 +7,7 @@
 //! - `preset`: what known programs need
 //! - `session`: a worker from its start to its end
 //! - `change_watch`: the changes while the command runs
+//! - `standard_input`: what the command reads
 //! - `report`: what a person or the process of `--each` is told
 //! - `recover`: ends a worker whose runner is gone
 //! - `each`: a worker for each line of a file
@@ -21,6 +22,7 @@ mod recover;
 mod remembered;
 mod report;
 mod session;
+mod standard_input;
 mod trial;
 mod user;
 

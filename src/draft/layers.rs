@@ -139,8 +139,8 @@ impl Draft {
         is_missing.then_some(MissingPart::Workspace)
     }
 
-    /// Removes the layers and the bases. Call it after [`super::ChangeSearch::finish`], when nothing
-    /// runs in them: `apply` and `undo` need only the worker's directory.
+    /// Removes the layers and the bases. Call it after [`super::ChangeSearch::finish`], when
+    /// nothing runs in them: `apply` and `undo` need only the worker's directory.
     ///
     /// # Errors
     ///

@@ -40,13 +40,20 @@ pub(super) fn terminal() -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
+/// Directory of the terminals.
+pub(super) const TERMINALS: &str = "/dev/pts";
+
+/// Puts new terminals in place of those of the caller, which other programs of the same user own.
+pub(super) fn cover_terminals() -> Result<(), StageFailure> {
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount("devpts", TERMINALS, "devpts", flags, c"newinstance,ptmxmode=0666,mode=620")
+        .step("mount /dev/pts")
+}
+
 /// Adds terminals and links to a new /dev.
 pub(super) fn complete() -> Result<(), StageFailure> {
-    let terminals = Path::new("/dev/pts");
-    files::make_dirs(terminals).step("make /dev/pts")?;
-    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-    mount("devpts", terminals, "devpts", flags, c"newinstance,ptmxmode=0666,mode=620")
-        .step("mount /dev/pts")?;
+    files::make_dirs(Path::new(TERMINALS)).step("make /dev/pts")?;
+    cover_terminals()?;
     for (link, target) in LINKS {
         symlink(target, link).step("make links in /dev")?;
     }

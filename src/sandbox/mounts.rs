@@ -44,6 +44,8 @@ enum Layer {
     Empty(&'static CStr),
     /// A new directory of devices.
     Devices,
+    /// New terminals.
+    Terminals,
     /// The real file or directory.
     Real(OwnedFd),
     /// The view of the workspace, or of what belongs to it.
@@ -109,6 +111,8 @@ fn plan(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<Vec<Planned>,
         if let Some(terminal) = devices::terminal() {
             add(Path::new(devices::CONSOLE), Layer::Real(clone_tree(&terminal)?));
         }
+    } else if exists(Path::new(devices::TERMINALS)) {
+        add(Path::new(devices::TERMINALS), Layer::Terminals);
     }
     add(&spec.store, Layer::Cover);
     let table = AttachedMounts::read().step("read the table of mounts")?;
@@ -172,7 +176,7 @@ impl Layer {
     /// Returns the place in the order of mounts on one path.
     fn rank(&self) -> u8 {
         match self {
-            Layer::Empty(_) | Layer::Devices => 0,
+            Layer::Empty(_) | Layer::Devices | Layer::Terminals => 0,
             Layer::Real(_) => 1,
             Layer::View(_) => 2,
             Layer::Cover | Layer::Closed(_) => 3,
@@ -195,6 +199,7 @@ impl Layer {
                 new(PRIVATE, COVER).step_at("cover", target)?;
                 devices::complete()
             }
+            Layer::Terminals => devices::cover_terminals(),
             Layer::Closed(tree) => match attach(tree, target) {
                 // Its process ended meanwhile, and took the socket along.
                 Err(Errno::NOENT) => Ok(()),

@@ -119,14 +119,14 @@ fn find_foreign(workspace: &Path, owner: (u32, u32)) -> Option<PathBuf> {
 /// Returns the common .git directory of a linked worktree: its file `.git` names a directory, and
 /// that has a file `commondir`.
 fn git_common(workspace: &Path) -> Option<PathBuf> {
+    let is_file =
+        |path: &Path| lstat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
     let read = |path: PathBuf| {
+        // Opening a FIFO would wait for its writer.
+        let path = Some(path).filter(|path| is_file(path))?;
         let text = files::read(&path, GIT_FILE_MAX).ok()?;
         Some(text.trim_ascii_end().to_vec())
     };
-    let link = lstat(workspace.join(".git")).ok()?;
-    if !FileType::from_raw_mode(link.st_mode).is_file() {
-        return None;
-    }
     let text = read(workspace.join(".git"))?;
     let own = workspace.join(OsStr::from_bytes(text.strip_prefix(b"gitdir: ")?));
     let common = own.join(OsStr::from_bytes(&read(own.join("commondir"))?));

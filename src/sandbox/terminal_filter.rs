@@ -1,4 +1,5 @@
-//! A seccomp filter for the two calls that type into the terminal of the caller.
+//! A seccomp filter for calls that no namespace holds: those that type into the terminal of the
+//! caller, and those of its keyring.
 
 use seccompiler::{BpfProgram, apply_filter, sock_filter};
 
@@ -18,6 +19,17 @@ const CALLS: [(u32, u32); 6] = [
     (0xc000_00f3, 29),
 ];
 
+/// Architecture, and numbers of add_key(2), request_key(2) and keyctl(2), in the same order. The
+/// keyring of a session belongs to all processes that it started, whatever their namespaces are.
+const KEY_CALLS: [(u32, [u32; 3]); 6] = [
+    (0xc000_003e, [248, 249, 250]),
+    (0xc000_003e, [0x4000_00f8, 0x4000_00f9, 0x4000_00fa]),
+    (0x4000_0003, [286, 287, 288]),
+    (0xc000_00b7, [217, 218, 219]),
+    (0x4000_0028, [309, 310, 311]),
+    (0xc000_00f3, [217, 218, 219]),
+];
+
 /// Offsets in the data of a call: its number, its architecture, and the low half of its second
 /// argument, which is the request. All architectures have the low half first.
 const NUMBER: u32 = 0;
@@ -35,8 +47,9 @@ const REFUSE: u32 = 0x0005_0001;
 
 /// Installs the filter in this thread and all processes that it starts.
 pub(super) fn install() -> Result<(), StageFailure> {
-    apply_filter(&program())
-        .map_err(|error| StageFailure::new(format!("cannot protect the terminal: {error}")))
+    apply_filter(&program()).map_err(|error| {
+        StageFailure::new(format!("cannot protect the terminal and the keyring: {error}"))
+    })
 }
 
 /// Returns the filter. seccompiler's own would kill programs of any other architecture than ours,
@@ -44,13 +57,25 @@ pub(super) fn install() -> Result<(), StageFailure> {
 fn program() -> BpfProgram {
     let statement = |code, k| sock_filter { code, jt: 0, jf: 0, k };
     let jump = |k, jt, jf| sock_filter { code: JUMP_IF_EQUAL, jt, jf, k };
+    let mut program = Vec::new();
+    for (architecture, [first, second, third]) in KEY_CALLS {
+        program.extend([
+            statement(LOAD, ARCHITECTURE),
+            jump(architecture, 0, 5),
+            statement(LOAD, NUMBER),
+            jump(first, 2, 0),
+            jump(second, 1, 0),
+            jump(third, 0, 1),
+            statement(RETURN, REFUSE),
+        ]);
+    }
     let [first, second] = REQUESTS;
-    let mut program = vec![
+    program.extend([
         statement(LOAD, REQUEST),
         jump(first, 2, 0),
         jump(second, 1, 0),
         statement(RETURN, ALLOW),
-    ];
+    ]);
     for (architecture, number) in CALLS {
         program.extend([
             statement(LOAD, ARCHITECTURE),

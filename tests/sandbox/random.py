@@ -226,7 +226,7 @@ def mount_over_the_home():
     mount("none", home, b"tmpfs")
 
 
-@attack
+@inside
 def make_mounts_writable():
     mount("none", rng.choice([home, "/"]), flags=32 | 4096)
     os.close(os.open(home + "/.profile", os.O_WRONLY))

@@ -60,6 +60,11 @@ pub(super) struct PreparedCommand {
 }
 
 impl Isolation {
+    /// Returns true if the command is held by walls.
+    pub(super) fn has_walls(&self) -> bool {
+        self.has_walls
+    }
+
     /// Chooses the engine and the walls for a workspace and a store. Reports a choice that the
     /// user did not make.
     ///

@@ -12,6 +12,7 @@ use super::isolation::Isolation;
 use super::place::StartPlace;
 use super::remembered;
 use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
+use super::standard_input;
 use crate::approval::recover_workspace;
 use crate::cli::exit;
 use crate::cli::record::command_line;
@@ -56,6 +57,9 @@ fn run_in(
     recovered.iter().for_each(|command| reporter.notice(command.to_string()));
     // Checked before the worker is made, so that a refusal leaves none.
     let isolation = Isolation::choose(arguments, place, store, reporter)?;
+    if isolation.has_walls() {
+        standard_input::detach()?;
+    }
     let mut record = DraftRecord::new(&place.workspace, isolation.engine);
     record.all_changes = arguments.all_changes;
     record.is_durable = arguments.durable;

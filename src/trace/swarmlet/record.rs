@@ -50,11 +50,13 @@ pub(super) fn read_record(
     let folder = source.folder;
     let mut read_errors = ReadErrors::default();
     let listed = read_errors.ok_or_note(CALLS, call_files(folder));
-    // The command of a worker with its own view of a workspace may know nothing of records.
-    let knows_calls =
-        |listed: &Vec<_>| !listed.is_empty() || !workspace::has_changes(folder).unwrap_or_default();
-    let records_calls = listed.as_ref().is_some_and(knows_calls);
-    let mut trace = Trace { records_calls, own_folders: &OWN_FOLDERS, ..Trace::default() };
+    let mut trace = Trace {
+        records_calls: listed.is_some(),
+        // The command of such a worker may know nothing of records.
+        is_plain_command: workspace::has_changes(folder).unwrap_or_default(),
+        own_folders: &OWN_FOLDERS,
+        ..Trace::default()
+    };
     let listed = listed.unwrap_or_default();
     let mut files = CallFiles::default();
     listed.iter().for_each(|file| files.add(file.seq, &file.tool));
