@@ -42,7 +42,7 @@ impl CopyWalk<'_> {
         self.walk(&RelPath::root(), (copy, Some(lower)), &names)
     }
 
-    /// Visits what differs in a directory of the copy. The other directory is that of the workspace.
+    /// Visits what differs in a directory of the copy. The other one is that of the workspace.
     fn walk(
         &mut self,
         path: &RelPath,
