@@ -96,12 +96,11 @@ fn recover_exactly(place: &Workspace, at: &str) -> bool {
     true
 }
 
-fn is_running(argument: &str) -> bool {
+/// Whether a process has `text` in its command line.
+fn is_running(text: &str) -> bool {
     let processes = fs::read_dir("/proc").unwrap();
-    let lines = processes.filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
-    lines
-        .into_iter()
-        .any(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
+    let mut lines = processes.filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
+    lines.any(|line| line.windows(text.len()).any(|part| part == text.as_bytes()))
 }
 
 /// With the walls, nothing of the command survives a killed runner, and `run --recover`
@@ -123,6 +122,7 @@ fn runner_can_be_killed_at_any_moment() {
             wait_until(event, || event_path.exists());
             child.kill().unwrap();
             child.wait().unwrap();
+            // The shell names it, too, and may go on writing before its `sleep` has begun.
             wait_until("everything to end", || !is_running(&seconds));
             let is_recovered = recover_exactly(&place, event);
             assert!(is_recovered || made.contains(event), "{event}");
