@@ -30,7 +30,6 @@ mod mount_options;
 mod mountinfo;
 mod mountpoint;
 mod pager;
-mod path_bytes;
 mod plan;
 mod probe;
 mod prompt;

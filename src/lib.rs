@@ -34,6 +34,7 @@
 //! name, error      raw bytes become Name and RelPath once, on entry; the errno table
 //! digest           truncated hashes that identify contents and states
 //! parallel         maps a slice with several threads if that takes long
+//! path_bytes       serializes paths that are not UTF-8
 //! deadline         time limits that work polls
 //! watchdog         runs work that may never return on threads that can be detached
 //! cache            bounded caches, in memory and in a directory
@@ -75,6 +76,7 @@ pub mod model;
 pub mod name;
 mod output;
 mod parallel;
+mod path_bytes;
 pub mod query;
 pub mod render;
 pub mod route;

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 
 /// The layers from the bottom up. A module may use only the modules before it.
-const LAYERS: [&str; 30] = [
+const LAYERS: [&str; 31] = [
     "unicode",
     "name",
     "error",
     "digest",
     "parallel",
+    "path_bytes",
     "deadline",
     "watchdog",
     "cache",

@@ -13,9 +13,9 @@ use anyhow::Context;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::path_bytes;
 use super::terminal::display_path;
 use crate::cache::DiskCache;
+use crate::path_bytes;
 
 /// Maximum size of the cache in bytes.
 pub(super) const CACHE_LIMIT: u64 = 512 << 20;
@@ -33,8 +33,8 @@ pub(super) struct CacheArgs {
     /// Store the search index in this folder, which is created if it is missing [default: inside
     /// the cache folder]
     #[serde(
-        serialize_with = "path_bytes::serialize",
-        deserialize_with = "path_bytes::deserialize_one"
+        serialize_with = "path_bytes::list::serialize",
+        deserialize_with = "path_bytes::list::deserialize_one"
     )]
     #[arg(long, value_name = "DIR", conflicts_with = "no_index")]
     pub(super) index: Option<PathBuf>,

@@ -11,8 +11,9 @@ use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
 
 use super::cache_args::CacheArgs;
+use super::duration;
 use super::exit::UsageError;
-use super::{duration, path_bytes};
+use crate::path_bytes;
 use crate::text::budget::Budget;
 use crate::trace::KnownFormat;
 use crate::trace::known::{FORMATS, alternatives};
@@ -24,7 +25,7 @@ use crate::trace::known::{FORMATS, alternatives};
 #[derive(Debug, Default, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
 pub(super) struct MountOptions {
     /// A folder of traces to show, or a single transcript; can be given several times
-    #[serde(with = "path_bytes")]
+    #[serde(with = "path_bytes::list")]
     #[arg(long = "store", value_name = "PATH")]
     pub(super) stores: Vec<PathBuf>,
 
@@ -77,8 +78,8 @@ pub(super) struct MountOptions {
     /// Append a log to this regular file, created readable only by its owner; links, FIFOs and
     /// devices are rejected
     #[serde(
-        serialize_with = "path_bytes::serialize",
-        deserialize_with = "path_bytes::deserialize_one"
+        serialize_with = "path_bytes::list::serialize",
+        deserialize_with = "path_bytes::list::deserialize_one"
     )]
     #[arg(long, value_name = "FILE")]
     pub(super) log: Option<PathBuf>,

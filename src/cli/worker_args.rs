@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::write::NewWorker;
 
-/// What is known about a worker at its start, besides its task.
+/// Facts about a worker that are known at its start, besides its task.
 #[derive(Debug, Clone, Args)]
 pub(super) struct WorkerArgs {
     /// The id; taken ids are refused [default: made from the time and the task]

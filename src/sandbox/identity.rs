@@ -9,11 +9,8 @@ use std::path::Path;
 use std::process::{Child, ExitCode, Stdio};
 
 use nix::sched::{CloneFlags, unshare};
-use nix::unistd::{User, getgrouplist};
-use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, getegid, geteuid, getppid, set_dumpable_behavior};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::process::{getegid, geteuid, getppid};
 
 use super::cause::{FailedStep, StageFailure};
 use super::files;
@@ -25,27 +22,6 @@ const MAP_MAX: u64 = 64 << 10;
 /// Known cause if a namespace can be made, but no user id can be mapped.
 const RESTRICTED: &str = "the kernel restricts user namespaces, as AppArmor on Ubuntu does; try \
      `sysctl kernel.apparmor_restrict_unprivileged_userns=0`";
-
-/// Gives up root's identity for that of a user.
-pub(super) fn become_user(uid: u32, gid: u32) -> Result<(), StageFailure> {
-    let user = User::from_uid(nix::unistd::Uid::from_raw(uid)).step("look up the user")?;
-    let groups = match user.and_then(|user| std::ffi::CString::new(user.name).ok()) {
-        Some(name) => getgrouplist(&name, nix::unistd::Gid::from_raw(gid))
-            .step("look up the groups of the user")?
-            .into_iter()
-            .map(|group| Gid::from_raw(group.as_raw()))
-            .collect(),
-        None => vec![Gid::from_raw(gid)],
-    };
-    set_thread_groups(&groups).step("take on the groups of the user")?;
-    let gid = Gid::from_raw(gid);
-    set_thread_res_gid(gid, gid, gid).step("take on the group of the user")?;
-    let uid = Uid::from_raw(uid);
-    set_thread_res_uid(uid, uid, uid).step("take on the user")?;
-    // After a change of the user the files in /proc/self belong to root. This process holds
-    // nothing that the user must not read.
-    set_dumpable_behavior(DumpableBehavior::Dumpable).step("own the files in /proc/self")
-}
 
 /// Enters a user namespace in which each id of the present one stands for itself, and the
 /// namespaces `others`, which belong to it.

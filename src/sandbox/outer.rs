@@ -24,9 +24,6 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
         .step("close inherited descriptors")?;
     let mut order = StageOrder::read(descriptor)?;
     order.blocked_signals = mask.iter().map(|signal| signal as i32).collect();
-    if let Some((uid, gid)) = order.spec.as_user {
-        identity::become_user(uid, gid)?;
-    }
     end_with_parent(order.parent)?;
     let mut namespaces =
         CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC;

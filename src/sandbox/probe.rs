@@ -1,6 +1,7 @@
 //! A trial of the whole sandbox on the real file systems. Settings of the kernel alone do not tell
 //! whether it works.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,15 +63,19 @@ impl From<StageFailure> for Refusal {
 /// Fails with the first step that does not work.
 pub(crate) fn probe(workspace: &Path, draft_parent: &Path) -> Result<Protections, Refusal> {
     let trial = Trial::new(workspace, draft_parent)?;
-    let wrapped = trial
-        .spec
-        .wrap(
-            &[PROGRAM.into()]
-                .into_iter()
-                .chain(Stage::Check.arguments(0, None))
-                .collect::<Vec<_>>(),
-        )
-        .step("start a trial of the sandbox")?;
+    let words = [PROGRAM.into()].into_iter().chain(Stage::Check.arguments(0, None));
+    let output = run_trial(&trial.spec, &words.collect::<Vec<_>>())?;
+    trial.check_outside()?;
+    Ok(Protections { landlock: output == HAS_LANDLOCK, limits: limit_method() })
+}
+
+/// Runs a command in a sandbox and returns its output.
+///
+/// # Errors
+///
+/// Fails with the first step that does not work, or if the command fails.
+pub(crate) fn run_trial(spec: &SandboxSpec, command: &[OsString]) -> Result<Vec<u8>, Refusal> {
+    let wrapped = spec.wrap(command).step("start a trial of the sandbox")?;
     let (program, arguments) =
         wrapped.command.split_first().ok_or_else(|| Refusal("cannot start a trial".to_owned()))?;
     let output = Command::new(program)
@@ -78,17 +83,16 @@ pub(crate) fn probe(workspace: &Path, draft_parent: &Path) -> Result<Protections
         .stdin(Stdio::null())
         .output()
         .step("start a trial of the sandbox")?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        let text = text.trim();
-        let text = text.strip_prefix("swarmletfs: ").unwrap_or(text);
-        return Err(Refusal(match text {
-            "" => format!("cannot run in the sandbox: the trial ended with {}", output.status),
-            text => text.to_owned(),
-        }));
+    if output.status.success() {
+        return Ok(output.stdout);
     }
-    trial.check_outside()?;
-    Ok(Protections { landlock: output.stdout == HAS_LANDLOCK, limits: limit_method() })
+    let text = String::from_utf8_lossy(&output.stderr);
+    let text = text.trim();
+    let text = text.strip_prefix("swarmletfs: ").unwrap_or(text);
+    Err(Refusal(match text {
+        "" => format!("cannot run in the sandbox: the trial ended with {}", output.status),
+        text => text.to_owned(),
+    }))
 }
 
 /// The files of a trial.
@@ -114,20 +118,12 @@ impl Trial {
                 work: path(work),
                 is_durable: false,
             };
+            let view = WorkspaceView::Overlay(layers("upper", "work"));
+            let (store, worker) = (path("store"), path("store/worker"));
             let spec = SandboxSpec {
-                workspace: workspace.to_path_buf(),
                 directory: lower.clone(),
-                view: WorkspaceView::Overlay(layers("upper", "work")),
                 git_common: Some((lower, layers("upper2", "work2"))),
-                store: path("store"),
-                worker_folder: path("store/worker"),
-                write: Vec::new(),
-                sockets: Vec::new(),
-                nested: false,
-                network: true,
-                as_user: None,
-                max_memory: None,
-                max_processes: None,
+                ..SandboxSpec::new(workspace.to_path_buf(), view, store, worker)
             };
             Ok(Trial { spec, folder })
         };

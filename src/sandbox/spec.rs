@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::path_bytes;
+use crate::path_bytes;
 
 /// The view of a worker, and what it may do beside.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub(crate) struct SandboxSpec {
     /// The view of the workspace.
     pub(crate) view: WorkspaceView,
     /// The common .git directory of a linked worktree, with the layers of its overlay.
-    #[serde(with = "path_bytes::with_layers")]
+    #[serde(with = "path_bytes::with_value")]
     pub(crate) git_common: Option<(PathBuf, OverlayDirs)>,
     /// The store, which is hidden except for the folder of the worker.
     #[serde(with = "path_bytes")]
@@ -36,12 +36,36 @@ pub(crate) struct SandboxSpec {
     pub(crate) nested: bool,
     /// False for a network with nothing but the loopback device.
     pub(crate) network: bool,
-    /// The user and group id to run as, for root.
-    pub(crate) as_user: Option<(u32, u32)>,
     /// Maximum memory, in bytes.
     pub(crate) max_memory: Option<u64>,
     /// Maximum number of processes.
     pub(crate) max_processes: Option<u64>,
+}
+
+impl SandboxSpec {
+    /// Returns a sandbox with a network, without limits, and with nothing to write beside the view
+    /// and the folder of the worker. The command starts in the workspace.
+    pub(crate) fn new(
+        workspace: PathBuf,
+        view: WorkspaceView,
+        store: PathBuf,
+        worker_folder: PathBuf,
+    ) -> SandboxSpec {
+        SandboxSpec {
+            directory: workspace.clone(),
+            workspace,
+            view,
+            git_common: None,
+            store,
+            worker_folder,
+            write: Vec::new(),
+            sockets: Vec::new(),
+            nested: false,
+            network: true,
+            max_memory: None,
+            max_processes: None,
+        }
+    }
 }
 
 /// The view that a worker has of the workspace.

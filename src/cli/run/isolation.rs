@@ -250,7 +250,6 @@ impl Isolation {
             sockets: self.sockets,
             nested: self.needs.nested,
             network: !arguments.access.no_network,
-            as_user: None,
             max_memory: arguments.limits.memory,
             max_processes: arguments.limits.pids,
         };

@@ -1,4 +1,4 @@
-//! What known programs need besides the workspace.
+//! Needs of known programs besides the workspace.
 //!
 //! A preset lets a program write its own state in `$HOME`, and nothing that other programs run.
 

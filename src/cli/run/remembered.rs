@@ -29,7 +29,7 @@ const OWN_PROGRAM: &str = "/proc/self/exe";
 pub(super) struct TrialMemory {
     drafts: Dir,
     name: Name,
-    /// What a trial depends on, as one line.
+    /// The conditions of a trial, as one line.
     facts: String,
 }
 
