@@ -507,7 +507,7 @@ pub struct Trace {
 pub struct WorkspaceFile {
     /// Path from the root of the workspace.
     pub path: String,
-    /// What happened to the file.
+    /// The kind of change.
     pub kind: ChangeKind,
     /// Number of lines added.
     pub added: u64,

@@ -30,6 +30,7 @@ pub(crate) use openat2::{BENEATH, kind_of};
 pub use single_link::SingleLinkStore;
 
 use crate::error::{Error, Result};
+use crate::model::EntryKind;
 use crate::name::{Name, RelPath};
 
 /// Prefix of the names of temporary entries: of a write in progress, or left behind by a crash. No
@@ -53,6 +54,17 @@ pub enum Kind {
     Link,
     /// A FIFO, socket or device, never opened.
     Special,
+}
+
+impl From<Kind> for EntryKind {
+    fn from(kind: Kind) -> EntryKind {
+        match kind {
+            Kind::File => EntryKind::File,
+            Kind::Folder => EntryKind::Folder,
+            Kind::Link => EntryKind::Link,
+            Kind::Special => EntryKind::Special,
+        }
+    }
 }
 
 impl Kind {

@@ -54,10 +54,11 @@ mod worker;
 mod worker_folder;
 
 pub(crate) use dir::{
-    Dir, EntryIdentity, EntryMeta, File, NewOwner, SetIdReport, set_file_attributes, set_mode,
+    Dir, EntryIdentity, EntryMeta, File, NewOwner, SetIdReport, from_io, set_file_attributes,
+    set_mode,
 };
 pub(crate) use error::During;
-pub(crate) use hashing::HashingReader;
+pub(crate) use hashing::{HashingReader, hash_bytes};
 pub(crate) use lock::Lock;
 
 pub use call::{Call, CallEnd, CallReceipt};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::content::{StoredContents, hash_bytes, read_limited};
+use super::content::{StoredContents, read_limited};
 use super::entry::{WorkspaceEntry, permissions};
 use super::merge::{Merged, merge};
 use super::selection::{Change, ChangeSelection};
@@ -10,7 +10,7 @@ use crate::error::Error as PathError;
 use crate::model::{EntryKind, EntryState};
 use crate::name::RelPath;
 use crate::store::Kind;
-use crate::write::{Dir, During, Result};
+use crate::write::{Dir, During, Result, hash_bytes};
 
 /// A change that can be made.
 #[derive(Debug, Clone)]

@@ -2,17 +2,11 @@
 
 use std::io::{self, Read};
 
-use rustix::io::Errno;
-use sha2::{Digest, Sha256};
-
-use crate::digest::to_hex;
 use crate::error::{Error, Result};
 use crate::model::EntryState;
 use crate::name::RelPath;
-use crate::write::{Dir, File};
+use crate::write::{Dir, File, HashingReader, from_io, hash_bytes};
 
-/// Size of the buffer for reading, in bytes.
-const BUFFER_SIZE: usize = 256 << 10;
 /// Maximum size of a file that is merged, in bytes.
 const MERGED_MAX: u64 = 64 << 20;
 
@@ -55,53 +49,14 @@ pub(super) fn read_limited(file: File) -> Result<Option<Vec<u8>>> {
     Ok((bytes.len() as u64 <= MERGED_MAX).then_some(bytes))
 }
 
-/// Reads from another reader, and hashes what passes.
-pub(super) struct Hashing<R> {
-    inner: R,
-    hash: Sha256,
-    size: u64,
-}
-
-impl<R: Read> Hashing<R> {
-    /// Returns a reader of `inner`.
-    pub(super) fn new(inner: R) -> Hashing<R> {
-        Hashing { inner, hash: Sha256::new(), size: 0 }
-    }
-
-    /// Returns true if what was read is the content of `state`.
-    pub(super) fn matches(self, state: &EntryState) -> bool {
-        self.size == state.size && to_hex(&self.hash.finalize()) == state.sha256
-    }
-}
-
-impl<R: Read> Read for Hashing<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.inner.read(buffer)?;
-        let (filled, _) = buffer.split_at(n);
-        self.hash.update(filled);
-        self.size += n as u64;
-        Ok(n)
-    }
+/// Returns true if what was read is the content of `state`.
+pub(super) fn is_content_of<R: Read>(read: HashingReader<R>, state: &EntryState) -> bool {
+    read.into_hash() == (state.size, state.sha256.clone())
 }
 
 /// Returns the SHA-256 of a file as hexadecimal digits.
-pub(super) fn hash_file(mut file: File) -> Result<String> {
-    let (mut hash, mut buffer) = (Sha256::new(), vec![0; BUFFER_SIZE]);
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(to_hex(&hash.finalize())),
-            Ok(n) => hash.update(buffer.split_at(n).0),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(from_io(error)),
-        }
-    }
-}
-
-/// Returns the SHA-256 of bytes as hexadecimal digits.
-pub(super) fn hash_bytes(bytes: &[u8]) -> String {
-    to_hex(&Sha256::digest(bytes))
-}
-
-fn from_io(error: io::Error) -> Error {
-    Errno::from_io_error(&error).map_or(Error::Io(Errno::IO), Error::from)
+pub(super) fn hash_file(file: File) -> Result<String> {
+    let mut reader = HashingReader::new(file);
+    io::copy(&mut reader, &mut io::sink()).map_err(from_io)?;
+    Ok(reader.into_hash().1)
 }

@@ -53,12 +53,7 @@ impl WorkspaceEntry {
 
     /// Returns the kind as changes.json has it.
     pub(super) fn kind(&self) -> EntryKind {
-        match self.meta.kind {
-            Kind::File => EntryKind::File,
-            Kind::Folder => EntryKind::Folder,
-            Kind::Link => EntryKind::Link,
-            Kind::Special => EntryKind::Special,
-        }
+        self.meta.kind.into()
     }
 
     /// Returns true if the kind and the content are those of `state`, whatever the permissions are.

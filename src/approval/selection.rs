@@ -147,6 +147,11 @@ impl ChangeSelection {
         ChangeSelection { changes, left_out: Vec::new(), source: None }
     }
 
+    /// Returns the list that the changes come from, unless they come from an application.
+    pub(crate) fn source(&self) -> Option<&WorkspaceChanges> {
+        self.source.as_deref()
+    }
+
     /// Returns the changes that are left out.
     pub(crate) fn left_out(&self) -> &[UnappliedChange] {
         &self.left_out

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use super::check::{Action, ChangeStep};
-use super::content::{Hashing, StoredContents};
+use super::content::{StoredContents, is_content_of};
 use super::journal::{Encoded, Move};
 use crate::error::{Error as PathError, Result as PathResult};
 use crate::model::{EntryKind, EntryState};
 use crate::name::{Name, RelPath};
 use crate::store::Kind;
-use crate::write::{Dir, During, EntryIdentity, EntryMeta, File, NewOwner, Result};
+use crate::write::{Dir, During, EntryIdentity, EntryMeta, File, HashingReader, NewOwner, Result};
 
 /// Permissions that the owner of a folder needs to open it and change its entries.
 const OPEN: u32 = 0o700;
@@ -182,13 +182,14 @@ fn make(
     };
     match after.kind {
         EntryKind::File => {
-            let mut content: Hashing<Box<dyn Read>> = Hashing::new(match &step.merged {
-                Some(merged) => Box::new(merged.as_slice()),
-                None => Box::new(contents.open(&step.path)?),
-            });
+            let mut content: HashingReader<Box<dyn Read>> =
+                HashingReader::new(match &step.merged {
+                    Some(merged) => Box::new(merged.as_slice()),
+                    None => Box::new(contents.open(&step.path)?),
+                });
             let made = folder.make_file(&name, &mut content, after.mode, owner)?;
             // Not what was shown: the file of the worker was changed.
-            if content.matches(after) { Ok(made) } else { Err(PathError::Stale) }
+            if is_content_of(content, after) { Ok(made) } else { Err(PathError::Stale) }
         }
         EntryKind::Link => {
             let target = after.target_bytes().ok_or(PathError::InvalidName)?;
@@ -207,9 +208,9 @@ pub(super) fn copy_checked(
     file: File,
     state: &EntryState,
 ) -> PathResult<bool> {
-    let mut content = Hashing::new(file);
+    let mut content = HashingReader::new(file);
     let temporary = folder.write_temporary(&mut content)?;
-    if !content.matches(state) {
+    if !is_content_of(content, state) {
         return Ok(false);
     }
     temporary.replace(folder, name)?;

@@ -8,15 +8,16 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::changes::{WHOLE, diff, open, parse_paths, refuse_ignored};
+use super::diff_text::{self, Section};
+use super::exit;
 use super::pager::{self, DiffArgs};
 use super::prompt::Prompt;
 use super::terminal::{display_path, print_message, shell_quote};
 use super::write_args::{WriteArgs, into_cli_error};
-use super::{diff_text, exit};
 use crate::approval::{
     Action, Approval, ChangeSelection, Checked, CheckedFile, PathRules, UnappliedChange,
 };
-use crate::model::{ChangedFile, EntryKind, WorkspaceChanges};
+use crate::model::{ChangedFile, EntryKind};
 use crate::name::RelPath;
 use crate::text::{count, left_out_as_ignored};
 use crate::trace::swarmlet::CHANGES;
@@ -147,7 +148,8 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
             pager::print(lines.as_bytes())?;
             return Ok(done_code);
         }
-        let Some(accepted) = ask(store, &approval, arguments, &checked, &workspace)? else {
+        let Some(accepted) = ask(store, &approval, arguments, (&selection, &checked), &workspace)?
+        else {
             print_message("nothing was applied");
             return Ok(exit::failure());
         };
@@ -185,18 +187,18 @@ fn ask(
     store: &Store,
     approval: &Approval<'_>,
     arguments: &ApplyArgs,
-    checked: &Checked,
+    (selection, checked): (&ChangeSelection, &Checked),
     workspace: &Path,
 ) -> anyhow::Result<Option<BTreeSet<RelPath>>> {
     let mut prompt = Prompt::open(&format!("apply the changes of {}", approval.id().display()))?;
     let diff = diff(store, approval, WHOLE)?;
-    let changes = approval.changes().map_err(into_cli_error)?;
-    let unseen = unseen(checked, &changes, &diff);
+    let sections = diff_text::split(&diff);
+    let unseen = unseen(checked, selection, &sections);
     if arguments.interactive {
         unseen.iter().for_each(|line| print_message(line));
-        return choose(&mut prompt, checked, &diff, &arguments.diff);
+        return choose(&mut prompt, checked, &sections, &arguments.diff);
     }
-    arguments.diff.show(&relevant(checked, &diff))?;
+    arguments.diff.show(&relevant(checked, &sections))?;
     unseen.iter().for_each(|line| print_message(line));
     let changes = count(checked.files.len() as u64, "change");
     let question = format!("Apply {changes} to {}?", display_path(workspace));
@@ -292,27 +294,26 @@ pub(super) fn describe(file: &CheckedFile) -> String {
 }
 
 /// Returns the parts of the diff that belong to the changes to make.
-fn relevant(checked: &Checked, diff: &[u8]) -> Vec<u8> {
+fn relevant(checked: &Checked, sections: &[Section<'_>]) -> Vec<u8> {
     let changes: BTreeSet<&RelPath> = checked.files.iter().map(|file| &file.path).collect();
-    let is_relevant = |section: &diff_text::Section<'_>| {
-        section.path.as_ref().is_some_and(|path| changes.contains(path))
-    };
-    let sections = diff_text::split(diff).into_iter().filter(is_relevant);
-    sections.flat_map(|section| section.text).copied().collect()
+    let is_relevant =
+        |section: &&Section<'_>| section.path.as_ref().is_some_and(|path| changes.contains(path));
+    sections.iter().filter(is_relevant).flat_map(|section| section.text).copied().collect()
 }
 
 /// Returns lines about what the diff does not show as it is done: folders, merged files, files that
 /// are too large for it or no text, and permissions.
-fn unseen(checked: &Checked, changes: &WorkspaceChanges, diff: &[u8]) -> Vec<String> {
-    let mut shown: BTreeMap<RelPath, (u64, u64)> = BTreeMap::new();
-    for section in diff_text::split(diff) {
-        let Some(path) = section.path else { continue };
+fn unseen(checked: &Checked, selection: &ChangeSelection, sections: &[Section<'_>]) -> Vec<String> {
+    let mut shown: BTreeMap<&RelPath, (u64, u64)> = BTreeMap::new();
+    for section in sections {
+        let Some(path) = &section.path else { continue };
         let (added, removed) = diff_text::line_counts(section.text);
         let counts = shown.entry(path).or_default();
         *counts = (counts.0 + added, counts.1 + removed);
     }
+    let files = selection.source().map_or(&[][..], |changes| &changes.files);
     let changes: BTreeMap<RelPath, &ChangedFile> =
-        changes.files.iter().filter_map(|file| Some((file.path.parse().ok()?, file))).collect();
+        files.iter().filter_map(|file| Some((file.path.parse().ok()?, file))).collect();
     let mut lines = Vec::new();
     for file in &checked.files {
         let change = changes.get(&file.path).copied();
@@ -366,22 +367,22 @@ fn unusual_mode(path: &RelPath, change: &ChangedFile) -> Option<String> {
 fn choose(
     prompt: &mut Prompt,
     checked: &Checked,
-    diff: &[u8],
+    sections: &[Section<'_>],
     shown: &DiffArgs,
 ) -> anyhow::Result<Option<BTreeSet<RelPath>>> {
     // A file in place of a link, or the reverse, has a section for each.
-    let mut sections: BTreeMap<RelPath, Vec<u8>> = BTreeMap::new();
-    for section in diff_text::split(diff) {
-        let Some(path) = section.path else { continue };
-        sections.entry(path).or_default().extend_from_slice(section.text);
+    let mut texts: BTreeMap<&RelPath, Vec<u8>> = BTreeMap::new();
+    for section in sections {
+        let Some(path) = &section.path else { continue };
+        texts.entry(path).or_default().extend_from_slice(section.text);
     }
     let mut accepted = BTreeSet::new();
     let mut for_the_rest = None;
     for file in &checked.files {
-        let section = sections.get(&file.path);
+        let text = texts.get(&file.path);
         while for_the_rest.is_none() {
-            if let Some(section) = section {
-                shown.show_at_once(section)?;
+            if let Some(text) = text {
+                shown.show_at_once(text)?;
             }
             let question = format!("{}? [y,n,a,d,q,?] ", capitalized(&describe(file)));
             match prompt.ask(&question)?.as_str() {

@@ -73,7 +73,7 @@ impl Side {
             Kind::Link => Some(entry.folder.read_link(entry.name)?),
             _ => None,
         };
-        Ok(Side { kind: entry_kind(stat.kind), mode: stat.mode, size: stat.size, target })
+        Ok(Side { kind: EntryKind::from(stat.kind), mode: stat.mode, size: stat.size, target })
     }
 
     fn of_old(entry: &OldEntry<'_>) -> Result<Side> {
@@ -502,15 +502,6 @@ fn put(worker: &Dir, tree: &str, path: &RelPath, content: &mut FileContent) -> R
 fn is_settled(entry: &LiveEntry<'_>) -> bool {
     let age = SystemTime::now().duration_since(entry.stat.ctime.to_system());
     age.is_ok_and(|age| age >= SETTLED)
-}
-
-fn entry_kind(kind: Kind) -> EntryKind {
-    match kind {
-        Kind::File => EntryKind::File,
-        Kind::Folder => EntryKind::Folder,
-        Kind::Link => EntryKind::Link,
-        Kind::Special => EntryKind::Special,
-    }
 }
 
 fn changed(

@@ -3,9 +3,9 @@
 use std::io::{self, Read, Seek, SeekFrom};
 
 use super::lines::LineCounts;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::store::OpenFile;
-use crate::write::HashingReader;
+use crate::write::{HashingReader, from_io};
 
 /// Largest content that is held in memory, in bytes. Larger ones count as binary.
 pub(super) const MEMORY_MAX: u64 = 16 << 20;
@@ -49,9 +49,8 @@ impl FileContent {
     ) -> Result<(T, ContentHash)> {
         let mut reader = HashingReader::new(self.reader()?);
         let done = work(&mut reader)?;
-        let entry = reader.into_entry("");
-        let sha256 = entry.sha256.unwrap_or_default();
-        Ok((done, ContentHash { size: entry.bytes, sha256 }))
+        let (size, sha256) = reader.into_hash();
+        Ok((done, ContentHash { size, sha256 }))
     }
 
     /// Returns the size and the hash.
@@ -124,11 +123,6 @@ fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(filled)
-}
-
-/// Converts an error of the standard library.
-pub(super) fn from_io(error: io::Error) -> Error {
-    rustix::io::Errno::from_io_error(&error).map_or(Error::Io(rustix::io::Errno::IO), Error::from)
 }
 
 #[cfg(test)]

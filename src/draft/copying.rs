@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::model::EntryKind;
 use crate::name::{Name, RelPath};
 use crate::store::{EntryStat, Kind, OpenFile, OpenFolder};
-use crate::write::{Dir, set_file_attributes};
+use crate::write::{Dir, from_io, set_file_attributes};
 
 /// Deepest directory that is copied, in names. Each level holds two descriptors.
 const DEPTH_MAX: usize = 200;
@@ -191,7 +191,7 @@ fn copy_bytes(from: &OpenFile, to: &OpenFile, start: u64, end: u64) -> Result<()
         let (mut bytes, _) = space.split_at(read);
         while !bytes.is_empty() {
             let written = match rustix::io::pwrite(to, bytes, at) {
-                Ok(0) => return Err(super::content::from_io(io::ErrorKind::WriteZero.into())),
+                Ok(0) => return Err(from_io(io::ErrorKind::WriteZero.into())),
                 Ok(written) => written,
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),

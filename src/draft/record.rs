@@ -22,7 +22,7 @@ pub(crate) struct DraftRecord {
     version: u32,
     /// Absolute path of the workspace, percent-encoded.
     workspace: String,
-    /// How the view was made.
+    /// The way in which the view was made.
     pub(crate) engine: Engine,
     /// Time before which everything that the view shows was there.
     pub(crate) started_at: Timestamp,
@@ -42,11 +42,11 @@ pub(crate) struct DraftRecord {
     /// Permissions of the worker's directory when the worker began.
     #[serde(default)]
     pub(super) folder_mode: Option<u32>,
-    /// How far the worker has come.
+    /// Progress of the worker.
     pub(crate) state: DraftState,
 }
 
-/// How the view of a workspace is made.
+/// The way in which the view of a workspace is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Engine {
@@ -56,7 +56,7 @@ pub(crate) enum Engine {
     Copy,
 }
 
-/// How far the worker of a draft has come.
+/// Progress of the worker of a draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum DraftState {
@@ -105,7 +105,8 @@ pub(super) fn next_tick() -> Timestamp {
 }
 
 impl DraftRecord {
-    /// Returns the record of a draft that begins now.
+    /// Returns the record of a draft that begins now. Waits for the next tick of the clock of files,
+    /// so that all earlier changes have earlier stamps.
     pub(crate) fn new(workspace: &Path, engine: Engine) -> DraftRecord {
         DraftRecord {
             version: VERSION,

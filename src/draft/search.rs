@@ -437,7 +437,7 @@ mod tests {
         _lock: Lock,
     }
 
-    /// What `apply` would find: kind, mode, and content or target of each path.
+    /// The state that `apply` would find: kind, mode, and content or target of each path.
     type Tree = BTreeMap<RelPath, (EntryKind, u32, Vec<u8>)>;
 
     impl Bed {

@@ -15,7 +15,7 @@ pub const CHANGES_VERSION: u32 = 1;
 /// Maximum number of changes in changes.json.
 pub const CHANGES_FILES_MAX: usize = 200_000;
 
-/// What a worker changed in its view of a workspace.
+/// Changes of a worker in its view of a workspace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WorkspaceChanges {
     /// [`CHANGES_VERSION`].
@@ -23,7 +23,7 @@ pub struct WorkspaceChanges {
     /// Absolute path of the workspace, for people. Commands that change the workspace take its path
     /// from the draft, which no worker can write.
     pub workspace: String,
-    /// How the view was made: `overlay` or `copy`.
+    /// The way in which the view was made: `overlay` or `copy`.
     pub engine: String,
     /// Time before which everything that the view shows was there.
     pub started_at: Timestamp,
@@ -35,7 +35,7 @@ pub struct WorkspaceChanges {
     /// belong to git. An ignored folder counts once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ignored: u64,
-    /// What a reader must know, such as an end that may have torn files.
+    /// Facts that a reader must know, such as an end that may have torn files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// The changes, sorted by path; at most [`CHANGES_FILES_MAX`].
@@ -49,7 +49,7 @@ pub struct ChangedFile {
     /// The path from the root of the workspace.
     #[serde(flatten)]
     pub path: ChangedPath,
-    /// What happened.
+    /// The kind of change.
     pub kind: ChangeKind,
     /// The entry before; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +66,7 @@ pub struct ChangedFile {
     /// True if a content is no text.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_binary: bool,
-    /// Where the content before is.
+    /// The place of the content before.
     pub base: Base,
     /// Why the change cannot be applied; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,7 +84,7 @@ pub struct ChangedPath {
     path_encoded: Option<String>,
 }
 
-/// What happened to a path.
+/// The kind of change of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
@@ -134,7 +134,7 @@ pub enum EntryKind {
     Special,
 }
 
-/// Where the content before a change is.
+/// The place of the content before a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Base {

@@ -1,4 +1,4 @@
-//! Sizes and hashes of what is written, for the audit log.
+//! Sizes and hashes of what is written.
 
 use std::io::{self, Read};
 
@@ -31,9 +31,14 @@ impl<R: Read> HashingReader<R> {
     }
 
     /// Returns the entry of the file `path`, into which everything that was read was written.
-    pub(crate) fn into_entry(self, path: &str) -> AuditPath {
-        let sha256 = Some(finish(self.hash));
-        AuditPath { path: path.to_owned(), bytes: self.bytes, sha256 }
+    pub(super) fn into_entry(self, path: &str) -> AuditPath {
+        let (bytes, sha256) = self.into_hash();
+        AuditPath { path: path.to_owned(), bytes, sha256: Some(sha256) }
+    }
+
+    /// Returns the number of bytes that were read, and their SHA-256 as hexadecimal digits.
+    pub(crate) fn into_hash(self) -> (u64, String) {
+        (self.bytes, finish(self.hash))
     }
 }
 
@@ -58,6 +63,10 @@ pub(super) fn finish(hash: Sha256) -> String {
 
 /// Returns the entry of the file `path` that has the content `bytes`.
 pub(super) fn entry_of(path: &str, bytes: &[u8]) -> AuditPath {
-    let sha256 = Some(finish(Sha256::new_with_prefix(bytes)));
-    AuditPath { path: path.to_owned(), bytes: bytes.len() as u64, sha256 }
+    AuditPath { path: path.to_owned(), bytes: bytes.len() as u64, sha256: Some(hash_bytes(bytes)) }
+}
+
+/// Returns the SHA-256 of bytes as hexadecimal digits.
+pub(crate) fn hash_bytes(bytes: &[u8]) -> String {
+    finish(Sha256::new_with_prefix(bytes))
 }

@@ -25,7 +25,7 @@ const TOOL_OUTPUTS: &str = "tool_outputs";
 pub(crate) const AUDIT: &str = "audit";
 /// The directory of the drafts of workers that run in a view of a workspace, beside the workers.
 pub(crate) const DRAFTS: &str = "drafts";
-/// What a worker changed in its workspace.
+/// The list of a worker's changes in its workspace.
 pub(crate) const CHANGES_FILE: &str = "changes.json";
 /// The directory of the changed files of a workspace, as the worker left them.
 pub(crate) const CHANGES: &str = "changes";
