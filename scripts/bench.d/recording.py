@@ -11,6 +11,7 @@ from statistics import median
 
 import table
 from place import Wrong
+from rounds import rounds_of
 
 TITLE = "Recording"
 ROUNDS = 5
@@ -90,15 +91,6 @@ def durable_file(place, size):
     os.close(folder)
     path.unlink()
     return took
-
-
-def rounds_of(ways, rounds):
-    """Measures each way once in every round. Maps the names of the ways to their figures."""
-    figures = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name in random.sample(list(ways), len(ways)):
-            figures[name].append(ways[name]())
-    return figures
 
 
 def workers(place, asked):

@@ -13,6 +13,7 @@ import time
 
 import table
 from place import Wrong
+from rounds import rounds_of
 
 TITLE = "Workspaces"
 ROUNDS = 5
@@ -123,14 +124,6 @@ class Views:
     def drop_store(self):
         shutil.rmtree(self.store)
         self.place.run([self.place.program, "init", self.store])
-
-
-def rounds_of(ways, rounds):
-    figures = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name in random.sample(list(ways), len(ways)):
-            figures[name].append(ways[name]())
-    return figures
 
 
 def start(place, asked, views):
