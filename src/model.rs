@@ -26,8 +26,8 @@ pub use intern::{Interner, SharedStr};
 pub use remark::{Remark, RemarkGroup, RemarkLevel, RemarkSubject, Remarks, WorkerCheck};
 pub use skipped::{EXAMPLES_MAX, SkipReason, SkipReport, Skipped, SkippedEntries};
 pub use workspace_changes::{
-    Base, CHANGES_FILES_MAX, CHANGES_VERSION, ChangeKind, ChangedFile, ChangedPath, EntryKind,
-    EntryState, WorkspaceChanges, decode, encode,
+    Base, CHANGES_FILES_MAX, CHANGES_VERSION, ChangeKind, ChangedFile, ChangedPath, CommandExit,
+    EntryKind, EntryState, WorkspaceChanges, decode, encode,
 };
 
 use crate::name::{Name, RelPath};
@@ -464,6 +464,8 @@ pub struct Trace {
     pub records_calls: bool,
     /// True if the worker is a command that may record neither calls nor words.
     pub is_plain_command: bool,
+    /// The end of that command, if the program that ran it recorded one.
+    pub command: Option<CommandExit>,
     /// Files to show if there are no calls, most informative first.
     pub loose: Vec<LooseFile>,
     /// Tools that the worker reports to have used, if only their names are recorded.
@@ -624,15 +626,18 @@ impl<'a> Unresolved<'a> {
 impl Trace {
     /// Returns the outcome of the worker.
     ///
-    /// - Failed if `status` is failed or if the last executed call failed.
-    /// - Ok if it completed, at least one call is ok, and every failed call is followed by a
-    ///   success of its command; see [`Trace::unresolved`].
+    /// - Failed if `status` is failed, or if its own command or the last executed call failed.
+    /// - Ok if it completed, its own command or at least one call is ok, and every failed call is
+    ///   followed by a success of its command; see [`Trace::unresolved`].
     /// - Unknown otherwise.
     pub fn outcome(&self, status: Status) -> Outcome {
-        if status == Status::Failed || self.failed_last_call().is_some() {
+        let exit_code = self.command.as_ref().map(|command| command.exit_code);
+        let command_failed = exit_code.is_some_and(|code| code != 0);
+        let is_ok = || self.calls.iter().any(|call| call.outcome == Outcome::Ok);
+        if status == Status::Failed || command_failed || self.failed_last_call().is_some() {
             Outcome::Failed
         } else if status == Status::Completed
-            && self.calls.iter().any(|call| call.outcome == Outcome::Ok)
+            && (exit_code.is_some() || is_ok())
             && self.unresolved().failed.is_empty()
         {
             Outcome::Ok

@@ -37,24 +37,34 @@ const LOGS: &[u8] = b"logs";
 /// be read.
 ///
 /// The line quotes the highest-scoring lines of the latest failed call, else the worker's own
-/// error, else the logs of a worker without calls. A call that did not fail is never a cause:
-/// without any of these, the line states that no error message was found and quotes the last
-/// output.
+/// error, else the logs of a worker without calls. The reason why the command of a worker failed
+/// tells little, so the logs follow it. A call that did not fail is never a cause: without any of
+/// these, the line states that no error message was found and quotes the last output.
 pub(crate) fn cause(view: &View, member: &Member, record: &Record) -> (String, bool) {
     let Record { worker, trace, .. } = record;
     let failed = latest_failed(trace);
     let mut found = failed.map(|call| search_call(view, member, call)).unwrap_or_default();
     let mut whole = !matches!(found, FailureSearch::Unreadable);
     let is_silent = matches!(found, FailureSearch::Nothing | FailureSearch::Unreadable);
-    if is_silent && worker.error.is_none() {
+    // A failed call explains more than the end of the worker's command.
+    let ended = trace.command.as_ref().filter(|_| failed.is_none());
+    let ended = ended.and_then(|command| command.error.as_deref());
+    let own = worker.error.as_deref().filter(|error| ended != Some(error));
+    let ended = ended.filter(|_| own.is_none());
+    if is_silent && own.is_none() {
         let (rest, rest_is_whole) = search_rest(view, member, trace);
         (found, whole) = (rest, whole && rest_is_whole);
     }
-    let line = match (found, &worker.error) {
-        (FailureSearch::Message(lines), _) => lines.join(" | "),
-        (_, Some(error)) => error.clone(),
-        (FailureSearch::LastLine(line), None) => format!("{NO_MESSAGE}; last output: {line}"),
-        (FailureSearch::Nothing | FailureSearch::Unreadable, None) => NO_MESSAGE.into(),
+    let line = match (found, ended) {
+        (FailureSearch::Message(lines), None) => lines.join(" | "),
+        (FailureSearch::Message(lines), Some(ended)) => format!("{ended}: {}", lines.join(" | ")),
+        (FailureSearch::LastLine(line), Some(ended)) => format!("{ended}; last output: {line}"),
+        (_, Some(ended)) => ended.to_owned(),
+        (found, None) => match (found, own) {
+            (_, Some(error)) => error.to_owned(),
+            (FailureSearch::LastLine(line), None) => format!("{NO_MESSAGE}; last output: {line}"),
+            _ => NO_MESSAGE.into(),
+        },
     };
     let code = failed.map(exit_prefix).unwrap_or_default();
     (one_line(&format!("{code}{line}"), CAUSE_MAX), whole)

@@ -37,23 +37,24 @@ pub(super) fn name_temporaries(
     Ok(names)
 }
 
-/// Returns the nearest folder above `path` that is there before, during and after the moves, and
-/// whose permissions always allow changes. In it, an entry is most likely on the file system of its
-/// place.
+/// Returns the nearest folder above `path` that is there and can be changed before, during and
+/// after the moves. In it, an entry is most likely on the file system of its place.
 fn folder_for(workspace: &Dir, steps: &Steps, path: &RelPath) -> PathResult<RelPath> {
-    let mut folder = path.parent();
-    while !folder.is_root() {
+    let mut found = RelPath::root();
+    for name in path.parent().names() {
+        let folder = found.join(&name);
         let stays = steps.get(&folder).is_none_or(|step| {
-            let mode = step.after.as_ref().map(|after| after.mode);
-            step.action() == Action::SetMode && mode.is_some_and(can_change)
+            let after = step.after.as_ref().map(|after| after.mode);
+            step.action() == Action::SetMode && after.is_some_and(can_change)
         });
         let is_open = |meta: &EntryMeta| meta.kind == Kind::Folder && can_change(meta.mode);
-        if stays && folder_meta(workspace, &folder)?.as_ref().is_some_and(is_open) {
-            return Ok(folder);
+        // A folder beneath one that closes is out of reach, so it can hold no temporary entry.
+        if !stays || !folder_meta(workspace, &folder)?.as_ref().is_some_and(is_open) {
+            break;
         }
-        folder = folder.parent();
+        found = folder;
     }
-    Ok(folder)
+    Ok(found)
 }
 
 /// Returns the attributes of the entry `path`; `None` also if it is beneath a link.

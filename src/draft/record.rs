@@ -105,8 +105,8 @@ pub(super) fn next_tick() -> Timestamp {
 }
 
 impl DraftRecord {
-    /// Returns the record of a draft that begins now. Waits for the next tick of the clock of files,
-    /// so that all earlier changes have earlier stamps.
+    /// Returns the record of a draft that begins now. Waits for the next tick of the clock of
+    /// files, so that all earlier changes have earlier stamps.
     pub(crate) fn new(workspace: &Path, engine: Engine) -> DraftRecord {
         DraftRecord {
             version: VERSION,

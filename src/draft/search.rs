@@ -16,8 +16,8 @@ use super::{stored, view_rules};
 use crate::deadline::Deadline;
 use crate::error::Error as PathError;
 use crate::model::{
-    Base, CHANGES_FILES_MAX, CHANGES_VERSION, ChangeKind, ChangedFile, EntryKind, EntryState,
-    WorkspaceChanges,
+    Base, CHANGES_FILES_MAX, CHANGES_VERSION, ChangeKind, ChangedFile, CommandExit, EntryKind,
+    EntryState, WorkspaceChanges,
 };
 use crate::name::{Name, RelPath};
 use crate::store::{EntryStat, OpenFolder};
@@ -43,6 +43,8 @@ pub(crate) struct ChangeSearch {
     directory_notes: Vec<String>,
     /// Notes on the end of the worker.
     notes: Vec<String>,
+    /// The end of its command.
+    command: Option<CommandExit>,
 }
 
 /// The result of a search.
@@ -90,7 +92,13 @@ impl ChangeSearch {
             report: SearchReport::default(),
             directory_notes: Vec::new(),
             notes: Vec::new(),
+            command: None,
         }
+    }
+
+    /// Records the end of the worker's command with the changes that are recorded next.
+    pub(crate) fn set_command_exit(&mut self, end: CommandExit) {
+        self.command = Some(end);
     }
 
     /// Adds a note to the changes that are recorded next.
@@ -218,6 +226,7 @@ impl ChangeSearch {
             is_final,
             ignored,
             notes,
+            command: self.command.clone(),
             files,
         })
     }

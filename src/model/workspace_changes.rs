@@ -38,9 +38,22 @@ pub struct WorkspaceChanges {
     /// Facts that a reader must know, such as an end that may have torn files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The end of the command that the worker was; absent while it runs, and if nobody saw it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<CommandExit>,
     /// The changes, sorted by path; at most [`CHANGES_FILES_MAX`].
     #[serde(deserialize_with = "bounded")]
     pub files: Vec<ChangedFile>,
+}
+
+/// The end of a command, as the program that ran it saw it. The command cannot write it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CommandExit {
+    /// The exit code, with those of a shell for a command that a signal ended or that did not run.
+    pub exit_code: i64,
+    /// Why it failed, such as `exit code 1` or `timed out after 5s`; absent if it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// A changed path of a workspace.

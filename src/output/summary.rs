@@ -147,13 +147,19 @@ pub(super) fn outcome(worker: &Worker, trace: &Trace, unresolved: &Unresolved<'_
     let outcome = trace.outcome(worker.status);
     let why = match outcome {
         Outcome::Ok => match unresolved.suspects.len() {
+            0 if trace.command.is_some() => "its command exited with 0".into(),
             0 => "completed without unresolved failures".into(),
             1 => return "ok by the record; 1 call looks like a failure".into(),
             more => return format!("ok by the record; {more} calls look like failures"),
         },
         Outcome::NotRun => "it never ran".into(),
         Outcome::Failed if worker.status == Status::Failed => "its status says so".into(),
-        Outcome::Failed => "its last call failed".into(),
+        Outcome::Failed => match &trace.command {
+            Some(command) if command.exit_code != 0 => {
+                format!("its command exited with {}", command.exit_code)
+            }
+            _ => "its last call failed".into(),
+        },
         Outcome::Unknown if !worker.status.is_finished() => "not finished".into(),
         Outcome::Unknown if worker.status == Status::Abandoned => {
             "it ended without an answer".into()

@@ -1,8 +1,11 @@
 //! A command changes its view of the workspace, and the changes are recorded.
 
+use std::ffi::OsStr;
 use std::fs;
 
 use super::workspace::Workspace;
+use crate::cli::program::run;
+use crate::support::mount::PROGRAM;
 
 #[test]
 fn changes_are_recorded_and_the_workspace_stays() {
@@ -111,4 +114,34 @@ fn command_starts_where_the_user_is_in_the_workspace() {
         assert_eq!(place.changes(id), ["added src/deep/new"]);
     }
     assert!(fs::read_dir(&folder).unwrap().next().is_none());
+}
+
+/// Temporary entries lie outside of folders that the application closes.
+#[test]
+fn folder_that_closes_above_a_change_is_applied_and_undone() {
+    for place in Workspace::all() {
+        place.outside("mkdir -p closed/open; echo old > closed/open/file");
+        let done = place.sh(&[], "echo new > closed/open/file; chmod 0 closed");
+        done.assert_success();
+        let before = place.outside("ls -lR --time-style=+");
+        let arguments = |command: &str| {
+            let words = [PROGRAM, command, "w", "--yes", "--store"].map(OsStr::new);
+            let store = place.at("store");
+            run(place.command(words.into_iter().chain([store.as_os_str()])))
+        };
+        arguments("apply").assert_success();
+        assert_eq!(place.outside("stat -c %a closed"), "0\n");
+        assert_eq!(
+            place.outside("chmod 755 closed; cat closed/open/file; chmod 0 closed"),
+            "new\n"
+        );
+        if place.is_ordinary() {
+            let closed = "closed/open/file: permission denied; try as a user who may write there";
+            arguments("undo").assert_failure(1, &[closed]);
+            place.outside("chmod 755 closed");
+        }
+        arguments("undo").assert_success();
+        assert_eq!(place.outside("ls -lR --time-style=+"), before);
+        assert_eq!(place.outside("cat closed/open/file"), "old\n");
+    }
 }

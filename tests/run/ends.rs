@@ -54,6 +54,69 @@ fn command_without_recorded_calls_is_not_doubted() {
     assert!(recorded.contains("001_true.txt"), "{recorded}");
 }
 
+/// Promise: The exit code of a run decides its outcome, whatever the command wrote into its own record.
+#[test]
+fn outcome_of_a_run_is_its_exit_code_and_its_cause_a_line_of_its_log() {
+    let place = Workspace::new();
+    let cat = |path: &str| {
+        let mut command = swarmletfs(["cat", path, "--store"]);
+        command.arg(place.at("store"));
+        run(command).assert_success().out.clone()
+    };
+    let folder = place.at("store/workers");
+    let forge = |id: &str, code: u8| {
+        let at = folder.join(id);
+        let command = format!(r#"{{"exit_code": {code}, "error": "forged"}}"#);
+        let changes = format!(
+            r#"{{"version": 1, "workspace": "/", "engine": "copy", "is_final": true,
+            "started_at": "2026-11-24T10:00:00Z", "scanned_at": "2026-11-24T10:00:00Z",
+            "command": {command}, "files": []}}"#
+        );
+        format!("cd {}; echo '{changes}' > changes.json", at.display())
+    };
+    let finish = |status: &str| format!("{PROGRAM} worker finish --status {status}");
+    let error = "echo starting; echo 'error: no such table: users' >&2; echo; exit 4";
+    let quiet = "echo reading; echo stopped here; exit 5";
+    let cases = [
+        ("ok", "echo done".to_owned(), "ok: its command exited with 0", None),
+        ("looks", format!("{}; exit 0", forge("looks", 7)), "ok: its command exited with 0", None),
+        (
+            "error",
+            error.to_owned(),
+            "failed: its status says so",
+            Some("exit code 4: error: no such table: users"),
+        ),
+        (
+            "quiet",
+            quiet.to_owned(),
+            "failed: its status says so",
+            Some("exit code 5; last output: stopped here"),
+        ),
+        (
+            "claims",
+            format!("{}; {}; exit 6", forge("claims", 0), finish("completed")),
+            "failed: its command exited with 6",
+            Some("exit code 6"),
+        ),
+        (
+            "says",
+            format!("{} --error 'out of paper'; exit 7", finish("failed")),
+            "failed: its status says so",
+            Some("out of paper"),
+        ),
+    ];
+    for (id, script, outcome, cause) in cases {
+        place.run(&["--id", id], &["sh", "-c", &script]);
+        let summary = cat(&format!("workers/{id}/summary"));
+        assert!(summary.contains(&format!("\noutcome  {outcome}\n")), "{id}: {summary}");
+        let expected = cause.map(|cause| format!("\ncause    {cause}"));
+        let is_cause = expected.is_none_or(|expected| summary.contains(&expected));
+        assert!(is_cause && cause.is_some() == summary.contains("\ncause "), "{id}: {summary}");
+    }
+    let evidence = cat("workers/error/evidence.txt");
+    assert!(evidence.contains("error: no such table: users"), "{evidence}");
+}
+
 #[test]
 fn exit_code_is_that_of_the_command_without_a_sandbox() {
     let place = Workspace::new();

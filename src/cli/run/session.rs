@@ -20,6 +20,7 @@ use crate::cli::run_command::{self, CommandSpec, Ended, Sink};
 use crate::cli::terminal::display_path;
 use crate::cli::write_args::into_cli_error;
 use crate::draft::{ChangeSearch, Draft, DraftRecord, DraftState, SearchReport};
+use crate::model::CommandExit;
 use crate::write::{Error, ExecutionLog, Finish, NewWorker, Store, Worker};
 
 /// Runs the command and records its worker. Returns the exit code.
@@ -146,7 +147,10 @@ fn run_worker(
     problems.extend(restore_record(worker, &metadata, &mut search).err());
     let error = describe_failure(&ended, arguments.limits.timeout);
     let finish = if error.is_empty() { Finish::completed() } else { Finish::failed(error.clone()) };
-    let finish = finish.exit_code(ended.exit_code.into());
+    let exit_code = i64::from(ended.exit_code);
+    let finish = finish.exit_code(exit_code);
+    let reason = (!error.is_empty()).then(|| error.clone());
+    search.set_command_exit(CommandExit { exit_code, error: reason });
     let mut end = RunEnd {
         worker: worker.id().display(),
         status: if error.is_empty() { "completed" } else { "failed" }.to_owned(),

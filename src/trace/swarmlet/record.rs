@@ -91,8 +91,9 @@ pub(super) fn read_record(
         trace.tools_used =
             read_errors.ok_or_note(TOOLS_USED, read_tools_used(folder)).unwrap_or_default();
     }
-    trace.workspace_files =
-        read_errors.ok_or_note(CHANGES_FILE, workspace::changed_files(folder)).unwrap_or_default();
+    let run = read_errors.ok_or_note(CHANGES_FILE, workspace::run_facts(folder));
+    let run = run.unwrap_or_default();
+    (trace.workspace_files, trace.command) = (run.files, run.command);
     let result = read_errors.ok_or_note(RESULT, read_result(folder));
     // The last message of a partly read thread may not be the last one.
     let last_words =

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use super::layout::{APPLIED, BASE, CHANGES_FILE, path};
 use crate::error::Result;
 use crate::model::{
-    CHANGES_VERSION, ChangedFile, EntryKind, RecordedChanges, WorkspaceChanges, WorkspaceFile,
+    CHANGES_VERSION, ChangedFile, CommandExit, EntryKind, RecordedChanges, WorkspaceChanges,
+    WorkspaceFile,
 };
 use crate::store::{Store, read_range, read_whole};
 
@@ -78,17 +79,26 @@ pub(super) fn parse(bytes: &[u8]) -> std::result::Result<WorkspaceChanges, Strin
     serde_json::from_slice(bytes).map_err(|error| error.to_string())
 }
 
-/// Returns the files that a worker changed in its workspace, without folders. Returns none if
-/// changes.json is not understood.
+/// What changes.json says of a run: the changed files without folders, and the end of its command.
+#[derive(Default)]
+pub(super) struct RunFacts {
+    pub(super) files: Vec<WorkspaceFile>,
+    pub(super) command: Option<CommandExit>,
+}
+
+/// Reads what changes.json says of a run; nothing if it is not understood.
 ///
 /// # Errors
 ///
 /// Fails if the file cannot be read.
-pub(super) fn changed_files(folder: &dyn Store) -> Result<Vec<WorkspaceFile>> {
+pub(super) fn run_facts(folder: &dyn Store) -> Result<RunFacts> {
     let Some(RecordedChanges::Workspace(read)) = read_changes(folder)? else {
-        return Ok(Vec::new());
+        return Ok(RunFacts::default());
     };
-    let files = read.map(|changes| changes.files).unwrap_or_default().into_iter();
+    let Ok(changes) = *read else { return Ok(RunFacts::default()) };
+    // Before the end, the worker itself may have written it.
+    let command = changes.command.filter(|_| changes.is_final);
+    let files = changes.files.into_iter();
     let files = files.filter(|file| is_no_folder(file) && file.path.parse().is_ok());
     let files = files.take(FILES_MAX).map(|file| WorkspaceFile {
         path: file.path.as_text().to_owned(),
@@ -96,7 +106,7 @@ pub(super) fn changed_files(folder: &dyn Store) -> Result<Vec<WorkspaceFile>> {
         added: file.added,
         removed: file.removed,
     });
-    Ok(files.collect())
+    Ok(RunFacts { files: files.collect(), command })
 }
 
 fn is_no_folder(file: &ChangedFile) -> bool {
@@ -169,7 +179,7 @@ mod tests {
         let files = [file("d", "folder"), file("../x", "file"), file("a", "file")].join(",");
         let json = format!(r#"{{"version": 1, {HEAD}, "files": [{files}]}}"#);
         store.write(&path(CHANGES_FILE), json);
-        let files = changed_files(&store).unwrap();
+        let files = run_facts(&store).unwrap().files;
         assert_eq!(files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["a"]);
         assert_eq!(folders_of_originals(&store), ORIGINALS);
         assert!(folders_of_originals(&Memory::new()).is_empty());
