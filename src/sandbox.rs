@@ -36,10 +36,11 @@ mod stage;
 mod terminal_filter;
 mod wrap;
 
+pub(crate) use landlock::LandlockLevel;
 pub(crate) use limits::{LimitMethod, limit_method};
 pub(crate) use mount_table::unescape;
 pub(crate) use preflight::preflight;
-pub(crate) use probe::{Protections, probe, run_trial};
+pub(crate) use probe::{Protections, TrialView, probe};
 pub(crate) use spec::{OverlayDirs, SandboxSpec, WorkspaceView};
 pub(crate) use stage::Stage;
 pub(crate) use wrap::{WrappedCommand, writable_refusal};

@@ -3,7 +3,7 @@
 mod audit;
 mod background;
 mod discovery;
-mod doctor;
+pub mod doctor;
 mod ending;
 mod expand;
 mod hook;

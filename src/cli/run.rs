@@ -23,7 +23,6 @@ mod remembered;
 mod report;
 mod session;
 mod standard_input;
-mod trial;
 mod user;
 
 use std::ffi::OsString;
@@ -38,7 +37,6 @@ use super::exit;
 use super::record::parse_timeout;
 use super::worker_args::WorkerArgs;
 use super::write_args::{WriteArgs, parse_size};
-pub(super) use trial::try_copy;
 
 use preset::Preset;
 use report::Reporter;

@@ -13,21 +13,60 @@ use super::spec::SandboxSpec;
 
 /// Newest version of Landlock that this program knows. An older kernel has fewer rights.
 const VERSION: ABI = ABI::V7;
+/// Oldest version that holds signals and abstract sockets. Linux 6.12 has it.
+const SCOPES_VERSION: ABI = ABI::V6;
+
+/// What Landlock holds on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LandlockLevel {
+    /// Files, signals and abstract sockets.
+    Full,
+    /// Files only: the kernel is older than Linux 6.12.
+    Files,
+    /// Nothing: the kernel has no Landlock, or it is disabled.
+    Nothing,
+}
+
+impl LandlockLevel {
+    const ALL: [LandlockLevel; 3] =
+        [LandlockLevel::Full, LandlockLevel::Files, LandlockLevel::Nothing];
+
+    /// Returns the name in reports: `full`, `files` or `none`.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            LandlockLevel::Full => "full",
+            LandlockLevel::Files => "files",
+            LandlockLevel::Nothing => "none",
+        }
+    }
+
+    /// Returns the level of this name.
+    pub(crate) fn from_name(name: &[u8]) -> Option<LandlockLevel> {
+        LandlockLevel::ALL.into_iter().find(|level| level.as_str().as_bytes() == name)
+    }
+}
 
 /// Lets this process write only where the mounts allow it, and reach no process or abstract socket
 /// outside of the sandbox. If the command may build a sandbox of its own, the files are left out:
 /// rules for them would forbid every mount.
 ///
-/// A kernel without Landlock restricts nothing: the mounts and namespaces hold alone.
+/// A kernel without Landlock restricts nothing: the mounts and namespaces hold alone. The trial of
+/// the sandbox tells, see [`level`].
 pub(super) fn restrict(spec: &SandboxSpec) -> Result<(), StageFailure> {
     apply(spec).map_err(|error| StageFailure::new(format!("cannot restrict the command: {error}")))
 }
 
-/// Returns true if the kernel has Landlock.
-pub(super) fn is_available() -> bool {
+/// Returns what Landlock holds on this machine.
+pub(super) fn level() -> LandlockLevel {
     // Without rules nothing is restricted; this only queries the version.
     let status = RestrictSelf::default().no_new_privs(false).apply();
-    status.is_ok_and(|status| matches!(status.landlock, LandlockStatus::Available { .. }))
+    match status.map(|status| status.landlock) {
+        Ok(LandlockStatus::Available { effective_abi, .. }) if effective_abi >= SCOPES_VERSION => {
+            LandlockLevel::Full
+        }
+        Ok(LandlockStatus::Available { .. }) => LandlockLevel::Files,
+        _ => LandlockLevel::Nothing,
+    }
 }
 
 fn apply(spec: &SandboxSpec) -> Result<(), RulesetError> {

@@ -11,13 +11,11 @@ use rustix::fs::{AtFlags, CWD, Mode, chmod, mkdir, rename, unlinkat};
 use tempfile::TempDir;
 
 use super::cause::{FailedStep, StageFailure};
+use super::files;
+use super::landlock::{self, LandlockLevel};
 use super::limits::{LimitMethod, limit_method};
 use super::spec::{OverlayDirs, SandboxSpec, WorkspaceView};
 use super::stage::{PROGRAM, Stage};
-use super::{files, landlock};
-
-/// Output of the trial if the kernel has Landlock.
-const HAS_LANDLOCK: &[u8] = b"landlock";
 
 /// Name of the directory that the trial removes and makes anew.
 const FOLDER: &str = "folder";
@@ -28,8 +26,8 @@ const FILE: &str = "file";
 /// The walls that hold on this machine. All but these always hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Protections {
-    /// True if Landlock is a second wall, and the only one around abstract sockets.
-    pub(crate) landlock: bool,
+    /// What Landlock holds as a second wall, and as the only one around abstract sockets.
+    pub(crate) landlock: LandlockLevel,
     /// The way in which limits of memory and processes are enforced.
     pub(crate) limits: LimitMethod,
 }
@@ -52,8 +50,17 @@ impl From<StageFailure> for Refusal {
     }
 }
 
-/// Runs a trial in the sandbox. The view is an overlay of the real workspace, in which nothing is
-/// changed, and of a small directory in which a file and a directory are replaced.
+/// Kind of the view in a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TrialView {
+    /// An overlay of the real workspace, in which nothing is changed, and of a small directory in
+    /// which a file and a directory are replaced.
+    Overlay,
+    /// A small directory in place of the workspace.
+    Copy,
+}
+
+/// Runs a trial in the sandbox.
 ///
 /// `draft_parent` is a directory for drafts. The trial uses a new directory in it, which is removed
 /// afterwards.
@@ -61,12 +68,18 @@ impl From<StageFailure> for Refusal {
 /// # Errors
 ///
 /// Fails with the first step that does not work.
-pub(crate) fn probe(workspace: &Path, draft_parent: &Path) -> Result<Protections, Refusal> {
-    let trial = Trial::new(workspace, draft_parent)?;
+pub(crate) fn probe(
+    view: TrialView,
+    workspace: &Path,
+    draft_parent: &Path,
+) -> Result<Protections, Refusal> {
+    let trial = Trial::new(view, workspace, draft_parent)?;
     let words = [PROGRAM.into()].into_iter().chain(Stage::Check.arguments(0, None));
     let output = run_trial(&trial.spec, &words.collect::<Vec<_>>())?;
     trial.check_outside()?;
-    Ok(Protections { landlock: output == HAS_LANDLOCK, limits: limit_method() })
+    let landlock = LandlockLevel::from_name(&output)
+        .ok_or_else(|| Refusal("cannot understand the answer of a trial".to_owned()))?;
+    Ok(Protections { landlock, limits: limit_method() })
 }
 
 /// Runs a command in a sandbox and returns its output.
@@ -74,7 +87,7 @@ pub(crate) fn probe(workspace: &Path, draft_parent: &Path) -> Result<Protections
 /// # Errors
 ///
 /// Fails with the first step that does not work, or if the command fails.
-pub(crate) fn run_trial(spec: &SandboxSpec, command: &[OsString]) -> Result<Vec<u8>, Refusal> {
+fn run_trial(spec: &SandboxSpec, command: &[OsString]) -> Result<Vec<u8>, Refusal> {
     let wrapped = spec.wrap(command).step("start a trial of the sandbox")?;
     let (program, arguments) =
         wrapped.command.split_first().ok_or_else(|| Refusal("cannot start a trial".to_owned()))?;
@@ -102,7 +115,7 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(workspace: &Path, draft_parent: &Path) -> Result<Trial, StageFailure> {
+    fn new(view: TrialView, workspace: &Path, draft_parent: &Path) -> Result<Trial, StageFailure> {
         let make = || -> io::Result<Trial> {
             let folder = tempfile::Builder::new().prefix(".trial-").tempdir_in(draft_parent)?;
             let path = |name: &str| folder.path().join(name);
@@ -118,20 +131,26 @@ impl Trial {
                 work: path(work),
                 is_durable: false,
             };
-            let view = WorkspaceView::Overlay(layers("upper", "work"));
             let (store, worker) = (path("store"), path("store/worker"));
-            let spec = SandboxSpec {
-                directory: lower.clone(),
-                git_common: Some((lower, layers("upper2", "work2"))),
-                ..SandboxSpec::new(workspace.to_path_buf(), view, store, worker)
+            let sandbox = |view| SandboxSpec::new(workspace.to_path_buf(), view, store, worker);
+            let spec = match view {
+                TrialView::Overlay => SandboxSpec {
+                    directory: lower.clone(),
+                    git_common: Some((lower, layers("upper2", "work2"))),
+                    ..sandbox(WorkspaceView::Overlay(layers("upper", "work")))
+                },
+                TrialView::Copy => sandbox(WorkspaceView::Copy(lower)),
             };
             Ok(Trial { spec, folder })
         };
         make().step("make the files of a trial")
     }
 
-    /// Checks that the real directory has not changed.
+    /// Checks that the directory beneath an overlay has not changed.
     fn check_outside(&self) -> Result<(), StageFailure> {
+        if self.spec.git_common.is_none() {
+            return Ok(());
+        }
         let file: PathBuf = [self.folder.path(), "lower".as_ref(), FOLDER.as_ref(), FILE.as_ref()]
             .into_iter()
             .collect();
@@ -155,7 +174,7 @@ impl Drop for Trial {
     }
 }
 
-/// Serves the trial inside of the sandbox, in the directory of the second overlay.
+/// Serves the trial inside of the sandbox, in a directory that may change.
 pub(super) fn serve_check() -> Result<ExitCode, StageFailure> {
     let folder = Path::new(FOLDER);
     let file = folder.join(FILE);
@@ -170,8 +189,7 @@ pub(super) fn serve_check() -> Result<ExitCode, StageFailure> {
     files::make_file(&file).step("make a file in the view")?;
     files::write(&file, b"changed").step("write a file in the view")?;
     rename(&file, folder.join("renamed")).step("rename a file in the view")?;
-    if landlock::is_available() {
-        files::write_all(rustix::stdio::stdout(), HAS_LANDLOCK).step("answer")?;
-    }
+    let level = landlock::level().as_str();
+    files::write_all(rustix::stdio::stdout(), level.as_bytes()).step("answer")?;
     Ok(ExitCode::SUCCESS)
 }

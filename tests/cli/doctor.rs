@@ -1,6 +1,6 @@
 //! `swarmletfs doctor`: findings as text and JSON, exit codes, no changes, and no hangs.
 
-mod machine;
+pub mod machine;
 mod mounts;
 mod recording;
 mod stores;
@@ -20,7 +20,7 @@ use crate::support::skip;
 /// Script that hides the mounts of other tests, except those below a directory, and forbids a
 /// system call by number; then it runs a program. It is Python, to unmount without access to the
 /// mounts and to set a seccomp filter.
-const ISOLATE_SCRIPT: &str = r"
+pub const ISOLATE_SCRIPT: &str = r"
 import ctypes, os, re, struct, sys
 libc = ctypes.CDLL(None)
 keep, forbidden, program = os.fsencode(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]

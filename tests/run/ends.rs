@@ -54,7 +54,8 @@ fn command_without_recorded_calls_is_not_doubted() {
     assert!(recorded.contains("001_true.txt"), "{recorded}");
 }
 
-/// Promise: The exit code of a run decides its outcome, whatever the command wrote into its own record.
+/// Promise: The exit code of a run decides its outcome, whatever the command wrote into its own
+/// record.
 #[test]
 fn outcome_of_a_run_is_its_exit_code_and_its_cause_a_line_of_its_log() {
     let place = Workspace::new();

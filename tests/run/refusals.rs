@@ -4,8 +4,11 @@ use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 
 use super::workspace::{ORDINARY, Workspace};
+use crate::cli::doctor::ISOLATE_SCRIPT;
+use crate::cli::doctor::machine::LANDLOCK_CREATE_RULESET;
 use crate::cli::program::{is_root, program, run, tmpfs};
 use crate::support::mount::PROGRAM;
+use crate::support::skip;
 
 #[test]
 fn usage_errors_exit_with_125() {
@@ -49,6 +52,32 @@ fn usage_errors_exit_with_125() {
     let done = place.sh(&["--write", above.to_str().unwrap()], "echo x > ../above; echo x > new");
     done.assert_success();
     assert!(place.at("above").exists() && !place.at("workspace/new").exists());
+}
+
+/// Promise: A protection that this machine lacks is named, or the run is refused.
+#[test]
+fn kernel_without_landlock_is_named() {
+    if !is_root() {
+        return skip("a mount namespace needs root");
+    }
+    let forbidden = LANDLOCK_CREATE_RULESET.to_string();
+    for engine in ["overlay", "copy"] {
+        let place = Workspace::new();
+        let runner = place.runner(&["--engine", engine], &["touch", "new"]);
+        let before = ["--mount", "python3", "-ISc", ISOLATE_SCRIPT, "/", &forbidden];
+        let mut command = program("unshare", before);
+        command
+            .arg(runner.get_program())
+            .args(runner.get_args())
+            .current_dir(place.at("workspace"));
+        let done = run(command);
+        done.assert_success();
+        let notice = "this kernel has no Landlock, so the command can connect to abstract sockets";
+        assert!(done.err.contains(notice), "{done:#?}");
+        assert_eq!(place.changes("w"), ["added new"]);
+        let known = place.run(&["--id", "v", "--engine", engine], &["true"]);
+        assert!(!known.err.contains("Landlock"), "{known:#?}");
+    }
 }
 
 #[test]

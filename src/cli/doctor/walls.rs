@@ -6,9 +6,8 @@ use anyhow::Context;
 use serde::Serialize;
 
 use super::finding::Finding;
-use crate::cli::run::try_copy;
 use crate::cli::terminal::escape_controls;
-use crate::sandbox::{self, LimitMethod, Protections};
+use crate::sandbox::{self, LandlockLevel, LimitMethod, Protections, TrialView};
 
 const TOPIC: &str = "run";
 
@@ -21,10 +20,11 @@ const NO_SANDBOX: &str = "`swarmletfs run --no-sandbox` runs a command in a copy
 pub(super) struct RunFacts {
     /// The engine of `run`: `overlay` or `copy`; null if no command can be run behind walls.
     engine: Option<&'static str>,
-    /// True if Landlock is a second wall; null if that was not tried.
-    landlock: Option<bool>,
+    /// What Landlock holds: `full`, `files` without signals and abstract sockets, or `none`; null
+    /// if there are no walls.
+    landlock: Option<&'static str>,
     /// Enforcement of `--memory` and `--pids`: `cgroup` for all processes together, `process` for
-    /// each; null if that was not tried.
+    /// each; null if there are no walls.
     limits: Option<&'static str>,
     /// The reason why there is no overlay, or no wall at all; null if there is an overlay.
     refusal: Option<String>,
@@ -34,7 +34,7 @@ pub(super) struct RunFacts {
 enum TrialResult {
     Overlay(Protections),
     /// No overlay works, for this reason.
-    Copy(String),
+    Copy(Protections, String),
     /// Nothing works, for this reason.
     Nothing(String),
 }
@@ -42,12 +42,16 @@ enum TrialResult {
 /// Tries out the sandbox. Returns the facts and the findings.
 pub(super) fn inspect() -> (RunFacts, Vec<Finding>) {
     match try_out() {
-        TrialResult::Overlay(protections) => with_overlay(protections),
-        TrialResult::Copy(reason) => {
+        TrialResult::Overlay(protections) => {
+            let engine = Finding::ok(TOPIC, "engine", "run makes overlays of workspaces");
+            let findings = vec![walls(protections.landlock), engine];
+            (RunFacts::new("overlay", protections, None), findings)
+        }
+        TrialResult::Copy(protections, reason) => {
             let message = format!("run copies workspaces, because no overlay works: {reason}");
-            let facts = RunFacts { engine: Some("copy"), ..RunFacts::default() };
-            let findings = vec![walls(""), Finding::note(TOPIC, "engine", message)];
-            (RunFacts { refusal: Some(reason), ..facts }, findings)
+            let findings =
+                vec![walls(protections.landlock), Finding::note(TOPIC, "engine", message)];
+            (RunFacts::new("copy", protections, Some(reason)), findings)
         }
         TrialResult::Nothing(reason) => {
             let message = format!("run cannot protect this machine from a command: {reason}");
@@ -71,33 +75,50 @@ fn try_out() -> TrialResult {
             return TrialResult::Nothing(format!("cannot make a folder in $TMPDIR: {error}"));
         }
     }
-    let refusal = match sandbox::probe(&workspace, &drafts) {
-        Ok(protections) => return TrialResult::Overlay(protections),
-        Err(refusal) => escape_controls(&refusal.to_string()),
+    let probe = |view| {
+        let found = sandbox::probe(view, &workspace, &drafts);
+        found.map_err(|refusal| escape_controls(&refusal.to_string()))
     };
-    match try_copy(&workspace, &drafts) {
-        Ok(()) => TrialResult::Copy(refusal),
-        Err(error) => TrialResult::Nothing(escape_controls(&format!("{error:#}"))),
+    let refusal = match probe(TrialView::Overlay) {
+        Ok(protections) => return TrialResult::Overlay(protections),
+        Err(refusal) => refusal,
+    };
+    match probe(TrialView::Copy) {
+        Ok(protections) => TrialResult::Copy(protections, refusal),
+        Err(refusal) => TrialResult::Nothing(refusal),
     }
 }
 
-fn with_overlay(protections: Protections) -> (RunFacts, Vec<Finding>) {
-    let facts = RunFacts {
-        engine: Some("overlay"),
-        landlock: Some(protections.landlock),
-        limits: Some(match protections.limits {
-            LimitMethod::ControlGroup => "cgroup",
-            LimitMethod::Process => "process",
-        }),
-        refusal: None,
-    };
-    let landlock = if protections.landlock { ", landlock" } else { "" };
-    let engine = Finding::ok(TOPIC, "engine", "run makes overlays of workspaces");
-    (facts, vec![walls(landlock), engine])
+impl RunFacts {
+    fn new(engine: &'static str, protections: Protections, refusal: Option<String>) -> RunFacts {
+        RunFacts {
+            engine: Some(engine),
+            landlock: Some(protections.landlock.as_str()),
+            limits: Some(match protections.limits {
+                LimitMethod::ControlGroup => "cgroup",
+                LimitMethod::Process => "process",
+            }),
+            refusal,
+        }
+    }
 }
 
-/// Returns the finding on the walls that hold. `more` names further ones.
-fn walls(more: &str) -> Finding {
-    let message = format!("run puts a command behind walls: namespaces, read-only files{more}");
-    Finding::ok(TOPIC, "walls", message)
+/// Returns the finding on the walls that hold.
+fn walls(landlock: LandlockLevel) -> Finding {
+    let walls = "run puts a command behind walls: namespaces, read-only files";
+    let missing = "abstract sockets and the process group of the command stay open";
+    match landlock {
+        LandlockLevel::Full => Finding::ok(TOPIC, "walls", format!("{walls}, landlock")),
+        LandlockLevel::Files => {
+            let message = format!("{walls}, landlock for files only; {missing}");
+            Finding::note(TOPIC, "walls", message)
+                .with_remedy("Linux 6.12 and later close them; --no-network closes the former")
+        }
+        LandlockLevel::Nothing => {
+            let message = format!("{walls}; there is no landlock, so {missing}");
+            Finding::note(TOPIC, "walls", message).with_remedy(
+                "enable landlock in the kernel; --no-network closes abstract sockets, too",
+            )
+        }
+    }
 }

@@ -10,14 +10,16 @@ use super::place::{StartPlace, resolve_socket};
 use super::preset::Needs;
 use super::remembered::TrialMemory;
 use super::report::Reporter;
-use super::trial::try_copy;
 use super::{EngineArg, RunArgs, user};
 use crate::cli::exit::UsageError;
 use crate::cli::run_command::find_program;
 use crate::cli::terminal::display_path;
 use crate::cli::write_args::WORKER_VARIABLE;
 use crate::draft::{Draft, Engine, LayerPaths};
-use crate::sandbox::{self, LimitMethod, OverlayDirs, SandboxSpec, WorkspaceView, WrappedCommand};
+use crate::sandbox::{
+    self, LandlockLevel, LimitMethod, OverlayDirs, SandboxSpec, TrialView, WorkspaceView,
+    WrappedCommand,
+};
 use crate::trace::swarmlet::{DRAFTS, WORKERS};
 use crate::write::{Store, Worker};
 
@@ -169,32 +171,32 @@ impl Isolation {
         }
         let trial = self.try_out(place, store);
         check_limits(arguments, reporter)?;
-        let has_landlock = trial.map_err(|error| {
+        let landlock = trial.map_err(|error| {
             anyhow!(
                 "cannot protect this machine from the command: {error:#}; to run it with no \
                  protection at all, in a copy of the workspace, add --no-sandbox"
             )
         })?;
-        if !has_landlock && !self.needs.nested {
-            reporter.notice("this kernel has no Landlock, so the second wall is missing");
+        if let Some(missing) = describe_missing(landlock) {
+            reporter.notice(missing);
         }
         Ok(())
     }
 
-    /// Tries out the sandbox, unless a trial is remembered. Returns true if there is Landlock.
-    fn try_out(&self, place: &StartPlace, store: &Store) -> anyhow::Result<bool> {
+    /// Tries out the sandbox, unless a trial is remembered. Returns what Landlock holds.
+    fn try_out(&self, place: &StartPlace, store: &Store) -> anyhow::Result<LandlockLevel> {
         let memory = TrialMemory::new(store, &place.workspace, self.engine);
-        if let Some(has_landlock) = memory.as_ref().and_then(TrialMemory::recall) {
-            return Ok(has_landlock);
+        if let Some(landlock) = memory.as_ref().and_then(TrialMemory::recall) {
+            return Ok(landlock);
         }
         let drafts = drafts_of(store.root().path());
-        let has_landlock = match self.engine {
-            Engine::Overlay => sandbox::probe(&place.workspace, &drafts)?.landlock,
-            // This trial does not tell.
-            Engine::Copy => try_copy(&place.workspace, &drafts).map(|()| true)?,
+        let view = match self.engine {
+            Engine::Overlay => TrialView::Overlay,
+            Engine::Copy => TrialView::Copy,
         };
-        memory.iter().for_each(|memory| memory.remember(has_landlock));
-        Ok(has_landlock)
+        let landlock = sandbox::probe(view, &place.workspace, &drafts)?.landlock;
+        memory.iter().for_each(|memory| memory.remember(landlock));
+        Ok(landlock)
     }
 
     /// Prepares the command of a worker, whose draft is ready. Without walls, this process enters
@@ -338,4 +340,17 @@ fn must_be_outside(root: &Path, place: &StartPlace) -> anyhow::Result<()> {
 /// Returns the layers of a draft as the sandbox mounts them.
 fn layers(paths: LayerPaths, is_durable: bool) -> OverlayDirs {
     OverlayDirs { upper: paths.upper, work: paths.work, is_durable }
+}
+
+/// Returns what a command can reach without all of Landlock; `None` if nothing is missing.
+fn describe_missing(landlock: LandlockLevel) -> Option<String> {
+    let reason = match landlock {
+        LandlockLevel::Full => return None,
+        LandlockLevel::Files => "the Landlock of this kernel is older than Linux 6.12",
+        LandlockLevel::Nothing => "this kernel has no Landlock",
+    };
+    Some(format!(
+        "{reason}, so the command can connect to abstract sockets and signal the processes of its \
+         process group; try --no-network against the former"
+    ))
 }

@@ -11,6 +11,7 @@ use std::path::Path;
 use crate::draft::Engine;
 use crate::error::Error;
 use crate::name::{Name, RelPath};
+use crate::sandbox::LandlockLevel;
 use crate::store::TEMPORARY_PREFIX;
 use crate::trace::swarmlet::DRAFTS;
 use crate::write::{Dir, Store};
@@ -23,6 +24,9 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The file that this process runs.
 const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// Text between the conditions of a trial and its result.
+const SEPARATOR: &str = " landlock ";
 
 /// The memory of trials in a store.
 #[derive(Debug)]
@@ -59,17 +63,18 @@ impl TrialMemory {
         Some(TrialMemory { drafts, name: file_name().ok()?, facts })
     }
 
-    /// Returns whether the kernel has Landlock, if a trial succeeded.
-    pub(super) fn recall(&self) -> Option<bool> {
+    /// Returns what Landlock holds, if a trial succeeded.
+    pub(super) fn recall(&self) -> Option<LandlockLevel> {
         let own = rustix::process::geteuid().as_raw();
         self.drafts.meta(&self.name).ok()?.filter(|meta| meta.uid() == own)?;
         let text = self.drafts.read(&self.name, SIZE_MAX).ok()??;
-        [true, false].into_iter().find(|has_landlock| text == self.text(*has_landlock).as_bytes())
+        let level = text.strip_prefix(self.facts.as_bytes())?.strip_prefix(SEPARATOR.as_bytes())?;
+        LandlockLevel::from_name(level.trim_ascii_end())
     }
 
     /// Remembers that a trial succeeded.
-    pub(super) fn remember(&self, has_landlock: bool) {
-        let text = self.text(has_landlock);
+    pub(super) fn remember(&self, landlock: LandlockLevel) {
+        let text = format!("{}{SEPARATOR}{}\n", self.facts, landlock.as_str());
         let write = || {
             let drafts = self.drafts.without_sync()?;
             drafts.write_temporary(&mut text.as_bytes())?.replace(&drafts, &self.name)
@@ -78,10 +83,6 @@ impl TrialMemory {
         if let Err(error) = write() {
             tracing::debug!("a trial of the sandbox is not remembered: {error}");
         }
-    }
-
-    fn text(&self, has_landlock: bool) -> String {
-        format!("{} landlock {has_landlock}\n", self.facts)
     }
 }
 
@@ -115,9 +116,9 @@ mod tests {
         fs::create_dir(folder.path().join("store/drafts")).unwrap();
         let recall = || memory(folder.path()).unwrap().recall();
         assert_eq!(recall(), None);
-        for has_landlock in [true, false] {
-            memory(folder.path()).unwrap().remember(has_landlock);
-            assert_eq!(recall(), Some(has_landlock));
+        for landlock in [LandlockLevel::Full, LandlockLevel::Files, LandlockLevel::Nothing] {
+            memory(folder.path()).unwrap().remember(landlock);
+            assert_eq!(recall(), Some(landlock));
         }
         assert_eq!(memory(Path::new("/proc")).unwrap().recall(), None);
         let copy = TrialMemory::new(&store, folder.path(), Engine::Copy).unwrap();
