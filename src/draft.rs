@@ -21,6 +21,7 @@
 
 mod bases;
 mod candidate;
+mod commits;
 mod comparison;
 mod content;
 mod copied;

@@ -188,7 +188,9 @@ fn make(
                     Some(merged) => Box::new(merged.as_slice()),
                     None => Box::new(contents.open(&step.path)?),
                 });
-            let made = folder.make_file(&name, &mut content, after.mode, owner)?;
+            let is_file = step.before.as_ref().is_some_and(|old| old.kind() == EntryKind::File);
+            let old = is_file.then(|| workspace.open_workspace_file(&step.path)).transpose()?;
+            let made = folder.make_file(&name, &mut content, after.mode, owner, old.as_ref())?;
             // Not what was shown: the file of the worker was changed.
             if is_content_of(content, after) { Ok(made) } else { Err(PathError::Stale) }
         }

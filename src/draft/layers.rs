@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::commits;
 use super::copying::Copying;
 use super::folder::Draft;
 use super::manifest::{self, CopyFacts};
@@ -213,6 +214,7 @@ impl Draft {
                     .to_owned(),
             );
         }
+        notes.extend(commits::note(self));
         notes
     }
 }

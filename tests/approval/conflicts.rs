@@ -4,7 +4,11 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::io::Errno;
+
 use crate::support::draft::{Node, Workbench, file, folder};
+use crate::support::skip;
 
 /// Returns a workspace, and the worker's view of it.
 fn trees() -> (Node, Node) {
@@ -133,6 +137,42 @@ fn permissions_that_the_worker_did_not_change_stay() {
     bench.run(&["undo", "w1", "--yes"]).assert_success();
     let changed = Node::File { mode: 0o600, bytes: b"old\n".into() };
     assert_eq!(Node::read(&bench.at("changed")), changed);
+}
+
+/// Promise: A file that is replaced keeps its ACL and its extended attributes.
+#[test]
+fn acl_and_extended_attributes_of_a_replaced_file_stay() {
+    let bench = bench();
+    let path = bench.at("changed");
+    // The owner may read and write, the user 1234 and the group may read, others nothing.
+    let entries = [(0x01, 6, u32::MAX), (0x02, 4, 1234), (0x04, 4, u32::MAX), (0x10, 4, u32::MAX)];
+    let entries = entries.into_iter().chain([(0x20_u16, 0_u16, u32::MAX)]);
+    let entry = |(tag, rights, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let acl = [2_u32.to_le_bytes().to_vec(), entries.flat_map(entry).collect()].concat();
+    let attributes = [("system.posix_acl_access", &acl[..]), ("user.note", b"mine")];
+    for (name, value) in attributes {
+        match setxattr(&path, name, value, XattrFlags::empty()) {
+            Err(Errno::OPNOTSUPP) => return skip("the file system has no such attributes"),
+            set => set.unwrap(),
+        }
+    }
+    bench.edit_change("w1", "changed", |change| change["old"]["mode"] = "0640".into());
+    bench.edit_change("w1", "changed", |change| change["new"]["mode"] = "0640".into());
+    let read = |name: &str| {
+        let mut value = vec![0; 256];
+        let length = getxattr(&path, name, value.as_mut_slice());
+        length.map(|length| value[..length].to_vec())
+    };
+    for command in ["apply", "undo"] {
+        bench.run(&[command, "w1", "--yes"]).assert_success();
+        let content = if command == "apply" { b"new\n" } else { b"old\n" };
+        assert_eq!(fs::read(&path).unwrap(), content);
+        for (name, value) in attributes {
+            assert_eq!(read(name).as_deref(), Ok(value), "{command}: {name}");
+        }
+    }
 }
 
 #[test]

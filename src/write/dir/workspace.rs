@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, StatxFlags, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, StatxFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::{Dir, Durability, File, copy, set_mode, stat, sync};
@@ -19,6 +19,12 @@ use crate::write::temporary;
 
 /// Bits of a mode that are permissions, without setuid, setgid and sticky.
 const PERMISSIONS: u32 = 0o777;
+/// The extended attribute that holds the ACL of a file.
+const ACL: &[u8] = b"system.posix_acl_access";
+/// Start of the names of extended attributes that users set.
+const USER_ATTRIBUTE: &[u8] = b"user.";
+/// Maximum length of a list of extended attributes, and of the value of one, in Linux.
+const ATTRIBUTE_MAX: usize = 64 << 10;
 
 /// Attributes of an entry of a workspace. Links are not followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +103,8 @@ impl Dir {
         temporary::file_name()
     }
 
-    /// Makes the file `name` with this content and these permissions.
+    /// Makes the file `name` with this content and these permissions. It gets the ACL and the
+    /// extended attributes of `old`, the file that it replaces.
     ///
     /// # Errors
     ///
@@ -108,12 +115,16 @@ impl Dir {
         content: &mut dyn Read,
         mode: u32,
         owner: NewOwner,
+        old: Option<&File>,
     ) -> Result<EntryIdentity> {
         let file = self.create_file(name)?;
         // Nobody else reads a content that is to be private, not even before it is complete.
         rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         copy(content, &mut &file)?;
         keep_owner(&file, owner)?;
+        if let Some(old) = old {
+            keep_attributes(&file, old)?;
+        }
         rustix::fs::fchmod(&file, permissions(mode))?;
         self.sync_file(&file)?;
         Ok(entry_meta(&stat_with_birth(&file)?).identity)
@@ -244,6 +255,35 @@ fn keep_owner(made: &impl AsFd, owner: NewOwner) -> Result<()> {
         Err(Errno::PERM) if !is_root => Ok(()),
         changed => Ok(changed?),
     }
+}
+
+/// Gives a new file the ACL of `old` and the extended attributes that users set there.
+fn keep_attributes(made: &File, old: &File) -> Result<()> {
+    let mut names = vec![0; ATTRIBUTE_MAX];
+    let length = match rustix::fs::flistxattr(old, names.as_mut_slice()) {
+        // The file system has none.
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        length => length?,
+    };
+    names.truncate(length);
+    let names: Vec<&[u8]> = names.split(|byte| *byte == 0).collect();
+    if !names.contains(&ACL) {
+        // The directory may have given one to the new file.
+        match rustix::fs::fremovexattr(made, ACL) {
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut value = Vec::new();
+    for name in names {
+        if name == ACL || name.starts_with(USER_ATTRIBUTE) {
+            value.resize(ATTRIBUTE_MAX, 0);
+            let length = rustix::fs::fgetxattr(old, name, value.as_mut_slice())?;
+            value.truncate(length);
+            rustix::fs::fsetxattr(made, name, &value, XattrFlags::empty())?;
+        }
+    }
+    Ok(())
 }
 
 fn permissions(mode: u32) -> Mode {
