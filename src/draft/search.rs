@@ -283,7 +283,7 @@ impl ChangeSearch {
         self.known.retain(|path, known| {
             let is_seen = known.generation == generation;
             if let Some(change) = known.change.as_ref().filter(|_| !is_seen) {
-                remove_stored(folder, path, StoredContents::new(Some(change)));
+                remove_stored(folder, path, StoredParts::new(Some(change)));
             }
             is_seen
         });
@@ -340,7 +340,7 @@ impl Visitor for Examiner<'_> {
             }
         };
         let before = self.known.get(path).and_then(|known| known.change.as_ref());
-        let stale = StoredContents::new(before).except(StoredContents::new(change.as_ref()));
+        let stale = StoredParts::new(before).except(StoredParts::new(change.as_ref()));
         remove_stored(self.places.worker, path, stale);
         self.known.insert(path.clone(), Known { compared, change, generation });
         Ok(())
@@ -349,15 +349,15 @@ impl Visitor for Examiner<'_> {
 
 /// Contents of a path in the worker's directory.
 #[derive(Clone, Copy)]
-struct StoredContents {
+struct StoredParts {
     has_new: bool,
     has_base: bool,
 }
 
-impl StoredContents {
-    fn new(change: Option<&ChangedFile>) -> StoredContents {
+impl StoredParts {
+    fn new(change: Option<&ChangedFile>) -> StoredParts {
         let change = change.filter(|change| change.refused.is_none());
-        StoredContents {
+        StoredParts {
             has_new: change.is_some_and(|change| {
                 let is_file = |new: &EntryState| new.kind == EntryKind::File;
                 change.kind != ChangeKind::Mode && change.new.as_ref().is_some_and(is_file)
@@ -366,8 +366,8 @@ impl StoredContents {
         }
     }
 
-    fn except(self, other: StoredContents) -> StoredContents {
-        StoredContents {
+    fn except(self, other: StoredParts) -> StoredParts {
+        StoredParts {
             has_new: self.has_new && !other.has_new,
             has_base: self.has_base && !other.has_base,
         }
@@ -376,7 +376,7 @@ impl StoredContents {
 
 /// Removes contents that no change names any more. If the worker is in the way, the last search
 /// removes them.
-fn remove_stored(folder: &Dir, path: &RelPath, stored: StoredContents) {
+fn remove_stored(folder: &Dir, path: &RelPath, stored: StoredParts) {
     for (is_stale, tree) in [(stored.has_new, CHANGES), (stored.has_base, BASE)] {
         if is_stale {
             let _ = stored::remove(folder, &RelPath::constant(tree).join_path(path));

@@ -34,7 +34,7 @@ pub(super) fn run(write: &WriteArgs, id: &OsStr) -> anyhow::Result<ExitCode> {
 }
 
 /// A worker whose runner is gone.
-pub(super) struct Recovered {
+pub(super) struct RecoveredRun {
     /// Its end, without changes if they are unknown or not recorded.
     pub(super) end: RunEnd,
     /// True if its end is recorded, with all changes that can be known.
@@ -46,7 +46,11 @@ pub(super) struct Recovered {
 /// # Errors
 ///
 /// The worker runs, has ended, or was not started by `run`.
-pub(super) fn recover(store: &Store, id: &OsStr, reporter: &Reporter) -> anyhow::Result<Recovered> {
+pub(super) fn recover(
+    store: &Store,
+    id: &OsStr,
+    reporter: &Reporter,
+) -> anyhow::Result<RecoveredRun> {
     let worker = store.worker(id.as_bytes()).map_err(into_cli_error)?;
     let shown = worker.id().display();
     let open = || Draft::open(store, worker.id());
@@ -89,7 +93,7 @@ pub(super) fn recover(store: &Store, id: &OsStr, reporter: &Reporter) -> anyhow:
         end.error = ERROR_BEFORE.to_owned();
         end.changes = Some(ChangeCounts::default());
         finish_without_changes(&worker, &mut draft, DraftState::Discarded, &mut end)?;
-        return Ok(Recovered { end, is_ended: true });
+        return Ok(RecoveredRun { end, is_ended: true });
     }
     let unknown = match (state, missing) {
         (DraftState::Discarded, _) | (_, Some(MissingPart::Layers)) => {
@@ -104,7 +108,7 @@ pub(super) fn recover(store: &Store, id: &OsStr, reporter: &Reporter) -> anyhow:
     if let Some((reason, state)) = unknown {
         end.error = format!("{ERROR}; its changes are unknown, because {reason}");
         finish_without_changes(&worker, &mut draft, state, &mut end)?;
-        return Ok(Recovered { end, is_ended: true });
+        return Ok(RecoveredRun { end, is_ended: true });
     }
     let mut search = ChangeSearch::new(&draft, &worker);
     let cure = format!("try `swarmletfs discard {}`", end.worker);
@@ -115,7 +119,7 @@ pub(super) fn recover(store: &Store, id: &OsStr, reporter: &Reporter) -> anyhow:
     if !is_ended {
         end.changes = None;
     }
-    Ok(Recovered { end, is_ended })
+    Ok(RecoveredRun { end, is_ended })
 }
 
 /// Records the end of a worker whose changes nobody can know, and the state of its draft.

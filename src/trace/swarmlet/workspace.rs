@@ -81,7 +81,7 @@ pub(super) fn parse(bytes: &[u8]) -> std::result::Result<WorkspaceChanges, Strin
 
 /// What changes.json says of a run: the changed files without folders, and the end of its command.
 #[derive(Default)]
-pub(super) struct RunFacts {
+pub(super) struct RecordedRun {
     pub(super) files: Vec<WorkspaceFile>,
     pub(super) command: Option<CommandExit>,
 }
@@ -91,11 +91,11 @@ pub(super) struct RunFacts {
 /// # Errors
 ///
 /// Fails if the file cannot be read.
-pub(super) fn run_facts(folder: &dyn Store) -> Result<RunFacts> {
+pub(super) fn run_facts(folder: &dyn Store) -> Result<RecordedRun> {
     let Some(RecordedChanges::Workspace(read)) = read_changes(folder)? else {
-        return Ok(RunFacts::default());
+        return Ok(RecordedRun::default());
     };
-    let Ok(changes) = *read else { return Ok(RunFacts::default()) };
+    let Ok(changes) = *read else { return Ok(RecordedRun::default()) };
     // Before the end, the worker itself may have written it.
     let command = changes.command.filter(|_| changes.is_final);
     let files = changes.files.into_iter();
@@ -106,7 +106,7 @@ pub(super) fn run_facts(folder: &dyn Store) -> Result<RunFacts> {
         added: file.added,
         removed: file.removed,
     });
-    Ok(RunFacts { files: files.collect(), command })
+    Ok(RecordedRun { files: files.collect(), command })
 }
 
 fn is_no_folder(file: &ChangedFile) -> bool {
