@@ -11,7 +11,6 @@ mod cache_args;
 mod changes;
 mod dash_o;
 mod diagnosis;
-mod diff_text;
 mod discard;
 mod discover;
 mod doctor;

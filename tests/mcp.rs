@@ -54,7 +54,7 @@ impl Client {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let open = || Ok(tokio::net::UnixStream::from_std(theirs)?.into_split());
-        let server = thread::spawn(move || swarmletfs::mcp::serve(tree, open).unwrap());
+        let server = thread::spawn(move || swarmletfs::mcp::serve(tree, None, open).unwrap());
         Client {
             input: BufReader::new(ours.try_clone().unwrap()),
             output: Some(ours),

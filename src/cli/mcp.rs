@@ -2,21 +2,26 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tracing::warn;
 
-use super::ViewArgs;
 use super::exit::UsageError;
+use super::record::parse_timeout;
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
+use super::write_args::{into_cli_error, survive_size_limits};
+use super::{ViewArgs, changes};
 use crate::catalog::Freshness;
 use crate::digest::to_hex;
-use crate::mcp::{HttpConfig, ServedTree, Token, serve, serve_http};
+use crate::mcp::{HttpConfig, ServedTree, Supervisor, Token, serve, serve_http};
+use crate::name::Name;
 use crate::text::budget::Budget;
 use crate::tree::{Settings, Tree};
+use crate::write::{Store, StoreOptions};
 
 /// Environment variable that holds the bearer token.
 const TOKEN_VARIABLE: &str = "SWARMLETFS_TOKEN";
@@ -33,6 +38,10 @@ Tools: list_workers, summarize, get_evidence, get_tool_output, compare, changes_
 search, grep, list_dir, read_file, info, exists, glob. Files are resources: \
 swarm:///workers/ID/summary. Everything is read-only and shows what a mount with the same \
 options shows.
+
+--as supervisor adds tools that write to the store: create_worker, changes, and apply_changes, \
+which shows the diff of a worker's changes to the person behind the client (elicitation), and \
+applies it only after a yes. A client that cannot ask the person is not offered it.
 
 --http serves any number of clients at http://ADDR/mcp (streamable HTTP). ADDR must be a \
 loopback address. Clients authenticate with Authorization: Bearer TOKEN. The token is \
@@ -54,9 +63,40 @@ pub(super) struct McpArgs {
     #[arg(long, value_name = "SIZE", value_parser = Budget::parse)]
     budget: Option<Budget>,
 
+    /// The role: `supervisor` creates workers and asks the person to apply their changes
+    /// [default: only reading]
+    #[arg(long = "as", value_name = "ROLE", value_parser = Role::parse)]
+    role: Option<Role>,
+
+    /// As a supervisor, the time that the person has to answer: 30s, 5m, 1h30m, or whole seconds
+    /// [default: 10m]
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
+    answer_timeout: Option<Duration>,
+
     #[command(flatten)]
     view: ViewArgs,
 }
+
+/// The role of the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Role {
+    Supervisor,
+}
+
+impl Role {
+    fn parse(text: &str) -> Result<Role, String> {
+        match text {
+            SUPERVISOR => Ok(Role::Supervisor),
+            _ => Err("expected supervisor".into()),
+        }
+    }
+}
+
+/// Name of the role in arguments and in the log of changes.
+const SUPERVISOR: &str = "supervisor";
+
+/// Time that a person has to answer, by default.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Serves until the client disconnects or the process is stopped.
 ///
@@ -72,6 +112,10 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         return Err(UsageError(text).into());
     }
     let selection = StoreSelection::from_args(&arguments.view)?;
+    let supervisor = match arguments.role {
+        Some(Role::Supervisor) => Some(supervisor(arguments, &selection)?),
+        None => None,
+    };
     let settings = Settings { budget: arguments.budget, ..Settings::default() };
     let tree = Tree::new(selection.open(Freshness::default())?, settings.clone());
     let trees = ServedTree::new(tree, move || match selection.open(Freshness::default()) {
@@ -82,11 +126,11 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         }
     });
     match arguments.http {
-        None => serve(trees, || Ok((tokio::io::stdin(), tokio::io::stdout())))
+        None => serve(trees, supervisor, || Ok((tokio::io::stdin(), tokio::io::stdout())))
             .context("cannot serve")?,
         Some(address) => {
             let (token, made) = token()?;
-            let served = serve_http(trees, HttpConfig { address, token }, |address| {
+            let served = serve_http(trees, supervisor, HttpConfig { address, token }, |address| {
                 print_message(&format!("serving at http://{address}/mcp"));
                 if let Some(made) = made {
                     print_message(&format!("the token is {made}"));
@@ -96,6 +140,32 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what a supervisor may do to the selected store.
+///
+/// # Errors
+///
+/// There are several stores, or the store cannot be written.
+fn supervisor(arguments: &McpArgs, selection: &StoreSelection) -> anyhow::Result<Supervisor> {
+    let [store] = selection.stores.as_slice() else {
+        let text = "cannot supervise several stores; name one with --store DIR".to_owned();
+        return Err(UsageError(text).into());
+    };
+    let path = store.clone();
+    let open = move || StoreOptions::default().role(SUPERVISOR).open(&path);
+    open().map_err(into_cli_error)?;
+    survive_size_limits()?;
+    let read_diff = |store: &Store, worker: &Name| {
+        changes::read_diff(store, worker, changes::WHOLE).map_err(|error| format!("{error:#}"))
+    };
+    let supervisor = Supervisor::new(
+        move || open().map_err(|error| error.to_string()),
+        read_diff,
+        arguments.answer_timeout.unwrap_or(ANSWER_TIMEOUT),
+    );
+    let filter = selection.filter.clone();
+    Ok(supervisor.limited_to(filter.owner, filter.run))
 }
 
 /// Parses an address. The loopback host may be omitted or written as `localhost`.

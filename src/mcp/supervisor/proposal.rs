@@ -1,0 +1,221 @@
+//! The changes of a worker as a question to a person, and their application after a yes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::{ApplyInput, Supervisor, find_worker, with_warnings};
+use crate::approval::{
+    Approval, ChangeSelection, Checked, PathRules, describe_change, relevant_diff, unseen_changes,
+};
+use crate::mcp::tools::{ToolError, ToolResult};
+use crate::name::{Name, RelPath, printable};
+use crate::text::diff_text::{self, Section};
+use crate::text::{count, left_out_as_ignored};
+use crate::tree::Tree;
+
+/// Largest part of a diff in a question, in bytes.
+const DIFF_MAX: usize = 16_000;
+/// Smallest part of a file's diff that is worth showing, in bytes.
+const PART_MIN: usize = 500;
+/// Most lines in a list of a question or an error; more are counted.
+const LINES_MAX: usize = 60;
+
+/// Changes that a person is asked about.
+pub(super) struct Proposal {
+    worker: Name,
+    workspace: PathBuf,
+    selection: ChangeSelection,
+    message: String,
+    /// Hash of the whole diff and of what it lacks, which the message may show in part.
+    shown: blake3::Hash,
+    /// Named paths that are not applied.
+    left_out: Vec<String>,
+}
+
+impl Proposal {
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+/// Checks the changes of a worker, and makes the question about them.
+///
+/// # Errors
+///
+/// There is nothing to apply, or it cannot be applied.
+pub(super) fn prepare(
+    supervisor: &Supervisor,
+    tree: &Tree,
+    input: &ApplyInput,
+) -> Result<Proposal, ToolError> {
+    let worker = find_worker(tree, &input.worker)?;
+    let store = supervisor.open()?;
+    let approval = Approval::open(&store, worker.as_bytes()).map_err(into_tool_error)?;
+    let workspace = approval.workspace().map_err(into_tool_error)?;
+    let paths = input.paths.iter().map(|path| approval.parse_path(path.as_bytes()));
+    let paths = paths.collect::<Result<Vec<RelPath>, _>>().map_err(into_tool_error)?;
+    let changes = approval.changes().map_err(into_tool_error)?;
+    if let Some(path) = approval.first_ignored(&changes, &paths) {
+        let path = path.display();
+        let text = format!("cannot apply {path}: it is ignored, so its changes are not recorded");
+        return Err(ToolError::new(text));
+    }
+    let ignored = left_out_as_ignored(changes.ignored).filter(|_| paths.is_empty());
+    let selection =
+        ChangeSelection::new(changes, &paths, PathRules::default()).map_err(into_tool_error)?;
+    let left_out = selection.left_out().iter();
+    let mut left_out: Vec<String> = left_out
+        .map(|left_out| format!("left out: {}: {}", left_out.path.display(), left_out.reason))
+        .collect();
+    left_out.extend(ignored);
+    let checked = approval.check(&selection, false).map_err(into_tool_error)?;
+    if !checked.conflicts.is_empty() {
+        let error = describe_conflicts(&approval, &checked);
+        approval.log_conflicts("apply", checked);
+        return Err(error);
+    }
+    if checked.files.is_empty() {
+        let mut lines = vec!["nothing to apply".to_owned()];
+        lines.extend(left_out);
+        return Err(ToolError::new(bounded_list(&lines)));
+    }
+    let accepted: BTreeSet<RelPath> = checked.files.iter().map(|file| file.path.clone()).collect();
+    let diff = (supervisor.read_diff)(&store, &worker).map_err(ToolError::new)?;
+    let sections = diff_text::split(&diff);
+    let unseen = unseen_changes(&checked, &selection, &sections);
+    let message = describe(&worker, &workspace, &checked, &[&left_out[..], &unseen[..]].concat());
+    let relevant = relevant_diff(&checked, &sections);
+    let mut shown = blake3::Hasher::new();
+    shown.update(message.as_bytes()).update(&relevant);
+    Ok(Proposal {
+        worker,
+        workspace,
+        selection: selection.restricted_to(&accepted),
+        message: message + &bounded_diff(&diff_text::split(&relevant)),
+        shown: shown.finalize(),
+        left_out,
+    })
+}
+
+/// Applies what a person has accepted, if it is still what was shown.
+///
+/// # Errors
+///
+/// Something changed since the question, or the workspace cannot be written. Nothing was applied
+/// then, unless the error says otherwise.
+pub(super) fn carry_out(
+    supervisor: &Supervisor,
+    tree: &Tree,
+    input: &ApplyInput,
+    accepted: &Proposal,
+) -> ToolResult {
+    let now = prepare(supervisor, tree, input)?;
+    if now.worker != accepted.worker || now.shown != accepted.shown {
+        let reason = "the changes are not those that the person saw any more";
+        log_refusal(supervisor, accepted, reason);
+        return Err(ToolError::new(format!("nothing was applied: {reason}; try again")));
+    }
+    let store = supervisor.open()?;
+    let approval = Approval::open(&store, accepted.worker.as_bytes()).map_err(into_tool_error)?;
+    // The selection of the question: it is compared with changes.json and the contents once more.
+    let applied = approval.apply(&accepted.selection, false).map_err(into_tool_error)?;
+    if !applied.checked.conflicts.is_empty() {
+        return Err(describe_conflicts(&approval, &applied.checked));
+    }
+    let (files, worker) = (applied.checked.files.len() as u64, accepted.worker.display());
+    let mut lines = vec![format!(
+        "applied {} to {}; `swarmletfs undo {worker}` takes it back",
+        count(files, "change"),
+        shown_path(&accepted.workspace)
+    )];
+    lines.extend(accepted.left_out.iter().cloned());
+    Ok(with_warnings(bounded_list(&lines), &store))
+}
+
+/// Adds to the log of changes that nothing was applied.
+pub(super) fn log_refusal(supervisor: &Supervisor, proposal: &Proposal, reason: &str) {
+    // The log only tells about it; without a store there is none.
+    let Ok(store) = supervisor.open() else { return };
+    if let Ok(approval) = Approval::open(&store, proposal.worker.as_bytes()) {
+        approval.log_refusal("apply", reason);
+    }
+}
+
+fn into_tool_error(error: crate::write::Error) -> ToolError {
+    ToolError::new(error.to_string())
+}
+
+fn describe_conflicts(approval: &Approval<'_>, checked: &Checked) -> ToolError {
+    let worker = approval.id().display();
+    let conflicts = count(checked.conflicts.len() as u64, "conflict");
+    let mut lines = vec![format!(
+        "cannot apply the changes of {worker}: {conflicts}, so nothing was changed; try only the \
+         other paths, or `swarmletfs apply --merge`"
+    )];
+    let conflicts = checked.conflicts.iter();
+    lines.extend(
+        conflicts
+            .map(|conflict| format!("conflict: {}: {}", conflict.path.display(), conflict.reason)),
+    );
+    ToolError::new(bounded_list(&lines))
+}
+
+/// Returns the question without the diff.
+fn describe(worker: &Name, workspace: &Path, checked: &Checked, notes: &[String]) -> String {
+    let changes = count(checked.files.len() as u64, "change");
+    let question =
+        format!("Apply {changes} of worker {} to {}?", worker.display(), shown_path(workspace));
+    let files: Vec<String> = checked.files.iter().map(describe_change).collect();
+    let running = checked.running.iter();
+    let running = running.map(|worker| format!("{} runs on this workspace", worker.display()));
+    let notes: Vec<String> = notes.iter().cloned().chain(running).collect();
+    let mut parts = vec![question, bounded_list(&files)];
+    parts.extend((!notes.is_empty()).then(|| bounded_list(&notes)));
+    parts.join("\n\n") + "\n\n"
+}
+
+/// Joins lines, without control characters. Those that are too many are counted.
+fn bounded_list(lines: &[String]) -> String {
+    let mut shown: Vec<String> =
+        lines.iter().take(LINES_MAX).map(|line| printable(line.as_bytes())).collect();
+    let more = lines.len().saturating_sub(LINES_MAX);
+    shown.extend((more > 0).then(|| format!("... and {more} more")));
+    shown.join("\n")
+}
+
+/// Returns the diff as far as it fits, escaped. Says what is left out.
+fn bounded_diff(sections: &[Section<'_>]) -> String {
+    let mut out = String::new();
+    let mut missing: BTreeMap<String, u64> = BTreeMap::new();
+    for section in sections {
+        let text = diff_text::paint(section.text, false);
+        let room = DIFF_MAX.saturating_sub(out.len());
+        if text.len() <= room {
+            out.push_str(&text);
+            continue;
+        }
+        let name = section.path.as_ref().map_or_else(|| "the head".to_owned(), RelPath::display);
+        let lines = text.lines().count() as u64;
+        let part = text.split_at(text.floor_char_boundary(room)).0;
+        let part = part.rfind('\n').map_or("", |end| part.split_at(end + 1).0);
+        let shown = if part.len() < PART_MIN { "" } else { part };
+        out.push_str(shown);
+        *missing.entry(name).or_default() += lines - shown.lines().count() as u64;
+        if !shown.is_empty() {
+            // Smaller files further on would look as if they continued this one.
+            out.push_str("[... the diff of this file goes on ...]\n");
+        }
+    }
+    if !missing.is_empty() {
+        let lines: Vec<String> = missing
+            .into_iter()
+            .map(|(name, lines)| format!("not shown: {} of {name}", count(lines, "line")))
+            .collect();
+        out.push_str(&format!("\n{}\n", bounded_list(&lines)));
+    }
+    out
+}
+
+fn shown_path(path: &Path) -> String {
+    printable(path.as_os_str().as_encoded_bytes())
+}
