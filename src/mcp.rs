@@ -6,7 +6,8 @@
 //! panics gets an error.
 //!
 //! `tools` defines the tools that read, `supervisor` those that write, `resources` the files by
-//! their URIs; `elicitation` asks the person behind a client; `stdio` and `http` are the transports.
+//! their URIs; `elicitation` asks the person behind a client; `worker` is the server of a worker in its
+//! sandbox; `stdio` and `http` are the transports.
 
 mod elicitation;
 mod http;
@@ -15,6 +16,7 @@ mod slice;
 mod stdio;
 mod supervisor;
 mod tools;
+mod worker;
 
 use std::io;
 use std::net::SocketAddr;
@@ -37,6 +39,7 @@ use tracing::error;
 
 pub use http::{HttpConfig, Token};
 pub use supervisor::Supervisor;
+pub use worker::{WorkerSession, serve_worker};
 
 use self::elicitation::{Answer, AskChannel};
 use self::supervisor::{Question, Waiting};
@@ -81,7 +84,7 @@ where
         let (ended, input_ended) = watch::channel(false);
         let server = McpServer::new(tree, supervisor);
         let server = McpServer { input_ended: Some(input_ended), ..server };
-        stdio::serve(server, stdio::Streams { input, output, ended }).await;
+        stdio::serve(server, stdio::Streams { input, output, ended, stop: None }).await;
         Ok(())
     })
 }
@@ -371,12 +374,17 @@ impl ServerHandler for McpServer {
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        // A known method becomes a custom request only if its parameters did not parse.
-        let method = &request.method;
-        Err(if stdio::METHODS.contains(&method.as_str()) {
-            ErrorData::invalid_params(format!("invalid parameters for {method}"), None)
-        } else {
-            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("unknown method {method:?}"), None)
-        })
+        Err(custom_request_error(&request))
+    }
+}
+
+/// Returns the error for a request with an unknown method or invalid parameters.
+fn custom_request_error(request: &CustomRequest) -> ErrorData {
+    // A known method becomes a custom request only if its parameters did not parse.
+    let method = &request.method;
+    if stdio::METHODS.contains(&method.as_str()) {
+        ErrorData::invalid_params(format!("invalid parameters for {method}"), None)
+    } else {
+        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("unknown method {method:?}"), None)
     }
 }

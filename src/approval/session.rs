@@ -477,6 +477,7 @@ impl<'a> Approval<'a> {
     }
 
     /// Adds an attempt that a person refused to the log of changes.
+    #[cfg(feature = "mcp")]
     pub(crate) fn log_refusal(&self, action: &str, reason: &str) {
         let error = self.error(&format!("{action} the changes of"), reason, "nothing was changed");
         self.worker.log::<()>(action, Vec::new(), &Err(error));

@@ -51,6 +51,8 @@ pub(super) struct Streams<R, W> {
     pub(super) output: W,
     /// Becomes true at the end of the input.
     pub(super) ended: watch::Sender<bool>,
+    /// Ends the connection once it is true, as the end of the input does.
+    pub(super) stop: Option<watch::Receiver<bool>>,
 }
 
 /// Serves one client until it closes its input.
@@ -62,7 +64,7 @@ where
 {
     let (messages, written) = mpsc::channel(QUEUE);
     let writer = tokio::spawn(write(streams.output, written));
-    let transport = StdioTransport::new(streams.input, messages, streams.ended);
+    let transport = StdioTransport::new(streams.input, messages, (streams.ended, streams.stop));
     match server.serve(transport).await {
         Ok(running) => drop(running.waiting().await),
         // The client disconnected before it sent a request.
@@ -118,6 +120,18 @@ struct StdioTransport<R> {
     unanswered: watch::Sender<Vec<RequestId>>,
     /// Becomes true at the end of the input.
     ended: watch::Sender<bool>,
+    /// Ends the connection once it is true.
+    stop: Option<watch::Receiver<bool>>,
+}
+
+/// Returns once `stop` is true.
+async fn stopped(stop: &mut Option<watch::Receiver<bool>>) {
+    if let Some(stop) = stop
+        && stop.wait_for(|stops| *stops).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// A parsed line.
@@ -132,7 +146,7 @@ impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
     fn new(
         input: R,
         messages: mpsc::Sender<ServerJsonRpcMessage>,
-        ended: watch::Sender<bool>,
+        (ended, stop): (watch::Sender<bool>, Option<watch::Receiver<bool>>),
     ) -> StdioTransport<R> {
         StdioTransport {
             input: BufReader::new(input),
@@ -143,6 +157,7 @@ impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
             messages,
             unanswered: watch::Sender::new(Vec::new()),
             ended,
+            stop,
         }
     }
 
@@ -312,9 +327,10 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTrans
                 }
                 continue;
             }
-            let messages = self.messages.clone();
+            let (messages, mut stop) = (self.messages.clone(), self.stop.clone());
             let line = tokio::select! {
                 line = self.next() => line,
+                () = stopped(&mut stop) => None,
                 // The client has stopped reading.
                 () = messages.closed() => return None,
             };

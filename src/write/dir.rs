@@ -12,6 +12,8 @@ mod layer;
 mod removal;
 mod set_id;
 mod trust;
+#[cfg(feature = "mcp")]
+mod view;
 mod workspace;
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -37,6 +39,8 @@ use crate::store::{BENEATH, Kind, kind_of};
 pub(crate) use layer::set_file_attributes;
 pub(crate) use removal::set_mode;
 pub(crate) use set_id::SetIdReport;
+#[cfg(feature = "mcp")]
+pub(crate) use view::ViewEntry;
 
 /// Flags of every open. NONBLOCK makes it return at once if a FIFO has taken the place of a file.
 const OPEN: OFlags =
