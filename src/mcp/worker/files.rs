@@ -92,14 +92,15 @@ fn ls(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     let listed = listed.map_err(failed("list", &path))?;
     let to_entry = |entry: &ViewEntry| {
         // A link counts as what it leads to, if that is in the workspace.
-        let kind = match entry.kind {
-            EntryKind::Link => view.view_kind(&path.join(&entry.name)).unwrap_or(EntryKind::Link),
-            kind => kind,
+        let own = (entry.kind, entry.size);
+        let (kind, size) = match entry.kind {
+            EntryKind::Link => view.view_kind(&path.join(&entry.name)).unwrap_or(own),
+            _ => own,
         };
         LsEntry {
             name: entry.name.to_text().into_owned(),
             is_dir: kind == EntryKind::Folder,
-            size: (kind == EntryKind::File).then_some(entry.size),
+            size: (kind == EntryKind::File).then_some(size),
         }
     };
     let (mut text, mut shown) = (String::from("["), 0);

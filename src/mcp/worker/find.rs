@@ -194,7 +194,7 @@ fn grep(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     let glob = non_empty(input.glob).map(|glob| compile_glob(&glob, true)).transpose()?;
     let path = run.session.parse_path(&non_empty(input.path).unwrap_or_else(|| ".".into()))?;
     let view = &run.session.view;
-    let kind = view.view_kind(&path).map_err(failed("search", &path))?;
+    let (kind, _) = view.view_kind(&path).map_err(failed("search", &path))?;
     let mut search = FileSearch {
         matcher,
         searcher: SearcherBuilder::new()

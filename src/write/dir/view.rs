@@ -46,10 +46,11 @@ impl Dir {
         must_be_file(self.open_within(path, OFlags::RDONLY, Mode::empty())?)
     }
 
-    /// Returns the kind of the entry `path` of a view, or of what it links to.
-    pub(crate) fn view_kind(&self, path: &RelPath) -> Result<EntryKind> {
+    /// Returns the kind and the size of the entry `path` of a view, or of what it links to.
+    pub(crate) fn view_kind(&self, path: &RelPath) -> Result<(EntryKind, u64)> {
         let fd = self.open_within(path, OFlags::PATH, Mode::empty())?;
-        Ok(kind_of(&stat(fd.as_fd())?).into())
+        let found = stat(fd.as_fd())?;
+        Ok((kind_of(&found).into(), found.stx_size))
     }
 
     /// Lists this directory of a view, sorted by name.
