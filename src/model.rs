@@ -222,6 +222,8 @@ pub struct Worker {
     pub error: Option<String>,
     /// A summary of the worker, from its metadata, its transcript or the store's index.
     pub summary: Option<String>,
+    /// The notes that its supervisor made on it.
+    pub supervisor_notes: Option<String>,
     /// Defects in its record.
     pub flaws: Vec<Flaw>,
     /// True if every source of this value could be read. If false, a later attempt may succeed
@@ -255,6 +257,7 @@ impl Worker {
             duration_ms: None,
             error: None,
             summary: None,
+            supervisor_notes: None,
             flaws: Vec::new(),
             is_complete: true,
         }

@@ -1,6 +1,7 @@
 //! Recording is safe against failures (R43): failing system calls, kills, full disks, and many
 //! recorders at once. Mounted readers meet whole changes only.
 
+mod annotations;
 mod concurrency;
 mod full_disk;
 mod kills;

@@ -450,8 +450,9 @@ fn invisible_characters(record: &Record) -> Option<FailedCheck> {
 /// Counts the invisible characters in the texts of a record, except those of ordinary writing.
 fn hidden(record: &Record) -> usize {
     let Record { worker, trace, .. } = record;
-    let texts = [&worker.error, &worker.summary, &trace.task, &trace.final_words];
-    let texts = texts.into_iter().filter_map(Option::as_deref);
+    let own = [&worker.error, &worker.summary, &worker.supervisor_notes];
+    let texts = own.into_iter().chain([&trace.task, &trace.final_words]);
+    let texts = texts.filter_map(Option::as_deref);
     let task = trace.task.is_none().then_some(&*worker.task);
     let words = [&worker.run, &worker.job, &worker.model, &worker.task_type, &worker.status_source];
     let words =

@@ -82,6 +82,8 @@ pub(super) fn run(command: &HookCommand) -> ExitCode {
     // The thread is not joined: the end of the process ends it, whatever it waits for.
     if thread.is_ok()
         && let Ok(answer) = receiver.recv_timeout(end.saturating_duration_since(Instant::now()))
+        // An answer that is there already is received after the end, too.
+        && Instant::now() < end
     {
         // If the reader is gone, there is nobody to report the error to.
         let _ = io::stdout().write_all(answer.as_bytes());

@@ -2,6 +2,7 @@
 //!
 //! Each command is a thin layer over [`crate::write`].
 
+mod annotate;
 mod create;
 mod finish;
 mod message;
@@ -31,6 +32,9 @@ pub(super) enum WorkerCommand {
     /// Finish a worker; it does not change any more
     #[command(after_help = finish::HELP)]
     Finish(finish::FinishArgs),
+    /// Set the supervisor's notes on a worker
+    #[command(after_help = annotate::HELP)]
+    Annotate(annotate::AnnotateArgs),
     /// Print the summary of a worker
     #[command(after_help = show::HELP)]
     Show(show::ShowArgs),
@@ -48,6 +52,7 @@ pub(super) fn run(command: &WorkerCommand) -> anyhow::Result<ExitCode> {
         WorkerCommand::Message(arguments) => message::run(arguments),
         WorkerCommand::Put(arguments) => put::run(arguments),
         WorkerCommand::Finish(arguments) => finish::run(arguments),
+        WorkerCommand::Annotate(arguments) => annotate::run(arguments),
         WorkerCommand::Show(arguments) => show::run(arguments),
     }
 }

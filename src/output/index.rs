@@ -60,6 +60,7 @@ pub(crate) fn worker(
         final_words: trace.final_words.as_deref().map(|words| visible(words).into_owned()),
         error: worker.error.as_deref().map(visible),
         summary: worker.summary.as_deref().map(visible),
+        supervisor_notes: worker.supervisor_notes.as_deref().map(visible),
         file_uses: file_uses(&digest.files),
         files: files
             .into_iter()

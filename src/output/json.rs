@@ -28,6 +28,8 @@ pub(crate) struct WorkerIndexJson<'a> {
     pub(crate) error: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) summary: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) supervisor_notes: Option<Cow<'a, str>>,
     #[serde(flatten)]
     pub(crate) file_uses: FileUses,
     pub(crate) files: Vec<FileRow>,

@@ -73,6 +73,8 @@ pub(crate) fn worker(
         "error",
         &worker.error.as_deref().map(|error| one_line(error, TASK_MAX)).unwrap_or_default(),
     );
+    let notes = worker.supervisor_notes.as_deref().map(|notes| one_line(notes, TASK_MAX));
+    line("notes", &notes.map(|notes| format!("by the supervisor: {notes}")).unwrap_or_default());
     line("changes", &changes);
     line("calls", &calls_line(trace, worker.status, *unread));
     out.push_str(&call_table(trace, worker.status));

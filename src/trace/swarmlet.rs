@@ -23,7 +23,7 @@ pub(crate) use index::SIZE_MAX as INDEX_MAX;
 pub(crate) use layout::{
     APPLIED, AUDIT, BASE, CALLS, CHANGES, CHANGES_FILE, DRAFTS, METADATA, TASK, WORKERS,
 };
-pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, own_status};
+pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, SUPERVISOR_NOTES, own_status};
 pub(crate) use metrics::{CALL_EVENT, FILE as METRICS, START_EVENT};
 pub(crate) use python::strings as python_strings;
 pub(crate) use record::{EXECUTION_LOG, LOGS, RESULT, TOOLS_USED, split_call_name};

@@ -22,7 +22,7 @@ use crate::error::Error as PathError;
 use crate::model::Status;
 use crate::name::{Name, RelPath};
 use crate::store::Kind;
-use crate::trace::swarmlet::{EXECUTION_LOG, LOGS, METADATA, RESULT, THREAD};
+use crate::trace::swarmlet::{EXECUTION_LOG, LOGS, METADATA, RESULT, SUPERVISOR_NOTES, THREAD};
 
 /// A worker that is being recorded.
 ///
@@ -294,6 +294,38 @@ impl Worker {
             temporary.replace(parent.as_ref().unwrap_or(self.0.folder()), &name)
         };
         create_parents().during("write", folder, path.as_bytes())
+    }
+
+    /// Sets the notes of the supervisor on the worker, which replace earlier ones. An empty text
+    /// removes them. The worker may have finished.
+    ///
+    /// # Errors
+    ///
+    /// The text has more than 1 MiB, or the store cannot be written.
+    pub fn annotate(&self, notes: &str) -> Result<()> {
+        let mut paths = Vec::new();
+        let annotated = self.annotate_checked(notes, &mut paths);
+        self.log("annotate", paths, &annotated);
+        annotated
+    }
+
+    fn annotate_checked(&self, notes: &str, paths: &mut Vec<AuditPath>) -> Result<()> {
+        if notes.len() > TEXT_MAX {
+            let reason = format!("it has more than {TEXT_MAX} bytes");
+            return Err(Error::invalid(notes.as_bytes(), "a note", reason));
+        }
+        let folder = self.0.folder();
+        let _lock = folder.lock().during("lock", folder.path(), b"")?;
+        let mut fields = metadata::read(folder)?;
+        if notes.trim().is_empty() {
+            fields.remove(SUPERVISOR_NOTES);
+        } else {
+            fields.insert(SUPERVISOR_NOTES.into(), notes.into());
+        }
+        let bytes = metadata::to_bytes(&fields)?;
+        metadata::write(folder, &bytes)?;
+        paths.push(entry_of(METADATA, &bytes));
+        Ok(())
     }
 
     /// Returns true if the end of the worker is recorded.

@@ -12,6 +12,8 @@ use crate::model::{Flaw, Owner, SharedStr, Status, TASK_MAX, Worker, WorkerId};
 use crate::name::{RelPath, to_file_name};
 use crate::store::{Store, read_range, read_whole};
 
+/// The field with the notes that a supervisor made on a worker.
+pub(crate) const SUPERVISOR_NOTES: &str = "supervisor_notes";
 /// Maximum size of a metadata file that is read, in bytes.
 pub(crate) const SIZE_MAX: u64 = 2 << 20;
 
@@ -100,6 +102,10 @@ pub(super) fn read_worker(
             .text("summary")
             .or_else(|| fields.text("title"))
             .or_else(|| index.and_then(|entry| entry.summary.clone()))
+            .map(|text| truncate(text, TASK_MAX)),
+        supervisor_notes: fields
+            .text(SUPERVISOR_NOTES)
+            .filter(|text| !text.trim().is_empty())
             .map(|text| truncate(text, TASK_MAX)),
         flaws,
         is_complete,

@@ -24,6 +24,7 @@ const FIELDS: KnownKeys = KnownKeys {
         ("finished_at", SCALAR),
         ("error", SCALAR),
         ("summary", SCALAR),
+        ("supervisor_notes", SCALAR),
         ("task_type", SCALAR),
         ("parent_thread_id", SCALAR),
         ("parent_id", SCALAR),
