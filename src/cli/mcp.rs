@@ -47,9 +47,10 @@ search, grep, list_dir, read_file, info, exists, glob. Files are resources: \
 swarm:///workers/ID/summary. Everything is read-only and shows what a mount with the same \
 options shows.
 
---as supervisor adds tools that write to the store: create_worker, changes, and apply_changes, \
-which shows the diff of a worker's changes to the person behind the client (elicitation), and \
-applies it only after a yes. A client that cannot ask the person is not offered it.
+--as supervisor adds tools that write to the store: create_worker, annotate_worker, changes, \
+and apply_changes, which shows the diff of a worker's changes to the person behind the client \
+(elicitation), and applies it only after a yes. A client that cannot ask the person is not offered \
+it.
 
 --as worker:ID gives the client only tools for the files of a workspace, in the sandbox of \
 `swarmletfs run`: ls, read_file, write_file, edit_file, delete_file, glob, grep, execute; and note \

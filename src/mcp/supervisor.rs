@@ -3,6 +3,7 @@
 //! Nothing here changes a workspace without a person: `apply_changes` shows the diff to the person
 //! behind the client, and applies it after a yes. `proposal` makes the question and carries it out.
 
+mod annotate;
 mod create;
 mod proposal;
 
@@ -187,7 +188,7 @@ type SupervisorFn = dyn Fn(&Supervisor, &Tree, JsonObject) -> ToolResult + Send 
 /// Returns the tools of the supervisor that need no answer of a person.
 pub(super) fn tools() -> &'static [SupervisorTool] {
     static TOOLS: LazyLock<Vec<SupervisorTool>> =
-        LazyLock::new(|| vec![create::tool(), changes_tool()]);
+        LazyLock::new(|| vec![create::tool(), annotate::tool(), changes_tool()]);
     &TOOLS
 }
 

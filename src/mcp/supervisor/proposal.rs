@@ -1,6 +1,6 @@
 //! The changes of a worker as a question to a person, and their application after a yes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::{ApplyInput, Supervisor, find_worker, with_warnings};
@@ -10,6 +10,7 @@ use crate::approval::{
 use crate::mcp::tools::{ToolError, ToolResult};
 use crate::name::{Name, RelPath, printable};
 use crate::text::diff_text::{self, Section};
+use crate::text::shares::{Demand, allocate};
 use crate::text::{count, left_out_as_ignored};
 use crate::tree::Tree;
 
@@ -185,33 +186,30 @@ fn bounded_list(lines: &[String]) -> String {
 
 /// Returns the diff as far as it fits, escaped. Says what is left out.
 fn bounded_diff(sections: &[Section<'_>]) -> String {
-    let mut out = String::new();
-    let mut missing: BTreeMap<String, u64> = BTreeMap::new();
-    for section in sections {
-        let text = diff_text::paint(section.text, false);
-        let room = DIFF_MAX.saturating_sub(out.len());
-        if text.len() <= room {
-            out.push_str(&text);
+    let texts: Vec<String> =
+        sections.iter().map(|section| diff_text::paint(section.text, false)).collect();
+    let demands: Vec<Demand> =
+        texts.iter().map(|text| Demand { need: text.len(), weight: 1 }).collect();
+    let (mut out, mut missing) = (String::new(), Vec::new());
+    for ((section, text), share) in sections.iter().zip(&texts).zip(allocate(&demands, DIFF_MAX)) {
+        if share >= text.len() {
+            out.push_str(text);
             continue;
         }
-        let name = section.path.as_ref().map_or_else(|| "the head".to_owned(), RelPath::display);
-        let lines = text.lines().count() as u64;
-        let part = text.split_at(text.floor_char_boundary(room)).0;
+        let part = text.split_at(text.floor_char_boundary(share)).0;
         let part = part.rfind('\n').map_or("", |end| part.split_at(end + 1).0);
-        let shown = if part.len() < PART_MIN { "" } else { part };
-        out.push_str(shown);
-        *missing.entry(name).or_default() += lines - shown.lines().count() as u64;
-        if !shown.is_empty() {
-            // Smaller files further on would look as if they continued this one.
+        if part.len() >= PART_MIN {
+            out.push_str(part);
+            // The next file would look as if it continued this one.
             out.push_str("[... the diff of this file goes on ...]\n");
         }
+        let shown = if part.len() < PART_MIN { 0 } else { part.lines().count() };
+        let lines = count((text.lines().count() - shown) as u64, "line");
+        let name = section.path.as_ref().map_or_else(|| "the diff".to_owned(), RelPath::display);
+        missing.push(format!("not shown: {lines} of {name}"));
     }
     if !missing.is_empty() {
-        let lines: Vec<String> = missing
-            .into_iter()
-            .map(|(name, lines)| format!("not shown: {} of {name}", count(lines, "line")))
-            .collect();
-        out.push_str(&format!("\n{}\n", bounded_list(&lines)));
+        out.push_str(&format!("\n{}\n", bounded_list(&missing)));
     }
     out
 }

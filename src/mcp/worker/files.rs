@@ -201,7 +201,7 @@ fn read_lines(
             return Err(crate::error::Error::Late);
         }
         let is_skipping = slice.skipped < offset;
-        if !is_skipping && (slice.lines >= limit || slice.bytes.len() >= READ_MAX) {
+        if !is_skipping && slice.lines >= limit {
             slice.is_cut = true;
             return Ok(slice);
         }
