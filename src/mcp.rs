@@ -6,8 +6,8 @@
 //! panics gets an error.
 //!
 //! `tools` defines the tools that read, `supervisor` those that write, `resources` the files by
-//! their URIs; `elicitation` asks the person behind a client; `worker` is the server of a worker in its
-//! sandbox; `stdio` and `http` are the transports.
+//! their URIs; `elicitation` asks the person behind a client; `worker` is the server of a worker in
+//! its sandbox; `stdio` and `http` are the transports.
 
 mod elicitation;
 mod http;
@@ -80,7 +80,7 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    run(async {
+    run(THREADS, async {
         let (input, output) = open()?;
         let (ended, input_ended) = watch::channel(false);
         let server = McpServer::new(tree, supervisor);
@@ -102,12 +102,12 @@ pub fn serve_http(
     config: HttpConfig,
     ready: impl FnOnce(SocketAddr),
 ) -> io::Result<()> {
-    run(http::serve(McpServer::new(tree, supervisor), config, ready))
+    run(THREADS, http::serve(McpServer::new(tree, supervisor), config, ready))
 }
 
-fn run(served: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+fn run(threads: usize, served: impl Future<Output = io::Result<()>>) -> io::Result<()> {
     let runtime =
-        Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()?;
+        Builder::new_current_thread().enable_all().max_blocking_threads(threads).build()?;
     let ended = runtime.block_on(served);
     // Do not wait for threads: one may be blocked on a stdin that nobody closes.
     runtime.shutdown_background();

@@ -14,7 +14,7 @@ mod path;
 mod session;
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest,
@@ -30,7 +30,10 @@ use tracing::error;
 
 pub use self::session::WorkerSession;
 use super::stdio::{self, Streams};
-use super::tools::ToolError;
+use super::tools::ToolResult;
+
+/// Number of calls that run at once. A command may take long.
+const THREADS: usize = 32;
 
 /// Serves the tools of a worker to one client, until it closes the input that `open` returns or
 /// finishes the worker.
@@ -46,7 +49,7 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    super::run(async {
+    super::run(THREADS, async {
         let (input, output) = open()?;
         let (finished, stop) = watch::channel(false);
         let server = WorkerServer { session: Arc::new(session), finished };
@@ -77,14 +80,17 @@ struct WorkerTool {
     call: WorkerFn,
 }
 
+type ToolBody = fn(&ToolRun<'_>, JsonObject) -> ToolResult;
+
 /// The implementation of a tool.
+#[derive(Clone, Copy)]
 enum WorkerFn {
     /// Its result is recorded as the output of a call.
-    Recorded(fn(&ToolRun<'_>, JsonObject) -> Result<super::slice::NotedText, ToolError>),
-    /// It records its output itself.
-    Recording(fn(&ToolRun<'_>, JsonObject) -> Result<super::slice::NotedText, ToolError>),
+    Recorded(ToolBody),
+    /// It records what it does itself.
+    Recording(ToolBody),
     /// It ends the worker.
-    Finish(fn(&ToolRun<'_>, JsonObject) -> Result<super::slice::NotedText, ToolError>),
+    Finish(ToolBody),
 }
 
 /// Creates the definition of a tool. One that changes nothing is read-only.
@@ -98,18 +104,19 @@ fn definition<A: JsonSchema + std::any::Any>(
 }
 
 /// Returns all tools.
-fn tools() -> Vec<WorkerTool> {
-    [files::tools(), find::tools(), vec![execute::tool()], session::tools()]
-        .into_iter()
-        .flatten()
-        .collect()
+fn tools() -> &'static [WorkerTool] {
+    static TOOLS: LazyLock<Vec<WorkerTool>> = LazyLock::new(|| {
+        let (execute, record) = (vec![execute::tool()], session::tools());
+        [files::tools(), find::tools(), execute, record].into_iter().flatten().collect()
+    });
+    &TOOLS
 }
 
 impl WorkerServer {
     /// Calls a tool on a thread of its own, and records the call.
     async fn call(
         &self,
-        tool: WorkerTool,
+        tool: &'static WorkerTool,
         arguments: JsonObject,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ErrorData> {
@@ -157,7 +164,7 @@ impl ServerHandler for WorkerServer {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let tools = tools().into_iter().map(|tool| tool.definition);
+        let tools = tools().iter().map(|tool| tool.definition.clone());
         Ok(ListToolsResult::with_all_items(tools.collect()))
     }
 
@@ -166,13 +173,11 @@ impl ServerHandler for WorkerServer {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let mut all = tools();
-        let Some(at) = all.iter().position(|tool| tool.definition.name == request.name) else {
-            let names: Vec<&str> = all.iter().map(|tool| &*tool.definition.name).collect();
+        let Some(tool) = tools().iter().find(|tool| tool.definition.name == request.name) else {
+            let names: Vec<&str> = tools().iter().map(|tool| &*tool.definition.name).collect();
             let text = format!("unknown tool {:?}; try one of: {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(text, None));
         };
-        let tool = all.swap_remove(at);
         let arguments = request.arguments.unwrap_or_default();
         Ok(CallToolResponse::Complete(self.call(tool, arguments, &context).await?))
     }

@@ -39,7 +39,8 @@ impl ProcessClient {
         client
     }
 
-    fn spawn(mut command: Command) -> ProcessClient {
+    /// Starts a server, and a client that is not initialized.
+    pub fn spawn(mut command: Command) -> ProcessClient {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().unwrap());

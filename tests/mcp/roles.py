@@ -1,7 +1,7 @@
 """Clients of the official Python SDK in a role, with a person who answers questions in one way.
 
-stdin: a list of sessions, which run one after the other: {"command": [...], "mode": "auto" or
-"legacy", "answer": ..., "calls": [{"tool": ..., "arguments": {...}}]}. The answer is null for a
+stdin: a list of sessions, which run one after the other: {"command": [...], or "url" and "token",
+"mode": "auto" or "legacy", "answer": ..., "calls": [{"tool": ..., "arguments": {...}}]}. The answer is null for a
 client that cannot ask, "yes", "unticked", "decline", "cancel", or "late": a yes after the seconds
 in "delay". stdout: for each session the names of its tools, the results and the questions.
 """
@@ -10,8 +10,10 @@ import asyncio
 import json
 import sys
 
+import httpx2
 from mcp import StdioServerParameters
 from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 
 
@@ -27,8 +29,12 @@ async def session(wanted: dict) -> dict:
             return ElicitResult(action=kind)
         return ElicitResult(action="accept", content={"apply": kind != "unticked"})
 
-    command, *arguments = wanted["command"]
-    server = StdioServerParameters(command=command, args=arguments)
+    if "url" in wanted:
+        http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {wanted['token']}"})
+        server = streamable_http_client(wanted["url"], http_client=http)
+    else:
+        command, *arguments = wanted["command"]
+        server = StdioServerParameters(command=command, args=arguments)
     callback = answer if wanted["answer"] else None
     results = []
     async with Client(server, mode=wanted["mode"], elicitation_callback=callback) as client:

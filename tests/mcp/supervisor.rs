@@ -5,8 +5,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::http::{Server, TOKEN};
 use super::process::{ProcessClient, texts};
 use super::roles;
+use crate::cli::program::wait_until;
 use crate::support::draft::{Node, Workbench, file, folder};
 use crate::support::mount::PROGRAM;
 
@@ -287,6 +289,11 @@ fn supervisor_creates_and_annotates_workers() {
     assert!(error.contains("the id is taken"), "{error}");
     let error = client.error("create_worker", json!({"task": "x", "id": "../w3"}));
     assert!(error.contains("cannot use"), "{error}");
+    client.text("create_worker", json!({"task": "x", "id": "a-long-name"}));
+    wait_until("the beginning of the id to be known", || {
+        let (text, _) = client.call("annotate_worker", json!({"worker": "a-lo", "text": "good"}));
+        text == "a-long-name is annotated"
+    });
     client.text("annotate_worker", json!({"worker": "w1", "text": "the best one"}));
     let metadata = fs::read_to_string(bench.worker_folder("w1").join("metadata.json")).unwrap();
     assert!(metadata.contains("the best one"), "{metadata}");
@@ -297,7 +304,68 @@ fn supervisor_creates_and_annotates_workers() {
     let error = client.error("changes", json!({"worker": "w1", "bytes": 300, "tokens": 300}));
     assert!(error.contains("not both"), "{error}");
     for (action, worker) in [("create", "w2"), ("annotate", "w1")] {
-        let entry = logged(&bench, action).remove(0);
-        assert_eq!((&entry["role"], &entry["worker"]), (&json!("supervisor"), &json!(worker)));
+        let logged = logged(&bench, action);
+        let entry = logged.iter().find(|entry| entry["worker"] == worker).unwrap();
+        assert_eq!(entry["role"], "supervisor", "{entry}");
     }
+}
+
+#[test]
+fn person_is_asked_over_http_by_the_protocol_without_sessions_only() {
+    let (_, new) = trees();
+    let bench = bench();
+    let server = Server::start_command(command(&bench, &["--http", "127.0.0.1:0"]));
+    let session = |mode: &str| {
+        let calls = json!([{"tool": "apply_changes", "arguments": {"worker": "w1"}}]);
+        json!({
+            "url": server.url(), "token": TOKEN, "mode": mode, "answer": "yes", "calls": calls,
+        })
+    };
+    let Some(done) = roles(vec![session("legacy"), session("auto")]) else { return };
+    let [legacy, auto] = done.try_into().unwrap();
+    let offers =
+        |session: &Value| session["tools"].as_array().unwrap().contains(&json!("apply_changes"));
+    assert_eq!((offers(&legacy), offers(&auto)), (false, true));
+    assert_eq!(legacy["results"][0]["error"], true, "{legacy}");
+    assert_eq!((&auto["results"][0]["error"], bench.tree()), (&json!(false), new), "{auto}");
+}
+
+/// Promise: A question that is answered by a repeated call is answered once, and only for the call
+/// that asked it.
+#[test]
+fn question_is_answered_once_and_by_its_own_call() {
+    let bench = bench();
+    let (old, new) = trees();
+    let mut client = ProcessClient::spawn(command(&bench, &[]));
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+    });
+    let call =
+        |arguments: Value| json!({"name": "apply_changes", "arguments": arguments, "_meta": meta});
+    let mut call_again = |arguments: Value, state: Option<&Value>| {
+        let mut params = call(arguments);
+        if let Some(state) = state {
+            params["requestState"] = state.clone();
+            params["inputResponses"] = json!({"apply": accepted()});
+        }
+        client.ask("tools/call", params)["result"].clone()
+    };
+    let all = json!({"worker": "w1"});
+    let first = call_again(json!({"worker": "w1", "paths": ["a"]}), None);
+    assert_eq!(first["resultType"], "input_required", "{first}");
+    // A yes to one question does not apply other changes, and uses the question up.
+    for arguments in [all.clone(), json!({"worker": "w1", "paths": ["a"]})] {
+        let refused = call_again(arguments, Some(&first["requestState"]));
+        let text = refused["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("no such question waits"), "{refused}");
+    }
+    let refused = call_again(all.clone(), Some(&json!("guessed")));
+    assert_eq!((&refused["isError"], bench.tree()), (&json!(true), old), "{refused}");
+    let asked = call_again(all.clone(), None);
+    let done = call_again(all.clone(), Some(&asked["requestState"]));
+    assert_eq!((&done["isError"], bench.tree()), (&json!(false), new), "{done}");
+    let refused = call_again(all, Some(&asked["requestState"]));
+    assert_eq!(refused["isError"], true, "{refused}");
 }

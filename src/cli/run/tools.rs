@@ -1,12 +1,12 @@
 //! A worker whose command is a server of tools, which one client uses over stdin and stdout.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Args, FromArgMatches};
 
+use super::place::resolve;
 use super::report::Reporter;
 use super::{RunArgs, session};
 
@@ -36,21 +36,24 @@ pub(in crate::cli) struct ToolsRun {
 ///
 /// There is no store or workspace, or the server was not run.
 pub(in crate::cli) fn serve_tools(tools: ToolsRun, command: &str) -> anyhow::Result<ExitCode> {
-    let workspace = std::fs::canonicalize(&tools.workspace)
-        .with_context(|| format!("cannot use {} as the workspace", tools.workspace.display()))?;
-    let options: [(&str, Option<OsString>); 4] = [
-        ("--id", tools.id.map(OsString::from)),
-        ("--store", tools.store.map(OsString::from)),
-        ("--owner", tools.owner.map(OsString::from)),
-        ("--run", tools.run.map(OsString::from)),
+    let workspace = resolve(&tools.workspace, "the workspace")?;
+    // Joined with their names, values may begin with a dash.
+    let option = |name: &str, value: &OsStr| {
+        let mut option = OsString::from(name);
+        option.push("=");
+        option.push(value);
+        option
+    };
+    let mut line = vec![
+        "run".into(),
+        option("--workspace", workspace.as_os_str()),
+        option("--task", OsStr::new(&tools.task)),
     ];
-    let mut line: Vec<OsString> =
-        vec!["run".into(), "--workspace".into(), workspace.clone().into()];
-    line.extend(["--task".into(), tools.task.into()]);
-    for (name, value) in options {
-        line.extend(value.into_iter().flat_map(|value| [name.into(), value]));
-    }
-    line.extend(tools.hide.into_iter().flat_map(|path| ["--hide".into(), path.into()]));
+    line.extend(tools.id.map(|id| option("--id", OsStr::new(&id))));
+    line.extend(tools.store.map(|store| option("--store", store.as_os_str())));
+    line.extend(tools.owner.map(|owner| option("--owner", OsStr::new(&owner))));
+    line.extend(tools.run.map(|run| option("--run", OsStr::new(&run))));
+    line.extend(tools.hide.iter().map(|path| option("--hide", path.as_os_str())));
     line.extend(tools.no_network.then(|| "--no-network".into()));
     line.extend(["--".into(), PROGRAM.into(), command.into(), workspace.into()]);
     let parsed = RunArgs::augment_args(clap::Command::new("run")).try_get_matches_from(line)?;

@@ -64,7 +64,8 @@ fn create(supervisor: &Supervisor, _: &Tree, arguments: JsonObject) -> ToolResul
         let text = format!("cannot create a worker of another run than {served}; leave out run");
         return Err(ToolError::new(text));
     }
-    let given: [(Option<String>, fn(NewWorker, String) -> NewWorker); 7] = [
+    type Setter = fn(NewWorker, String) -> NewWorker;
+    let given: [(Option<String>, Setter); 7] = [
         (non_empty(input.id), NewWorker::id),
         (non_empty(input.task_type), NewWorker::task_type),
         (non_empty(input.parent).map(|parent| worker_id(&parent).into_owned()), NewWorker::parent),

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
-use super::{ATTEMPTS, DIR_MODE, Dir, FILE_MODE, File, from_io, stat};
+use super::{DIR_MODE, Dir, FILE_MODE, File, from_io, stat};
 use crate::error::{Error, Result};
 use crate::model::EntryKind;
 use crate::name::{Name, RelPath};
@@ -122,15 +122,7 @@ impl Dir {
     fn open_within(&self, path: &RelPath, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         // O_PATH allows no other flags than these.
         let more = if flags.contains(OFlags::PATH) { OFlags::CLOEXEC } else { OPEN };
-        let mut attempts = 0;
-        loop {
-            match rustix::fs::openat2(&self.fd, path.as_os_str(), flags | more, mode, WITHIN) {
-                Err(Errno::INTR | Errno::AGAIN) if attempts < ATTEMPTS => attempts += 1,
-                // A FIFO without a reader.
-                Err(Errno::NXIO) => return Err(Error::Special),
-                opened => return opened.map_err(Error::from),
-            }
-        }
+        self.open_resolving(path, flags | more, mode, WITHIN)
     }
 }
 
