@@ -337,6 +337,59 @@ fn large_and_binary_files_are_bounded() {
     assert_eq!(size(&last.unwrap()).unwrap().len(), 1_100_000);
 }
 
+#[test]
+fn odd_paths_are_refused_or_stay_within() {
+    let place = Workspace::new();
+    let long = "x".repeat(300);
+    let mut client = client(&place, "worker:w");
+    for path in ["", ".", "./", "a/..", "//"] {
+        let listed = client.call("ls", json!({"path": path}));
+        let is_outside = path == "//";
+        assert_eq!(listed.1, is_outside, "{path:?}: {listed:?}");
+        client.error("read_file", json!({"path": path}));
+        client.error("write_file", json!({"path": path, "content": "x"}));
+        client.error("delete_file", json!({"path": path}));
+    }
+    for path in ["a\0b", &long, "notes/x", "notes/../notes/", "/", "~root/x\0"] {
+        let error = client.error("write_file", json!({"path": path, "content": "x"}));
+        assert!(error.starts_with("cannot ") && error.len() < 400, "{error}");
+    }
+    for path in ["~", "a b", "-", "ä/\u{1f600}", "\n", "$HOME"] {
+        client.text("write_file", json!({"path": path, "content": "x"}));
+        assert_eq!(client.text("read_file", json!({"path": path})), "x", "{path}");
+    }
+    let shown = client.text("glob", json!({"pattern": "**"}));
+    assert!(shown.contains("\\u{a}\n") || shown.contains("\\n\n"), "{shown}");
+    // A FIFO and a device block nothing.
+    execute(&mut client, "mkfifo fifo; ln -s /dev/zero zero");
+    for (tool, arguments) in [
+        ("read_file", json!({"path": "fifo"})),
+        ("write_file", json!({"path": "fifo", "content": "x"})),
+        ("read_file", json!({"path": "zero"})),
+    ] {
+        client.error(tool, arguments);
+    }
+    client.text("grep", json!({"pattern": "x"}));
+    client.end();
+}
+
+#[test]
+fn edits_at_once_do_not_undo_each_other() {
+    let place = Workspace::new();
+    let words: Vec<String> = (0..40).map(|word| format!("<{word}>")).collect();
+    place.write("workspace/notes", &words.join("\n"));
+    let mut client = client(&place, "worker:w");
+    for word in &words {
+        let arguments = json!({"path": "notes", "old_string": word, "new_string": "done"});
+        client.begin("tools/call", json!({"name": "edit_file", "arguments": arguments}));
+    }
+    client.skip(words.len());
+    let text = client.text("read_file", json!({"path": "notes"}));
+    assert_eq!(text, vec!["done"; words.len()].join("\n"));
+    client.end();
+    assert_eq!(fs::read_dir(place.at("store/workers/w/tool_calls")).unwrap().count(), 41);
+}
+
 /// Promise: Each call of a worker's tool is recorded with its outcome, before its result is sent.
 #[test]
 fn calls_of_tools_are_recorded() {

@@ -120,7 +120,8 @@ fn waiting_worker(store: &Store, arguments: &RunArgs) -> anyhow::Result<Option<W
     if Draft::open(store, worker.id())?.is_some() {
         let id = worker.id().display();
         bail!(
-            "cannot work as {id}: it has a draft, so it works or worked elsewhere; try another id"
+            "cannot work as {id}: it has a draft, so it works or worked elsewhere; try another \
+             id, or `swarmletfs run --recover {id}` if that was killed"
         );
     }
     Ok(Some(worker))

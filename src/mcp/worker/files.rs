@@ -242,6 +242,7 @@ struct WriteInput {
 fn write_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     let input: WriteInput = parse_arguments("write_file", arguments)?;
     let path = file_path(run, &input.path)?;
+    let _guard = run.session.lock_files();
     let written = run.session.view.write_view_file(&path, input.content.as_bytes());
     written.map_err(failed("write", &path))?;
     Ok(NotedText::new(format!("wrote {}", path.display())))
@@ -273,7 +274,7 @@ fn edit_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     if input.old_string == input.new_string {
         return Err(cannot("old_string and new_string are equal".to_owned()));
     }
-    let view = &run.session.view;
+    let (view, _guard) = (&run.session.view, run.session.lock_files());
     let file = view.view_file(&path).map_err(failed("edit", &path))?;
     let mut content = Vec::new();
     let read = file.take(EDIT_MAX + 1).read_to_end(&mut content).map_err(from_io);
@@ -328,6 +329,7 @@ struct DeleteInput {
 fn delete_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     let input: DeleteInput = parse_arguments("delete_file", arguments)?;
     let path = file_path(run, &input.path)?;
+    let _guard = run.session.lock_files();
     run.session.view.remove_view_file(&path).map_err(failed("delete", &path))?;
     Ok(NotedText::new(format!("deleted {}", path.display())))
 }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::JsonObject;
 use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
@@ -26,6 +27,8 @@ pub struct WorkerSession {
     workspace: PathBuf,
     /// The view, at the path of the workspace.
     pub(super) view: Dir,
+    /// Held while a tool changes a file, so that calls at once do not undo each other.
+    changes: Mutex<()>,
     task: String,
 }
 
@@ -41,12 +44,18 @@ impl WorkerSession {
         let view = Dir::open(workspace, Durability::None);
         let view = view.during("open the workspace", workspace, b"")?;
         let task = task.unwrap_or_default();
-        Ok(WorkerSession { worker, workspace: workspace.to_owned(), view, task })
+        let (workspace, changes) = (workspace.to_owned(), Mutex::default());
+        Ok(WorkerSession { worker, workspace, view, changes, task })
     }
 
     /// Returns the path of the workspace.
     pub(super) fn workspace(&self) -> &Path {
         &self.workspace
+    }
+
+    /// Keeps other tools from changing files while the guard lives.
+    pub(super) fn lock_files(&self) -> MutexGuard<'_, ()> {
+        self.changes.lock()
     }
 
     /// Returns the instructions for the client.
