@@ -175,6 +175,12 @@ impl ProcessClient {
         text
     }
 
+    /// Kills the server.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Closes the input of the server.
     pub fn close(&mut self) {
         drop(self.stdin.take());

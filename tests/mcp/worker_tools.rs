@@ -613,3 +613,27 @@ fn tools_of_a_worker_are_not_served_without_a_sandbox() {
     }
     assert!(place.workers().is_empty());
 }
+
+#[test]
+fn killed_session_can_be_recovered() {
+    let place = Workspace::new();
+    let mut client = client(&place, "worker:w");
+    client.text("write_file", json!({"path": "new", "content": "x\n"}));
+    let arguments = json!({"command": "echo begun; sleep 100"});
+    client.begin("tools/call", json!({"name": "execute", "arguments": arguments}));
+    let output = place.at("store/workers/w/tool_calls/002_execute.txt");
+    wait_until("the command to begin", || {
+        fs::read_to_string(&output).is_ok_and(|text| text == "begun\n")
+    });
+    client.kill();
+    let error =
+        run(command(&place, "worker:w", &[])).assert_failure(1, &["it has a draft"]).err.clone();
+    assert!(error.contains("swarmletfs run --recover w"), "{error}");
+    let words = [PROGRAM, "run", "--recover", "w", "--store"].map(OsStr::new);
+    let store = place.at("store");
+    let recover = || run(place.command(words.into_iter().chain([store.as_os_str()])));
+    // The processes of the sandbox end a moment after the one that was killed.
+    wait_until("the worker to be recovered", || recover().code == Some(0));
+    assert_eq!(place.changes("w"), ["added new"]);
+    assert_eq!(place.metadata("w")["status"], "failed");
+}
