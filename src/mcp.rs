@@ -43,7 +43,7 @@ pub use worker::{WorkerSession, serve_worker};
 
 use self::elicitation::{Answer, AskChannel};
 use self::supervisor::{Question, Waiting};
-use self::tools::ToolResult;
+use self::tools::{ToolError, ToolResult};
 use crate::tree::Tree;
 
 /// Interval between checks whether a store was replaced by another directory.
@@ -190,44 +190,45 @@ impl McpServer {
         (context, channel): (&RequestContext<RoleServer>, AskChannel),
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        let prepare = |arguments| {
-            let supervisor = Arc::clone(supervisor);
-            self.work(move |tree| supervisor.prepare(tree, arguments))
+        let repeated = match &channel {
+            AskChannel::Rounds => request.request_state,
+            AskChannel::Requests(_) => None,
         };
-        let (question, answer) = match (channel, request.request_state) {
-            (AskChannel::Requests(input_ended), _) => {
-                let question = match prepare(arguments).await? {
-                    Ok(question) => question,
-                    Err(error) => return Ok(to_response(Err(error))),
-                };
-                let (message, limit) = (question.message().to_owned(), supervisor.answer_limit);
-                let answer = elicitation::ask(context, input_ended, message, limit).await?;
-                (question, answer)
-            }
-            (AskChannel::Rounds, None) => {
-                let question = match prepare(arguments).await? {
-                    Ok(question) => question,
-                    Err(error) => return Ok(to_response(Err(error))),
-                };
-                let requests = elicitation::to_input_requests(question.message().to_owned())?;
-                return Ok(match supervisor.wait(question) {
-                    Ok(token) => InputRequiredResult::new(Some(requests), Some(token)).into(),
-                    Err(error) => to_response(Err(error)),
-                });
-            }
-            (AskChannel::Rounds, Some(token)) => match supervisor.take(&token, arguments) {
-                Waiting::Found(question) => {
-                    (*question, Answer::from_responses(request.input_responses))
+        if let Some(token) = repeated {
+            let answer = Answer::from_responses(request.input_responses);
+            return match supervisor.take(&token, arguments) {
+                Waiting::Found(question) => self.conclude(supervisor, *question, answer).await,
+                Waiting::Expired(question) => {
+                    self.conclude(supervisor, *question, Answer::TimedOut).await
                 }
-                Waiting::Expired(question) => (*question, Answer::TimedOut),
                 Waiting::Unknown => {
                     let text = "nothing was applied: no such question waits for an answer; call \
                                 apply_changes again";
-                    return Ok(to_response(Err(tools::ToolError::new(text))));
+                    Ok(to_response(Err(ToolError::new(text))))
                 }
-            },
+            };
+        }
+        let preparing = Arc::clone(supervisor);
+        let prepared = self.work(move |tree| preparing.prepare(tree, arguments)).await?;
+        let question = match prepared {
+            Ok(question) => question,
+            Err(error) => return Ok(to_response(Err(error))),
         };
-        self.conclude(supervisor, question, answer).await
+        let message = question.message().to_owned();
+        match channel {
+            AskChannel::Requests(input_ended) => {
+                let limit = supervisor.answer_limit;
+                let answer = elicitation::ask(context, input_ended, message, limit).await?;
+                self.conclude(supervisor, question, answer).await
+            }
+            AskChannel::Rounds => {
+                let requests = elicitation::to_input_requests(message)?;
+                Ok(match supervisor.wait(question) {
+                    Ok(token) => InputRequiredResult::new(Some(requests), Some(token)).into(),
+                    Err(error) => to_response(Err(error)),
+                })
+            }
+        }
     }
 
     /// Applies the changes of a question after a yes.

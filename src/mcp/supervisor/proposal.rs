@@ -1,6 +1,5 @@
 //! The changes of a worker as a question to a person, and their application after a yes.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::{ApplyInput, Supervisor, find_worker, with_warnings};
@@ -27,7 +26,7 @@ pub(super) struct Proposal {
     workspace: PathBuf,
     selection: ChangeSelection,
     message: String,
-    /// Hash of the whole diff and of what it lacks, which the message may show in part.
+    /// Hash of the changes, the whole diff and what it lacks, which the message shows in part.
     shown: blake3::Hash,
     /// Named paths that are not applied.
     left_out: Vec<String>,
@@ -53,6 +52,45 @@ pub(super) fn prepare(
     let store = supervisor.open()?;
     let approval = Approval::open(&store, worker.as_bytes()).map_err(into_tool_error)?;
     let workspace = approval.workspace().map_err(into_tool_error)?;
+    let (selection, left_out) = select(&approval, input)?;
+    let checked = approval.check(&selection, false).map_err(into_tool_error)?;
+    if !checked.conflicts.is_empty() {
+        let error = describe_conflicts(&approval, &checked);
+        approval.log_conflicts("apply", checked);
+        return Err(error);
+    }
+    if checked.files.is_empty() {
+        let lines = [&["nothing to apply".to_owned()], &left_out[..]].concat();
+        return Err(ToolError::new(bounded_list(&lines)));
+    }
+    let diff = (supervisor.read_diff)(&store, &worker).map_err(ToolError::new)?;
+    let sections = diff_text::split(&diff);
+    let unseen = unseen_changes(&checked, &selection, &sections);
+    let shown = ShownChanges {
+        files: checked.files.iter().map(describe_change).collect(),
+        notes: [&left_out[..], &unseen[..]].concat(),
+        diff: relevant_diff(&checked, &sections),
+    };
+    let accepted = checked.files.iter().map(|file| file.path.clone()).collect();
+    Ok(Proposal {
+        message: shown.question(&worker, &workspace, &checked.running),
+        shown: shown.hash(),
+        selection: selection.restricted_to(&accepted),
+        worker,
+        workspace,
+        left_out,
+    })
+}
+
+/// Selects the changes of the paths in `input`. Returns them, and lines about those left out.
+///
+/// # Errors
+///
+/// A path leads out of the workspace or has no changes, or the changes cannot be read.
+fn select(
+    approval: &Approval<'_>,
+    input: &ApplyInput,
+) -> Result<(ChangeSelection, Vec<String>), ToolError> {
     let paths = input.paths.iter().map(|path| approval.parse_path(path.as_bytes()));
     let paths = paths.collect::<Result<Vec<RelPath>, _>>().map_err(into_tool_error)?;
     let changes = approval.changes().map_err(into_tool_error)?;
@@ -65,37 +103,45 @@ pub(super) fn prepare(
     let selection =
         ChangeSelection::new(changes, &paths, PathRules::default()).map_err(into_tool_error)?;
     let left_out = selection.left_out().iter();
-    let mut left_out: Vec<String> = left_out
-        .map(|left_out| format!("left out: {}: {}", left_out.path.display(), left_out.reason))
-        .collect();
-    left_out.extend(ignored);
-    let checked = approval.check(&selection, false).map_err(into_tool_error)?;
-    if !checked.conflicts.is_empty() {
-        let error = describe_conflicts(&approval, &checked);
-        approval.log_conflicts("apply", checked);
-        return Err(error);
+    let left_out = left_out
+        .map(|left_out| format!("left out: {}: {}", left_out.path.display(), left_out.reason));
+    let left_out = left_out.chain(ignored).collect();
+    Ok((selection, left_out))
+}
+
+/// What a person is shown of changes.
+struct ShownChanges {
+    /// A line for each change.
+    files: Vec<String>,
+    /// Lines about what is not applied, and about what the diff does not show.
+    notes: Vec<String>,
+    diff: Vec<u8>,
+}
+
+impl ShownChanges {
+    fn hash(&self) -> blake3::Hash {
+        let mut hash = blake3::Hasher::new();
+        for line in self.files.iter().chain(&self.notes) {
+            hash.update(line.as_bytes()).update(b"\n");
+        }
+        hash.update(&self.diff).finalize()
     }
-    if checked.files.is_empty() {
-        let mut lines = vec!["nothing to apply".to_owned()];
-        lines.extend(left_out);
-        return Err(ToolError::new(bounded_list(&lines)));
+
+    /// Returns the question. `running` are other workers on the workspace: they may begin and end
+    /// while the person reads, so the hash does not cover them.
+    fn question(&self, worker: &Name, workspace: &Path, running: &[Name]) -> String {
+        let running = running.iter().map(|worker| {
+            format!("{} runs on this workspace, and may see what is applied", worker.display())
+        });
+        let notes: Vec<String> = self.notes.iter().cloned().chain(running).collect();
+        let changes = count(self.files.len() as u64, "change");
+        let (worker, workspace) = (worker.display(), shown_path(workspace));
+        let mut parts = vec![format!("Apply {changes} of worker {worker} to {workspace}?")];
+        parts.push(bounded_list(&self.files));
+        parts.extend((!notes.is_empty()).then(|| bounded_list(&notes)));
+        parts.push(bounded_diff(&diff_text::split(&self.diff)));
+        parts.join("\n\n")
     }
-    let accepted: BTreeSet<RelPath> = checked.files.iter().map(|file| file.path.clone()).collect();
-    let diff = (supervisor.read_diff)(&store, &worker).map_err(ToolError::new)?;
-    let sections = diff_text::split(&diff);
-    let unseen = unseen_changes(&checked, &selection, &sections);
-    let message = describe(&worker, &workspace, &checked, &[&left_out[..], &unseen[..]].concat());
-    let relevant = relevant_diff(&checked, &sections);
-    let mut shown = blake3::Hasher::new();
-    shown.update(message.as_bytes()).update(&relevant);
-    Ok(Proposal {
-        worker,
-        workspace,
-        selection: selection.restricted_to(&accepted),
-        message: message + &bounded_diff(&diff_text::split(&relevant)),
-        shown: shown.finalize(),
-        left_out,
-    })
 }
 
 /// Applies what a person has accepted, if it is still what was shown.
@@ -159,20 +205,6 @@ fn describe_conflicts(approval: &Approval<'_>, checked: &Checked) -> ToolError {
             .map(|conflict| format!("conflict: {}: {}", conflict.path.display(), conflict.reason)),
     );
     ToolError::new(bounded_list(&lines))
-}
-
-/// Returns the question without the diff.
-fn describe(worker: &Name, workspace: &Path, checked: &Checked, notes: &[String]) -> String {
-    let changes = count(checked.files.len() as u64, "change");
-    let question =
-        format!("Apply {changes} of worker {} to {}?", worker.display(), shown_path(workspace));
-    let files: Vec<String> = checked.files.iter().map(describe_change).collect();
-    let running = checked.running.iter();
-    let running = running.map(|worker| format!("{} runs on this workspace", worker.display()));
-    let notes: Vec<String> = notes.iter().cloned().chain(running).collect();
-    let mut parts = vec![question, bounded_list(&files)];
-    parts.extend((!notes.is_empty()).then(|| bounded_list(&notes)));
-    parts.join("\n\n") + "\n\n"
 }
 
 /// Joins lines, without control characters. Those that are too many are counted.
