@@ -44,8 +44,8 @@ configuration entry for Claude Code (.mcp.json) and most other clients:
 
 Tools: list_workers, summarize, get_evidence, get_tool_output, compare, changes_since, expand, \
 search, grep, list_dir, read_file, info, exists, glob. Files are resources: \
-swarm:///workers/ID/summary. Everything is read-only and shows what a mount with the same \
-options shows.
+swarm:///workers/ID/summary. Without a role, everything is read-only, as in a mount with the same \
+options.
 
 --as supervisor adds tools that write to the store: create_worker, annotate_worker, changes, \
 and apply_changes, which shows the diff of a worker's changes to the person behind the client \
@@ -140,7 +140,7 @@ const WORKER: &str = "worker";
 pub(super) const WORKER_TOOLS: &str = "__worker-tools";
 
 /// Task of a worker that is created without one.
-const TASK_DEFAULT: &str = "Work for a client of the Model Context Protocol";
+const TASK_DEFAULT: &str = "Work by MCP";
 
 /// Time that a person has to answer, by default.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
