@@ -175,7 +175,7 @@ impl McpServer {
         let mut all: Vec<Tool> = tools::all().iter().map(|tool| tool.definition.clone()).collect();
         if self.supervisor.is_some() {
             all.extend(supervisor::tools().iter().map(|tool| tool.definition.clone()));
-            if AskChannel::of_client(context, self.input_ended.as_ref()).is_some() {
+            if AskChannel::for_client(context, self.input_ended.as_ref()).is_some() {
                 all.push(supervisor::apply_definition().clone());
             }
         }
@@ -334,7 +334,7 @@ impl ServerHandler for McpServer {
                 let work = self.work(move |tree| (tool.call)(&supervisor, tree, arguments));
                 return Ok(to_response(work.await?));
             }
-            let channel = AskChannel::of_client(&context, self.input_ended.as_ref());
+            let channel = AskChannel::for_client(&context, self.input_ended.as_ref());
             if let Some(channel) = channel.filter(|_| name == supervisor::APPLY) {
                 return self.apply_changes(supervisor, request, (&context, channel)).await;
             }

@@ -1,4 +1,4 @@
-//! What a person sees before deciding: the part of the diff that counts, and what it lacks.
+//! The review of changes by a person: the relevant part of the diff, and lines about what it lacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;

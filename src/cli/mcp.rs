@@ -260,7 +260,7 @@ fn serve_in_sandbox(workspace: &Path) -> anyhow::Result<()> {
     serve_worker(session, || Ok((tokio::io::stdin(), tokio::io::stdout()))).context("cannot serve")
 }
 
-/// Returns what a supervisor may do to the selected store.
+/// Returns a supervisor of the selected store.
 ///
 /// # Errors
 ///

@@ -30,7 +30,7 @@ pub(super) enum AskChannel {
 impl AskChannel {
     /// Returns the way to ask the client of a request; `None` if it cannot be asked.
     /// `input_ended` is set for a connection that can carry requests to the client.
-    pub(super) fn of_client(
+    pub(super) fn for_client(
         context: &RequestContext<RoleServer>,
         input_ended: Option<&watch::Receiver<bool>>,
     ) -> Option<AskChannel> {

@@ -41,7 +41,7 @@ type OpenStore = dyn Fn() -> Result<Store, String> + Send + Sync;
 /// Reads the whole diff of a worker's changes.
 type ReadDiff = dyn Fn(&Store, &Name) -> Result<Vec<u8>, String> + Send + Sync;
 
-/// What a supervisor may do to the store that is served.
+/// A supervisor's access to the served store.
 pub struct Supervisor {
     open: Box<OpenStore>,
     read_diff: Box<ReadDiff>,
@@ -66,7 +66,7 @@ pub(super) struct Question {
     proposal: Proposal,
 }
 
-/// Result of looking for a question that waits.
+/// Result of [`Supervisor::take`].
 pub(super) enum Waiting {
     Found(Box<Question>),
     Expired(Box<Question>),

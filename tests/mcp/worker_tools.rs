@@ -1,5 +1,6 @@
 //! `swarmletfs mcp --as worker`: tools for the files of a worker's view of a workspace.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -636,4 +637,68 @@ fn killed_session_can_be_recovered() {
     wait_until("the worker to be recovered", || recover().code == Some(0));
     assert_eq!(place.changes("w"), ["added new"]);
     assert_eq!(place.metadata("w")["status"], "failed");
+}
+
+/// Calls tools at random, keeps the expected files in memory, and applies the draft.
+#[test]
+fn random_changes_give_the_expected_workspace() {
+    let place = Workspace::new();
+    fs::remove_file(place.at("workspace/notes")).unwrap();
+    let mut expected: BTreeMap<String, String> = BTreeMap::new();
+    for number in 0..8 {
+        let (path, text) = (format!("d{}/f{number}", number % 3), format!("{number}\n"));
+        place.folder(&format!("workspace/d{}", number % 3));
+        place.write(&format!("workspace/{path}"), &text);
+        expected.insert(path, text);
+    }
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut client = client(&place, "worker:w");
+    for step in 0..300 {
+        let path = format!("d{}/f{}", random.u32(0..4), random.u32(0..8));
+        match random.u32(0..4) {
+            0 => {
+                let text = format!("{step}\n").repeat(random.usize(0..5));
+                client.text("write_file", json!({"path": path, "content": text}));
+                expected.insert(path, text);
+            }
+            1 => {
+                let (_, is_error) = client.call("delete_file", json!({"path": path}));
+                assert_eq!(is_error, expected.remove(&path).is_none(), "{path}");
+            }
+            2 => {
+                let edit = json!({
+                    "path": path, "old_string": "1", "new_string": "one", "replace_all": true,
+                });
+                let (_, is_error) = client.call("edit_file", edit);
+                let text = expected.get_mut(&path).filter(|text| text.contains('1'));
+                assert_eq!(is_error, text.is_none(), "{path}");
+                text.into_iter().for_each(|text| *text = text.replace('1', "one"));
+            }
+            _ => {
+                let (text, is_error) = client.call("read_file", json!({"path": path}));
+                match expected.get(&path) {
+                    Some(expected) => assert_eq!((&text, is_error), (expected, false), "{path}"),
+                    None => assert!(is_error, "{path}: {text}"),
+                }
+            }
+        }
+    }
+    let paths: String = expected.keys().map(|path| format!("{path}\n")).collect();
+    assert_eq!(client.text("glob", json!({"pattern": "**/f*"})), paths);
+    client.text("finish", json!({}));
+    client.end();
+    let words = [PROGRAM, "apply", "w", "--yes", "--store"].map(OsStr::new);
+    let store = place.at("store");
+    run(place.command(words.into_iter().chain([store.as_os_str()]))).assert_success();
+    let mut found = BTreeMap::new();
+    for folder in fs::read_dir(place.at("workspace")).unwrap() {
+        let folder = folder.unwrap();
+        for file in fs::read_dir(folder.path()).unwrap() {
+            let file = file.unwrap();
+            let name = |entry: &fs::DirEntry| entry.file_name().into_string().unwrap();
+            let path = format!("{}/{}", name(&folder), name(&file));
+            found.insert(path, fs::read_to_string(file.path()).unwrap());
+        }
+    }
+    assert_eq!(found, expected);
 }

@@ -109,11 +109,11 @@ fn select(
     Ok((selection, left_out))
 }
 
-/// What a person is shown of changes.
+/// The description of changes that a person sees.
 struct ShownChanges {
     /// A line for each change.
     files: Vec<String>,
-    /// Lines about what is not applied, and about what the diff does not show.
+    /// Lines about changes that are left out, and about those that the diff does not show.
     notes: Vec<String>,
     diff: Vec<u8>,
 }

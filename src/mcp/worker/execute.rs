@@ -1,7 +1,7 @@
 //! The tool that runs shell commands in the view of the workspace.
 //!
-//! The output is recorded while it is produced. What the command leaves in the background runs on
-//! until the end of the session.
+//! The output is recorded while it is produced. Background processes of a command run until the
+//! session ends.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
