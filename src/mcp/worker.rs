@@ -1,8 +1,9 @@
 //! The server of a worker: tools for the files of its view of a workspace.
 //!
 //! This server runs inside the sandbox of `swarmletfs run`, so the kernel confines every tool to
-//! the draft and to the worker's own folder. Each call is recorded before its result is sent. The names, arguments and defaults of the tools are those that agents know from other
-//! programs with tools for files.
+//! the draft and to the worker's own folder. Each call is recorded before its result is sent. The
+//! names, arguments and defaults of the tools are those that agents know from other programs with
+//! tools for files.
 //!
 //! `path` parses paths, `files` reads and writes, `find` searches, `execute` runs commands.
 

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use super::http::{Server, TOKEN};
 use super::process::{ProcessClient, texts};
 use super::roles;
-use crate::cli::program::wait_until;
 use crate::support::draft::{Node, Workbench, file, folder};
 use crate::support::mount::PROGRAM;
 
@@ -257,7 +256,8 @@ fn limited_supervisor_changes_no_other_workers() {
     assert_eq!(limits, (&json!("7"), &json!("48")), "{metadata}");
 }
 
-/// Promise: What a supervisor changes by a tool is in the log of changes, with its role.
+/// Promise: What a supervisor changes by a tool is in the log of changes, with its role, and its
+/// next read shows it.
 #[test]
 fn supervisor_creates_and_annotates_workers() {
     let bench = bench();
@@ -290,11 +290,13 @@ fn supervisor_creates_and_annotates_workers() {
     let error = client.error("create_worker", json!({"task": "x", "id": "../w3"}));
     assert!(error.contains("cannot use"), "{error}");
     client.text("create_worker", json!({"task": "x", "id": "a-long-name"}));
-    wait_until("the beginning of the id to be known", || {
-        let (text, _) = client.call("annotate_worker", json!({"worker": "a-lo", "text": "good"}));
-        text == "a-long-name is annotated"
-    });
+    // What the supervisor has written, it reads at once.
+    let text = client.text("annotate_worker", json!({"worker": "a-lo", "text": "a late one"}));
+    assert_eq!(text, "a-long-name is annotated");
+    assert!(client.text("summarize", json!({"worker": "a-long-name"})).contains("a late one"));
+    assert!(!client.text("summarize", json!({"worker": "w1"})).contains("the best one"));
     client.text("annotate_worker", json!({"worker": "w1", "text": "the best one"}));
+    assert!(client.text("summarize", json!({"worker": "w1"})).contains("the best one"));
     let metadata = fs::read_to_string(bench.worker_folder("w1").join("metadata.json")).unwrap();
     assert!(metadata.contains("the best one"), "{metadata}");
     let diff = client.text("changes", json!({"worker": "w1"}));

@@ -40,6 +40,7 @@ fn annotate(supervisor: &Supervisor, tree: &Tree, arguments: JsonObject) -> Tool
     let store = supervisor.open()?;
     let annotated = store.worker(worker.as_bytes()).and_then(|worker| worker.annotate(&input.text));
     annotated.map_err(|error| ToolError::new(error.to_string()))?;
+    tree.refresh(&worker);
     let text = match input.text.trim().is_empty() {
         true => format!("{} has no notes any more", worker.display()),
         false => format!("{} is annotated", worker.display()),

@@ -55,7 +55,7 @@ pub(super) fn tool() -> SupervisorTool {
     }
 }
 
-fn create(supervisor: &Supervisor, _: &Tree, arguments: JsonObject) -> ToolResult {
+fn create(supervisor: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolResult {
     let input: CreateWorkerInput = parse_arguments(NAME, arguments)?;
     // A worker that the served view hides would be lost to the supervisor.
     if let (Some(run), Some(served)) = (&input.run, &supervisor.run)
@@ -82,6 +82,7 @@ fn create(supervisor: &Supervisor, _: &Tree, arguments: JsonObject) -> ToolResul
     let new = input.tags.into_iter().fold(new, NewWorker::tag);
     let store = supervisor.open()?;
     let worker = store.create_worker(new).map_err(|error| ToolError::new(error.to_string()))?;
+    tree.refresh(worker.id());
     let text = json(&json!({"worker_id": worker.id().to_text(), "path": worker.path()}))?;
     Ok(with_warnings(text, &store))
 }

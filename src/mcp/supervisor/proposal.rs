@@ -169,6 +169,7 @@ pub(super) fn carry_out(
     if !applied.checked.conflicts.is_empty() {
         return Err(describe_conflicts(&approval, &applied.checked));
     }
+    tree.refresh(&accepted.worker);
     let (files, worker) = (applied.checked.files.len() as u64, accepted.worker.display());
     let mut lines = vec![format!(
         "applied {} to {}; `swarmletfs undo {worker}` takes it back",
