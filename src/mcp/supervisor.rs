@@ -56,7 +56,8 @@ pub struct Supervisor {
 /// A question that waits for a repeated call with its answer.
 struct PendingQuestion {
     token: String,
-    expires: Instant,
+    /// `None` for a time limit without a practical end.
+    expires: Option<Instant>,
     question: Question,
 }
 
@@ -142,7 +143,7 @@ impl Supervisor {
         getrandom(&mut random, GetRandomFlags::empty())
             .map_err(|error| ToolError::new(format!("cannot name the question: {error}")))?;
         let token = to_hex(&random);
-        let expires = Instant::now() + self.answer_limit;
+        let expires = Instant::now().checked_add(self.answer_limit);
         let mut pending = self.pending.lock();
         if pending.len() >= PENDING_MAX {
             pending.pop_front();
@@ -162,7 +163,7 @@ impl Supervisor {
             .is_ok_and(|arguments: ApplyInput| arguments == waiting.question.arguments);
         match is_same {
             false => Waiting::Unknown,
-            true if waiting.expires <= Instant::now() => {
+            true if waiting.expires.is_some_and(|expires| expires <= Instant::now()) => {
                 Waiting::Expired(Box::new(waiting.question))
             }
             true => Waiting::Found(Box::new(waiting.question)),

@@ -446,6 +446,11 @@ fn commands_end_with_their_time_and_when_they_are_canceled() {
     let done = execute(&mut client, "sleep 100 & echo started");
     assert_eq!((&done["stdout"], &done["exit_code"]), (&json!("started\n"), &json!(0)));
     assert!(begun.elapsed() < LIMIT);
+    // Nor does one that goes on to print, and it is not ended.
+    let ticks = "while :; do echo tick; sleep 0.05; done & echo $! > pid";
+    assert_eq!(execute(&mut client, ticks)["exit_code"], 0);
+    let done = execute(&mut client, "sleep 0.5; kill -0 $(cat pid) && echo alive; kill $(cat pid)");
+    assert_eq!(done["stdout"], "alive\n", "{done}");
     let done = execute(&mut client, "kill -9 $$");
     assert_eq!(done["exit_code"], 137, "{done}");
     // Stdin is not that of the client.

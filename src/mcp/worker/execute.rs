@@ -29,8 +29,11 @@ const TIMEOUT_DEFAULT: u64 = 600;
 const TIMEOUT_MAX: u64 = 24 * 3_600;
 /// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
-/// Time to read on after the end of the command, while processes that it left hold its output open.
-const READ_ON: Duration = Duration::from_millis(200);
+/// Time without output after which the output of a command that has ended counts as read, although
+/// processes that it left hold it open.
+const QUIET: Duration = Duration::from_millis(200);
+/// Longest time to read on after the end of a command.
+const READ_ON_MAX: Duration = Duration::from_secs(2);
 /// Time between two looks at the command.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// Beginning and end of a stream that are returned, each, in bytes.
@@ -147,7 +150,8 @@ fn start(run: &ToolRun<'_>, command: &str) -> Result<(Child, Receiver<Chunk>), T
 
 type Pipe = dyn Read + Send;
 
-/// Sends what a pipe has until its end, or until nobody receives it.
+/// Sends what a pipe has until its end. If nobody receives it any more, it is dropped: a process in
+/// the background would be ended by a closed pipe.
 fn copy(stream: StreamName, mut pipe: Box<Pipe>, chunks: &mpsc::SyncSender<Chunk>) {
     let mut buffer = vec![0; CHUNK];
     loop {
@@ -155,9 +159,7 @@ fn copy(stream: StreamName, mut pipe: Box<Pipe>, chunks: &mpsc::SyncSender<Chunk
             Ok(0) => return,
             Ok(size) => {
                 let chunk = buffer.split_at(size).0.to_vec();
-                if chunks.send((stream, chunk)).is_err() {
-                    return;
-                }
+                let _ = chunks.send((stream, chunk));
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(_) => return,
@@ -205,9 +207,12 @@ impl Execution {
 
     /// Reads the output to its end, and ends the command when its time is over.
     fn read(&mut self, output: &Receiver<Chunk>, call: &mut Call, is_canceled: &dyn Fn() -> bool) {
-        let mut last = Instant::now();
+        let (mut last, mut ended) = (Instant::now(), Instant::now());
         let mut is_open = true;
-        while self.status.is_none() || (is_open && last.elapsed() < READ_ON) {
+        let is_read = |last: Instant, ended: Instant| {
+            last.elapsed() >= QUIET || ended.elapsed() >= READ_ON_MAX
+        };
+        while self.status.is_none() || (is_open && !is_read(last, ended)) {
             match output.recv_timeout(INTERVAL) {
                 Ok((stream, bytes)) => {
                     self.keep(stream, &bytes, call);
@@ -222,12 +227,8 @@ impl Execution {
             }
             if self.status.is_none() {
                 self.status = self.child.try_wait().ok().flatten();
-                if self.status.is_some() {
-                    last = Instant::now();
-                }
+                (last, ended) = (Instant::now(), Instant::now());
                 self.check_time(is_canceled);
-            } else if self.deadline <= Instant::now() {
-                return;
             }
         }
     }
