@@ -24,11 +24,12 @@ mod merge;
 mod moves;
 mod neighbors;
 mod recovery;
+mod review;
 mod selection;
 mod session;
 mod stage;
 
-pub(crate) use check::Action;
 pub(crate) use recovery::recover_workspace;
+pub(crate) use review::{describe_change, has_changed, relevant_diff, unseen_changes};
 pub(crate) use selection::{ChangeSelection, PathRules, UnappliedChange};
-pub(crate) use session::{Approval, Checked, CheckedFile};
+pub(crate) use session::{Approval, Checked};

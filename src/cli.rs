@@ -11,7 +11,6 @@ mod cache_args;
 mod changes;
 mod dash_o;
 mod diagnosis;
-mod diff_text;
 mod discard;
 mod discover;
 mod doctor;
@@ -255,6 +254,10 @@ enum InternalCommand {
     /// Serves a stage of a sandbox; see the module `sandbox`
     #[command(name = "__sandbox")]
     Sandbox { stage: Stage, descriptor: i32, status: Option<i32> },
+    /// Serves the tools of a worker in its sandbox; see the module `mcp`
+    #[cfg(feature = "mcp")]
+    #[command(name = mcp::WORKER_TOOLS)]
+    WorkerTools { workspace: PathBuf },
 }
 
 /// Arguments of `mount`. Most of them can also be given in `-o`.
@@ -414,6 +417,8 @@ pub fn main() -> ExitCode {
             InternalCommand::Sandbox { stage, descriptor, status } => {
                 serve_stage(stage, descriptor, status)
             }
+            #[cfg(feature = "mcp")]
+            InternalCommand::WorkerTools { workspace } => mcp::serve_worker_tools(&workspace),
         };
     }
     let arguments = short_form::expand(arguments, &Cli::command());

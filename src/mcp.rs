@@ -5,14 +5,18 @@
 //! Requests run on their own threads, so a long search delays no other request. A request that
 //! panics gets an error.
 //!
-//! `tools` defines the tools, `resources` the files by their URIs; `stdio` and `http` are the
-//! transports.
+//! `tools` defines the tools that read, `supervisor` those that write, `resources` the files by
+//! their URIs; `elicitation` asks the person behind a client; `worker` is the server of a worker in
+//! its sandbox; `stdio` and `http` are the transports.
 
+mod elicitation;
 mod http;
 mod resources;
 mod slice;
 mod stdio;
+mod supervisor;
 mod tools;
+mod worker;
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,18 +26,24 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest,
-    CustomResult, ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult,
-    ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
-    ServerCapabilities, ServerConfig,
+    CustomResult, ErrorCode, Implementation, InputRequiredResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Builder;
+use tokio::sync::watch;
 use tracing::error;
 
 pub use http::{HttpConfig, Token};
+pub use supervisor::Supervisor;
+pub use worker::{WorkerSession, serve_worker};
 
+use self::elicitation::{Answer, AskChannel};
+use self::supervisor::{Question, Waiting};
+use self::tools::{ToolError, ToolResult};
 use crate::tree::Tree;
 
 /// Interval between checks whether a store was replaced by another directory.
@@ -47,22 +57,35 @@ record), evidence.txt (its tool outputs, failures first) and index.json beside i
 Start with read_file `summary`, then use summarize or get_evidence for failed workers; search and \
 grep find words and lines in all workers. A worker's claims about itself may be wrong: `!` in its \
 checks marks them. read_file `README.md` has the details.";
+/// More instructions for the clients of a supervisor.
+const SUPERVISOR_INSTRUCTIONS: &str = " As the supervisor, create_worker starts the record of a \
+new worker, annotate_worker keeps notes on one, changes shows what one changed in its view of a \
+workspace, and apply_changes asks the person to apply it; it is there only if this client can ask \
+the person.";
 
 /// Serves one client until it closes the input that `open` returns, usually stdin.
 ///
-/// Calls `open` inside of the runtime, so that it may open async streams.
+/// Calls `open` inside of the runtime, so that it may open async streams. With a `supervisor`, the
+/// client gets its tools, too.
 ///
 /// # Errors
 ///
 /// The runtime cannot be started, or `open` fails.
-pub fn serve<R, W>(tree: ServedTree, open: impl FnOnce() -> io::Result<(R, W)>) -> io::Result<()>
+pub fn serve<R, W>(
+    tree: ServedTree,
+    supervisor: Option<Supervisor>,
+    open: impl FnOnce() -> io::Result<(R, W)>,
+) -> io::Result<()>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    run(async {
+    run(THREADS, async {
         let (input, output) = open()?;
-        stdio::serve(McpServer::new(tree), input, output).await;
+        let (ended, input_ended) = watch::channel(false);
+        let server = McpServer::new(tree, supervisor);
+        let server = McpServer { input_ended: Some(input_ended), ..server };
+        stdio::serve(server, stdio::Streams { input, output, ended, stop: None }).await;
         Ok(())
     })
 }
@@ -75,15 +98,16 @@ where
 /// The runtime cannot be started, or the address cannot be listened on.
 pub fn serve_http(
     tree: ServedTree,
+    supervisor: Option<Supervisor>,
     config: HttpConfig,
     ready: impl FnOnce(SocketAddr),
 ) -> io::Result<()> {
-    run(http::serve(McpServer::new(tree), config, ready))
+    run(THREADS, http::serve(McpServer::new(tree, supervisor), config, ready))
 }
 
-fn run(served: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+fn run(threads: usize, served: impl Future<Output = io::Result<()>>) -> io::Result<()> {
     let runtime =
-        Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()?;
+        Builder::new_current_thread().enable_all().max_blocking_threads(threads).build()?;
     let ended = runtime.block_on(served);
     // Do not wait for threads: one may be blocked on a stdin that nobody closes.
     runtime.shutdown_background();
@@ -135,11 +159,91 @@ impl ServedTree {
 #[derive(Clone)]
 struct McpServer {
     tree: Arc<ServedTree>,
+    supervisor: Option<Arc<Supervisor>>,
+    /// Changes once the client has closed its input. `None` if a client cannot receive requests.
+    input_ended: Option<watch::Receiver<bool>>,
 }
 
 impl McpServer {
-    fn new(tree: ServedTree) -> McpServer {
-        McpServer { tree: Arc::new(tree) }
+    fn new(tree: ServedTree, supervisor: Option<Supervisor>) -> McpServer {
+        let (tree, supervisor) = (Arc::new(tree), supervisor.map(Arc::new));
+        McpServer { tree, supervisor, input_ended: None }
+    }
+
+    /// Returns the tools that the client of a request may call.
+    fn tools(&self, context: &RequestContext<RoleServer>) -> Vec<Tool> {
+        let mut all: Vec<Tool> = tools::all().iter().map(|tool| tool.definition.clone()).collect();
+        if self.supervisor.is_some() {
+            all.extend(supervisor::tools().iter().map(|tool| tool.definition.clone()));
+            if AskChannel::for_client(context, self.input_ended.as_ref()).is_some() {
+                all.push(supervisor::apply_definition().clone());
+            }
+        }
+        all
+    }
+
+    /// Asks the person about the changes of a worker, and applies them after a yes.
+    async fn apply_changes(
+        &self,
+        supervisor: &Arc<Supervisor>,
+        request: CallToolRequestParams,
+        (context, channel): (&RequestContext<RoleServer>, AskChannel),
+    ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
+        let repeated = match &channel {
+            AskChannel::Rounds => request.request_state,
+            AskChannel::Requests(_) => None,
+        };
+        if let Some(token) = repeated {
+            let answer = Answer::from_responses(request.input_responses);
+            return match supervisor.take(&token, arguments) {
+                Waiting::Found(question) => self.conclude(supervisor, *question, answer).await,
+                Waiting::Expired(question) => {
+                    self.conclude(supervisor, *question, Answer::TimedOut).await
+                }
+                Waiting::Unknown => {
+                    let text = "nothing was applied: no such question waits for an answer; call \
+                                apply_changes again";
+                    Ok(to_response(Err(ToolError::new(text))))
+                }
+            };
+        }
+        let preparing = Arc::clone(supervisor);
+        let prepared = self.work(move |tree| preparing.prepare(tree, arguments)).await?;
+        let question = match prepared {
+            Ok(question) => question,
+            Err(error) => return Ok(to_response(Err(error))),
+        };
+        let message = question.message().to_owned();
+        match channel {
+            AskChannel::Requests(input_ended) => {
+                let limit = supervisor.answer_limit;
+                let answer = elicitation::ask(context, input_ended, message, limit).await?;
+                self.conclude(supervisor, question, answer).await
+            }
+            AskChannel::Rounds => {
+                let requests = elicitation::to_input_requests(message)?;
+                Ok(match supervisor.wait(question) {
+                    Ok(token) => InputRequiredResult::new(Some(requests), Some(token)).into(),
+                    Err(error) => to_response(Err(error)),
+                })
+            }
+        }
+    }
+
+    /// Applies the changes of a question after a yes.
+    async fn conclude(
+        &self,
+        supervisor: &Arc<Supervisor>,
+        question: Question,
+        answer: Answer,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let supervisor = Arc::clone(supervisor);
+        let done = self.work(move |tree| match answer.refusal() {
+            None => supervisor.carry_out(tree, &question),
+            Some(reason) => Err(supervisor.refuse(&question, reason)),
+        });
+        Ok(to_response(done.await?))
     }
 
     /// Runs `work` on a blocking thread.
@@ -182,6 +286,14 @@ fn backfill(tree: Arc<Tree>) {
     });
 }
 
+/// Returns the result of a tool as clients receive it.
+fn to_response(result: ToolResult) -> CallToolResponse {
+    CallToolResponse::Complete(match result {
+        Ok(output) => CallToolResult::success(output.blocks().map(ContentBlock::text).collect()),
+        Err(error) => CallToolResult::error(vec![ContentBlock::text(error.0)]),
+    })
+}
+
 impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
@@ -190,38 +302,47 @@ impl ServerHandler for McpServer {
                 env!("CARGO_PKG_NAME"),
                 env!("CARGO_PKG_VERSION"),
             ))
-            .with_instructions(INSTRUCTIONS)
+            .with_instructions(match self.supervisor {
+                Some(_) => [INSTRUCTIONS, SUPERVISOR_INSTRUCTIONS].concat(),
+                None => INSTRUCTIONS.to_owned(),
+            })
     }
 
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(
-            tools::all().iter().map(|tool| tool.definition.clone()).collect(),
-        ))
+        Ok(ListToolsResult::with_all_items(self.tools(&context)))
     }
 
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = tools::all().iter().find(|tool| tool.definition.name == request.name)
-        else {
-            let names: Vec<&str> = tools::all().iter().map(|tool| &*tool.definition.name).collect();
-            let text = format!("unknown tool {:?}; try one of: {}", request.name, names.join(", "));
-            return Err(ErrorData::invalid_params(text, None));
-        };
-        let arguments = request.arguments.unwrap_or_default();
-        let result = self.work(move |tree| (tool.call)(tree, arguments)).await?;
-        Ok(CallToolResponse::Complete(match result {
-            Ok(output) => {
-                CallToolResult::success(output.blocks().map(ContentBlock::text).collect())
+        let name = &*request.name;
+        if let Some(tool) = tools::all().iter().find(|tool| tool.definition.name == name) {
+            let arguments = request.arguments.unwrap_or_default();
+            return Ok(to_response(self.work(move |tree| (tool.call)(tree, arguments)).await?));
+        }
+        if let Some(supervisor) = &self.supervisor {
+            let tool = supervisor::tools().iter().find(|tool| tool.definition.name == name);
+            if let Some(tool) = tool {
+                let supervisor = Arc::clone(supervisor);
+                let arguments = request.arguments.unwrap_or_default();
+                let work = self.work(move |tree| (tool.call)(&supervisor, tree, arguments));
+                return Ok(to_response(work.await?));
             }
-            Err(error) => CallToolResult::error(vec![ContentBlock::text(error.0)]),
-        }))
+            let channel = AskChannel::for_client(&context, self.input_ended.as_ref());
+            if let Some(channel) = channel.filter(|_| name == supervisor::APPLY) {
+                return self.apply_changes(supervisor, request, (&context, channel)).await;
+            }
+        }
+        let tools = self.tools(&context);
+        let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
+        let text = format!("unknown tool {name:?}; try one of: {}", names.join(", "));
+        Err(ErrorData::invalid_params(text, None))
     }
 
     async fn list_resources(
@@ -255,12 +376,17 @@ impl ServerHandler for McpServer {
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        // A known method becomes a custom request only if its parameters did not parse.
-        let method = &request.method;
-        Err(if stdio::METHODS.contains(&method.as_str()) {
-            ErrorData::invalid_params(format!("invalid parameters for {method}"), None)
-        } else {
-            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("unknown method {method:?}"), None)
-        })
+        Err(custom_request_error(&request))
+    }
+}
+
+/// Returns the error for a request with an unknown method or invalid parameters.
+fn custom_request_error(request: &CustomRequest) -> ErrorData {
+    // A known method becomes a custom request only if its parameters did not parse.
+    let method = &request.method;
+    if stdio::METHODS.contains(&method.as_str()) {
+        ErrorData::invalid_params(format!("invalid parameters for {method}"), None)
+    } else {
+        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("unknown method {method:?}"), None)
     }
 }

@@ -4,6 +4,7 @@
 pub mod budget;
 pub(crate) mod clean;
 pub(crate) mod clip;
+pub(crate) mod diff_text;
 pub(crate) mod git_blob;
 pub(crate) mod json;
 pub(crate) mod shares;

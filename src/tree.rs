@@ -135,6 +135,16 @@ impl Tree {
         self.namespace.view().is_replaced()
     }
 
+    /// Reads the stores and the worker `id` again, so that later requests see what this process has
+    /// written.
+    pub fn refresh(&self, id: &Name) {
+        let view = self.namespace.view();
+        if let Some(member) = view.visible_now().get(id) {
+            // A worker that was removed meanwhile is not found later, either.
+            drop(view.worker_now(&member));
+        }
+    }
+
     /// Returns the number of sessions that were not yet searched for workers inside them. More
     /// workers may exist than are listed.
     pub fn unread_session_count(&self) -> usize {

@@ -53,6 +53,8 @@ mod temporary;
 mod worker;
 mod worker_folder;
 
+#[cfg(feature = "mcp")]
+pub(crate) use dir::ViewEntry;
 pub(crate) use dir::{
     Dir, EntryIdentity, EntryMeta, File, NewOwner, SetIdReport, from_io, set_file_attributes,
     set_mode,

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::mount::eventually;
 use crate::support::Mount;
 
+mod by_mcp;
 mod claude_code;
 mod in_workspaces;
 mod other_programs;

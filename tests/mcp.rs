@@ -3,17 +3,23 @@
 mod frames;
 mod http;
 mod http_flood;
+mod process;
 mod sdk;
+mod supervisor;
 mod tools;
 mod tree_parity;
+mod worker_tools;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
 use swarmletfs::mcp::ServedTree;
 use swarmletfs::tree::Tree;
+
+use crate::support::python;
 
 /// A client and its server, both in this process.
 pub struct Client {
@@ -54,7 +60,7 @@ impl Client {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
         let open = || Ok(tokio::net::UnixStream::from_std(theirs)?.into_split());
-        let server = thread::spawn(move || swarmletfs::mcp::serve(tree, open).unwrap());
+        let server = thread::spawn(move || swarmletfs::mcp::serve(tree, None, open).unwrap());
         Client {
             input: BufReader::new(ours.try_clone().unwrap()),
             output: Some(ours),
@@ -143,4 +149,22 @@ impl Drop for Client {
         let ended = self.server.take().map_or(Ok(()), JoinHandle::join);
         assert!(ended.is_ok() || thread::panicking(), "the server has panicked");
     }
+}
+
+/// Runs sessions of the Python SDK, as tests/mcp/roles.py describes; `None` without the SDK.
+pub fn roles(sessions: Vec<Value>) -> Option<Vec<Value>> {
+    const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp/roles.py");
+    let mut child = Command::new(python()?)
+        .arg(SCRIPT)
+        .env_remove("SWARMLET_WORKER")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(json!(sessions).to_string().as_bytes()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    Some(serde_json::from_slice(&out.stdout).unwrap_or_else(|error| panic!("{error}: {said}")))
 }

@@ -14,4 +14,4 @@ mod recovery;
 mod refusals;
 mod set_id;
 mod terminal;
-mod workspace;
+pub mod workspace;

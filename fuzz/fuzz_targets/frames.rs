@@ -47,7 +47,7 @@ fuzz_target!(|sent: &[u8]| {
     let output = written.clone();
     let input = io::Cursor::new([BEGIN, sent, PING].concat());
     let tree = Tree::new(swarm::view(), Settings::default());
-    swarmletfs::mcp::serve(ServedTree::new(tree, || None), || Ok((input, output))).unwrap();
+    swarmletfs::mcp::serve(ServedTree::new(tree, || None), None, || Ok((input, output))).unwrap();
     let written = written.0.lock().unwrap();
     let mut is_answered = false;
     for line in written.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {

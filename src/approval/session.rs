@@ -476,6 +476,13 @@ impl<'a> Approval<'a> {
         self.log(action, Vec::new(), &Ok(ApprovalOutcome { checked, number: None }));
     }
 
+    /// Adds an attempt that a person refused to the log of changes.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn log_refusal(&self, action: &str, reason: &str) {
+        let error = self.error(&format!("{action} the changes of"), reason, "nothing was changed");
+        self.worker.log::<()>(action, Vec::new(), &Err(error));
+    }
+
     fn log(&self, action: &str, paths: Vec<AuditPath>, result: &Result<ApprovalOutcome>) {
         let conflicts = result.as_ref().map_or(0, |outcome| outcome.checked.conflicts.len());
         if conflicts > 0 {

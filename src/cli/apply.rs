@@ -8,17 +8,17 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::changes::{WHOLE, diff, open, parse_paths, refuse_ignored};
-use super::diff_text::{self, Section};
 use super::exit;
 use super::pager::{self, DiffArgs};
 use super::prompt::Prompt;
 use super::terminal::{display_path, print_message, shell_quote};
 use super::write_args::{WriteArgs, into_cli_error};
 use crate::approval::{
-    Action, Approval, ChangeSelection, Checked, CheckedFile, PathRules, UnappliedChange,
+    Approval, ChangeSelection, Checked, PathRules, UnappliedChange, describe_change, relevant_diff,
+    unseen_changes,
 };
-use crate::model::{ChangedFile, EntryKind};
 use crate::name::RelPath;
+use crate::text::diff_text::{self, Section};
 use crate::text::{count, left_out_as_ignored};
 use crate::trace::swarmlet::CHANGES;
 use crate::write::Store;
@@ -144,7 +144,8 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
             return Ok(done_code);
         }
         if arguments.dry_run {
-            let lines: String = checked.files.iter().map(|file| describe(file) + "\n").collect();
+            let lines: String =
+                checked.files.iter().map(|file| describe_change(file) + "\n").collect();
             pager::print(lines.as_bytes())?;
             return Ok(done_code);
         }
@@ -193,12 +194,12 @@ fn ask(
     let mut prompt = Prompt::open(&format!("apply the changes of {}", approval.id().display()))?;
     let diff = diff(store, approval, WHOLE)?;
     let sections = diff_text::split(&diff);
-    let unseen = unseen(checked, selection, &sections);
+    let unseen = unseen_changes(checked, selection, &sections);
     if arguments.interactive {
         unseen.iter().for_each(|line| print_message(line));
         return choose(&mut prompt, checked, &sections, &arguments.diff);
     }
-    arguments.diff.show(&relevant(checked, &sections))?;
+    arguments.diff.show(&relevant_diff(checked, &sections))?;
     unseen.iter().for_each(|line| print_message(line));
     let changes = count(checked.files.len() as u64, "change");
     let question = format!("Apply {changes} to {}?", display_path(workspace));
@@ -281,88 +282,6 @@ pub(super) fn report_conflicts(
     Some(exit::failure())
 }
 
-/// Returns a line about a change to make.
-pub(super) fn describe(file: &CheckedFile) -> String {
-    let action = match file.action {
-        Action::Make => "add",
-        Action::Replace if file.is_merged => "merge",
-        Action::Replace => "replace",
-        Action::SetMode => "set the permissions of",
-        Action::Remove => "remove",
-    };
-    format!("{action} {}", file.path.display())
-}
-
-/// Returns the parts of the diff that belong to the changes to make.
-fn relevant(checked: &Checked, sections: &[Section<'_>]) -> Vec<u8> {
-    let changes: BTreeSet<&RelPath> = checked.files.iter().map(|file| &file.path).collect();
-    let is_relevant =
-        |section: &&Section<'_>| section.path.as_ref().is_some_and(|path| changes.contains(path));
-    sections.iter().filter(is_relevant).flat_map(|section| section.text).copied().collect()
-}
-
-/// Returns lines about what the diff does not show as it is done: folders, merged files, files that
-/// are too large for it or no text, and permissions.
-fn unseen(checked: &Checked, selection: &ChangeSelection, sections: &[Section<'_>]) -> Vec<String> {
-    let mut shown: BTreeMap<&RelPath, (u64, u64)> = BTreeMap::new();
-    for section in sections {
-        let Some(path) = &section.path else { continue };
-        let (added, removed) = diff_text::line_counts(section.text);
-        let counts = shown.entry(path).or_default();
-        *counts = (counts.0 + added, counts.1 + removed);
-    }
-    let files = selection.source().map_or(&[][..], |changes| &changes.files);
-    let changes: BTreeMap<RelPath, &ChangedFile> =
-        files.iter().filter_map(|file| Some((file.path.parse().ok()?, file))).collect();
-    let mut lines = Vec::new();
-    for file in &checked.files {
-        let change = changes.get(&file.path).copied();
-        lines.extend(unseen_content(file, change, shown.get(&file.path)));
-        lines.extend(change.and_then(|change| unusual_mode(&file.path, change)));
-    }
-    lines
-}
-
-/// Returns a line if the diff does not show a content whole. `shown` are the numbers of its added
-/// and removed lines there.
-fn unseen_content(
-    file: &CheckedFile,
-    change: Option<&ChangedFile>,
-    shown: Option<&(u64, u64)>,
-) -> Option<String> {
-    let what = describe(file);
-    match (shown, change) {
-        _ if file.is_merged => Some(format!("not in the diff: {what}")),
-        (None, _) => Some(format!("not in the diff: {what}")),
-        (Some(_), Some(change)) if change.is_binary => Some(format!("shown as binary: {what}")),
-        (Some((added, removed)), Some(change)) => {
-            let is_whole = (*added, *removed) == (change.added, change.removed);
-            (!is_whole).then(|| {
-                let all = format!("+{} -{}", change.added, change.removed);
-                format!("not shown whole: {what}: +{added} -{removed} of {all}")
-            })
-        }
-        (Some(_), None) => None,
-    }
-}
-
-/// Permissions of most files and folders. Others are worth a look.
-const USUAL_MODES: [u32; 6] = [0o600, 0o644, 0o664, 0o700, 0o755, 0o775];
-
-/// Returns a line if permissions change, or if those of a new entry are unusual.
-fn unusual_mode(path: &RelPath, change: &ChangedFile) -> Option<String> {
-    let new = change.new.as_ref().filter(|new| new.kind != EntryKind::Link)?;
-    let path = path.display();
-    match &change.old {
-        Some(old) if old.mode != new.mode => {
-            Some(format!("permissions of {path}: {:04o} -> {:04o}", old.mode, new.mode))
-        }
-        Some(_) => None,
-        None => (!USUAL_MODES.contains(&new.mode))
-            .then(|| format!("permissions of {path}: {:04o}", new.mode)),
-    }
-}
-
 /// Asks about each change. Returns the accepted ones; `None` if there is none.
 fn choose(
     prompt: &mut Prompt,
@@ -384,7 +303,7 @@ fn choose(
             if let Some(text) = text {
                 shown.show_at_once(text)?;
             }
-            let question = format!("{}? [y,n,a,d,q,?] ", capitalized(&describe(file)));
+            let question = format!("{}? [y,n,a,d,q,?] ", capitalized(&describe_change(file)));
             match prompt.ask(&question)?.as_str() {
                 "y" => drop(accepted.insert(file.path.clone())),
                 "n" => {}

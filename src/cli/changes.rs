@@ -4,19 +4,18 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use anyhow::anyhow;
 use clap::Args;
 
-use super::diff_text;
 use super::exit::UsageError;
 use super::pager::{self, DiffArgs};
 use super::terminal::{escape_controls, print_message};
 use super::tree_commands::cat;
 use super::write_args::{WriteArgs, into_cli_error};
-use crate::approval::Approval;
+use crate::approval::{Approval, has_changed};
 use crate::model::{ChangedFile, WorkspaceChanges};
-use crate::name::RelPath;
+use crate::name::{Name, RelPath};
 use crate::route::CHANGES;
+use crate::text::diff_text;
 use crate::text::{count, left_out_as_ignored};
 use crate::write::Store;
 
@@ -120,11 +119,6 @@ fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
     arguments.diff.show(&shown)
 }
 
-fn has_changed(changes: &WorkspaceChanges, path: &RelPath) -> bool {
-    let is_in = |file: &ChangedFile| file.path.parse().is_ok_and(|file| file.is_within(path));
-    changes.files.iter().any(is_in)
-}
-
 /// Fails if one of `paths` has no changes because it is ignored.
 ///
 /// # Errors
@@ -136,17 +130,13 @@ pub(super) fn refuse_ignored(
     paths: &[RelPath],
     action: &str,
 ) -> anyhow::Result<()> {
-    for path in paths.iter().filter(|path| !has_changed(changes, path)) {
-        if approval.is_ignored(path) {
-            let message = format!(
-                "cannot {action} {}: it is ignored by .gitignore, or git's own, so its changes are \
-                 left out; try `swarmletfs run --all-changes`",
-                path.display()
-            );
-            return Err(UsageError(message).into());
-        }
-    }
-    Ok(())
+    let Some(path) = approval.first_ignored(changes, paths) else { return Ok(()) };
+    let message = format!(
+        "cannot {action} {}: it is ignored by .gitignore, or git's own, so its changes are left \
+         out; try `swarmletfs run --all-changes`",
+        path.display()
+    );
+    Err(UsageError(message).into())
 }
 
 /// Opens the changes of a worker.
@@ -167,28 +157,7 @@ pub(super) fn parse_paths(
     approval: &Approval<'_>,
     typed: &[OsString],
 ) -> anyhow::Result<Vec<RelPath>> {
-    let parse = |path: &OsString| {
-        let bytes = path.as_bytes();
-        let is_absolute = bytes.starts_with(b"/");
-        let workspace = if is_absolute { Some(approval.workspace()?) } else { None };
-        let relative = match &workspace {
-            Some(workspace) => {
-                let rest = bytes.strip_prefix(workspace.as_os_str().as_bytes());
-                rest.filter(|rest| rest.is_empty() || rest.starts_with(b"/"))
-            }
-            None => Some(bytes),
-        };
-        let parts = relative.unwrap_or(b"..").split(|byte| *byte == b'/');
-        let parts: Vec<&[u8]> = parts.filter(|part| !part.is_empty() && *part != b".").collect();
-        RelPath::parse(parts.join(&b'/')).map_err(|_| {
-            let shown = escape_controls(&path.to_string_lossy());
-            let message = format!(
-                "cannot use {shown} as a path: it is not in the workspace; \
-                 try a path from the root of the workspace"
-            );
-            anyhow!(UsageError(message))
-        })
-    };
+    let parse = |path: &OsString| approval.parse_path(path.as_bytes()).map_err(into_cli_error);
     typed.iter().map(parse).collect()
 }
 
@@ -201,7 +170,16 @@ pub(super) const WHOLE: &str = "changes.64M.diff";
 ///
 /// The store cannot be read.
 pub(super) fn diff(store: &Store, approval: &Approval<'_>, name: &str) -> anyhow::Result<Vec<u8>> {
-    let path = [b"workers/", approval.id().as_bytes(), b"/", name.as_bytes()].concat();
+    read_diff(store, approval.id(), name)
+}
+
+/// Returns the diff of all changes of `worker` from its file `name`; empty if no diff can show one.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub(super) fn read_diff(store: &Store, worker: &Name, name: &str) -> anyhow::Result<Vec<u8>> {
+    let path = [b"workers/", worker.as_bytes(), b"/", name.as_bytes()].concat();
     cat::read(store.root().path(), &path)
 }
 

@@ -1,22 +1,35 @@
 //! `swarmletfs mcp`: serves the tree over the Model Context Protocol, for agents that cannot mount.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tracing::warn;
 
-use super::ViewArgs;
-use super::exit::UsageError;
+use super::exit::{self, UsageError};
+use super::record::parse_timeout;
+use super::run::{ToolsRun, serve_tools};
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
+use super::write_args::{STORE_VARIABLE, into_cli_error, named_worker, survive_size_limits};
+use super::{ViewArgs, changes};
 use crate::catalog::Freshness;
 use crate::digest::to_hex;
-use crate::mcp::{HttpConfig, ServedTree, Token, serve, serve_http};
+use crate::mcp::{
+    HttpConfig, ServedTree, Supervisor, Token, WorkerSession, serve, serve_http, serve_worker,
+};
+use crate::name::Name;
 use crate::text::budget::Budget;
 use crate::tree::{Settings, Tree};
+use crate::write::{Store, StoreOptions};
 
 /// Environment variable that holds the bearer token.
 const TOKEN_VARIABLE: &str = "SWARMLETFS_TOKEN";
@@ -31,8 +44,18 @@ configuration entry for Claude Code (.mcp.json) and most other clients:
 
 Tools: list_workers, summarize, get_evidence, get_tool_output, compare, changes_since, expand, \
 search, grep, list_dir, read_file, info, exists, glob. Files are resources: \
-swarm:///workers/ID/summary. Everything is read-only and shows what a mount with the same \
-options shows.
+swarm:///workers/ID/summary. Without a role, everything is read-only, as in a mount with the same \
+options.
+
+--as supervisor adds tools that write to the store: create_worker, annotate_worker, changes, \
+and apply_changes, which shows the diff of a worker's changes to the person behind the client \
+(elicitation), and applies it only after a yes. A client that cannot ask the person is not offered \
+it.
+
+--as worker:ID gives the client only tools for the files of a workspace, in the sandbox of \
+`swarmletfs run`: ls, read_file, write_file, edit_file, delete_file, glob, grep, execute; and note \
+and finish for the worker's record. Changes go to a draft, each call is recorded, and the worker \
+ends with the session. The worker is created if there is none with this id.
 
 --http serves any number of clients at http://ADDR/mcp (streamable HTTP). ADDR must be a \
 loopback address. Clients authenticate with Authorization: Bearer TOKEN. The token is \
@@ -54,9 +77,73 @@ pub(super) struct McpArgs {
     #[arg(long, value_name = "SIZE", value_parser = Budget::parse)]
     budget: Option<Budget>,
 
+    /// The role: `supervisor` creates workers and asks the person to apply their changes;
+    /// `worker:ID` works as that worker on a workspace, and `worker` as a new one [default: only
+    /// reading]
+    #[arg(long = "as", value_name = "ROLE", value_parser = Role::parse)]
+    role: Option<Role>,
+
+    /// As a supervisor, the time that the person has to answer: 30s, 5m, 1h30m, or whole seconds
+    /// [default: 10m]
+    #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
+    answer_timeout: Option<Duration>,
+
+    /// As a worker, the folder to work on [default: the current folder]
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
+
+    /// As a new worker, what it is told to do
+    #[arg(long, value_name = "TEXT")]
+    task: Option<String>,
+
+    /// As a worker, a path of the workspace that it must not see, such as .env; can be given
+    /// several times
+    #[arg(long, value_name = "PATH")]
+    hide: Vec<PathBuf>,
+
+    /// As a worker, give its commands no network but their own localhost
+    #[arg(long)]
+    no_network: bool,
+
     #[command(flatten)]
     view: ViewArgs,
 }
+
+/// The role of the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Role {
+    Supervisor,
+    /// A worker with this id; `None` for a new one.
+    Worker(Option<String>),
+}
+
+impl Role {
+    fn parse(text: &str) -> Result<Role, String> {
+        match text {
+            SUPERVISOR => Ok(Role::Supervisor),
+            WORKER => Ok(Role::Worker(None)),
+            _ => match text.split_once(':') {
+                Some((WORKER, id)) if !id.is_empty() => Ok(Role::Worker(Some(id.to_owned()))),
+                _ => Err("expected supervisor, worker or worker:ID".into()),
+            },
+        }
+    }
+}
+
+/// Name of the role in arguments and in the log of changes.
+const SUPERVISOR: &str = "supervisor";
+
+/// Name of the role of a worker in arguments.
+const WORKER: &str = "worker";
+
+/// The internal command that serves the tools of a worker in its sandbox.
+pub(super) const WORKER_TOOLS: &str = "__worker-tools";
+
+/// Task of a worker that is created without one.
+const TASK_DEFAULT: &str = "Work by MCP";
+
+/// Time that a person has to answer, by default.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Serves until the client disconnects or the process is stopped.
 ///
@@ -71,7 +158,15 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         );
         return Err(UsageError(text).into());
     }
+    check_options(arguments)?;
+    if let Some(Role::Worker(id)) = &arguments.role {
+        return run_worker(arguments, id.clone());
+    }
     let selection = StoreSelection::from_args(&arguments.view)?;
+    let supervisor = match &arguments.role {
+        Some(Role::Supervisor) => Some(supervisor(arguments, &selection)?),
+        _ => None,
+    };
     let settings = Settings { budget: arguments.budget, ..Settings::default() };
     let tree = Tree::new(selection.open(Freshness::default())?, settings.clone());
     let trees = ServedTree::new(tree, move || match selection.open(Freshness::default()) {
@@ -82,11 +177,11 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         }
     });
     match arguments.http {
-        None => serve(trees, || Ok((tokio::io::stdin(), tokio::io::stdout())))
+        None => serve(trees, supervisor, || Ok((tokio::io::stdin(), tokio::io::stdout())))
             .context("cannot serve")?,
         Some(address) => {
             let (token, made) = token()?;
-            let served = serve_http(trees, HttpConfig { address, token }, |address| {
+            let served = serve_http(trees, supervisor, HttpConfig { address, token }, |address| {
                 print_message(&format!("serving at http://{address}/mcp"));
                 if let Some(made) = made {
                     print_message(&format!("the token is {made}"));
@@ -96,6 +191,99 @@ pub(super) fn run(arguments: &McpArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses options of another role.
+///
+/// # Errors
+///
+/// There is one: a usage error.
+fn check_options(arguments: &McpArgs) -> anyhow::Result<()> {
+    let is_worker = matches!(arguments.role, Some(Role::Worker(_)));
+    let view = &arguments.view;
+    let refusals = [
+        (is_worker && arguments.http.is_some(), "--http with --as worker; use stdin and stdout"),
+        (is_worker && arguments.budget.is_some(), "--budget with --as worker; leave it out"),
+        (is_worker && view.stores.len() > 1, "several stores with --as worker; name one"),
+        (!is_worker && arguments.workspace.is_some(), "--workspace without --as worker; add it"),
+        (!is_worker && arguments.task.is_some(), "--task without --as worker; add it"),
+        (!is_worker && !arguments.hide.is_empty(), "--hide without --as worker; add it"),
+        (!is_worker && arguments.no_network, "--no-network without --as worker; add it"),
+        (
+            arguments.answer_timeout.is_some() && arguments.role != Some(Role::Supervisor),
+            "--answer-timeout without --as supervisor; add it",
+        ),
+    ];
+    match refusals.into_iter().find(|(is_refused, _)| *is_refused) {
+        Some((_, options)) => Err(UsageError(format!("cannot use {options}")).into()),
+        None => Ok(()),
+    }
+}
+
+/// Serves the tools of a worker in a sandbox, until the client disconnects or finishes the worker.
+///
+/// # Errors
+///
+/// There is no store or workspace, or no sandbox can be made.
+fn run_worker(arguments: &McpArgs, id: Option<String>) -> anyhow::Result<ExitCode> {
+    let view = &arguments.view;
+    let tools = ToolsRun {
+        id,
+        workspace: arguments.workspace.clone().unwrap_or_else(|| ".".into()),
+        task: arguments.task.clone().unwrap_or_else(|| TASK_DEFAULT.to_owned()),
+        store: view.stores.first().cloned(),
+        owner: view.owner.clone(),
+        run: view.run.clone(),
+        hide: arguments.hide.clone(),
+        no_network: arguments.no_network,
+    };
+    serve_tools(tools, WORKER_TOOLS)
+}
+
+/// Serves the tools of the worker of this sandbox, whose view is at `workspace`.
+pub(super) fn serve_worker_tools(workspace: &Path) -> ExitCode {
+    exit::report(serve_in_sandbox(workspace).map(|()| ExitCode::SUCCESS))
+}
+
+fn serve_in_sandbox(workspace: &Path) -> anyhow::Result<()> {
+    let store = std::env::var_os(STORE_VARIABLE).context("cannot find the store")?;
+    // In a sandbox, a read-only folder is in place of the store. Without one, the tools would
+    // change the workspace itself.
+    if access(Path::new(&store), Access::WRITE_OK) != Err(Errno::ROFS) {
+        bail!("cannot serve the tools of a worker: this is no sandbox; try `mcp --as worker`");
+    }
+    // The commands of the worker must not reach the connection to the client through /proc.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot protect this process")?;
+    let store = Store::open(store)?;
+    let id = named_worker(None)?;
+    let session = WorkerSession::open(&store, id.as_bytes(), workspace)?;
+    serve_worker(session, || Ok((tokio::io::stdin(), tokio::io::stdout()))).context("cannot serve")
+}
+
+/// Returns a supervisor of the selected store.
+///
+/// # Errors
+///
+/// There are several stores, or the store cannot be written.
+fn supervisor(arguments: &McpArgs, selection: &StoreSelection) -> anyhow::Result<Supervisor> {
+    let [store] = selection.stores.as_slice() else {
+        let text = "cannot supervise several stores; name one with --store DIR".to_owned();
+        return Err(UsageError(text).into());
+    };
+    let path = store.clone();
+    let open = move || StoreOptions::default().role(SUPERVISOR).open(&path);
+    open().map_err(into_cli_error)?;
+    survive_size_limits()?;
+    let read_diff = |store: &Store, worker: &Name| {
+        changes::read_diff(store, worker, changes::WHOLE).map_err(|error| format!("{error:#}"))
+    };
+    let supervisor = Supervisor::new(
+        move || open().map_err(|error| error.to_string()),
+        read_diff,
+        arguments.answer_timeout.unwrap_or(ANSWER_TIMEOUT),
+    );
+    let filter = selection.filter.clone();
+    Ok(supervisor.limited_to(filter.owner, filter.run))
 }
 
 /// Parses an address. The loopback host may be omitted or written as `localhost`.

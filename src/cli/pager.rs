@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use rustix::process::Signal;
 
-use super::diff_text;
+use crate::text::diff_text;
 
 /// Variables that name a pager, the first one that is set.
 const VARIABLES: [&str; 2] = ["GIT_PAGER", "PAGER"];

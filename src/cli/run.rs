@@ -11,6 +11,7 @@
 //! - `report`: what a person or the process of `--each` is told
 //! - `recover`: ends a worker whose runner is gone
 //! - `each`: a worker for each line of a file
+//! - `tools`: a worker whose command is a server of its tools
 //! - `user`: `--as`
 
 mod change_watch;
@@ -23,6 +24,8 @@ mod remembered;
 mod report;
 mod session;
 mod standard_input;
+#[cfg(feature = "mcp")]
+mod tools;
 mod user;
 
 use std::ffi::OsString;
@@ -40,6 +43,8 @@ use super::write_args::{WriteArgs, parse_size};
 
 use preset::Preset;
 use report::Reporter;
+#[cfg(feature = "mcp")]
+pub(super) use tools::{ToolsRun, serve_tools};
 
 /// Help text after the options.
 pub(super) const HELP: &str = "\
@@ -125,6 +130,11 @@ pub(super) struct RunArgs {
 
     #[command(flatten)]
     write: WriteArgs,
+
+    /// True if the command is a server of tools: its stdout is a protocol, which is not recorded,
+    /// and its worker may exist already
+    #[arg(skip)]
+    serves_tools: bool,
 
     /// The command and its arguments
     #[arg(last = true, required_unless_present = "recover", value_name = "COMMAND")]

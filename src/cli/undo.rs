@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::apply::{describe, report_conflicts};
+use super::apply::report_conflicts;
 use super::changes::open;
 use super::exit;
 use super::prompt::Prompt;
 use super::terminal::{display_path, print_message};
 use super::write_args::{WriteArgs, into_cli_error};
+use crate::approval::describe_change;
 use crate::text::count;
 use crate::write::Store;
 
@@ -67,7 +68,7 @@ fn undo(store: &Store, arguments: &UndoArgs) -> anyhow::Result<ExitCode> {
         if !checked.files.is_empty() {
             let action = format!("undo the changes of {}", approval.id().display());
             let mut prompt = Prompt::open(&action)?;
-            checked.files.iter().for_each(|file| print_message(&describe(file)));
+            checked.files.iter().for_each(|file| print_message(&describe_change(file)));
             let changes = count(checked.files.len() as u64, "change");
             let question = format!("Make {changes} in {}?", display_path(&workspace));
             if !prompt.confirm(&question)? {

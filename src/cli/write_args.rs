@@ -23,6 +23,9 @@ use crate::write::{Durability, Error, Store, StoreOptions, Worker};
 /// Environment variable with the id of the worker that a command belongs to.
 pub(super) const WORKER_VARIABLE: &str = "SWARMLET_WORKER";
 
+/// Environment variable with the store.
+pub(super) const STORE_VARIABLE: &str = "SWARMLET_STORE";
+
 /// Options of every command that writes to a store.
 #[derive(Debug, Clone, Args)]
 pub(super) struct WriteArgs {
@@ -67,11 +70,7 @@ impl WriteArgs {
 
     /// Opens the store. Prints its path, unless the user named it.
     fn open(&self) -> anyhow::Result<Store> {
-        // A write beyond a file size limit (ulimit -f) then fails as on a full disk. By default,
-        // it ends the process.
-        let received = Arc::new(AtomicBool::new(false));
-        signal_hook::flag::register(Signal::XFSZ.as_raw(), received)
-            .context("cannot handle signals")?;
+        survive_size_limits()?;
         let durability = if self.no_sync { Durability::None } else { Durability::Full };
         let mut options = StoreOptions::default().durability(durability);
         if let Some(bytes) = self.audit_max {
@@ -111,6 +110,18 @@ impl WriteArgs {
         let store = chosen.stores.into_iter().next();
         store.map(|store| store.path).context("no store was found; give one with `--store DIR`")
     }
+}
+
+/// Makes a write beyond a file size limit (ulimit -f) fail as on a full disk. By default, it ends
+/// the process.
+///
+/// # Errors
+///
+/// The signal cannot be handled.
+pub(super) fn survive_size_limits() -> anyhow::Result<()> {
+    let received = Arc::new(AtomicBool::new(false));
+    let registered = signal_hook::flag::register(Signal::XFSZ.as_raw(), received);
+    registered.map(drop).context("cannot handle signals")
 }
 
 /// Returns the id in [`WORKER_VARIABLE`], unless it is empty.

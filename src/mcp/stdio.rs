@@ -14,15 +14,13 @@ use rmcp::model::{
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use rmcp::{RoleServer, ServiceExt};
+use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
-
-use super::McpServer;
 
 /// Longest message, in bytes.
 pub(super) const FRAME_MAX: usize = 16 << 20;
@@ -47,15 +45,27 @@ pub(super) const METHODS: [&str; 13] = [
     "completion/complete",
 ];
 
-/// Serves one client until it closes `input`.
-pub(super) async fn serve<R, W>(server: McpServer, input: R, output: W)
+/// The streams of a client.
+pub(super) struct Streams<R, W> {
+    pub(super) input: R,
+    pub(super) output: W,
+    /// Becomes true at the end of the input.
+    pub(super) ended: watch::Sender<bool>,
+    /// Ends the connection once it is true, as the end of the input does.
+    pub(super) stop: Option<watch::Receiver<bool>>,
+}
+
+/// Serves one client until it closes its input.
+pub(super) async fn serve<S, R, W>(server: S, streams: Streams<R, W>)
 where
+    S: ServerHandler,
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let (messages, written) = mpsc::channel(QUEUE);
-    let writer = tokio::spawn(write(output, written));
-    match server.serve(StdioTransport::new(input, messages)).await {
+    let writer = tokio::spawn(write(streams.output, written));
+    let transport = StdioTransport::new(streams.input, messages, (streams.ended, streams.stop));
+    match server.serve(transport).await {
         Ok(running) => drop(running.waiting().await),
         // The client disconnected before it sent a request.
         Err(error) => debug!("no client: {error}"),
@@ -108,6 +118,20 @@ struct StdioTransport<R> {
     messages: mpsc::Sender<ServerJsonRpcMessage>,
     /// The ids of unanswered requests.
     unanswered: watch::Sender<Vec<RequestId>>,
+    /// Becomes true at the end of the input.
+    ended: watch::Sender<bool>,
+    /// Ends the connection once it is true.
+    stop: Option<watch::Receiver<bool>>,
+}
+
+/// Returns once `stop` is true.
+async fn stopped(stop: &mut Option<watch::Receiver<bool>>) {
+    if let Some(stop) = stop
+        && stop.wait_for(|stops| *stops).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// A parsed line.
@@ -119,7 +143,11 @@ enum Frame {
 }
 
 impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
-    fn new(input: R, messages: mpsc::Sender<ServerJsonRpcMessage>) -> StdioTransport<R> {
+    fn new(
+        input: R,
+        messages: mpsc::Sender<ServerJsonRpcMessage>,
+        (ended, stop): (watch::Sender<bool>, Option<watch::Receiver<bool>>),
+    ) -> StdioTransport<R> {
         StdioTransport {
             input: BufReader::new(input),
             line: Vec::new(),
@@ -128,6 +156,8 @@ impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
             is_begun: false,
             messages,
             unanswered: watch::Sender::new(Vec::new()),
+            ended,
+            stop,
         }
     }
 
@@ -227,9 +257,10 @@ fn parse(line: &[u8]) -> Frame {
     match members.get("method") {
         Some(Value::String(_)) => {}
         Some(_) => return invalid("a method must be a string", id),
-        // A response, although this server sends no requests.
+        // A response to a question. Nothing waits for one that does not parse.
         None if members.contains_key("result") || members.contains_key("error") => {
-            return Frame::Ignored;
+            return serde_json::from_value(message)
+                .map_or(Frame::Ignored, |message| Frame::Message(Box::new(message)));
         }
         None => return invalid("a message must have a method", id),
     }
@@ -296,9 +327,10 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTrans
                 }
                 continue;
             }
-            let messages = self.messages.clone();
+            let (messages, mut stop) = (self.messages.clone(), self.stop.clone());
             let line = tokio::select! {
                 line = self.next() => line,
+                () = stopped(&mut stop) => None,
                 // The client has stopped reading.
                 () = messages.closed() => return None,
             };
@@ -313,6 +345,7 @@ impl<R: AsyncRead + Send + Unpin + 'static> Transport<RoleServer> for StdioTrans
                 }
                 Some(Frame::Ignored) => {}
                 None => {
+                    self.ended.send_replace(true);
                     let mut unanswered = self.unanswered.subscribe();
                     // Wait, because the service drops unanswered requests once this returns `None`.
                     tokio::select! {

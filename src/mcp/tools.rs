@@ -25,6 +25,8 @@ use crate::text::budget::Budget;
 use crate::text::json::printable as printable_json;
 use crate::tree::Tree;
 
+pub(super) use workers::worker_file;
+
 /// Largest list, in bytes. A cursor continues a longer one.
 const LIST_MAX: usize = 24_000;
 
@@ -41,18 +43,18 @@ pub(super) struct ToolEntry {
 pub(super) struct ToolError(pub(super) String);
 
 impl ToolError {
-    fn new(text: impl Into<String>) -> ToolError {
+    pub(super) fn new(text: impl Into<String>) -> ToolError {
         ToolError(text.into())
     }
 
     /// Returns a function that converts errors of operations on `path`.
-    fn at(path: &str) -> impl Fn(Error) -> ToolError {
+    pub(super) fn at(path: &str) -> impl Fn(Error) -> ToolError {
         move |error| ToolError(error_message(path, &error))
     }
 }
 
 /// The output of a tool, which clients receive in one or two blocks.
-type ToolResult = Result<NotedText, ToolError>;
+pub(super) type ToolResult = Result<NotedText, ToolError>;
 type ToolFn = dyn Fn(&Tree, JsonObject) -> ToolResult + Send + Sync;
 
 /// Returns all tools.
@@ -63,23 +65,42 @@ pub(super) fn all() -> &'static [ToolEntry] {
     &ALL
 }
 
-/// Creates a tool. The schema of its arguments is derived from `A`.
+/// Creates a tool that only reads.
 fn tool<A: DeserializeOwned + JsonSchema + Any>(
     name: &'static str,
     description: &'static str,
     call: fn(&Tree, A) -> ToolResult,
 ) -> ToolEntry {
+    let annotations = ToolAnnotations::new().read_only(true).idempotent(true).open_world(false);
+    let definition = definition::<A>(name, description, annotations);
+    let call = move |tree: &Tree, arguments| call(tree, parse_arguments(name, arguments)?);
+    ToolEntry { definition, call: Box::new(call) }
+}
+
+/// Returns the definition of a tool. The schema of its arguments is derived from `A`.
+pub(super) fn definition<A: JsonSchema + Any>(
+    name: &'static str,
+    description: &'static str,
+    annotations: ToolAnnotations,
+) -> Tool {
     let mut schema = JsonObject::clone(&schema_for_type::<A>());
     // The name of the Rust type is of no use to a model.
     schema.remove("title");
     schema.remove("description");
-    let annotations = ToolAnnotations::new().read_only(true).idempotent(true).open_world(false);
-    let definition = Tool::new(name, description, Arc::new(schema)).with_annotations(annotations);
-    let call = move |tree: &Tree, arguments: JsonObject| {
-        let arguments = serde_json::from_value(Value::Object(arguments));
-        call(tree, arguments.map_err(|error| ToolError::new(format!("{name}: {error}")))?)
-    };
-    ToolEntry { definition, call: Box::new(call) }
+    Tool::new(name, description, Arc::new(schema)).with_annotations(annotations)
+}
+
+/// Parses the arguments of the tool `name`.
+///
+/// # Errors
+///
+/// They do not match the schema.
+pub(super) fn parse_arguments<A: DeserializeOwned>(
+    name: &str,
+    arguments: JsonObject,
+) -> Result<A, ToolError> {
+    let arguments = serde_json::from_value(Value::Object(arguments));
+    arguments.map_err(|error| ToolError::new(format!("{name}: {error}")))
 }
 
 /// Returns the page of an answer as the output of a tool, or as an error if it refuses the query.
@@ -92,7 +113,7 @@ fn page_output(page: AnswerPage) -> ToolResult {
 
 /// Escapes a name for use as one component of a path. A name that would lead to another directory
 /// becomes one that cannot exist.
-fn path_component(name: &str) -> String {
+pub(super) fn path_component(name: &str) -> String {
     match name {
         // No file name contains a NUL.
         "" | "." | ".." => "\0".into(),
@@ -101,7 +122,7 @@ fn path_component(name: &str) -> String {
 }
 
 /// Returns `None` for an empty argument: a model may send one instead of leaving it out.
-fn non_empty(text: Option<String>) -> Option<String> {
+pub(super) fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
@@ -111,7 +132,7 @@ fn path_or_root(path: Option<String>) -> String {
 }
 
 /// Returns the id of a worker, which may be given as the path of its directory or as a marker.
-fn worker_id(text: &str) -> Cow<'_, str> {
+pub(super) fn worker_id(text: &str) -> Cow<'_, str> {
     if let Some(id) = Marker::worker_in(text.trim()) {
         return id.into();
     }
@@ -124,7 +145,7 @@ fn worker_id(text: &str) -> Cow<'_, str> {
 /// # Errors
 ///
 /// Both units are given, or the budget is too large.
-fn budget(bytes: Option<u32>, tokens: Option<u32>) -> Result<Option<Budget>, ToolError> {
+pub(super) fn budget(bytes: Option<u32>, tokens: Option<u32>) -> Result<Option<Budget>, ToolError> {
     if bytes.is_some_and(|bytes| bytes as usize > MAX)
         || tokens.is_some_and(|tokens| tokens as usize > MAX / 4)
     {
@@ -143,7 +164,7 @@ fn budget(bytes: Option<u32>, tokens: Option<u32>) -> Result<Option<Budget>, Too
 }
 
 /// Serializes `value` as JSON with control and invisible characters escaped.
-fn json<T: serde::Serialize>(value: &T) -> Result<String, ToolError> {
+pub(super) fn json<T: serde::Serialize>(value: &T) -> Result<String, ToolError> {
     serde_json::to_string(value)
         .map(|json| printable_json(&json))
         .map_err(|error| ToolError::new(error.to_string()))

@@ -12,6 +12,8 @@ mod layer;
 mod removal;
 mod set_id;
 mod trust;
+#[cfg(feature = "mcp")]
+mod view;
 mod workspace;
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -37,6 +39,8 @@ use crate::store::{BENEATH, Kind, kind_of};
 pub(crate) use layer::set_file_attributes;
 pub(crate) use removal::set_mode;
 pub(crate) use set_id::SetIdReport;
+#[cfg(feature = "mcp")]
+pub(crate) use view::ViewEntry;
 
 /// Flags of every open. NONBLOCK makes it return at once if a FIFO has taken the place of a file.
 const OPEN: OFlags =
@@ -436,9 +440,20 @@ impl Dir {
         // O_PATH allows no other flags than these.
         let more =
             if flags.contains(OFlags::PATH) { OFlags::CLOEXEC | OFlags::NOFOLLOW } else { OPEN };
+        self.open_resolving(path, flags | more, mode, BENEATH)
+    }
+
+    /// Opens `path` with exactly these flags.
+    fn open_resolving(
+        &self,
+        path: &RelPath,
+        flags: OFlags,
+        mode: Mode,
+        resolve: ResolveFlags,
+    ) -> Result<OwnedFd> {
         let mut attempts = 0;
         loop {
-            match rustix::fs::openat2(&self.fd, path.as_os_str(), flags | more, mode, BENEATH) {
+            match rustix::fs::openat2(&self.fd, path.as_os_str(), flags, mode, resolve) {
                 Err(Errno::INTR | Errno::AGAIN) if attempts < ATTEMPTS => attempts += 1,
                 // A FIFO without a reader.
                 Err(Errno::NXIO) => return Err(Error::Special),

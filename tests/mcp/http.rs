@@ -39,12 +39,15 @@ impl Server {
     pub fn start_at(store: &TestStore, address: &str, before: &[&str]) -> Server {
         let words =
             [before, &[PROGRAM, "mcp", "--no-cache", "--http", address, "--store"]].concat();
-        let mut child = Command::new(words[0])
-            .args(words[1..].iter().map(OsStr::new).chain([store.path().as_os_str()]))
-            .env("SWARMLETFS_TOKEN", TOKEN)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(words[0]);
+        command.args(words[1..].iter().map(OsStr::new).chain([store.path().as_os_str()]));
+        Server::start_command(command)
+    }
+
+    /// Starts a server by a command.
+    pub fn start_command(mut command: Command) -> Server {
+        let command = command.env("SWARMLETFS_TOKEN", TOKEN).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let url = stderr
             .by_ref()

@@ -14,7 +14,7 @@ use super::{EngineArg, RunArgs, user};
 use crate::cli::exit::UsageError;
 use crate::cli::run_command::find_program;
 use crate::cli::terminal::display_path;
-use crate::cli::write_args::WORKER_VARIABLE;
+use crate::cli::write_args::{STORE_VARIABLE, WORKER_VARIABLE};
 use crate::draft::{Draft, Engine, LayerPaths};
 use crate::sandbox::{
     self, LandlockLevel, LimitMethod, OverlayDirs, SandboxSpec, TrialView, WorkspaceView,
@@ -22,9 +22,6 @@ use crate::sandbox::{
 };
 use crate::trace::swarmlet::{DRAFTS, WORKERS};
 use crate::write::{Store, Worker};
-
-/// Environment variable with the store.
-const STORE_VARIABLE: &str = "SWARMLET_STORE";
 
 /// Environment variable with the socket of the SSH agent.
 const SSH_AGENT: &str = "SSH_AUTH_SOCK";

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use serde_json::{Map, Value};
 
 use super::RunArgs;
@@ -34,11 +34,18 @@ pub(super) fn run(arguments: &RunArgs, reporter: &Reporter) -> anyhow::Result<Ex
 }
 
 /// Appends the output of the command to the log of its worker.
-struct LogSink(ExecutionLog);
+struct LogSink {
+    log: ExecutionLog,
+    /// False for a protocol, of which the calls are recorded.
+    is_kept: bool,
+}
 
 impl Sink for LogSink {
     fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        std::io::Write::write_all(&mut self.0, bytes).context("cannot write logs/execution.log")
+        if !self.is_kept {
+            return Ok(());
+        }
+        std::io::Write::write_all(&mut self.log, bytes).context("cannot write logs/execution.log")
     }
 }
 
@@ -79,13 +86,45 @@ fn run_in(
              it; try --workspace {top}"
         ));
     }
-    let worker = store.create_worker(new_worker(arguments, place)).map_err(into_cli_error)?;
+    let existing = if arguments.serves_tools { waiting_worker(store, arguments)? } else { None };
+    let is_new = existing.is_none();
+    let worker = match existing {
+        Some(worker) => worker,
+        None => store.create_worker(new_worker(arguments, place)).map_err(into_cli_error)?,
+    };
     reporter.report(&RunEvent::Started { worker: worker.id().display() });
     let ran = run_worker(arguments, place, store, &worker, (record, isolation), reporter);
     ran.inspect_err(|error| {
+        // Another session may have begun with an existing worker.
+        if !is_new {
+            return;
+        }
         // The first error counts. A worker without an end is found by `doctor`.
         let _ = worker.finish(Finish::failed(format!("it was not run: {error:#}")));
     })
+}
+
+/// Returns the worker that `--id` names if it exists and waits for its command.
+///
+/// # Errors
+///
+/// It has finished, or a command runs or ran as this worker.
+fn waiting_worker(store: &Store, arguments: &RunArgs) -> anyhow::Result<Option<Worker>> {
+    let Some(id) = &arguments.worker.id else { return Ok(None) };
+    let worker = match store.worker(id) {
+        Ok(worker) => worker,
+        Err(Error::NoWorker { .. }) => return Ok(None),
+        Err(error) => return Err(into_cli_error(error)),
+    };
+    worker.metadata().map_err(into_cli_error)?;
+    if Draft::open(store, worker.id())?.is_some() {
+        let id = worker.id().display();
+        bail!(
+            "cannot work as {id}: it has a draft, so it works or worked elsewhere; try another \
+             id, or `swarmletfs run --recover {id}` if that was killed"
+        );
+    }
+    Ok(Some(worker))
 }
 
 /// Describes the worker of a run.
@@ -111,7 +150,7 @@ fn run_worker(
     let metadata = worker.metadata()?;
     let (mut draft, _lock) = Draft::create(store, worker.id(), record)?;
     let prepared = draft.prepare().map_err(anyhow::Error::from).and_then(|()| {
-        let sink = LogSink(worker.execution_log()?);
+        let sink = LogSink { log: worker.execution_log()?, is_kept: !arguments.serves_tools };
         Ok((sink, isolation.prepare(arguments, place, store, (worker, &draft))?))
     });
     let (mut sink, prepared) = prepared.inspect_err(|_| {
@@ -140,7 +179,7 @@ fn run_worker(
     drop(prepared);
 
     let mut problems = Vec::new();
-    let logged = sink.0.end().map_err(anyhow::Error::from);
+    let logged = sink.log.end().map_err(anyhow::Error::from);
     if let Err(error) = ended.sink_error.take().map_or(logged, Err) {
         problems.push(error.context("the output is not recorded wholly"));
     }

@@ -192,7 +192,7 @@ fn evidence_file(budget: Option<Budget>) -> String {
 }
 
 /// Reads a generated file of a worker.
-fn worker_file(tree: &Tree, worker: &str, file: &str) -> ToolResult {
+pub(in crate::mcp) fn worker_file(tree: &Tree, worker: &str, file: &str) -> ToolResult {
     let id = worker_id(worker);
     let folder = format!("workers/{}", path_component(&id));
     tree.with_path(folder.as_bytes(), Symlinks::Follow, |_| Ok(()))

@@ -1,0 +1,138 @@
+//! The review of changes by a person: the relevant part of the diff, and lines about what it lacks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt;
+
+use super::check::Action;
+use super::selection::ChangeSelection;
+use super::session::{Approval, Checked, CheckedFile};
+use crate::model::{ChangedFile, EntryKind, WorkspaceChanges};
+use crate::name::RelPath;
+use crate::text::diff_text::{self, Section};
+use crate::write::{Error, Result};
+
+impl Approval<'_> {
+    /// Parses a path of the workspace: relative to it, or an absolute one within it.
+    ///
+    /// # Errors
+    ///
+    /// The path leads elsewhere.
+    pub(crate) fn parse_path(&self, typed: &[u8]) -> Result<RelPath> {
+        let is_absolute = typed.starts_with(b"/");
+        let workspace = if is_absolute { Some(self.workspace()?) } else { None };
+        let relative = match &workspace {
+            Some(workspace) => {
+                let rest = typed.strip_prefix(workspace.as_os_str().as_bytes());
+                rest.filter(|rest| rest.is_empty() || rest.starts_with(b"/"))
+            }
+            None => Some(typed),
+        };
+        let parts = relative.unwrap_or(b"..").split(|byte| *byte == b'/');
+        let parts: Vec<&[u8]> = parts.filter(|part| !part.is_empty() && *part != b".").collect();
+        RelPath::parse(parts.join(&b'/')).map_err(|_| {
+            let reason = "it is not in the workspace; try a path from the root of the workspace";
+            Error::invalid(typed, "a path", reason)
+        })
+    }
+
+    /// Returns the first of `paths` that has no changes because it is ignored in the workspace.
+    pub(crate) fn first_ignored<'p>(
+        &self,
+        changes: &WorkspaceChanges,
+        paths: &'p [RelPath],
+    ) -> Option<&'p RelPath> {
+        paths.iter().find(|path| !has_changed(changes, path) && self.is_ignored(path))
+    }
+}
+
+/// Returns true if `path`, or something beneath it, has changed.
+pub(crate) fn has_changed(changes: &WorkspaceChanges, path: &RelPath) -> bool {
+    let is_in = |file: &ChangedFile| file.path.parse().is_ok_and(|file| file.is_within(path));
+    changes.files.iter().any(is_in)
+}
+
+/// Returns a line about a change to make.
+pub(crate) fn describe_change(file: &CheckedFile) -> String {
+    let action = match file.action {
+        Action::Make => "add",
+        Action::Replace if file.is_merged => "merge",
+        Action::Replace => "replace",
+        Action::SetMode => "set the permissions of",
+        Action::Remove => "remove",
+    };
+    format!("{action} {}", file.path.display())
+}
+
+/// Returns the parts of the diff that belong to the changes to make.
+pub(crate) fn relevant_diff(checked: &Checked, sections: &[Section<'_>]) -> Vec<u8> {
+    let changes: BTreeSet<&RelPath> = checked.files.iter().map(|file| &file.path).collect();
+    let is_relevant =
+        |section: &&Section<'_>| section.path.as_ref().is_some_and(|path| changes.contains(path));
+    sections.iter().filter(is_relevant).flat_map(|section| section.text).copied().collect()
+}
+
+/// Returns lines about what the diff does not show as it is done: folders, merged files, files that
+/// are too large for it or no text, and permissions.
+pub(crate) fn unseen_changes(
+    checked: &Checked,
+    selection: &ChangeSelection,
+    sections: &[Section<'_>],
+) -> Vec<String> {
+    let mut shown: BTreeMap<&RelPath, (u64, u64)> = BTreeMap::new();
+    for section in sections {
+        let Some(path) = &section.path else { continue };
+        let (added, removed) = diff_text::line_counts(section.text);
+        let counts = shown.entry(path).or_default();
+        *counts = (counts.0 + added, counts.1 + removed);
+    }
+    let files = selection.source().map_or(&[][..], |changes| &changes.files);
+    let changes: BTreeMap<RelPath, &ChangedFile> =
+        files.iter().filter_map(|file| Some((file.path.parse().ok()?, file))).collect();
+    let mut lines = Vec::new();
+    for file in &checked.files {
+        let change = changes.get(&file.path).copied();
+        lines.extend(unseen_content(file, change, shown.get(&file.path)));
+        lines.extend(change.and_then(|change| unusual_mode(&file.path, change)));
+    }
+    lines
+}
+
+/// Returns a line if the diff does not show a content whole. `shown` are the numbers of its added
+/// and removed lines there.
+fn unseen_content(
+    file: &CheckedFile,
+    change: Option<&ChangedFile>,
+    shown: Option<&(u64, u64)>,
+) -> Option<String> {
+    let what = describe_change(file);
+    match (shown, change) {
+        _ if file.is_merged => Some(format!("not in the diff: {what}")),
+        (None, _) => Some(format!("not in the diff: {what}")),
+        (Some(_), Some(change)) if change.is_binary => Some(format!("shown as binary: {what}")),
+        (Some((added, removed)), Some(change)) => {
+            let is_whole = (*added, *removed) == (change.added, change.removed);
+            (!is_whole).then(|| {
+                let all = format!("+{} -{}", change.added, change.removed);
+                format!("not shown whole: {what}: +{added} -{removed} of {all}")
+            })
+        }
+        (Some(_), None) => None,
+    }
+}
+
+/// Permissions of most files and folders. Others are worth a look.
+const USUAL_MODES: [u32; 6] = [0o600, 0o644, 0o664, 0o700, 0o755, 0o775];
+
+/// Returns a line if permissions change, or if those of a new entry are unusual.
+fn unusual_mode(path: &RelPath, change: &ChangedFile) -> Option<String> {
+    let new = change.new.as_ref().filter(|new| new.kind != EntryKind::Link)?;
+    let path = path.display();
+    match &change.old {
+        Some(old) if old.mode != new.mode => {
+            Some(format!("permissions of {path}: {:04o} -> {:04o}", old.mode, new.mode))
+        }
+        Some(_) => None,
+        None => (!USUAL_MODES.contains(&new.mode))
+            .then(|| format!("permissions of {path}: {:04o}", new.mode)),
+    }
+}

@@ -1,0 +1,63 @@
+//! A worker whose command is a server of tools, which one client uses over stdin and stdout.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, FromArgMatches};
+
+use super::place::resolve;
+use super::report::Reporter;
+use super::{RunArgs, session};
+
+/// This program, also where its path is hidden.
+const PROGRAM: &str = "/proc/self/exe";
+
+/// The worker of a server of tools.
+#[derive(Debug)]
+pub(in crate::cli) struct ToolsRun {
+    /// The id. A worker of this id that runs and has no draft is used. `None` for a new worker.
+    pub(in crate::cli) id: Option<String>,
+    pub(in crate::cli) workspace: PathBuf,
+    /// What a new worker is told to do.
+    pub(in crate::cli) task: String,
+    pub(in crate::cli) store: Option<PathBuf>,
+    pub(in crate::cli) owner: Option<String>,
+    pub(in crate::cli) run: Option<String>,
+    /// Paths of the workspace that the worker must not see.
+    pub(in crate::cli) hide: Vec<PathBuf>,
+    pub(in crate::cli) no_network: bool,
+}
+
+/// Runs the server `command`, an internal command of this program, as a worker in a sandbox. Its
+/// last argument is the workspace.
+///
+/// # Errors
+///
+/// There is no store or workspace, or the server was not run.
+pub(in crate::cli) fn serve_tools(tools: ToolsRun, command: &str) -> anyhow::Result<ExitCode> {
+    let workspace = resolve(&tools.workspace, "the workspace")?;
+    // Joined with their names, values may begin with a dash.
+    let option = |name: &str, value: &OsStr| {
+        let mut option = OsString::from(name);
+        option.push("=");
+        option.push(value);
+        option
+    };
+    let mut line = vec![
+        "run".into(),
+        option("--workspace", workspace.as_os_str()),
+        option("--task", OsStr::new(&tools.task)),
+    ];
+    line.extend(tools.id.map(|id| option("--id", OsStr::new(&id))));
+    line.extend(tools.store.map(|store| option("--store", store.as_os_str())));
+    line.extend(tools.owner.map(|owner| option("--owner", OsStr::new(&owner))));
+    line.extend(tools.run.map(|run| option("--run", OsStr::new(&run))));
+    line.extend(tools.hide.iter().map(|path| option("--hide", path.as_os_str())));
+    line.extend(tools.no_network.then(|| "--no-network".into()));
+    line.extend(["--".into(), PROGRAM.into(), command.into(), workspace.into()]);
+    let parsed = RunArgs::augment_args(clap::Command::new("run")).try_get_matches_from(line)?;
+    let mut arguments = RunArgs::from_arg_matches(&parsed)?;
+    arguments.serves_tools = true;
+    session::run(&arguments, &Reporter::person(false))
+}

@@ -1,0 +1,283 @@
+//! The tools of a supervisor, which creates workers and brings their changes to a person.
+//!
+//! Nothing here changes a workspace without a person: `apply_changes` shows the diff to the person
+//! behind the client, and applies it after a yes. `proposal` makes the question and carries it out.
+
+mod annotate;
+mod create;
+mod proposal;
+
+use std::collections::VecDeque;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use rmcp::schemars::JsonSchema;
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::Deserialize;
+
+use self::proposal::Proposal;
+use super::slice::{NotedText, joined_note};
+use super::tools::{
+    ToolError, ToolResult, budget, definition, parse_arguments, path_component, worker_file,
+    worker_id,
+};
+use crate::digest::to_hex;
+use crate::name::Name;
+use crate::route::CHANGES as WHOLE;
+use crate::tree::{Symlinks, Tree};
+use crate::write::Store;
+
+/// Name of the tool that asks the person.
+pub(super) const APPLY: &str = "apply_changes";
+/// Questions that may wait for an answer at a time. Further ones replace the oldest.
+const PENDING_MAX: usize = 64;
+/// Length of the name of a waiting question, in random bytes.
+const TOKEN_SIZE: usize = 16;
+
+/// Opens the store for writing.
+type OpenStore = dyn Fn() -> Result<Store, String> + Send + Sync;
+/// Reads the whole diff of a worker's changes.
+type ReadDiff = dyn Fn(&Store, &Name) -> Result<Vec<u8>, String> + Send + Sync;
+
+/// A supervisor's access to the served store.
+pub struct Supervisor {
+    open: Box<OpenStore>,
+    read_diff: Box<ReadDiff>,
+    owner: Option<String>,
+    run: Option<String>,
+    /// Time that a person has to answer.
+    pub(super) answer_limit: Duration,
+    /// Questions that wait for a repeated call, the oldest first.
+    pending: Mutex<VecDeque<PendingQuestion>>,
+}
+
+/// A question that waits for a repeated call with its answer.
+struct PendingQuestion {
+    token: String,
+    /// `None` for a time limit without a practical end.
+    expires: Option<Instant>,
+    question: Question,
+}
+
+/// A question to the person, with what to do after a yes.
+pub(super) struct Question {
+    arguments: ApplyInput,
+    proposal: Proposal,
+}
+
+/// Result of [`Supervisor::take`].
+pub(super) enum Waiting {
+    Found(Box<Question>),
+    Expired(Box<Question>),
+    /// There is no such question, or the call has other arguments.
+    Unknown,
+}
+
+impl Supervisor {
+    /// Returns a supervisor. `open` opens the store that is served for writing, `read_diff` reads
+    /// the whole diff of a worker.
+    pub fn new(
+        open: impl Fn() -> Result<Store, String> + Send + Sync + 'static,
+        read_diff: impl Fn(&Store, &Name) -> Result<Vec<u8>, String> + Send + Sync + 'static,
+        answer_limit: Duration,
+    ) -> Supervisor {
+        Supervisor {
+            open: Box::new(open),
+            read_diff: Box::new(read_diff),
+            owner: None,
+            run: None,
+            answer_limit,
+            pending: Mutex::default(),
+        }
+    }
+
+    /// Sets the owner and the run that the served view is limited to. New workers belong to them.
+    pub fn limited_to(mut self, owner: Option<String>, run: Option<String>) -> Supervisor {
+        (self.owner, self.run) = (owner, run);
+        self
+    }
+
+    fn open(&self) -> Result<Store, ToolError> {
+        (self.open)().map_err(ToolError::new)
+    }
+
+    /// Returns the question that a call of `apply_changes` asks the person.
+    ///
+    /// # Errors
+    ///
+    /// There is nothing to apply, or it cannot be applied.
+    pub(super) fn prepare(
+        &self,
+        tree: &Tree,
+        arguments: JsonObject,
+    ) -> Result<Question, ToolError> {
+        let arguments: ApplyInput = parse_arguments(APPLY, arguments)?;
+        let proposal = proposal::prepare(self, tree, &arguments)?;
+        Ok(Question { arguments, proposal })
+    }
+
+    /// Applies the changes of a question that was answered by a yes.
+    ///
+    /// # Errors
+    ///
+    /// They changed since the question, or they cannot be applied. Nothing was applied then.
+    pub(super) fn carry_out(&self, tree: &Tree, question: &Question) -> ToolResult {
+        proposal::carry_out(self, tree, &question.arguments, &question.proposal)
+    }
+
+    /// Records that nothing was applied, and returns the message about it.
+    pub(super) fn refuse(&self, question: &Question, reason: &str) -> ToolError {
+        proposal::log_refusal(self, &question.proposal, reason);
+        ToolError::new(format!("nothing was applied: {reason}"))
+    }
+
+    /// Keeps a question until the call is repeated. Returns its name.
+    ///
+    /// # Errors
+    ///
+    /// The system has no random numbers.
+    pub(super) fn wait(&self, question: Question) -> Result<String, ToolError> {
+        let mut random = [0; TOKEN_SIZE];
+        getrandom(&mut random, GetRandomFlags::empty())
+            .map_err(|error| ToolError::new(format!("cannot name the question: {error}")))?;
+        let token = to_hex(&random);
+        let expires = Instant::now().checked_add(self.answer_limit);
+        let mut pending = self.pending.lock();
+        if pending.len() >= PENDING_MAX {
+            pending.pop_front();
+        }
+        pending.push_back(PendingQuestion { token: token.clone(), expires, question });
+        Ok(token)
+    }
+
+    /// Takes the question `token` of a call with `arguments`. It can be taken once.
+    pub(super) fn take(&self, token: &str, arguments: JsonObject) -> Waiting {
+        let mut pending = self.pending.lock();
+        let Some(at) = pending.iter().position(|waiting| waiting.token == token) else {
+            return Waiting::Unknown;
+        };
+        let Some(waiting) = pending.remove(at) else { return Waiting::Unknown };
+        let is_same = parse_arguments(APPLY, arguments)
+            .is_ok_and(|arguments: ApplyInput| arguments == waiting.question.arguments);
+        match is_same {
+            false => Waiting::Unknown,
+            true if waiting.expires.is_some_and(|expires| expires <= Instant::now()) => {
+                Waiting::Expired(Box::new(waiting.question))
+            }
+            true => Waiting::Found(Box::new(waiting.question)),
+        }
+    }
+}
+
+impl Question {
+    /// Returns the text that the person sees.
+    pub(super) fn message(&self) -> &str {
+        self.proposal.message()
+    }
+}
+
+/// A tool of the supervisor with its implementation.
+pub(super) struct SupervisorTool {
+    pub(super) definition: Tool,
+    pub(super) call: Box<SupervisorFn>,
+}
+
+type SupervisorFn = dyn Fn(&Supervisor, &Tree, JsonObject) -> ToolResult + Send + Sync;
+
+/// Returns the tools of the supervisor that need no answer of a person.
+pub(super) fn tools() -> &'static [SupervisorTool] {
+    static TOOLS: LazyLock<Vec<SupervisorTool>> =
+        LazyLock::new(|| vec![create::tool(), annotate::tool(), changes_tool()]);
+    &TOOLS
+}
+
+/// Returns the definition of the tool that asks the person.
+pub(super) fn apply_definition() -> &'static Tool {
+    static APPLY_TOOL: LazyLock<Tool> = LazyLock::new(|| {
+        definition::<ApplyInput>(
+            APPLY,
+            "Asks the person to apply the changes that a worker made in its view of a workspace. \
+             The person sees the diff. Only a yes applies it: all changes or none. If others \
+             changed a file meanwhile, nothing is applied, and the conflicts are listed.",
+            ToolAnnotations::new().destructive(true).open_world(false),
+        )
+    });
+    &APPLY_TOOL
+}
+
+#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(crate = "rmcp::schemars")]
+struct ApplyInput {
+    /// The worker's id, or a unique beginning of it of at least 4 characters
+    #[serde(alias = "worker_id")]
+    worker: String,
+    /// Files and folders to apply, by their paths in the workspace [default: all]
+    #[serde(default)]
+    paths: Vec<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(crate = "rmcp::schemars")]
+struct ChangesInput {
+    /// The worker's id, or a unique beginning of it of at least 4 characters
+    #[serde(alias = "worker_id")]
+    worker: String,
+    /// Most bytes of output [default: 16000]
+    #[serde(alias = "budget_bytes")]
+    bytes: Option<u32>,
+    /// Most tokens of output
+    #[serde(alias = "budget_tokens")]
+    tokens: Option<u32>,
+}
+
+/// Default size of a diff, in bytes.
+const DIFF_DEFAULT: u32 = 16_000;
+
+/// Name of the tool that shows changes.
+const CHANGES: &str = "changes";
+
+fn changes_tool() -> SupervisorTool {
+    let definition = definition::<ChangesInput>(
+        CHANGES,
+        "Shows what a worker changed in its view of a workspace, as a diff within a budget: whole \
+         hunks, and what is left out is named.",
+        ToolAnnotations::new().read_only(true).idempotent(true).open_world(false),
+    );
+    SupervisorTool { definition, call: Box::new(changes) }
+}
+
+fn changes(_: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolResult {
+    let input: ChangesInput = parse_arguments(CHANGES, arguments)?;
+    let bytes = input.bytes.or_else(|| input.tokens.is_none().then_some(DIFF_DEFAULT));
+    let budget = budget(bytes, input.tokens)?;
+    let file = budget.map_or(WHOLE.to_owned(), |budget| format!("changes.{}.diff", budget.name()));
+    worker_file(tree, &input.worker, &file)
+}
+
+/// Returns the name of a worker that the served view shows.
+///
+/// # Errors
+///
+/// There is none.
+fn find_worker(tree: &Tree, worker: &str) -> Result<Name, ToolError> {
+    let id = worker_id(worker);
+    let path = format!("workers/{}", path_component(&id));
+    let found = tree.with_path(path.as_bytes(), Symlinks::Follow, |place| Ok(place.path()));
+    let found = found.ok().and_then(|path| {
+        let name = path.rsplit(|byte| *byte == b'/').next()?;
+        Name::new(name).ok()
+    });
+    found.ok_or_else(|| {
+        let shown = super::slice::echo(&id);
+        ToolError::new(format!("cannot find the worker {shown}; try list_workers"))
+    })
+}
+
+/// Returns a text with the warnings of a store as its note.
+fn with_warnings(text: String, store: &Store) -> NotedText {
+    NotedText { text, note: joined_note(&store.take_warnings()) }
+}

@@ -1,0 +1,252 @@
+//! The changes of a worker as a question to a person, and their application after a yes.
+
+use std::path::{Path, PathBuf};
+
+use super::{ApplyInput, Supervisor, find_worker, with_warnings};
+use crate::approval::{
+    Approval, ChangeSelection, Checked, PathRules, describe_change, relevant_diff, unseen_changes,
+};
+use crate::mcp::tools::{ToolError, ToolResult};
+use crate::name::{Name, RelPath, printable};
+use crate::text::diff_text::{self, Section};
+use crate::text::shares::{Demand, allocate};
+use crate::text::{count, left_out_as_ignored};
+use crate::tree::Tree;
+
+/// Largest part of a diff in a question, in bytes.
+const DIFF_MAX: usize = 16_000;
+/// Smallest part of a file's diff that is worth showing, in bytes.
+const PART_MIN: usize = 500;
+/// Most lines in a list of a question or an error; more are counted.
+const LINES_MAX: usize = 60;
+
+/// Changes that a person is asked about.
+pub(super) struct Proposal {
+    worker: Name,
+    workspace: PathBuf,
+    selection: ChangeSelection,
+    message: String,
+    /// Hash of the changes, the whole diff and what it lacks, which the message shows in part.
+    shown: blake3::Hash,
+    /// Named paths that are not applied.
+    left_out: Vec<String>,
+}
+
+impl Proposal {
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+/// Checks the changes of a worker, and makes the question about them.
+///
+/// # Errors
+///
+/// There is nothing to apply, or it cannot be applied.
+pub(super) fn prepare(
+    supervisor: &Supervisor,
+    tree: &Tree,
+    input: &ApplyInput,
+) -> Result<Proposal, ToolError> {
+    let worker = find_worker(tree, &input.worker)?;
+    let store = supervisor.open()?;
+    let approval = Approval::open(&store, worker.as_bytes()).map_err(into_tool_error)?;
+    let workspace = approval.workspace().map_err(into_tool_error)?;
+    let (selection, left_out) = select(&approval, input)?;
+    let checked = approval.check(&selection, false).map_err(into_tool_error)?;
+    if !checked.conflicts.is_empty() {
+        let error = describe_conflicts(&approval, &checked);
+        approval.log_conflicts("apply", checked);
+        return Err(error);
+    }
+    if checked.files.is_empty() {
+        let lines = [&["nothing to apply".to_owned()], &left_out[..]].concat();
+        return Err(ToolError::new(bounded_list(&lines)));
+    }
+    let diff = (supervisor.read_diff)(&store, &worker).map_err(ToolError::new)?;
+    let sections = diff_text::split(&diff);
+    let unseen = unseen_changes(&checked, &selection, &sections);
+    let shown = ShownChanges {
+        files: checked.files.iter().map(describe_change).collect(),
+        notes: [&left_out[..], &unseen[..]].concat(),
+        diff: relevant_diff(&checked, &sections),
+    };
+    let accepted = checked.files.iter().map(|file| file.path.clone()).collect();
+    Ok(Proposal {
+        message: shown.question(&worker, &workspace, &checked.running),
+        shown: shown.hash(),
+        selection: selection.restricted_to(&accepted),
+        worker,
+        workspace,
+        left_out,
+    })
+}
+
+/// Selects the changes of the paths in `input`. Returns them, and lines about those left out.
+///
+/// # Errors
+///
+/// A path leads out of the workspace or has no changes, or the changes cannot be read.
+fn select(
+    approval: &Approval<'_>,
+    input: &ApplyInput,
+) -> Result<(ChangeSelection, Vec<String>), ToolError> {
+    let paths = input.paths.iter().map(|path| approval.parse_path(path.as_bytes()));
+    let paths = paths.collect::<Result<Vec<RelPath>, _>>().map_err(into_tool_error)?;
+    let changes = approval.changes().map_err(into_tool_error)?;
+    if let Some(path) = approval.first_ignored(&changes, &paths) {
+        let path = path.display();
+        let text = format!("cannot apply {path}: it is ignored, so its changes are not recorded");
+        return Err(ToolError::new(text));
+    }
+    let ignored = left_out_as_ignored(changes.ignored).filter(|_| paths.is_empty());
+    let selection =
+        ChangeSelection::new(changes, &paths, PathRules::default()).map_err(into_tool_error)?;
+    let left_out = selection.left_out().iter();
+    let left_out = left_out
+        .map(|left_out| format!("left out: {}: {}", left_out.path.display(), left_out.reason));
+    let left_out = left_out.chain(ignored).collect();
+    Ok((selection, left_out))
+}
+
+/// The description of changes that a person sees.
+struct ShownChanges {
+    /// A line for each change.
+    files: Vec<String>,
+    /// Lines about changes that are left out, and about those that the diff does not show.
+    notes: Vec<String>,
+    diff: Vec<u8>,
+}
+
+impl ShownChanges {
+    fn hash(&self) -> blake3::Hash {
+        let mut hash = blake3::Hasher::new();
+        for line in self.files.iter().chain(&self.notes) {
+            hash.update(line.as_bytes()).update(b"\n");
+        }
+        hash.update(&self.diff).finalize()
+    }
+
+    /// Returns the question. `running` are other workers on the workspace: they may begin and end
+    /// while the person reads, so the hash does not cover them.
+    fn question(&self, worker: &Name, workspace: &Path, running: &[Name]) -> String {
+        let running = running.iter().map(|worker| {
+            format!("{} runs on this workspace, and may see what is applied", worker.display())
+        });
+        let notes: Vec<String> = self.notes.iter().cloned().chain(running).collect();
+        let changes = count(self.files.len() as u64, "change");
+        let (worker, workspace) = (worker.display(), shown_path(workspace));
+        let mut parts = vec![format!("Apply {changes} of worker {worker} to {workspace}?")];
+        parts.push(bounded_list(&self.files));
+        parts.extend((!notes.is_empty()).then(|| bounded_list(&notes)));
+        parts.push(bounded_diff(&diff_text::split(&self.diff)));
+        parts.join("\n\n")
+    }
+}
+
+/// Applies what a person has accepted, if it is still what was shown.
+///
+/// # Errors
+///
+/// Something changed since the question, or the workspace cannot be written. Nothing was applied
+/// then, unless the error says otherwise.
+pub(super) fn carry_out(
+    supervisor: &Supervisor,
+    tree: &Tree,
+    input: &ApplyInput,
+    accepted: &Proposal,
+) -> ToolResult {
+    let now = prepare(supervisor, tree, input)?;
+    if now.worker != accepted.worker || now.shown != accepted.shown {
+        let reason = "the changes are not those that the person saw any more";
+        log_refusal(supervisor, accepted, reason);
+        return Err(ToolError::new(format!("nothing was applied: {reason}; try again")));
+    }
+    let store = supervisor.open()?;
+    let approval = Approval::open(&store, accepted.worker.as_bytes()).map_err(into_tool_error)?;
+    // The selection of the question: it is compared with changes.json and the contents once more.
+    let applied = approval.apply(&accepted.selection, false).map_err(into_tool_error)?;
+    if !applied.checked.conflicts.is_empty() {
+        return Err(describe_conflicts(&approval, &applied.checked));
+    }
+    tree.refresh(&accepted.worker);
+    let (files, worker) = (applied.checked.files.len() as u64, accepted.worker.display());
+    let mut lines = vec![format!(
+        "applied {} to {}; `swarmletfs undo {worker}` takes it back",
+        count(files, "change"),
+        shown_path(&accepted.workspace)
+    )];
+    lines.extend(accepted.left_out.iter().cloned());
+    Ok(with_warnings(bounded_list(&lines), &store))
+}
+
+/// Adds to the log of changes that nothing was applied.
+pub(super) fn log_refusal(supervisor: &Supervisor, proposal: &Proposal, reason: &str) {
+    // The log only tells about it; without a store there is none.
+    let Ok(store) = supervisor.open() else { return };
+    if let Ok(approval) = Approval::open(&store, proposal.worker.as_bytes()) {
+        approval.log_refusal("apply", reason);
+    }
+}
+
+fn into_tool_error(error: crate::write::Error) -> ToolError {
+    ToolError::new(error.to_string())
+}
+
+fn describe_conflicts(approval: &Approval<'_>, checked: &Checked) -> ToolError {
+    let worker = approval.id().display();
+    let conflicts = count(checked.conflicts.len() as u64, "conflict");
+    let mut lines = vec![format!(
+        "cannot apply the changes of {worker}: {conflicts}, so nothing was changed; try only the \
+         other paths, or `swarmletfs apply --merge`"
+    )];
+    let conflicts = checked.conflicts.iter();
+    lines.extend(
+        conflicts
+            .map(|conflict| format!("conflict: {}: {}", conflict.path.display(), conflict.reason)),
+    );
+    ToolError::new(bounded_list(&lines))
+}
+
+/// Joins lines, without control characters. Those that are too many are counted.
+fn bounded_list(lines: &[String]) -> String {
+    let mut shown: Vec<String> =
+        lines.iter().take(LINES_MAX).map(|line| printable(line.as_bytes())).collect();
+    let more = lines.len().saturating_sub(LINES_MAX);
+    shown.extend((more > 0).then(|| format!("... and {more} more")));
+    shown.join("\n")
+}
+
+/// Returns the diff as far as it fits, escaped. Says what is left out.
+fn bounded_diff(sections: &[Section<'_>]) -> String {
+    let texts: Vec<String> =
+        sections.iter().map(|section| diff_text::paint(section.text, false)).collect();
+    let demands: Vec<Demand> =
+        texts.iter().map(|text| Demand { need: text.len(), weight: 1 }).collect();
+    let (mut out, mut missing) = (String::new(), Vec::new());
+    for ((section, text), share) in sections.iter().zip(&texts).zip(allocate(&demands, DIFF_MAX)) {
+        if share >= text.len() {
+            out.push_str(text);
+            continue;
+        }
+        let part = text.split_at(text.floor_char_boundary(share)).0;
+        let part = part.rfind('\n').map_or("", |end| part.split_at(end + 1).0);
+        if part.len() >= PART_MIN {
+            out.push_str(part);
+            // The next file would look as if it continued this one.
+            out.push_str("[... the diff of this file goes on ...]\n");
+        }
+        let shown = if part.len() < PART_MIN { 0 } else { part.lines().count() };
+        let lines = count((text.lines().count() - shown) as u64, "line");
+        let name = section.path.as_ref().map_or_else(|| "the diff".to_owned(), RelPath::display);
+        missing.push(format!("not shown: {lines} of {name}"));
+    }
+    if !missing.is_empty() {
+        out.push_str(&format!("\n{}\n", bounded_list(&missing)));
+    }
+    out
+}
+
+fn shown_path(path: &Path) -> String {
+    printable(path.as_os_str().as_encoded_bytes())
+}
