@@ -189,7 +189,10 @@ fn run_worker(
     let exit_code = i64::from(ended.exit_code);
     let finish = finish.exit_code(exit_code);
     let reason = (!error.is_empty()).then(|| error.clone());
-    search.set_command_exit(CommandExit { exit_code, error: reason });
+    // A server of tools ends well whatever its worker did.
+    if !arguments.serves_tools {
+        search.set_command_exit(CommandExit { exit_code, error: reason });
+    }
     let mut end = RunEnd {
         worker: worker.id().display(),
         status: if error.is_empty() { "completed" } else { "failed" }.to_owned(),
