@@ -47,10 +47,10 @@ search, grep, list_dir, read_file, info, exists, glob. Files are resources: \
 swarm:///workers/ID/summary. Without a role, everything is read-only, as in a mount with the same \
 options.
 
---as supervisor adds tools that write to the store: create_worker, annotate_worker, changes, \
-and apply_changes, which shows the diff of a worker's changes to the person behind the client \
-(elicitation), and applies it only after a yes. A client that cannot ask the person is not offered \
-it.
+--as supervisor adds tools that write to the store: create_worker, annotate_worker, \
+write_note, read_note, changes, and apply_changes, which shows the diff of a worker's changes to \
+the person behind the client (elicitation), and applies it only after a yes. A client that cannot \
+ask the person is not offered it.
 
 --as worker:ID gives the client only tools for the files of a workspace, in the sandbox of \
 `swarmletfs run`: ls, read_file, write_file, edit_file, delete_file, glob, grep, execute; and note \

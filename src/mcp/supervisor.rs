@@ -5,6 +5,7 @@
 
 mod annotate;
 mod create;
+mod notes;
 mod proposal;
 
 use std::collections::VecDeque;
@@ -103,6 +104,16 @@ impl Supervisor {
         (self.open)().map_err(ToolError::new)
     }
 
+    /// Fails if the served view hides the notes, which cover all workers.
+    fn must_see_notes(&self) -> Result<(), ToolError> {
+        if self.owner.is_none() && self.run.is_none() {
+            return Ok(());
+        }
+        let text = "cannot use notes in a view of an owner or a run: they are about all workers; \
+                    try annotate_worker";
+        Err(ToolError::new(text))
+    }
+
     /// Returns the question that a call of `apply_changes` asks the person.
     ///
     /// # Errors
@@ -188,8 +199,15 @@ type SupervisorFn = dyn Fn(&Supervisor, &Tree, JsonObject) -> ToolResult + Send 
 
 /// Returns the tools of the supervisor that need no answer of a person.
 pub(super) fn tools() -> &'static [SupervisorTool] {
-    static TOOLS: LazyLock<Vec<SupervisorTool>> =
-        LazyLock::new(|| vec![create::tool(), annotate::tool(), changes_tool()]);
+    static TOOLS: LazyLock<Vec<SupervisorTool>> = LazyLock::new(|| {
+        vec![
+            create::tool(),
+            annotate::tool(),
+            notes::write_tool(),
+            notes::read_tool(),
+            changes_tool(),
+        ]
+    });
     &TOOLS
 }
 
