@@ -1,9 +1,9 @@
 //! Files in the folder `supervisor` of a store: the notes of whoever supervises the workers.
 
-use super::dir::Dir;
 use super::error::{During, Error, Result};
 use super::folder::StoreFolder;
 use super::hashing::entry_of;
+use crate::error::Error as PathError;
 use crate::name::{Name, RelPath};
 use crate::store::is_temporary;
 
@@ -18,7 +18,7 @@ const NAME_MAX: usize = 255;
 /// parsed path.
 pub(super) fn write(store: &StoreFolder, path: &[u8], content: &[u8]) -> Result<RelPath> {
     let written = parse(path).and_then(|path| {
-        let put = || put(&store.root, &path, content);
+        let put = || put(store, &path, content);
         put().during("write", &store.root.path().join(FOLDER), path.as_bytes())?;
         Ok(path)
     });
@@ -27,8 +27,8 @@ pub(super) fn write(store: &StoreFolder, path: &[u8], content: &[u8]) -> Result<
     written
 }
 
-fn put(root: &Dir, path: &RelPath, content: &[u8]) -> Result<(), crate::error::Error> {
-    let folder = Name::new(FOLDER)?;
+fn put(store: &StoreFolder, path: &RelPath, content: &[u8]) -> Result<(), PathError> {
+    let (root, folder) = (&store.root, Name::new(FOLDER)?);
     if root.kind(&RelPath::from(folder.clone()))?.is_none() {
         // Everyone who writes to the store may write notes.
         root.create_dir_alike(&folder)?;
@@ -37,9 +37,10 @@ fn put(root: &Dir, path: &RelPath, content: &[u8]) -> Result<(), crate::error::E
     for name in path.parent().names() {
         parent = parent.enter_or_create(&name)?;
     }
-    let name = path.file_name().ok_or(crate::error::Error::InvalidName)?;
+    let name = path.file_name().ok_or(PathError::InvalidName)?;
     let mut content = content;
-    parent.write_temporary(&mut content)?.replace(&parent, &name)
+    // Beside the workers, where `doctor` finds what a crash leaves behind.
+    store.workers.write_temporary(&mut content)?.replace(&parent, &name)
 }
 
 /// Checks the path of a note.
