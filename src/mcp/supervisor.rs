@@ -270,10 +270,17 @@ fn changes_tool() -> SupervisorTool {
 
 fn changes(_: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolResult {
     let input: ChangesInput = parse_arguments(CHANGES, arguments)?;
+    let worker = find_worker(tree, &input.worker)?.to_text().into_owned();
+    let whole = format!("workers/{}/{WHOLE}", path_component(&worker));
+    if tree.with_path(whole.as_bytes(), Symlinks::Follow, |_| Ok(())).is_err() {
+        let shown = super::slice::echo(&worker);
+        let text = format!("cannot show the changes of {shown}: it has recorded none yet");
+        return Err(ToolError::new(text));
+    }
     let bytes = input.bytes.or_else(|| input.tokens.is_none().then_some(DIFF_DEFAULT));
     let budget = budget(bytes, input.tokens)?;
     let file = budget.map_or(WHOLE.to_owned(), |budget| format!("changes.{}.diff", budget.name()));
-    worker_file(tree, &input.worker, &file)
+    worker_file(tree, &worker, &file)
 }
 
 /// Returns the name of a worker that the served view shows.
