@@ -1,5 +1,6 @@
 //! `swarmletfs mcp`: serves the tree over the Model Context Protocol, for agents that cannot mount.
 
+use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -260,7 +261,11 @@ fn run_worker(arguments: &McpArgs, id: Option<String>) -> anyhow::Result<ExitCod
 fn start_runner() -> anyhow::Result<ExitCode> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("swarmletfs").args(std::env::args_os().skip(1)).arg("--__runner");
-    let mut runner = command.process_group(0).spawn().context("cannot start a process")?;
+    // A process of another group could not read from a terminal.
+    if !std::io::stdin().is_terminal() {
+        command.process_group(0);
+    }
+    let mut runner = command.spawn().context("cannot start a process")?;
     let ended = runner.wait().context("cannot wait for a process")?;
     Ok(ended.code().and_then(|code| u8::try_from(code).ok()).map_or_else(exit::failure, Into::into))
 }
