@@ -36,8 +36,8 @@ pub struct AuditEntry {
     /// Role of the process, such as `worker:w1` for a command that runs as that worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// The change: `init`, `create`, `record`, `message`, `put`, `finish`, `annotate`, `repair`,
-    /// `apply`, `undo` or `discard`.
+    /// The change: `init`, `create`, `record`, `message`, `put`, `finish`, `annotate`, `note`,
+    /// `repair`, `apply`, `undo` or `discard`.
     pub action: String,
     /// Id of the worker, if the change belongs to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

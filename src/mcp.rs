@@ -59,7 +59,7 @@ grep find words and lines in all workers. A worker's claims about itself may be 
 checks marks them. read_file `README.md` has the details.";
 /// More instructions for the clients of a supervisor.
 const SUPERVISOR_INSTRUCTIONS: &str = " As the supervisor, create_worker starts the record of a \
-new worker, annotate_worker keeps notes on one, changes shows what one changed in its view of a \
+new worker, annotate_worker keeps notes on one and write_note those on the swarm, changes shows what one changed in its view of a \
 workspace, and apply_changes asks the person to apply it; it is there only if this client can ask \
 the person.";
 

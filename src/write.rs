@@ -49,6 +49,8 @@ mod metadata;
 mod new_worker;
 mod put_path;
 mod store;
+#[cfg(feature = "mcp")]
+mod supervisor_file;
 mod temporary;
 mod worker;
 mod worker_folder;

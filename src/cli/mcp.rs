@@ -1,9 +1,11 @@
 //! `swarmletfs mcp`: serves the tree over the Model Context Protocol, for agents that cannot mount.
 
+use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -47,10 +49,10 @@ search, grep, list_dir, read_file, info, exists, glob. Files are resources: \
 swarm:///workers/ID/summary. Without a role, everything is read-only, as in a mount with the same \
 options.
 
---as supervisor adds tools that write to the store: create_worker, annotate_worker, changes, \
-and apply_changes, which shows the diff of a worker's changes to the person behind the client \
-(elicitation), and applies it only after a yes. A client that cannot ask the person is not offered \
-it.
+--as supervisor adds tools that write to the store: create_worker, annotate_worker, \
+write_note, read_note, changes, and apply_changes, which shows the diff of a worker's changes to \
+the person behind the client (elicitation), and applies it only after a yes. A client that cannot \
+ask the person is not offered it.
 
 --as worker:ID gives the client only tools for the files of a workspace, in the sandbox of \
 `swarmletfs run`: ls, read_file, write_file, edit_file, delete_file, glob, grep, execute; and note \
@@ -104,6 +106,10 @@ pub(super) struct McpArgs {
     /// As a worker, give its commands no network but their own localhost
     #[arg(long)]
     no_network: bool,
+
+    /// True for the process that runs a worker
+    #[arg(long = "__runner", hide = true)]
+    is_runner: bool,
 
     #[command(flatten)]
     view: ViewArgs,
@@ -226,6 +232,9 @@ fn check_options(arguments: &McpArgs) -> anyhow::Result<()> {
 ///
 /// There is no store or workspace, or no sandbox can be made.
 fn run_worker(arguments: &McpArgs, id: Option<String>) -> anyhow::Result<ExitCode> {
+    if !arguments.is_runner {
+        return start_runner();
+    }
     let view = &arguments.view;
     let tools = ToolsRun {
         id,
@@ -238,6 +247,27 @@ fn run_worker(arguments: &McpArgs, id: Option<String>) -> anyhow::Result<ExitCod
         no_network: arguments.no_network,
     };
     serve_tools(tools, WORKER_TOOLS)
+}
+
+/// Runs this command in another process, and waits for it.
+///
+/// Clients kill a server that does not end soon after they have closed its stdin. The other process
+/// outlives that, and records the changes of the worker. It is in a process group of its own, since
+/// some clients kill the group.
+///
+/// # Errors
+///
+/// The process cannot be started.
+fn start_runner() -> anyhow::Result<ExitCode> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("swarmletfs").args(std::env::args_os().skip(1)).arg("--__runner");
+    // A process of another group could not read from a terminal.
+    if !std::io::stdin().is_terminal() {
+        command.process_group(0);
+    }
+    let mut runner = command.spawn().context("cannot start a process")?;
+    let ended = runner.wait().context("cannot wait for a process")?;
+    Ok(ended.code().and_then(|code| u8::try_from(code).ok()).map_or_else(exit::failure, Into::into))
 }
 
 /// Serves the tools of the worker of this sandbox, whose view is at `workspace`.

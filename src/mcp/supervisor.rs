@@ -5,6 +5,7 @@
 
 mod annotate;
 mod create;
+mod notes;
 mod proposal;
 
 use std::collections::VecDeque;
@@ -103,6 +104,16 @@ impl Supervisor {
         (self.open)().map_err(ToolError::new)
     }
 
+    /// Fails if the served view hides the notes, which cover all workers.
+    fn must_see_notes(&self) -> Result<(), ToolError> {
+        if self.owner.is_none() && self.run.is_none() {
+            return Ok(());
+        }
+        let text = "cannot use notes in a view of an owner or a run: they are about all workers; \
+                    try annotate_worker";
+        Err(ToolError::new(text))
+    }
+
     /// Returns the question that a call of `apply_changes` asks the person.
     ///
     /// # Errors
@@ -188,8 +199,15 @@ type SupervisorFn = dyn Fn(&Supervisor, &Tree, JsonObject) -> ToolResult + Send 
 
 /// Returns the tools of the supervisor that need no answer of a person.
 pub(super) fn tools() -> &'static [SupervisorTool] {
-    static TOOLS: LazyLock<Vec<SupervisorTool>> =
-        LazyLock::new(|| vec![create::tool(), annotate::tool(), changes_tool()]);
+    static TOOLS: LazyLock<Vec<SupervisorTool>> = LazyLock::new(|| {
+        vec![
+            create::tool(),
+            annotate::tool(),
+            notes::write_tool(),
+            notes::read_tool(),
+            changes_tool(),
+        ]
+    });
     &TOOLS
 }
 
@@ -252,10 +270,17 @@ fn changes_tool() -> SupervisorTool {
 
 fn changes(_: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolResult {
     let input: ChangesInput = parse_arguments(CHANGES, arguments)?;
+    let worker = find_worker(tree, &input.worker)?.to_text().into_owned();
+    let whole = format!("workers/{}/{WHOLE}", path_component(&worker));
+    if tree.with_path(whole.as_bytes(), Symlinks::Follow, |_| Ok(())).is_err() {
+        let shown = super::slice::echo(&worker);
+        let text = format!("cannot show the changes of {shown}: it has recorded none yet");
+        return Err(ToolError::new(text));
+    }
     let bytes = input.bytes.or_else(|| input.tokens.is_none().then_some(DIFF_DEFAULT));
     let budget = budget(bytes, input.tokens)?;
     let file = budget.map_or(WHOLE.to_owned(), |budget| format!("changes.{}.diff", budget.name()));
-    worker_file(tree, &input.worker, &file)
+    worker_file(tree, &worker, &file)
 }
 
 /// Returns the name of a worker that the served view shows.

@@ -73,6 +73,17 @@ impl StoreFolder {
         self.append_log(&entry);
     }
 
+    /// Adds a change of a file of the store, or an attempt at one, to the log of changes.
+    #[cfg(feature = "mcp")]
+    pub(super) fn log_file<T>(&self, action: &str, file: AuditPath, result: &Result<T>) {
+        let mut entry = audit_log::entry(action, self.options.role.clone());
+        entry.paths = vec![file];
+        if let Err(error) = result {
+            entry.result = error.to_string();
+        }
+        self.append_log(&entry);
+    }
+
     /// Appends an entry to the log of changes. An error becomes a warning, except in a sandbox,
     /// where nobody can write the log.
     pub(super) fn append_log(&self, entry: &AuditEntry) {

@@ -148,6 +148,17 @@ impl Store {
         Worker::open(Arc::clone(&self.0), &name)
     }
 
+    /// Writes the file `path` of the supervisor's notes: a new one, or in place of an existing one.
+    /// Returns the path from the folder of the notes.
+    ///
+    /// # Errors
+    ///
+    /// The path leads elsewhere, or the store cannot be written.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn write_supervisor_file(&self, path: &[u8], content: &[u8]) -> Result<RelPath> {
+        super::supervisor_file::write(&self.0, path, content)
+    }
+
     /// Searches for what a crash left behind, until `deadline` passes.
     ///
     /// # Errors

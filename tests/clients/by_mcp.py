@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import claude_code
@@ -96,6 +97,12 @@ def main():
     for part in ("2 tests, 0 failed", "edited price.sh: 1 replacement", "the worker has finished"):
         assert part in said, f"{part!r} is missing in {said}"
     assert (project / "price.sh").read_bytes() == before, "the project has not changed"
+
+    # The changes are recorded after the session, whether or not the program waits for that.
+    draft = store / "drafts/fix/draft.json"
+    end = time.monotonic() + session.LIMIT
+    while json.loads(draft.read_text(encoding="utf-8"))["state"] != "ended" and time.monotonic() < end:
+        time.sleep(0.01)
 
     requests = run(swarmletfs, program, out, "end", SUPERVISOR_ENDS, supervisor)
     said = text(requests[-1])

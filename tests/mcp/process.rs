@@ -1,11 +1,13 @@
 //! A client of `swarmletfs mcp` in a process of its own, with a person who answers its questions.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
 use crate::cli::program::{LIMIT, wait_timeout};
@@ -175,9 +177,20 @@ impl ProcessClient {
         text
     }
 
-    /// Kills the server.
+    /// Kills the server, but not the processes that it started.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Kills the processes that the server started.
+    pub fn kill_children(&mut self) {
+        let pid = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        for child in children.split_whitespace() {
+            let child = Pid::from_raw(child.parse().unwrap()).unwrap();
+            rustix::process::kill_process(child, Signal::KILL).unwrap();
+        }
         self.child.wait().unwrap();
     }
 

@@ -1,6 +1,7 @@
 //! `swarmletfs mcp --as supervisor`: creating workers, and asking a person to apply their changes.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -370,4 +371,62 @@ fn question_is_answered_once_and_by_its_own_call() {
     assert_eq!((&done["isError"], bench.tree()), (&json!(false), new), "{done}");
     let refused = call_again(all, Some(&asked["requestState"]));
     assert_eq!(refused["isError"], true, "{refused}");
+}
+
+/// Promise: A supervisor writes notes beneath `supervisor/` only, whole or not at all, and reads
+/// them at once.
+#[test]
+fn notes_are_written_beneath_their_folder() {
+    let bench = bench();
+    let outside = bench.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let mut client = client(&bench);
+    for (path, content) in
+        [("strategy.md", "Plan\n"), ("deep/er/map.json", "{}"), ("strategy.md", "")]
+    {
+        let text = client.text("write_note", json!({"path": path, "content": content}));
+        assert_eq!(text, format!("wrote supervisor/{path}"));
+        assert_eq!(client.text("read_note", json!({"path": path})), content);
+        let tree = client.text("read_file", json!({"path": format!("supervisor/{path}")}));
+        assert_eq!(tree, content);
+    }
+    symlink(&outside, bench.store.join("supervisor/out")).unwrap();
+    symlink(outside.join("file"), bench.store.join("supervisor/link")).unwrap();
+    fs::write(outside.join("file"), "secret").unwrap();
+    let long = "x".repeat(300);
+    for path in [
+        "../workers/w1/result.txt",
+        "/etc/passwd",
+        "",
+        ".",
+        "a//b",
+        "out/file",
+        "link",
+        "deep",
+        ".swarmletfs-x",
+        &long,
+    ] {
+        let error = client.error("write_note", json!({"path": path, "content": "evil"}));
+        assert!(error.starts_with("cannot "), "{path}: {error}");
+        let error = client.error("read_note", json!({"path": path}));
+        assert!(!error.contains("secret"), "{path}: {error}");
+    }
+    assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "secret");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    assert!(!bench.worker_folder("w1").join("result.txt").exists());
+    let logged = logged(&bench, "note");
+    assert_eq!(logged.len(), 13);
+    let entry = &logged[1];
+    assert_eq!(
+        (&entry["role"], &entry["paths"][0]["path"], &entry["result"]),
+        (&json!("supervisor"), &json!("supervisor/deep/er/map.json"), &json!("ok")),
+        "{entry}"
+    );
+    let mut limited = ProcessClient::start(command(&bench, &["--owner", "7"]), true);
+    for (tool, arguments) in [
+        ("write_note", json!({"path": "a", "content": ""})),
+        ("read_note", json!({"path": "strategy.md"})),
+    ] {
+        assert!(limited.error(tool, arguments).contains("they are about all workers"));
+    }
 }

@@ -620,6 +620,26 @@ fn tools_of_a_worker_are_not_served_without_a_sandbox() {
     assert!(place.workers().is_empty());
 }
 
+/// Promise: A client that kills its server at the end of a session loses no changes of the worker.
+#[test]
+fn client_that_kills_its_server_loses_no_changes() {
+    for finishes in [true, false] {
+        let place = Workspace::new();
+        let mut client = client(&place, "worker:w");
+        client.text("write_file", json!({"path": "new", "content": "x\n"}));
+        if finishes {
+            client.text("finish", json!({}));
+        }
+        client.kill();
+        client.close();
+        wait_until("the end of the worker", || {
+            place.json("store/drafts/w/draft.json")["state"] == "ended"
+        });
+        assert_eq!(place.changes("w"), ["added new"]);
+        assert_eq!(place.metadata("w")["status"], "completed");
+    }
+}
+
 #[test]
 fn killed_session_can_be_recovered() {
     let place = Workspace::new();
@@ -631,7 +651,7 @@ fn killed_session_can_be_recovered() {
     wait_until("the command to begin", || {
         fs::read_to_string(&output).is_ok_and(|text| text == "begun\n")
     });
-    client.kill();
+    client.kill_children();
     let error =
         run(command(&place, "worker:w", &[])).assert_failure(1, &["it has a draft"]).err.clone();
     assert!(error.contains("swarmletfs run --recover w"), "{error}");
