@@ -48,8 +48,10 @@ mod messages;
 mod metadata;
 mod new_worker;
 mod put_path;
+mod removal;
 mod store;
 mod temporary;
+mod tombstones;
 mod worker;
 mod worker_folder;
 
@@ -60,6 +62,7 @@ pub(crate) use dir::{
 pub(crate) use error::During;
 pub(crate) use hashing::{HashingReader, hash_bytes};
 pub(crate) use lock::Lock;
+pub(crate) use removal::{Decision, RemovalLock, Removed};
 
 pub use call::{Call, CallEnd, CallReceipt};
 pub use dir::Durability;

@@ -17,17 +17,19 @@ mod python;
 mod record;
 mod status;
 mod thread;
+mod tombstone;
 mod workspace;
 
 pub(crate) use index::SIZE_MAX as INDEX_MAX;
 pub(crate) use layout::{
-    APPLIED, AUDIT, BASE, CALLS, CHANGES, CHANGES_FILE, DRAFTS, METADATA, TASK, WORKERS,
+    APPLIED, AUDIT, BASE, CALLS, CHANGES, CHANGES_FILE, DRAFTS, METADATA, TASK, TOMBSTONES, WORKERS,
 };
 pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, SUPERVISOR_NOTES, own_status};
 pub(crate) use metrics::{CALL_EVENT, FILE as METRICS, START_EVENT};
 pub(crate) use python::strings as python_strings;
 pub(crate) use record::{EXECUTION_LOG, LOGS, RESULT, TOOLS_USED, split_call_name};
 pub(crate) use thread::FILE as THREAD;
+pub(crate) use tombstone::{SIZE_MAX as TOMBSTONE_MAX, Tombstone};
 
 /// The index of a store, beside its workers.
 pub(crate) const INDEX: &str = "index.json";

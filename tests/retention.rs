@@ -1,0 +1,6 @@
+//! Retention: what `gc` lists and removes, and what stays of a removed worker.
+
+mod crashes;
+mod decisions;
+mod removed;
+mod store;
