@@ -5,11 +5,13 @@
 //! that changed meanwhile is kept. [`crate::write`] removes it in an order that a crash cannot
 //! tear.
 
+mod archive;
 mod candidates;
 mod plan;
 mod removal;
 mod rules;
 
+pub(crate) use archive::Archive;
 pub(crate) use candidates::Candidate;
 pub(crate) use plan::Plan;
 pub(crate) use removal::Remover;

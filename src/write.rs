@@ -34,6 +34,7 @@
 
 mod audit_log;
 mod call;
+mod copied_worker;
 mod dir;
 mod error;
 mod execution_log;

@@ -1,5 +1,6 @@
 //! Retention: what `gc` lists and removes, and what stays of a removed worker.
 
+mod archives;
 mod crashes;
 mod decisions;
 mod removed;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +19,7 @@ use super::write_args::{WriteArgs, into_cli_error, parse_size};
 use crate::catalog::Freshness;
 use crate::model::Status;
 use crate::name::Name;
-use crate::retention::{AgeLimit, Candidate, Plan, Remover, Rules, SizeLimit};
+use crate::retention::{AgeLimit, Archive, Candidate, Plan, Remover, Rules, SizeLimit};
 use crate::text::{age, count};
 use crate::write::{Removed, Store};
 
@@ -31,6 +32,8 @@ Never removed are workers that run or whose status is unknown (unless --status n
 that a kept worker names as its parent, and workers whose changes are applied half. With a worker go \
 its folder, its draft and its entry in index.json. tombstones/ID.json of the store stays, and the id is \
 never given again.
+
+--archive DIR copies each worker into the store DIR, which can be mounted, and compares the copy by content. Only then is the worker removed.
 
 --json prints one object: removes (true with --yes), workers (to remove: id, status, bytes, \
 ended_at, rule, and with --yes removed, and reason if it was kept after all), kept (id, reason), \
@@ -67,6 +70,10 @@ pub(super) struct GcArgs {
     /// Keep workers that failed
     #[arg(long)]
     keep_failed: bool,
+
+    /// Copy each worker into the store DIR first, which is made if it is missing
+    #[arg(long, value_name = "DIR")]
+    archive: Option<PathBuf>,
 
     /// Remove the workers; without it they are only listed
     #[arg(long, short)]
@@ -169,7 +176,9 @@ fn collect(store: &Store, rules: &Rules, arguments: &GcArgs) -> anyhow::Result<E
     let mut results: BTreeMap<Name, Removed> = BTreeMap::new();
     let mut failures = 0;
     if let Some(lock) = lock {
-        let mut remover = Remover::new(store, &view, lock, rules);
+        let open = |path: &PathBuf| Archive::open(path, store);
+        let archive = arguments.archive.as_ref().map(open).transpose().map_err(into_cli_error)?;
+        let mut remover = Remover::new(store, &view, lock, rules, archive);
         for (candidate, rule) in &plan.removals {
             let removed = remover.remove(candidate, rule);
             let result = removed.unwrap_or_else(|error| {

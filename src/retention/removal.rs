@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::archive::Archive;
 use super::candidates::{Candidate, HAS_CHILDREN, draft_obstacle, outcome, unfinished};
 use super::rules::Rules;
 use crate::draft::Draft;
@@ -25,19 +26,23 @@ pub(crate) struct Remover<'a> {
     view: &'a View,
     lock: RemovalLock,
     rules: &'a Rules,
+    /// Gets a copy of each worker first.
+    archive: Option<Archive>,
     /// The workers that were removed. The view may still show them for a moment.
     gone: HashSet<Name>,
 }
 
 impl<'a> Remover<'a> {
-    /// Starts removals by `rules` from `store`, which `view` shows whole.
+    /// Starts removals by `rules` from `store`, which `view` shows whole. With an
+    /// `archive`, only what was copied there is removed.
     pub(crate) fn new(
         store: &'a Store,
         view: &'a View,
         lock: RemovalLock,
         rules: &'a Rules,
+        archive: Option<Archive>,
     ) -> Remover<'a> {
-        Remover { store, view, lock, rules, gone: HashSet::new() }
+        Remover { store, view, lock, rules, archive, gone: HashSet::new() }
     }
 
     /// Removes a worker that was chosen by `rule`. One that changed since then is kept.
@@ -85,6 +90,12 @@ impl<'a> Remover<'a> {
         if let Some(reason) = draft_obstacle(self.store, &candidate.id) {
             return keep(&reason);
         }
+        // The worker is locked and has ended, so the copy stays equal.
+        if let Some(archive) = &self.archive {
+            archive.copy(self.store, &candidate.id)?;
+        }
+        let archived_to =
+            self.archive.as_ref().map(|archive| archive.path().to_string_lossy().into_owned());
         let worker = member.entry.worker();
         let tombstone = Tombstone {
             id: candidate.id.to_text().into_owned(),
@@ -94,7 +105,7 @@ impl<'a> Remover<'a> {
             outcome: outcome.as_str().to_owned(),
             removed_at: Timestamp::now(),
             rule: rule.to_owned(),
-            archived_to: None,
+            archived_to,
         };
         Ok(Decision::Remove(Box::new(tombstone), draft_lock))
     }
