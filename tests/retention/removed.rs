@@ -79,3 +79,24 @@ fn a_mount_shows_the_removal_within_a_second() {
     });
     assert!(mount.list("workers").contains(&"w2".to_owned()));
 }
+
+/// Promise: `expand` says when and by which rule the worker of a marker was removed, only in a view
+/// that would show it.
+#[test]
+fn expand_names_the_removal_only_to_the_owner() {
+    let (_dir, store) = new_store();
+    old_worker(&store, "worker1", 1, &["--owner", "7"]);
+    old_worker(&store, "worker10", 2, &["--owner", "7"]);
+    gc(&store, &["--max-workers", "1", "--yes"]).assert_success();
+    let expand = |id: &str, more: &[&str]| {
+        let marker = format!("[EVIDENCE:run_id=-,job_id=-,worker_id={id}]\n");
+        record(&store, &[&["expand", "--no-cache"], more].concat(), marker).out
+    };
+    let day = &tombstone(&store, "worker1")["removed_at"].as_str().unwrap()[..10].to_owned();
+    let line = format!("[evidence no longer available: removed {day} by --max-workers 1]");
+    for more in [&[][..], &["--owner", "7"]] {
+        assert!(expand("worker1", more).contains(&line), "{}", expand("worker1", more));
+    }
+    let other = expand("worker1", &["--owner", "8"]);
+    assert_eq!(other.replace("worker1", "absent1"), expand("absent1", &["--owner", "8"]));
+}
