@@ -37,7 +37,7 @@ pub struct AuditEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// The change: `init`, `create`, `record`, `message`, `put`, `finish`, `annotate`, `note`,
-    /// `repair`, `apply`, `undo` or `discard`.
+    /// `repair`, `apply`, `undo`, `discard`, `gc` or `archive`.
     pub action: String,
     /// Id of the worker, if the change belongs to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

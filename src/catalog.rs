@@ -39,9 +39,10 @@ use crate::cache::{DiskCache, Key, key};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::{
-    Record, RecordedChanges, RecordedEdits, Remarks, SkipReport, Skipped, Status, WorkerCheck,
+    Record, RecordedChanges, RecordedEdits, Remarks, RemovedWorker, SkipReport, Skipped, Status,
+    WorkerCheck,
 };
-use crate::name::RelPath;
+use crate::name::{Name, RelPath};
 use crate::parallel::parallel_map;
 use crate::store::{Kind, Store, Time};
 use crate::trace::RecordSource;
@@ -535,6 +536,12 @@ impl Catalog {
             }
         }
         Ok(None)
+    }
+
+    /// Returns what is known of the removed workers of the id `id`, one of each store at most.
+    pub fn removed_workers(&self, id: &Name) -> impl Iterator<Item = RemovedWorker> {
+        let removed = |source: &Source| source.format.removed_worker(&*source.store, id);
+        self.sources.iter().filter_map(removed)
     }
 
     /// Returns the store's own list of all workers, if there is exactly one store and it has such a

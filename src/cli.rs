@@ -18,6 +18,7 @@ mod duration;
 mod exit;
 mod expand;
 mod folder_identity;
+mod gc;
 mod hook;
 mod init;
 mod limits;
@@ -218,6 +219,9 @@ enum Command {
     /// Drop the draft of a worker, so that its changes cannot be applied
     #[command(after_help = discard::HELP)]
     Discard(discard::DiscardArgs),
+    /// Remove old workers of a store, after listing them
+    #[command(after_help = gc::HELP)]
+    Gc(gc::GcArgs),
     /// Print the log of changes to a store
     #[command(after_help = audit::HELP)]
     Audit(audit::AuditArgs),
@@ -471,6 +475,7 @@ pub fn main() -> ExitCode {
         Command::Apply(arguments) => apply::run(&arguments),
         Command::Undo(arguments) => undo::run(&arguments),
         Command::Discard(arguments) => discard::run(&arguments),
+        Command::Gc(arguments) => gc::run(&arguments),
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Expand(arguments) => expand::run(&arguments),
         Command::Hook(command) => Ok(hook::run(&command)),

@@ -79,6 +79,7 @@ mod parallel;
 mod path_bytes;
 pub mod query;
 pub mod render;
+mod retention;
 pub mod route;
 mod sandbox;
 pub mod search;

@@ -130,6 +130,19 @@ impl fmt::Display for Outcome {
     }
 }
 
+/// What is known of a worker that was removed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RemovedWorker {
+    /// The owner, if one was stated.
+    pub owner: Option<Owner>,
+    /// The run that it belonged to, if one was stated.
+    pub run: Option<SharedStr>,
+    /// Time of its removal.
+    pub removed_at: Timestamp,
+    /// The rule that it was removed by.
+    pub rule: String,
+}
+
 /// A time as stated in a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum TraceTime {

@@ -45,7 +45,7 @@ use crate::cache::{DiskCache, Key};
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::model::{
-    Record, RecordedChanges, RecordedEdits, Remarks, SkipReport, Worker, WorkerCheck,
+    Record, RecordedChanges, RecordedEdits, Remarks, RemovedWorker, SkipReport, Worker, WorkerCheck,
 };
 use crate::name::{Name, RelPath};
 use crate::store::{Identity, Store, Time};
@@ -231,6 +231,11 @@ pub trait Format: Send + Sync {
 
     /// Returns the directory of the supervisor's notes, if the format has one.
     fn supervisor_folder(&self) -> Option<RelPath> {
+        None
+    }
+
+    /// Returns what is known of the worker `_id` if it was removed.
+    fn removed_worker(&self, _store: &dyn Store, _id: &Name) -> Option<RemovedWorker> {
         None
     }
 

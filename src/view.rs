@@ -26,7 +26,9 @@ use crate::cache::{DiskCache, Key, key};
 use crate::catalog::{self, Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::model::{Output, Record, RecordedChanges, Remarks, ToolCall, WorkerCheck};
+use crate::model::{
+    Output, Record, RecordedChanges, Remarks, RemovedWorker, ToolCall, WorkerCheck,
+};
 use crate::name::{Name, RelPath};
 use crate::store::{self, DirEntry, File, Kind, Meta, Time};
 
@@ -408,6 +410,15 @@ impl View {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Returns what is known of the worker `id` if it was removed and this view would show it. The
+    /// answer for another one is that for an absent worker.
+    pub fn removed_worker(&self, id: &Name) -> Option<RemovedWorker> {
+        let mut removed = self.catalog.removed_workers(id);
+        removed.find(|worker| {
+            visible::matches(&self.filter, worker.owner.as_ref(), worker.run.as_ref())
+        })
     }
 
     /// Returns the location of the supervisor's notes. They cover all workers, so a restricted view

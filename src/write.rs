@@ -34,6 +34,7 @@
 
 mod audit_log;
 mod call;
+mod copied_worker;
 mod dir;
 mod error;
 mod execution_log;
@@ -48,10 +49,12 @@ mod messages;
 mod metadata;
 mod new_worker;
 mod put_path;
+mod removal;
 mod store;
 #[cfg(feature = "mcp")]
 mod supervisor_file;
 mod temporary;
+mod tombstones;
 mod worker;
 mod worker_folder;
 
@@ -64,6 +67,7 @@ pub(crate) use dir::{
 pub(crate) use error::During;
 pub(crate) use hashing::{HashingReader, hash_bytes};
 pub(crate) use lock::Lock;
+pub(crate) use removal::{Decision, RemovalLock, Removed};
 
 pub use call::{Call, CallEnd, CallReceipt};
 pub use dir::Durability;

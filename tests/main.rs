@@ -28,6 +28,7 @@ mod queries;
 mod recording;
 mod reference;
 mod regression;
+mod retention;
 mod run;
 mod sandbox;
 mod schema;

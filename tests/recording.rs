@@ -6,7 +6,7 @@ mod concurrency;
 mod full_disk;
 mod kills;
 mod model;
-mod store;
+pub mod store;
 mod system_calls;
 mod torn;
 mod visible;

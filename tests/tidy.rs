@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 
 /// The layers from the bottom up. A module may use only the modules before it.
-const LAYERS: [&str; 31] = [
+const LAYERS: [&str; 32] = [
     "unicode",
     "name",
     "error",
@@ -32,6 +32,7 @@ const LAYERS: [&str; 31] = [
     "write",
     "draft",
     "approval",
+    "retention",
     "sandbox",
     "query",
     "output",

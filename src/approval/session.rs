@@ -139,6 +139,16 @@ impl<'a> Approval<'a> {
         Ok(false)
     }
 
+    /// Returns true if a command that changed the workspace for this worker was interrupted.
+    ///
+    /// # Errors
+    ///
+    /// The draft cannot be read.
+    pub(crate) fn is_half_applied(&self) -> Result<bool> {
+        let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(false) };
+        Ok(Journal::read(draft.folder())?.is_some())
+    }
+
     /// Finishes or takes back what interrupted commands left in the workspace.
     fn recover(&self) -> Result<()> {
         let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(()) };

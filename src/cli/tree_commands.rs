@@ -11,7 +11,7 @@
 pub(super) mod cat;
 pub(super) mod compare;
 mod entry;
-mod format;
+pub(super) mod format;
 pub(super) mod grep;
 mod json;
 pub(super) mod ls;

@@ -17,17 +17,19 @@ mod python;
 mod record;
 mod status;
 mod thread;
+mod tombstone;
 mod workspace;
 
 pub(crate) use index::SIZE_MAX as INDEX_MAX;
 pub(crate) use layout::{
-    APPLIED, AUDIT, BASE, CALLS, CHANGES, CHANGES_FILE, DRAFTS, METADATA, TASK, WORKERS,
+    APPLIED, AUDIT, BASE, CALLS, CHANGES, CHANGES_FILE, DRAFTS, METADATA, TASK, TOMBSTONES, WORKERS,
 };
 pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, SUPERVISOR_NOTES, own_status};
 pub(crate) use metrics::{CALL_EVENT, FILE as METRICS, START_EVENT};
 pub(crate) use python::strings as python_strings;
 pub(crate) use record::{EXECUTION_LOG, LOGS, RESULT, TOOLS_USED, split_call_name};
 pub(crate) use thread::FILE as THREAD;
+pub(crate) use tombstone::{SIZE_MAX as TOMBSTONE_MAX, Tombstone};
 
 /// The index of a store, beside its workers.
 pub(crate) const INDEX: &str = "index.json";
@@ -40,10 +42,11 @@ use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::Result;
 use crate::model::{
-    Record, RecordedChanges, RecordedEdits, Remarks, SkipReport, Worker, WorkerCheck,
+    Owner, Record, RecordedChanges, RecordedEdits, Remarks, RemovedWorker, SkipReport, Worker,
+    WorkerCheck,
 };
 use crate::name::{Name, RelPath};
-use crate::store::{Kind, Store};
+use crate::store::{Kind, Store, read_whole};
 
 /// The format of the worker artifact store, for one store.
 #[derive(Default)]
@@ -207,6 +210,18 @@ impl Format for Swarmlet {
         }
         let description = self.worker_description();
         check::check_store(store, outputs, skipped, description, limit, deadline)
+    }
+
+    fn removed_worker(&self, store: &dyn Store, id: &Name) -> Option<RemovedWorker> {
+        let path = layout::path(TOMBSTONES).join(&Tombstone::file_name(id).ok()?);
+        let json = read_whole(store, &path, TOMBSTONE_MAX).ok()??;
+        let tombstone = Tombstone::parse(&json)?;
+        Some(RemovedWorker {
+            owner: tombstone.owner.map(|owner| Owner(owner.into())),
+            run: tombstone.run.map(Into::into),
+            removed_at: tombstone.removed_at,
+            rule: tombstone.rule,
+        })
     }
 
     fn supervisor_folder(&self) -> Option<RelPath> {

@@ -83,7 +83,7 @@ impl VisibleWorkers {
     }
 
     /// Returns the name of the worker at `root` in the store `source`.
-    pub(super) fn name_at(&self, source: usize, root: &RelPath) -> Option<Name> {
+    pub(crate) fn name_at(&self, source: usize, root: &RelPath) -> Option<Name> {
         let is_at_root =
             |member: &&Arc<Member>| (member.entry.source(), &member.entry.root) == (source, root);
         // A worker is usually named after its directory.

@@ -38,6 +38,16 @@ pub enum Error {
     /// The id belongs to another worker.
     #[error("cannot create worker {0}: the id is taken; try another id, or none to get a new one")]
     Taken(String),
+    /// The id belonged to a worker that was removed.
+    #[error(
+        "cannot create worker {worker}: a worker of this id was removed {when}; try another id"
+    )]
+    Removed {
+        /// The id, escaped.
+        worker: String,
+        /// The day, as `on 2026-01-20`, or `earlier`.
+        when: String,
+    },
     /// The store has no worker with this id.
     #[error("cannot find worker {worker} in {store}; try `swarmletfs ls workers`")]
     NoWorker {

@@ -1,5 +1,8 @@
 //! The index.json of a store. Readers need none: it is updated where another program made one.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -53,32 +56,73 @@ pub(super) fn update(
     // Read under the lock: another process may have finished the worker meanwhile.
     let folder = workers.enter(&id.clone().into()).during("open", path, id.as_bytes())?;
     let entry = entry(worker_path, id, &metadata::read(&folder)?);
-    let entries = match &mut index {
+    let entries = entries_of(&mut index, path)?;
+    let count = insert(entries, id, entry);
+    save(workers, &name, &mut index, count)
+}
+
+/// Removes the entries of the workers `ids`. A store without an index has none.
+///
+/// # Errors
+///
+/// The index cannot be read or written, or is not understood; it stays as it was then.
+pub(super) fn remove(workers: &Dir, ids: &BTreeSet<Name>) -> Result<()> {
+    let (path, file) = (workers.path(), INDEX.as_bytes());
+    let name = Name::new(INDEX).during("update", path, file)?;
+    if workers.kind(&name.clone().into()).during("find", path, file)?.is_none() {
+        return Ok(());
+    }
+    let _lock = workers.lock().during("lock", path, b"")?;
+    let Some(bytes) = workers.read(&name, INDEX_MAX).during("read", path, file)? else {
+        return Ok(());
+    };
+    let mut index =
+        serde_json::from_slice(&bytes).map_err(|_| bad_content(path, INDEX, "it is no JSON"))?;
+    let entries = entries_of(&mut index, path)?;
+    let before = entries.len();
+    entries.retain(|entry| {
+        let id = id_of(entry).and_then(|id| Name::new(id).ok());
+        id.is_none_or(|id| !ids.contains(&id))
+    });
+    let count = entries.len();
+    if count == before {
+        return Ok(());
+    }
+    save(workers, &name, &mut index, count)
+}
+
+/// Returns the list of workers in an index, whose directory has the path `path`.
+fn entries_of<'a>(index: &'a mut Value, path: &Path) -> Result<&'a mut Vec<Value>> {
+    let entries = match index {
         Value::Array(entries) => Some(entries),
         Value::Object(object) => object.get_mut("workers").and_then(Value::as_array_mut),
         _ => None,
     };
-    let Some(entries) = entries else {
-        return Err(bad_content(path, INDEX, "it has no list of workers"));
-    };
-    let count = insert(entries, id, entry);
-    if let Value::Object(object) = &mut index {
+    entries.ok_or_else(|| bad_content(path, INDEX, "it has no list of workers"))
+}
+
+/// Replaces the file of an index with `count` entries.
+fn save(workers: &Dir, name: &Name, index: &mut Value, count: usize) -> Result<()> {
+    if let Value::Object(object) = &mut *index {
         object.insert("total_workers".into(), count.into());
         object.insert("last_updated".into(), metadata::time(Timestamp::now()).into());
     }
     let write = || {
-        let bytes = to_document(&index)?;
-        workers.write_temporary(&mut bytes.as_slice())?.replace(workers, &name)
+        let bytes = to_document(index)?;
+        workers.write_temporary(&mut bytes.as_slice())?.replace(workers, name)
     };
-    write().during("write", path, file)
+    write().during("write", workers.path(), INDEX.as_bytes())
+}
+
+/// Returns the id that an entry states.
+fn id_of(entry: &Value) -> Option<&str> {
+    entry.get("id").or_else(|| entry.get("worker_id")).and_then(Value::as_str)
 }
 
 /// Replaces or adds the entry of a worker. Returns the number of entries.
 fn insert(entries: &mut Vec<Value>, id: &Name, entry: Map<String, Value>) -> usize {
-    let is_same = |other: &Value| {
-        let other = other.get("id").or_else(|| other.get("worker_id"));
-        other.and_then(Value::as_str).is_some_and(|other| other.as_bytes() == id.as_bytes())
-    };
+    let is_same =
+        |other: &Value| id_of(other).is_some_and(|other| other.as_bytes() == id.as_bytes());
     match entries.iter_mut().find(|entry| is_same(entry)) {
         // Fields of other writers are kept.
         Some(Value::Object(existing)) => existing.extend(entry),

@@ -15,7 +15,7 @@ use super::index::IfMissing;
 use super::metadata::{self, MetadataMap, TEXT_MAX};
 use super::put_path;
 use super::worker::Worker;
-use super::{id, temporary};
+use super::{id, temporary, tombstones};
 use crate::audit::AuditPath;
 use crate::error::Error as PathError;
 use crate::name::Name;
@@ -221,6 +221,7 @@ fn create_unlogged(
             if is_taken(store, &id)? {
                 return Err(Error::Taken(id.display()));
             }
+            tombstones::must_be_new(&store.root, &id)?;
             id
         }
         None => free_id(store, &new.task, now)?,
@@ -240,11 +241,12 @@ fn is_taken(store: &StoreFolder, id: &Name) -> Result<bool> {
 fn free_id(store: &StoreFolder, task: &str, now: Timestamp) -> Result<Name> {
     let mut id = id::generate(task, now)?;
     for _ in 1..ID_ATTEMPTS {
-        if !is_taken(store, &id)? {
+        if !is_taken(store, &id)? && !tombstones::exists(&store.root, &id)? {
             break;
         }
         id = id::generate(task, now)?;
     }
+    tombstones::must_be_new(&store.root, &id)?;
     Ok(id)
 }
 

@@ -184,6 +184,11 @@ impl Store {
         std::mem::take(&mut *self.0.warnings.lock())
     }
 
+    /// Returns the directories of the store.
+    pub(super) fn folder(&self) -> &Arc<StoreFolder> {
+        &self.0
+    }
+
     fn describe(&self) -> String {
         printable(self.0.root.path().as_os_str().as_encoded_bytes())
     }

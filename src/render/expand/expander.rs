@@ -96,6 +96,16 @@ fn unavailable(why: &str) -> String {
     format!("[Evidence unavailable: {why}]")
 }
 
+/// Returns the line for a marker of a removed worker; `None` if the marker names no such worker.
+fn removed_worker(view: &View, marker: &Marker) -> Option<String> {
+    // An id that begins as that of the removed worker does would be another worker.
+    let is_there = marker.names().any(|name| view.worker(&name).is_ok());
+    let removed =
+        marker.names().find_map(|name| view.removed_worker(&name)).filter(|_| !is_there)?;
+    let (day, rule) = (removed.removed_at.strftime("%Y-%m-%d"), one_line(&removed.rule, 100));
+    Some(format!("[evidence no longer available: removed {day} by {rule}]"))
+}
+
 /// Returns the worker that a marker names by its id, or else by the beginning of its id.
 ///
 /// # Errors
@@ -231,6 +241,10 @@ impl<'a, W: Write> MarkerExpander<'a, W> {
         if marker.is_of_another_run(view) {
             self.stats.disagreeing += 1;
             return Replacement::Nothing;
+        }
+        if let Some(line) = removed_worker(view, marker) {
+            self.stats.unavailable += 1;
+            return Replacement::Line(line);
         }
         let member = match marked_worker(view, marker) {
             Ok(member) => member,

@@ -1,0 +1,58 @@
+//! The record that stays of a removed worker: `tombstones/<id>.json`.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::name::Name;
+
+/// Maximum size of the file, in bytes.
+pub(crate) const SIZE_MAX: u64 = 256 << 10;
+/// Suffix of the name of the file, after the id.
+const SUFFIX: &[u8] = b".json";
+
+/// The record of a removed worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tombstone {
+    /// Id of the worker.
+    pub(crate) id: String,
+    /// Run that it belonged to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) run: Option<String>,
+    /// Its owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
+    /// The beginning of its task.
+    #[serde(default)]
+    pub(crate) task: String,
+    /// Its outcome: `ok`, `failed` or `unknown`.
+    pub(crate) outcome: String,
+    /// Time of the removal, UTC.
+    pub(crate) removed_at: Timestamp,
+    /// The rule that it was removed by, as `--older-than 30d`.
+    pub(crate) rule: String,
+    /// Path of the store with its copy, if it was archived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) archived_to: Option<String>,
+}
+
+impl Tombstone {
+    /// Returns the name of the file for the worker `id`.
+    ///
+    /// # Errors
+    ///
+    /// The id is too long for the name of a file.
+    pub(crate) fn file_name(id: &Name) -> Result<Name> {
+        Name::new([id.as_bytes(), SUFFIX].concat())
+    }
+
+    /// Returns the id of the worker whose file has this name; `None` for other files.
+    pub(crate) fn worker_of(file: &Name) -> Option<Name> {
+        Name::new(file.as_bytes().strip_suffix(SUFFIX)?).ok()
+    }
+
+    /// Parses the file. Returns `None` if it is damaged.
+    pub(crate) fn parse(json: &[u8]) -> Option<Tombstone> {
+        serde_json::from_slice(json).ok()
+    }
+}

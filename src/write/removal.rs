@@ -1,0 +1,225 @@
+//! Removes workers: their directory, their draft and their entry in the index.
+//!
+//! The tombstone is written first. Then the directory gets a temporary name, which no reader shows,
+//! the index loses the entry, and all is deleted. After a crash, the worker is whole or gone with
+//! its tombstone, and [`Store::finish_removals`] deletes what is left.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::dir::Dir;
+use super::error::{During, Error, Result};
+use super::folder::StoreFolder;
+use super::index;
+use super::lock::Lock;
+use super::store::Store;
+use super::worker_folder::WorkerFolder;
+use super::{audit_log, temporary, tombstones};
+use crate::audit::AuditPath;
+use crate::error::Result as PathResult;
+use crate::name::{Name, RelPath};
+use crate::store::{Kind, is_temporary};
+use crate::trace::swarmlet::{DRAFTS, TOMBSTONES, Tombstone};
+
+/// The lock of all removals of a store.
+#[derive(Debug)]
+#[must_use = "dropping a lock releases it"]
+pub(crate) struct RemovalLock {
+    tombstones: Dir,
+    _lock: Lock,
+}
+
+/// What to do with a worker that is locked.
+pub(crate) enum Decision<G> {
+    /// Removes it. The guard is held until it is gone.
+    Remove(Box<Tombstone>, G),
+    /// Keeps it, for this reason.
+    Keep(String),
+}
+
+/// The result of a removal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Removed {
+    /// The worker is gone.
+    Yes,
+    /// The worker stays as it was, for this reason.
+    No(String),
+}
+
+impl Store {
+    /// Takes the lock of all removals.
+    ///
+    /// # Errors
+    ///
+    /// Another process removes workers, or the store cannot be written.
+    pub(crate) fn lock_removals(&self) -> Result<RemovalLock> {
+        let root = &self.folder().root;
+        let open = || {
+            let tombstones = tombstones::open_folder(root)?;
+            let lock = tombstones.try_lock()?;
+            Ok((tombstones, lock))
+        };
+        let (tombstones, lock) = open().during("open", root.path(), TOMBSTONES.as_bytes())?;
+        let Some(lock) = lock else {
+            return Err(Error::Approval {
+                action: "remove workers".to_owned(),
+                reason: "another process removes workers of this store".to_owned(),
+                cure: "try again when it has ended".to_owned(),
+            });
+        };
+        Ok(RemovalLock { tombstones, _lock: lock })
+    }
+
+    /// Removes the worker `id` if `decide`, which is called while the worker is locked, says so.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written. The worker is whole then, unless the text says otherwise.
+    pub(crate) fn remove_worker<G>(
+        &self,
+        lock: &RemovalLock,
+        id: &Name,
+        decide: impl FnOnce() -> Result<Decision<G>>,
+    ) -> Result<Removed> {
+        let store = self.folder();
+        let mut paths = Vec::new();
+        let removed = remove(store, &lock.tombstones, id, decide, &mut paths);
+        if !matches!(removed, Ok(Removed::No(_))) {
+            let mut entry = audit_log::entry("gc", store.options.role.clone());
+            entry.worker = Some(id.to_text().into_owned());
+            entry.paths = paths;
+            if let Err(error) = &removed {
+                entry.result = error.to_string();
+            }
+            store.append_log(&entry);
+        }
+        removed
+    }
+
+    /// Deletes what is left of workers whose removal was interrupted after they were gone.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read or written.
+    pub(crate) fn finish_removals(&self, lock: &RemovalLock) -> Result<()> {
+        let store = self.folder();
+        let tombstones = &lock.tombstones;
+        // Only the holder of the lock writes tombstones.
+        delete_all(tombstones, is_temporary)?;
+        delete_all(&store.workers, temporary::is_removed_name)?;
+        let mut gone = BTreeSet::new();
+        for id in tombstones::list(&store.root)? {
+            let kind = store.workers.kind(&id.clone().into());
+            if kind.during("find", store.workers.path(), id.as_bytes())?.is_none() {
+                gone.insert(id);
+            }
+        }
+        index::remove(&store.workers, &gone)?;
+        if let Some(drafts) = open_drafts(&store.root)? {
+            delete_all(&drafts, temporary::is_removed_name)?;
+            let names = drafts.list().during("list", drafts.path(), b"")?;
+            for id in names.iter().filter(|name| gone.contains(*name)) {
+                delete(&drafts, id).during("remove the draft", drafts.path(), id.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the rule by which the worker `id` was to be removed, if its tombstone states one.
+    pub(crate) fn interrupted_rule(&self, id: &Name) -> Option<String> {
+        let tombstone = tombstones::read(&self.folder().root, id).ok()??;
+        Some(tombstone.rule)
+    }
+
+    /// Returns the path of the worker `id` from the root of the store.
+    pub(crate) fn worker_path(&self, id: &Name) -> RelPath {
+        self.folder().worker_path(id)
+    }
+
+    /// Lists the workers that have a tombstone. One that is still there was to be removed.
+    ///
+    /// # Errors
+    ///
+    /// The tombstones cannot be listed.
+    pub(crate) fn tombstones(&self) -> Result<Vec<Name>> {
+        tombstones::list(&self.folder().root)
+    }
+}
+
+fn remove<G>(
+    store: &Arc<StoreFolder>,
+    folder: &Dir,
+    id: &Name,
+    decide: impl FnOnce() -> Result<Decision<G>>,
+    paths: &mut Vec<AuditPath>,
+) -> Result<Removed> {
+    let worker = WorkerFolder::open(Arc::clone(store), id)?;
+    let locked = worker.folder().try_lock().during("lock", worker.folder().path(), b"")?;
+    let Some(_lock) = locked else {
+        return Ok(Removed::No("a program is writing it".to_owned()));
+    };
+    let (tombstone, _guard) = match decide()? {
+        Decision::Keep(reason) => return Ok(Removed::No(reason)),
+        Decision::Remove(tombstone, guard) => (tombstone, guard),
+    };
+    let workers = &store.workers;
+    paths.push(tombstones::write(folder, id, &tombstone)?);
+    let renamed = temporary::removed_name()
+        .and_then(|name| workers.rename_new(id, &name).map(|()| name))
+        .during("remove", workers.path(), id.as_bytes())?;
+    // The worker is gone. What follows, the next removal completes.
+    let complete = || {
+        index::remove(workers, &BTreeSet::from([id.clone()]))?;
+        if let Some(drafts) = open_drafts(&store.root)? {
+            delete(&drafts, id).during("remove the draft", drafts.path(), id.as_bytes())?;
+        }
+        let delete = || {
+            workers.remove_all(&renamed)?;
+            workers.sync()
+        };
+        delete().during("remove", workers.path(), renamed.as_bytes())
+    };
+    if let Err(error) = complete() {
+        store.warn(format!(
+            "worker {} was removed, but not all of its files: {error}; the next `swarmletfs gc \
+             --yes` removes the rest",
+            id.display()
+        ));
+    }
+    Ok(Removed::Yes)
+}
+
+/// Opens the directory of the drafts, if there is one.
+fn open_drafts(root: &Dir) -> Result<Option<Dir>> {
+    let path = RelPath::constant(DRAFTS);
+    let open = || match root.kind(&path)? {
+        Some(Kind::Folder) => root.enter(&path).map(Some),
+        _ => Ok(None),
+    };
+    open().during("open", root.path(), DRAFTS.as_bytes())
+}
+
+/// Removes the entry `name` of `folder`, if there is one, under a temporary name.
+fn delete(folder: &Dir, name: &Name) -> PathResult<()> {
+    if folder.kind(&name.clone().into())?.is_none() {
+        return Ok(());
+    }
+    let renamed = temporary::removed_name()?;
+    folder.rename_new(name, &renamed)?;
+    folder.remove_all(&renamed)?;
+    folder.sync()
+}
+
+/// Removes the entries of `folder` whose names are `unwanted`.
+fn delete_all(folder: &Dir, unwanted: impl Fn(&Name) -> bool) -> Result<()> {
+    let delete = || {
+        let names = folder.list()?;
+        let mut unwanted = names.iter().filter(|name| unwanted(name)).peekable();
+        if unwanted.peek().is_none() {
+            return Ok(());
+        }
+        unwanted.try_for_each(|name| folder.remove_all(name))?;
+        folder.sync()
+    };
+    delete().during("remove what is left in", folder.path(), b"")
+}

@@ -1,0 +1,102 @@
+//! What stays of a removed worker.
+
+use std::fs;
+
+use super::store::{gc, gc_report, indexed, new_store, old_worker, tombstone, workers};
+use crate::cli::program::{run, swarmletfs, wait_until};
+use crate::recording::store::{
+    assert_readable, assert_whole, assert_writable, command, metadata, record,
+};
+use crate::support::mount::Mount;
+
+/// Promise: Of a removed worker, a tombstone stays, with its run, owner, task, outcome and rule.
+#[test]
+fn a_tombstone_stays() {
+    let (_dir, store) = new_store();
+    old_worker(&store, "w1", 1, &["--run", "48", "--owner", "7"]);
+    old_worker(&store, "w2", 2, &[]);
+    gc(&store, &["--max-workers", "1", "--yes"]).assert_success();
+    assert_eq!((workers(&store), indexed(&store)), (vec!["w2".into()], vec!["w2".to_owned()]));
+    let tombstone = tombstone(&store, "w1");
+    for (key, value) in [
+        ("id", "w1"),
+        ("run", "48"),
+        ("owner", "7"),
+        ("task", "Check the backups"),
+        ("outcome", "ok"),
+        ("rule", "--max-workers 1"),
+    ] {
+        assert_eq!(tombstone[key], value, "{tombstone}");
+    }
+    assert!(tombstone["removed_at"].as_str().unwrap().ends_with('Z'), "{tombstone}");
+    let log = run(command(&store, &["audit", "--worker", "w1"])).assert_success().out.clone();
+    assert!(log.contains("gc w1  tombstones/w1.json "), "{log}");
+    assert_whole(&store);
+    assert_readable(&store);
+    assert_writable(&store);
+}
+
+/// Promise: The id of a removed worker is never given again.
+#[test]
+fn the_id_is_never_given_again() {
+    let (_dir, store) = new_store();
+    old_worker(&store, "w1", 1, &[]);
+    gc(&store, &["--older-than", "30d", "--yes"]).assert_success();
+    let day = &tombstone(&store, "w1")["removed_at"].as_str().unwrap()[..10].to_owned();
+    let refusal =
+        format!("cannot create worker w1: a worker of this id was removed on {day}; try another");
+    record(&store, &["worker", "create", "--id", "w1"], "").assert_failure(1, &[&refusal]);
+    let workspace = tempfile::tempdir().unwrap();
+    let mut by_run = swarmletfs(["run", "--id", "w1", "--store"]);
+    by_run.arg(&store).args(["--", "true"]).current_dir(workspace.path());
+    run(by_run).assert_failure(125, &["a worker of this id was removed on"]);
+    // A damaged tombstone holds the id, too.
+    fs::write(store.join("tombstones/w1.json"), "{").unwrap();
+    record(&store, &["worker", "create", "--id", "w1"], "")
+        .assert_failure(1, &["a worker of this id was removed earlier"]);
+    assert!(workers(&store).is_empty());
+    record(&store, &["worker", "create", "--id", "w10"], "").assert_success();
+    assert_eq!(metadata(&store, "w10")["status"], "running");
+}
+
+/// Promise: A removed worker is gone from a mount and from its searches within a second.
+#[test]
+fn a_mount_shows_the_removal_within_a_second() {
+    let (_dir, store) = new_store();
+    old_worker(&store, "w1", 1, &[]);
+    old_worker(&store, "w2", 2, &[]);
+    let mount = Mount::new(&store);
+    assert!(mount.list("workers").contains(&"w1".to_owned()));
+    assert!(mount.text("search/output").contains("w1"));
+    assert!(mount.text("grep/output").contains("w1"));
+    gc_report(&store, &["--max-workers", "1", "--yes"]);
+    wait_until("the worker is gone", || {
+        !mount.list("workers").contains(&"w1".to_owned())
+            && !mount.at("workers/w1/metadata.json").exists()
+            && !mount.text("index.json").contains("\"w1\"")
+            && !mount.text("search/output").contains("w1")
+            && !mount.text("grep/output").contains("w1")
+    });
+    assert!(mount.list("workers").contains(&"w2".to_owned()));
+}
+
+/// Promise: `expand` says when and by which rule the worker of a marker was removed, only in a view
+/// that would show it.
+#[test]
+fn expand_names_the_removal_only_to_the_owner() {
+    let (_dir, store) = new_store();
+    old_worker(&store, "worker1", 1, &["--owner", "7"]);
+    old_worker(&store, "worker10", 2, &["--owner", "7"]);
+    gc(&store, &["--max-workers", "1", "--yes"]).assert_success();
+    let expand = |id: &str, more: &[&str]| {
+        let marker = format!("[EVIDENCE:run_id=-,job_id=-,worker_id={id}]\n");
+        record(&store, &[&["expand", "--no-cache"], more].concat(), marker).out
+    };
+    let day = &tombstone(&store, "worker1")["removed_at"].as_str().unwrap()[..10].to_owned();
+    let line = format!("[evidence no longer available: removed {day} by --max-workers 1]");
+    for more in [&[][..], &["--owner", "7"]] {
+        assert!(expand("worker1", more).contains(&line), "{}", expand("worker1", more));
+    }
+    let other = expand("worker1", &["--owner", "8"]);
+    assert_eq!(other.replace("worker1", "absent1"), expand("absent1", &["--owner", "8"]));
+}
