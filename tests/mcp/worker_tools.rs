@@ -276,7 +276,8 @@ fn commands_cannot_reach_the_connection_of_the_client() {
     for place in Workspace::all() {
         let mut client = client(&place, "worker:w");
         // Each process that is no ancestor of the shell can be opened: the control.
-        let script = "sleep 30 & for p in /proc/[0-9]*; do n=$(cat $p/comm); \
+        let script = "sleep 30 & until grep -qx sleep /proc/$!/comm; do :; done; \
+                      for p in /proc/[0-9]*; do n=$(cat $p/comm); \
                       cat $p/environ > /dev/null 2>&1 && echo \"read $n\"; \
                       for fd in 0 1; do (: > $p/fd/$fd) && echo \"open $n\"; done; \
                       done 2> /dev/null; kill $!";
