@@ -11,6 +11,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
+use globset::{GlobBuilder, GlobMatcher};
 use rmcp::handler::server::tool::schema_for_type;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use rmcp::schemars::JsonSchema;
@@ -126,8 +127,14 @@ pub(super) fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
+/// Compiles a pattern of paths, in which `*` and `?` match no slash.
+pub(super) fn compile_glob(pattern: &str) -> Result<GlobMatcher, ToolError> {
+    let glob = GlobBuilder::new(pattern).literal_separator(true).backslash_escape(true).build();
+    Ok(glob.map_err(|error| ToolError::new(error.to_string()))?.compile_matcher())
+}
+
 /// Returns a path argument, or the root if it is missing.
-fn path_or_root(path: Option<String>) -> String {
+pub(super) fn path_or_root(path: Option<String>) -> String {
     non_empty(path).unwrap_or_else(|| ".".into())
 }
 

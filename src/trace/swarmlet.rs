@@ -22,7 +22,8 @@ mod workspace;
 
 pub(crate) use index::SIZE_MAX as INDEX_MAX;
 pub(crate) use layout::{
-    APPLIED, AUDIT, BASE, CALLS, CHANGES, CHANGES_FILE, DRAFTS, METADATA, TASK, TOMBSTONES, WORKERS,
+    APPLIED, AUDIT, BASE, CALLS, CHANGES, CHANGES_FILE, DRAFTS, METADATA, SUPERVISOR, TASK,
+    TOMBSTONES, WORKERS,
 };
 pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, SUPERVISOR_NOTES, own_status};
 pub(crate) use metrics::{CALL_EVENT, FILE as METRICS, START_EVENT};

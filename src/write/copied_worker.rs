@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::dir::Dir;
-use super::error::{During, Error, Result};
+use super::error::{Error, Result};
 use super::index::IfMissing;
+use super::new_worker::publish_folder;
 use super::store::Store;
 use super::worker::Worker;
-use super::{audit_log, temporary};
 use crate::name::Name;
 
 impl Store {
@@ -23,27 +23,10 @@ impl Store {
         fill: impl FnOnce(&Dir) -> Result<()>,
     ) -> Result<Worker> {
         let store = self.folder();
-        let workers = &store.workers;
-        let created =
-            temporary::worker_name().and_then(|name| Ok((workers.create_dir(&name)?, name)));
-        let (folder, name) = created.during("create a folder in", workers.path(), b"")?;
-        // The lock tells a copy in progress from one that a crash interrupted.
-        let locked = folder.lock().during("lock", folder.path(), b"");
-        let added = locked.and_then(|_lock| {
-            fill(&folder)?;
-            let renamed = workers.rename_new(&name, id);
-            renamed.during("create", workers.path(), id.as_bytes())
-        });
-        if let Err(error) = added {
-            // The first error counts; what is left behind, `doctor` finds.
-            let _ = workers.remove_all(&name);
-            return Err(error);
-        }
+        let added = publish_folder(store, id, fill)?;
         store.update_index(id, IfMissing::Create);
-        let mut entry = audit_log::entry("archive", store.options.role.clone());
-        entry.worker = Some(id.to_text().into_owned());
-        store.append_log(&entry);
-        Worker::open(Arc::clone(store), id)
+        store.log_in_store("archive", Some(&id.to_text()), Vec::new(), &Ok(()));
+        Ok(added)
     }
 
     /// Opens the worker `id`; `None` if there is none.

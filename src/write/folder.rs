@@ -58,26 +58,28 @@ impl StoreFolder {
         paths: Vec<AuditPath>,
         result: &Result<T>,
     ) {
-        let mut entry = audit_log::entry(action, self.options.role.clone());
-        entry.worker = Some(worker.to_owned()).filter(|worker| !worker.is_empty());
-        entry.paths = paths;
+        let mut paths = paths;
         // The name may be one that was refused, so it is text.
         let folder = self.workers_path.to_text();
         let slash = if folder.is_empty() { "" } else { "/" };
-        for file in &mut entry.paths {
+        for file in &mut paths {
             file.path = format!("{folder}{slash}{worker}/{}", file.path);
         }
-        if let Err(error) = result {
-            entry.result = error.to_string();
-        }
-        self.append_log(&entry);
+        self.log_in_store(action, Some(worker).filter(|worker| !worker.is_empty()), paths, result);
     }
 
-    /// Adds a change of a file of the store, or an attempt at one, to the log of changes.
-    #[cfg(feature = "mcp")]
-    pub(super) fn log_file<T>(&self, action: &str, file: AuditPath, result: &Result<T>) {
+    /// Adds a change, or an attempt at one, to the log of changes. `paths` are relative to the
+    /// store.
+    pub(super) fn log_in_store<T>(
+        &self,
+        action: &str,
+        worker: Option<&str>,
+        paths: Vec<AuditPath>,
+        result: &Result<T>,
+    ) {
         let mut entry = audit_log::entry(action, self.options.role.clone());
-        entry.paths = vec![file];
+        entry.worker = worker.map(str::to_owned);
+        entry.paths = paths;
         if let Err(error) = result {
             entry.result = error.to_string();
         }

@@ -11,8 +11,8 @@ use super::dir::Dir;
 use super::error::{During, Result};
 use super::folder::StoreFolder;
 use super::lock::Lock;
+use super::metadata;
 use super::worker_folder::WorkerFolder;
-use super::{audit_log, metadata};
 use crate::audit::AuditPath;
 use crate::deadline::Deadline;
 use crate::error::Error as PathError;
@@ -155,13 +155,9 @@ pub(super) fn repair(store: &Arc<StoreFolder>, leftover: &Leftover) -> Result<bo
         }
     };
     if !matches!(repaired, Ok(false)) {
-        let mut entry = audit_log::entry("repair", store.options.role.clone());
-        entry.worker = worker.map(|worker| worker.to_text().into_owned());
-        entry.paths = vec![AuditPath { path: path.to_text().into(), bytes: 0, sha256: None }];
-        if let Err(error) = &repaired {
-            entry.result = error.to_string();
-        }
-        store.append_log(&entry);
+        let worker = worker.map(Name::to_text);
+        let paths = vec![AuditPath { path: path.to_text().into(), bytes: 0, sha256: None }];
+        store.log_in_store("repair", worker.as_deref(), paths, &repaired);
     }
     repaired
 }

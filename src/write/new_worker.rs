@@ -259,22 +259,34 @@ fn publish(
     context: Vec<(String, Box<dyn Read + Send>)>,
     paths: &mut Vec<AuditPath>,
 ) -> Result<Worker> {
+    let published = publish_folder(store, id, |folder| fill(folder, metadata, context, paths));
+    if published.is_err() {
+        paths.clear();
+    }
+    published
+}
+
+/// Creates the directory of the worker `id`, which `fill` fills. Readers see all of it at once.
+pub(super) fn publish_folder(
+    store: &Arc<StoreFolder>,
+    id: &Name,
+    fill: impl FnOnce(&Dir) -> Result<()>,
+) -> Result<Worker> {
     let workers = &store.workers;
     let created = temporary::worker_name().and_then(|name| Ok((workers.create_dir(&name)?, name)));
     let (folder, name) = created.during("create a folder in", workers.path(), b"")?;
     // The lock tells a worker that is being created from one that a crash interrupted.
     let locked = folder.lock().during("lock", folder.path(), b"");
     let published = locked.and_then(|_lock| {
-        fill(&folder, metadata, context, paths)?;
+        fill(&folder)?;
         match workers.rename_new(&name, id) {
             Err(PathError::Io(Errno::EXIST)) => Err(Error::Taken(id.display())),
             renamed => renamed.during("create", workers.path(), id.as_bytes()),
         }
     });
     if let Err(error) = published {
-        paths.clear();
         // The first error counts; what is left behind, `doctor` finds.
-        let _ = workers.remove_tree(&name);
+        let _ = workers.remove_all(&name);
         return Err(error);
     }
     Worker::open(Arc::clone(store), id)

@@ -14,7 +14,7 @@ use super::index;
 use super::lock::Lock;
 use super::store::Store;
 use super::worker_folder::WorkerFolder;
-use super::{audit_log, temporary, tombstones};
+use super::{temporary, tombstones};
 use crate::audit::AuditPath;
 use crate::error::Result as PathResult;
 use crate::name::{Name, RelPath};
@@ -85,13 +85,7 @@ impl Store {
         let mut paths = Vec::new();
         let removed = remove(store, &lock.tombstones, id, decide, &mut paths);
         if !matches!(removed, Ok(Removed::No(_))) {
-            let mut entry = audit_log::entry("gc", store.options.role.clone());
-            entry.worker = Some(id.to_text().into_owned());
-            entry.paths = paths;
-            if let Err(error) = &removed {
-                entry.result = error.to_string();
-            }
-            store.append_log(&entry);
+            store.log_in_store("gc", Some(&id.to_text()), paths, &removed);
         }
         removed
     }

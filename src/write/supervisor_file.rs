@@ -6,9 +6,8 @@ use super::hashing::entry_of;
 use crate::error::Error as PathError;
 use crate::name::{Name, RelPath};
 use crate::store::is_temporary;
+use crate::trace::swarmlet::SUPERVISOR as FOLDER;
 
-/// The folder, in the root of a store.
-const FOLDER: &str = "supervisor";
 /// Deepest path, in names. Readers go no deeper.
 const DEPTH_MAX: usize = 60;
 /// Longest name on Linux, in bytes.
@@ -23,7 +22,7 @@ pub(super) fn write(store: &StoreFolder, path: &[u8], content: &[u8]) -> Result<
         Ok(path)
     });
     let shown = format!("{FOLDER}/{}", String::from_utf8_lossy(path));
-    store.log_file("note", entry_of(&shown, content), &written);
+    store.log_in_store("note", None, vec![entry_of(&shown, content)], &written);
     written
 }
 

@@ -53,10 +53,7 @@ fn trees() -> (Node, Node) {
 }
 
 fn bench() -> Workbench {
-    let (old, new) = trees();
-    let bench = Workbench::new(&old);
-    bench.worker("w1", &old, &new);
-    bench
+    Workbench::with_worker(trees())
 }
 
 #[test]

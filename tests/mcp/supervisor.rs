@@ -19,10 +19,7 @@ fn trees() -> (Node, Node) {
 }
 
 fn bench() -> Workbench {
-    let (old, new) = trees();
-    let bench = Workbench::new(&old);
-    bench.worker("w1", &old, &new);
-    bench
+    Workbench::with_worker(trees())
 }
 
 fn command(bench: &Workbench, options: &[&str]) -> Command {

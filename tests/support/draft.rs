@@ -174,6 +174,13 @@ impl Workbench {
         Workbench { dir, store, workspace: at, is_unprivileged: false }
     }
 
+    /// Makes a store with the worker `w1`, who changed the workspace from the first to the second.
+    pub fn with_worker((old, new): (Node, Node)) -> Workbench {
+        let bench = Workbench::new(&old);
+        bench.worker("w1", &old, &new);
+        bench
+    }
+
     /// Records that the worker `id` changed the workspace from `old` to `new`.
     pub fn worker(&self, id: &str, old: &Node, new: &Node) -> &Workbench {
         let worker = self.worker_folder(id);

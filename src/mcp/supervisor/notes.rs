@@ -7,12 +7,11 @@ use serde::Deserialize;
 use super::{Supervisor, SupervisorTool, with_warnings};
 use crate::mcp::slice::{LINES, OpenFile, SliceRequest};
 use crate::mcp::tools::{ToolError, ToolResult, definition, parse_arguments};
+use crate::trace::swarmlet::SUPERVISOR as FOLDER;
 use crate::tree::Tree;
 
 const WRITE: &str = "write_note";
 const READ: &str = "read_note";
-/// The folder of the notes, in the store and in the tree.
-const FOLDER: &str = "supervisor";
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -4,12 +4,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
 
-use globset::{GlobBuilder, GlobMatcher};
+use globset::GlobMatcher;
 use rmcp::schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    LIST_MAX, NotedText, ToolEntry, ToolError, ToolResult, json, non_empty, path_or_root, tool,
+    LIST_MAX, NotedText, ToolEntry, ToolError, ToolResult, compile_glob, json, non_empty,
+    path_or_root, tool,
 };
 use crate::analysis::settings::DEADLINE;
 use crate::error::Result;
@@ -299,8 +300,7 @@ struct GlobInput {
 
 fn glob(tree: &Tree, args: GlobInput) -> ToolResult {
     let pattern = args.pattern.trim_start_matches("./").trim_start_matches('/');
-    let matcher = GlobBuilder::new(pattern).literal_separator(true).backslash_escape(true).build();
-    let matcher = matcher.map_err(|error| ToolError::new(error.to_string()))?.compile_matcher();
+    let matcher = compile_glob(pattern)?;
     // Start the walk below the leading components without wildcards.
     let parts: Vec<&str> = pattern.split('/').collect();
     let plain = parts

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use globset::{GlobBuilder, GlobMatcher};
+use globset::GlobMatcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use rmcp::model::JsonObject;
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::path::failed;
 use super::{ToolRun, WorkerFn, WorkerTool, definition};
 use crate::mcp::slice::{NotedText, joined_note};
-use crate::mcp::tools::{ToolError, ToolResult, non_empty, parse_arguments};
+use crate::mcp::tools::{self, ToolError, ToolResult, non_empty, parse_arguments, path_or_root};
 use crate::model::EntryKind;
 use crate::name::{RelPath, printable};
 use crate::text::count;
@@ -134,8 +134,7 @@ fn compile_glob(pattern: &str, is_by_name: bool) -> Result<GlobMatcher, ToolErro
         true => format!("**/{pattern}"),
         false => pattern.trim_start_matches('/').to_owned(),
     };
-    let glob = GlobBuilder::new(&pattern).literal_separator(true).backslash_escape(true).build();
-    Ok(glob.map_err(|error| ToolError::new(error.to_string()))?.compile_matcher())
+    tools::compile_glob(&pattern)
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -151,7 +150,7 @@ struct GlobInput {
 fn glob(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     let input: GlobInput = parse_arguments("glob", arguments)?;
     let matcher = compile_glob(&input.pattern, false)?;
-    let path = run.session.parse_path(&non_empty(input.path).unwrap_or_else(|| ".".into()))?;
+    let path = run.session.parse_path(&path_or_root(input.path))?;
     let base = run.session.view.view_folder(&path).map_err(failed("search", &path))?;
     let mut found = FoundLines::default();
     let is_whole = walk(run, &base, |inner, _| {
@@ -192,7 +191,7 @@ fn grep(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     let matcher = RegexMatcherBuilder::new().line_terminator(Some(b'\n')).build(&input.pattern);
     let matcher = matcher.map_err(|error| ToolError::new(format!("cannot search: {error}")))?;
     let glob = non_empty(input.glob).map(|glob| compile_glob(&glob, true)).transpose()?;
-    let path = run.session.parse_path(&non_empty(input.path).unwrap_or_else(|| ".".into()))?;
+    let path = run.session.parse_path(&path_or_root(input.path))?;
     let view = &run.session.view;
     let (kind, _) = view.view_kind(&path).map_err(failed("search", &path))?;
     let mut search = FileSearch {

@@ -12,7 +12,7 @@ use crate::store::{DirEntry, Kind, Store};
 /// The directory of the workers, if they have one.
 pub(crate) const WORKERS: &str = "workers";
 /// The directory of the supervisor's notes.
-pub(super) const SUPERVISOR: &str = "supervisor";
+pub(crate) const SUPERVISOR: &str = "supervisor";
 /// The metadata file of a worker.
 pub(crate) const METADATA: &str = "metadata.json";
 /// The task file, in the layout whose metadata has no task.

@@ -50,13 +50,8 @@ pub(super) fn read_record(
     let folder = source.folder;
     let mut read_errors = ReadErrors::default();
     let listed = read_errors.ok_or_note(CALLS, call_files(folder));
-    let mut trace = Trace {
-        records_calls: listed.is_some(),
-        // The command of such a worker may know nothing of records.
-        is_plain_command: workspace::has_changes(folder).unwrap_or_default(),
-        own_folders: &OWN_FOLDERS,
-        ..Trace::default()
-    };
+    let mut trace =
+        Trace { records_calls: listed.is_some(), own_folders: &OWN_FOLDERS, ..Trace::default() };
     let listed = listed.unwrap_or_default();
     let mut files = CallFiles::default();
     listed.iter().for_each(|file| files.add(file.seq, &file.tool));
@@ -93,6 +88,8 @@ pub(super) fn read_record(
     }
     let run = read_errors.ok_or_note(CHANGES_FILE, workspace::run_facts(folder));
     let run = run.unwrap_or_default();
+    // The command of such a worker may know nothing of records.
+    trace.is_plain_command = run.has_changes;
     (trace.workspace_files, trace.command) = (run.files, run.command);
     let result = read_errors.ok_or_note(RESULT, read_result(folder));
     // The last message of a partly read thread may not be the last one.

@@ -82,6 +82,8 @@ pub(super) fn parse(bytes: &[u8]) -> std::result::Result<WorkspaceChanges, Strin
 /// What changes.json says of a run: the changed files without folders, and the end of its command.
 #[derive(Default)]
 pub(super) struct RecordedRun {
+    /// True if there is a changes.json of ours, understood or not.
+    pub(super) has_changes: bool,
     pub(super) files: Vec<WorkspaceFile>,
     pub(super) command: Option<CommandExit>,
 }
@@ -95,7 +97,9 @@ pub(super) fn run_facts(folder: &dyn Store) -> Result<RecordedRun> {
     let Some(RecordedChanges::Workspace(read)) = read_changes(folder)? else {
         return Ok(RecordedRun::default());
     };
-    let Ok(changes) = *read else { return Ok(RecordedRun::default()) };
+    let Ok(changes) = *read else {
+        return Ok(RecordedRun { has_changes: true, ..RecordedRun::default() });
+    };
     // Before the end, the worker itself may have written it.
     let command = changes.command.filter(|_| changes.is_final);
     let files = changes.files.into_iter();
@@ -106,7 +110,7 @@ pub(super) fn run_facts(folder: &dyn Store) -> Result<RecordedRun> {
         added: file.added,
         removed: file.removed,
     });
-    Ok(RecordedRun { files: files.collect(), command })
+    Ok(RecordedRun { has_changes: true, files: files.collect(), command })
 }
 
 fn is_no_folder(file: &ChangedFile) -> bool {
