@@ -196,6 +196,35 @@ fn question_is_bounded_and_escaped() {
     assert_eq!(bench.tree(), old);
 }
 
+/// Promise: A question names every change that a yes applies, or it is not asked.
+#[test]
+fn question_names_every_change_or_is_not_asked() {
+    let old = folder([]);
+    let many = |count: usize| {
+        let files =
+            (0..count).map(|number| (format!("{number:03}"), file("x\n".repeat(50).as_str())));
+        Node::Folder { mode: 0o755, entries: files.collect() }
+    };
+    for (count, is_asked) in [(60, true), (61, false)] {
+        let bench = Workbench::with_worker((old.clone(), many(count)));
+        let mut client = client(&bench);
+        client.answers = [Some(json!({"action": "decline"}))].into();
+        let error = client.error("apply_changes", json!({"worker": "w1"}));
+        assert_eq!(client.questions.len(), usize::from(is_asked), "{error}");
+        for question in &client.questions {
+            for number in 0..count {
+                let name = format!("{number:03}");
+                assert!(question.contains(&format!("add {name}\n")), "{name}: {question}");
+                let is_shown = question.contains(&format!("+++ b/{name}\n"));
+                let is_named = question.contains(&format!(" of {name}\n"));
+                assert!(is_shown || is_named, "{name}: {question}");
+            }
+        }
+        assert!(is_asked || error.contains("61 changes at once: a question names at most 60"));
+        assert_eq!(bench.tree(), old);
+    }
+}
+
 #[test]
 fn named_paths_are_applied_alone() {
     let bench = bench();

@@ -68,9 +68,18 @@ pub(super) fn prepare(
     let unseen = unseen_changes(&checked, &selection, &sections);
     let shown = ShownChanges {
         files: checked.files.iter().map(describe_change).collect(),
-        notes: [&left_out[..], &unseen[..]].concat(),
+        unseen,
+        left_out: left_out.clone(),
         diff: relevant_diff(&checked, &sections),
     };
+    if shown.files.len() > LINES_MAX {
+        let (changes, worker) = (shown.files.len(), worker.display());
+        let text = format!(
+            "cannot ask about {changes} changes at once: a question names at most {LINES_MAX}; try \
+             some of the paths, or `swarmletfs apply {worker}` in a terminal"
+        );
+        return Err(ToolError::new(text));
+    }
     let accepted = checked.files.iter().map(|file| file.path.clone()).collect();
     Ok(Proposal {
         message: shown.question(&worker, &workspace, &checked.running),
@@ -111,17 +120,19 @@ fn select(
 
 /// The description of changes that a person sees.
 struct ShownChanges {
-    /// A line for each change.
+    /// A line for each change, at most [`LINES_MAX`].
     files: Vec<String>,
-    /// Lines about changes that are left out, and about those that the diff does not show.
-    notes: Vec<String>,
+    /// Lines about what the diff does not show of them.
+    unseen: Vec<String>,
+    /// Lines about changes that are not applied.
+    left_out: Vec<String>,
     diff: Vec<u8>,
 }
 
 impl ShownChanges {
     fn hash(&self) -> blake3::Hash {
         let mut hash = blake3::Hasher::new();
-        for line in self.files.iter().chain(&self.notes) {
+        for line in self.files.iter().chain(&self.unseen).chain(&self.left_out) {
             hash.update(line.as_bytes()).update(b"\n");
         }
         hash.update(&self.diff).finalize()
@@ -133,11 +144,13 @@ impl ShownChanges {
         let running = running.iter().map(|worker| {
             format!("{} runs on this workspace, and may see what is applied", worker.display())
         });
-        let notes: Vec<String> = self.notes.iter().cloned().chain(running).collect();
+        let notes: Vec<String> = self.left_out.iter().cloned().chain(running).collect();
         let changes = count(self.files.len() as u64, "change");
         let (worker, workspace) = (worker.display(), shown_path(workspace));
         let mut parts = vec![format!("Apply {changes} of worker {worker} to {workspace}?")];
-        parts.push(bounded_list(&self.files));
+        // Nothing that is applied may be cut off.
+        parts.push(escaped_list(&self.files));
+        parts.extend((!self.unseen.is_empty()).then(|| escaped_list(&self.unseen)));
         parts.extend((!notes.is_empty()).then(|| bounded_list(&notes)));
         parts.push(bounded_diff(&diff_text::split(&self.diff)));
         parts.join("\n\n")
@@ -208,13 +221,20 @@ fn describe_conflicts(approval: &Approval<'_>, checked: &Checked) -> ToolError {
     ToolError::new(bounded_list(&lines))
 }
 
+/// Joins lines, without control characters.
+fn escaped_list(lines: &[String]) -> String {
+    let lines: Vec<String> = lines.iter().map(|line| printable(line.as_bytes())).collect();
+    lines.join("\n")
+}
+
 /// Joins lines, without control characters. Those that are too many are counted.
 fn bounded_list(lines: &[String]) -> String {
-    let mut shown: Vec<String> =
-        lines.iter().take(LINES_MAX).map(|line| printable(line.as_bytes())).collect();
-    let more = lines.len().saturating_sub(LINES_MAX);
-    shown.extend((more > 0).then(|| format!("... and {more} more")));
-    shown.join("\n")
+    let (shown, more) = lines.split_at(lines.len().min(LINES_MAX));
+    let mut text = escaped_list(shown);
+    if !more.is_empty() {
+        text.push_str(&format!("\n... and {} more", more.len()));
+    }
+    text
 }
 
 /// Returns the diff as far as it fits, escaped. Says what is left out.
@@ -242,7 +262,7 @@ fn bounded_diff(sections: &[Section<'_>]) -> String {
         missing.push(format!("not shown: {lines} of {name}"));
     }
     if !missing.is_empty() {
-        out.push_str(&format!("\n{}\n", bounded_list(&missing)));
+        out.push_str(&format!("\n{}\n", escaped_list(&missing)));
     }
     out
 }
