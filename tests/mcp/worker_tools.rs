@@ -132,6 +132,11 @@ fn files_are_listed_read_written_edited_and_deleted() {
     let error = c.error("edit_file", edit("fn a() {}", "fn c() {}"));
     assert!(error.contains("occurs 2 times"), "{error}");
     assert!(c.error("edit_file", edit("fn z", "x")).contains("old_string is not in it"));
+    c.text("write_file", json!({"path": "many", "content": "a".repeat(100_000)}));
+    let (old, new) = ("a", "b".repeat(1_000));
+    let grown = json!({"path": "many", "old_string": old, "new_string": new, "replace_all": true});
+    assert!(c.error("edit_file", grown).contains("it would have more than 16 MiB"));
+    assert_eq!(c.text("delete_file", json!({"path": "many"})), "deleted many");
     assert!(c.error("edit_file", edit("", "x")).contains("old_string is empty"));
     assert!(c.error("edit_file", edit("fn", "fn")).contains("are equal"));
     assert_eq!(

@@ -299,6 +299,11 @@ fn edit_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
         }
         _ => {}
     }
+    let kept = content.len().saturating_sub(found.len() * old.len());
+    let size = new.len().checked_mul(found.len()).and_then(|added| added.checked_add(kept));
+    if size.is_none_or(|size| size as u64 > EDIT_MAX) {
+        return Err(cannot("it would have more than 16 MiB; try execute with `sed`".to_owned()));
+    }
     let edited = replaced(&content, old, new);
     view.write_view_file(&path, &edited).map_err(failed("edit", &path))?;
     let replacements = count(found.len() as u64, "replacement");
