@@ -44,7 +44,7 @@ use crate::model::{
 };
 use crate::name::{Name, RelPath};
 use crate::parallel::parallel_map;
-use crate::store::{Kind, Store, Time};
+use crate::store::{DirEntry, Kind, Store, Time};
 use crate::trace::RecordSource;
 use scan::{ScanContext, ScanScope};
 use watcher::Watcher;
@@ -451,11 +451,16 @@ impl Catalog {
         Ok(record)
     }
 
-    /// Returns true if the record of a worker holds changes of files, or if there was no time to
-    /// find out.
-    pub fn has_edits(&self, entry: &Entry, deadline: Deadline<'_>) -> Result<bool> {
+    /// Returns true if the record of a worker, whose directory has the entries `listed`, holds
+    /// changes of files, or if there was no time to find out.
+    pub fn has_edits(
+        &self,
+        entry: &Entry,
+        listed: &[DirEntry],
+        deadline: Deadline<'_>,
+    ) -> Result<bool> {
         match self.sources.get(entry.source) {
-            Some(source) if !source.format.records_edits() => Ok(false),
+            Some(source) if !source.format.may_have_edits(listed) => Ok(false),
             Some(source) => source.format.has_edits(&*self.folder(entry)?, deadline),
             None => Err(Error::NotFound),
         }

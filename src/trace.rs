@@ -48,7 +48,7 @@ use crate::model::{
     Record, RecordedChanges, RecordedEdits, Remarks, RemovedWorker, SkipReport, Worker, WorkerCheck,
 };
 use crate::name::{Name, RelPath};
-use crate::store::{Identity, Store, Time};
+use crate::store::{DirEntry, Identity, Store, Time};
 
 /// The result of [`Format::detect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +147,12 @@ pub trait Format: Send + Sync {
     /// Returns true if records of this format can hold changes of files.
     fn records_edits(&self) -> bool {
         false
+    }
+
+    /// Returns true if the record of a worker can hold changes of files, by the entries `_listed`
+    /// of its directory.
+    fn may_have_edits(&self, _listed: &[DirEntry]) -> bool {
+        self.records_edits()
     }
 
     /// Returns true if the record of the worker in `_folder` holds changes of files, or if there

@@ -371,10 +371,15 @@ impl View {
         Ok(record)
     }
 
-    /// Returns true if the record of a worker holds changes of files, or if `deadline` passed
-    /// before that was known.
-    pub fn has_edits(&self, member: &Member, deadline: Deadline<'_>) -> Result<bool> {
-        self.catalog.has_edits(&member.entry, deadline)
+    /// Returns true if the record of a worker, whose directory has the entries `listed`, holds
+    /// changes of files, or if `deadline` passed before that was known.
+    pub fn has_edits(
+        &self,
+        member: &Member,
+        listed: &[DirEntry],
+        deadline: Deadline<'_>,
+    ) -> Result<bool> {
+        self.catalog.has_edits(&member.entry, listed, deadline)
     }
 
     /// Reads the changes of files that a worker's record holds, until `deadline` passes.

@@ -47,7 +47,7 @@ use crate::model::{
     WorkerCheck,
 };
 use crate::name::{Name, RelPath};
-use crate::store::{Kind, Store, read_whole};
+use crate::store::{DirEntry, Kind, Store, read_whole};
 
 /// The format of the worker artifact store, for one store.
 #[derive(Default)]
@@ -169,6 +169,10 @@ impl Format for Swarmlet {
 
     fn records_edits(&self) -> bool {
         true
+    }
+
+    fn may_have_edits(&self, listed: &[DirEntry]) -> bool {
+        listed.iter().any(|entry| entry.name.as_bytes() == CHANGES_FILE.as_bytes())
     }
 
     fn has_edits(&self, folder: &dyn Store, _deadline: Deadline<'_>) -> Result<bool> {

@@ -334,6 +334,7 @@ impl Namespace {
             Node::Worker(worker) => {
                 let member = view.worker(worker)?;
                 let entries = view.list(&member, &RelPath::root())?;
+                let has_edits = view.has_edits(&member, &entries, Deadline::never());
                 let mut listed = stored_entries(entries, |name| Node::WorkerPath {
                     worker: worker.clone(),
                     path: name.into(),
@@ -341,7 +342,7 @@ impl Namespace {
                 listed.iter_mut().for_each(|(name, ..)| *name = shown_name(name, is_generated));
                 listed.extend(listed_reports(|report| Document::Worker(worker.clone(), report)));
                 // After an error it is listed too, so that opening it reports the error.
-                if !matches!(view.has_edits(&member, Deadline::never()), Ok(false)) {
+                if !matches!(has_edits, Ok(false)) {
                     let changes = Node::Document(Document::Changes(worker.clone(), None));
                     listed.push((Name::new(CHANGES)?, changes, NodeKind::File));
                 }
