@@ -36,8 +36,9 @@ use swarm::Swarm;
 use tally::Tally;
 use weather::Weather;
 
-/// Time limit for an operation.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for an operation, after which it hangs. A debug build on a loaded machine needs over
+/// 10 s for a first evidence of the whole swarm, so that the limit is far above it.
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of the check for operations that exceed [`TIMEOUT`].
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -218,13 +219,18 @@ fn run(swarm: Swarm, mount: &Path, load: &Load) -> anyhow::Result<()> {
         clients.push((pulse, thread::spawn(work)));
     }
     let mut daemon = load.pid.map(Daemon::new);
-    while !done.load(Ordering::Relaxed) {
+    let mut took = Duration::ZERO;
+    while !clients.iter().all(|(_, client)| client.is_finished()) {
         thread::sleep(CHECK_INTERVAL);
         if let Some(path) = clients.iter().find_map(|(pulse, _)| pulse.hanging_path(TIMEOUT)) {
             // The client's thread hangs in a system call and cannot be joined.
             println!("wrong: no answer within {TIMEOUT:?}: {}", path.display());
             std::process::exit(1);
         }
+        if done.load(Ordering::Relaxed) {
+            continue;
+        }
+        took = begun.elapsed();
         if let Some(daemon) = &mut daemon {
             daemon.sample()?;
         }
@@ -232,7 +238,6 @@ fn run(swarm: Swarm, mount: &Path, load: &Load) -> anyhow::Result<()> {
             done.store(true, Ordering::Relaxed);
         }
     }
-    let took = begun.elapsed();
     let mut all = Tally::default();
     for (_, client) in clients {
         match client.join() {
