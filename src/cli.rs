@@ -29,6 +29,7 @@ mod mount;
 mod mount_options;
 mod mountinfo;
 mod mountpoint;
+mod note;
 mod pager;
 mod plan;
 mod probe;
@@ -193,6 +194,9 @@ enum Command {
     /// Record a worker: create it, record its calls, messages and files, finish it
     #[command(subcommand)]
     Worker(worker::WorkerCommand),
+    /// Write, list and read the notes of whoever supervises the workers
+    #[command(subcommand)]
+    Note(note::NoteCommand),
     /// Run a command and record it as a call of a worker
     #[command(
         after_help = record::HELP,
@@ -469,6 +473,7 @@ pub fn main() -> ExitCode {
         }
         Command::Init(arguments) => init::run(&arguments),
         Command::Worker(command) => worker::run(&command),
+        Command::Note(command) => note::run(&command),
         Command::Record(arguments) => Ok(record::run(arguments)),
         Command::Run(arguments) => Ok(run::run(*arguments)),
         Command::Changes(arguments) => changes::run(&arguments),

@@ -4,10 +4,11 @@
 //! a stat run in a bounded pool, so that a render never blocks the threads that read from the
 //! kernel. A panic in a request drops its reply, which the kernel receives as EIO. Requests that
 //! would change something fail with EROFS. They arrive only if root remounted the mount read-write;
-//! otherwise the kernel refuses them.
+//! otherwise the kernel refuses them. A mount with notes adds a directory that can be written.
 
 mod confine;
 mod guard;
+mod notes_adapter;
 mod passthrough_files;
 mod passthrough_probe;
 mod pool;
@@ -33,6 +34,7 @@ use tracing::{debug, info, warn};
 
 pub use guard::{catch_panic, log_panics};
 pub use passthrough_probe::{PROBE_FILE, mount_passthrough_probe};
+pub(crate) use session::mount_with_notes;
 pub use session::{MountAccess, Session, mount};
 
 use crate::error::Error;

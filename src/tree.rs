@@ -45,6 +45,7 @@ use parking_lot::Mutex;
 
 pub use attr::{Attr, NodeKind};
 pub use handle::{DirListing, DirPosition, ListedEntry};
+pub(crate) use inode::FOREIGN_INO;
 pub use inode::ROOT;
 pub use path::{LookupGuard, ResolvedPath, Symlinks};
 pub use request_class::RequestClass;

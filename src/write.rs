@@ -51,7 +51,6 @@ mod new_worker;
 mod put_path;
 mod removal;
 mod store;
-#[cfg(feature = "mcp")]
 mod supervisor_file;
 mod temporary;
 mod tombstones;
@@ -61,13 +60,14 @@ mod worker_folder;
 #[cfg(feature = "mcp")]
 pub(crate) use dir::ViewEntry;
 pub(crate) use dir::{
-    Dir, EntryIdentity, EntryMeta, File, NewOwner, SetIdReport, from_io, set_file_attributes,
-    set_mode,
+    Dir, EntryIdentity, EntryMeta, File, LiveMeta, NewOwner, NewTime, OpenMode, SetIdReport,
+    file_meta, from_io, set_file_attributes, set_file_mode, set_file_times, set_mode,
 };
 pub(crate) use error::During;
 pub(crate) use hashing::{HashingReader, hash_bytes};
 pub(crate) use lock::Lock;
 pub(crate) use removal::{Decision, RemovalLock, Removed};
+pub(crate) use supervisor_file::NotePlace;
 
 pub use call::{Call, CallEnd, CallReceipt};
 pub use dir::Durability;

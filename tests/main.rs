@@ -24,6 +24,7 @@ mod log_guard;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod mount;
+mod notes;
 mod queries;
 mod recording;
 mod reference;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 
 /// The layers from the bottom up. A module may use only the modules before it.
-const LAYERS: [&str; 32] = [
+const LAYERS: [&str; 33] = [
     "unicode",
     "name",
     "error",
@@ -38,6 +38,7 @@ const LAYERS: [&str; 32] = [
     "output",
     "render",
     "tree",
+    "notes",
     "fuse",
     "mcp",
     "cli",
@@ -45,7 +46,7 @@ const LAYERS: [&str; 32] = [
 /// Uses of a higher layer that are allowed.
 const ALLOWED: [(&str, &str); 1] = [("name", "error")];
 /// Uses of a lower layer that are forbidden.
-const FORBIDDEN: [(&str, &str); 28] = [
+const FORBIDDEN: [(&str, &str); 29] = [
     ("model", "store"),
     ("view", "trace"),
     ("text", "view"),
@@ -70,6 +71,7 @@ const FORBIDDEN: [(&str, &str); 28] = [
     ("tree", "audit"),
     ("fuse", "audit"),
     ("mcp", "fuse"),
+    ("mcp", "notes"),
     ("mcp", "catalog"),
     ("mcp", "view"),
     ("mcp", "analysis::analyzer"),

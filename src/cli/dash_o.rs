@@ -12,8 +12,8 @@ use super::exit::UsageError;
 use super::mount_options::{MountOptions, merge_value, parse_budget, parse_format, parse_id};
 use super::terminal::escape_controls;
 
-/// Options of mount(8) and fstab that have no effect: the mount is always read-only, nosuid and
-/// nodev.
+/// Options of mount(8) and fstab that have no effect: `notes` alone decides what can be written,
+/// and the mount is always nosuid and nodev.
 const IGNORED_OPTIONS: &[&str] = &[
     "ro",
     "rw",
@@ -82,6 +82,7 @@ fn apply_item(
         ("ttl", Some(value)) => set("ttl", &mut options.ttl, value, seconds)?,
         ("log", Some(value)) => merge_value("log", &mut options.log, Some(path("log", value)?))?,
         ("all_owners", None) => options.all_owners = true,
+        ("notes", None) => options.notes = true,
         ("hard_links", None) => options.hard_links = true,
         ("no_cache", None) => options.cache.no_cache = true,
         ("index", Some(value)) => {

@@ -94,6 +94,12 @@ fn plan(mut paths: Vec<PathBuf>, mut options: MountOptions) -> anyhow::Result<(P
     };
     let format = options.format();
     let stores = store_selection::choose(&mut options.stores, operand.as_slice(), format)?;
+    if options.notes && stores.len() > 1 {
+        return Err(UsageError(
+            "--notes writes to one store, and several are given: mount the others elsewhere".into(),
+        )
+        .into());
+    }
     let point = mountpoint::prepare(&mountpoint, &stores)?;
     if let Some(log) = &mut options.log {
         *log = std::env::current_dir()?.join(&log);

@@ -57,6 +57,11 @@ pub(super) struct MountOptions {
     #[arg(long)]
     pub(super) allow_other: bool,
 
+    /// Let programs write to supervisor/ in the mount, the notes of whoever supervises the workers;
+    /// everything else stays read-only
+    #[arg(long, conflicts_with_all = ["owner", "run"])]
+    pub(super) notes: bool,
+
     /// Maximum size of evidence.txt: bytes, optionally with k or M, or tokens, as in 8000tok
     /// [default: 16000 per worker, 28000 for a run or the swarm]
     #[arg(long, value_name = "SIZE", value_parser = parse_budget)]
@@ -108,6 +113,7 @@ impl MountOptions {
         merge_value("log", &mut self.log, listed.log)?;
         self.all_owners |= listed.all_owners;
         self.hard_links |= listed.hard_links;
+        self.notes |= listed.notes;
         self.cache.no_cache |= listed.cache.no_cache;
         self.cache.no_index |= listed.cache.no_index;
         self.allow_other |= listed.allow_other;
@@ -130,6 +136,13 @@ impl MountOptions {
         if self.cache.index.is_some() && self.cache.no_index {
             return Err(UsageError(
                 "index and no_index contradict each other: give only one".into(),
+            ));
+        }
+        if self.notes && (self.owner.is_some() || self.run.is_some()) {
+            return Err(UsageError(
+                "notes are about the workers of every owner and run: give notes without owner and \
+                 run"
+                .into(),
             ));
         }
         if self.allow_other && self.owner.is_none() && !self.all_owners {

@@ -13,9 +13,11 @@ use super::terminal::display_path;
 use super::{diagnosis, log};
 use crate::catalog::{Freshness, STALE_AFTER};
 use crate::fuse::{MountAccess, Session};
+use crate::notes::Notes;
 use crate::text::budget::Budget;
 use crate::tree::{Settings, Tree};
 use crate::view::Filter;
+use crate::write::Store;
 
 /// A validated mount: every path is absolute, and all checks that do not read the store have
 /// passed.
@@ -64,11 +66,25 @@ impl Plan {
         Ok((Tree::new(view, Settings { budget, ..Settings::default() }), description))
     }
 
+    /// Opens the notes, if they are served.
+    fn notes(&self) -> anyhow::Result<Option<Notes>> {
+        let options = &self.options;
+        let [store] = options.stores.as_slice() else { return Ok(None) };
+        if !options.notes {
+            return Ok(None);
+        }
+        let notes = Store::open(store)?.notes_folder()?;
+        let place = display_path(notes.path());
+        Notes::new(notes).map(Some).with_context(|| {
+            format!("cannot serve notes in {place}; try without --notes, or let this user write it")
+        })
+    }
+
     /// Mounts `tree`.
     pub(super) fn mount(&self, tree: Tree) -> anyhow::Result<MountedSession> {
         let access =
             if self.options.allow_other { MountAccess::Everyone } else { MountAccess::Mounter };
-        let session = crate::fuse::mount(tree, &self.mountpoint, access)
+        let session = crate::fuse::mount_with_notes(tree, self.notes()?, &self.mountpoint, access)
             .map_err(|error| diagnosis::diagnose_mount(&error))?;
         let mounts = MountTable::read()?;
         let mount = mounts.topmost_at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));

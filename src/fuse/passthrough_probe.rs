@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 
 use super::passthrough_files::request_passthrough;
-use super::session::{self, MountAccess};
+use super::session::{self, ChangePolicy, MountAccess};
 
 /// Name of the file.
 pub const PROBE_FILE: &str = "file";
@@ -34,7 +34,13 @@ const TTL: Duration = Duration::ZERO;
 ///
 /// The system refuses the mount.
 pub fn mount_passthrough_probe(mountpoint: &Path) -> io::Result<()> {
-    let session = session::create(ProbeFs::new()?, mountpoint, MountAccess::Mounter, 1)?;
+    let session = session::create(
+        ProbeFs::new()?,
+        mountpoint,
+        MountAccess::Mounter,
+        1,
+        ChangePolicy::Refused,
+    )?;
     // Dropping the session would unmount whatever is mounted there by then.
     std::mem::forget(session.spawn()?);
     Ok(())

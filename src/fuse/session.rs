@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -12,9 +13,11 @@ use tracing::info;
 
 use super::FuseAdapter;
 use super::confine::confine;
+use super::notes_adapter::NotesAdapter;
 use super::pool::Pool;
 use super::search_threads::SearchThreads;
 use super::watch::{self, WatchGuard};
+use crate::notes::Notes;
 use crate::tree::Tree;
 
 /// Fewest threads that read from the kernel, and fewest threads in the pool.
@@ -49,6 +52,21 @@ pub fn mount(
     mountpoint: &Path,
     access: MountAccess,
 ) -> io::Result<Session> {
+    mount_with_notes(tree, None, mountpoint, access)
+}
+
+/// Mounts `tree` as [`mount`] does. With `notes`, the directory `supervisor/` can be written, and
+/// nothing else.
+///
+/// # Errors
+///
+/// Those of [`mount`].
+pub(crate) fn mount_with_notes(
+    tree: impl Into<Arc<Tree>>,
+    notes: Option<Notes>,
+    mountpoint: &Path,
+    access: MountAccess,
+) -> io::Result<Session> {
     let threads =
         thread::available_parallelism().map_or(THREADS_MIN, |cores| cores.get().max(THREADS_MIN));
     let (sender, ended) = mpsc::channel();
@@ -57,40 +75,80 @@ pub fn mount(
         info!("no FUSE passthrough, since the kernel would update access times: {error}");
     }
     let search_threads = SearchThreads::new(pool.clone());
-    let adapter = FuseAdapter {
+    let reader = FuseAdapter {
         tree: tree.clone(),
         search_threads,
         pool: pool.clone(),
         passthrough: Arc::default(),
         _ended: sender,
     };
-    let session = create(adapter, mountpoint, access, threads)?;
-    let can_watch = watch::enable(&tree);
-    // A confined thread starts only confined ones, but this thread must unmount at the end.
-    let started: io::Result<_> = thread::scope(|scope| {
-        let start = || -> io::Result<_> {
-            confine(&tree.roots());
-            pool.start(threads)?;
-            let watch_guard =
-                can_watch.then(|| watch::start(tree.clone(), session.notifier())).transpose()?;
-            Ok((session.spawn()?, watch_guard))
-        };
-        thread::Builder::new()
-            .name("confine".into())
-            .spawn_scoped(scope, start)?
-            .join()
-            .map_err(|_| io::Error::other("cannot start the serving threads"))?
-    });
+    let start = SessionStart { tree: tree.clone(), pool, threads };
+    let started = match notes.map(Arc::new) {
+        None => {
+            start.run(create(reader, mountpoint, access, threads, ChangePolicy::Refused)?, None)
+        }
+        Some(notes) => {
+            let adapter = NotesAdapter { reader, notes: notes.clone() };
+            let session = create(adapter, mountpoint, access, threads, ChangePolicy::Served)?;
+            start.run(session, Some(notes.root()))
+        }
+    };
     let (threads, watch_guard) = started?;
     Ok(Session { _threads: ManuallyDrop::new(threads), _watch_guard: watch_guard, tree, ended })
 }
 
-/// Mounts `filesystem` read-only at `mountpoint`, for `threads` serving threads.
+/// What a session is started with.
+struct SessionStart {
+    tree: Arc<Tree>,
+    pool: Pool,
+    /// Number of threads that read from the kernel, and of those in the pool.
+    threads: usize,
+}
+
+impl SessionStart {
+    /// Starts the threads. They can read what the tree reads, and change files beneath `writable`.
+    fn run<F: Filesystem + Send + Sync + 'static>(
+        self,
+        session: fuser::Session<F>,
+        writable: Option<BorrowedFd<'_>>,
+    ) -> io::Result<(BackgroundSession, Option<WatchGuard>)> {
+        let SessionStart { tree, pool, threads } = self;
+        let can_watch = watch::enable(&tree);
+        // A confined thread starts only confined ones, but this thread must unmount at the end.
+        thread::scope(|scope| {
+            let start = || -> io::Result<_> {
+                confine(&tree.roots(), writable);
+                pool.start(threads)?;
+                let watch_guard = can_watch
+                    .then(|| watch::start(tree.clone(), session.notifier()))
+                    .transpose()?;
+                Ok((session.spawn()?, watch_guard))
+            };
+            thread::Builder::new()
+                .name("confine".into())
+                .spawn_scoped(scope, start)?
+                .join()
+                .map_err(|_| io::Error::other("cannot start the serving threads"))?
+        })
+    }
+}
+
+/// Who decides whether something in a mount may be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChangePolicy {
+    /// The kernel refuses every change.
+    Refused,
+    /// The file system is asked.
+    Served,
+}
+
+/// Mounts `filesystem` at `mountpoint`, for `threads` serving threads.
 pub(super) fn create<F: Filesystem>(
     filesystem: F,
     mountpoint: &Path,
     access: MountAccess,
     threads: usize,
+    changes: ChangePolicy,
 ) -> io::Result<fuser::Session<F>> {
     // For root the kernel parses the subtype option, for other users fusermount3 does.
     let subtype = if rustix::process::geteuid().is_root() {
@@ -100,7 +158,10 @@ pub(super) fn create<F: Filesystem>(
     };
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::RO,
+        match changes {
+            ChangePolicy::Refused => MountOption::RO,
+            ChangePolicy::Served => MountOption::RW,
+        },
         MountOption::NoDev,
         MountOption::NoSuid,
         MountOption::NoAtime,

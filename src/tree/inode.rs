@@ -15,6 +15,9 @@ use crate::error::{Error, Result};
 /// Inode number of the root.
 pub const ROOT: Ino = 1;
 
+/// The bit that no inode number of a tree has. Others can number their files with it.
+pub(crate) const FOREIGN_INO: Ino = 1 << 63;
+
 /// Entry of the inode table.
 #[derive(Clone)]
 pub(super) struct InodeEntry {
@@ -68,7 +71,7 @@ impl<H: BuildHasher> Inodes<H> {
         }
         let mut salt = 0_u32;
         loop {
-            let number = self.hasher.hash_one((node, content_id, salt));
+            let number = self.hasher.hash_one((node, content_id, salt)) & !FOREIGN_INO;
             let is_taken = self
                 .entries
                 .get(&number)

@@ -11,6 +11,7 @@ use super::error::{During, Error, Result};
 use super::folder::{StoreFolder, WriteOptions};
 use super::leftovers::{self, Leftover, Leftovers};
 use super::new_worker::{self, NewWorker};
+use super::supervisor_file::{self, ListedFile, NotePlace};
 use super::worker::Worker;
 use crate::audit;
 use crate::deadline::Deadline;
@@ -148,15 +149,37 @@ impl Store {
         Worker::open(Arc::clone(&self.0), &name)
     }
 
-    /// Writes the file `path` of the supervisor's notes: a new one, or in place of an existing one.
-    /// Returns the path from the folder of the notes.
+    /// Writes the file `path` of the supervisor's notes: a new one, or as `place` says. Returns the
+    /// path from the directory of the notes.
     ///
     /// # Errors
     ///
     /// The path leads elsewhere, or the store cannot be written.
-    #[cfg(feature = "mcp")]
-    pub(crate) fn write_supervisor_file(&self, path: &[u8], content: &[u8]) -> Result<RelPath> {
-        super::supervisor_file::write(&self.0, path, content)
+    pub(crate) fn write_note(
+        &self,
+        path: &[u8],
+        content: &[u8],
+        place: NotePlace,
+    ) -> Result<RelPath> {
+        supervisor_file::write(&self.0, path, content, place)
+    }
+
+    /// Lists the files of the supervisor's notes, sorted by path.
+    ///
+    /// # Errors
+    ///
+    /// A directory cannot be read.
+    pub(crate) fn notes(&self) -> Result<Vec<ListedFile>> {
+        supervisor_file::list(&self.0)
+    }
+
+    /// Returns the directory of the supervisor's notes, which is created if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written, or something else has the name.
+    pub(crate) fn notes_folder(&self) -> Result<Dir> {
+        supervisor_file::folder(&self.0)
     }
 
     /// Searches for what a crash left behind, until `deadline` passes.

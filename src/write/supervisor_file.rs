@@ -1,11 +1,17 @@
-//! Files in the folder `supervisor` of a store: the notes of whoever supervises the workers.
+//! Files in the directory `supervisor` of a store: the notes of whoever supervises the workers.
+//!
+//! A note is written whole, beside the workers, and then renamed. So a reader sees the old one or
+//! the new one, also after a crash.
 
+use std::io::Read;
+
+use super::dir::Dir;
 use super::error::{During, Error, Result};
 use super::folder::StoreFolder;
 use super::hashing::entry_of;
 use crate::error::Error as PathError;
 use crate::name::{Name, RelPath};
-use crate::store::is_temporary;
+use crate::store::{Kind, Time, is_temporary};
 use crate::trace::swarmlet::SUPERVISOR as FOLDER;
 
 /// Deepest path, in names. Readers go no deeper.
@@ -13,11 +19,25 @@ const DEPTH_MAX: usize = 60;
 /// Longest name on Linux, in bytes.
 const NAME_MAX: usize = 255;
 
-/// Writes the file `path`, from the folder: a new one, or in place of an existing one. Returns the
-/// parsed path.
-pub(super) fn write(store: &StoreFolder, path: &[u8], content: &[u8]) -> Result<RelPath> {
+/// Where the content of a note goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotePlace {
+    /// In place of an existing note.
+    Whole,
+    /// Behind the content of an existing note.
+    End,
+}
+
+/// Writes the note `path`, from the directory: a new one, or as `place` says. Returns the parsed
+/// path.
+pub(super) fn write(
+    store: &StoreFolder,
+    path: &[u8],
+    content: &[u8],
+    place: NotePlace,
+) -> Result<RelPath> {
     let written = parse(path).and_then(|path| {
-        let put = || put(store, &path, content);
+        let put = || put(store, &path, content, place);
         put().during("write", &store.root.path().join(FOLDER), path.as_bytes())?;
         Ok(path)
     });
@@ -26,20 +46,89 @@ pub(super) fn write(store: &StoreFolder, path: &[u8], content: &[u8]) -> Result<
     written
 }
 
-fn put(store: &StoreFolder, path: &RelPath, content: &[u8]) -> Result<(), PathError> {
+/// A note, as listed.
+#[derive(Debug, Clone)]
+pub(crate) struct ListedFile {
+    /// Path from the directory of the notes.
+    pub(crate) path: RelPath,
+    /// Size in bytes.
+    pub(crate) size: u64,
+    pub(crate) mtime: Time,
+}
+
+/// Lists all notes, sorted by path. Links and special files are left out.
+pub(super) fn list(store: &StoreFolder) -> Result<Vec<ListedFile>> {
+    let list = || {
+        let Some(top) = existing(store)? else { return Ok(Vec::new()) };
+        let (mut listed, mut folders) = (Vec::new(), vec![RelPath::root()]);
+        while let Some(folder) = folders.pop() {
+            let entries = match top.enter(&folder).and_then(|folder| folder.list_live()) {
+                // It was removed or replaced meanwhile.
+                Err(error) if error.is_not_found() => continue,
+                entries => entries?,
+            };
+            for (name, meta) in entries.into_iter().filter(|(name, _)| !is_temporary(name)) {
+                let path = folder.join(&name);
+                if meta.entry.kind == Kind::File {
+                    let (secs, nanos) = meta.entry.mtime;
+                    let (size, mtime) = (meta.entry.size, Time { secs, nanos });
+                    listed.push(ListedFile { path, size, mtime });
+                } else if path.depth() < DEPTH_MAX {
+                    folders.push(path);
+                }
+            }
+        }
+        listed.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(listed)
+    };
+    list().during("list", store.root.path(), FOLDER.as_bytes())
+}
+
+/// Returns the directory of the notes, which is created if it is missing.
+pub(super) fn folder(store: &StoreFolder) -> Result<Dir> {
+    create(store).during("open", store.root.path(), FOLDER.as_bytes())
+}
+
+fn existing(store: &StoreFolder) -> Result<Option<Dir>, PathError> {
+    match store.root.enter(&RelPath::constant(FOLDER)) {
+        Ok(folder) => Ok(Some(folder)),
+        Err(PathError::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn create(store: &StoreFolder) -> Result<Dir, PathError> {
     let (root, folder) = (&store.root, Name::new(FOLDER)?);
     if root.kind(&RelPath::from(folder.clone()))?.is_none() {
         // Everyone who writes to the store may write notes.
         root.create_dir_alike(&folder)?;
     }
-    let mut parent = root.enter(&RelPath::from(folder))?;
+    root.enter(&RelPath::from(folder))
+}
+
+fn put(
+    store: &StoreFolder,
+    path: &RelPath,
+    content: &[u8],
+    place: NotePlace,
+) -> Result<(), PathError> {
+    let mut parent = create(store)?;
+    // Two writers that append wait for each other.
+    let _lock = parent.lock()?;
     for name in path.parent().names() {
         parent = parent.enter_or_create(&name)?;
     }
     let name = path.file_name().ok_or(PathError::InvalidName)?;
-    let mut content = content;
+    let old = match place {
+        NotePlace::Whole => None,
+        NotePlace::End => parent.open_to_read(&name)?,
+    };
+    let mut whole: Box<dyn Read> = match old {
+        Some(old) => Box::new(old.chain(content)),
+        None => Box::new(content),
+    };
     // Beside the workers, where `doctor` finds what a crash leaves behind.
-    store.workers.write_temporary(&mut content)?.replace(&parent, &name)
+    store.workers.write_temporary(&mut *whole)?.replace(&parent, &name)
 }
 
 /// Checks the path of a note.

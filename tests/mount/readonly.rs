@@ -421,13 +421,24 @@ fn targets(mount: &Mount) -> Vec<Target> {
     ]
 }
 
+/// The answer to each call on a node of each kind.
+type Answers = BTreeMap<(&'static str, Kind, Mounted, Who), Result<(), Errno>>;
+
+/// Asserts that every call was refused with the expected error.
+fn assert_refused(seen: &Answers) {
+    let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for ((call, kind, mounted, who), answer) in seen {
+        if !answer.is_err_and(|errno| expected(call, *kind, *mounted, *who).contains(&errno)) {
+            let place = format!("{kind:?} {mounted:?} {who:?}");
+            wrong.entry(format!("{call} answers {answer:?}")).or_default().push(place);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(seen.values().all(|answer| !matches!(answer, Ok(()) | Err(Errno::NOSYS))));
+}
+
 /// Makes every call on every node as `who`.
-fn attempt(
-    targets: &[Target],
-    mounted: Mounted,
-    who: Who,
-    seen: &mut BTreeMap<(&'static str, Kind, Mounted, Who), Result<(), Errno>>,
-) {
+fn attempt(targets: &[Target], mounted: Mounted, who: Who, seen: &mut Answers) {
     let calls: Vec<Call> =
         CALLS.into_iter().chain([("copy_file_range", copy_into as fn(&Target) -> _)]).collect();
     let all = || {
@@ -529,7 +540,7 @@ fn nothing_can_be_changed_through_any_node() {
     let before = State::of(&paths);
     let mount = Mount::with(&store.path(), &["--allow-other", "--all-owners"]);
     let targets = targets(&mount);
-    let mut seen = BTreeMap::new();
+    let mut seen = Answers::new();
     for mounted in [Ro, Rw] {
         if mounted == Rw {
             mount.remount("rw");
@@ -548,15 +559,7 @@ fn nothing_can_be_changed_through_any_node() {
             "{call} is in the list but was never made"
         );
     }
-    let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for ((call, kind, mounted, who), answer) in &seen {
-        if !answer.is_err_and(|errno| expected(call, *kind, *mounted, *who).contains(&errno)) {
-            let place = format!("{kind:?} {mounted:?} {who:?}");
-            wrong.entry(format!("{call} answers {answer:?}")).or_default().push(place);
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(seen.values().all(|answer| !matches!(answer, Ok(()) | Err(Errno::NOSYS))));
+    assert_refused(&seen);
     let differences = before.differences(&State::of(&paths));
     assert!(differences.is_empty(), "the store was changed: {differences:#?}");
     let mut after = Vec::new();
@@ -566,6 +569,37 @@ fn nothing_can_be_changed_through_any_node() {
         after.iter().collect(),
         "the files of the store changed"
     );
+}
+
+/// Promise: With `--notes`, nothing outside of `supervisor/` can be changed, by no user.
+#[test]
+fn with_notes_nothing_else_can_be_changed_through_any_node() {
+    needs_fuse!();
+    let store = swarm();
+    let paths = settled(&store);
+    let before = State::of(&paths);
+    let mount = Mount::with(&store.path(), &["--allow-other", "--all-owners", "--notes"]);
+    let targets = targets(&mount);
+    let mut seen = Answers::new();
+    for who in [Superuser, Someone] {
+        attempt(&targets, Rw, who, &mut seen);
+    }
+    assert_eq!(seen.len(), (CALLS.len() + 1) * KINDS.len() * 2);
+    assert_refused(&seen);
+    let note = mount.at("supervisor/strategy.md");
+    for target in &targets {
+        for (from, to) in [(&note, &target.absent), (&target.node, &mount.at("supervisor/new"))] {
+            let renamed = rustix::fs::rename(from, to).unwrap_err();
+            let outside = target.kind == Root && *from == target.node;
+            assert_eq!(renamed, if outside { Errno::XDEV } else { Errno::ROFS }, "{from:?} {to:?}");
+        }
+    }
+    assert_eq!(rustix::fs::rmdir(mount.at("supervisor")), Err(Errno::ROFS));
+    assert_eq!(rustix::fs::rename(mount.at("supervisor"), mount.at("x")), Err(Errno::ROFS));
+    let differences = before.differences(&State::of(&paths));
+    assert!(differences.is_empty(), "the store was changed: {differences:#?}");
+    fs::write(mount.at("supervisor/new"), "a note").expect("the control");
+    assert_eq!(fs::read(store.at("supervisor/new")).unwrap(), b"a note");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::mcp::slice::{LINES, OpenFile, SliceRequest};
 use crate::mcp::tools::{ToolError, ToolResult, definition, parse_arguments};
 use crate::trace::swarmlet::SUPERVISOR as FOLDER;
 use crate::tree::Tree;
+use crate::write::NotePlace;
 
 const WRITE: &str = "write_note";
 const READ: &str = "read_note";
@@ -40,7 +41,7 @@ fn write(supervisor: &Supervisor, _: &Tree, arguments: JsonObject) -> ToolResult
     supervisor.must_see_notes()?;
     let store = supervisor.open()?;
     let path = input.path.strip_prefix("supervisor/").unwrap_or(&input.path);
-    let written = store.write_supervisor_file(path.as_bytes(), input.content.as_bytes());
+    let written = store.write_note(path.as_bytes(), input.content.as_bytes(), NotePlace::Whole);
     let path = written.map_err(|error| ToolError::new(error.to_string()))?;
     Ok(with_warnings(format!("wrote {FOLDER}/{}", path.display()), &store))
 }

@@ -45,11 +45,18 @@ pub(crate) struct EntryMeta {
 }
 
 /// Tells an entry from others that have had its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub(crate) struct EntryIdentity {
     inode: u64,
     /// Time of creation in seconds and nanoseconds; zero where the file system has none.
     created: (i64, u32),
+}
+
+impl EntryIdentity {
+    /// Returns the inode number.
+    pub(crate) fn inode(self) -> u64 {
+        self.inode
+    }
 }
 
 /// Owner that a new entry gets if root makes it.
@@ -290,12 +297,12 @@ fn permissions(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & PERMISSIONS)
 }
 
-fn stat_with_birth(fd: &impl AsFd) -> Result<Statx> {
+pub(super) fn stat_with_birth(fd: &impl AsFd) -> Result<Statx> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, mask)?)
 }
 
-fn entry_meta(stat: &Statx) -> EntryMeta {
+pub(super) fn entry_meta(stat: &Statx) -> EntryMeta {
     let kind = kind_of(stat);
     let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
     let created = if has_birth { (stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec) } else { (0, 0) };

@@ -1,0 +1,45 @@
+//! `swarmletfs note`: the notes of whoever supervises the workers, in `supervisor/` of the store.
+
+mod list;
+mod read;
+mod worker_map;
+mod write;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// Commands for the notes.
+#[derive(Debug, Subcommand)]
+pub(super) enum NoteCommand {
+    /// Write a note: a new one, or in place of an existing one
+    #[command(after_help = write::HELP)]
+    Write(write::WriteNoteArgs),
+    /// Add to the end of a note
+    #[command(after_help = write::HELP)]
+    Append(write::WriteNoteArgs),
+    /// List the notes
+    #[command(after_help = list::HELP)]
+    List(list::ListArgs),
+    /// Print a note
+    #[command(after_help = read::HELP)]
+    Read(read::ReadArgs),
+    /// Write worker_map.json, which has each worker's task and state
+    #[command(after_help = worker_map::HELP)]
+    WorkerMap(worker_map::WorkerMapArgs),
+}
+
+/// Runs a command.
+///
+/// # Errors
+///
+/// The store cannot be found, read or written, or a value cannot be used.
+pub(super) fn run(command: &NoteCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        NoteCommand::Write(arguments) => write::run(arguments, crate::write::NotePlace::Whole),
+        NoteCommand::Append(arguments) => write::run(arguments, crate::write::NotePlace::End),
+        NoteCommand::List(arguments) => list::run(arguments),
+        NoteCommand::Read(arguments) => read::run(arguments),
+        NoteCommand::WorkerMap(arguments) => worker_map::run(arguments),
+    }
+}
