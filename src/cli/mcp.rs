@@ -18,7 +18,7 @@ use tracing::warn;
 
 use super::exit::{self, UsageError};
 use super::record::parse_timeout;
-use super::run::{ToolsRun, serve_tools};
+use super::run::{LimitArgs, ToolsRun, serve_tools};
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use super::write_args::{STORE_VARIABLE, into_cli_error, named_worker, survive_size_limits};
@@ -106,6 +106,9 @@ pub(super) struct McpArgs {
     /// As a worker, give its commands no network but their own localhost
     #[arg(long)]
     no_network: bool,
+
+    #[command(flatten)]
+    limits: LimitArgs,
 
     /// True for the process that runs a worker
     #[arg(long = "__runner", hide = true)]
@@ -216,6 +219,10 @@ fn check_options(arguments: &McpArgs) -> anyhow::Result<()> {
         (!is_worker && !arguments.hide.is_empty(), "--hide without --as worker; add it"),
         (!is_worker && arguments.no_network, "--no-network without --as worker; add it"),
         (
+            !is_worker && arguments.limits.is_given(),
+            "--timeout, --memory or --pids without --as worker; add it",
+        ),
+        (
             arguments.answer_timeout.is_some() && arguments.role != Some(Role::Supervisor),
             "--answer-timeout without --as supervisor; add it",
         ),
@@ -245,6 +252,7 @@ fn run_worker(arguments: &McpArgs, id: Option<String>) -> anyhow::Result<ExitCod
         run: view.run.clone(),
         hide: arguments.hide.clone(),
         no_network: arguments.no_network,
+        limits: arguments.limits.clone(),
     };
     serve_tools(tools, WORKER_TOOLS)
 }

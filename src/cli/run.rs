@@ -189,8 +189,8 @@ struct AccessArgs {
 }
 
 /// Options that limit the command.
-#[derive(Debug, Args)]
-struct LimitArgs {
+#[derive(Debug, Clone, Args)]
+pub(in crate::cli) struct LimitArgs {
     /// End the command and all processes that it started after this time: 30s, 5m, 1h30m, or whole
     /// seconds
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
@@ -203,6 +203,13 @@ struct LimitArgs {
     /// Maximum number of processes of the command
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pids: Option<u64>,
+}
+
+impl LimitArgs {
+    /// Returns true if a limit is given.
+    pub(in crate::cli) fn is_given(&self) -> bool {
+        self.timeout.is_some() || self.memory.is_some() || self.pids.is_some()
+    }
 }
 
 /// The way to make the view of a workspace.

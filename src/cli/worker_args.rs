@@ -13,7 +13,7 @@ pub(super) struct WorkerArgs {
 
     /// The run that the worker belongs to
     #[arg(long, value_name = "ID")]
-    run: Option<String>,
+    pub(super) run: Option<String>,
 
     /// The worker's job in its run
     #[arg(long, value_name = "ID")]
@@ -21,7 +21,7 @@ pub(super) struct WorkerArgs {
 
     /// The owner, for views of one owner
     #[arg(long, value_name = "ID")]
-    owner: Option<String>,
+    pub(super) owner: Option<String>,
 
     /// The worker that starts this one
     #[arg(long, value_name = "ID")]

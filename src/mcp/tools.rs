@@ -98,8 +98,10 @@ pub(super) fn definition<A: JsonSchema + Any>(
 /// They do not match the schema.
 pub(super) fn parse_arguments<A: DeserializeOwned>(
     name: &str,
-    arguments: JsonObject,
+    mut arguments: JsonObject,
 ) -> Result<A, ToolError> {
+    // Many clients send null for an argument that is not given.
+    arguments.retain(|_, value| !value.is_null());
     let arguments = serde_json::from_value(Value::Object(arguments));
     arguments.map_err(|error| ToolError::new(format!("{name}: {error}")))
 }

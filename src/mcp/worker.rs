@@ -5,12 +5,14 @@
 //! names, arguments and defaults of the tools are those that agents know from other programs with
 //! tools for files.
 //!
-//! `path` parses paths, `files` reads and writes, `find` searches, `execute` runs commands.
+//! `path` parses paths, `files` reads and writes, `find` searches, `execute` runs commands, whose
+//! `processes` end with them if they are ended.
 
 mod execute;
 mod files;
 mod find;
 mod path;
+mod processes;
 mod session;
 
 use std::io;
@@ -25,7 +27,7 @@ use rmcp::schemars::JsonSchema;
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tracing::error;
 
 pub use self::session::WorkerSession;
@@ -33,7 +35,9 @@ use super::stdio::{self, Streams};
 use super::tools::ToolResult;
 
 /// Number of calls that run at once. A command may take long.
-const THREADS: usize = 32;
+const CALLS: usize = 32;
+/// Number of threads that the calls leave to stdin, stdout and their copies.
+const SPARE_THREADS: usize = 8;
 
 /// Serves the tools of a worker to one client, until it closes the input that `open` returns or
 /// finishes the worker.
@@ -49,10 +53,11 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    super::run(THREADS, async {
+    super::run(CALLS + SPARE_THREADS, async {
         let (input, output) = open()?;
         let (finished, stop) = watch::channel(false);
-        let server = WorkerServer { session: Arc::new(session), finished };
+        let (session, slots) = (Arc::new(session), Arc::new(Semaphore::new(CALLS)));
+        let server = WorkerServer { session, finished, slots };
         let ended = watch::Sender::new(false);
         stdio::serve(server, Streams { input, output, ended, stop: Some(stop) }).await;
         Ok(())
@@ -65,6 +70,9 @@ struct WorkerServer {
     session: Arc<WorkerSession>,
     /// Becomes true once the worker has finished.
     finished: watch::Sender<bool>,
+    /// One permit for each call that may run. The others wait, so that they do not take the threads
+    /// of the connection.
+    slots: Arc<Semaphore>,
 }
 
 /// A running call of a tool.
@@ -131,6 +139,14 @@ impl WorkerServer {
                         .record(&tool.definition.name, arguments, |arguments| call(&run, arguments))
                 }
                 WorkerFn::Recording(call) | WorkerFn::Finish(call) => call(&run, arguments),
+            }
+        };
+        let _slot = tokio::select! {
+            // The semaphore is never closed.
+            slot = self.slots.acquire() => slot,
+            () = context.ct.cancelled() => {
+                let text = "the call was canceled before it began".to_owned();
+                return Ok(CallToolResult::error(vec![ContentBlock::text(text)]));
             }
         };
         let done = tokio::task::spawn_blocking(work).await.map_err(|failed| {

@@ -76,6 +76,12 @@ impl Finish {
         finish.text("error", error.into())
     }
 
+    /// Returns the end of a worker that claims neither success nor failure, and why it ended.
+    pub(crate) fn abandoned(reason: impl Into<String>) -> Finish {
+        let finish = Finish { status: Status::Abandoned, ..Finish::completed() };
+        finish.text("error", reason.into())
+    }
+
     /// Sets the final words, which become `result.txt`.
     pub fn result(self, words: impl Into<String>) -> Finish {
         self.result_from(Cursor::new(words.into()))

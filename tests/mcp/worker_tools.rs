@@ -472,6 +472,53 @@ fn commands_end_with_their_time_and_when_they_are_canceled() {
     client.end();
 }
 
+/// Promise: A command that is ended by its time takes all its processes along.
+#[test]
+fn ended_command_leaves_no_processes() {
+    let place = Workspace::new();
+    let mut client = client(&place, "worker:w");
+    execute(&mut client, "sleep 1000 & echo $! > earlier");
+    // Processes that ignore the signal, that leave the group, and that do both.
+    let script = "trap '' TERM; echo $$ > pids; sleep 1001 & echo $! >> pids
+        setsid sh -c 'echo $$ >> pids; sleep 1002' &
+        setsid sh -c 'trap \"\" TERM; echo $$ >> pids; setsid sleep 1003 & echo $! >> pids; sleep 1004' &
+        sleep 1005";
+    let text = client.text("execute", json!({"command": script, "timeout": 1}));
+    assert!(text.contains("timed out after 1s"), "{text}");
+    let check = "for pid in $(cat pids); do kill -0 $pid 2>/dev/null && echo $pid lives; done
+        wc -l < pids; kill -0 $(cat earlier) && echo earlier lives";
+    assert_eq!(execute(&mut client, check)["stdout"], "5\nearlier lives\n");
+    client.end();
+}
+
+/// Promise: Long calls of a worker's tools do not keep others from being answered.
+#[test]
+fn many_long_calls_do_not_block_the_connection() {
+    let place = Workspace::new();
+    let mut client = client(&place, "worker:w");
+    let sleeper = json!({"name": "execute", "arguments": {"command": "sleep 100"}});
+    let calls: Vec<u64> = (0..40).map(|_| client.begin("tools/call", sleeper.clone())).collect();
+    assert!(client.ask("ping", json!({}))["error"].is_null());
+    for id in calls {
+        client.notify("notifications/cancelled", json!({"requestId": id}));
+    }
+    assert_eq!(execute(&mut client, "echo free")["stdout"], "free\n");
+    client.end();
+}
+
+#[test]
+fn null_is_no_argument_and_zero_no_limit() {
+    let place = Workspace::new();
+    let mut client = client(&place, "worker:w");
+    let nulls = json!({"path": "notes", "limit": null, "offset": null});
+    assert_eq!(client.text("read_file", nulls), "one\ntwo\n");
+    let error = client.error("read_file", json!({"path": null}));
+    assert!(error.contains("missing field `path`"), "{error}");
+    let error = client.error("read_file", json!({"path": "notes", "limit": 0}));
+    assert!(error.contains("cannot use 0 as limit; try 1"), "{error}");
+    client.end();
+}
+
 /// Promise: What a worker's tools changed is its draft when the session ends, and can be applied.
 ///
 /// A client of the official Python SDK, which finishes the worker or only disconnects.
@@ -507,10 +554,18 @@ fn changes_of_a_session_can_be_applied_after_it() {
                 draft["state"] == "ended"
             });
             let metadata = place.metadata("w");
+            let status = if finishes { "completed" } else { "abandoned" };
             assert_eq!(
                 (&metadata["status"], &metadata["task"]),
-                (&json!("completed"), &json!("Fix the notes"))
+                (&json!(status), &json!("Fix the notes"))
             );
+            if !finishes {
+                let words = [PROGRAM, "worker", "show", "w", "--store"].map(OsStr::new);
+                let shown = run(place.command(words.into_iter().chain([store.as_os_str()])));
+                let text = &shown.assert_success().out;
+                assert!(text.contains("abandoned") && !text.contains("completed"), "{text}");
+                assert!(text.contains("the session ended without finish"), "{text}");
+            }
             assert_eq!(place.at("store/workers/w/result.txt").exists(), finishes);
             assert_eq!(place.changes("w"), ["modified notes", "added script"]);
             assert_eq!(place.read("workspace/notes"), "one\ntwo\n");
@@ -543,9 +598,18 @@ fn worker_is_served_once() {
         "{metadata}"
     );
     run(command(&place, "worker:w", &[])).assert_failure(1, &["it has finished"]);
+    // A worker that exists is that of an owner.
+    let words = [PROGRAM, "worker", "create", "--id", "o", "--owner", "7", "--store"];
+    let store = place.at("store");
+    run(place.command(words.map(OsStr::new).into_iter().chain([store.as_os_str()])))
+        .assert_success();
+    for limit in [["--owner", "8"], ["--run", "48"]] {
+        let refused = run(command(&place, "worker:o", &limit));
+        refused.assert_failure(1, &["cannot work as o: it has another", limit[0]]);
+    }
     // Without an id, each session is a new worker.
     client(&place, "worker").end();
-    assert_eq!(place.workers().len(), 2);
+    assert_eq!(place.workers().len(), 3);
 }
 
 /// Promise: Supervisors and workers use one store at the same time.
@@ -642,7 +706,8 @@ fn client_that_kills_its_server_loses_no_changes() {
             place.json("store/drafts/w/draft.json")["state"] == "ended"
         });
         assert_eq!(place.changes("w"), ["added new"]);
-        assert_eq!(place.metadata("w")["status"], "completed");
+        let status = if finishes { "completed" } else { "abandoned" };
+        assert_eq!(place.metadata("w")["status"], status);
     }
 }
 

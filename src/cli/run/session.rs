@@ -20,8 +20,11 @@ use crate::cli::run_command::{self, CommandSpec, Ended, Sink};
 use crate::cli::terminal::display_path;
 use crate::cli::write_args::into_cli_error;
 use crate::draft::{ChangeSearch, Draft, DraftRecord, DraftState, SearchReport};
-use crate::model::CommandExit;
+use crate::model::{CommandExit, Status};
 use crate::write::{Error, ExecutionLog, Finish, NewWorker, Store, Worker};
+
+/// The reason for the end of a worker with tools that did not finish itself.
+const NO_FINISH: &str = "the session ended without finish";
 
 /// Runs the command and records its worker. Returns the exit code.
 ///
@@ -116,7 +119,19 @@ fn waiting_worker(store: &Store, arguments: &RunArgs) -> anyhow::Result<Option<W
         Err(Error::NoWorker { .. }) => return Ok(None),
         Err(error) => return Err(into_cli_error(error)),
     };
-    worker.metadata().map_err(into_cli_error)?;
+    let metadata = worker.metadata().map_err(into_cli_error)?;
+    let given =
+        [("owner", "owner_id", &arguments.worker.owner), ("run", "run_id", &arguments.worker.run)];
+    for (option, key, wanted) in given {
+        let found = metadata.get(key).and_then(Value::as_str);
+        if wanted.is_some() && wanted.as_deref() != found {
+            bail!(
+                "cannot work as {}: it has another {option} than --{option} says; leave out \
+                 --{option}, or try another id",
+                worker.id().display()
+            );
+        }
+    }
     if Draft::open(store, worker.id())?.is_some() {
         let id = worker.id().display();
         bail!(
@@ -153,12 +168,21 @@ fn run_worker(
         let sink = LogSink { log: worker.execution_log()?, is_kept: !arguments.serves_tools };
         Ok((sink, isolation.prepare(arguments, place, store, (worker, &draft))?))
     });
-    let (mut sink, prepared) = prepared.inspect_err(|_| {
-        // The first error counts. There is nothing to keep of a command that did not run. A copy
-        // may have filled the disk, so it goes before anything is written.
-        let _ = draft.remove_layers();
-        let _ = draft.discard();
-    })?;
+    let (mut sink, prepared) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            // The first error counts. There is nothing to keep of a command that did not run. A
+            // copy may have filled the disk, so it goes before anything is written.
+            let _ = draft.remove_layers();
+            if arguments.serves_tools {
+                // The worker may wait for another session.
+                let _ = draft.remove_unused(store);
+            } else {
+                let _ = draft.discard();
+            }
+            return Err(error);
+        }
+    };
     let spec = CommandSpec {
         command: prepared.command.clone(),
         environment: prepared.environment.clone(),
@@ -185,17 +209,21 @@ fn run_worker(
     }
     problems.extend(restore_record(worker, &metadata, &mut search).err());
     let error = describe_failure(&ended, arguments.limits.timeout);
-    let finish = if error.is_empty() { Finish::completed() } else { Finish::failed(error.clone()) };
+    // A server of tools ends well whatever its worker did, who alone can claim a success.
+    let (finish, status) = match (error.is_empty(), arguments.serves_tools) {
+        (true, true) => (Finish::abandoned(NO_FINISH), Status::Abandoned),
+        (true, false) => (Finish::completed(), Status::Completed),
+        (false, _) => (Finish::failed(error.clone()), Status::Failed),
+    };
     let exit_code = i64::from(ended.exit_code);
-    let finish = finish.exit_code(exit_code);
+    let finish = if arguments.serves_tools { finish } else { finish.exit_code(exit_code) };
     let reason = (!error.is_empty()).then(|| error.clone());
-    // A server of tools ends well whatever its worker did.
     if !arguments.serves_tools {
         search.set_command_exit(CommandExit { exit_code, error: reason });
     }
     let mut end = RunEnd {
         worker: worker.id().display(),
-        status: if error.is_empty() { "completed" } else { "failed" }.to_owned(),
+        status: status.as_str().to_owned(),
         error,
         duration: ended.duration,
         changes: None,

@@ -64,6 +64,12 @@ fn create(supervisor: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolRe
         let text = format!("cannot create a worker of another run than {served}; leave out run");
         return Err(ToolError::new(text));
     }
+    // An id that is taken would tell that a hidden worker exists.
+    if supervisor.is_limited() && input.id.as_ref().is_some_and(|id| !id.is_empty()) {
+        let text = "cannot choose an id in a view of an owner or a run: it may be taken by a \
+                    worker that is not shown; leave out id";
+        return Err(ToolError::new(text));
+    }
     type Setter = fn(NewWorker, String) -> NewWorker;
     let given: [(Option<String>, Setter); 7] = [
         (non_empty(input.id), NewWorker::id),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{ApplyInput, Supervisor, find_worker, with_warnings};
+use super::{ApplyInput, Supervisor, find_worker, is_visible, with_warnings};
 use crate::approval::{
     Approval, ChangeSelection, Checked, PathRules, describe_change, relevant_diff, unseen_changes,
 };
@@ -82,7 +82,7 @@ pub(super) fn prepare(
     }
     let accepted = checked.files.iter().map(|file| file.path.clone()).collect();
     Ok(Proposal {
-        message: shown.question(&worker, &workspace, &checked.running),
+        message: shown.question(&worker, &workspace, &describe_running(tree, &checked.running)),
         shown: shown.hash(),
         selection: selection.restricted_to(&accepted),
         worker,
@@ -140,11 +140,8 @@ impl ShownChanges {
 
     /// Returns the question. `running` are other workers on the workspace: they may begin and end
     /// while the person reads, so the hash does not cover them.
-    fn question(&self, worker: &Name, workspace: &Path, running: &[Name]) -> String {
-        let running = running.iter().map(|worker| {
-            format!("{} runs on this workspace, and may see what is applied", worker.display())
-        });
-        let notes: Vec<String> = self.left_out.iter().cloned().chain(running).collect();
+    fn question(&self, worker: &Name, workspace: &Path, running: &[String]) -> String {
+        let notes: Vec<String> = self.left_out.iter().chain(running).cloned().collect();
         let changes = count(self.files.len() as u64, "change");
         let (worker, workspace) = (worker.display(), shown_path(workspace));
         let mut parts = vec![format!("Apply {changes} of worker {worker} to {workspace}?")];
@@ -155,6 +152,23 @@ impl ShownChanges {
         parts.push(bounded_diff(&diff_text::split(&self.diff)));
         parts.join("\n\n")
     }
+}
+
+/// Describes the other workers that run on the workspace. Those that the served view hides have no
+/// names, and are not counted.
+fn describe_running(tree: &Tree, running: &[Name]) -> Vec<String> {
+    let (visible, hidden): (Vec<&Name>, Vec<&Name>) =
+        running.iter().partition(|worker| is_visible(tree, worker));
+    let mut lines: Vec<String> = visible
+        .iter()
+        .map(|worker| {
+            format!("{} runs on this workspace, and may see what is applied", worker.display())
+        })
+        .collect();
+    if !hidden.is_empty() {
+        lines.push("others work on this workspace, and may see what is applied".to_owned());
+    }
+    lines
 }
 
 /// Applies what a person has accepted, if it is still what was shown.

@@ -1,7 +1,7 @@
 //! The tool that runs shell commands in the view of the workspace.
 //!
 //! The output is recorded while it is produced. Background processes of a command run until the
-//! session ends.
+//! session ends, unless the command was ended by its time or by the client: then they end, too.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -16,6 +16,7 @@ use rmcp::schemars::JsonSchema;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 
+use super::processes::{CommandMark, MARKER};
 use super::session::noting_record;
 use super::{ToolRun, WorkerFn, WorkerTool, definition};
 use crate::mcp::slice::NotedText;
@@ -86,15 +87,17 @@ fn execute(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
         }
         Ok((start(run, &input.command)?, Duration::from_secs(limit)))
     });
-    let ((child, output), limit) = match begun {
+    let (started, limit) = match begun {
         Ok(begun) => begun,
         Err(error) => {
             let end = CallEnd::success(false).error(error.0.clone());
             return noting_record(Err(error), None, call.end(end).err());
         }
     };
-    let mut execution = Execution::new(child, limit);
+    let Started { child, mark, output } = started;
+    let mut execution = Execution::new(child, mark, limit);
     execution.read(&output, &mut call, run.is_canceled);
+    execution.end_others();
     let (exit_code, error) = execution.describe_end(limit);
     let end = CallEnd::exit_code(exit_code).error(error.clone().unwrap_or_default());
     let is_whole = execution.record_error.is_none() && !execution.is_record_cut;
@@ -118,14 +121,23 @@ enum StreamName {
 
 type Chunk = (StreamName, Vec<u8>);
 
+/// A command that was started.
+struct Started {
+    child: Child,
+    mark: CommandMark,
+    output: Receiver<Chunk>,
+}
+
 /// Starts a command in a process group of its own.
-fn start(run: &ToolRun<'_>, command: &str) -> Result<(Child, Receiver<Chunk>), ToolError> {
+fn start(run: &ToolRun<'_>, command: &str) -> Result<Started, ToolError> {
     let cannot = |error: std::io::Error| ToolError::new(format!("cannot run sh: {error}"));
+    let mark = CommandMark::new().map_err(|error| cannot(error.into()))?;
     let mut child = Command::new("sh")
         .arg("-c")
         .arg(command)
         .current_dir(run.session.workspace())
         .env("PWD", run.session.workspace())
+        .env(MARKER, mark.value())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -145,7 +157,7 @@ fn start(run: &ToolRun<'_>, command: &str) -> Result<(Child, Receiver<Chunk>), T
             return Err(cannot(error));
         }
     }
-    Ok((child, output))
+    Ok(Started { child, mark, output })
 }
 
 type Pipe = dyn Read + Send;
@@ -176,6 +188,7 @@ fn end_group(child: &Child, signal: Signal) {
 /// A command that runs.
 struct Execution {
     child: Child,
+    mark: CommandMark,
     deadline: Instant,
     /// Time of SIGKILL, once the command was told to end.
     kill_at: Option<Instant>,
@@ -190,9 +203,10 @@ struct Execution {
 }
 
 impl Execution {
-    fn new(child: Child, limit: Duration) -> Execution {
+    fn new(child: Child, mark: CommandMark, limit: Duration) -> Execution {
         Execution {
             child,
+            mark,
             deadline: Instant::now() + limit,
             kill_at: None,
             status: None,
@@ -236,16 +250,30 @@ impl Execution {
     fn check_time(&mut self, is_canceled: &dyn Fn() -> bool) {
         let now = Instant::now();
         match self.kill_at {
-            Some(kill_at) if now >= kill_at => end_group(&self.child, Signal::KILL),
+            Some(kill_at) if now >= kill_at => {
+                end_group(&self.child, Signal::KILL);
+                self.mark.signal_all(Signal::KILL);
+            }
             Some(_) => {}
             None if now >= self.deadline || is_canceled() => {
                 self.timed_out = now >= self.deadline;
                 self.was_canceled = !self.timed_out;
                 end_group(&self.child, Signal::TERM);
+                self.mark.signal_all(Signal::TERM);
                 self.kill_at = Some(now + GRACE);
             }
             None => {}
         }
+    }
+
+    /// Ends the processes that a command left which was told to end, once their time is over.
+    fn end_others(&self) {
+        let Some(kill_at) = self.kill_at else { return };
+        while Instant::now() < kill_at && self.mark.has_process() {
+            thread::sleep(INTERVAL);
+        }
+        end_group(&self.child, Signal::KILL);
+        self.mark.signal_all(Signal::KILL);
     }
 
     fn keep(&mut self, stream: StreamName, bytes: &[u8], call: &mut Call) {

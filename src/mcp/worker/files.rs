@@ -149,6 +149,9 @@ fn read_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
         return Err(ToolError::new(text));
     }
     let limit = input.limit.unwrap_or(LINES_DEFAULT);
+    if limit == 0 {
+        return Err(ToolError::new("cannot use 0 as limit; try 1 or more lines"));
+    }
     let slice = read_lines(&mut reader, input.offset, limit, run.is_canceled);
     let slice = slice.map_err(failed("read", &path))?;
     let mut notes = Vec::new();
@@ -272,7 +275,9 @@ fn edit_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
         return Err(cannot("old_string is empty; try write_file for a new file".to_owned()));
     }
     if input.old_string == input.new_string {
-        return Err(cannot("old_string and new_string are equal".to_owned()));
+        return Err(cannot(
+            "old_string and new_string are equal; try another new_string".to_owned(),
+        ));
     }
     let (view, _guard) = (&run.session.view, run.session.lock_files());
     let file = view.view_file(&path).map_err(failed("edit", &path))?;

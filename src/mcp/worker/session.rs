@@ -131,6 +131,7 @@ fn shortened(value: Value) -> Value {
         Value::Object(fields) => {
             fields.into_iter().map(|(key, value)| (key, shortened(value))).collect()
         }
+        Value::Array(values) => values.into_iter().map(shortened).collect(),
         value => value,
     }
 }

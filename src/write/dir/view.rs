@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 
 use super::{DIR_MODE, Dir, FILE_MODE, File, from_io, stat};
@@ -73,13 +73,17 @@ impl Dir {
     ///
     /// # Errors
     ///
-    /// After an error of the system, the file may have a part of the content.
+    /// On a full disk, an existing file keeps its content if the file system can reserve space.
+    /// After another error of the system, the file may have a part of the new content.
     pub(crate) fn write_view_file(&self, path: &RelPath, content: &[u8]) -> Result<()> {
         self.make_view_folders(&path.parent())?;
         let flags = OFlags::WRONLY | OFlags::CREATE;
         let mut file = must_be_file(self.open_within(path, flags, FILE_MODE)?)?;
-        file.set_len(0).map_err(from_io)?;
-        file.write_all(content).map_err(from_io)
+        if !content.is_empty() {
+            reserve(&file, content.len() as u64)?;
+        }
+        file.write_all(content).map_err(from_io)?;
+        file.set_len(content.len() as u64).map_err(from_io)
     }
 
     /// Removes the file or link `path` of a view. A link is removed itself.
@@ -126,8 +130,54 @@ impl Dir {
     }
 }
 
+/// Reserves the space for the first `size` bytes of a file, if its file system can.
+fn reserve(file: &File, size: u64) -> Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, size) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        reserved => Ok(reserved?),
+    }
+}
+
 /// Returns the file of a descriptor if it is a regular one.
 fn must_be_file(fd: OwnedFd) -> Result<File> {
     kind_of(&stat(fd.as_fd())?).must_be(Kind::File)?;
     Ok(File::from(fd))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustix::mount::{MountFlags, UnmountFlags};
+
+    use super::*;
+    use crate::write::Durability;
+
+    /// Unmounts a file system when it is dropped.
+    struct Mounted<'a>(&'a std::path::Path);
+
+    impl Drop for Mounted<'_> {
+        fn drop(&mut self) {
+            let _ = rustix::mount::unmount(self.0, UnmountFlags::DETACH);
+        }
+    }
+
+    #[test]
+    fn a_full_disk_does_not_cost_the_old_content() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (path, flags) = (folder.path(), MountFlags::empty());
+        rustix::mount::mount("tmpfs", path, "tmpfs", flags, c"size=64k").unwrap();
+        let _mounted = Mounted(path);
+        let dir = Dir::open(path, Durability::None).unwrap();
+        let name = RelPath::parse("file").unwrap();
+        dir.write_view_file(&name, b"old content").unwrap();
+        let error = dir.write_view_file(&name, &vec![b'x'; 100 << 10]).unwrap_err();
+        assert_eq!(error, Error::Io(Errno::NOSPC));
+        assert_eq!(fs::read(path.join("file")).unwrap(), b"old content");
+        dir.write_view_file(&name, b"new").unwrap();
+        assert_eq!(fs::read(path.join("file")).unwrap(), b"new");
+    }
 }
