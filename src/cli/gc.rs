@@ -171,7 +171,7 @@ fn collect(store: &Store, rules: &Rules, arguments: &GcArgs) -> anyhow::Result<E
     };
     let selection = StoreSelection::only(store.root().path().to_path_buf());
     let view = selection.open(Freshness::default())?;
-    let candidates = Candidate::read_all(store, &view, rules).map_err(into_cli_error)?;
+    let candidates = Candidate::read_all(store, &view, rules);
     let mut plan = Plan::new(candidates, rules, SystemTime::now());
     let mut results: BTreeMap<Name, Removed> = BTreeMap::new();
     let mut failures = 0;

@@ -14,6 +14,8 @@ use crate::write::{Dir, During, Error, Lock, Result, Store};
 const RECORD: &str = "draft.json";
 /// Maximum size of the record, in bytes. It may hold many hidden paths.
 const RECORD_MAX: u64 = 8 << 20;
+/// Deepest directory whose files are counted.
+const DEPTH_MAX: usize = 256;
 
 /// A draft of a worker.
 #[derive(Debug, Clone)]
@@ -130,6 +132,11 @@ impl Draft {
         &self.folder
     }
 
+    /// Returns the size of all files of the draft, in bytes. What cannot be read does not count.
+    pub(crate) fn bytes(&self) -> u64 {
+        bytes_in(&self.folder, DEPTH_MAX)
+    }
+
     /// Returns the directory, to be kept apart from the draft.
     pub(super) fn shared_folder(&self) -> Arc<Dir> {
         Arc::clone(&self.folder)
@@ -194,6 +201,21 @@ fn must_be_trusted(store: &Store, folder: &Dir, id: &Name) -> Result<()> {
         ),
         (_, true, false) => Ok(()),
     }
+}
+
+fn bytes_in(folder: &Dir, depth: usize) -> u64 {
+    let Some(depth) = depth.checked_sub(1) else { return 0 };
+    let sizes = folder.list().unwrap_or_else(|_| Vec::new()).into_iter().map(|name| {
+        let path = RelPath::from(name);
+        match folder.entry(&path) {
+            Ok(Some(entry)) if entry.kind == Kind::Folder => {
+                folder.enter(&path).map_or(0, |inner| bytes_in(&inner, depth))
+            }
+            Ok(Some(entry)) => entry.size,
+            Ok(None) | Err(_) => 0,
+        }
+    });
+    sizes.fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! The facts about workers that a removal is decided by.
 
-use std::collections::HashSet;
-
 use super::rules::Rules;
 use crate::approval::Approval;
 use crate::deadline::Deadline;
@@ -25,38 +23,22 @@ pub(crate) struct Candidate {
     pub(crate) status: Status,
     /// The time of its end, else of its newest write.
     pub(crate) ended: Time,
-    /// Size of its files, in bytes.
+    /// Size of its files and of its draft, in bytes.
     pub(crate) bytes: u64,
     /// Why it cannot be removed.
     pub(super) obstacle: Option<String>,
-    /// The rule of a removal that was interrupted while the worker was whole.
-    pub(super) interrupted: Option<String>,
 }
 
 impl Candidate {
-    /// Reads all workers of `store`, which `view` shows whole.
-    ///
-    /// # Errors
-    ///
-    /// The tombstones cannot be listed.
-    pub(crate) fn read_all(
-        store: &Store,
-        view: &View,
-        rules: &Rules,
-    ) -> crate::write::Result<Vec<Candidate>> {
-        let tombstones: HashSet<Name> = store.tombstones()?.into_iter().collect();
+    /// Reads all workers of `store`, which `view` shows whole. A worker whose removal was
+    /// interrupted while it was whole is a worker like others: its tombstone decides nothing.
+    pub(crate) fn read_all(store: &Store, view: &View, rules: &Rules) -> Vec<Candidate> {
         let visible = view.visible_now();
-        let read = |member| Candidate::read(store, view, rules, member, &tombstones);
-        Ok(visible.members.iter().map(|member| read(member)).collect())
+        let members = visible.members.iter();
+        members.map(|member| Candidate::read(store, view, rules, member)).collect()
     }
 
-    fn read(
-        store: &Store,
-        view: &View,
-        rules: &Rules,
-        member: &Member,
-        tombstones: &HashSet<Name>,
-    ) -> Candidate {
+    fn read(store: &Store, view: &View, rules: &Rules, member: &Member) -> Candidate {
         let entry = &member.entry;
         let mut candidate = Candidate {
             id: entry.id.0.clone(),
@@ -65,13 +47,11 @@ impl Candidate {
             ended: entry.last_write(),
             bytes: 0,
             obstacle: None,
-            interrupted: None,
         };
         if store.worker_path(&candidate.id) != entry.root {
             candidate.obstacle = Some("it is outside of the folder of the workers".to_owned());
             return candidate;
         }
-        let is_interrupted = tombstones.contains(&candidate.id);
         match view.fingerprint_now(member) {
             Ok(fingerprint) => {
                 let finished = entry.worker().finished_at.timestamp();
@@ -81,24 +61,17 @@ impl Candidate {
             Err(error) => candidate.obstacle = Some(format!("it cannot be read: {error}")),
         }
         if candidate.obstacle.is_none() {
-            candidate.obstacle = obstacle(store, view, rules, member, is_interrupted);
+            candidate.obstacle = obstacle(store, view, rules, member);
         }
-        if is_interrupted && candidate.obstacle.is_none() {
-            let rule = store.interrupted_rule(&candidate.id);
-            candidate.interrupted = Some(rule.unwrap_or_else(|| "an earlier rule".to_owned()));
+        if let Ok(Some(draft)) = Draft::open(store, &candidate.id) {
+            candidate.bytes = candidate.bytes.saturating_add(draft.bytes());
         }
         candidate
     }
 }
 
 /// Returns why a worker must not be removed.
-fn obstacle(
-    store: &Store,
-    view: &View,
-    rules: &Rules,
-    member: &Member,
-    is_interrupted: bool,
-) -> Option<String> {
+fn obstacle(store: &Store, view: &View, rules: &Rules, member: &Member) -> Option<String> {
     let status = member.entry.status;
     if let Some(obstacle) = unfinished(status, rules.status) {
         return Some(obstacle);
@@ -106,16 +79,14 @@ fn obstacle(
     if member.entry.is_torn() {
         return Some("its metadata is damaged".to_owned());
     }
-    if !is_interrupted {
-        if rules.status.is_some_and(|wanted| wanted != status) {
-            return Some(format!("its status is {status}"));
-        }
-        if rules.keep_failed {
-            match has_failed(view, member) {
-                Ok(false) => {}
-                Ok(true) => return Some("it failed".to_owned()),
-                Err(error) => return Some(format!("it cannot be read: {error}")),
-            }
+    if rules.status.is_some_and(|wanted| wanted != status) {
+        return Some(format!("its status is {status}"));
+    }
+    if rules.keep_failed {
+        match has_failed(view, member) {
+            Ok(false) => {}
+            Ok(true) => return Some("it failed".to_owned()),
+            Err(error) => return Some(format!("it cannot be read: {error}")),
         }
     }
     draft_obstacle(store, &member.entry.id.0)

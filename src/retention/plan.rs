@@ -64,9 +64,7 @@ impl Plan {
         let mut order = Vec::new();
         while let Some((_, at)) = ready.pop_first() {
             let Some(candidate) = candidates.get(at) else { continue };
-            let rule = if let Some(rule) = &candidate.interrupted {
-                Some(rule.clone())
-            } else if is_old(candidate) {
+            let rule = if is_old(candidate) {
                 rules.older_than.as_ref().map(|limit| format!("--older-than {}", limit.text))
             } else {
                 exceeded(left, left_bytes)
@@ -146,7 +144,6 @@ mod tests {
             ended: Time { secs: day * DAY, nanos: 0 },
             bytes: 10,
             obstacle: None,
-            interrupted: None,
         }
     }
 
@@ -214,14 +211,5 @@ mod tests {
         let pair = vec![candidate("a", 1, Some("b")), candidate("b", 2, Some("a"))];
         let planned = plan(pair, &older_than(30));
         assert_eq!((removed(&planned).len(), planned.kept.len()), (0, 2));
-    }
-
-    #[test]
-    fn a_removal_that_was_interrupted_is_completed() {
-        let mut young = candidate("a", 99, None);
-        young.interrupted = Some("--older-than 1d".into());
-        let planned = plan(vec![young, candidate("b", 99, None)], &older_than(30));
-        assert_eq!(removed(&planned), ["a"]);
-        assert_eq!(planned.removals[0].1, "--older-than 1d");
     }
 }

@@ -12,6 +12,7 @@ use super::error::{During, Result};
 use super::folder::StoreFolder;
 use super::lock::Lock;
 use super::metadata;
+use super::temporary;
 use super::worker_folder::WorkerFolder;
 use crate::audit::AuditPath;
 use crate::deadline::Deadline;
@@ -142,24 +143,35 @@ fn left_behind(folder: &Dir, name: &Name) -> Result<Option<(Kind, Option<Lock>)>
     Ok(lock.map(|lock| (kind, Some(lock))))
 }
 
+/// Returns true if this is the directory of a worker whose removal was interrupted.
+pub(super) fn is_removal(leftover: &Leftover) -> bool {
+    let Leftover::NewWorker(path) = leftover else { return false };
+    path.file_name().is_some_and(|name| temporary::is_removed_name(&name))
+}
+
 /// Repairs `leftover`: removes a temporary entry, and states that the recorder of a call is gone.
 /// Returns false if it is gone or in use by now.
 pub(super) fn repair(store: &Arc<StoreFolder>, leftover: &Leftover) -> Result<bool> {
-    let (worker, path, repaired) = match leftover {
-        Leftover::NewWorker(path) | Leftover::TemporaryFile(path) => {
-            (None, path.clone(), remove_temporary(store, path))
-        }
-        Leftover::OpenCall { worker, call } => {
-            let path = store.worker_path(worker).join_path(call);
-            (Some(worker), path, end_call(store, worker, call))
-        }
+    let repaired = match leftover {
+        Leftover::NewWorker(path) | Leftover::TemporaryFile(path) => remove_temporary(store, path),
+        Leftover::OpenCall { worker, call } => end_call(store, worker, call),
     };
     if !matches!(repaired, Ok(false)) {
-        let worker = worker.map(Name::to_text);
-        let paths = vec![AuditPath { path: path.to_text().into(), bytes: 0, sha256: None }];
-        store.log_in_store("repair", worker.as_deref(), paths, &repaired);
+        log_repair(store, leftover, &repaired);
     }
     repaired
+}
+
+/// Adds a repair, or an attempt at one, to the log of changes.
+pub(super) fn log_repair(store: &StoreFolder, leftover: &Leftover, repaired: &Result<bool>) {
+    let (worker, path) = match leftover {
+        Leftover::NewWorker(path) | Leftover::TemporaryFile(path) => (None, path.clone()),
+        Leftover::OpenCall { worker, call } => {
+            (Some(worker.to_text()), store.worker_path(worker).join_path(call))
+        }
+    };
+    let paths = vec![AuditPath { path: path.to_text().into(), bytes: 0, sha256: None }];
+    store.log_in_store("repair", worker.as_deref(), paths, repaired);
 }
 
 fn remove_temporary(store: &StoreFolder, path: &RelPath) -> Result<bool> {

@@ -119,24 +119,9 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the rule by which the worker `id` was to be removed, if its tombstone states one.
-    pub(crate) fn interrupted_rule(&self, id: &Name) -> Option<String> {
-        let tombstone = tombstones::read(&self.folder().root, id).ok()??;
-        Some(tombstone.rule)
-    }
-
     /// Returns the path of the worker `id` from the root of the store.
     pub(crate) fn worker_path(&self, id: &Name) -> RelPath {
         self.folder().worker_path(id)
-    }
-
-    /// Lists the workers that have a tombstone. One that is still there was to be removed.
-    ///
-    /// # Errors
-    ///
-    /// The tombstones cannot be listed.
-    pub(crate) fn tombstones(&self) -> Result<Vec<Name>> {
-        tombstones::list(&self.folder().root)
     }
 }
 

@@ -198,6 +198,13 @@ impl Store {
     ///
     /// The store cannot be written.
     pub fn repair(&self, leftover: &Leftover) -> Result<bool> {
+        if leftovers::is_removal(leftover) {
+            // Its draft and its entry in the index go with it.
+            let lock = self.lock_removals()?;
+            let finished = self.finish_removals(&lock).map(|()| true);
+            leftovers::log_repair(&self.0, leftover, &finished);
+            return finished;
+        }
         leftovers::repair(&self.0, leftover)
     }
 

@@ -16,27 +16,43 @@ use crate::support::tool::is_here;
 /// System calls that change the store, or decide about it.
 const CALLS: &str =
     "openat2,mkdirat,renameat,renameat2,unlinkat,fsync,write,flock,getdents64,statx";
-const ARGUMENTS: [&str; 4] = ["gc", "--older-than", "30d", "--yes"];
+const ARGUMENTS: [&str; 3] = ["--older-than", "30d", "--yes"];
+/// One of this many calls is injected with an archive, which needs far more calls.
+const ARCHIVE_STEP: usize = 4;
 
 /// A store in memory with one old worker and its draft, and copies of it.
 struct Original {
     dir: tempfile::TempDir,
     store: PathBuf,
     files: BTreeMap<String, Option<Vec<u8>>>,
+    /// The archive, if there is one.
+    copies: Option<PathBuf>,
 }
 
 impl Original {
-    fn new() -> Original {
+    fn new(is_archived: bool) -> Original {
         let (dir, store) = new_store();
+        let copies = is_archived.then(|| dir.path().join("copies"));
         old_worker(&store, "w1", 1, &[]);
         make_draft(&store, "w1", "ended");
         let files = read_tree(&worker(&store, "w1"));
-        Original { dir, store, files }
+        Original { dir, store, files, copies }
+    }
+
+    fn arguments(&self) -> Vec<&str> {
+        let mut arguments = ARGUMENTS.to_vec();
+        if let Some(copies) = &self.copies {
+            arguments.extend(["--archive", copies.to_str().unwrap()]);
+        }
+        arguments
     }
 
     fn copy(&self) -> PathBuf {
         let copy = self.dir.path().join("copy");
         let _ = fs::remove_dir_all(&copy);
+        if let Some(copies) = &self.copies {
+            let _ = fs::remove_dir_all(copies);
+        }
         let mut cp = program("cp", ["-a"]);
         cp.arg(&self.store).arg(&copy);
         run(cp).assert_success();
@@ -46,7 +62,7 @@ impl Original {
     fn traced(&self, store: &Path, options: &[&str]) -> Command {
         let mut command = program("strace", ["-f", "-y", "-o"]);
         command.arg(self.dir.path().join("trace")).args(options);
-        command.arg("--").arg(PROGRAM).args(ARGUMENTS);
+        command.arg("--").arg(PROGRAM).arg("gc").args(self.arguments());
         in_store(command, store)
     }
 
@@ -58,7 +74,15 @@ impl Original {
             assert_eq!(indexed(store), ["w1"], "{about}: w1 is not in the index");
             assert!(store.join("drafts/w1/upper/file").exists(), "{about}: the draft is torn");
         } else {
-            assert_eq!(tombstone(store, "w1")["id"], "w1", "{about}: there is no tombstone");
+            let tombstone = tombstone(store, "w1");
+            assert_eq!(tombstone["id"], "w1", "{about}: there is no tombstone");
+            if let Some(copies) = &self.copies {
+                assert_eq!(tombstone["archived_to"], copies.to_str().unwrap(), "{about}");
+                assert!(
+                    read_tree(&worker(copies, "w1")) == self.files,
+                    "{about}: the copy is torn"
+                );
+            }
         }
         assert_whole(store);
     }
@@ -68,10 +92,19 @@ impl Original {
 /// tombstone, and the next `gc` completes the removal.
 #[test]
 fn a_crash_or_an_error_at_any_call_leaves_the_worker_whole_or_gone() {
+    inject_everywhere(&Original::new(false), 1);
+}
+
+#[test]
+fn a_crash_or_an_error_while_archiving_leaves_the_worker_whole_or_copied() {
+    inject_everywhere(&Original::new(true), ARCHIVE_STEP);
+}
+
+/// Injects a failure and a crash at one of `step` calls.
+fn inject_everywhere(original: &Original, step: usize) {
     if !is_here("strace") {
         return;
     }
-    let original = Original::new();
     let store = original.copy();
     let trace = format!("trace={CALLS}");
     run(original.traced(&store, &["-e", &trace])).assert_success();
@@ -85,7 +118,9 @@ fn a_crash_or_an_error_at_any_call_leaves_the_worker_whole_or_gone() {
         let name = found[2].to_owned();
         let number = numbers.entry((found[1].to_owned(), name.clone())).or_insert(0);
         *number += 1;
-        if !line_text.contains(store.to_str().unwrap()) {
+        let in_archive =
+            original.copies.as_ref().is_some_and(|at| line_text.contains(at.to_str().unwrap()));
+        if !line_text.contains(store.to_str().unwrap()) && !in_archive {
             continue;
         }
         is_locked |= line_text.contains("tombstones");
@@ -101,13 +136,13 @@ fn a_crash_or_an_error_at_any_call_leaves_the_worker_whole_or_gone() {
         }
     }
     assert!(plan.len() > 40, "{} injections: {plan:?}", plan.len());
-    for (name, number, injection) in plan {
+    for (name, number, injection) in plan.into_iter().step_by(step) {
         let store = original.copy();
         let about = format!("{injection} at {name} {number}");
         let inject = format!("inject={name}:{injection}:when={number}");
         let ended: CommandOutput = run(original.traced(&store, &["-e", &trace, "-e", &inject]));
         original.assert_whole_or_gone(&store, &about);
-        let next = gc(&store, &["--older-than", "30d", "--yes"]);
+        let next = gc(&store, &original.arguments());
         next.assert_success();
         let left = workers(&store);
         // `doctor --repair` removes a file that was being written.

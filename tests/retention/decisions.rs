@@ -6,8 +6,10 @@ use std::os::fd::AsFd;
 use rustix::fs::FlockOperation;
 
 use super::store::{
-    edit, gc, gc_report, ids, make_draft, new_store, old_worker, running_worker, tombstone, workers,
+    edit, gc, gc_report, ids, indexed, make_draft, new_store, old_worker, running_worker,
+    tombstone, workers,
 };
+use crate::cli::program::{run, swarmletfs};
 use crate::recording::store::{read_tree, record, worker};
 
 /// Promise: `gc` removes nothing without `--yes`.
@@ -146,4 +148,62 @@ fn two_removals_at_once_are_refused() {
         .assert_failure(1, &["another process removes workers", "try again"]);
     gc(&store, &["--older-than", "30d"]).assert_success();
     assert_eq!(workers(&store), ["w1"]);
+}
+
+/// Promise: A tombstone beside a worker that is there does not choose that worker.
+#[test]
+fn a_tombstone_chooses_no_worker() {
+    let (_dir, store) = new_store();
+    old_worker(&store, "w1", 1, &[]);
+    old_worker(&store, "w2", 2, &[]);
+    fs::create_dir_all(store.join("tombstones")).unwrap();
+    let planted = serde_json::json!({
+        "id": "w2", "task": "", "outcome": "ok", "removed_at": "2025-02-01T00:00:00Z",
+        "rule": "--older-than 1d",
+    });
+    fs::write(store.join("tombstones/w2.json"), planted.to_string()).unwrap();
+    let report = gc_report(&store, &["--max-workers", "1", "--yes"]);
+    assert_eq!((ids(&report["workers"]), workers(&store)), (vec!["w1"], vec!["w2".to_owned()]));
+    // A later removal states its own rule.
+    gc(&store, &["--older-than", "30d", "--yes"]).assert_success();
+    assert_eq!(tombstone(&store, "w2")["rule"], "--older-than 30d");
+}
+
+#[test]
+fn sizes_include_drafts() {
+    let (_dir, store) = new_store();
+    old_worker(&store, "w1", 1, &[]);
+    old_worker(&store, "w2", 2, &[]);
+    let draft = make_draft(&store, "w1", "ended");
+    fs::create_dir_all(draft.join("upper/deep/er")).unwrap();
+    fs::write(draft.join("upper/deep/er/file"), vec![1; 1 << 20]).unwrap();
+    let report = gc_report(&store, &["--max-size", "1M"]);
+    assert_eq!(ids(&report["workers"]), ["w1"]);
+    assert!(report["bytes"].as_u64().unwrap() > 1 << 20, "{report}");
+    assert!(report["left_bytes"].as_u64().unwrap() < 1 << 20, "{report}");
+}
+
+/// Promise: `doctor --repair` completes a removal that was interrupted, too.
+#[test]
+fn doctor_completes_an_interrupted_removal() {
+    let (_dir, store) = new_store();
+    old_worker(&store, "w1", 1, &[]);
+    let index = fs::read(store.join("workers/index.json")).unwrap();
+    gc(&store, &["--older-than", "30d", "--yes"]).assert_success();
+    // As if the program had been killed after the rename.
+    let gone = store.join("workers/.swarmletfs-gone-0123456789abcdef");
+    fs::create_dir_all(gone.join("tool_calls")).unwrap();
+    fs::write(gone.join("metadata.json"), "{}").unwrap();
+    fs::write(store.join("workers/index.json"), index).unwrap();
+    make_draft(&store, "w1", "ended");
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    fs::File::open(&gone).unwrap().set_modified(old).unwrap();
+    assert_eq!(indexed(&store), ["w1"]);
+    let mut doctor = swarmletfs(["doctor", "--repair", "--store"]);
+    doctor.arg(&store);
+    run(doctor);
+    assert!(!gone.exists());
+    assert!(indexed(&store).is_empty());
+    assert!(!store.join("drafts/w1").exists());
+    assert_eq!(tombstone(&store, "w1")["id"], "w1");
 }
