@@ -5,6 +5,7 @@
 //! code. `anyhow` is used only here; the library below has its own error types.
 
 mod apply;
+mod archive;
 mod audit;
 mod background;
 mod cache_args;
@@ -194,6 +195,9 @@ enum Command {
     /// Record a worker: create it, record its calls, messages and files, finish it
     #[command(subcommand)]
     Worker(worker::WorkerCommand),
+    /// Copy sessions of other programs before these remove them
+    #[command(after_help = archive::HELP)]
+    Archive(archive::ArchiveArgs),
     /// Write, list and read the notes of whoever supervises the workers
     #[command(subcommand)]
     Note(note::NoteCommand),
@@ -473,6 +477,7 @@ pub fn main() -> ExitCode {
         }
         Command::Init(arguments) => init::run(&arguments),
         Command::Worker(command) => worker::run(&command),
+        Command::Archive(arguments) => archive::run(&arguments),
         Command::Note(command) => note::run(&command),
         Command::Record(arguments) => Ok(record::run(arguments)),
         Command::Run(arguments) => Ok(run::run(*arguments)),

@@ -4,4 +4,5 @@ mod archives;
 mod crashes;
 mod decisions;
 mod removed;
+mod sessions;
 mod store;

@@ -39,6 +39,21 @@ pub struct KnownFormat {
     /// Directory in the program's own one that holds its sessions. It is searched first. While it
     /// is empty, the store is empty, too.
     pub sessions: Option<&'static str>,
+    /// The files that a copy of the sessions needs.
+    pub(crate) session_files: SessionFiles,
+}
+
+/// The files of a program's directory that belong to its sessions. The others may hold its
+/// settings, with secrets.
+#[derive(Clone, Copy)]
+pub(crate) enum SessionFiles {
+    /// All files in these directories, or in the whole directory if it has none of them: then it is
+    /// such a directory itself.
+    Folders(&'static [&'static str]),
+    /// The files with these paths.
+    At(fn(&RelPath) -> bool),
+    /// All files. The format is that of a store, which no program purges.
+    Store,
 }
 
 /// The test by which a format is recognized.
@@ -76,6 +91,7 @@ pub static SWARMLET: KnownFormat = KnownFormat {
     create_for_file: None,
     recognition: Recognition::Shape,
     sessions: None,
+    session_files: SessionFiles::Store,
 };
 
 /// The format of Claude Code.
@@ -93,6 +109,7 @@ pub static CLAUDE_CODE: KnownFormat = KnownFormat {
     create_for_file: Some(|path| Box::new(ClaudeCode::transcripts().only(path))),
     recognition: Recognition::Content(|probe| ClaudeCode.recognizes(probe)),
     sessions: Some("projects"),
+    session_files: SessionFiles::Folders(&["projects"]),
 };
 
 /// The format of Codex.
@@ -106,6 +123,7 @@ pub static CODEX: KnownFormat = KnownFormat {
     create_for_file: Some(|path| Box::new(Codex::transcripts().only(path))),
     recognition: Recognition::Content(|probe| Codex.recognizes(probe)),
     sessions: Some("sessions"),
+    session_files: SessionFiles::Folders(&["sessions", "archived_sessions"]),
 };
 
 /// The format of Gemini CLI.
@@ -119,6 +137,7 @@ pub static GEMINI_CLI: KnownFormat = KnownFormat {
     create_for_file: Some(|path| Box::new(GeminiCli::transcripts().only(path))),
     recognition: Recognition::Content(|probe| GeminiCli.recognizes(probe)),
     sessions: Some("tmp"),
+    session_files: SessionFiles::Folders(&["tmp"]),
 };
 
 /// The format of OpenHands.
@@ -135,6 +154,7 @@ pub static OPENHANDS: KnownFormat = KnownFormat {
     create_for_file: Some(|path| Box::new(OpenHands::transcripts().only(path))),
     recognition: Recognition::Content(|probe| OpenHands.recognizes(probe)),
     sessions: None,
+    session_files: SessionFiles::Folders(&["sessions", "conversations"]),
 };
 
 /// The format of mini-swe-agent.
@@ -151,6 +171,7 @@ pub static MINI_SWE_AGENT: KnownFormat = KnownFormat {
     create_for_file: Some(|path| Box::new(MiniSweAgent::transcripts().only(path))),
     recognition: Recognition::Content(|probe| MiniSweAgent.recognizes(probe)),
     sessions: None,
+    session_files: SessionFiles::At(|path| MiniSweAgent.locate(path).is_some()),
 };
 
 /// The format of SWE-agent.
@@ -161,6 +182,7 @@ pub static SWE_AGENT: KnownFormat = KnownFormat {
     create_for_file: Some(|path| Box::new(SweAgent::transcripts().only(path))),
     recognition: Recognition::Content(|probe| SweAgent.recognizes(probe)),
     sessions: None,
+    session_files: SessionFiles::At(|path| SweAgent.locate(path).is_some()),
 };
 
 /// All formats in the order of recognition: the first that recognizes a file wins, so a format

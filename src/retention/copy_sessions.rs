@@ -1,0 +1,279 @@
+//! Copies of the sessions of other programs, which keep what these programs remove.
+//!
+//! A copy has the paths of its source, so it can be mounted as the source could. Only files that
+//! are new or have grown are copied. Nothing in a copy is ever removed or shortened: a file that is
+//! shorter than its copy is not copied, and if a file was rewritten, its former copy gets another
+//! name.
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::error::{Error as PathError, Result as PathResult};
+use crate::name::{Name, RelPath, printable};
+use crate::store::{EntryStat, Kind, is_temporary};
+use crate::trace::known::SessionFiles;
+use crate::write::{Dir, Durability, During, Error, Result, set_file_attributes};
+
+/// Deepest directory that is copied.
+const DEPTH_MAX: usize = 64;
+/// Permissions that are copied.
+const MODE: u32 = 0o777;
+/// Most paths of a kind that are kept for a message.
+const NAMED_MAX: usize = 20;
+/// Size of the buffers that are compared, in bytes.
+const CHUNK: usize = 64 << 10;
+
+/// What a copy of sessions did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CopiedSessions {
+    /// Number of files that were copied for the first time.
+    pub(crate) new: u64,
+    /// Number of files that had grown.
+    pub(crate) grown: u64,
+    /// Number of files whose copy is equal.
+    pub(crate) unchanged: u64,
+    /// Size of the files that were copied, in bytes.
+    pub(crate) bytes: u64,
+    /// Files that were rewritten. Their former copies have other names.
+    pub(crate) rewritten: PathList,
+    /// Files that are shorter than their copies, which stay.
+    pub(crate) shrunk: PathList,
+    /// Links and special files, which are not copied.
+    pub(crate) skipped: PathList,
+    /// Files and directories that could not be read.
+    pub(crate) unreadable: PathList,
+}
+
+/// Some paths from the source, and their number.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct PathList {
+    pub(crate) count: u64,
+    /// The first ones.
+    pub(crate) paths: Vec<RelPath>,
+}
+
+impl PathList {
+    fn add(&mut self, path: &RelPath) {
+        self.count += 1;
+        if self.paths.len() < NAMED_MAX {
+            self.paths.push(path.clone());
+        }
+    }
+}
+
+/// Copies the sessions in the directory `source` to `dest`, which is made if it is missing.
+///
+/// # Errors
+///
+/// One of them is in the other, another process writes `dest`, or `dest` cannot be written. What
+/// was copied until then is whole.
+pub(crate) fn copy_sessions(
+    source: &Path,
+    dest: &Path,
+    files: SessionFiles,
+) -> Result<CopiedSessions> {
+    let from = Dir::open(source, Durability::None).during("open", source, b"")?;
+    let to = Dir::create(dest, Durability::Full).during("make the folder", dest, b"")?;
+    let lock = to.try_lock().during("lock", dest, b"")?;
+    let Some(_lock) = lock else {
+        return Err(Error::Approval {
+            action: format!("archive to {}", shown(dest)),
+            reason: "another process writes it".to_owned(),
+            cure: "try again when it has ended".to_owned(),
+        });
+    };
+    let mut copying = SessionCopy { files, copied: CopiedSessions::default() };
+    let folders = copying.folders(&from).during("list", source, b"")?;
+    for path in folders {
+        let mut copy = || {
+            let mut target = to.enter(&RelPath::root())?;
+            for name in path.names() {
+                target = target.enter_or_create_private(&name)?;
+            }
+            match from.enter(&path) {
+                Ok(folder) => copying.folder(&path, &folder, &target, DEPTH_MAX),
+                Err(error) => copying.failed(&path, error),
+            }
+        };
+        copy().during("copy to", dest, path.as_bytes())?;
+    }
+    Ok(copying.copied)
+}
+
+fn shown(path: &Path) -> String {
+    printable(path.as_os_str().as_encoded_bytes())
+}
+
+struct SessionCopy {
+    files: SessionFiles,
+    copied: CopiedSessions,
+}
+
+impl SessionCopy {
+    /// Returns the directories to copy, from the source.
+    fn folders(&self, from: &Dir) -> PathResult<Vec<RelPath>> {
+        let mut found = Vec::new();
+        if let SessionFiles::Folders(names) = self.files {
+            for name in names {
+                let path = RelPath::parse(name)?;
+                if from.kind(&path)? == Some(Kind::Folder) {
+                    found.push(path);
+                }
+            }
+        }
+        Ok(if found.is_empty() { vec![RelPath::root()] } else { found })
+    }
+
+    /// Copies the directory `from`, which has the path `path`, to `to`.
+    ///
+    /// # Errors
+    ///
+    /// `to` cannot be written.
+    fn folder(&mut self, path: &RelPath, from: &Dir, to: &Dir, depth: usize) -> PathResult<()> {
+        let Some(depth) = depth.checked_sub(1) else {
+            return self.failed(path, PathError::Io(Errno::LOOP));
+        };
+        // Only this process writes here, so these are what a crash left.
+        for name in to.list()?.iter().filter(|name| is_temporary(name)) {
+            to.remove_live_file(name)?;
+        }
+        let names = match from.list() {
+            Ok(names) => names,
+            Err(error) => return self.failed(path, error),
+        };
+        for name in names {
+            let path = path.join(&name);
+            let stat = match from.entry_stat(&name) {
+                Ok(stat) => stat,
+                Err(error) => {
+                    self.failed(&path, error)?;
+                    continue;
+                }
+            };
+            match stat.kind {
+                Kind::Folder => match from.enter(&name.clone().into()) {
+                    Ok(folder) => {
+                        let target = to.enter_or_create_private(&name)?;
+                        self.folder(&path, &folder, &target, depth)?;
+                    }
+                    Err(error) => self.failed(&path, error)?,
+                },
+                Kind::File if self.is_wanted(&path) => {
+                    self.file(&path, (from, &name, &stat), to)?;
+                }
+                Kind::File => {}
+                Kind::Link | Kind::Special => self.copied.skipped.add(&path),
+            }
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self, path: &RelPath) -> bool {
+        match self.files {
+            SessionFiles::Folders(_) | SessionFiles::Store => true,
+            SessionFiles::At(is_session) => is_session(path),
+        }
+    }
+
+    /// Copies the file `name` of `from` to `to`, if its copy there is older.
+    fn file(
+        &mut self,
+        path: &RelPath,
+        (from, name, stat): (&Dir, &Name, &EntryStat),
+        to: &Dir,
+    ) -> PathResult<()> {
+        let mut source = match from.open_workspace_file(&name.clone().into()) {
+            Ok(source) => source,
+            Err(error) => return self.failed(path, error),
+        };
+        let entry = RelPath::from(name.clone());
+        let old = match to.entry(&entry)? {
+            Some(old) if old.kind != Kind::File => return Err(PathError::Special),
+            old => old,
+        };
+        let counter: fn(&mut CopiedSessions) -> &mut u64 = match &old {
+            None => |copied| &mut copied.new,
+            Some(old) => {
+                let is_same_time = old.mtime == (stat.mtime.secs, stat.mtime.nanos);
+                if old.size == stat.size && is_same_time {
+                    self.copied.unchanged += 1;
+                    return Ok(());
+                }
+                if stat.size < old.size {
+                    self.copied.shrunk.add(path);
+                    return Ok(());
+                }
+                let copy = to.open_workspace_file(&entry)?;
+                match begins_with(&mut source, copy) {
+                    Ok(true) if old.size == stat.size => {
+                        // Only its time differs.
+                        let copy = to.open_workspace_file(&entry)?;
+                        set_file_attributes(&copy, stat.mode & MODE, stat)?;
+                        self.copied.unchanged += 1;
+                        return Ok(());
+                    }
+                    Ok(true) => |copied| &mut copied.grown,
+                    Ok(false) => {
+                        to.rename_new(name, &former_name(to, name)?)?;
+                        self.copied.rewritten.add(path);
+                        |copied| &mut copied.grown
+                    }
+                    Err(error) => return self.failed(path, error),
+                }
+            }
+        };
+        // Read from its beginning again.
+        let mut source = match from.open_workspace_file(&entry) {
+            Ok(source) => source,
+            Err(error) => return self.failed(path, error),
+        };
+        to.write_temporary(&mut source)?.replace(to, name)?;
+        let copy = to.open_workspace_file(&entry)?;
+        set_file_attributes(&copy, stat.mode & MODE, stat)?;
+        *counter(&mut self.copied) += 1;
+        self.copied.bytes += stat.size;
+        Ok(())
+    }
+
+    /// Counts an entry of the source that cannot be read. One that is gone is none.
+    fn failed(&mut self, path: &RelPath, error: PathError) -> PathResult<()> {
+        if !error.is_not_found() {
+            self.copied.unreadable.add(path);
+        }
+        Ok(())
+    }
+}
+
+/// Returns a free name for the former copy of a file that was rewritten. Readers do not take it for
+/// a session.
+fn former_name(to: &Dir, name: &Name) -> PathResult<Name> {
+    for number in 1..=u32::MAX {
+        let former = Name::new([name.as_bytes(), format!(".former-{number}").as_bytes()].concat())?;
+        if to.kind(&former.clone().into())?.is_none() {
+            return Ok(former);
+        }
+    }
+    Err(PathError::Io(Errno::EXIST))
+}
+
+/// Returns true if `source` begins with all bytes of `copy`.
+fn begins_with(source: &mut impl Read, mut copy: impl Read) -> PathResult<bool> {
+    let (mut expected, mut found) = (vec![0; CHUNK], vec![0; CHUNK]);
+    loop {
+        let size = copy.read(&mut expected).map_err(crate::write::from_io)?;
+        if size == 0 {
+            return Ok(true);
+        }
+        let (found, _) = found.split_at_mut(size);
+        match source.read_exact(found) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(error) => return Err(crate::write::from_io(error)),
+        }
+        if *found != *expected.split_at(size).0 {
+            return Ok(false);
+        }
+    }
+}
