@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use jiff::civil::Date;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::deadline::Deadline;
@@ -146,15 +147,43 @@ pub fn read(
     store: &dyn Store,
     filter: &AuditFilter,
     deadline: Deadline<'_>,
-    mut each: impl FnMut(AuditEntry) -> bool,
+    each: impl FnMut(AuditEntry) -> bool,
 ) -> Result<AuditSkips> {
     let folder = RelPath::constant(FOLDER);
-    let listed = match store.list(&folder) {
+    let is_wanted = |entry: &AuditEntry| filter.matches(entry);
+    read_folder(store, &folder, filter.since, is_wanted, deadline, each)
+}
+
+/// An entry of a log with a file per day.
+pub(crate) trait LogEntry: DeserializeOwned + Send {
+    fn time(&self) -> Timestamp;
+}
+
+impl LogEntry for AuditEntry {
+    fn time(&self) -> Timestamp {
+        self.time
+    }
+}
+
+/// Calls `each` with the entries of the log in `folder` that are wanted, as [`read`] does.
+///
+/// # Errors
+///
+/// The directory cannot be listed. A missing one has no entries.
+pub(crate) fn read_folder<E: LogEntry>(
+    store: &dyn Store,
+    folder: &RelPath,
+    since: Option<Timestamp>,
+    is_wanted: impl Fn(&E) -> bool,
+    deadline: Deadline<'_>,
+    mut each: impl FnMut(E) -> bool,
+) -> Result<AuditSkips> {
+    let listed = match store.list(folder) {
         Err(Error::NotFound) => return Ok(AuditSkips::default()),
         listed => listed?,
     };
     // A file holds the changes of the day in its name, so older files need not be read.
-    let first = filter.since.map(day).unwrap_or_default();
+    let first = since.map(day).unwrap_or_default();
     let files = listed.into_iter().filter(|entry| entry.kind == Kind::File);
     let names = files.filter_map(|entry| LogName::parse(&entry.name));
     let mut names: Vec<LogName> = names.filter(|name| name.day >= first).collect();
@@ -167,8 +196,8 @@ pub fn read(
         let goes_on = AtomicBool::new(true);
         for name in of_day {
             let path = folder.join(&name.to_name()?);
-            let read = read_file(store, &path, deadline, &goes_on, |entry| {
-                if filter.matches(&entry) {
+            let read = read_file(store, &path, deadline, &goes_on, |entry: E| {
+                if is_wanted(&entry) {
                     match of_day {
                         [_] => goes_on.store(each(entry), Ordering::Relaxed),
                         _ => entries.push(entry),
@@ -184,7 +213,7 @@ pub fn read(
                 Err(_) => skipped.files += 1,
             }
         }
-        entries.sort_by_key(|entry| entry.time);
+        entries.sort_by_key(LogEntry::time);
         if !goes_on.load(Ordering::Relaxed) || !entries.into_iter().all(&mut each) {
             break;
         }
@@ -198,19 +227,18 @@ pub fn read(
 /// # Errors
 ///
 /// The file cannot be read.
-fn read_file(
+fn read_file<E: LogEntry>(
     store: &dyn Store,
     path: &RelPath,
     deadline: Deadline<'_>,
     goes_on: &AtomicBool,
-    mut each: impl FnMut(AuditEntry),
+    mut each: impl FnMut(E),
 ) -> Result<(u64, bool)> {
     let file = store.open(path)?;
     let has_time = || goes_on.load(Ordering::Relaxed) && deadline.has_time();
     let lines = jsonl::for_each(&*file, Deadline::new(&has_time), |line| {
         // The deadline is polled between chunks; the rest of one is not parsed.
-        !goes_on.load(Ordering::Relaxed)
-            || serde_json::from_slice::<AuditEntry>(line).map(&mut each).is_ok()
+        !goes_on.load(Ordering::Relaxed) || serde_json::from_slice::<E>(line).map(&mut each).is_ok()
     })?;
     Ok((lines.bad, lines.partial.is_none()))
 }

@@ -36,6 +36,7 @@ mod plan;
 mod probe;
 mod prompt;
 mod read_session;
+mod reads;
 mod record;
 mod run;
 mod run_command;

@@ -9,6 +9,7 @@
 mod confine;
 mod guard;
 mod notes_adapter;
+mod open_trail;
 mod passthrough_files;
 mod passthrough_probe;
 mod pool;
@@ -34,11 +35,13 @@ use tracing::{debug, info, warn};
 
 pub use guard::{catch_panic, log_panics};
 pub use passthrough_probe::{PROBE_FILE, mount_passthrough_probe};
-pub(crate) use session::mount_with_notes;
 pub use session::{MountAccess, Session, mount};
+pub(crate) use session::{MountExtras, mount_with};
 
 use crate::error::Error;
+use crate::route::ContentKind;
 use crate::tree::{Attr, DirPosition, Lookup, NodeKind, RequestClass, Tree};
+use open_trail::{OpenTrail, Reader};
 use passthrough_files::PassthroughFiles;
 use pool::Pool;
 use search_threads::SearchThreads;
@@ -54,6 +57,8 @@ struct FuseAdapter {
     pool: Pool,
     search_threads: SearchThreads,
     passthrough: Arc<PassthroughFiles>,
+    /// Set if opens are recorded.
+    trail: Option<Arc<OpenTrail>>,
     /// Dropped with the adapter when the session ends.
     _ended: mpsc::Sender<()>,
 }
@@ -181,22 +186,36 @@ impl Filesystem for FuseAdapter {
         Ok(())
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let owned_name = name.as_bytes().to_vec();
+        let (trail, reader) = (self.trail.clone(), Reader::from(request));
         self.run(
             |tree| tree.classify_lookup(parent.0, name.as_bytes()),
-            move |tree| match tree.lookup(parent.0, &owned_name) {
-                Ok(Lookup { ino, attr, name_ttl, attr_ttl }) => {
-                    let attr = file_attr(ino, &attr);
-                    reply.entry_with_ttls(&attr_ttl, &name_ttl, &attr, Generation(0));
+            move |tree| {
+                let found = tree.lookup(parent.0, &owned_name);
+                if let Some(trail) = trail {
+                    let ino = found.as_ref().map(|found| found.ino).map_err(Error::clone);
+                    trail.looked_up(reader, parent.0, &owned_name, ino);
                 }
-                Err(error) => reply.error(errno("lookup", &error)),
+                match found {
+                    Ok(Lookup { ino, attr, name_ttl, attr_ttl }) => {
+                        let attr = file_attr(ino, &attr);
+                        reply.entry_with_ttls(&attr_ttl, &name_ttl, &attr, Generation(0));
+                    }
+                    Err(error) => reply.error(errno("lookup", &error)),
+                }
             },
         );
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
-        self.run(stat_class, move |tree| tree.forget(ino.0, nlookup));
+        let trail = self.trail.clone();
+        self.run(stat_class, move |tree| {
+            tree.forget(ino.0, nlookup);
+            if let Some(trail) = trail {
+                trail.forget(ino.0, || tree.is_known(ino.0));
+            }
+        });
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -216,16 +235,27 @@ impl Filesystem for FuseAdapter {
         });
     }
 
-    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         const TRUNC: i32 = rustix::fs::OFlags::TRUNC.bits() as i32;
         if flags.acc_mode() != OpenAccMode::O_RDONLY || flags.0 & TRUNC != 0 {
+            if let Some(trail) = &self.trail {
+                trail.opened(request.into(), ino.0, Err(&Error::ReadOnly));
+            }
             return reply.error(Errno::EROFS);
         }
         let passthrough = self.passthrough.clone();
+        let (trail, reader) = (self.trail.clone(), Reader::from(request));
         self.run(
             |tree| tree.classify_open(ino.0),
             move |tree| {
-                let opened = match tree.open(ino.0) {
+                let opened = tree.open(ino.0);
+                if let Some(trail) = trail {
+                    let kind = tree.content_kind(ino.0).unwrap_or(ContentKind::Raw);
+                    let size = |fh| tree.size(fh).ok();
+                    let result = opened.as_ref().map(|opened| (kind, size(opened.fh)));
+                    trail.opened(reader, ino.0, result);
+                }
+                let opened = match opened {
                     Ok(opened) => opened,
                     Err(error) => return reply.error(errno("open", &error)),
                 };
@@ -289,16 +319,24 @@ impl Filesystem for FuseAdapter {
         reply.ok();
     }
 
-    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let (trail, reader) = (self.trail.clone(), Reader::from(request));
         self.run(
             |tree| tree.classify_opendir(ino.0),
-            move |tree| match tree.open_folder(ino.0) {
-                Ok(opened) => {
-                    let mut flags = keep_cache_flag(opened.keep_cache);
-                    flags.set(FopenFlags::FOPEN_CACHE_DIR, opened.keep_entries);
-                    reply.opened(FileHandle(opened.fh), flags);
+            move |tree| {
+                let opened = tree.open_folder(ino.0);
+                if let Some(trail) = trail {
+                    let result = opened.as_ref().map(|_| (ContentKind::Folder, None));
+                    trail.opened(reader, ino.0, result);
                 }
-                Err(error) => reply.error(errno("opendir", &error)),
+                match opened {
+                    Ok(opened) => {
+                        let mut flags = keep_cache_flag(opened.keep_cache);
+                        flags.set(FopenFlags::FOPEN_CACHE_DIR, opened.keep_entries);
+                        reply.opened(FileHandle(opened.fh), flags);
+                    }
+                    Err(error) => reply.error(errno("opendir", &error)),
+                }
             },
         );
     }

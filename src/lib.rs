@@ -79,6 +79,7 @@ mod output;
 mod parallel;
 mod path_bytes;
 pub mod query;
+mod read_log;
 pub mod render;
 mod retention;
 pub mod route;

@@ -5,7 +5,7 @@
 //! that changed meanwhile is kept. [`crate::write`] removes it in an order that a crash cannot
 //! tear.
 //!
-//! [`copy_sessions`] keeps the sessions of programs that remove them after some time.
+//! [`copy_sessions()`] keeps the sessions of programs that remove them after some time.
 
 mod archive;
 mod candidates;

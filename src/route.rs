@@ -2,6 +2,7 @@
 //! own file whose name collides with one.
 
 pub mod compare;
+mod content_kind;
 pub mod cursor;
 mod document;
 mod focus;
@@ -12,4 +13,5 @@ pub mod query_dir;
 pub mod search;
 pub mod shown_path;
 
+pub(crate) use content_kind::ContentKind;
 pub use document::{CHANGES, Document, Group, Report, Scope};

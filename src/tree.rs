@@ -56,6 +56,7 @@ use crate::digest::digest;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::render::Renderer;
+use crate::route::ContentKind;
 use crate::store::File;
 use crate::view::View;
 use attr::ContentId;
@@ -233,6 +234,16 @@ impl Tree {
             if inodes.forget(ino, count) { self.pinned_opens.lock().unpin(ino) } else { None };
         drop(inodes);
         drop(unpinned);
+    }
+
+    /// Returns true if the kernel knows the inode.
+    pub(crate) fn is_known(&self, ino: Ino) -> bool {
+        self.inodes.lock().get(ino).is_ok()
+    }
+
+    /// Returns what a file holds, for the log of reads.
+    pub(crate) fn content_kind(&self, ino: Ino) -> Result<ContentKind> {
+        Ok(self.node(ino)?.content_kind())
     }
 
     /// Returns the attributes of an inode, and the time for which they may be cached.

@@ -57,6 +57,7 @@ mod tombstones;
 mod worker;
 mod worker_folder;
 
+pub(crate) use audit_log::append_line;
 #[cfg(feature = "mcp")]
 pub(crate) use dir::ViewEntry;
 pub(crate) use dir::{
@@ -65,6 +66,7 @@ pub(crate) use dir::{
 };
 pub(crate) use error::During;
 pub(crate) use hashing::{HashingReader, hash_bytes};
+pub(crate) use lines::to_line;
 pub(crate) use lock::Lock;
 pub(crate) use removal::{Decision, RemovalLock, Removed};
 pub(crate) use supervisor_file::NotePlace;

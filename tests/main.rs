@@ -26,6 +26,7 @@ mod mcp;
 mod mount;
 mod notes;
 mod queries;
+mod reads;
 mod recording;
 mod reference;
 mod regression;

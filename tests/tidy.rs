@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 
 /// The layers from the bottom up. A module may use only the modules before it.
-const LAYERS: [&str; 33] = [
+const LAYERS: [&str; 34] = [
     "unicode",
     "name",
     "error",
@@ -30,6 +30,7 @@ const LAYERS: [&str; 33] = [
     "route",
     "audit",
     "write",
+    "read_log",
     "draft",
     "approval",
     "retention",

@@ -1,13 +1,18 @@
-//! `swarmletfs audit`: prints the log of changes to a store.
+//! `swarmletfs audit`: prints the log of changes to a store, and the log of reads of its mounts.
 
+mod reads;
+
+use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
 use jiff::{Timestamp, ToSpan};
+use serde_json::json;
 
+use self::reads::{ReadFilter, Summed};
 use super::terminal::{display_path, escape_controls, print_message};
 use super::{duration, exit, store_selection};
 use crate::audit::{AuditEntry, AuditFilter, AuditSkips, read};
@@ -24,9 +29,19 @@ an object, which also has the SHA-256 of the written files.
 The log is in audit/ of the store, a file per day. It says what happened; whoever may write to the \
 store may also change its log.
 
+--reads prints what was opened in mounts of the store with --audit: one line per open of a file or \
+folder, and per name that was looked up and is not there, with its kind (summary, evidence, index, \
+changes, query, help, raw, note, folder) and the size of the file. The log is in \
+$XDG_STATE_HOME/swarmletfs, or ~/.local/state/swarmletfs, of the user who mounted.
+
+--stats sums up both logs: changes by action; reads by program and by kind, the most read files, \
+names that are not there, refused opens, and the context saved: how much less was opened of the \
+workers that were read than they hold.
+
 Examples:
   swarmletfs audit --since 1h
   swarmletfs audit --worker $id --json
+  swarmletfs audit --stats --since 24h
 
 Exit code: 0 if the log was read, 1 if it cannot be read, 2 for a usage error.";
 
@@ -45,7 +60,15 @@ pub(super) struct AuditArgs {
     #[arg(long, value_name = "ID")]
     worker: Option<String>,
 
-    /// Print each change as a JSON object
+    /// Print the log of reads instead of that of changes
+    #[arg(long, conflicts_with = "stats")]
+    reads: bool,
+
+    /// Print numbers instead of entries
+    #[arg(long)]
+    stats: bool,
+
+    /// Print each entry, or the numbers, as a JSON object
     #[arg(long)]
     json: bool,
 }
@@ -61,6 +84,21 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
     let filter = AuditFilter { since: arguments.since, worker: arguments.worker.clone() };
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut printed = Ok(());
+    if arguments.stats || arguments.reads {
+        for store in &stores {
+            let wanted = ReadFilter { since: filter.since, worker: filter.worker.as_deref() };
+            let done = if arguments.stats {
+                print_stats(&mut out, store, (&filter, &wanted), arguments.json)?
+            } else {
+                print_reads(&mut out, store, &wanted, arguments.json)?
+            };
+            if done.is_err() {
+                printed = done;
+                break;
+            }
+        }
+        return Ok(exit::from_write(printed.and_then(|()| out.flush())));
+    }
     for store in stores {
         let shown = display_path(&store);
         let disk = Disk::open(&store).with_context(|| format!("cannot read {shown}"))?;
@@ -70,14 +108,86 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
             printed.is_ok()
         })
         .with_context(|| format!("cannot read the log of changes of {shown}"))?;
-        if let Some(skipped) = describe_skips(&skipped) {
-            print_message(&format!("left out of the log of changes of {shown}: {skipped}"));
-        }
+        note_skips("changes", &store, &skipped);
         if printed.is_err() {
             break;
         }
     }
     Ok(exit::from_write(printed.and_then(|()| out.flush())))
+}
+
+/// Prints the log of reads of a store.
+///
+/// # Errors
+///
+/// It cannot be read.
+fn print_reads(
+    out: &mut impl Write,
+    store: &Path,
+    filter: &ReadFilter<'_>,
+    as_json: bool,
+) -> anyhow::Result<io::Result<()>> {
+    let mut printed = Ok(());
+    let skipped = reads::for_each(store, filter, |entry| {
+        let line = if as_json {
+            serde_json::to_string(&entry).unwrap_or_default()
+        } else {
+            reads::text_line(&entry)
+        };
+        printed = writeln!(out, "{line}");
+        printed.is_ok()
+    })?;
+    note_skips("reads", store, &skipped);
+    Ok(printed)
+}
+
+/// Prints the numbers of both logs of a store.
+///
+/// # Errors
+///
+/// The store or a log cannot be read.
+fn print_stats(
+    out: &mut impl Write,
+    store: &Path,
+    (changes, filter): (&AuditFilter, &ReadFilter<'_>),
+    as_json: bool,
+) -> anyhow::Result<io::Result<()>> {
+    let shown = display_path(store);
+    let disk = Disk::open(store).with_context(|| format!("cannot read {shown}"))?;
+    let (mut actions, mut failed) = (BTreeMap::<String, u64>::new(), 0_u64);
+    let skipped = read(&disk, changes, Deadline::never(), |entry| {
+        failed += u64::from(entry.result != "ok");
+        *actions.entry(entry.action).or_default() += 1;
+        true
+    })
+    .with_context(|| format!("cannot read the log of changes of {shown}"))?;
+    note_skips("changes", store, &skipped);
+    let mut summed = Summed::default();
+    let skipped = reads::for_each(store, filter, |entry| {
+        summed.add(entry);
+        true
+    })?;
+    note_skips("reads", store, &skipped);
+    let stats = summed.stats(store)?;
+    if as_json {
+        let value = json!({"changes": actions, "failed_changes": failed, "reads": stats});
+        return Ok(writeln!(out, "{value}"));
+    }
+    let total: u64 = actions.values().sum();
+    let mut text = format!("changes: {total}, of which {failed} failed\n");
+    for (action, number) in &actions {
+        text.push_str(&format!("  {}: {number}\n", escape_controls(action)));
+    }
+    Ok(writeln!(out, "{text}{}", stats.text()))
+}
+
+fn note_skips(log: &str, store: &Path, skipped: &AuditSkips) {
+    if let Some(skipped) = describe_skips(skipped) {
+        print_message(&format!(
+            "left out of the log of {log} of {}: {skipped}",
+            display_path(store)
+        ));
+    }
 }
 
 /// Returns the text about what was left out; `None` if that is nothing.

@@ -11,6 +11,7 @@ use super::duration::parse_duration;
 use super::exit::UsageError;
 use super::mount_options::{MountOptions, merge_value, parse_budget, parse_format, parse_id};
 use super::terminal::escape_controls;
+use super::write_args::parse_size;
 
 /// Options of mount(8) and fstab that have no effect: `notes` alone decides what can be written,
 /// and the mount is always nosuid and nodev.
@@ -83,6 +84,8 @@ fn apply_item(
         ("log", Some(value)) => merge_value("log", &mut options.log, Some(path("log", value)?))?,
         ("all_owners", None) => options.all_owners = true,
         ("notes", None) => options.notes = true,
+        ("audit", None) => options.audit = true,
+        ("audit_max", Some(value)) => set("audit_max", &mut options.audit_max, value, parse_size)?,
         ("hard_links", None) => options.hard_links = true,
         ("no_cache", None) => options.cache.no_cache = true,
         ("index", Some(value)) => {
@@ -103,7 +106,8 @@ fn apply_item(
         (key, _) if key.starts_with("x-") || key.starts_with("X-") => {}
         (key, None) if IGNORED_OPTIONS.contains(&key) => {}
         (
-            "store" | "format" | "owner" | "run" | "budget" | "ttl" | "stale" | "log" | "index",
+            "store" | "format" | "owner" | "run" | "budget" | "ttl" | "stale" | "log" | "index"
+            | "audit_max",
             None,
         ) => {
             return Err(UsageError(format!("-o {key} needs a value: {key}=…")));

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
 use super::exit::UsageError;
 use super::folder_identity::FolderIdentity;
@@ -15,7 +15,8 @@ use super::mount_options::MountOptions;
 use super::plan::Plan;
 use super::terminal::{display_path, print_message, shell_quote};
 use super::{
-    MountArgs, background, dash_o, diagnosis, limits, log, mountpoint, serve, store_selection,
+    MountArgs, background, dash_o, diagnosis, limits, log, mountpoint, reads, serve,
+    store_selection,
 };
 
 /// Mounts as the arguments say. Returns when the mount answers, or in the foreground when it has
@@ -100,10 +101,23 @@ fn plan(mut paths: Vec<PathBuf>, mut options: MountOptions) -> anyhow::Result<(P
         )
         .into());
     }
+    if options.audit && stores.len() > 1 {
+        return Err(UsageError(
+            "--audit records reads of one store, and several are given: mount them elsewhere"
+                .into(),
+        )
+        .into());
+    }
     let point = mountpoint::prepare(&mountpoint, &stores)?;
     if let Some(log) = &mut options.log {
         *log = std::env::current_dir()?.join(&log);
         check_log(log, &stores, &point)?;
+    }
+    if options.audit {
+        let folder = reads::folder(&options.stores)?;
+        let shown = display_path(&folder);
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {shown}"))?;
+        check_log(&folder.join("log"), &stores, &point)?;
     }
     if let Some(index) = &mut options.cache.index {
         *index = std::env::current_dir()?.join(&index);

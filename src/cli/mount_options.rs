@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::cache_args::CacheArgs;
 use super::duration;
 use super::exit::UsageError;
+use super::write_args::parse_size;
 use crate::path_bytes;
 use crate::text::budget::Budget;
 use crate::trace::KnownFormat;
@@ -61,6 +62,15 @@ pub(super) struct MountOptions {
     /// everything else stays read-only
     #[arg(long, conflicts_with_all = ["owner", "run"])]
     pub(super) notes: bool,
+
+    /// Record which files are opened, by whom; `swarmletfs audit --stats` sums it up
+    #[arg(long)]
+    pub(super) audit: bool,
+
+    /// Maximum size of the log of --audit; the oldest files are removed: bytes, optionally with k,
+    /// M or G [default: 256M]
+    #[arg(long, value_name = "SIZE", requires = "audit", value_parser = parse_size)]
+    pub(super) audit_max: Option<u64>,
 
     /// Maximum size of evidence.txt: bytes, optionally with k or M, or tokens, as in 8000tok
     /// [default: 16000 per worker, 28000 for a run or the swarm]
@@ -114,6 +124,8 @@ impl MountOptions {
         self.all_owners |= listed.all_owners;
         self.hard_links |= listed.hard_links;
         self.notes |= listed.notes;
+        self.audit |= listed.audit;
+        merge_value("audit_max", &mut self.audit_max, listed.audit_max)?;
         self.cache.no_cache |= listed.cache.no_cache;
         self.cache.no_index |= listed.cache.no_index;
         self.allow_other |= listed.allow_other;

@@ -10,10 +10,11 @@ use super::mount_options::MountOptions;
 use super::mountinfo::{Mount, MountTable};
 use super::store_selection::StoreSelection;
 use super::terminal::display_path;
-use super::{diagnosis, log};
+use super::{diagnosis, log, reads};
 use crate::catalog::{Freshness, STALE_AFTER};
-use crate::fuse::{MountAccess, Session};
+use crate::fuse::{MountAccess, MountExtras, Session};
 use crate::notes::Notes;
+use crate::read_log::{LIMIT_DEFAULT, ReadLog};
 use crate::text::budget::Budget;
 use crate::tree::{Settings, Tree};
 use crate::view::Filter;
@@ -80,11 +81,26 @@ impl Plan {
         })
     }
 
+    /// Starts the log of reads, if there is one.
+    fn read_log(&self) -> anyhow::Result<Option<ReadLog>> {
+        if !self.options.audit {
+            return Ok(None);
+        }
+        let folder = reads::folder(&self.options.stores)?;
+        let limit = self.options.audit_max.unwrap_or(LIMIT_DEFAULT);
+        let log = ReadLog::start(&folder, limit);
+        log.map(Some).with_context(|| {
+            let folder = display_path(&folder);
+            format!("cannot write the log of reads in {folder}; try without --audit")
+        })
+    }
+
     /// Mounts `tree`.
     pub(super) fn mount(&self, tree: Tree) -> anyhow::Result<MountedSession> {
         let access =
             if self.options.allow_other { MountAccess::Everyone } else { MountAccess::Mounter };
-        let session = crate::fuse::mount_with_notes(tree, self.notes()?, &self.mountpoint, access)
+        let extras = MountExtras { notes: self.notes()?, log: self.read_log()? };
+        let session = crate::fuse::mount_with(tree, &self.mountpoint, access, extras)
             .map_err(|error| diagnosis::diagnose_mount(&error))?;
         let mounts = MountTable::read()?;
         let mount = mounts.topmost_at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));

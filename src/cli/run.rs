@@ -205,6 +205,7 @@ pub(in crate::cli) struct LimitArgs {
     pids: Option<u64>,
 }
 
+#[cfg(feature = "mcp")]
 impl LimitArgs {
     /// Returns true if a limit is given.
     pub(in crate::cli) fn is_given(&self) -> bool {

@@ -14,10 +14,12 @@ use tracing::info;
 use super::FuseAdapter;
 use super::confine::confine;
 use super::notes_adapter::NotesAdapter;
+use super::open_trail::OpenTrail;
 use super::pool::Pool;
 use super::search_threads::SearchThreads;
 use super::watch::{self, WatchGuard};
 use crate::notes::Notes;
+use crate::read_log::ReadLog;
 use crate::tree::Tree;
 
 /// Fewest threads that read from the kernel, and fewest threads in the pool.
@@ -52,20 +54,28 @@ pub fn mount(
     mountpoint: &Path,
     access: MountAccess,
 ) -> io::Result<Session> {
-    mount_with_notes(tree, None, mountpoint, access)
+    mount_with(tree, mountpoint, access, MountExtras::default())
 }
 
-/// Mounts `tree` as [`mount`] does. With `notes`, the directory `supervisor/` can be written, and
-/// nothing else.
+/// What a mount does besides reading.
+#[derive(Default)]
+pub(crate) struct MountExtras {
+    /// The notes, if the directory `supervisor/` can be written, and nothing else.
+    pub(crate) notes: Option<Notes>,
+    /// The log of what is opened, if there is one.
+    pub(crate) log: Option<ReadLog>,
+}
+
+/// Mounts `tree` as [`mount`] does.
 ///
 /// # Errors
 ///
 /// Those of [`mount`].
-pub(crate) fn mount_with_notes(
+pub(crate) fn mount_with(
     tree: impl Into<Arc<Tree>>,
-    notes: Option<Notes>,
     mountpoint: &Path,
     access: MountAccess,
+    extras: MountExtras,
 ) -> io::Result<Session> {
     let threads =
         thread::available_parallelism().map_or(THREADS_MIN, |cores| cores.get().max(THREADS_MIN));
@@ -80,10 +90,11 @@ pub(crate) fn mount_with_notes(
         search_threads,
         pool: pool.clone(),
         passthrough: Arc::default(),
+        trail: extras.log.map(|log| Arc::new(OpenTrail::new(log))),
         _ended: sender,
     };
     let start = SessionStart { tree: tree.clone(), pool, threads };
-    let started = match notes.map(Arc::new) {
+    let started = match extras.notes.map(Arc::new) {
         None => {
             start.run(create(reader, mountpoint, access, threads, ChangePolicy::Refused)?, None)
         }

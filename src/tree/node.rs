@@ -4,6 +4,7 @@ use super::NodeKind;
 use crate::analysis::facets::{Facet, Selection};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
+use crate::route::ContentKind;
 use crate::route::name_collision::{is_index, shown_name};
 use crate::route::query_dir::QueryDir;
 use crate::route::{Document, Group, Report, Scope};
@@ -85,6 +86,42 @@ impl Node {
             Node::Document(document) => Some(document.clone()),
             Node::WorkersIndex => Some(Document::Group(Group::Swarm, Report::Index)),
             _ => None,
+        }
+    }
+
+    /// Returns what a file holds, for the log of reads.
+    pub(super) fn content_kind(&self) -> ContentKind {
+        match self {
+            Node::WorkerPath { .. } => ContentKind::Raw,
+            Node::Supervisor(_) => ContentKind::Note,
+            Node::StoreIndex | Node::WorkersIndex => ContentKind::Index,
+            Node::Document(document) => match document {
+                Document::Readme | Document::QueryReadme(_) => ContentKind::Help,
+                Document::Group(_, report) | Document::Worker(_, report) => match report {
+                    Report::Index => ContentKind::Index,
+                    Report::Summary => ContentKind::Summary,
+                    Report::Evidence(_) => ContentKind::Evidence,
+                },
+                Document::Changes(..) => ContentKind::Changes,
+                Document::Focus(..) => ContentKind::Summary,
+                Document::Since(_)
+                | Document::Compare(_)
+                | Document::Grep(..)
+                | Document::Search(..) => ContentKind::Query,
+            },
+            Node::Root
+            | Node::Workers
+            | Node::Runs
+            | Node::Latest
+            | Node::Run(_)
+            | Node::RunWorkers(_)
+            | Node::RunWorker(..)
+            | Node::Worker(_)
+            | Node::Children(_)
+            | Node::Child(..)
+            | Node::Since
+            | Node::Facet(_)
+            | Node::QueryDir(..) => ContentKind::Folder,
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use rustix::io::Errno;
+use serde::de::IgnoredAny;
 
 use super::dir::{Dir, Metadata, from_io};
 use super::error::{During, Result};
@@ -35,15 +36,30 @@ pub(super) fn append(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<()> {
 
 fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError> {
     let folder = root.enter_or_create(&Name::new(audit::FOLDER)?)?;
-    let line = to_line(entry)?;
-    let mut log = latest(&folder, audit::day(entry.time), None)?;
+    append_line(&folder, &to_line(entry)?, (entry.time, entry.uid), limit)
+}
+
+/// Appends whole lines to the log in `folder`, whose files have the names of [`LogName`]. `time`
+/// and `uid` are those of the first entry. Old files are removed until all have at most `limit`
+/// bytes.
+///
+/// # Errors
+///
+/// The log cannot be written.
+pub(crate) fn append_line(
+    folder: &Dir,
+    line: &[u8],
+    (time, uid): (Timestamp, u32),
+    limit: u64,
+) -> Result<(), PathError> {
+    let mut log = latest(folder, audit::day(time), None)?;
     for _ in 0..ATTEMPTS {
         let name = log.to_name()?;
         let mut file = match folder.open_append(&name) {
             // A file of another user may be closed to this one, or no file at all. This user then
             // writes a file of its own.
             Err(error) if log.uid.is_none() && is_closed(&error) => {
-                log = latest(&folder, log.day, Some(entry.uid))?;
+                log = latest(folder, log.day, Some(uid))?;
                 continue;
             }
             opened => opened?,
@@ -59,9 +75,9 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
             log.part += 1;
             continue;
         }
-        let is_complete = |line: &[u8]| serde_json::from_slice::<AuditEntry>(line).is_ok();
-        append_lines(&mut file, &line, is_complete, |_| Ok(()))?;
-        return if size == 0 { remove_oldest(&folder, &log, limit) } else { Ok(()) };
+        let is_complete = |line: &[u8]| serde_json::from_slice::<IgnoredAny>(line).is_ok();
+        append_lines(&mut file, line, is_complete, |_| Ok(()))?;
+        return if size == 0 { remove_oldest(folder, &log, limit) } else { Ok(()) };
     }
     Err(PathError::Io(Errno::BUSY))
 }

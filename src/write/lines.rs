@@ -17,7 +17,7 @@ const TORN_MAX: u64 = 32 << 20;
 /// # Errors
 ///
 /// `EINVAL` if JSON cannot express it.
-pub(super) fn to_line(value: &impl Serialize) -> Result<Vec<u8>> {
+pub(crate) fn to_line(value: &impl Serialize) -> Result<Vec<u8>> {
     with_end(serde_json::to_vec(value))
 }
 

@@ -1,0 +1,151 @@
+//! Records what readers open, for the log of reads.
+//!
+//! The log has paths as they were looked up, so names are kept here for as long as the kernel knows
+//! their inodes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fuser::Request;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::read_log::{ReadEntry, ReadLog};
+use crate::route::ContentKind;
+use crate::tree::{Ino, ROOT};
+
+/// Deepest path that is recorded.
+const DEPTH_MAX: usize = 256;
+
+/// Most programs whose names are kept.
+const PROGRAMS_MAX: usize = 1_024;
+/// Time for which the name of a process is kept: it may become another program.
+const PROGRAM_TTL: Duration = Duration::from_secs(1);
+
+/// The names of known inodes, and the log.
+pub(super) struct OpenTrail {
+    log: ReadLog,
+    /// The names of programs by process, and the time at which they were read.
+    programs: Mutex<HashMap<u32, (Instant, Option<String>)>>,
+    /// The parent and the name of each inode.
+    names: Mutex<HashMap<Ino, NameIn>>,
+}
+
+/// The inode of a directory, and a name in it.
+type NameIn = (Ino, Arc<[u8]>);
+
+/// A reader.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reader {
+    uid: u32,
+    pid: u32,
+}
+
+impl From<&Request> for Reader {
+    fn from(request: &Request) -> Reader {
+        Reader { uid: request.uid(), pid: request.pid() }
+    }
+}
+
+impl OpenTrail {
+    pub(super) fn new(log: ReadLog) -> OpenTrail {
+        OpenTrail { log, programs: Mutex::default(), names: Mutex::default() }
+    }
+
+    fn program(&self, pid: u32) -> Option<String> {
+        if let Some((read, name)) = self.programs.lock().get(&pid)
+            && read.elapsed() < PROGRAM_TTL
+        {
+            return name.clone();
+        }
+        let name = self.log.program(pid);
+        let mut programs = self.programs.lock();
+        if programs.len() >= PROGRAMS_MAX {
+            programs.clear();
+        }
+        programs.insert(pid, (Instant::now(), name.clone()));
+        name
+    }
+
+    /// Keeps the name of an inode that was looked up, or records the miss.
+    pub(super) fn looked_up(&self, reader: Reader, parent: Ino, name: &[u8], found: Result<Ino>) {
+        match found {
+            Ok(ino) => {
+                self.names.lock().insert(ino, (parent, name.into()));
+            }
+            Err(error) => {
+                let path = [&*self.path(parent), b"/", name].concat();
+                self.add(reader, &path, None, Some(&error));
+            }
+        }
+    }
+
+    /// Forgets the name of an inode, unless `is_known` returns that the kernel knows it.
+    pub(super) fn forget(&self, ino: Ino, is_known: impl FnOnce() -> bool) {
+        // A lookup at the same time either is known already, or adds the name afterwards.
+        let mut names = self.names.lock();
+        if !is_known() {
+            names.remove(&ino);
+        }
+    }
+
+    /// Records an open: with the kind and the size of what was opened, or the error.
+    pub(super) fn opened(
+        &self,
+        reader: Reader,
+        ino: Ino,
+        opened: Result<(ContentKind, Option<u64>), &Error>,
+    ) {
+        let path = self.path(ino);
+        match opened {
+            Ok(opened) => self.add(reader, &path, Some(opened), None),
+            // The kernel looks the name up again, and opens what it finds.
+            Err(Error::Stale) => {}
+            Err(error) => self.add(reader, &path, None, Some(error)),
+        }
+    }
+
+    fn add(
+        &self,
+        reader: Reader,
+        path: &[u8],
+        opened: Option<(ContentKind, Option<u64>)>,
+        error: Option<&Error>,
+    ) {
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        self.log.add(ReadEntry {
+            time: Timestamp::now(),
+            uid: reader.uid,
+            pid: reader.pid,
+            program: self.program(reader.pid),
+            path: String::from_utf8_lossy(path).into_owned(),
+            kind: opened.map(|(kind, _)| kind),
+            bytes: opened.and_then(|(_, bytes)| bytes),
+            result: match error {
+                None => "ok".to_owned(),
+                Some(error) if error.is_miss() => "absent".to_owned(),
+                Some(error) => error.to_string(),
+            },
+            lost: 0,
+        });
+    }
+
+    /// Returns the path of an inode, each name after a `/`.
+    fn path(&self, ino: Ino) -> Vec<u8> {
+        let (names, mut at) = (self.names.lock(), ino);
+        let mut parts: Vec<Arc<[u8]>> = Vec::new();
+        while at != ROOT && parts.len() < DEPTH_MAX {
+            let Some((parent, name)) = names.get(&at) else { break };
+            parts.push(name.clone());
+            at = *parent;
+        }
+        let mut path = Vec::new();
+        for part in parts.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(part);
+        }
+        path
+    }
+}

@@ -1,0 +1,200 @@
+//! The log of what readers of a mount open: one line of JSON per open, in a file per day.
+//!
+//! The read side of a mount writes to no store, so the log is elsewhere. Entries go through a
+//! bounded queue to one thread, so that no reader waits for the log. What does not fit into the
+//! queue is counted, and the next entry states the number.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::audit::LogEntry;
+use crate::error::Result;
+use crate::name::{Name, RelPath};
+use crate::route::ContentKind;
+use crate::write::{Dir, Durability, append_line, to_line};
+
+/// Default limit of the log, in bytes.
+pub(crate) const LIMIT_DEFAULT: u64 = 256 << 20;
+/// Entries that may wait to be written.
+const QUEUE: usize = 16 << 10;
+/// Most entries that are written at once.
+const BATCH: usize = 256;
+/// Longest name of a program on Linux, in bytes; a line end follows.
+const COMM_MAX: u64 = 64;
+/// Longest time for which a reader waits until its name is read.
+const NAME_TIME_MAX: Duration = Duration::from_millis(100);
+/// Result of the last entry of a log that lost entries before it.
+const LOST: &str = "lost";
+
+/// One open of a file or directory, or an attempt at one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReadEntry {
+    /// Time of the open, UTC.
+    pub(crate) time: Timestamp,
+    /// User id of the reader.
+    pub(crate) uid: u32,
+    /// Process id of the reader.
+    pub(crate) pid: u32,
+    /// Name of the reader's program; absent if the process had ended before it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) program: Option<String>,
+    /// Path in the tree; bytes that are not UTF-8 are replaced.
+    pub(crate) path: String,
+    /// What was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kind: Option<ContentKind>,
+    /// Size of the file when it was opened, in bytes. How much of it was read is not known: the
+    /// kernel answers from its cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes: Option<u64>,
+    /// `ok`, `absent` for a name that the view does not have, the error, or `lost` for an entry
+    /// that only states a number.
+    pub(crate) result: String,
+    /// Number of earlier entries that were lost, because readers were faster than the disk.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) lost: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+impl LogEntry for ReadEntry {
+    fn time(&self) -> Timestamp {
+        self.time
+    }
+}
+
+/// Writes entries. Dropping it writes all that wait.
+pub(crate) struct ReadLog {
+    /// `None` while the log is dropped.
+    entries: Option<SyncSender<ReadEntry>>,
+    /// Number of entries that were lost and are in no entry yet.
+    lost: Arc<AtomicU64>,
+    names: SyncSender<NameRequest>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The id of a process, and the receiver of its name.
+type NameRequest = (u32, SyncSender<Option<String>>);
+
+impl ReadLog {
+    /// Starts to write into the directory `folder`, which only this user can read, at most `limit`
+    /// bytes.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be made, or there are no threads.
+    pub(crate) fn start(folder: &Path, limit: u64) -> Result<ReadLog> {
+        let top = Dir::create(folder, Durability::None)?;
+        top.set_own_mode(0o700)?;
+        let proc = Dir::open(Path::new("/proc"), Durability::None)?;
+        let (sender, entries) = sync_channel(QUEUE);
+        let (names, requests) = sync_channel::<NameRequest>(QUEUE);
+        let lost = Arc::new(AtomicU64::new(0));
+        let lost_by_writer = lost.clone();
+        let start = |name: &str| thread::Builder::new().name(name.into());
+        let from_io = crate::write::from_io;
+        start("read-names").spawn(move || answer_names(&proc, &requests)).map_err(from_io)?;
+        let writer = start("read-log");
+        let writer = writer.spawn(move || write(&top, &entries, limit, &lost_by_writer));
+        let writer = Mutex::new(Some(writer.map_err(from_io)?));
+        Ok(ReadLog { entries: Some(sender), lost, names, writer })
+    }
+
+    /// Returns the name of a process. The threads that serve a mount cannot read it themselves, and
+    /// later the process may have ended.
+    pub(crate) fn program(&self, pid: u32) -> Option<String> {
+        let (sender, name) = sync_channel(1);
+        self.names.try_send((pid, sender)).ok()?;
+        name.recv_timeout(NAME_TIME_MAX).ok()?
+    }
+
+    /// Adds an entry, whose number of lost entries is filled in.
+    pub(crate) fn add(&self, mut entry: ReadEntry) {
+        let Some(entries) = &self.entries else { return };
+        entry.lost = self.lost.swap(0, Ordering::Relaxed);
+        match entries.try_send(entry) {
+            Ok(()) => {}
+            Err(TrySendError::Full(entry) | TrySendError::Disconnected(entry)) => {
+                self.lost.fetch_add(entry.lost + 1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for ReadLog {
+    fn drop(&mut self) {
+        self.entries = None;
+        let writer = self.writer.lock().ok().and_then(|mut writer| writer.take());
+        if let Some(writer) = writer {
+            // It has logged its own problems.
+            let _ = writer.join();
+        }
+    }
+}
+
+/// Answers requests for names until all senders are gone.
+fn answer_names(proc: &Dir, requests: &Receiver<NameRequest>) {
+    while let Ok((pid, sender)) = requests.recv() {
+        // The reader may not wait any more.
+        let _ = sender.try_send(program(proc, pid));
+    }
+}
+
+/// Writes entries until all senders are gone, and then the number of those that were lost.
+fn write(folder: &Dir, entries: &Receiver<ReadEntry>, limit: u64, lost: &AtomicU64) {
+    let mut is_failing = false;
+    while let Ok(first) = entries.recv() {
+        let (time, uid) = (first.time, rustix::process::geteuid().as_raw());
+        let (mut lines, mut number) = (Vec::new(), 0);
+        let more = entries.try_iter().take(BATCH - 1);
+        for entry in std::iter::once(first).chain(more) {
+            number += entry.lost + 1;
+            lines.extend(to_line(&entry).unwrap_or_default());
+        }
+        match append_line(folder, &lines, (time, uid), limit) {
+            Ok(()) => is_failing = false,
+            Err(error) => {
+                lost.fetch_add(number, Ordering::Relaxed);
+                if !std::mem::replace(&mut is_failing, true) {
+                    warn!("cannot write the log of reads: {error}");
+                }
+            }
+        }
+    }
+    let lost = lost.swap(0, Ordering::Relaxed);
+    if lost > 0 {
+        let (time, uid) = (Timestamp::now(), rustix::process::geteuid().as_raw());
+        let last = ReadEntry {
+            time,
+            uid,
+            pid: std::process::id(),
+            program: None,
+            path: String::new(),
+            kind: None,
+            bytes: None,
+            result: LOST.to_owned(),
+            lost,
+        };
+        let line = to_line(&last).unwrap_or_default();
+        if let Err(error) = append_line(folder, &line, (time, uid), limit) {
+            warn!("cannot write that {lost} entries of the log of reads were lost: {error}");
+        }
+    }
+}
+
+/// Returns the name of a process.
+fn program(proc: &Dir, pid: u32) -> Option<String> {
+    let folder = proc.enter(&RelPath::parse(pid.to_string()).ok()?).ok()?;
+    let name = folder.read(&Name::new("comm").ok()?, COMM_MAX).ok()??;
+    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+}
