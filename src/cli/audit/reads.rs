@@ -227,7 +227,9 @@ impl Summed {
 /// Returns the size of the files of a worker, in bytes.
 fn worker_size(view: &View, worker: &str) -> Option<u64> {
     let member = view.visible().get(&crate::name::Name::new(worker).ok()?)?;
-    Some(view.fingerprint(&member, false).ok()?.bytes)
+    // The files of a transcript have no size until they are made.
+    let (_, all) = view.files(&member, 0).ok()?;
+    Some(all.bytes)
 }
 
 /// Returns the rows with the most opens.
