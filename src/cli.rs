@@ -271,6 +271,10 @@ enum InternalCommand {
     #[cfg(feature = "mcp")]
     #[command(name = mcp::WORKER_TOOLS)]
     WorkerTools { workspace: PathBuf },
+    /// Keeps a command of a worker's tools; see the module `run_command::keeper`
+    #[cfg(feature = "mcp")]
+    #[command(name = crate::mcp::COMMAND_KEEPER)]
+    CommandKeeper { script: OsString },
 }
 
 /// Arguments of `mount`. Most of them can also be given in `-o`.
@@ -432,6 +436,10 @@ pub fn main() -> ExitCode {
             }
             #[cfg(feature = "mcp")]
             InternalCommand::WorkerTools { workspace } => mcp::serve_worker_tools(&workspace),
+            #[cfg(feature = "mcp")]
+            InternalCommand::CommandKeeper { script } => {
+                exit::report(run_command::keep_command(&script))
+            }
         };
     }
     let arguments = short_form::expand(arguments, &Cli::command());

@@ -34,12 +34,12 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Builder;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tracing::error;
 
 pub use http::{HttpConfig, Token};
 pub use supervisor::Supervisor;
-pub use worker::{WorkerSession, serve_worker};
+pub use worker::{COMMAND_KEEPER, END, KILL, WorkerSession, serve_worker};
 
 use self::elicitation::{Answer, AskChannel};
 use self::supervisor::{Question, Waiting};
@@ -48,8 +48,10 @@ use crate::tree::Tree;
 
 /// Interval between checks whether a store was replaced by another directory.
 const REPLACED_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of requests that run at once.
-const THREADS: usize = 8;
+/// Number of requests that run at once. Others wait.
+const REQUESTS: usize = 8;
+/// Threads for other work: stdin and stdout, which may block, and the backfill.
+const OTHER_THREADS: usize = 3;
 /// Instructions for clients, sent on initialization.
 const INSTRUCTIONS: &str = "The traces of a swarm of agents, as a tree of read-only files. Every \
 worker has a folder `workers/<id>/` with summary (one screen, its claims checked against its \
@@ -80,7 +82,7 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    run(THREADS, async {
+    run(REQUESTS, async {
         let (input, output) = open()?;
         let (ended, input_ended) = watch::channel(false);
         let server = McpServer::new(tree, supervisor);
@@ -102,12 +104,15 @@ pub fn serve_http(
     config: HttpConfig,
     ready: impl FnOnce(SocketAddr),
 ) -> io::Result<()> {
-    run(THREADS, http::serve(McpServer::new(tree, supervisor), config, ready))
+    run(REQUESTS, http::serve(McpServer::new(tree, supervisor), config, ready))
 }
 
-fn run(threads: usize, served: impl Future<Output = io::Result<()>>) -> io::Result<()> {
-    let runtime =
-        Builder::new_current_thread().enable_all().max_blocking_threads(threads).build()?;
+/// Runs `served` with threads for this many requests at once.
+fn run(requests: usize, served: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(requests + OTHER_THREADS)
+        .build()?;
     let ended = runtime.block_on(served);
     // Do not wait for threads: one may be blocked on a stdin that nobody closes.
     runtime.shutdown_background();
@@ -160,6 +165,8 @@ impl ServedTree {
 struct McpServer {
     tree: Arc<ServedTree>,
     supervisor: Option<Arc<Supervisor>>,
+    /// Permits for requests that run, fewer than the runtime has threads: the streams use some.
+    requests: Arc<Semaphore>,
     /// Changes once the client has closed its input. `None` if a client cannot receive requests.
     input_ended: Option<watch::Receiver<bool>>,
 }
@@ -167,7 +174,8 @@ struct McpServer {
 impl McpServer {
     fn new(tree: ServedTree, supervisor: Option<Supervisor>) -> McpServer {
         let (tree, supervisor) = (Arc::new(tree), supervisor.map(Arc::new));
-        McpServer { tree, supervisor, input_ended: None }
+        let requests = Arc::new(Semaphore::new(REQUESTS));
+        McpServer { tree, supervisor, requests, input_ended: None }
     }
 
     /// Returns the tools that the client of a request may call.
@@ -256,7 +264,9 @@ impl McpServer {
         work: impl FnOnce(&Tree) -> T + Send + 'static,
     ) -> Result<T, ErrorData> {
         let server = self.clone();
+        let permit = Arc::clone(&self.requests).acquire_owned().await.map_err(|_| closed())?;
         let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
             let tree = server.tree.get();
             let done = work(&tree);
             if tree.claim_backfill() {
@@ -275,6 +285,11 @@ impl McpServer {
             )
         })
     }
+}
+
+/// Returns the error for a request that a server receives at its end.
+fn closed() -> ErrorData {
+    ErrorData::internal_error("the server ends", None)
 }
 
 /// Does pending work in short slices, each queued behind the waiting requests.

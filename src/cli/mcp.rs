@@ -219,7 +219,7 @@ fn check_options(arguments: &McpArgs) -> anyhow::Result<()> {
         (!is_worker && !arguments.hide.is_empty(), "--hide without --as worker; add it"),
         (!is_worker && arguments.no_network, "--no-network without --as worker; add it"),
         (
-            !is_worker && arguments.limits.is_given(),
+            !is_worker && arguments.limits.are_given(),
             "--timeout, --memory or --pids without --as worker; add it",
         ),
         (
@@ -292,6 +292,8 @@ fn serve_in_sandbox(workspace: &Path) -> anyhow::Result<()> {
     }
     // The commands of the worker must not reach the connection to the client through /proc.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot protect this process")?;
+    // A disk quota is an error of a tool, and does not end the server.
+    survive_size_limits()?;
     let store = Store::open(store)?;
     let id = named_worker(None)?;
     let session = WorkerSession::open(&store, id.as_bytes(), workspace)?;

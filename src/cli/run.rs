@@ -190,7 +190,7 @@ struct AccessArgs {
 
 /// Options that limit the command.
 #[derive(Debug, Clone, Args)]
-pub(in crate::cli) struct LimitArgs {
+pub(super) struct LimitArgs {
     /// End the command and all processes that it started after this time: 30s, 5m, 1h30m, or whole
     /// seconds
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
@@ -207,8 +207,8 @@ pub(in crate::cli) struct LimitArgs {
 
 #[cfg(feature = "mcp")]
 impl LimitArgs {
-    /// Returns true if a limit is given.
-    pub(in crate::cli) fn is_given(&self) -> bool {
+    /// Returns true if one of the options is given.
+    pub(super) fn are_given(&self) -> bool {
         self.timeout.is_some() || self.memory.is_some() || self.pids.is_some()
     }
 }

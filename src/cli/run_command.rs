@@ -8,11 +8,14 @@
 //! - `signals`, `spawn`: the command starts as if we were not there, and gets our signals
 //! - `descendants`: the processes that the command started
 //! - `pty`: `--tty`
+//! - `keeper`: a process for a command of a worker's tools
 //!
 //! The command stays in our process group, and keeps stdin, the environment and every other
 //! descriptor. So job control, a job server of make and the terminal work as without us.
 
 mod descendants;
+#[cfg(feature = "mcp")]
+mod keeper;
 mod pty;
 mod recording;
 mod session;
@@ -21,6 +24,8 @@ mod source;
 mod spawn;
 mod standard_stream;
 
+#[cfg(feature = "mcp")]
+pub(super) use keeper::keep_command;
 pub(super) use spawn::find_program;
 
 use std::ffi::OsString;

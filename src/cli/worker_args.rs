@@ -1,6 +1,7 @@
 //! Options that describe a new worker.
 
 use clap::Args;
+use serde_json::{Map, Value};
 
 use crate::write::NewWorker;
 
@@ -13,7 +14,7 @@ pub(super) struct WorkerArgs {
 
     /// The run that the worker belongs to
     #[arg(long, value_name = "ID")]
-    pub(super) run: Option<String>,
+    run: Option<String>,
 
     /// The worker's job in its run
     #[arg(long, value_name = "ID")]
@@ -21,7 +22,7 @@ pub(super) struct WorkerArgs {
 
     /// The owner, for views of one owner
     #[arg(long, value_name = "ID")]
-    pub(super) owner: Option<String>,
+    owner: Option<String>,
 
     /// The worker that starts this one
     #[arg(long, value_name = "ID")]
@@ -41,6 +42,15 @@ pub(super) struct WorkerArgs {
 }
 
 impl WorkerArgs {
+    /// Returns true if a worker with this metadata has the owner and the run of these options.
+    pub(super) fn describes(&self, metadata: &Map<String, Value>) -> bool {
+        let is_given = |key: &str, given: &Option<String>| match given {
+            Some(given) => metadata.get(key).and_then(Value::as_str) == Some(given),
+            None => true,
+        };
+        is_given("owner_id", &self.owner) && is_given("run_id", &self.run)
+    }
+
     /// Describes a worker that is told to do `task`.
     pub(super) fn describe(&self, task: impl Into<String>) -> NewWorker {
         type Setter = fn(NewWorker, String) -> NewWorker;

@@ -61,20 +61,6 @@ impl Draft {
         Ok((draft, lock))
     }
 
-    /// Removes the draft of a command that did not run, so that another one can be made.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be removed. A part may be removed then.
-    pub(crate) fn remove_unused(self, store: &Store) -> Result<()> {
-        let remove = || {
-            let drafts = store.root().enter(&RelPath::constant(DRAFTS))?;
-            drafts.remove_all(&self.worker)?;
-            drafts.sync()
-        };
-        remove().during("remove", self.folder.path(), b"")
-    }
-
     /// Opens the draft of the worker `id`; `None` if it has none.
     ///
     /// # Errors
@@ -166,6 +152,16 @@ impl Draft {
         self.save()
     }
 
+    /// Removes the draft with its record, as if it had never been made.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses to remove a file.
+    pub(crate) fn remove_whole(&self, store: &Store) -> Result<()> {
+        let remove = || store.root().enter(&RelPath::constant(DRAFTS))?.remove_all(&self.worker);
+        remove().during("remove", self.folder.path(), b"")
+    }
+
     fn save(&self) -> Result<()> {
         let save = || {
             let json = serde_json::to_vec_pretty(&self.record)
@@ -239,18 +235,6 @@ mod tests {
     fn refusal(store: &Store, id: &str) -> String {
         let opened = Draft::open(store, &Name::new(id).unwrap());
         opened.map_or_else(|error| error.to_string(), |draft| draft.map(|_| String::new()).unwrap())
-    }
-
-    #[test]
-    fn an_unused_draft_gives_way_to_another() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::init(folder.path().join("store")).unwrap();
-        let path = create(&store, "w1");
-        let draft = Draft::open(&store, &Name::new("w1").unwrap()).unwrap().unwrap();
-        draft.remove_unused(&store).unwrap();
-        assert!(!path.exists());
-        assert!(Draft::open(&store, &Name::new("w1").unwrap()).unwrap().is_none());
-        create(&store, "w1");
     }
 
     #[test]

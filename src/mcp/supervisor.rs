@@ -104,14 +104,9 @@ impl Supervisor {
         (self.open)().map_err(ToolError::new)
     }
 
-    /// Returns true if the served view is that of an owner or a run.
-    fn is_limited(&self) -> bool {
-        self.owner.is_some() || self.run.is_some()
-    }
-
     /// Fails if the served view hides the notes, which cover all workers.
     fn must_see_notes(&self) -> Result<(), ToolError> {
-        if !self.is_limited() {
+        if self.owner.is_none() && self.run.is_none() {
             return Ok(());
         }
         let text = "cannot use notes in a view of an owner or a run: they are about all workers; \
@@ -305,12 +300,6 @@ fn find_worker(tree: &Tree, worker: &str) -> Result<Name, ToolError> {
         let shown = super::slice::echo(&id);
         ToolError::new(format!("cannot find the worker {shown}; try list_workers"))
     })
-}
-
-/// Returns true if the served view shows the worker of exactly this name.
-fn is_visible(tree: &Tree, worker: &Name) -> bool {
-    let path = [b"workers/", worker.as_bytes()].concat();
-    tree.with_path(&path, Symlinks::Follow, |_| Ok(())).is_ok()
 }
 
 /// Returns a text with the warnings of a store as its note.

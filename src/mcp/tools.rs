@@ -100,7 +100,7 @@ pub(super) fn parse_arguments<A: DeserializeOwned>(
     name: &str,
     mut arguments: JsonObject,
 ) -> Result<A, ToolError> {
-    // Many clients send null for an argument that is not given.
+    // Some clients send null for an argument that is left out.
     arguments.retain(|_, value| !value.is_null());
     let arguments = serde_json::from_value(Value::Object(arguments));
     arguments.map_err(|error| ToolError::new(format!("{name}: {error}")))

@@ -5,18 +5,20 @@
 //! names, arguments and defaults of the tools are those that agents know from other programs with
 //! tools for files.
 //!
-//! `path` parses paths, `files` reads and writes, `find` searches, `execute` runs commands, whose
-//! `processes` end with them if they are ended.
+//! `path` parses paths, `files` reads and writes, `find` searches, `execute` runs commands
+//! as `kept_command` starts and ends them.
 
 mod execute;
 mod files;
 mod find;
+mod kept_command;
 mod path;
-mod processes;
 mod session;
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest,
@@ -30,14 +32,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
 use tracing::error;
 
+pub use self::kept_command::{COMMAND_KEEPER, END, KILL};
 pub use self::session::WorkerSession;
 use super::stdio::{self, Streams};
 use super::tools::ToolResult;
 
-/// Number of calls that run at once. A command may take long.
-const CALLS: usize = 32;
-/// Number of threads that the calls leave to stdin, stdout and their copies.
-const SPARE_THREADS: usize = 8;
+/// Number of calls that run at once. A command may take long. Others wait.
+const CALLS: u32 = 32;
+/// Time that calls may run on after the end of the input.
+const END_GRACE: Duration = Duration::from_secs(5);
+/// Longest time to wait for canceled calls at the end.
+const CANCEL_MAX: Duration = Duration::from_secs(30);
 
 /// Serves the tools of a worker to one client, until it closes the input that `open` returns or
 /// finishes the worker.
@@ -53,13 +58,32 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    super::run(CALLS + SPARE_THREADS, async {
+    super::run(CALLS as usize, async {
         let (input, output) = open()?;
         let (finished, stop) = watch::channel(false);
-        let (session, slots) = (Arc::new(session), Arc::new(Semaphore::new(CALLS)));
-        let server = WorkerServer { session, finished, slots };
-        let ended = watch::Sender::new(false);
+        let (ended, mut input_ended) = watch::channel(false);
+        let calls = Arc::new(Semaphore::new(CALLS as usize));
+        let is_left = Arc::new(AtomicBool::new(false));
+        let server = WorkerServer {
+            session: Arc::new(session),
+            finished,
+            calls: Arc::clone(&calls),
+            is_left: Arc::clone(&is_left),
+        };
+        let leaving = Arc::clone(&is_left);
+        // A client that is gone must not keep a command running.
+        tokio::spawn(async move {
+            if input_ended.wait_for(|ended| *ended).await.is_ok() {
+                tokio::time::sleep(END_GRACE).await;
+                leaving.store(true, Ordering::Relaxed);
+            }
+        });
         stdio::serve(server, Streams { input, output, ended, stop: Some(stop) }).await;
+        // Calls that the client has canceled are still to be recorded.
+        is_left.store(true, Ordering::Relaxed);
+        if tokio::time::timeout(CANCEL_MAX, calls.acquire_many(CALLS)).await.is_err() {
+            error!("calls of tools go on; the record of the worker lacks their ends");
+        }
         Ok(())
     })
 }
@@ -70,15 +94,16 @@ struct WorkerServer {
     session: Arc<WorkerSession>,
     /// Becomes true once the worker has finished.
     finished: watch::Sender<bool>,
-    /// One permit for each call that may run. The others wait, so that they do not take the threads
-    /// of the connection.
-    slots: Arc<Semaphore>,
+    /// Permits for calls that run, fewer than the runtime has threads: the streams use some.
+    calls: Arc<Semaphore>,
+    /// Becomes true some time after the end of the input: calls that run are canceled then.
+    is_left: Arc<AtomicBool>,
 }
 
 /// A running call of a tool.
 struct ToolRun<'a> {
     session: &'a WorkerSession,
-    /// Returns true once the client has canceled the call.
+    /// Returns true once the client has canceled the call, or is gone.
     is_canceled: &'a dyn Fn() -> bool,
 }
 
@@ -130,8 +155,11 @@ impl WorkerServer {
     ) -> Result<CallToolResult, ErrorData> {
         let (session, ct) = (Arc::clone(&self.session), context.ct.clone());
         let ends = matches!(tool.call, WorkerFn::Finish(_));
+        let is_left = Arc::clone(&self.is_left);
+        let permit = Arc::clone(&self.calls).acquire_owned().await.map_err(|_| super::closed())?;
         let work = move || {
-            let is_canceled = || ct.is_cancelled();
+            let _permit = permit;
+            let is_canceled = || ct.is_cancelled() || is_left.load(Ordering::Relaxed);
             let run = ToolRun { session: &session, is_canceled: &is_canceled };
             match tool.call {
                 WorkerFn::Recorded(call) => {
@@ -139,14 +167,6 @@ impl WorkerServer {
                         .record(&tool.definition.name, arguments, |arguments| call(&run, arguments))
                 }
                 WorkerFn::Recording(call) | WorkerFn::Finish(call) => call(&run, arguments),
-            }
-        };
-        let _slot = tokio::select! {
-            // The semaphore is never closed.
-            slot = self.slots.acquire() => slot,
-            () = context.ct.cancelled() => {
-                let text = "the call was canceled before it began".to_owned();
-                return Ok(CallToolResult::error(vec![ContentBlock::text(text)]));
             }
         };
         let done = tokio::task::spawn_blocking(work).await.map_err(|failed| {

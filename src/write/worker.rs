@@ -76,8 +76,8 @@ impl Finish {
         finish.text("error", error.into())
     }
 
-    /// Returns the end of a worker that claims neither success nor failure, and why it ended.
-    pub(crate) fn abandoned(reason: impl Into<String>) -> Finish {
+    /// Returns the end of a worker that reports neither success nor failure, because of `reason`.
+    pub fn abandoned(reason: impl Into<String>) -> Finish {
         let finish = Finish { status: Status::Abandoned, ..Finish::completed() };
         finish.text("error", reason.into())
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::process::ProcessClient;
 use super::roles;
-use crate::cli::program::{LIMIT, run, swarmletfs, wait_until};
+use crate::cli::program::{LIMIT, run, swarmletfs, tmpfs, wait_until};
 use crate::run::workspace::Workspace;
 use crate::support::mount::PROGRAM;
 
@@ -428,6 +429,9 @@ fn calls_of_tools_are_recorded() {
     output.sort();
     assert_eq!(output, ["err", "out"]);
     client.text("note", json!({"text": "It is a trap."}));
+    assert_eq!(call("004_note.txt"), "noted");
+    client.error("finish", json!({"status": "completed", "error": "x"}));
+    assert!(call("005_finish.txt").contains("cannot finish as completed with an error"));
     assert!(place.read("store/workers/w/thread.jsonl").contains("It is a trap."));
     client.end();
     // The protocol is no output of the worker.
@@ -472,51 +476,170 @@ fn commands_end_with_their_time_and_when_they_are_canceled() {
     client.end();
 }
 
-/// Promise: A command that is ended by its time takes all its processes along.
+/// Promise: When a command of a worker's tools times out or is canceled, all that it started ends.
+///
+/// The daemon left the process group and the session, lost its parent, and ignores SIGTERM. The
+/// control is a daemon of a command that ended by itself: it runs on.
 #[test]
-fn ended_command_leaves_no_processes() {
+fn all_that_a_command_started_ends_with_its_time() {
     let place = Workspace::new();
     let mut client = client(&place, "worker:w");
-    execute(&mut client, "sleep 1000 & echo $! > earlier");
-    // Processes that ignore the signal, that leave the group, and that do both.
-    let script = "trap '' TERM; echo $$ > pids; sleep 1001 & echo $! >> pids
-        setsid sh -c 'echo $$ >> pids; sleep 1002' &
-        setsid sh -c 'trap \"\" TERM; echo $$ >> pids; setsid sleep 1003 & echo $! >> pids; sleep 1004' &
-        sleep 1005";
-    let text = client.text("execute", json!({"command": script, "timeout": 1}));
-    assert!(text.contains("timed out after 1s"), "{text}");
-    let check = "for pid in $(cat pids); do kill -0 $pid 2>/dev/null && echo $pid lives; done
-        wc -l < pids; kill -0 $(cat earlier) && echo earlier lives";
-    assert_eq!(execute(&mut client, check)["stdout"], "5\nearlier lives\n");
+    let daemon = |name: &str| {
+        format!(
+            "trap '' TERM; (setsid sh -c 'echo $$ > {name}; while :; do sleep 1; done' \
+             > /dev/null 2>&1 &); until [ -s {name} ]; do sleep 0.01; done; "
+        )
+    };
+    execute(&mut client, &daemon("kept"));
+    let command = daemon("timed") + "sleep 100";
+    let begun = Instant::now();
+    let text = client.text("execute", json!({"command": command, "timeout": 1}));
+    assert!(text.contains("\"exit_code\":124") && text.contains("timed out after 1s"), "{text}");
+    assert!(begun.elapsed() < LIMIT);
+    // A stopped keeper is no hindrance.
+    let command = daemon("canceled") + "kill -STOP $PPID; sleep 100";
+    let arguments = json!({"name": "execute", "arguments": {"command": command}});
+    let id = client.begin("tools/call", arguments);
+    wait_until("the daemon to begin", || {
+        client.call("read_file", json!({"path": "canceled"})).0.ends_with('\n')
+    });
+    client.notify("notifications/cancelled", json!({"requestId": id}));
+    let log = place.at("store/workers/w/metrics.jsonl");
+    wait_until("the call to end", || fs::read_to_string(&log).unwrap().contains("was canceled"));
+    let script = "for name in kept timed canceled; do kill -0 $(cat $name) && echo $name; done";
+    let done = execute(&mut client, script);
+    assert_eq!(done["stdout"], "kept\n", "{done}");
     client.end();
 }
 
-/// Promise: Long calls of a worker's tools do not keep others from being answered.
+/// Promise: Calls that a client has canceled, or left running at its end, are recorded with their
+/// end.
 #[test]
-fn many_long_calls_do_not_block_the_connection() {
+fn calls_that_are_left_at_the_end_are_ended_and_recorded() {
     let place = Workspace::new();
     let mut client = client(&place, "worker:w");
-    let sleeper = json!({"name": "execute", "arguments": {"command": "sleep 100"}});
-    let calls: Vec<u64> = (0..40).map(|_| client.begin("tools/call", sleeper.clone())).collect();
-    assert!(client.ask("ping", json!({}))["error"].is_null());
-    for id in calls {
-        client.notify("notifications/cancelled", json!({"requestId": id}));
+    let log = place.at("store/workers/w/metrics.jsonl");
+    let arguments = json!({"name": "execute", "arguments": {"command": "exec sleep 1000"}});
+    let id = client.begin("tools/call", arguments.clone());
+    client.begin("tools/call", arguments);
+    wait_until("the calls to begin", || {
+        fs::read_to_string(&log).is_ok_and(|log| log.lines().count() == 2)
+    });
+    client.notify("notifications/cancelled", json!({"requestId": id}));
+    client.end();
+    assert_eq!(fs::read_to_string(&log).unwrap().matches("was canceled").count(), 2);
+}
+
+/// Promise: A worker whose session ends without `finish` is abandoned, not completed.
+#[test]
+fn session_that_ends_without_finish_is_abandoned() {
+    let place = Workspace::new();
+    client(&place, "worker:w").end();
+    let metadata = place.metadata("w");
+    assert_eq!(metadata["status"], "abandoned");
+    assert_eq!(metadata["error"], "the session ended without finish");
+    let mut client = client(&place, "worker:v");
+    client.text("finish", json!({}));
+    client.end();
+    assert_eq!(place.metadata("v")["status"], "completed");
+}
+
+/// Promise: A file that a tool cannot write for lack of space keeps its old content.
+#[test]
+fn file_keeps_its_content_if_there_is_no_space() {
+    let place = Workspace::new();
+    let small = place.folder("small");
+    if tmpfs(&small).is_none() {
+        return;
     }
-    assert_eq!(execute(&mut client, "echo free")["stdout"], "free\n");
+    let _mounted = MountedFolder(small.clone());
+    rustix::mount::mount_remount(&small, rustix::mount::MountFlags::empty(), c"size=2m").unwrap();
+    run(place.command([OsStr::new(PROGRAM), "init".as_ref(), small.as_os_str()])).assert_success();
+    let workspace = place.at("workspace");
+    let words = [PROGRAM, "mcp", "--as", "worker:w", "--store"].map(OsStr::new);
+    let more = [small.as_os_str(), "--workspace".as_ref(), workspace.as_os_str()];
+    let mut client = ProcessClient::start(place.command(words.into_iter().chain(more)), false);
+    let content = "x".repeat(4 << 20);
+    let error = client.error("write_file", json!({"path": "notes", "content": content}));
+    assert!(error.starts_with("cannot write notes: "), "{error}");
+    assert_eq!(client.text("read_file", json!({"path": "notes"})), "one\ntwo\n");
+    client.text("write_file", json!({"path": "notes", "content": "2\n"}));
+    assert_eq!(client.text("read_file", json!({"path": "notes"})), "2\n");
     client.end();
 }
 
+/// Unmounts a folder when it is dropped.
+struct MountedFolder(PathBuf);
+
+impl Drop for MountedFolder {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
 #[test]
-fn null_is_no_argument_and_zero_no_limit() {
+fn null_is_an_absent_argument() {
     let place = Workspace::new();
     let mut client = client(&place, "worker:w");
-    let nulls = json!({"path": "notes", "limit": null, "offset": null});
-    assert_eq!(client.text("read_file", nulls), "one\ntwo\n");
-    let error = client.error("read_file", json!({"path": null}));
-    assert!(error.contains("missing field `path`"), "{error}");
-    let error = client.error("read_file", json!({"path": "notes", "limit": 0}));
-    assert!(error.contains("cannot use 0 as limit; try 1"), "{error}");
+    let c = &mut client;
+    let arguments = json!({"path": "notes", "offset": null, "limit": null});
+    assert_eq!(c.text("read_file", arguments), "one\ntwo\n");
+    let arguments = json!({"pattern": "one", "path": null, "output_mode": null, "glob": null});
+    assert_eq!(c.text("grep", arguments), "notes\n");
+    assert!(c.error("read_file", json!({"path": null})).contains("missing field `path`"));
+    let error = c.error("read_file", json!({"path": "notes", "limit": 0}));
+    assert_eq!(error, "cannot read 0 lines; try a limit of 1 or more");
     client.end();
+}
+
+/// Promise: While as many tools run as a server runs at once, it still answers and cancels.
+#[test]
+fn server_answers_while_all_calls_are_in_use() {
+    let place = Workspace::new();
+    let mut client = client(&place, "worker:w");
+    let arguments = json!({"name": "execute", "arguments": {"command": "exec sleep 1000"}});
+    let ids: Vec<u64> = (0..40).map(|_| client.begin("tools/call", arguments.clone())).collect();
+    client.ask("ping", json!({}));
+    ids.iter().for_each(|id| client.notify("notifications/cancelled", json!({"requestId": id})));
+    assert_eq!(client.text("read_file", json!({"path": "notes"})), "one\ntwo\n");
+    client.end();
+}
+
+/// Promise: A start that fails leaves a created worker as it was.
+#[test]
+fn worker_can_be_started_after_a_start_that_failed() {
+    let place = Workspace::new();
+    let mut supervisor = client(&place, "supervisor");
+    supervisor.text("create_worker", json!({"task": "x", "id": "w"}));
+    supervisor.end();
+    let log = place.folder("store/workers/w/logs/execution.log");
+    run(command(&place, "worker:w", &[])).assert_failure(1, &["a folder, not a file"]);
+    fs::remove_dir(log).unwrap();
+    run(command(&place, "worker:w", &["--owner", "7"]))
+        .assert_failure(1, &["cannot work as w: it is of another owner or run"]);
+    let mut client = client(&place, "worker:w");
+    client.text("finish", json!({}));
+    client.end();
+    assert_eq!(place.metadata("w")["status"], "completed");
+}
+
+/// Promise: `--timeout` ends the session of a worker, and `--memory` and `--pids` limit it.
+#[test]
+fn session_can_be_limited() {
+    let place = Workspace::new();
+    let mut limited = command(&place, "worker:w", &["--timeout", "2", "--memory", "2G"]);
+    limited.stdin(std::process::Stdio::piped());
+    let mut client = ProcessClient::spawn(limited);
+    wait_until("the end of the worker", || {
+        place.at("store/drafts/w/draft.json").exists()
+            && place.json("store/drafts/w/draft.json")["state"] == "ended"
+    });
+    client.close();
+    let metadata = place.metadata("w");
+    assert_eq!(
+        (&metadata["status"], &metadata["error"]),
+        (&json!("failed"), &json!("timed out after 2s"))
+    );
 }
 
 /// Promise: What a worker's tools changed is its draft when the session ends, and can be applied.
@@ -554,18 +677,10 @@ fn changes_of_a_session_can_be_applied_after_it() {
                 draft["state"] == "ended"
             });
             let metadata = place.metadata("w");
-            let status = if finishes { "completed" } else { "abandoned" };
             assert_eq!(
                 (&metadata["status"], &metadata["task"]),
-                (&json!(status), &json!("Fix the notes"))
+                (&json!(if finishes { "completed" } else { "abandoned" }), &json!("Fix the notes"))
             );
-            if !finishes {
-                let words = [PROGRAM, "worker", "show", "w", "--store"].map(OsStr::new);
-                let shown = run(place.command(words.into_iter().chain([store.as_os_str()])));
-                let text = &shown.assert_success().out;
-                assert!(text.contains("abandoned") && !text.contains("completed"), "{text}");
-                assert!(text.contains("the session ended without finish"), "{text}");
-            }
             assert_eq!(place.at("store/workers/w/result.txt").exists(), finishes);
             assert_eq!(place.changes("w"), ["modified notes", "added script"]);
             assert_eq!(place.read("workspace/notes"), "one\ntwo\n");
@@ -598,18 +713,9 @@ fn worker_is_served_once() {
         "{metadata}"
     );
     run(command(&place, "worker:w", &[])).assert_failure(1, &["it has finished"]);
-    // A worker that exists is that of an owner.
-    let words = [PROGRAM, "worker", "create", "--id", "o", "--owner", "7", "--store"];
-    let store = place.at("store");
-    run(place.command(words.map(OsStr::new).into_iter().chain([store.as_os_str()])))
-        .assert_success();
-    for limit in [["--owner", "8"], ["--run", "48"]] {
-        let refused = run(command(&place, "worker:o", &limit));
-        refused.assert_failure(1, &["cannot work as o: it has another", limit[0]]);
-    }
     // Without an id, each session is a new worker.
     client(&place, "worker").end();
-    assert_eq!(place.workers().len(), 3);
+    assert_eq!(place.workers().len(), 2);
 }
 
 /// Promise: Supervisors and workers use one store at the same time.
@@ -652,6 +758,30 @@ fn supervisor_and_workers_use_one_store_at_once() {
     supervisor.end();
 }
 
+/// Promise: A supervisor that is limited to an owner is told no ids of other workers.
+#[test]
+fn limited_supervisor_is_told_no_ids_of_other_workers() {
+    let place = Workspace::new();
+    let start =
+        |role, owner| ProcessClient::start(command(&place, role, &["--owner", owner]), true);
+    let mut mine = start("worker:mine", "7");
+    mine.text("write_file", json!({"path": "notes", "content": "x\n"}));
+    mine.text("finish", json!({}));
+    mine.end();
+    let other = start("worker:secret", "8");
+    let mut supervisor = start("supervisor", "7");
+    supervisor.answers = [Some(json!({"action": "decline"}))].into();
+    supervisor.error("apply_changes", json!({"worker": "mine"}));
+    let question = &supervisor.questions[0];
+    assert!(question.contains("a worker of someone else runs on this workspace"), "{question}");
+    assert!(!question.contains("secret"), "{question}");
+    let create = |id| json!({"task": "x", "id": id});
+    let errors = ["secret", "free"].map(|id| supervisor.error("create_worker", create(id)));
+    assert_eq!(errors[0], errors[1]);
+    supervisor.end();
+    other.end();
+}
+
 #[test]
 fn hidden_files_and_the_network_are_not_there() {
     let place = Workspace::new();
@@ -681,6 +811,7 @@ fn tools_of_a_worker_are_not_served_without_a_sandbox() {
         ("worker:w", &["--budget", "1k"], "cannot use --budget with --as worker"),
         ("worker:", &[], "expected supervisor, worker or worker:ID"),
         ("reader", &[], "expected supervisor, worker or worker:ID"),
+        ("supervisor", &["--timeout", "1m"], "cannot use --timeout, --memory or --pids without"),
         ("supervisor", &["--task", "x"], "cannot use --task without --as worker"),
         ("worker:w", &["--answer-timeout", "1"], "--answer-timeout without --as supervisor"),
         ("worker:../w", &[], "cannot use"),
@@ -706,8 +837,8 @@ fn client_that_kills_its_server_loses_no_changes() {
             place.json("store/drafts/w/draft.json")["state"] == "ended"
         });
         assert_eq!(place.changes("w"), ["added new"]);
-        let status = if finishes { "completed" } else { "abandoned" };
-        assert_eq!(place.metadata("w")["status"], status);
+        let expected = if finishes { "completed" } else { "abandoned" };
+        assert_eq!(place.metadata("w")["status"], expected);
     }
 }
 

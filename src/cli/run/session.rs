@@ -23,7 +23,7 @@ use crate::draft::{ChangeSearch, Draft, DraftRecord, DraftState, SearchReport};
 use crate::model::{CommandExit, Status};
 use crate::write::{Error, ExecutionLog, Finish, NewWorker, Store, Worker};
 
-/// The reason for the end of a worker with tools that did not finish itself.
+/// Why a worker of a server of tools was abandoned.
 const NO_FINISH: &str = "the session ended without finish";
 
 /// Runs the command and records its worker. Returns the exit code.
@@ -96,7 +96,8 @@ fn run_in(
         None => store.create_worker(new_worker(arguments, place)).map_err(into_cli_error)?,
     };
     reporter.report(&RunEvent::Started { worker: worker.id().display() });
-    let ran = run_worker(arguments, place, store, &worker, (record, isolation), reporter);
+    let started = (&worker, is_new);
+    let ran = run_worker(arguments, place, store, started, (record, isolation), reporter);
     ran.inspect_err(|error| {
         // Another session may have begun with an existing worker.
         if !is_new {
@@ -111,7 +112,7 @@ fn run_in(
 ///
 /// # Errors
 ///
-/// It has finished, or a command runs or ran as this worker.
+/// It has finished, is of another owner or run, or a command runs or ran as this worker.
 fn waiting_worker(store: &Store, arguments: &RunArgs) -> anyhow::Result<Option<Worker>> {
     let Some(id) = &arguments.worker.id else { return Ok(None) };
     let worker = match store.worker(id) {
@@ -120,17 +121,9 @@ fn waiting_worker(store: &Store, arguments: &RunArgs) -> anyhow::Result<Option<W
         Err(error) => return Err(into_cli_error(error)),
     };
     let metadata = worker.metadata().map_err(into_cli_error)?;
-    let given =
-        [("owner", "owner_id", &arguments.worker.owner), ("run", "run_id", &arguments.worker.run)];
-    for (option, key, wanted) in given {
-        let found = metadata.get(key).and_then(Value::as_str);
-        if wanted.is_some() && wanted.as_deref() != found {
-            bail!(
-                "cannot work as {}: it has another {option} than --{option} says; leave out \
-                 --{option}, or try another id",
-                worker.id().display()
-            );
-        }
+    if !arguments.worker.describes(&metadata) {
+        let id = worker.id().display();
+        bail!("cannot work as {id}: it is of another owner or run; try another id");
     }
     if Draft::open(store, worker.id())?.is_some() {
         let id = worker.id().display();
@@ -153,12 +146,12 @@ fn new_worker(arguments: &RunArgs, place: &StartPlace) -> NewWorker {
     }
 }
 
-/// Runs the command of a worker that was created.
+/// Runs the command of a worker, which was created now if `is_new`.
 fn run_worker(
     arguments: &RunArgs,
     place: &StartPlace,
     store: &Store,
-    worker: &Worker,
+    (worker, is_new): (&Worker, bool),
     (record, isolation): (DraftRecord, Isolation),
     reporter: &Reporter,
 ) -> anyhow::Result<ExitCode> {
@@ -168,21 +161,13 @@ fn run_worker(
         let sink = LogSink { log: worker.execution_log()?, is_kept: !arguments.serves_tools };
         Ok((sink, isolation.prepare(arguments, place, store, (worker, &draft))?))
     });
-    let (mut sink, prepared) = match prepared {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            // The first error counts. There is nothing to keep of a command that did not run. A
-            // copy may have filled the disk, so it goes before anything is written.
-            let _ = draft.remove_layers();
-            if arguments.serves_tools {
-                // The worker may wait for another session.
-                let _ = draft.remove_unused(store);
-            } else {
-                let _ = draft.discard();
-            }
-            return Err(error);
-        }
-    };
+    let (mut sink, prepared) = prepared.inspect_err(|_| {
+        // The first error counts. There is nothing to keep of a command that did not run. A copy
+        // may have filled the disk, so it goes before anything is written.
+        let _ = draft.remove_layers();
+        // A worker that existed is still to be worked as.
+        let _ = if is_new { draft.discard() } else { draft.remove_whole(store) };
+    })?;
     let spec = CommandSpec {
         command: prepared.command.clone(),
         environment: prepared.environment.clone(),
@@ -209,21 +194,22 @@ fn run_worker(
     }
     problems.extend(restore_record(worker, &metadata, &mut search).err());
     let error = describe_failure(&ended, arguments.limits.timeout);
-    // A server of tools ends well whatever its worker did, who alone can claim a success.
-    let (finish, status) = match (error.is_empty(), arguments.serves_tools) {
-        (true, true) => (Finish::abandoned(NO_FINISH), Status::Abandoned),
-        (true, false) => (Finish::completed(), Status::Completed),
-        (false, _) => (Finish::failed(error.clone()), Status::Failed),
-    };
     let exit_code = i64::from(ended.exit_code);
-    let finish = if arguments.serves_tools { finish } else { finish.exit_code(exit_code) };
     let reason = (!error.is_empty()).then(|| error.clone());
+    let (finish, status, error) = match arguments.serves_tools && error.is_empty() {
+        // A worker that succeeds says so by `finish`. Its server ends well in any case.
+        true => (Finish::abandoned(NO_FINISH), Status::Abandoned, NO_FINISH.to_owned()),
+        false if error.is_empty() => (Finish::completed(), Status::Completed, error),
+        false => (Finish::failed(error.clone()), Status::Failed, error),
+    };
+    let finish = finish.exit_code(exit_code);
+    // A server of tools ends well whatever its worker did.
     if !arguments.serves_tools {
         search.set_command_exit(CommandExit { exit_code, error: reason });
     }
     let mut end = RunEnd {
         worker: worker.id().display(),
-        status: status.as_str().to_owned(),
+        status: status.to_string(),
         error,
         duration: ended.duration,
         changes: None,

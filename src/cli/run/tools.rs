@@ -27,7 +27,6 @@ pub(in crate::cli) struct ToolsRun {
     /// Paths of the workspace that the worker must not see.
     pub(in crate::cli) hide: Vec<PathBuf>,
     pub(in crate::cli) no_network: bool,
-    /// Limits of the session and of all its commands.
     pub(in crate::cli) limits: LimitArgs,
 }
 
@@ -58,10 +57,9 @@ pub(in crate::cli) fn serve_tools(tools: ToolsRun, command: &str) -> anyhow::Res
     line.extend(tools.hide.iter().map(|path| option("--hide", path.as_os_str())));
     line.extend(tools.no_network.then(|| "--no-network".into()));
     line.extend(["--".into(), PROGRAM.into(), command.into(), workspace.into()]);
-    let limits = tools.limits;
     let parsed = RunArgs::augment_args(clap::Command::new("run")).try_get_matches_from(line)?;
     let mut arguments = RunArgs::from_arg_matches(&parsed)?;
     arguments.serves_tools = true;
-    arguments.limits = limits;
+    arguments.limits = tools.limits;
     session::run(&arguments, &Reporter::person(false))
 }

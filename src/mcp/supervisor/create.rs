@@ -64,10 +64,9 @@ fn create(supervisor: &Supervisor, tree: &Tree, arguments: JsonObject) -> ToolRe
         let text = format!("cannot create a worker of another run than {served}; leave out run");
         return Err(ToolError::new(text));
     }
-    // An id that is taken would tell that a hidden worker exists.
-    if supervisor.is_limited() && input.id.as_ref().is_some_and(|id| !id.is_empty()) {
-        let text = "cannot choose an id in a view of an owner or a run: it may be taken by a \
-                    worker that is not shown; leave out id";
+    // A taken id would tell that a worker of another owner exists.
+    if supervisor.owner.is_some() && non_empty(input.id.clone()).is_some() {
+        let text = "cannot choose an id in a view of an owner; leave out id to get a new one";
         return Err(ToolError::new(text));
     }
     type Setter = fn(NewWorker, String) -> NewWorker;

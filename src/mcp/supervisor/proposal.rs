@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{ApplyInput, Supervisor, find_worker, is_visible, with_warnings};
+use super::{ApplyInput, Supervisor, find_worker, with_warnings};
 use crate::approval::{
     Approval, ChangeSelection, Checked, PathRules, describe_change, relevant_diff, unseen_changes,
 };
@@ -138,10 +138,10 @@ impl ShownChanges {
         hash.update(&self.diff).finalize()
     }
 
-    /// Returns the question. `running` are other workers on the workspace: they may begin and end
-    /// while the person reads, so the hash does not cover them.
+    /// Returns the question. `running` are lines about other workers on the workspace: they may
+    /// begin and end while the person reads, so the hash does not cover them.
     fn question(&self, worker: &Name, workspace: &Path, running: &[String]) -> String {
-        let notes: Vec<String> = self.left_out.iter().chain(running).cloned().collect();
+        let notes = [self.left_out.as_slice(), running].concat();
         let changes = count(self.files.len() as u64, "change");
         let (worker, workspace) = (worker.display(), shown_path(workspace));
         let mut parts = vec![format!("Apply {changes} of worker {worker} to {workspace}?")];
@@ -154,21 +154,15 @@ impl ShownChanges {
     }
 }
 
-/// Describes the other workers that run on the workspace. Those that the served view hides have no
-/// names, and are not counted.
+/// Returns lines about the workers that run on the workspace. Those that the served view hides are
+/// not named.
 fn describe_running(tree: &Tree, running: &[Name]) -> Vec<String> {
-    let (visible, hidden): (Vec<&Name>, Vec<&Name>) =
-        running.iter().partition(|worker| is_visible(tree, worker));
-    let mut lines: Vec<String> = visible
-        .iter()
-        .map(|worker| {
-            format!("{} runs on this workspace, and may see what is applied", worker.display())
-        })
-        .collect();
-    if !hidden.is_empty() {
-        lines.push("others work on this workspace, and may see what is applied".to_owned());
-    }
-    lines
+    let is_shown = |worker: &&Name| find_worker(tree, &worker.to_text()).is_ok();
+    let (shown, hidden): (Vec<&Name>, Vec<&Name>) = running.iter().partition(is_shown);
+    let mut names: Vec<String> = shown.into_iter().map(Name::display).collect();
+    names.extend((!hidden.is_empty()).then(|| "a worker of someone else".to_owned()));
+    let describe = |name| format!("{name} runs on this workspace, and may see what is applied");
+    names.into_iter().map(describe).collect()
 }
 
 /// Applies what a person has accepted, if it is still what was shown.

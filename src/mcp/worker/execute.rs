@@ -1,23 +1,20 @@
 //! The tool that runs shell commands in the view of the workspace.
 //!
 //! The output is recorded while it is produced. Background processes of a command run until the
-//! session ends, unless the command was ended by its time or by the client: then they end, too.
+//! session ends, unless the command timed out or was canceled: then all that it started ends.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rmcp::model::JsonObject;
 use rmcp::schemars::JsonSchema;
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 
-use super::processes::{CommandMark, MARKER};
-use super::session::noting_record;
+use super::kept_command::{CommandEnd, END, KILL, KeptCommand};
+use super::session::RecordedWork;
 use super::{ToolRun, WorkerFn, WorkerTool, definition};
 use crate::mcp::slice::NotedText;
 use crate::mcp::tools::{ToolError, ToolResult, json, parse_arguments};
@@ -78,38 +75,46 @@ pub(super) fn tool() -> WorkerTool {
 }
 
 fn execute(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
-    let mut call = run.session.begin(NAME, &arguments)?;
-    let begun = parse_arguments(NAME, arguments).and_then(|input: ExecuteInput| {
-        let limit = input.timeout.unwrap_or(TIMEOUT_DEFAULT);
-        if !(1..=TIMEOUT_MAX).contains(&limit) {
-            let text = format!("cannot use {limit} as timeout; try 1 to {TIMEOUT_MAX} seconds");
-            return Err(ToolError::new(text));
-        }
-        Ok((start(run, &input.command)?, Duration::from_secs(limit)))
-    });
-    let (started, limit) = match begun {
-        Ok(begun) => begun,
-        Err(error) => {
-            let end = CallEnd::success(false).error(error.0.clone());
-            return noting_record(Err(error), None, call.end(end).err());
-        }
-    };
-    let Started { child, mark, output } = started;
-    let mut execution = Execution::new(child, mark, limit);
-    execution.read(&output, &mut call, run.is_canceled);
-    execution.end_others();
+    run.session.record_running(NAME, arguments, |call, arguments| {
+        execute_recorded(run, call, arguments).unwrap_or_else(|error| RecordedWork {
+            end: CallEnd::success(false).error(error.0.clone()),
+            result: Err(error),
+            write_error: None,
+        })
+    })
+}
+
+fn execute_recorded(
+    run: &ToolRun<'_>,
+    call: &mut Call,
+    arguments: JsonObject,
+) -> Result<RecordedWork, ToolError> {
+    let input: ExecuteInput = parse_arguments(NAME, arguments)?;
+    let limit = input.timeout.unwrap_or(TIMEOUT_DEFAULT);
+    if !(1..=TIMEOUT_MAX).contains(&limit) {
+        let text = format!("cannot use {limit} as timeout; try 1 to {TIMEOUT_MAX} seconds");
+        return Err(ToolError::new(text));
+    }
+    let limit = Duration::from_secs(limit);
+    run.session.background().must_have_room()?;
+    let (command, output) = start(run, &input.command)?;
+    let mut execution = Execution::new(command, limit);
+    execution.read(&output, call, run.is_canceled);
     let (exit_code, error) = execution.describe_end(limit);
     let end = CallEnd::exit_code(exit_code).error(error.clone().unwrap_or_default());
     let is_whole = execution.record_error.is_none() && !execution.is_record_cut;
-    let ended = call.end(if is_whole { end } else { end.truncated() });
     let result = ExecuteOutput {
         stdout: execution.streams.0.text(),
         stderr: execution.streams.1.text(),
         exit_code,
     };
+    run.session.background().keep(execution.command);
     let note = error.map(|error| format!("[... the command {error} ...]"));
-    let result = json(&result).map(|text| NotedText { text, note });
-    noting_record(result, execution.record_error, ended.err())
+    Ok(RecordedWork {
+        result: json(&result).map(|text| NotedText { text, note }),
+        end: if is_whole { end } else { end.truncated() },
+        write_error: execution.record_error,
+    })
 }
 
 /// One of the two streams of a command.
@@ -121,43 +126,28 @@ enum StreamName {
 
 type Chunk = (StreamName, Vec<u8>);
 
-/// A command that was started.
-struct Started {
-    child: Child,
-    mark: CommandMark,
-    output: Receiver<Chunk>,
-}
-
-/// Starts a command in a process group of its own.
-fn start(run: &ToolRun<'_>, command: &str) -> Result<Started, ToolError> {
-    let cannot = |error: std::io::Error| ToolError::new(format!("cannot run sh: {error}"));
-    let mark = CommandMark::new().map_err(|error| cannot(error.into()))?;
-    let mut child = Command::new("sh")
-        .arg("-c")
-        .arg(command)
-        .current_dir(run.session.workspace())
-        .env("PWD", run.session.workspace())
-        .env(MARKER, mark.value())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .map_err(cannot)?;
+/// Starts a command, and threads that send its output.
+fn start(run: &ToolRun<'_>, script: &str) -> Result<(KeptCommand, Receiver<Chunk>), ToolError> {
+    let cannot = |error: std::io::Error| {
+        let text = format!("cannot run the command: {error}; try a shorter one, or try it again");
+        ToolError::new(text)
+    };
+    let (mut command, stdout, stderr) =
+        KeptCommand::start(run.session.workspace(), script).map_err(cannot)?;
     // Bounded, so that a command waits while its output is recorded.
     let (chunks, output) = mpsc::sync_channel(QUEUE);
-    let stdout = child.stdout.take().map(|pipe| (StreamName::Stdout, Box::new(pipe) as Box<Pipe>));
-    let stderr = child.stderr.take().map(|pipe| (StreamName::Stderr, Box::new(pipe) as Box<Pipe>));
+    let stdout = stdout.map(|pipe| (StreamName::Stdout, Box::new(pipe) as Box<Pipe>));
+    let stderr = stderr.map(|pipe| (StreamName::Stderr, Box::new(pipe) as Box<Pipe>));
     for (stream, pipe) in stdout.into_iter().chain(stderr) {
         let chunks = chunks.clone();
         let started = thread::Builder::new().spawn(move || copy(stream, pipe, &chunks));
         if let Err(error) = started {
-            end_group(&child, Signal::KILL);
-            let _ = child.wait();
+            command.order(KILL);
+            run.session.background().keep(command);
             return Err(cannot(error));
         }
     }
-    Ok(Started { child, mark, output })
+    Ok((command, output))
 }
 
 type Pipe = dyn Read + Send;
@@ -179,20 +169,13 @@ fn copy(stream: StreamName, mut pipe: Box<Pipe>, chunks: &mpsc::SyncSender<Chunk
     }
 }
 
-/// Sends a signal to the process group of a command.
-fn end_group(child: &Child, signal: Signal) {
-    // The group may have no process any more.
-    let _ = kill_process_group(Pid::from_child(child), signal);
-}
-
 /// A command that runs.
 struct Execution {
-    child: Child,
-    mark: CommandMark,
+    command: KeptCommand,
     deadline: Instant,
     /// Time of SIGKILL, once the command was told to end.
     kill_at: Option<Instant>,
-    status: Option<ExitStatus>,
+    is_killed: bool,
     timed_out: bool,
     was_canceled: bool,
     /// stdout and stderr.
@@ -203,13 +186,12 @@ struct Execution {
 }
 
 impl Execution {
-    fn new(child: Child, mark: CommandMark, limit: Duration) -> Execution {
+    fn new(command: KeptCommand, limit: Duration) -> Execution {
         Execution {
-            child,
-            mark,
+            command,
             deadline: Instant::now() + limit,
             kill_at: None,
-            status: None,
+            is_killed: false,
             timed_out: false,
             was_canceled: false,
             streams: Default::default(),
@@ -226,7 +208,7 @@ impl Execution {
         let is_read = |last: Instant, ended: Instant| {
             last.elapsed() >= QUIET || ended.elapsed() >= READ_ON_MAX
         };
-        while self.status.is_none() || (is_open && !is_read(last, ended)) {
+        while !self.has_ended() || (is_open && !is_read(last, ended)) {
             match output.recv_timeout(INTERVAL) {
                 Ok((stream, bytes)) => {
                     self.keep(stream, &bytes, call);
@@ -236,44 +218,42 @@ impl Execution {
                 Err(RecvTimeoutError::Disconnected) => {
                     is_open = false;
                     // The command may run on without its output.
-                    thread::sleep(if self.status.is_none() { INTERVAL } else { Duration::ZERO });
+                    thread::sleep(if self.has_ended() { Duration::ZERO } else { INTERVAL });
                 }
             }
-            if self.status.is_none() {
-                self.status = self.child.try_wait().ok().flatten();
+            if !self.has_ended() {
+                self.command.update();
                 (last, ended) = (Instant::now(), Instant::now());
                 self.check_time(is_canceled);
             }
         }
     }
 
-    fn check_time(&mut self, is_canceled: &dyn Fn() -> bool) {
-        let now = Instant::now();
+    /// Returns true if the command has ended, and all that it started if it was told to end.
+    fn has_ended(&self) -> bool {
         match self.kill_at {
-            Some(kill_at) if now >= kill_at => {
-                end_group(&self.child, Signal::KILL);
-                self.mark.signal_all(Signal::KILL);
-            }
-            Some(_) => {}
-            None if now >= self.deadline || is_canceled() => {
-                self.timed_out = now >= self.deadline;
-                self.was_canceled = !self.timed_out;
-                end_group(&self.child, Signal::TERM);
-                self.mark.signal_all(Signal::TERM);
-                self.kill_at = Some(now + GRACE);
-            }
-            None => {}
+            None => self.command.end().is_some(),
+            Some(_) => self.command.is_gone(),
         }
     }
 
-    /// Ends the processes that a command left which was told to end, once their time is over.
-    fn end_others(&self) {
-        let Some(kill_at) = self.kill_at else { return };
-        while Instant::now() < kill_at && self.mark.has_process() {
-            thread::sleep(INTERVAL);
+    fn check_time(&mut self, is_canceled: &dyn Fn() -> bool) {
+        let now = Instant::now();
+        match self.kill_at {
+            None if self.has_ended() => {}
+            None if now >= self.deadline || is_canceled() => {
+                self.timed_out = now >= self.deadline;
+                self.was_canceled = !self.timed_out;
+                self.command.order(END);
+                self.kill_at = Some(now + GRACE);
+            }
+            Some(kill_at) if now >= kill_at && !self.is_killed => {
+                self.command.order(KILL);
+                self.is_killed = true;
+            }
+            Some(kill_at) if now >= kill_at + GRACE => self.command.abandon(),
+            None | Some(_) => {}
         }
-        end_group(&self.child, Signal::KILL);
-        self.mark.signal_all(Signal::KILL);
     }
 
     fn keep(&mut self, stream: StreamName, bytes: &[u8], call: &mut Call) {
@@ -296,15 +276,18 @@ impl Execution {
         if self.timed_out {
             return (TIMED_OUT, Some(format!("timed out after {limit:?}")));
         }
-        let signal = self.status.and_then(|status| status.signal());
-        let code = self.status.and_then(|status| status.code()).map_or(-1, i64::from);
-        match signal {
-            Some(signal) if self.was_canceled => (128 + i64::from(signal), canceled()),
-            Some(signal) => {
+        match self.command.end() {
+            Some(CommandEnd::Signaled(signal)) if self.was_canceled => {
+                (128 + i64::from(signal), canceled())
+            }
+            Some(CommandEnd::Signaled(signal)) => {
                 (128 + i64::from(signal), Some(format!("was ended by signal {signal}")))
             }
-            None if self.was_canceled => (code, canceled()),
-            None => (code, None),
+            Some(CommandEnd::Exited(code)) if self.was_canceled => (code.into(), canceled()),
+            Some(CommandEnd::Exited(code)) => (code.into(), None),
+            None | Some(CommandEnd::Unknown) => {
+                (-1, Some("was lost, since something ended the process that keeps it".to_owned()))
+            }
         }
     }
 }

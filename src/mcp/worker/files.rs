@@ -150,7 +150,7 @@ fn read_file(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     }
     let limit = input.limit.unwrap_or(LINES_DEFAULT);
     if limit == 0 {
-        return Err(ToolError::new("cannot use 0 as limit; try 1 or more lines"));
+        return Err(ToolError::new("cannot read 0 lines; try a limit of 1 or more"));
     }
     let slice = read_lines(&mut reader, input.offset, limit, run.is_canceled);
     let slice = slice.map_err(failed("read", &path))?;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ use crate::mcp::tools::{self, ToolError, ToolResult, non_empty, parse_arguments,
 use crate::model::EntryKind;
 use crate::name::{RelPath, printable};
 use crate::text::count;
-use crate::write::Dir;
+use crate::write::{Dir, File};
 
 /// Largest list of paths or lines, in bytes.
 const FOUND_MAX: usize = 64 << 10;
@@ -88,7 +89,7 @@ impl FoundLines {
             notes.push(format!("{} could not be searched", count(self.unread, "file")));
         }
         if !is_whole {
-            notes.push("not all folders were searched in time; give a path".to_owned());
+            notes.push("not everything was searched in time; try a path".to_owned());
         }
         NotedText { text: self.text, note: joined_note(&notes) }
     }
@@ -202,10 +203,12 @@ fn grep(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
             .build(),
         mode: input.output_mode,
         found: FoundLines::default(),
+        until: Instant::now() + SEARCH_LIMIT,
+        is_late: false,
     };
     if kind != EntryKind::Folder {
         search.file(run, view, &path, &path);
-        return Ok(search.found.into_result(true));
+        return Ok(search.found.into_result(!search.is_late));
     }
     let base = view.view_folder(&path).map_err(failed("search", &path))?;
     let is_whole = walk(run, &base, |inner, kind| {
@@ -216,7 +219,7 @@ fn grep(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
         }
     });
     let is_whole = is_whole.map_err(failed("search", &path))?;
-    Ok(search.found.into_result(is_whole))
+    Ok(search.found.into_result(is_whole && !search.is_late))
 }
 
 /// A search of several files.
@@ -225,6 +228,27 @@ struct FileSearch {
     searcher: Searcher,
     mode: OutputMode,
     found: FoundLines,
+    until: Instant,
+    /// True once a file was not read to its end, because the time was over.
+    is_late: bool,
+}
+
+/// A file that ends when the time of a search is over.
+struct TimedFile<'a> {
+    file: File,
+    run: &'a ToolRun<'a>,
+    until: Instant,
+    is_late: &'a mut bool,
+}
+
+impl Read for TimedFile<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if Instant::now() >= self.until || (self.run.is_canceled)() {
+            *self.is_late = true;
+            return Ok(0);
+        }
+        self.file.read(buffer)
+    }
 }
 
 impl FileSearch {
@@ -237,7 +261,8 @@ impl FileSearch {
         let shown = shown.display();
         let mut lines =
             MatchedLines { run, shown: &shown, mode: &self.mode, count: 0, found: &mut self.found };
-        let searched = self.searcher.search_file(&self.matcher, &file, &mut lines);
+        let timed = TimedFile { file, run, until: self.until, is_late: &mut self.is_late };
+        let searched = self.searcher.search_reader(&self.matcher, timed, &mut lines);
         let matches = lines.count;
         self.found.unread += u64::from(searched.is_err());
         match self.mode {

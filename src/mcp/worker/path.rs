@@ -38,8 +38,9 @@ impl WorkerSession {
             }
         }
         let names: Vec<&[u8]> = names.into_iter().map(OsStrExt::as_bytes).collect();
-        RelPath::parse(names.join(&b'/'))
-            .map_err(|error| ToolError::new(format!("cannot use {}: {error}", echo(typed))))
+        RelPath::parse(names.join(&b'/')).map_err(|error| {
+            ToolError::new(format!("cannot use {}: {error}; try another path", echo(typed)))
+        })
     }
 }
 
@@ -53,8 +54,10 @@ pub(super) fn failed(action: &'static str, path: &RelPath) -> impl Fn(Error) -> 
                 ("a link on the way leads out of the workspace".to_owned(), "; try another path")
             }
             Error::IsADirectory => ("it is a folder".to_owned(), "; try a file in it"),
-            Error::NotADirectory => ("it is a file, not a folder".to_owned(), ""),
-            error => (error.to_string(), ""),
+            Error::NotADirectory => {
+                ("it is a file, not a folder".to_owned(), "; try the folder that it is in")
+            }
+            error => (error.to_string(), "; try another path, or execute to see more"),
         };
         ToolError::new(format!("cannot {action} {path}: {reason}{cure}"))
     }

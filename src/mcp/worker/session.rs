@@ -1,6 +1,7 @@
 //! A worker and its view, the record of its calls, and the tools for that record.
 
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -9,6 +10,7 @@ use rmcp::schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::kept_command::BackgroundCommands;
 use super::{ToolRun, WorkerFn, WorkerTool, definition};
 use crate::mcp::slice::NotedText;
 use crate::mcp::tools::{ToolError, ToolResult, non_empty, parse_arguments};
@@ -30,6 +32,7 @@ pub struct WorkerSession {
     /// Held while a tool changes a file, so that calls at once do not undo each other.
     changes: Mutex<()>,
     task: String,
+    background: Mutex<BackgroundCommands>,
 }
 
 impl WorkerSession {
@@ -45,7 +48,8 @@ impl WorkerSession {
         let view = view.during("open the workspace", workspace, b"")?;
         let task = task.unwrap_or_default();
         let (workspace, changes) = (workspace.to_owned(), Mutex::default());
-        Ok(WorkerSession { worker, workspace, view, changes, task })
+        let background = Mutex::default();
+        Ok(WorkerSession { worker, workspace, view, changes, task, background })
     }
 
     /// Returns the path of the workspace.
@@ -56,6 +60,11 @@ impl WorkerSession {
     /// Keeps other tools from changing files while the guard lives.
     pub(super) fn lock_files(&self) -> MutexGuard<'_, ()> {
         self.changes.lock()
+    }
+
+    /// Returns the commands that processes are left of.
+    pub(super) fn background(&self) -> MutexGuard<'_, BackgroundCommands> {
+        self.background.lock()
     }
 
     /// Returns the instructions for the client.
@@ -75,7 +84,7 @@ impl WorkerSession {
     /// # Errors
     ///
     /// It cannot be recorded.
-    pub(super) fn begin(&self, tool: &str, arguments: &JsonObject) -> Result<Call, ToolError> {
+    fn begin(&self, tool: &str, arguments: &JsonObject) -> Result<Call, ToolError> {
         let input = Value::Object(arguments.clone());
         let call = self.worker.begin_call(tool, Some(shortened(input)));
         call.map_err(|error| ToolError::new(format!("the call was not made: {error}")))
@@ -92,21 +101,58 @@ impl WorkerSession {
         arguments: JsonObject,
         work: impl FnOnce(JsonObject) -> ToolResult,
     ) -> ToolResult {
+        self.record_running(tool, arguments, |call, arguments| {
+            let result = work(arguments);
+            let (text, error) = match &result {
+                Ok(output) => {
+                    (output.text.clone() + output.note.as_deref().unwrap_or_default(), None)
+                }
+                Err(error) => (error.0.clone(), Some(error.0.clone())),
+            };
+            let end = CallEnd::success(error.is_none()).error(error.unwrap_or_default());
+            let written = call.write_all(text.as_bytes());
+            RecordedWork {
+                result,
+                end: if written.is_ok() { end } else { end.truncated() },
+                write_error: written.err().map(|error| error.to_string()),
+            }
+        })
+    }
+
+    /// Calls a tool that writes the output of its call while it runs, and records the call. A panic
+    /// of the tool is the end of the call, too.
+    ///
+    /// # Errors
+    ///
+    /// The tool fails, or the call cannot be recorded.
+    pub(super) fn record_running(
+        &self,
+        tool: &str,
+        arguments: JsonObject,
+        work: impl FnOnce(&mut Call, JsonObject) -> RecordedWork,
+    ) -> ToolResult {
         let mut call = self.begin(tool, &arguments)?;
-        let result = work(arguments);
-        let (text, end) = match &result {
-            Ok(output) => (output.text.clone() + output.note.as_deref().unwrap_or_default(), None),
-            Err(error) => (error.0.clone(), Some(error.0.clone())),
-        };
-        let end = CallEnd::success(end.is_none()).error(end.unwrap_or_default());
-        let written = call.write_all(text.as_bytes());
-        let ended = call.end(if written.is_ok() { end } else { end.truncated() });
-        noting_record(result, written.err().map(|error| error.to_string()), ended.err())
+        match catch_unwind(AssertUnwindSafe(|| work(&mut call, arguments))) {
+            Ok(done) => noting_record(done.result, done.write_error, call.end(done.end).err()),
+            Err(panic) => {
+                // The first error counts.
+                let _ = call.end(CallEnd::success(false).error("an internal error of the tool"));
+                resume_unwind(panic)
+            }
+        }
     }
 }
 
+/// What a tool did, for the record of its call.
+pub(super) struct RecordedWork {
+    pub(super) result: ToolResult,
+    pub(super) end: CallEnd,
+    /// Why the output is not recorded wholly.
+    pub(super) write_error: Option<String>,
+}
+
 /// Adds a note to a result whose call is not recorded wholly.
-pub(super) fn noting_record(
+fn noting_record(
     result: ToolResult,
     write_error: Option<String>,
     end_error: Option<Error>,
@@ -145,7 +191,7 @@ pub(super) fn tools() -> Vec<WorkerTool> {
                  supervisor reads it.",
                 false,
             ),
-            call: WorkerFn::Recording(note),
+            call: WorkerFn::Recorded(note),
         },
         WorkerTool {
             definition: definition::<FinishInput>(
@@ -196,7 +242,14 @@ struct FinishInput {
     error: Option<String>,
 }
 
+/// Finishes the worker. A refused end is recorded as a call; the record of the other ones is the
+/// end of the worker, which no call follows.
 fn finish(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
+    finish_now(run, arguments.clone())
+        .or_else(|error| run.session.record("finish", arguments, |_| Err(error)))
+}
+
+fn finish_now(run: &ToolRun<'_>, arguments: JsonObject) -> ToolResult {
     let input: FinishInput = parse_arguments("finish", arguments)?;
     let error = non_empty(input.error);
     let end = match (input.status, error) {
