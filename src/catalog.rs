@@ -549,6 +549,20 @@ impl Catalog {
         self.sources.iter().filter_map(removed)
     }
 
+    /// Returns the ids of the removed workers, each with the number of its store.
+    pub fn removed_ids(&self) -> impl Iterator<Item = (usize, Name)> {
+        self.sources.iter().enumerate().flat_map(|(number, source)| {
+            let ids = source.format.removed_ids(&*source.store);
+            ids.into_iter().map(move |id| (number, id))
+        })
+    }
+
+    /// Returns what is known of the removed worker `id` of the store with this number.
+    pub fn removed_worker(&self, number: usize, id: &Name) -> Option<RemovedWorker> {
+        let source = self.sources.get(number)?;
+        source.format.removed_worker(&*source.store, id)
+    }
+
     /// Returns the store's own list of all workers, if there is exactly one store and it has such a
     /// file.
     pub fn index_file(&self) -> Result<Option<(usize, RelPath)>> {

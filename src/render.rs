@@ -83,6 +83,8 @@ enum RenderInput {
 struct CoveredWorkers {
     visible: Arc<VisibleWorkers>,
     states: WorkerStates,
+    /// Number of removed workers, if the document shows it.
+    removed: usize,
 }
 
 /// Renders the generated files of a view. Clones share all state.
@@ -132,7 +134,11 @@ impl Renderer {
             }
             Document::Compare(query) => self.compare_input(query, &mut hash)?,
             Document::Group(group, report) => {
-                let workers = self.covered_workers(&group.scope(), &mut hash)?;
+                let mut workers = self.covered_workers(&group.scope(), &mut hash)?;
+                if (group, report) == (&Group::Swarm, &Report::Summary) {
+                    workers.removed = self.analyzer.view.removed_count(&workers.visible);
+                    hash_value(&mut hash, &workers.removed);
+                }
                 RenderInput::Group { workers, group: group.clone(), report: *report }
             }
             Document::Worker(name, report) => {
@@ -185,7 +191,7 @@ impl Renderer {
             states.iter().for_each(|(member, _)| hash_value(hash, &visible.short_id(&member.name)));
         }
         hash_states(hash, &states);
-        Ok(CoveredWorkers { visible, states })
+        Ok(CoveredWorkers { visible, states, removed: 0 })
     }
 
     /// Returns the inputs of a comparison: the compared workers, or the text of a refusal.
@@ -201,7 +207,7 @@ impl Renderer {
             ResolvedQuery::Workers(states) => {
                 hash_states(hash, &states);
                 Ok(RenderInput::Compare {
-                    workers: CoveredWorkers { visible, states },
+                    workers: CoveredWorkers { visible, states, removed: 0 },
                     query: query.clone(),
                 })
             }
@@ -307,7 +313,7 @@ impl Renderer {
         report: Report,
         clock: &Clock<'_>,
     ) -> Result<(Rendered, bool)> {
-        let CoveredWorkers { visible, states } = workers;
+        let CoveredWorkers { visible, states, removed } = workers;
         let deadline = clock.deadline();
         let (rows, mut whole) = self.worker_rows(states, *group == Group::Swarm, deadline);
         let fingerprints = rows.iter().filter_map(|row| row.fingerprint.as_deref());
@@ -328,7 +334,8 @@ impl Renderer {
         let bytes = match report {
             Report::Index => index::swarm(visible, run, &rows, newest, missing())?,
             Report::Summary => {
-                prepend_notice(missing().as_ref(), summary::swarm(visible, run, &rows, newest))
+                let text = summary::swarm(visible, run, &rows, *removed, newest);
+                prepend_notice(missing().as_ref(), text)
             }
             Report::Evidence(budget) => {
                 let budget = self.analyzer.settings.budget_or(Budget::SWARM, budget);

@@ -245,6 +245,11 @@ pub trait Format: Send + Sync {
         None
     }
 
+    /// Returns the ids of the workers that were removed.
+    fn removed_ids(&self, _store: &dyn Store) -> Vec<Name> {
+        Vec::new()
+    }
+
     /// Returns the files that list all workers. Only an unrestricted view may show them.
     fn index_files(&self) -> Vec<RelPath> {
         Vec::new()

@@ -12,7 +12,7 @@ mod name_index;
 mod short_ids;
 mod visible;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +53,9 @@ pub struct View {
     visible: Mutex<Arc<VisibleWorkers>>,
     /// Records by the version of the fingerprint and the key of the entry.
     records: Cache<(Key, Key), Arc<Record>>,
+    /// Removed workers, by store and id: true for those that a restricted view would show. The
+    /// record of a removed worker does not change.
+    removed: Mutex<HashMap<(usize, Name), bool>>,
 }
 
 impl View {
@@ -74,6 +77,7 @@ impl View {
             filter,
             visible: Mutex::new(Arc::new(visible)),
             records: Cache::new(RECORD_CACHE_ITEMS),
+            removed: Mutex::default(),
         })
     }
 
@@ -424,6 +428,32 @@ impl View {
         removed.find(|worker| {
             visible::matches(&self.filter, worker.owner.as_ref(), worker.run.as_ref())
         })
+    }
+
+    /// Returns the number of removed workers that this view would show. A worker of `visible` is not
+    /// removed, whatever a record says. A damaged record counts only in an unrestricted view.
+    pub fn removed_count(&self, visible: &VisibleWorkers) -> usize {
+        let mut ids: HashSet<(usize, Name)> = self.catalog.removed_ids().collect();
+        if ids.is_empty() {
+            return 0;
+        }
+        for member in &visible.members {
+            ids.remove(&(member.entry.source(), member.entry.id.0.clone()));
+        }
+        if !self.is_restricted() {
+            return ids.len();
+        }
+        let mut removed = self.removed.lock();
+        removed.retain(|key, _| ids.contains(key));
+        for key in ids {
+            if !removed.contains_key(&key)
+                && let Some(worker) = self.catalog.removed_worker(key.0, &key.1)
+            {
+                let (owner, run) = (worker.owner.as_ref(), worker.run.as_ref());
+                removed.insert(key, visible::matches(&self.filter, owner, run));
+            }
+        }
+        removed.values().filter(|is_shown| **is_shown).count()
     }
 
     /// Returns the location of the supervisor's notes. They cover all workers, so a restricted view

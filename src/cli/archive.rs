@@ -25,8 +25,8 @@ SOURCE is a program's folder, such as ~/.claude or ~/.codex, or a part of it wit
 the folders of its sessions are copied, never its settings. DEST can be mounted as SOURCE could.
 
 Only files that are new or have grown are copied. Nothing in DEST is ever removed or shortened: a \
-file that is shorter than its copy is named and not copied; if a file was rewritten, its former copy \
-is kept beside, as NAME.former-1. Links and special files are not copied, but counted. Each file is \
+file that was shortened is named and not copied; if one was rewritten, its former copy is kept \
+beside, as NAME.former-1. Links and special files are not copied, but counted. Each file is \
 replaced at once, so it can run at any time, for example by a timer: dist/ has units for systemd.
 
 Examples:
@@ -84,7 +84,7 @@ pub(super) fn run(arguments: &ArchiveArgs) -> anyhow::Result<ExitCode> {
     if !arguments.quiet {
         report_problems(&copied);
     } else if !all_read {
-        name_paths("could not be read", &copied.unreadable);
+        name_paths("could not be copied", &copied.unreadable);
     }
     let code = if arguments.quiet && !arguments.json {
         ExitCode::SUCCESS
@@ -136,9 +136,9 @@ fn check_places(source: &Path, dest: &Path) -> anyhow::Result<()> {
 }
 
 fn report_problems(copied: &CopiedSessions) {
-    name_paths("was rewritten; its former copy is kept beside", &copied.rewritten);
+    name_paths("was rewritten or replaced; its former copy is kept beside", &copied.rewritten);
     name_paths("is shorter than its copy, which stays", &copied.shrunk);
-    name_paths("could not be read", &copied.unreadable);
+    name_paths("could not be copied", &copied.unreadable);
 }
 
 /// Prints a line for each path, and the number of those that are not named.

@@ -283,11 +283,13 @@ fn call_row(call: &ToolCall, status: Status) -> String {
 }
 
 /// Renders the summary of a run or the swarm: the table of workers, counts, and the workers that
-/// failed, are doubtful, have not finished or cannot be read.
+/// failed, are doubtful, have not finished or cannot be read. `removed` counts the workers that were
+/// removed.
 pub(crate) fn swarm(
     visible: &VisibleWorkers,
     run: Option<&RunMembers>,
     rows: &[WorkerRow],
+    removed: usize,
     newest: Time,
 ) -> String {
     let mut out = table::table(visible, rows);
@@ -300,6 +302,9 @@ pub(crate) fn swarm(
         None => out.push_str(&format!("runs     {}\n", visible.runs.len())),
     }
     out.push_str(&worker_counts(rows));
+    if removed > 0 {
+        out.push_str(&format!("removed  {}\n", count(removed, "worker")));
+    }
     out.push_str(&format!("newest   {}\n", if rows.is_empty() { "-".into() } else { utc(newest) }));
     let digests = rows.iter().filter_map(|row| row.digest.as_ref());
     let bytes = digests.clone().map(|digest| digest.output_bytes).fold(0, u64::saturating_add);

@@ -40,7 +40,7 @@ impl Renderer {
         workers: &CoveredWorkers,
         query: &impl FileQuery,
     ) -> Result<Rendered> {
-        let CoveredWorkers { visible, states } = workers;
+        let CoveredWorkers { visible, states, .. } = workers;
         let input = QueryInput { analyzer: &self.analyzer, scope, visible, states };
         self.rendered_page(workers, query.answer(&input).page)
     }
@@ -48,11 +48,11 @@ impl Renderer {
     /// Renders the file that answers `query`.
     pub(super) fn compare_file(
         &self,
-        CoveredWorkers { visible, states }: CoveredWorkers,
+        CoveredWorkers { visible, states, .. }: CoveredWorkers,
         query: &CompareQuery,
     ) -> Result<Rendered> {
         let (answer, states) = compare::answer_in(&self.analyzer, query, states)?;
-        self.rendered_page(&CoveredWorkers { visible, states }, answer.page)
+        self.rendered_page(&CoveredWorkers { visible, states, removed: 0 }, answer.page)
     }
 
     /// Renders `since/CURSOR` from `snapshot`.
@@ -75,6 +75,7 @@ impl Renderer {
         let workers = CoveredWorkers {
             visible: self.analyzer.view.visible(),
             states: vec![(member.clone(), Ok(fingerprint.clone()))],
+            removed: 0,
         };
         let passages = self.file_answer(&Scope::Worker(member.name.clone()), &workers, query)?;
         // An incomplete summary already begins with such a line.

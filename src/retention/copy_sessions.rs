@@ -36,13 +36,14 @@ pub(crate) struct CopiedSessions {
     pub(crate) unchanged: u64,
     /// Size of the files that were copied, in bytes.
     pub(crate) bytes: u64,
-    /// Files that were rewritten. Their former copies have other names.
+    /// Entries that were rewritten or replaced. Their former copies have other names.
     pub(crate) rewritten: PathList,
     /// Files that are shorter than their copies, which stay.
     pub(crate) shrunk: PathList,
-    /// Links and special files, which are not copied.
+    /// Links, special files and files that are being written, which are not copied.
     pub(crate) skipped: PathList,
-    /// Files and directories that could not be read.
+    /// Files and directories that could not be copied: they cannot be read, or their former copy
+    /// would get too long a name.
     pub(crate) unreadable: PathList,
 }
 
@@ -145,6 +146,11 @@ impl SessionCopy {
         };
         for name in names {
             let path = path.join(&name);
+            // The next call would take its copy for what a crash left.
+            if is_temporary(&name) {
+                self.copied.skipped.add(&path);
+                continue;
+            }
             let stat = match from.entry_stat(&name) {
                 Ok(stat) => stat,
                 Err(error) => {
@@ -155,6 +161,11 @@ impl SessionCopy {
             match stat.kind {
                 Kind::Folder => match from.enter(&name.clone().into()) {
                     Ok(folder) => {
+                        if to.kind(&name.clone().into())? == Some(Kind::File)
+                            && !self.set_aside(&path, to, &name)?
+                        {
+                            continue;
+                        }
                         let target = to.enter_or_create_private(&name)?;
                         self.folder(&path, &folder, &target, depth)?;
                     }
@@ -190,9 +201,17 @@ impl SessionCopy {
         };
         let entry = RelPath::from(name.clone());
         let old = match to.entry(&entry)? {
+            Some(old) if old.kind == Kind::Folder => {
+                if !self.set_aside(path, to, name)? {
+                    return Ok(());
+                }
+                None
+            }
             Some(old) if old.kind != Kind::File => return Err(PathError::Special),
             old => old,
         };
+        // The beginning of the new copy.
+        let mut kept = None;
         let counter: fn(&mut CopiedSessions) -> &mut u64 = match &old {
             None => |copied| &mut copied.new,
             Some(old) => {
@@ -201,11 +220,22 @@ impl SessionCopy {
                     self.copied.unchanged += 1;
                     return Ok(());
                 }
+                let mut copy = to.open_workspace_file(&entry)?;
                 if stat.size < old.size {
-                    self.copied.shrunk.add(path);
-                    return Ok(());
+                    match begins_with(&mut copy, source) {
+                        Ok(true) => {
+                            self.copied.shrunk.add(path);
+                            return Ok(());
+                        }
+                        Ok(false) => {}
+                        Err(error) => return self.failed(path, error),
+                    }
+                    copy = to.open_workspace_file(&entry)?;
+                    source = match from.open_workspace_file(&entry) {
+                        Ok(source) => source,
+                        Err(error) => return self.failed(path, error),
+                    };
                 }
-                let copy = to.open_workspace_file(&entry)?;
                 match begins_with(&mut source, copy) {
                     Ok(true) if old.size == stat.size => {
                         // Only its time differs.
@@ -214,27 +244,48 @@ impl SessionCopy {
                         self.copied.unchanged += 1;
                         return Ok(());
                     }
-                    Ok(true) => |copied| &mut copied.grown,
+                    Ok(true) => {
+                        kept = Some(to.open_workspace_file(&entry)?);
+                        |copied| &mut copied.grown
+                    }
                     Ok(false) => {
-                        to.rename_new(name, &former_name(to, name)?)?;
-                        self.copied.rewritten.add(path);
+                        if !self.set_aside(path, to, name)? {
+                            return Ok(());
+                        }
                         |copied| &mut copied.grown
                     }
                     Err(error) => return self.failed(path, error),
                 }
             }
         };
-        // Read from its beginning again.
-        let mut source = match from.open_workspace_file(&entry) {
-            Ok(source) => source,
-            Err(error) => return self.failed(path, error),
-        };
-        to.write_temporary(&mut source)?.replace(to, name)?;
+        match kept {
+            // The source may be shortened meanwhile; what was copied before stays.
+            Some(kept) => to.write_temporary(&mut kept.chain(source))?.replace(to, name)?,
+            None => {
+                let mut source = match from.open_workspace_file(&entry) {
+                    Ok(source) => source,
+                    Err(error) => return self.failed(path, error),
+                };
+                to.write_temporary(&mut source)?.replace(to, name)?;
+            }
+        }
         let copy = to.open_workspace_file(&entry)?;
         set_file_attributes(&copy, stat.mode & MODE, stat)?;
         *counter(&mut self.copied) += 1;
         self.copied.bytes += stat.size;
         Ok(())
+    }
+
+    /// Gives the former copy of an entry another name. Returns false if none is free: then it stays,
+    /// and the entry is not copied.
+    fn set_aside(&mut self, path: &RelPath, to: &Dir, name: &Name) -> PathResult<bool> {
+        let Some(former) = former_name(to, name)? else {
+            self.copied.unreadable.add(path);
+            return Ok(false);
+        };
+        to.rename_new(name, &former)?;
+        self.copied.rewritten.add(path);
+        Ok(true)
     }
 
     /// Counts an entry of the source that cannot be read. One that is gone is none.
@@ -247,15 +298,16 @@ impl SessionCopy {
 }
 
 /// Returns a free name for the former copy of a file that was rewritten. Readers do not take it for
-/// a session.
-fn former_name(to: &Dir, name: &Name) -> PathResult<Name> {
+/// a session. Returns `None` if the name would be too long.
+fn former_name(to: &Dir, name: &Name) -> PathResult<Option<Name>> {
     for number in 1..=u32::MAX {
-        let former = Name::new([name.as_bytes(), format!(".former-{number}").as_bytes()].concat())?;
+        let former = [name.as_bytes(), format!(".former-{number}").as_bytes()].concat();
+        let Ok(former) = Name::new(former) else { return Ok(None) };
         if to.kind(&former.clone().into())?.is_none() {
-            return Ok(former);
+            return Ok(Some(former));
         }
     }
-    Err(PathError::Io(Errno::EXIST))
+    Ok(None)
 }
 
 /// Returns true if `source` begins with all bytes of `copy`.

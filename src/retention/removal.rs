@@ -1,5 +1,6 @@
 //! The removal of one worker, which is looked at again while it is locked.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::error::{Error as PathError, Result as PathResult};
 use crate::model::Outcome;
 use crate::name::Name;
 use crate::trace::swarmlet::Tombstone;
-use crate::view::{Member, View};
+use crate::view::{Member, View, VisibleWorkers};
 use crate::write::{Decision, Lock, RemovalLock, Removed, Result, Store};
 
 /// Maximum length of the task in a tombstone, in characters.
@@ -30,6 +31,8 @@ pub(crate) struct Remover<'a> {
     archive: Option<Archive>,
     /// The workers that were removed. The view may still show them for a moment.
     gone: HashSet<Name>,
+    /// The entries of the directory of the workers when the view last read it.
+    known: RefCell<HashSet<Name>>,
 }
 
 impl<'a> Remover<'a> {
@@ -42,7 +45,15 @@ impl<'a> Remover<'a> {
         rules: &'a Rules,
         archive: Option<Archive>,
     ) -> Remover<'a> {
-        Remover { store, view, lock, rules, archive, gone: HashSet::new() }
+        Remover {
+            store,
+            view,
+            lock,
+            rules,
+            archive,
+            gone: HashSet::new(),
+            known: RefCell::default(),
+        }
     }
 
     /// Removes a worker that was chosen by `rule`. One that changed since then is kept.
@@ -82,7 +93,7 @@ impl<'a> Remover<'a> {
             return keep("it changed meanwhile");
         }
         // A child may have been kept, or created since the decision.
-        let visible = self.view.visible();
+        let visible = self.visible_with_new()?;
         let mut children = visible.children(&member.name).iter();
         if children.any(|child| !self.gone.contains(&child.entry.id.0)) {
             return keep(HAS_CHILDREN);
@@ -110,6 +121,18 @@ impl<'a> Remover<'a> {
         Ok(Decision::Remove(Box::new(tombstone), draft_lock))
     }
 
+    /// Returns the workers, with all that were created until now. The worker that is decided about
+    /// is locked, so no program can create a child of it afterwards.
+    fn visible_with_new(&self) -> Result<Arc<VisibleWorkers>> {
+        let names: HashSet<Name> = self.store.worker_names()?.into_iter().collect();
+        let mut known = self.known.borrow_mut();
+        // Scanning all workers for each that is removed would take long.
+        let visible =
+            if names.is_subset(&known) { self.view.visible() } else { self.view.visible_now() };
+        *known = names;
+        Ok(visible)
+    }
+
     /// Reads the worker anew, with its outcome.
     fn read(&self, candidate: &Candidate) -> PathResult<(Arc<Member>, Outcome)> {
         let path = self.store.worker_path(&candidate.id);
@@ -119,5 +142,67 @@ impl<'a> Remover<'a> {
         let member = self.view.worker_now(&member)?;
         let outcome = outcome(self.view, &member)?;
         Ok((member, outcome))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Plan;
+    use super::*;
+    use crate::catalog::{Freshness, Source};
+    use crate::store::Disk;
+    use crate::view::Filter;
+    use crate::write::{Finish, NewWorker};
+
+    /// Lists the finished worker `w`, calls `change`, and then tries to remove it. Returns the
+    /// reason why it was kept.
+    #[track_caller]
+    fn kept_after(change: impl FnOnce(&Store)) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::init(dir.path().join("store")).unwrap();
+        let worker = store.create_worker(NewWorker::new("x").id("w")).unwrap();
+        worker.finish(Finish::completed()).unwrap();
+        let disk = Arc::new(Disk::open(&dir.path().join("store")).unwrap());
+        let view = View::new(
+            vec![Source::from_store(disk, None)],
+            Freshness::default(),
+            Filter::default(),
+        );
+        let view = view.unwrap();
+        let rules = Rules { max_workers: Some(0), ..Rules::default() };
+        let plan = Plan::new(
+            Candidate::read_all(&store, &view, &rules),
+            &rules,
+            std::time::SystemTime::now(),
+        );
+        let [(candidate, rule)] = &plan.removals[..] else { panic!("{:?}", plan.kept) };
+        change(&store);
+        let lock = store.lock_removals().unwrap();
+        let mut remover = Remover::new(&store, &view, lock, &rules, None);
+        let Removed::No(reason) = remover.remove(candidate, rule).unwrap() else {
+            panic!("it was removed")
+        };
+        assert!(dir.path().join("store/workers/w/metadata.json").exists());
+        reason
+    }
+
+    /// Promise: A worker that changed after `gc` listed it, or that got a child, is kept.
+    #[test]
+    fn a_worker_that_got_a_child_meanwhile_is_kept() {
+        let reason = kept_after(|store| {
+            store.create_worker(NewWorker::new("x").id("child").parent("w")).unwrap();
+        });
+        assert_eq!(reason, HAS_CHILDREN);
+    }
+
+    #[test]
+    fn a_worker_that_changed_meanwhile_is_kept() {
+        let write = |store: &Store, status: &str| {
+            let metadata = format!(r#"{{"worker_id": "w", "status": "{status}"}}"#);
+            let path = store.root().path().join("workers/w/metadata.json");
+            std::fs::write(path, metadata).unwrap();
+        };
+        assert_eq!(kept_after(|store| write(store, "running")), "it is running");
+        assert_eq!(kept_after(|store| write(store, "failed")), "it changed meanwhile");
     }
 }

@@ -229,6 +229,10 @@ impl Format for Swarmlet {
         })
     }
 
+    fn removed_ids(&self, store: &dyn Store) -> Vec<Name> {
+        tombstone::list(store)
+    }
+
     fn supervisor_folder(&self) -> Option<RelPath> {
         Some(layout::path(layout::SUPERVISOR))
     }

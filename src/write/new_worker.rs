@@ -12,6 +12,7 @@ use super::error::{During, Error, Result};
 use super::folder::StoreFolder;
 use super::hashing::{HashingReader, entry_of};
 use super::index::IfMissing;
+use super::lock::Lock;
 use super::metadata::{self, MetadataMap, TEXT_MAX};
 use super::put_path;
 use super::worker::Worker;
@@ -28,6 +29,8 @@ const WORD_MAX: usize = 200;
 const TAGS_MAX: usize = 32;
 /// The directory of the files that a worker is given.
 const CONTEXT: &str = "context";
+/// The key of the id of a worker's parent.
+const PARENT: &str = "parent_id";
 /// Attempts to find an id that is not taken.
 const ID_ATTEMPTS: usize = 8;
 
@@ -91,7 +94,7 @@ impl NewWorker {
 
     /// Sets the id of the worker that started this one.
     pub fn parent(self, parent: impl Into<String>) -> NewWorker {
-        self.word("parent_id", "the id of a parent", parent)
+        self.word(PARENT, "the id of a parent", parent)
     }
 
     /// Sets the kind of task.
@@ -227,9 +230,35 @@ fn create_unlogged(
         None => free_id(store, &new.task, now)?,
     };
     let metadata = metadata::to_bytes(&new.metadata(&id, now)?)?;
+    let _parent = lock_parent(store, &new)?;
     let worker = publish(store, &id, &metadata, new.context, paths)?;
     store.update_index(&id, if new.starts_index { IfMissing::Create } else { IfMissing::Leave });
     Ok(worker)
+}
+
+/// Takes the lock of the parent, so that a removal decides about it before or after the child is
+/// created. Returns `None` if the parent cannot be locked: it may be in another store, or belong to
+/// a user who alone can read it.
+///
+/// # Errors
+///
+/// The parent was removed, or another process holds its lock for long.
+fn lock_parent(store: &StoreFolder, new: &NewWorker) -> Result<Option<Lock>> {
+    let parent = new.words.iter().find(|(key, ..)| *key == PARENT);
+    let id = parent.and_then(|(.., id)| Name::new(id.as_bytes().to_vec()).ok());
+    let Some(id) = id else { return Ok(None) };
+    let locked = store.workers.enter(&id.clone().into()).and_then(|folder| folder.lock());
+    let lock = match locked {
+        Err(PathError::Io(Errno::BUSY)) => {
+            return locked.map(Some).during("lock", store.workers.path(), id.as_bytes());
+        }
+        locked => locked.ok(),
+    };
+    // It may have been removed while this waited.
+    if !is_taken(store, &id)? && tombstones::exists(&store.root, &id)? {
+        return Err(Error::invalid(id.as_bytes(), "the id of a parent", "this worker was removed"));
+    }
+    Ok(lock)
 }
 
 fn is_taken(store: &StoreFolder, id: &Name) -> Result<bool> {

@@ -119,6 +119,18 @@ impl Store {
         Ok(())
     }
 
+    /// Lists the entries of the directory of the workers that readers may show.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be listed.
+    pub(crate) fn worker_names(&self) -> Result<Vec<Name>> {
+        let workers = &self.folder().workers;
+        let mut names = workers.list().during("list", workers.path(), b"")?;
+        names.retain(|name| !is_temporary(name));
+        Ok(names)
+    }
+
     /// Returns the path of the worker `id` from the root of the store.
     pub(crate) fn worker_path(&self, id: &Name) -> RelPath {
         self.folder().worker_path(id)

@@ -100,3 +100,62 @@ fn expand_names_the_removal_only_to_the_owner() {
     let other = expand("worker1", &["--owner", "8"]);
     assert_eq!(other.replace("worker1", "absent1"), expand("absent1", &["--owner", "8"]));
 }
+
+/// Promise: The summary of a swarm counts the removed workers that its view would show.
+#[test]
+fn the_summary_counts_removed_workers() {
+    let (_dir, store) = new_store();
+    for (id, owner) in [("w1", "7"), ("w2", "8"), ("w3", "7"), ("w4", "7")] {
+        old_worker(&store, id, 1, &["--owner", owner]);
+    }
+    let removed = |more: &[&str]| {
+        let summary = record(&store, &[&["cat", "summary", "--no-cache"], more].concat(), "");
+        let line = summary.assert_success().out.lines();
+        line.filter_map(|line| line.strip_prefix("removed  ")).collect::<Vec<_>>().join("|")
+    };
+    assert_eq!(removed(&[]), "");
+    let mount = Mount::new(&store);
+    assert!(!mount.text("summary").contains("removed"));
+    gc(&store, &["--max-workers", "1", "--yes"]).assert_success();
+    assert_eq!([removed(&[]), removed(&["--owner", "7"])], ["3 workers", "2 workers"]);
+    assert_eq!([removed(&["--owner", "8"]), removed(&["--owner", "9"])], ["1 worker", ""]);
+    wait_until("the mount counts them", || {
+        mount.text("summary").contains("\nremoved  3 workers\n")
+    });
+    // A record beside a worker, and other files, count nothing.
+    fs::copy(store.join("tombstones/w1.json"), store.join("tombstones/w4.json")).unwrap();
+    fs::write(store.join("tombstones/notes.txt"), "x").unwrap();
+    assert_eq!(removed(&[]), "3 workers");
+    // Nobody knows whose a damaged record is.
+    fs::write(store.join("tombstones/w1.json"), "{").unwrap();
+    assert_eq!([removed(&[]), removed(&["--owner", "7"])], ["3 workers", "1 worker"]);
+}
+
+/// Promise: `doctor` notes damaged records of removed workers.
+#[test]
+fn doctor_notes_damaged_tombstones() {
+    let (_dir, store) = new_store();
+    old_worker(&store, "w1", 1, &[]);
+    old_worker(&store, "w2", 2, &[]);
+    gc(&store, &["--max-workers", "1", "--yes"]).assert_success();
+    let doctor = || run(command(&store, &["doctor"])).out;
+    assert!(!doctor().contains("tombstones/w1.json"), "{}", doctor());
+    fs::write(store.join("tombstones/w1.json"), "{").unwrap();
+    assert!(doctor().contains("tombstones/w1.json is damaged"), "{}", doctor());
+}
+
+/// Promise: No worker is created as the child of a removed one.
+#[test]
+fn a_removed_worker_gets_no_children() {
+    let (_dir, store) = new_store();
+    old_worker(&store, "w1", 1, &[]);
+    gc(&store, &["--older-than", "30d", "--yes"]).assert_success();
+    let create = |parent: &str| {
+        let arguments = ["worker", "create", "--id", "child", "--task", "x", "--parent", parent];
+        record(&store, &arguments, "")
+    };
+    create("w1").assert_failure(1, &["this worker was removed"]);
+    assert!(workers(&store).is_empty());
+    // A parent may be in another store.
+    create("elsewhere").assert_success();
+}

@@ -150,6 +150,37 @@ fn links_and_special_files_are_counted_and_not_copied() {
     assert_eq!(fs::read(&outside).unwrap(), b"kept");
 }
 
+/// A program whose sessions change in any way cannot stop the copying of others.
+#[test]
+fn hostile_sources_stop_nothing() {
+    let claude = Claude::new();
+    let folder = claude.at("projects/-w");
+    let long = format!("{}.jsonl", "x".repeat(245));
+    fs::write(folder.join("a"), "file").unwrap();
+    fs::create_dir(folder.join("b")).unwrap();
+    fs::write(folder.join("b/inner"), "inner").unwrap();
+    fs::write(folder.join(&long), "long").unwrap();
+    fs::create_dir(folder.join(".swarmletfs-tmp-0123456789abcdef")).unwrap();
+    let report = claude.report();
+    assert_eq!((&report["new"], &report["skipped"]), (&5.into(), &1.into()), "{report}");
+    // A file becomes a folder, a folder a file, and a file is rewritten shorter.
+    fs::remove_file(folder.join("a")).unwrap();
+    fs::create_dir(folder.join("a")).unwrap();
+    fs::write(folder.join("a/inner"), "new").unwrap();
+    fs::remove_dir_all(folder.join("b")).unwrap();
+    fs::write(folder.join("b"), "new").unwrap();
+    fs::write(claude.at("projects/-w/memory/notes.md"), "new\n").unwrap();
+    fs::write(folder.join(&long), "rewritten").unwrap();
+    fs::write(folder.join("last.jsonl"), "last").unwrap();
+    let done = claude.archive(&[]);
+    done.assert_failure(1, &[&format!("{long} could not be copied")]);
+    let copy = |path: &str| fs::read_to_string(claude.copy("projects/-w").join(path)).unwrap();
+    assert_eq!([copy("a.former-1"), copy("a/inner")], ["file", "new"]);
+    assert_eq!([copy("b.former-1/inner"), copy("b")], ["inner", "new"]);
+    assert_eq!([copy("memory/notes.md.former-1"), copy("memory/notes.md")], ["notes\n", "new\n"]);
+    assert_eq!([copy(&long), copy("last.jsonl")], ["long", "last"]);
+}
+
 #[test]
 fn one_archive_is_written_once_at_a_time() {
     let claude = Claude::new();

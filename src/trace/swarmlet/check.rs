@@ -8,6 +8,7 @@ mod metadata;
 mod names;
 mod outputs;
 mod similar;
+mod tombstones;
 mod workspace;
 
 use super::super::RecordSource;
@@ -48,6 +49,7 @@ pub(super) fn check_store(
     let mut remarks = check_skipped(skipped, description, limit);
     names::check_store(store, skipped, &mut remarks);
     index::check(store, &mut remarks, deadline);
+    tombstones::check(store, &mut remarks, deadline);
     if let Some(outputs) = outputs {
         outputs::check_store(outputs, &mut remarks, deadline);
     }

@@ -3,8 +3,10 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::layout::{TOMBSTONES, path};
 use crate::error::Result;
 use crate::name::Name;
+use crate::store::{Kind, Store, is_temporary};
 
 /// Maximum size of the file, in bytes.
 pub(crate) const SIZE_MAX: u64 = 256 << 10;
@@ -34,6 +36,14 @@ pub(crate) struct Tombstone {
     /// Path of the store with its copy, if it was archived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) archived_to: Option<String>,
+}
+
+/// Lists the workers of `store` that have a record, also a damaged one. Returns none if the records
+/// cannot be listed.
+pub(super) fn list(store: &dyn Store) -> Vec<Name> {
+    let entries = store.list(&path(TOMBSTONES)).unwrap_or_default().into_iter();
+    let files = entries.filter(|entry| entry.kind == Kind::File && !is_temporary(&entry.name));
+    files.filter_map(|entry| Tombstone::worker_of(&entry.name)).collect()
 }
 
 impl Tombstone {
