@@ -430,8 +430,8 @@ impl View {
         })
     }
 
-    /// Returns the number of removed workers that this view would show. A worker of `visible` is not
-    /// removed, whatever a record says. A damaged record counts only in an unrestricted view.
+    /// Returns the number of removed workers that this view would show. A worker of `visible` is
+    /// not removed, whatever a record says. A damaged record counts only in an unrestricted view.
     pub fn removed_count(&self, visible: &VisibleWorkers) -> usize {
         let mut ids: HashSet<(usize, Name)> = self.catalog.removed_ids().collect();
         if ids.is_empty() {

@@ -283,8 +283,8 @@ fn call_row(call: &ToolCall, status: Status) -> String {
 }
 
 /// Renders the summary of a run or the swarm: the table of workers, counts, and the workers that
-/// failed, are doubtful, have not finished or cannot be read. `removed` counts the workers that were
-/// removed.
+/// failed, are doubtful, have not finished or cannot be read. `removed` counts the workers that
+/// were removed.
 pub(crate) fn swarm(
     visible: &VisibleWorkers,
     run: Option<&RunMembers>,

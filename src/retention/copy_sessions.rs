@@ -276,8 +276,8 @@ impl SessionCopy {
         Ok(())
     }
 
-    /// Gives the former copy of an entry another name. Returns false if none is free: then it stays,
-    /// and the entry is not copied.
+    /// Gives the former copy of an entry another name. Returns false if that would be too long:
+    /// then the copy stays, and the entry is not copied.
     fn set_aside(&mut self, path: &RelPath, to: &Dir, name: &Name) -> PathResult<bool> {
         let Some(former) = former_name(to, name)? else {
             self.copied.unreadable.add(path);
@@ -303,8 +303,11 @@ fn former_name(to: &Dir, name: &Name) -> PathResult<Option<Name>> {
     for number in 1..=u32::MAX {
         let former = [name.as_bytes(), format!(".former-{number}").as_bytes()].concat();
         let Ok(former) = Name::new(former) else { return Ok(None) };
-        if to.kind(&former.clone().into())?.is_none() {
-            return Ok(Some(former));
+        match to.kind(&former.clone().into()) {
+            Ok(None) => return Ok(Some(former)),
+            Ok(Some(_)) => {}
+            Err(PathError::NameTooLong) => return Ok(None),
+            Err(error) => return Err(error),
         }
     }
     Ok(None)

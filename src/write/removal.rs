@@ -16,6 +16,7 @@ use super::store::Store;
 use super::worker_folder::WorkerFolder;
 use super::{temporary, tombstones};
 use crate::audit::AuditPath;
+use crate::deadline::Deadline;
 use crate::error::Result as PathResult;
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, is_temporary};
@@ -117,6 +118,18 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Lists the removed workers whose tombstones are damaged, until `deadline` passes.
+    ///
+    /// # Errors
+    ///
+    /// The tombstones cannot be listed.
+    pub(crate) fn damaged_tombstones(&self, deadline: Deadline<'_>) -> Result<Vec<Name>> {
+        let root = &self.folder().root;
+        let mut ids = tombstones::list(root)?;
+        ids.retain(|id| deadline.has_time() && !matches!(tombstones::read(root, id), Ok(Some(_))));
+        Ok(ids)
     }
 
     /// Lists the entries of the directory of the workers that readers may show.

@@ -64,9 +64,10 @@ impl RecordingInspection {
             let deadline = Deadline::new(&self.search_end);
             let leftovers = store.leftovers(deadline)?;
             let lost_runners = lost_runners::find(&store, deadline)?;
-            Ok((store, leftovers, lost_runners))
+            let damaged = store.damaged_tombstones(deadline)?;
+            Ok((store, leftovers, lost_runners, damaged))
         });
-        let (store, leftovers, lost_runners) = match searched {
+        let (store, leftovers, lost_runners, damaged) = match searched {
             Ok(searched) => searched,
             // The store of another user can be read and yet not be recorded to.
             Err(error) => {
@@ -77,6 +78,7 @@ impl RecordingInspection {
         let mut facts = RecordingFacts::new(&leftovers, &lost_runners);
         let mut findings: Vec<Finding> =
             lost_runners::finding(&lost_runners, path).into_iter().collect();
+        findings.extend(damaged_tombstones(&damaged));
         if !self.repairs || leftovers.found.is_empty() {
             findings.push(facts.finding(&leftovers.found, path));
             return (Some(facts), findings);
@@ -191,6 +193,17 @@ impl RecordingFacts {
             shell_quote(path)
         ))
     }
+}
+
+/// Returns the finding on removed workers whose tombstones are damaged, if there are any.
+fn damaged_tombstones(ids: &[Name]) -> Option<Finding> {
+    let mut examples: Vec<String> = ids.iter().take(EXAMPLES_MAX).map(Name::display).collect();
+    if let more @ 1.. = ids.len().saturating_sub(EXAMPLES_MAX) {
+        examples.push(format!("and {more} more"));
+    }
+    let (number, verb) = (count(ids.len(), "tombstone"), if ids.len() == 1 { "is" } else { "are" });
+    let message = format!("{number} {verb} damaged: {}", examples.join(", "));
+    (!ids.is_empty()).then(|| Finding::note(TOPIC, "damaged_tombstones", message))
 }
 
 /// Returns the id of the worker with an open call.
