@@ -245,7 +245,7 @@ fn create_unlogged(
 /// The parent was removed, or another process holds its lock for long.
 fn lock_parent(store: &StoreFolder, new: &NewWorker) -> Result<Option<Lock>> {
     let parent = new.words.iter().find(|(key, ..)| *key == PARENT);
-    let id = parent.and_then(|(.., id)| Name::new(id.as_bytes().to_vec()).ok());
+    let id = parent.and_then(|(.., id)| Name::new(id.as_bytes()).ok());
     let Some(id) = id else { return Ok(None) };
     let locked = store.workers.enter(&id.clone().into()).and_then(|folder| folder.lock());
     let lock = match locked {
