@@ -33,6 +33,7 @@ mod regression;
 mod retention;
 mod run;
 mod sandbox;
+mod scenarios;
 mod schema;
 mod since;
 mod support;

@@ -1,0 +1,50 @@
+//! The pages of docs/scenarios: their commands and calls are run, and their shown output compared.
+
+mod page;
+
+use page::Page;
+
+use crate::needs_fuse;
+
+/// Promise: The pages of docs/scenarios show what their commands print.
+#[test]
+fn commands_of_iterative_refinement_print_what_the_page_shows() {
+    needs_fuse!();
+    Page::read("iterative-refinement").run_commands();
+}
+
+#[test]
+fn commands_of_code_analysis_print_what_the_page_shows() {
+    needs_fuse!();
+    Page::read("code-analysis").run_commands();
+}
+
+#[test]
+fn commands_of_research_synthesis_print_what_the_page_shows() {
+    needs_fuse!();
+    Page::read("research-synthesis").run_commands();
+}
+
+/// Promise: The pages of docs/scenarios show what their calls by MCP return.
+#[cfg(feature = "mcp")]
+#[test]
+fn calls_of_iterative_refinement_return_what_the_page_shows() {
+    let Some(page) = Page::read("iterative-refinement").run_calls() else { return };
+    let applied = page.file("project/median.py");
+    assert_eq!(applied, "from statistics import median\n");
+    assert!(page.file("swarm/supervisor/strategy.md").starts_with("median-v3 is applied"));
+}
+
+#[cfg(feature = "mcp")]
+#[test]
+fn calls_of_code_analysis_return_what_the_page_shows() {
+    let Some(page) = Page::read("code-analysis").run_calls() else { return };
+    assert!(page.file("swarm/supervisor/plan.md").contains("api.py again (worker-api)"));
+}
+
+#[cfg(feature = "mcp")]
+#[test]
+fn calls_of_research_synthesis_return_what_the_page_shows() {
+    let Some(page) = Page::read("research-synthesis").run_calls() else { return };
+    assert!(page.file("swarm/supervisor/synthesis.md").contains("(research-files)"));
+}
