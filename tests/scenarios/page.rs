@@ -97,8 +97,8 @@ impl Page {
         use serde_json::{Value, json};
 
         let mut texts = String::new();
-        let mut sessions = 0;
-        for block in &self.blocks {
+        let (mut waiting, mut workers, mut sessions) = (Vec::new(), Vec::new(), 0);
+        for (index, block) in self.blocks.iter().enumerate() {
             let role = match block.kind.split_once(' ') {
                 _ if block.kind == "sh" => {
                     self.prepare(&block.body);
@@ -124,21 +124,18 @@ impl Page {
             let answer = if is_supervisor { json!("yes") } else { Value::Null };
             let session =
                 json!({"command": command, "mode": "auto", "answer": answer, "calls": calls});
-            let done = crate::mcp::roles(vec![session])?;
-            let results = done[0]["results"].as_array().unwrap();
-            assert_eq!(results.len(), calls.as_array().unwrap().len());
-            texts.clear();
-            for result in results {
-                assert_eq!(result["error"], false, "{role}: {result}");
-                for text in result["texts"].as_array().unwrap() {
-                    texts.push_str(text.as_str().unwrap().trim_end());
-                    texts.push('\n');
-                }
-            }
-            if let Some(worker) = role.strip_prefix("worker:") {
-                self.wait_for_changes(worker);
-            }
+            waiting.push(session);
+            workers.extend(role.strip_prefix("worker:"));
             sessions += 1;
+            // Sessions whose results are not shown run in one process, which starts slowly.
+            let next = self.blocks.get(index + 1);
+            if next.is_some_and(|next| next.kind.starts_with("json worker:")) {
+                continue;
+            }
+            for session in crate::mcp::roles(std::mem::take(&mut waiting))? {
+                texts = results(&session);
+            }
+            workers.drain(..).for_each(|worker| self.wait_for_changes(worker));
         }
         assert!(sessions > 3, "the page has only {sessions} sessions");
         Some(self)
@@ -158,6 +155,20 @@ impl Page {
     pub fn file(&self, name: &str) -> String {
         fs::read_to_string(self.at(name)).unwrap()
     }
+}
+
+/// Returns the results of a session, none of which is an error, as lines.
+#[cfg(feature = "mcp")]
+fn results(session: &serde_json::Value) -> String {
+    let mut texts = String::new();
+    for result in session["results"].as_array().unwrap() {
+        assert_eq!(result["error"], false, "{result}");
+        for text in result["texts"].as_array().unwrap() {
+            texts.push_str(text.as_str().unwrap().trim_end());
+            texts.push('\n');
+        }
+    }
+    texts
 }
 
 /// Returns the fenced blocks of a page.
