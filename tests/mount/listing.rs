@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 use serde_json::json;
+use swarmletfs::store::TICK_MAX;
 
 use super::{PATIENCE, eventually};
 use crate::hostile::Dice;
@@ -21,7 +22,7 @@ const MIB: u64 = 1 << 20;
 /// Memory that may be used beyond the idle server's, in bytes.
 const OVER_IDLE: u64 = 64 * MIB;
 /// Time without changes after which a directory may be cached.
-const QUIET: Duration = Duration::from_secs(1);
+const QUIET: Duration = TICK_MAX;
 /// During the test nothing is checked because of its age.
 const HOUR: [&str; 2] = ["--ttl", "3600"];
 

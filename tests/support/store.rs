@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::store::TICK_MAX;
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
@@ -77,7 +78,7 @@ impl TestStore {
     /// Waits until the last write is older than a clock tick; only then its results are cached on
     /// disk.
     pub fn rest(&self) -> &TestStore {
-        thread::sleep(Duration::from_secs(1));
+        thread::sleep(TICK_MAX);
         self
     }
 
