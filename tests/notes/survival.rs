@@ -44,6 +44,8 @@ fn closed_notes_survive_a_kill_of_the_program() {
             }
             acknowledged
         });
+        let second = store.path().join("supervisor/n1");
+        crate::cli::program::wait_until("a note is acknowledged", || second.exists());
         // A random moment: how far the writer gets until then differs from turn to turn.
         thread::sleep(Duration::from_millis(20 + 13 * turn as u64));
         mount.process().kill().unwrap();
