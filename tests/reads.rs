@@ -217,6 +217,7 @@ fn wrong_options_are_refused() {
     let mut command = swarmletfs(["mount", "--audit", "--store"]);
     command.arg(audited.store.path()).arg(point.path()).env("XDG_STATE_HOME", state);
     run(command).assert_failure(1, &["cannot log to", "it lies inside"]);
+    assert!(!audited.store.path().join("state").exists(), "nothing is made in a store");
     let mut command = swarmletfs(["mount", "--audit", "--store"]);
     let other = Audited::new();
     command.arg(audited.store.path()).arg("--store").arg(other.store.path()).arg(point.path());

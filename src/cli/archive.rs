@@ -118,13 +118,11 @@ fn detected(source: &Path) -> anyhow::Result<&'static KnownFormat> {
 /// Refuses to copy a folder into itself.
 fn check_places(source: &Path, dest: &Path) -> anyhow::Result<()> {
     let mounts = mountpoint::read_mount_table()?;
-    let resolve = |path: &Path| FolderIdentity::resolve(path, &mounts);
-    let source = resolve(source)?;
-    // The nearest folder above it that exists, if it is missing.
+    let source = FolderIdentity::resolve(source, &mounts)?;
     let dest = std::path::absolute(dest)?;
-    let existing = dest.ancestors().find(|path| path.exists()).unwrap_or(&dest);
-    let place = resolve(existing)?;
-    let is_inside = place.is_within(&source) || (existing == dest && source.is_within(&place));
+    let place = FolderIdentity::resolve_nearest(&dest, &mounts)?;
+    // If `dest` is missing, the source may be in the directory above it.
+    let is_inside = place.is_within(&source) || (dest.exists() && source.is_within(&place));
     if is_inside {
         return Err(UsageError(format!(
             "cannot archive to {}: one folder is in the other; try another folder",

@@ -42,6 +42,19 @@ impl FolderIdentity {
         FolderIdentity::new(probe::resolve(path)?, mounts)
     }
 
+    /// Identifies the directory that `path` leads to, or the nearest one above it that exists.
+    ///
+    /// # Errors
+    ///
+    /// Fails for the reasons of [`FolderIdentity::resolve`], but for those that are missing.
+    pub(super) fn resolve_nearest(path: &Path, mounts: &MountTable) -> io::Result<FolderIdentity> {
+        let resolved = path.ancestors().find_map(|at| match FolderIdentity::resolve(at, mounts) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            resolved => Some(resolved),
+        });
+        resolved.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+    }
+
     /// Returns true if both are one directory.
     pub(super) fn is_same_folder(&self, other: &FolderIdentity) -> bool {
         self.is_within(other) && other.is_within(self)

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 
 use super::exit::UsageError;
 use super::folder_identity::FolderIdentity;
@@ -95,17 +95,14 @@ fn plan(mut paths: Vec<PathBuf>, mut options: MountOptions) -> anyhow::Result<(P
     };
     let format = options.format();
     let stores = store_selection::choose(&mut options.stores, operand.as_slice(), format)?;
-    if options.notes && stores.len() > 1 {
-        return Err(UsageError(
-            "--notes writes to one store, and several are given: mount the others elsewhere".into(),
-        )
-        .into());
-    }
-    if options.audit && stores.len() > 1 {
-        return Err(UsageError(
-            "--audit records reads of one store, and several are given: mount them elsewhere"
-                .into(),
-        )
+    let single = [
+        (options.notes, "--notes writes to one store"),
+        (options.audit, "--audit records reads of one store"),
+    ];
+    if let Some((_, why)) = single.iter().find(|(is_given, _)| *is_given && stores.len() > 1) {
+        return Err(UsageError(format!(
+            "{why}, and several are given: mount the others elsewhere"
+        ))
         .into());
     }
     let point = mountpoint::prepare(&mountpoint, &stores)?;
@@ -115,9 +112,9 @@ fn plan(mut paths: Vec<PathBuf>, mut options: MountOptions) -> anyhow::Result<(P
     }
     if options.audit {
         let folder = reads::folder(&options.stores)?;
-        let shown = display_path(&folder);
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {shown}"))?;
-        check_log(&folder.join("log"), &stores, &point)?;
+        // It may not exist yet, and must not be made in a store.
+        let place = FolderIdentity::resolve_nearest(&folder, &mountpoint::read_mount_table()?)?;
+        must_be_outside(&folder, &place, &stores, &point)?;
     }
     if let Some(index) = &mut options.cache.index {
         *index = std::env::current_dir()?.join(&index);
@@ -136,6 +133,16 @@ fn check_log(log: &Path, stores: &[FolderIdentity], point: &FolderIdentity) -> a
     }) else {
         bail!("cannot log to {}: its folder does not exist", display_path(log));
     };
+    must_be_outside(log, &folder, stores, point)
+}
+
+/// Fails if the log is in `folder`, which lies inside of a store or beneath the mountpoint.
+fn must_be_outside(
+    log: &Path,
+    folder: &FolderIdentity,
+    stores: &[FolderIdentity],
+    point: &FolderIdentity,
+) -> anyhow::Result<()> {
     match stores.iter().chain([point]).find(|place| folder.is_within(place)) {
         Some(place) => {
             bail!(
