@@ -110,10 +110,15 @@ pub(crate) fn block(text: &str, max: usize, indent: &str) -> String {
     out
 }
 
-/// Formats a number with a regular noun: `1 worker`, `2 workers`.
+/// Formats a number with a regular noun: `1 worker`, `2 workers`, `2 entries`.
 pub(crate) fn count<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
-    let one = n == N::from(1);
-    format!("{n} {noun}{}", if one { "" } else { "s" })
+    if n == N::from(1) {
+        return format!("{n} {noun}");
+    }
+    match noun.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{n} {stem}ies"),
+        _ => format!("{n} {noun}s"),
+    }
 }
 
 /// Says how many changed paths of a workspace are not recorded; `None` for none.
@@ -125,6 +130,14 @@ pub(crate) fn left_out_as_ignored(paths: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nouns_are_in_the_plural_but_for_one() {
+        assert_eq!(count(1, "entry"), "1 entry");
+        assert_eq!(count(0, "entry"), "0 entries");
+        assert_eq!(count(2_u64, "key"), "2 keys");
+        assert_eq!(count(2_u64, "worker"), "2 workers");
+    }
 
     #[test]
     fn times_and_durations_are_formatted_for_people() {
