@@ -134,20 +134,34 @@ fn file_type(kind: NodeKind) -> FileType {
 fn file_attr(ino: u64, attr: &Attr) -> FileAttr {
     let mtime = attr.mtime.to_system();
     FileAttr {
-        ino: INodeNo(ino),
         size: attr.size,
         blocks: attr.size.div_ceil(512),
         atime: mtime,
         mtime,
         ctime: attr.ctime.to_system(),
+        uid: attr.uid,
+        gid: attr.gid,
+        ..empty_attr(ino, file_type(attr.kind), attr.mode)
+    }
+}
+
+/// Returns the attributes of an empty file or directory without an owner and times.
+fn empty_attr(ino: u64, kind: FileType, mode: u32) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(ino),
+        size: 0,
+        blocks: 0,
+        atime: SystemTime::UNIX_EPOCH,
+        mtime: SystemTime::UNIX_EPOCH,
+        ctime: SystemTime::UNIX_EPOCH,
         crtime: SystemTime::UNIX_EPOCH,
-        kind: file_type(attr.kind),
-        perm: (attr.mode & 0o777) as u16,
+        kind,
+        perm: (mode & 0o777) as u16,
         // Not counted. With 1, tools such as find derive nothing from the link count of a
         // directory.
         nlink: 1,
-        uid: attr.uid,
-        gid: attr.gid,
+        uid: 0,
+        gid: 0,
         rdev: 0,
         blksize: BLOCK,
         flags: 0,

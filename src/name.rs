@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -195,6 +196,11 @@ impl fmt::Debug for RelPath {
 /// line, reverse one or hide text.
 pub fn printable(bytes: &[u8]) -> String {
     escaped(bytes, |_| false)
+}
+
+/// Escapes a path as [`printable`] does.
+pub(crate) fn printable_path(path: &Path) -> String {
+    printable(path.as_os_str().as_encoded_bytes())
 }
 
 /// Returns true if `text`, which begins with a backslash, looks like an escape sequence of this

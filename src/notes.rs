@@ -8,8 +8,8 @@
 //!
 //! Links and special files are neither shown nor created: readers of the store follow none.
 //!
-//! What was written is on disk when a file is closed or synchronized. Names are on disk when a file
-//! is created and closed, or renamed.
+//! Content is on disk when a file is closed or synchronized, and a name when its file is created
+//! and closed, or renamed.
 
 mod handles;
 mod inodes;

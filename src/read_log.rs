@@ -31,8 +31,12 @@ const BATCH: usize = 256;
 const COMM_MAX: u64 = 64;
 /// Longest time for which a reader waits until its name is read.
 const NAME_TIME_MAX: Duration = Duration::from_millis(100);
+/// Result of an open that succeeded.
+pub(crate) const OK: &str = "ok";
+/// Result of an open of a name that is not there.
+pub(crate) const ABSENT: &str = "absent";
 /// Result of the last entry of a log that lost entries before it.
-const LOST: &str = "lost";
+pub(crate) const LOST: &str = "lost";
 
 /// One open of a file or directory, or an attempt at one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,15 +52,14 @@ pub(crate) struct ReadEntry {
     pub(crate) program: Option<String>,
     /// Path in the tree; bytes that are not UTF-8 are replaced.
     pub(crate) path: String,
-    /// What was opened.
+    /// Kind of the file or directory; absent for an attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<ContentKind>,
     /// Size of the file when it was opened, in bytes. How much of it was read is not known: the
     /// kernel answers from its cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) bytes: Option<u64>,
-    /// `ok`, `absent` for a name that the view does not have, the error, or `lost` for an entry
-    /// that only states a number.
+    /// [`OK`], [`ABSENT`], the error, or [`LOST`] for an entry that only states a number.
     pub(crate) result: String,
     /// Number of earlier entries that were lost, because readers were faster than the disk.
     #[serde(default, skip_serializing_if = "is_zero")]

@@ -9,7 +9,7 @@ use super::watcher::max_finished_watches;
 use crate::cache::{DiskCache, Key, key};
 use crate::error::{Error, Result};
 use crate::model::{SkipReason, SkipReport};
-use crate::name::{Name, RelPath, printable};
+use crate::name::{Name, RelPath, printable_path};
 use crate::store::{Disk, Inotify, SingleLinkStore, Store, Time, is_local};
 use crate::trace::known::{self, Detected, FORMATS, alternatives, expected_contents};
 use crate::trace::{ClaudeCode, Detection, Format, KnownFormat, Probe, ProbeBudget, Swarmlet};
@@ -44,7 +44,7 @@ pub struct Source {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The directory cannot be opened.
-    #[error("cannot open the store {}: {}", display_path(.path), reason(.error))]
+    #[error("cannot open the store {}: {}", printable_path(.path), reason(.error))]
     Open {
         /// The directory.
         path: PathBuf,
@@ -52,19 +52,19 @@ pub enum SourceError {
         error: Error,
     },
     /// The directory is on a swarmletfs mount.
-    #[error("cannot use {} as a store: it is a swarmletfs mount; give the store behind it", display_path(.0))]
+    #[error("cannot use {} as a store: it is a swarmletfs mount; give the store behind it", printable_path(.0))]
     OwnMount(PathBuf),
     /// The directory is one worker.
     #[error(
         "cannot use {} as a store: it is one worker; give the folder that holds it: {}",
-        display_path(.0),
-        display_path(.0.parent().unwrap_or(.0))
+        printable_path(.0),
+        printable_path(.0.parent().unwrap_or(.0))
     )]
     OneWorker(PathBuf),
     /// The directory has no workers of the expected formats.
     #[error(
         "no workers in {}: expected {expected}{}{}",
-        display_path(.path),
+        printable_path(.path),
         not_followed(.skipped),
         if *.searched_all { "" } else { UNSEARCHED },
     )]
@@ -79,7 +79,7 @@ pub enum SourceError {
         searched_all: bool,
     },
     /// The file is not a transcript of the expected formats.
-    #[error("cannot use {} as a store: it is a file; expected {expected}", display_path(.path))]
+    #[error("cannot use {} as a store: it is a file; expected {expected}", printable_path(.path))]
     NotATranscript {
         /// The file.
         path: PathBuf,
@@ -109,10 +109,6 @@ fn open_outputs(path: &Path) -> (Option<Arc<dyn Store>>, Vec<PathBuf>) {
         opened
     });
     (outputs.map(|outputs| Arc::new(outputs) as Arc<dyn Store>), missing)
-}
-
-fn display_path(path: &Path) -> String {
-    printable(path.as_os_str().as_encoded_bytes())
 }
 
 fn reason(error: &Error) -> String {

@@ -1,4 +1,4 @@
-//! Where the log of reads of a mount is.
+//! Finds the log of reads of a mount.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -14,10 +14,9 @@ use fuser::{
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-
 use tracing::{debug, warn};
 
-use super::{BLOCK, FuseAdapter};
+use super::{BLOCK, FuseAdapter, empty_attr};
 use crate::error::{Error, Result};
 use crate::notes::{NewAttr, NewTime, NoteAttr, Notes, OpenMode, Time, is_note};
 use crate::trace::swarmlet::SUPERVISOR;
@@ -56,22 +55,14 @@ fn errno(operation: &str, error: &Error) -> Errno {
 
 fn file_attr(attr: &NoteAttr) -> FileAttr {
     FileAttr {
-        ino: INodeNo(attr.ino),
         size: attr.size,
         blocks: attr.size.div_ceil(512),
         atime: attr.atime.to_system(),
         mtime: attr.mtime.to_system(),
         ctime: attr.ctime.to_system(),
-        crtime: SystemTime::UNIX_EPOCH,
-        kind: file_type(attr.is_folder),
-        perm: (attr.mode & 0o777) as u16,
-        // As in the other directories of the mount.
-        nlink: 1,
         uid: attr.uid,
         gid: attr.gid,
-        rdev: 0,
-        blksize: BLOCK,
-        flags: 0,
+        ..empty_attr(attr.ino, file_type(attr.is_folder), attr.mode)
     }
 }
 

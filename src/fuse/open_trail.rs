@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::read_log::{ReadEntry, ReadLog};
+use crate::read_log::{ABSENT, OK, ReadEntry, ReadLog};
 use crate::route::ContentKind;
 use crate::tree::{Ino, ROOT};
 
@@ -124,8 +124,8 @@ impl OpenTrail {
             kind: opened.map(|(kind, _)| kind),
             bytes: opened.and_then(|(_, bytes)| bytes),
             result: match error {
-                None => "ok".to_owned(),
-                Some(error) if error.is_miss() => "absent".to_owned(),
+                None => OK.to_owned(),
+                Some(error) if error.is_miss() => ABSENT.to_owned(),
                 Some(error) => error.to_string(),
             },
             lost: 0,

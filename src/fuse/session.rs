@@ -57,7 +57,7 @@ pub fn mount(
     mount_with(tree, mountpoint, access, MountExtras::default())
 }
 
-/// What a mount does besides reading.
+/// Extras of a mount, besides reading.
 #[derive(Default)]
 pub(crate) struct MountExtras {
     /// The notes, if the directory `supervisor/` can be written, and nothing else.
@@ -108,7 +108,7 @@ pub(crate) fn mount_with(
     Ok(Session { _threads: ManuallyDrop::new(threads), _watch_guard: watch_guard, tree, ended })
 }
 
-/// What a session is started with.
+/// Threads to start for a session, and the tree that they serve.
 struct SessionStart {
     tree: Arc<Tree>,
     pool: Pool,
@@ -144,7 +144,7 @@ impl SessionStart {
     }
 }
 
-/// Who decides whether something in a mount may be changed.
+/// Policy for requests that change something in a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChangePolicy {
     /// The kernel refuses every change.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error as PathError, Result as PathResult};
-use crate::name::{Name, RelPath, printable};
+use crate::name::{Name, RelPath, printable_path};
 use crate::store::Kind;
 use crate::write::{Dir, During, Error, HashingReader, Result, Store, set_file_attributes};
 
@@ -32,7 +32,7 @@ impl Archive {
             .during("open", path, b"")?;
         if is_same {
             return Err(Error::Store {
-                store: printable(path.as_os_str().as_encoded_bytes()),
+                store: printable_path(path),
                 reason: "an archive cannot be the store itself".to_owned(),
                 cure: "try another folder".to_owned(),
             });
@@ -84,10 +84,6 @@ impl Archive {
         };
         self.store.add_copy(id, fill).map(drop)
     }
-}
-
-fn printable_path(path: &Path) -> String {
-    printable(path.as_os_str().as_encoded_bytes())
 }
 
 /// Copies the entries of `from` into the empty directory `to`, and waits for the disk. Links are

@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use crate::error::{Error as PathError, Result as PathResult};
-use crate::name::{Name, RelPath, printable};
+use crate::name::{Name, RelPath, printable_path};
 use crate::store::{EntryStat, Kind, is_temporary};
 use crate::trace::known::SessionFiles;
 use crate::write::{Dir, Durability, During, Error, Result, set_file_attributes};
@@ -80,7 +80,7 @@ pub(crate) fn copy_sessions(
     let lock = to.try_lock().during("lock", dest, b"")?;
     let Some(_lock) = lock else {
         return Err(Error::Approval {
-            action: format!("archive to {}", shown(dest)),
+            action: format!("archive to {}", printable_path(dest)),
             reason: "another process writes it".to_owned(),
             cure: "try again when it has ended".to_owned(),
         });
@@ -101,10 +101,6 @@ pub(crate) fn copy_sessions(
         copy().during("copy to", dest, path.as_bytes())?;
     }
     Ok(copying.copied)
-}
-
-fn shown(path: &Path) -> String {
-    printable(path.as_os_str().as_encoded_bytes())
 }
 
 struct SessionCopy {

@@ -1,4 +1,4 @@
-//! The log of reads of mounts with `--audit`: its entries, and what they sum up to.
+//! The log of reads of mounts with `--audit`: its entries, and numbers about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::cli::terminal::{display_path, escape_controls};
 use crate::cli::tree_commands::format::human_size;
 use crate::deadline::Deadline;
 use crate::name::RelPath;
-use crate::read_log::ReadEntry;
+use crate::read_log::{ABSENT, LOST, OK, ReadEntry};
 use crate::route::ContentKind;
 use crate::store::Disk;
 use crate::text::count;
@@ -23,13 +23,6 @@ use crate::view::View;
 
 /// Most rows of a list.
 const ROWS_MAX: usize = 10;
-/// Result of an open that succeeded.
-const OK: &str = "ok";
-/// Result of an entry that only states how many were lost.
-const LOST: &str = "lost";
-/// Result of an open of a name that is not there.
-const ABSENT: &str = "absent";
-
 /// Selects entries.
 pub(super) struct ReadFilter<'a> {
     pub(super) since: Option<Timestamp>,
@@ -106,7 +99,7 @@ impl Opens {
     }
 }
 
-/// What the entries sum up to.
+/// Sums over the entries.
 #[derive(Default)]
 pub(super) struct Summed {
     all: Opens,

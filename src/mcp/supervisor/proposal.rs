@@ -7,7 +7,7 @@ use crate::approval::{
     Approval, ChangeSelection, Checked, PathRules, describe_change, relevant_diff, unseen_changes,
 };
 use crate::mcp::tools::{ToolError, ToolResult};
-use crate::name::{Name, RelPath, printable};
+use crate::name::{Name, RelPath, printable, printable_path};
 use crate::text::diff_text::{self, Section};
 use crate::text::shares::{Demand, allocate};
 use crate::text::{count, left_out_as_ignored};
@@ -143,7 +143,7 @@ impl ShownChanges {
     fn question(&self, worker: &Name, workspace: &Path, running: &[String]) -> String {
         let notes = [self.left_out.as_slice(), running].concat();
         let changes = count(self.files.len() as u64, "change");
-        let (worker, workspace) = (worker.display(), shown_path(workspace));
+        let (worker, workspace) = (worker.display(), printable_path(workspace));
         let mut parts = vec![format!("Apply {changes} of worker {worker} to {workspace}?")];
         // Nothing that is applied may be cut off.
         parts.push(escaped_list(&self.files));
@@ -195,7 +195,7 @@ pub(super) fn carry_out(
     let mut lines = vec![format!(
         "applied {} to {}; `swarmletfs undo {worker}` takes it back",
         count(files, "change"),
-        shown_path(&accepted.workspace)
+        printable_path(&accepted.workspace)
     )];
     lines.extend(accepted.left_out.iter().cloned());
     Ok(with_warnings(bounded_list(&lines), &store))
@@ -273,8 +273,4 @@ fn bounded_diff(sections: &[Section<'_>]) -> String {
         out.push_str(&format!("\n{}\n", escaped_list(&missing)));
     }
     out
-}
-
-fn shown_path(path: &Path) -> String {
-    printable(path.as_os_str().as_encoded_bytes())
 }

@@ -10,7 +10,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::workspace::{entry_meta, stat_with_birth};
-use super::{Dir, EntryIdentity, EntryMeta, File, must_be_own_file, set_mode, stat};
+use super::{Dir, EntryIdentity, EntryMeta, File, set_mode, stat};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, Time, kind_of};
@@ -95,12 +95,10 @@ impl Dir {
         let opened = self.openat2(path, access.flags(), Mode::empty())?;
         kind_of(&stat(opened.as_fd())?).must_be(Kind::File)?;
         if access.write {
-            let is_own = match must_be_own_file(&stat(opened.as_fd())?) {
-                Ok(()) => self.is_only_name(path, opened.as_fd())?,
-                Err(_) => false,
-            };
-            if !is_own {
-                return Err(Error::Io(Errno::PERM));
+            match self.is_only_name(path, opened.as_fd()) {
+                Ok(true) => {}
+                Ok(false) | Err(Error::Escape) => return Err(Error::Io(Errno::PERM)),
+                Err(error) => return Err(error),
             }
         }
         Ok(File::from(opened))
