@@ -44,6 +44,14 @@ fn reader() -> &'static [u8] {
     })
 }
 
+/// Smallest share of the memory for caches, in bytes.
+const SHARE_MIN: u64 = 1 << 20;
+
+/// Returns the share of each of `users` in `bytes` of memory.
+pub fn share_of_memory(bytes: u64, users: usize) -> u64 {
+    (bytes / users.max(1) as u64).max(SHARE_MIN)
+}
+
 /// Creates a cache of at most `weight` for about `items` entries, with a single shard.
 ///
 /// With several shards, an entry heavier than a shard would never be cached. The default number of

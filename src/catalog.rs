@@ -216,6 +216,13 @@ impl Catalog {
         self.sources.iter().flat_map(Source::roots).collect()
     }
 
+    /// Returns the numbers that the stores of `previous` have here, `None` for a missing one.
+    pub fn numbers_of_stores(&self, previous: &Catalog) -> Vec<Option<usize>> {
+        let is_same = |old: &Source, new: &Source| new.is_same_store(old);
+        let number = |old| self.sources.iter().position(|new| is_same(old, new));
+        previous.sources.iter().map(number).collect()
+    }
+
     /// Returns true if opening the stores again would find other directories.
     pub fn is_replaced(&self) -> bool {
         self.sources.iter().any(Source::is_replaced)

@@ -6,10 +6,12 @@
 
 mod apply;
 mod archive;
+mod attach;
 mod audit;
 mod background;
 mod cache_args;
 mod changes;
+mod control;
 mod dash_o;
 mod diagnosis;
 mod discard;
@@ -23,7 +25,9 @@ mod gc;
 mod hook;
 mod init;
 mod limits;
+mod live_mount;
 mod log;
+mod log_place;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod mount;
@@ -31,6 +35,7 @@ mod mount_options;
 mod mountinfo;
 mod mountpoint;
 mod note;
+mod owners_map;
 mod pager;
 mod plan;
 mod probe;
@@ -162,6 +167,11 @@ enum Command {
     /// Unmount a swarmletfs mount
     #[command(visible_alias = "unmount")]
     Umount(UmountArgs),
+    /// Add a store to a mount in use
+    #[command(after_help = attach::ATTACH_HELP)]
+    Attach(attach::AttachArgs),
+    /// Remove a store from a mount in use
+    Detach(attach::AttachArgs),
     /// Check for problems with mounting and reading, and suggest fixes
     #[command(after_help = DOCTOR_HELP)]
     Doctor(DoctorArgs),
@@ -287,10 +297,10 @@ struct MountArgs {
     #[command(flatten)]
     options: MountOptions,
 
-    /// Comma-separated mount options, as passed by mount(8): store=, format=, owner=, run=,
-    /// all_owners, hard_links, no_cache, index=, no_index, allow_other, budget=, ttl=, stale=,
-    /// log=, foreground, and the usual ones, which have no effect here; write a comma inside a
-    /// value as \,
+    /// Comma-separated mount options, as passed by mount(8): store=, format=, owner=, owners=,
+    /// run=, all_owners, notes, audit, audit_max=, hard_links, no_cache, index=, no_index,
+    /// allow_other, budget=, ttl=, stale=, log=, foreground, and the usual ones, which have no
+    /// effect here; write a comma inside a value as \,
     #[arg(short = 'o', value_name = "OPTIONS")]
     lists: Vec<OsString>,
 
@@ -469,6 +479,8 @@ pub fn main() -> ExitCode {
     exit::report(match cli.command {
         Command::Mount(arguments) => mount::run(*arguments).map(|()| ExitCode::SUCCESS),
         Command::Umount(arguments) => umount::run(arguments).map(|()| ExitCode::SUCCESS),
+        Command::Attach(arguments) => attach::attach(&arguments),
+        Command::Detach(arguments) => attach::detach(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Validate(arguments) => Ok(exit::report_as_trouble(validate::run(&arguments))),
         Command::Ls(arguments) => tree_commands::ls::run(&arguments),

@@ -10,10 +10,12 @@ mod confine;
 mod guard;
 mod notes_adapter;
 mod open_trail;
+mod owner_dirs;
 mod passthrough_files;
 mod passthrough_probe;
 mod pool;
 mod search_threads;
+mod service;
 mod session;
 mod watch;
 
@@ -24,6 +26,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::SystemTime;
 
+use arc_swap::ArcSwap;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType,
     Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner,
@@ -34,7 +37,9 @@ use fuser::{
 use tracing::{debug, info, warn};
 
 pub use guard::{catch_panic, log_panics};
+pub(crate) use owner_dirs::{OwnerDir, OwnerDirs};
 pub use passthrough_probe::{PROBE_FILE, mount_passthrough_probe};
+pub(crate) use service::Trees;
 pub use session::{MountAccess, Session, mount};
 pub(crate) use session::{MountExtras, mount_with};
 
@@ -43,19 +48,18 @@ use crate::route::ContentKind;
 use crate::tree::{Attr, DirPosition, Lookup, NodeKind, RequestClass, Tree};
 use open_trail::{OpenTrail, Reader};
 use passthrough_files::PassthroughFiles;
-use pool::Pool;
-use search_threads::SearchThreads;
+use service::Service;
 
 /// Block size that stat and statfs report, in bytes.
 const BLOCK: u32 = 4_096;
 /// ioctl commands that set flags of a file: FS_IOC_SETFLAGS and FS_IOC_FSSETXATTR.
 const CHANGING_IOCTLS: [u32; 2] = [0x4008_6602, 0x401c_5820];
 
-/// Adapts a tree to [`Filesystem`].
+/// Adapts trees to [`Filesystem`].
 struct FuseAdapter {
-    tree: Arc<Tree>,
-    pool: Pool,
-    search_threads: SearchThreads,
+    service: Arc<ArcSwap<Service>>,
+    /// The directories around the trees of a mount for several owners.
+    owner_dirs: Option<OwnerDirs>,
     passthrough: Arc<PassthroughFiles>,
     /// Set if opens are recorded.
     trail: Option<Arc<OpenTrail>>,
@@ -64,42 +68,25 @@ struct FuseAdapter {
 }
 
 impl FuseAdapter {
-    /// Runs `work` at once if `class` returns that it is as cheap as a stat, otherwise in a pool.
-    /// Contains panics.
+    /// Runs `work` with the tree that has the inode `ino`; see [`Service::run`].
     fn run(
         &self,
-        class: impl FnOnce(&Tree) -> RequestClass,
+        ino: INodeNo,
+        class: impl FnOnce(&Tree) -> RequestClass + Send + 'static,
         work: impl FnOnce(&Tree) + Send + 'static,
     ) {
-        catch_panic(|| {
-            let class = class(&self.tree);
-            if class == RequestClass::Stat {
-                return work(&self.tree);
-            }
-            let (tree, pool) = (self.tree.clone(), self.pool.clone());
-            let job = Box::new(move || {
-                work(&tree);
-                if tree.claim_backfill() {
-                    backfill(tree, pool);
-                }
-            });
-            if class == RequestClass::Search {
-                self.search_threads.run(job)
-            } else {
-                self.pool.run(job)
-            }
-        });
+        self.service.load_full().run(ino.0, class, work);
     }
-}
 
-/// Does pending work in short slices, each queued behind the waiting requests.
-fn backfill(tree: Arc<Tree>, pool: Pool) {
-    let next_slice = pool.clone();
-    pool.run(Box::new(move || {
-        if tree.backfill() {
-            backfill(tree, next_slice);
-        }
-    }));
+    /// Runs `work`, which opens nothing, with the tree that has the inode `ino`.
+    fn run_here(&self, ino: INodeNo, work: impl FnOnce(&Tree)) {
+        self.service.load().run_here(ino.0, work);
+    }
+
+    /// Returns the directories around the trees, if `ino` is one of their inodes.
+    fn owner_dirs(&self, ino: INodeNo) -> Option<&OwnerDirs> {
+        self.owner_dirs.as_ref().filter(|dirs| dirs.contains(ino.0))
+    }
 }
 
 fn render_class(_: &Tree) -> RequestClass {
@@ -201,10 +188,15 @@ impl Filesystem for FuseAdapter {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if let Some(dirs) = self.owner_dirs(parent) {
+            return dirs.look_up(parent.0, name, reply);
+        }
         let owned_name = name.as_bytes().to_vec();
+        let classified_name = owned_name.clone();
         let (trail, reader) = (self.trail.clone(), Reader::from(request));
         self.run(
-            |tree| tree.classify_lookup(parent.0, name.as_bytes()),
+            parent,
+            move |tree| tree.classify_lookup(parent.0, &classified_name),
             move |tree| {
                 let found = tree.lookup(parent.0, &owned_name);
                 if let Some(trail) = trail {
@@ -223,18 +215,21 @@ impl Filesystem for FuseAdapter {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
-        let trail = self.trail.clone();
-        self.run(stat_class, move |tree| {
+        self.run_here(ino, |tree| {
             tree.forget(ino.0, nlookup);
-            if let Some(trail) = trail {
+            if let Some(trail) = &self.trail {
                 trail.forget(ino.0, || tree.is_known(ino.0));
             }
         });
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        if let Some(attr) = self.owner_dirs.as_ref().and_then(|dirs| dirs.attr(ino.0)) {
+            return reply.attr(&owner_dirs::TTL, &attr);
+        }
         self.run(
-            |tree| tree.classify(ino.0),
+            ino,
+            move |tree| tree.classify(ino.0),
             move |tree| match tree.attr(ino.0) {
                 Ok((attr, ttl)) => reply.attr(&ttl, &file_attr(ino.0, &attr)),
                 Err(error) => reply.error(errno("getattr", &error)),
@@ -242,8 +237,11 @@ impl Filesystem for FuseAdapter {
         );
     }
 
-    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        self.run(render_class, move |tree| match tree.read_link(ino.0) {
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        if let Some(dirs) = self.owner_dirs(ino) {
+            return dirs.read_link(request.uid(), reply);
+        }
+        self.run(ino, render_class, move |tree| match tree.read_link(ino.0) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(errno("readlink", &error)),
         });
@@ -257,10 +255,14 @@ impl Filesystem for FuseAdapter {
             }
             return reply.error(Errno::EROFS);
         }
+        if self.owner_dirs(ino).is_some() {
+            return reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+        }
         let passthrough = self.passthrough.clone();
         let (trail, reader) = (self.trail.clone(), Reader::from(request));
         self.run(
-            |tree| tree.classify_open(ino.0),
+            ino,
+            move |tree| tree.classify_open(ino.0),
             move |tree| {
                 let opened = tree.open(ino.0);
                 if let Some(trail) = trail {
@@ -285,7 +287,7 @@ impl Filesystem for FuseAdapter {
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         size: u32,
@@ -293,7 +295,10 @@ impl Filesystem for FuseAdapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.run(stat_class, move |tree| {
+        if let Some(dirs) = self.owner_dirs(ino) {
+            return dirs.read(offset, size as usize, reply);
+        }
+        self.run(ino, stat_class, move |tree| {
             let mut reply = Some(reply);
             let result = tree.read(fh.0, offset, size as usize, |data| {
                 if let Some(reply) = reply.take() {
@@ -321,12 +326,11 @@ impl Filesystem for FuseAdapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let passthrough = self.passthrough.clone();
-        self.run(stat_class, move |tree| {
-            passthrough.release(ino.0);
+        self.run_here(ino, |tree| {
+            self.passthrough.release(ino.0);
             tree.release(fh.0);
-            reply.ok();
         });
+        reply.ok();
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
@@ -334,9 +338,13 @@ impl Filesystem for FuseAdapter {
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        if self.owner_dirs(ino).is_some() {
+            return reply.opened(FileHandle(0), FopenFlags::empty());
+        }
         let (trail, reader) = (self.trail.clone(), Reader::from(request));
         self.run(
-            |tree| tree.classify_opendir(ino.0),
+            ino,
+            move |tree| tree.classify_opendir(ino.0),
             move |tree| {
                 let opened = tree.open_folder(ino.0);
                 if let Some(trail) = trail {
@@ -363,8 +371,12 @@ impl Filesystem for FuseAdapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        if let Some(dirs) = self.owner_dirs(ino) {
+            return dirs.read_dir(ino.0, offset, reply);
+        }
         self.run(
-            |tree| if offset == 0 { tree.classify(ino.0) } else { RequestClass::Stat },
+            ino,
+            move |tree| if offset == 0 { tree.classify(ino.0) } else { RequestClass::Stat },
             move |tree| {
                 let (position, skipped) = split_offset(offset);
                 let listing = match tree.entries(ino.0, fh.0, position) {
@@ -389,11 +401,16 @@ impl Filesystem for FuseAdapter {
         );
     }
 
-    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.run(stat_class, move |tree| {
-            tree.release(fh.0);
-            reply.ok();
-        });
+    fn releasedir(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.run_here(ino, |tree| tree.release(fh.0));
+        reply.ok();
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

@@ -45,12 +45,13 @@ use parking_lot::Mutex;
 
 pub use attr::{Attr, NodeKind};
 pub use handle::{DirListing, DirPosition, ListedEntry};
-pub(crate) use inode::FOREIGN_INO;
 pub use inode::ROOT;
+pub(crate) use inode::{FOREIGN_INO, InoRange};
 pub use path::{LookupGuard, ResolvedPath, Symlinks};
 pub use request_class::RequestClass;
 
 pub use crate::analysis::settings::Settings;
+pub use crate::view::WorkerLocation;
 
 use crate::digest::digest;
 use crate::error::{Error, Result};
@@ -109,22 +110,67 @@ pub struct Opened {
 /// The file tree of one view.
 pub struct Tree {
     namespace: Namespace,
-    inodes: Mutex<Inodes>,
-    handles: Mutex<Handles>,
-    pinned_opens: Mutex<PinnedOpens>,
-    dir_cache: Mutex<DirCache>,
+    inodes: Arc<Mutex<Inodes>>,
+    handles: Arc<Mutex<Handles>>,
+    pinned_opens: Arc<Mutex<PinnedOpens>>,
+    dir_cache: Arc<Mutex<DirCache>>,
+    root: Ino,
+    /// The user who owns all files and directories, and reads them all. `None` to show owners and
+    /// permissions as they are in the stores.
+    reader: Option<FileOwner>,
+}
+
+/// A user and a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileOwner {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
 }
 
 impl Tree {
     /// Creates the tree of `view`.
     pub fn new(view: View, settings: Settings) -> Tree {
+        Tree::of_reader(view, settings, InoRange::ALL, None)
+    }
+
+    /// Creates the tree of `view`, with inode numbers in `numbers`. If `reader` is given, all of it
+    /// belongs to that user, who alone can read it.
+    pub(crate) fn of_reader(
+        view: View,
+        settings: Settings,
+        numbers: InoRange,
+        reader: Option<FileOwner>,
+    ) -> Tree {
         Tree {
             namespace: Namespace::new(Renderer::new(view, settings)),
-            inodes: Mutex::new(Inodes::new()),
-            handles: Mutex::new(Handles::default()),
-            pinned_opens: Mutex::new(PinnedOpens::default()),
-            dir_cache: Mutex::default(),
+            inodes: Arc::new(Mutex::new(Inodes::new(numbers))),
+            handles: Arc::default(),
+            pinned_opens: Arc::default(),
+            dir_cache: Arc::default(),
+            root: numbers.root(),
+            reader,
         }
+    }
+
+    /// Creates the tree of another view of this tree's mount. Inodes and handles are shared: their
+    /// numbers lead to the same workers in both trees, and what is open stays so.
+    pub fn with_view(&self, view: View) -> Tree {
+        let renderer = self.namespace.renderer();
+        let view = view.keeping_names_of(renderer.view());
+        let settings = renderer.settings().clone();
+        Tree {
+            namespace: Namespace::new(Renderer::new(view, settings)),
+            inodes: self.inodes.clone(),
+            handles: self.handles.clone(),
+            pinned_opens: self.pinned_opens.clone(),
+            dir_cache: self.dir_cache.clone(),
+            ..*self
+        }
+    }
+
+    /// Returns the inode number of the root.
+    pub(crate) fn root(&self) -> Ino {
+        self.root
     }
 
     /// Returns descriptors of all directories on disk that the tree reads.
@@ -181,15 +227,22 @@ impl Tree {
         &self,
         end: BorrowedFd<'_>,
         limit: Option<Duration>,
-    ) -> Result<Option<HashSet<Name>>> {
+    ) -> Result<Option<HashSet<WorkerLocation>>> {
         self.namespace.view().wait_for_changes(end, limit)
     }
 
-    /// Returns the inodes of the directories of `workers` and of all files in them.
-    pub fn worker_inodes(&self, workers: &HashSet<Name>) -> Vec<Ino> {
+    /// Returns the inodes of the directories of the workers at `locations` and of all files in
+    /// them.
+    pub fn worker_inodes(&self, locations: &HashSet<WorkerLocation>) -> Vec<Ino> {
+        let workers = self.namespace.view().names_at(locations);
         self.inodes
             .lock()
             .inodes_matching(|node| node.worker().is_some_and(|worker| workers.contains(worker)))
+    }
+
+    /// Returns all inodes that the kernel knows.
+    pub(crate) fn inodes(&self) -> Vec<Ino> {
+        self.inodes.lock().numbers()
     }
 
     /// Looks up `name` in the directory `parent`. Each success adds one lookup, which the caller
@@ -224,7 +277,7 @@ impl Tree {
         drop(inodes);
         // Dropped after the locks are released: closing may be slow on the underlying file system.
         drop(evicted);
-        Ok(Lookup { ino, attr, name_ttl, attr_ttl: ttl })
+        Ok(Lookup { ino, attr: self.shown_attr(attr), name_ttl, attr_ttl: ttl })
     }
 
     /// Gives back `count` lookups. An inode without lookups is removed.
@@ -250,7 +303,7 @@ impl Tree {
     pub fn attr(&self, ino: Ino) -> Result<(Attr, Duration)> {
         let entry = self.inodes.lock().get(ino)?;
         if let Some(version) = entry.version {
-            return Ok((version.attr, TTL_VERSION));
+            return Ok((self.shown_attr(version.attr), TTL_VERSION));
         }
         let current = self.namespace.attr(&entry.node).and_then(|reply| {
             check_unchanged(entry.content_id, reply.attr.content_id)?;
@@ -268,7 +321,12 @@ impl Tree {
             }
         };
         self.inodes.lock().record_reported(ino, attr.signature(), ttl > TTL);
-        Ok((attr, ttl))
+        Ok((self.shown_attr(attr), ttl))
+    }
+
+    /// Returns the attributes as the reader of the tree sees them.
+    fn shown_attr(&self, attr: Attr) -> Attr {
+        self.reader.map_or(attr, |reader| attr.readable_only_by(reader))
     }
 
     /// Returns the target of a symlink, relative to the directory that contains it.

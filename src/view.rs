@@ -20,7 +20,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
+use visible::KeptNames;
 pub use visible::{Member, RunMembers, VisibleWorkers, find_by_prefix};
+
+pub use crate::catalog::WorkerLocation;
 
 use crate::cache::{DiskCache, Key, key};
 use crate::catalog::{self, Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
@@ -48,8 +51,11 @@ const REFRESH_TRIES: usize = 5;
 
 /// A catalog restricted to what one owner may see.
 pub struct View {
-    catalog: Catalog,
+    /// Shared by the views of the owners of one mount.
+    catalog: Arc<Catalog>,
     filter: Filter,
+    /// Names that do not follow from the workers' ids alone, and hold for as long as the mount.
+    names: KeptNames,
     visible: Mutex<Arc<VisibleWorkers>>,
     /// Records by the version of the fingerprint and the key of the entry.
     records: Cache<(Key, Key), Arc<Record>>,
@@ -59,8 +65,8 @@ pub struct View {
 }
 
 impl View {
-    /// Opens a view of `sources`, restricted by `filter`. This is the only constructor: the filter
-    /// decides how the sources are read, so it must be known before the first read.
+    /// Opens a view of `sources`, restricted by `filter`. The filter decides how the sources are
+    /// read, so it must be known before the first read.
     ///
     /// # Errors
     ///
@@ -70,15 +76,49 @@ impl View {
             Some(_) => sources.into_iter().map(Source::hiding_hard_links).collect(),
             None => sources,
         };
-        let catalog = Catalog::open(sources, freshness)?;
-        let visible = VisibleWorkers::new(&catalog.current(), &filter);
-        Ok(View {
+        Ok(View::of_catalog(Arc::new(Catalog::open(sources, freshness)?), filter))
+    }
+
+    /// Opens a view of `sources` for each of `owners`, restricted to `run` if it is given. The
+    /// stores are listed once for all of them.
+    ///
+    /// # Errors
+    ///
+    /// A store cannot be listed.
+    pub fn for_owners<'a>(
+        sources: Vec<Source>,
+        freshness: Freshness,
+        run: Option<&str>,
+        owners: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<View>> {
+        let sources = sources.into_iter().map(Source::hiding_hard_links).collect();
+        let catalog = Arc::new(Catalog::open(sources, freshness)?);
+        let filter =
+            |owner: &str| Filter { owner: Some(owner.to_owned()), run: run.map(str::to_owned) };
+        let views = owners.into_iter().map(|id| View::of_catalog(catalog.clone(), filter(id)));
+        Ok(views.collect())
+    }
+
+    fn of_catalog(catalog: Arc<Catalog>, filter: Filter) -> View {
+        let names = KeptNames::default();
+        let visible = VisibleWorkers::new(&catalog.current(), &filter, &names);
+        View {
             catalog,
             filter,
+            names,
             visible: Mutex::new(Arc::new(visible)),
             records: Cache::new(RECORD_CACHE_ITEMS),
             removed: Mutex::default(),
-        })
+        }
+    }
+
+    /// Keeps the names of the workers of `previous`, a view of other stores, some of which may be
+    /// those of this one.
+    pub(crate) fn keeping_names_of(self, previous: &View) -> View {
+        let numbers = self.catalog.numbers_of_stores(&previous.catalog);
+        let names = previous.visible().numbered_names(&numbers);
+        let visible = VisibleWorkers::new(&self.catalog.current(), &self.filter, &names);
+        View { names, visible: Mutex::new(Arc::new(visible)), ..self }
     }
 
     /// Describes the view for people: the number of workers and of runs.
@@ -180,7 +220,7 @@ impl View {
         }
         let current = latest
             .apply_changes(snapshot, &self.filter)
-            .unwrap_or_else(|| VisibleWorkers::new(snapshot, &self.filter));
+            .unwrap_or_else(|| VisibleWorkers::new(snapshot, &self.filter, &self.names));
         let current = Arc::new(current);
         let mut slot = self.visible.lock();
         // Another thread may have stored a newer generation meanwhile.
@@ -285,22 +325,22 @@ impl View {
         self.catalog.watch()
     }
 
-    /// Waits up to `limit` for changes of watched workers. Returns the names of the changed workers
-    /// whose attributes may be cached for long, or `None` once `end` is readable or closed.
+    /// Waits up to `limit` for changes of watched workers, also of those outside of this view.
+    /// Returns the changed workers whose attributes may be cached for long, or `None` once `end` is
+    /// readable or closed.
     pub fn wait_for_changes(
         &self,
         end: BorrowedFd<'_>,
         limit: Option<Duration>,
-    ) -> Result<Option<HashSet<Name>>> {
-        let Some(changed) = self.catalog.wait_for_changes(end, limit)? else { return Ok(None) };
+    ) -> Result<Option<HashSet<WorkerLocation>>> {
+        self.catalog.wait_for_changes(end, limit)
+    }
+
+    /// Returns the names of those workers of this view that are at `locations`.
+    pub fn names_at(&self, locations: &HashSet<WorkerLocation>) -> HashSet<Name> {
         // The kernel has received no worker that is not in the latest set.
         let visible = self.visible.lock().clone();
-        Ok(Some(
-            changed
-                .into_iter()
-                .filter_map(|(source, root)| visible.name_at(source, &root))
-                .collect(),
-        ))
+        locations.iter().filter_map(|(source, root)| visible.name_at(*source, root)).collect()
     }
 
     /// Returns true if the entries of a worker's directory depend on that directory alone.

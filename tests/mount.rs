@@ -2,6 +2,7 @@
 //!
 //! There is a file per topic. These tests measure no times: they wait until a change is visible.
 
+mod attach;
 pub mod attributes;
 mod bytes;
 mod change;
@@ -13,6 +14,7 @@ mod freshness;
 mod full_disk;
 mod limits;
 mod listing;
+mod owners;
 mod passthrough;
 mod random_changes;
 pub mod readonly;

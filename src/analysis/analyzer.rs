@@ -45,7 +45,7 @@ impl Analyzer {
         let watchdog = Watchdog::new();
         let store = view.digest_store().map(|(cache, scope)| DigestStore::new(cache, &scope));
         let cache = Arc::new(DigestCache::new(settings.patience(), store, watchdog.clone()));
-        let index = Arc::new(Index::new(view.word_index()));
+        let index = Arc::new(Index::new(view.word_index(), settings.trees));
         Analyzer {
             view: Arc::new(view),
             settings,

@@ -28,12 +28,14 @@ pub struct Settings {
     pub deadline: Duration,
     /// Stops renders before their deadline and follows their progress.
     pub control: Option<Arc<Control>>,
+    /// Number of trees that share the memory for caches.
+    pub trees: usize,
 }
 
 impl Settings {
     /// Returns settings without a deadline. Only `control` stops renders.
     pub fn without_deadline(control: Arc<Control>) -> Settings {
-        Settings { budget: None, deadline: UNLIMITED, control: Some(control) }
+        Settings { deadline: UNLIMITED, control: Some(control), ..Settings::default() }
     }
 
     /// Returns the maximum size of a file: the `requested` one, the set one or `default`.
@@ -99,7 +101,7 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { budget: None, deadline: DEADLINE, control: None }
+        Settings { budget: None, deadline: DEADLINE, control: None, trees: 1 }
     }
 }
 

@@ -272,6 +272,12 @@ impl Source {
         }
     }
 
+    /// Returns true if both read the same directory, or the same file in it.
+    pub(super) fn is_same_store(&self, other: &Source) -> bool {
+        let identities = (self.store.identity(), other.store.identity());
+        self.file == other.file && matches!(identities, (Ok(mine), Ok(others)) if mine == others)
+    }
+
     /// Sets the format of the traces.
     pub fn with_format(self, format: Box<dyn Format>) -> Source {
         Source { format, ..self }

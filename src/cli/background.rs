@@ -111,9 +111,9 @@ pub(super) fn serve(mountpoint: PathBuf) -> anyhow::Result<()> {
 }
 
 fn mount_and_serve(mountpoint: PathBuf) -> anyhow::Result<()> {
-    let plan = Plan { mountpoint, options: read_options()? };
+    let plan = Plan::new(mountpoint, read_options()?)?;
     plan.start_log()?;
-    session::serve(&plan, |text| {
+    session::serve(plan, |text| {
         report(READY, text.as_bytes())?;
         leave_terminal()
     })

@@ -77,6 +77,9 @@ fn apply_item(
         }
         ("format", Some(value)) => set("format", &mut options.format, value, parse_format)?,
         ("owner", Some(value)) => set("owner", &mut options.owner, value, parse_id)?,
+        ("owners", Some(value)) => {
+            merge_value("owners", &mut options.owners, Some(path("owners", value)?))?
+        }
         ("run", Some(value)) => set("run", &mut options.run, value, parse_id)?,
         ("budget", Some(value)) => set("budget", &mut options.budget, value, parse_budget)?,
         ("stale", Some(value)) => set("stale", &mut options.stale, value, parse_duration)?,
@@ -106,8 +109,8 @@ fn apply_item(
         (key, _) if key.starts_with("x-") || key.starts_with("X-") => {}
         (key, None) if IGNORED_OPTIONS.contains(&key) => {}
         (
-            "store" | "format" | "owner" | "run" | "budget" | "ttl" | "stale" | "log" | "index"
-            | "audit_max",
+            "store" | "format" | "owner" | "owners" | "run" | "budget" | "ttl" | "stale" | "log"
+            | "index" | "audit_max",
             None,
         ) => {
             return Err(UsageError(format!("-o {key} needs a value: {key}=…")));

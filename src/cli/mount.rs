@@ -7,15 +7,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
-
 use super::exit::UsageError;
 use super::folder_identity::FolderIdentity;
 use super::mount_options::MountOptions;
 use super::plan::Plan;
 use super::terminal::{display_path, print_message, shell_quote};
 use super::{
-    MountArgs, background, dash_o, diagnosis, limits, log, mountpoint, reads, serve,
+    MountArgs, background, dash_o, diagnosis, limits, log, log_place, mountpoint, reads, serve,
     store_selection,
 };
 
@@ -40,10 +38,11 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     plan.start_log()?;
-    serve::serve(&plan, |description| {
-        background::check_readable(&plan.mountpoint)
+    let mountpoint = plan.mountpoint.clone();
+    serve::serve(plan, |description| {
+        background::check_readable(&mountpoint)
             .map_err(|error| io::Error::other(error.to_string()))?;
-        print_message(&mounted_message(description, &plan.mountpoint));
+        print_message(&mounted_message(description, &mountpoint));
         drop(claim);
         Ok(())
     })
@@ -108,49 +107,22 @@ fn plan(mut paths: Vec<PathBuf>, mut options: MountOptions) -> anyhow::Result<(P
     let point = mountpoint::prepare(&mountpoint, &stores)?;
     if let Some(log) = &mut options.log {
         *log = std::env::current_dir()?.join(&log);
-        check_log(log, &stores, &point)?;
+        log_place::check(log, &stores, &point)?;
     }
     if options.audit {
         let folder = reads::folder(&options.stores)?;
         // It may not exist yet, and must not be made in a store.
         let place = FolderIdentity::resolve_nearest(&folder, &mountpoint::read_mount_table()?)?;
-        must_be_outside(&folder, &place, &stores, &point)?;
+        log_place::check_folder(&folder, &place, &stores, &point)?;
     }
     if let Some(index) = &mut options.cache.index {
         *index = std::env::current_dir()?.join(&index);
     }
+    if let Some(owners) = &mut options.owners {
+        *owners = std::env::current_dir()?.join(&owners);
+    }
+    let plan = Plan::new(point.path.clone(), options)?;
     diagnosis::check_fuse()?;
     let claim = mountpoint::claim(&point)?;
-    Ok((Plan { mountpoint: point.path, options }, claim))
-}
-
-/// Rejects a log inside a store, which must not be written to, or beneath the mountpoint, where the
-/// mount would hide it.
-fn check_log(log: &Path, stores: &[FolderIdentity], point: &FolderIdentity) -> anyhow::Result<()> {
-    let Some(Ok(folder)) = log.parent().map(|folder| {
-        FolderIdentity::resolve(folder, &mountpoint::read_mount_table()?)
-            .map_err(anyhow::Error::from)
-    }) else {
-        bail!("cannot log to {}: its folder does not exist", display_path(log));
-    };
-    must_be_outside(log, &folder, stores, point)
-}
-
-/// Fails if the log is in `folder`, which lies inside of a store or beneath the mountpoint.
-fn must_be_outside(
-    log: &Path,
-    folder: &FolderIdentity,
-    stores: &[FolderIdentity],
-    point: &FolderIdentity,
-) -> anyhow::Result<()> {
-    match stores.iter().chain([point]).find(|place| folder.is_within(place)) {
-        Some(place) => {
-            bail!(
-                "cannot log to {}: it lies inside {}; choose another folder",
-                display_path(log),
-                display_path(&place.path)
-            )
-        }
-        None => Ok(()),
-    }
+    Ok((plan, claim))
 }

@@ -58,6 +58,16 @@ pub(super) struct MountOptions {
     #[arg(long)]
     pub(super) allow_other: bool,
 
+    /// Show several owners, each in a folder owners/ID that only the owner's user can enter: a JSON
+    /// file of owners and users, such as {"7": "alice", "8": 1002}; self leads to the reader's own
+    /// folder
+    #[serde(
+        serialize_with = "path_bytes::list::serialize",
+        deserialize_with = "path_bytes::list::deserialize_one"
+    )]
+    #[arg(long, value_name = "MAP")]
+    pub(super) owners: Option<PathBuf>,
+
     /// Let programs write to supervisor/ in the mount, the notes of whoever supervises the workers;
     /// everything else stays read-only
     #[arg(long, conflicts_with_all = ["owner", "run"])]
@@ -115,6 +125,7 @@ impl MountOptions {
         }
         merge_value("format", &mut self.format, listed.format)?;
         merge_value("owner", &mut self.owner, listed.owner)?;
+        merge_value("owners", &mut self.owners, listed.owners)?;
         merge_value("run", &mut self.run, listed.run)?;
         merge_value("index", &mut self.cache.index, listed.cache.index)?;
         merge_value("budget", &mut self.budget, listed.budget)?;
@@ -157,10 +168,24 @@ impl MountOptions {
                 .into(),
             ));
         }
-        if self.allow_other && self.owner.is_none() && !self.all_owners {
+        let alone = [
+            (self.owner.is_some(), "owner"),
+            (self.all_owners, "all_owners"),
+            (self.notes, "notes"),
+            (self.audit, "audit"),
+        ];
+        if self.owners.is_some()
+            && let Some((_, option)) = alone.iter().find(|(is_given, _)| *is_given)
+        {
+            return Err(UsageError(format!(
+                "owners and {option} do not go together: give only one of them"
+            )));
+        }
+        let is_chosen = self.owner.is_some() || self.all_owners || self.owners.is_some();
+        if self.allow_other && !is_chosen {
             return Err(UsageError(
                 "--allow-other lets every user of this machine read the mount: choose the workers \
-                 with --owner ID, or with --all-owners"
+                 with --owner ID, --owners MAP or --all-owners"
                     .into(),
             ));
         }

@@ -73,24 +73,7 @@ pub(super) fn prepare(
     let mounts = read_mount_table()?;
     let point = FolderIdentity::new(path.clone(), &mounts)
         .map_err(|error| access_error(&path, &error, mounts.topmost_at(&path)))?;
-    for store in stores {
-        let (here, there) = (display_path(&path), display_path(&store.path));
-        if point.is_same_folder(store) {
-            bail!("{here} is the store itself: mount on an empty folder outside it");
-        }
-        if point.is_within(store) {
-            bail!(
-                "{here} lies inside the store {there}, which would then contain itself: mount \
-                 outside it"
-            );
-        }
-        if store.is_within(&point) {
-            bail!(
-                "the store {there} lies inside {here} and would be hidden by the mount: choose \
-                 another mountpoint"
-            );
-        }
-    }
+    check_apart(&point, stores)?;
     match probe::first_entry(&path) {
         Ok(None) => Ok(point),
         Ok(Some(entry)) => bail!(
@@ -100,6 +83,29 @@ pub(super) fn prepare(
         ),
         Err(error) => Err(access_error(&path, &error, mounts.topmost_at(&path))),
     }
+}
+
+/// Checks that the mountpoint is not in one of `stores`, and none of them beneath it.
+pub(super) fn check_apart(point: &FolderIdentity, stores: &[FolderIdentity]) -> anyhow::Result<()> {
+    for store in stores {
+        let (here, there) = (display_path(&point.path), display_path(&store.path));
+        if point.is_same_folder(store) {
+            bail!("{here} is the store itself: mount on an empty folder outside it");
+        }
+        if point.is_within(store) {
+            bail!(
+                "{here} lies inside the store {there}, which would then contain itself: mount \
+                 outside it"
+            );
+        }
+        if store.is_within(point) {
+            bail!(
+                "the store {there} lies inside {here} and would be hidden by the mount: choose \
+                 another mountpoint"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Locks the mountpoint against other swarmletfs processes until the returned descriptor is

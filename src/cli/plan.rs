@@ -1,33 +1,46 @@
 //! A validated mount: what to mount, and where.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use super::exit::UsageError;
 use super::mount_options::MountOptions;
 use super::mountinfo::{Mount, MountTable};
+use super::owners_map::{self, MappedOwner};
 use super::store_selection::StoreSelection;
 use super::terminal::display_path;
 use super::{diagnosis, log, reads};
 use crate::catalog::{Freshness, STALE_AFTER};
-use crate::fuse::{MountAccess, MountExtras, Session};
+use crate::fuse::{MountAccess, MountExtras, OwnerDir, OwnerDirs, Session, Trees};
 use crate::notes::Notes;
 use crate::read_log::{LIMIT_DEFAULT, ReadLog};
 use crate::text::budget::Budget;
-use crate::tree::{Settings, Tree};
-use crate::view::Filter;
+use crate::text::count;
+use crate::tree::{InoRange, Settings, Tree};
+use crate::view::{Filter, View};
 use crate::write::Store;
 
 /// A validated mount: every path is absolute, and all checks that do not read the store have
 /// passed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Plan {
     /// Absolute and resolved.
     pub(super) mountpoint: PathBuf,
     /// Contains at least one store.
     pub(super) options: MountOptions,
+    /// The owners who have a directory each, if the mount is for several.
+    owners: Option<Vec<MappedOwner>>,
+}
+
+/// What a mount shows.
+pub(super) struct MountContent {
+    /// One view, or one for each owner.
+    pub(super) views: Vec<View>,
+    /// The number of workers and so on, for people.
+    pub(super) description: String,
 }
 
 /// A mount and the session that serves it.
@@ -43,8 +56,18 @@ impl Plan {
         log::start(self.options.log.as_deref(), self.options.foreground)
     }
 
-    /// Opens and reads the stores. Returns the tree to mount and a description of it.
-    pub(super) fn tree(&self) -> anyhow::Result<(Tree, String)> {
+    /// Plans a mount of `options` at `mountpoint`, and reads the file of owners, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The file of owners is invalid.
+    pub(super) fn new(mountpoint: PathBuf, options: MountOptions) -> anyhow::Result<Plan> {
+        let owners = options.owners.as_deref().map(owners_map::read).transpose()?;
+        Ok(Plan { mountpoint, options, owners })
+    }
+
+    /// Opens and reads the stores.
+    pub(super) fn read(&self) -> anyhow::Result<MountContent> {
         let options = &self.options;
         let mut freshness = Freshness::default();
         if let Some(seconds) = options.ttl {
@@ -60,11 +83,52 @@ impl Plan {
             cache: options.cache.clone(),
             filter,
         };
-        let view = selection.open(freshness)?;
-        let description = view.describe();
-        let budget =
-            options.budget.as_deref().map(Budget::parse).transpose().map_err(UsageError)?;
-        Ok((Tree::new(view, Settings { budget, ..Settings::default() }), description))
+        let Some(owners) = &self.owners else {
+            let view = selection.open(freshness)?;
+            return Ok(MountContent { description: view.describe(), views: vec![view] });
+        };
+        let ids = owners.iter().map(|owner| owner.id.as_str());
+        let views = selection.open_for_owners(freshness, ids)?;
+        let workers: usize = views.iter().map(|view| view.visible().members.len()).sum();
+        let description =
+            format!("{} of {}", count(workers, "worker"), count(owners.len(), "owner"));
+        Ok(MountContent { views, description })
+    }
+
+    /// Returns the trees of `views`, and the directories around them if there are several.
+    fn trees(&self, views: Vec<View>) -> anyhow::Result<(Trees, Option<OwnerDirs>)> {
+        let budget = self.options.budget.as_deref().map(Budget::parse);
+        let settings =
+            Settings { budget: budget.transpose().map_err(UsageError)?, ..Settings::default() };
+        let Some(owners) = &self.owners else {
+            let view = views.into_iter().next().context("there is no view to show")?;
+            return Ok((Trees::One(Arc::new(Tree::new(view, settings))), None));
+        };
+        let settings = Settings { trees: owners.len(), ..settings };
+        let dirs = || owners.iter().map(|mapped| &mapped.dir);
+        let places = dirs().zip(InoRange::split(owners.len()));
+        let tree = |((dir, range), view): ((&OwnerDir, InoRange), View)| {
+            Arc::new(Tree::of_reader(view, settings.clone(), range, Some(dir.user)))
+        };
+        let trees = Trees::Owners(places.zip(views).map(tree).collect());
+        Ok((trees, Some(OwnerDirs::new(dirs().cloned().collect()))))
+    }
+
+    /// Checks that stores can be attached and detached.
+    ///
+    /// # Errors
+    ///
+    /// An option is about the only store of the mount.
+    pub(super) fn check_stores_can_change(&self) -> anyhow::Result<()> {
+        let options = &self.options;
+        let single = [(options.notes, "--notes"), (options.audit, "--audit")];
+        match single.iter().find(|(is_given, _)| *is_given) {
+            Some((_, option)) => bail!(
+                "the stores of this mount cannot change, since it has {option}; mount the other \
+                 store elsewhere"
+            ),
+            None => Ok(()),
+        }
     }
 
     /// Opens the notes, if they are served.
@@ -95,12 +159,13 @@ impl Plan {
         })
     }
 
-    /// Mounts `tree`.
-    pub(super) fn mount(&self, tree: Tree) -> anyhow::Result<MountedSession> {
-        let access =
-            if self.options.allow_other { MountAccess::Everyone } else { MountAccess::Mounter };
-        let extras = MountExtras { notes: self.notes()?, log: self.read_log()? };
-        let session = crate::fuse::mount_with(tree, &self.mountpoint, access, extras)
+    /// Mounts what was read.
+    pub(super) fn mount(&self, content: MountContent) -> anyhow::Result<MountedSession> {
+        let is_shared = self.options.allow_other || self.owners.is_some();
+        let access = if is_shared { MountAccess::Everyone } else { MountAccess::Mounter };
+        let (trees, owner_dirs) = self.trees(content.views)?;
+        let extras = MountExtras { notes: self.notes()?, log: self.read_log()?, owner_dirs };
+        let session = crate::fuse::mount_with(trees, &self.mountpoint, access, extras)
             .map_err(|error| diagnosis::diagnose_mount(&error))?;
         let mounts = MountTable::read()?;
         let mount = mounts.topmost_at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));

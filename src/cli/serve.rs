@@ -10,22 +10,21 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
-use super::mountinfo::{Mount, MountTable};
+use super::live_mount::{LiveMount, MountPlace};
+use super::mountinfo::MountTable;
 use super::mountpoint::is_dead;
-use super::plan::{MountedSession, Plan};
+use super::plan::Plan;
 use super::teardown::{HeldMount, UnmountMode, unmount, unmount_or_detach};
 use super::terminal::{display_path, print_message};
 use super::{limits, probe};
-use crate::fuse::catch_panic;
 
 /// Time for a session to end after its mount is detached.
 const SESSION_END_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,16 +33,20 @@ const REPLACEMENT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads the stores, mounts, calls `ready` with a description of the mount, and serves until the
 /// mount ends. Unmounts if `ready` fails.
-pub(super) fn serve(plan: &Plan, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
+pub(super) fn serve(plan: Plan, ready: impl FnOnce(&str) -> io::Result<()>) -> anyhow::Result<()> {
     limits::raise_open_files();
-    let (tree, description) = plan.tree()?;
+    let content = plan.read()?;
+    let description = content.description.clone();
     let signals = catch_signals()?;
-    let served = plan.mount(tree)?;
+    let (mountpoint, foreground) = (plan.mountpoint.clone(), plan.options.foreground);
+    let mounted = plan.mount(content)?;
+    let live = LiveMount::new(plan, mounted);
     if let Err(error) = ready(&description) {
-        let _ = unmount(&plan.mountpoint, UnmountMode::Detached);
+        let _ = unmount(&mountpoint, UnmountMode::Detached);
+        live.place().lock().socket = None;
         return Err(error.into());
     }
-    run_until_unmounted(plan, served, signals)
+    run_until_unmounted(&live, signals, foreground)
 }
 
 /// Starts to queue signals for [`run_until_unmounted`], so that a signal during mounting leaves no
@@ -52,70 +55,34 @@ fn catch_signals() -> anyhow::Result<Signals> {
     Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot watch for signals")
 }
 
-/// Waits until the session ends. Mounts `plan` again when its store was replaced.
-fn run_until_unmounted(
-    plan: &Plan,
-    mut mounted: MountedSession,
-    signals: Signals,
-) -> anyhow::Result<()> {
-    // Locked while one mount replaces another, so that a signal then ends the new one.
-    let device = Arc::new(Mutex::new(mounted.device.clone()));
-    let (signal_device, foreground) = (device.clone(), plan.options.foreground);
+/// Waits until the session ends. Mounts again when a store was replaced.
+fn run_until_unmounted(live: &LiveMount, signals: Signals, foreground: bool) -> anyhow::Result<()> {
+    let place = live.place();
+    let signal_place = place.clone();
     let started = std::thread::Builder::new()
         .name("signals".into())
-        .spawn(move || exit_on_signal(signals, &signal_device, foreground));
+        .spawn(move || exit_on_signal(signals, &signal_place, foreground));
     if let Err(error) = started {
-        unmount_device(&mounted.device)?;
+        unmount_device(&place.lock().device)?;
         return Err(error).context("cannot watch for signals");
     }
-    let mut last_error = None;
-    while !mounted.session.has_ended(REPLACEMENT_POLL_INTERVAL) {
-        if !mounted.session.is_replaced() {
-            last_error = None;
-            continue;
-        }
-        // An invalid new store does not end the old mount.
-        match catch_panic(|| plan.tree())
-            .unwrap_or_else(|| Err(anyhow!("reading the new store panicked")))
-        {
-            Ok((tree, description)) => {
-                let mut device = device.lock();
-                let mounts = MountTable::read()?;
-                let old: Vec<&Mount> = mounts.with_device(&device).collect();
-                if old.is_empty() {
-                    // The user has just unmounted it.
-                    continue;
-                }
-                old.iter().try_for_each(|mount| unmount(&mount.point, UnmountMode::Detached))?;
-                mounted = plan
-                    .mount(tree)
-                    .context("the store was replaced, but the new one cannot be mounted")?;
-                device.clone_from(&mounted.device);
-                info!(
-                    "the store was replaced by another folder, which is now served: {description}"
-                );
-            }
-            Err(error) => {
-                let why = format!("{error:#}");
-                if last_error.as_ref() != Some(&why) {
-                    warn!(
-                        "cannot serve the store that replaced the old one; the old one stays: {why}"
-                    );
-                    last_error = Some(why);
-                }
-            }
-        }
+    while !live.has_ended(REPLACEMENT_POLL_INTERVAL) {
+        live.remount_if_replaced()?;
     }
-    clear(&mounted.device)
+    let mut place = place.lock();
+    place.socket = None;
+    clear(&place.device)
 }
 
-/// Waits for a signal that ends the mount of `device`, unmounts and exits. SIGHUP ends it only in
-/// the `foreground`.
-fn exit_on_signal(mut signals: Signals, device: &Mutex<String>, foreground: bool) {
+/// Waits for a signal that ends the mount, unmounts and exits. SIGHUP ends it only in the
+/// `foreground`.
+fn exit_on_signal(mut signals: Signals, place: &Mutex<MountPlace>, foreground: bool) {
     for signal in signals.forever() {
         if signal != SIGHUP || foreground {
             info!(signal, "unmounting because of a signal");
-            std::process::exit(end(&device.lock()));
+            let mut place = place.lock();
+            place.socket = None;
+            std::process::exit(end(&place.device));
         }
     }
 }

@@ -60,6 +60,20 @@ impl StoreSelection {
 
     /// Opens and reads the stores.
     pub(super) fn open(&self, freshness: Freshness) -> anyhow::Result<View> {
+        View::new(self.sources()?, freshness, self.filter.clone()).context("cannot read the store")
+    }
+
+    /// Opens and reads the stores for each of `owners`.
+    pub(super) fn open_for_owners<'a>(
+        &self,
+        freshness: Freshness,
+        owners: impl IntoIterator<Item = &'a str>,
+    ) -> anyhow::Result<Vec<View>> {
+        View::for_owners(self.sources()?, freshness, self.filter.run.as_deref(), owners)
+            .context("cannot read the store")
+    }
+
+    fn sources(&self) -> anyhow::Result<Vec<Source>> {
         let cache = if self.cache.no_cache { None } else { cache_args::open(&self.stores) };
         let index = cache_args::open_index(&self.stores, &self.cache, cache.as_deref())?;
         let open = |store: &PathBuf| {
@@ -74,7 +88,7 @@ impl StoreSelection {
             Ok(if self.hard_links { source.allowing_hard_links() } else { source })
         };
         let sources = self.stores.iter().map(open).collect::<Result<_, SourceError>>()?;
-        View::new(sources, freshness, self.filter.clone()).context("cannot read the store")
+        Ok(sources)
     }
 }
 

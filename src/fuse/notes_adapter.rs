@@ -38,7 +38,7 @@ impl NotesAdapter {
     /// Runs `work` in the pool, since the disk may be slow.
     fn run(&self, work: impl FnOnce(&Notes) + Send + 'static) {
         let notes = self.notes.clone();
-        self.reader.pool.run(Box::new(move || work(&notes)));
+        self.reader.service.load().pool().run(Box::new(move || work(&notes)));
     }
 }
 

@@ -8,15 +8,17 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use fuser::{BackgroundSession, Config, Filesystem, MountOption, SessionACL};
+use arc_swap::ArcSwap;
+use fuser::{BackgroundSession, Config, Filesystem, MountOption, Notifier, SessionACL};
+use parking_lot::Mutex;
 use tracing::info;
 
 use super::FuseAdapter;
 use super::confine::confine;
 use super::notes_adapter::NotesAdapter;
 use super::open_trail::OpenTrail;
-use super::pool::Pool;
-use super::search_threads::SearchThreads;
+use super::owner_dirs::OwnerDirs;
+use super::service::{Service, Trees};
 use super::watch::{self, WatchGuard};
 use crate::notes::Notes;
 use crate::read_log::ReadLog;
@@ -37,10 +39,10 @@ pub enum MountAccess {
 /// A mounted tree.
 pub struct Session {
     /// Never dropped: fuser would unmount whatever is mounted at this path by then.
-    _threads: ManuallyDrop<BackgroundSession>,
-    _watch_guard: Option<WatchGuard>,
-    tree: Arc<Tree>,
-    ended: mpsc::Receiver<()>,
+    threads: ManuallyDrop<BackgroundSession>,
+    service: Arc<ArcSwap<Service>>,
+    watch_guard: Mutex<Option<WatchGuard>>,
+    ended: Mutex<mpsc::Receiver<()>>,
 }
 
 /// Mounts `tree` read-only at `mountpoint` and serves it on new threads. Where the kernel has
@@ -54,7 +56,7 @@ pub fn mount(
     mountpoint: &Path,
     access: MountAccess,
 ) -> io::Result<Session> {
-    mount_with(tree, mountpoint, access, MountExtras::default())
+    mount_with(Trees::One(tree.into()), mountpoint, access, MountExtras::default())
 }
 
 /// Extras of a mount, besides reading.
@@ -64,84 +66,101 @@ pub(crate) struct MountExtras {
     pub(crate) notes: Option<Notes>,
     /// The log of what is opened, if there is one.
     pub(crate) log: Option<ReadLog>,
+    /// The directories around the trees, if there is one for each owner.
+    pub(crate) owner_dirs: Option<OwnerDirs>,
 }
 
-/// Mounts `tree` as [`mount`] does.
+/// Mounts `trees` as [`mount`] does.
 ///
 /// # Errors
 ///
 /// Those of [`mount`].
 pub(crate) fn mount_with(
-    tree: impl Into<Arc<Tree>>,
+    trees: Trees,
     mountpoint: &Path,
     access: MountAccess,
     extras: MountExtras,
 ) -> io::Result<Session> {
-    let threads =
-        thread::available_parallelism().map_or(THREADS_MIN, |cores| cores.get().max(THREADS_MIN));
     let (sender, ended) = mpsc::channel();
-    let (tree, pool) = (tree.into(), Pool::new());
-    if let Err(error) = tree.pass_through() {
-        info!("no FUSE passthrough, since the kernel would update access times: {error}");
-    }
-    let search_threads = SearchThreads::new(pool.clone());
+    prepare_passthrough(&trees);
+    let service = Arc::new(ArcSwap::from_pointee(Service::new(trees, true)));
     let reader = FuseAdapter {
-        tree: tree.clone(),
-        search_threads,
-        pool: pool.clone(),
+        service: service.clone(),
+        owner_dirs: extras.owner_dirs,
         passthrough: Arc::default(),
         trail: extras.log.map(|log| Arc::new(OpenTrail::new(log))),
         _ended: sender,
     };
-    let start = SessionStart { tree: tree.clone(), pool, threads };
-    let started = match extras.notes.map(Arc::new) {
-        None => {
-            start.run(create(reader, mountpoint, access, threads, ChangePolicy::Refused)?, None)
-        }
+    let spawn = |service: &Arc<Service>| match extras.notes.map(Arc::new) {
+        None => spawn_serving(
+            create(reader, mountpoint, access, thread_count(), ChangePolicy::Refused)?,
+            service,
+            None,
+        ),
         Some(notes) => {
             let adapter = NotesAdapter { reader, notes: notes.clone() };
-            let session = create(adapter, mountpoint, access, threads, ChangePolicy::Served)?;
-            start.run(session, Some(notes.root()))
+            let session =
+                create(adapter, mountpoint, access, thread_count(), ChangePolicy::Served)?;
+            spawn_serving(session, service, Some(notes.root()))
         }
     };
-    let (threads, watch_guard) = started?;
-    Ok(Session { _threads: ManuallyDrop::new(threads), _watch_guard: watch_guard, tree, ended })
+    let (threads, watch_guard) = spawn(&service.load_full())?;
+    Ok(Session {
+        threads: ManuallyDrop::new(threads),
+        service,
+        watch_guard: Mutex::new(watch_guard),
+        ended: Mutex::new(ended),
+    })
 }
 
-/// Threads to start for a session, and the tree that they serve.
-struct SessionStart {
-    tree: Arc<Tree>,
-    pool: Pool,
-    /// Number of threads that read from the kernel, and of those in the pool.
-    threads: usize,
+/// Returns the number of threads that read from the kernel, and of those in each pool.
+fn thread_count() -> usize {
+    thread::available_parallelism().map_or(THREADS_MIN, |cores| cores.get().max(THREADS_MIN))
 }
 
-impl SessionStart {
-    /// Starts the threads. They can read what the tree reads, and change files beneath `writable`.
-    fn run<F: Filesystem + Send + Sync + 'static>(
-        self,
-        session: fuser::Session<F>,
-        writable: Option<BorrowedFd<'_>>,
-    ) -> io::Result<(BackgroundSession, Option<WatchGuard>)> {
-        let SessionStart { tree, pool, threads } = self;
-        let can_watch = watch::enable(&tree);
-        // A confined thread starts only confined ones, but this thread must unmount at the end.
-        thread::scope(|scope| {
-            let start = || -> io::Result<_> {
-                confine(&tree.roots(), writable);
-                pool.start(threads)?;
-                let watch_guard = can_watch
-                    .then(|| watch::start(tree.clone(), session.notifier()))
-                    .transpose()?;
-                Ok((session.spawn()?, watch_guard))
-            };
-            thread::Builder::new()
-                .name("confine".into())
-                .spawn_scoped(scope, start)?
-                .join()
-                .map_err(|_| io::Error::other("cannot start the serving threads"))?
-        })
+fn prepare_passthrough(trees: &Trees) {
+    if let Some(Err(error)) = trees.first().map(|tree| tree.pass_through()) {
+        info!("no FUSE passthrough, since the kernel would update access times: {error}");
     }
+}
+
+/// Starts the threads of `service` and those that read from the kernel. They can read what the
+/// trees read, and change files beneath `writable`.
+fn spawn_serving<F: Filesystem + Send + Sync + 'static>(
+    session: fuser::Session<F>,
+    service: &Arc<Service>,
+    writable: Option<BorrowedFd<'_>>,
+) -> io::Result<(BackgroundSession, Option<WatchGuard>)> {
+    let notifier = session.notifier();
+    start_confined(service, notifier, writable, || session.spawn())
+}
+
+/// Starts the threads of `service`, and calls `spawn` to start further ones. They can read what the
+/// trees read, and change files beneath `writable`.
+fn start_confined<T: Send>(
+    service: &Arc<Service>,
+    notifier: Notifier,
+    writable: Option<BorrowedFd<'_>>,
+    spawn: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<(T, Option<WatchGuard>)> {
+    let trees = service.trees();
+    let can_watch = trees.first().is_some_and(|tree| watch::enable(tree));
+    // A confined thread starts only confined ones, but this thread must unmount at the end.
+    thread::scope(|scope| {
+        let start = || -> io::Result<_> {
+            let roots = trees.first().map(|tree| tree.roots()).unwrap_or_default();
+            confine(&roots, writable);
+            service.start(thread_count())?;
+            let watch_guard =
+                can_watch.then(|| watch::start(trees.clone(), notifier)).transpose()?;
+            Ok((spawn()?, watch_guard))
+        };
+        thread::Builder::new()
+            .name("confine".into())
+            .spawn_scoped(scope, start)?
+            .join()
+            .map_err(|_| io::Error::other("cannot start the serving threads"))?
+    })
 }
 
 /// Policy for requests that change something in a mount.
@@ -190,11 +209,41 @@ impl Session {
     /// ended.
     pub fn has_ended(&self, limit: Duration) -> bool {
         // The sender is dropped with the file system; nothing is ever sent.
-        self.ended.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Disconnected)
+        self.ended.lock().recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Disconnected)
     }
 
     /// Returns true if the path of a store leads to another directory by now.
     pub fn is_replaced(&self) -> bool {
-        self.tree.is_replaced()
+        self.service.load().trees().first().is_some_and(|tree| tree.is_replaced())
+    }
+
+    /// Shows other trees from now on: `replace` returns one for each tree of the mount, by
+    /// [`Tree::with_view`], or `None` if that stays. A request gets an answer from the old trees or
+    /// from the new ones, and what is open stays so. Returns after the kernel has dropped what it
+    /// cached of the old trees.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses the threads. The old trees stay.
+    pub fn show(&self, replace: impl FnMut(&Tree) -> Option<Tree>) -> io::Result<()> {
+        let trees = self.service.load().trees().replaced(replace);
+        prepare_passthrough(&trees);
+        let service = Arc::new(Service::new(trees, false));
+        let notifier = self.threads.notifier();
+        let ((), watch_guard) = start_confined(&service, notifier.clone(), None, || Ok(()))?;
+        self.service.store(service);
+        *self.watch_guard.lock() = watch_guard;
+        self.forget_attrs(&notifier);
+        // An answer that was under way may have arrived after the first time.
+        thread::sleep(watch::REPEAT_DELAY);
+        self.forget_attrs(&notifier);
+        Ok(())
+    }
+
+    /// Makes the kernel drop the attributes that it has cached.
+    fn forget_attrs(&self, notifier: &Notifier) {
+        let service = self.service.load_full();
+        let inodes = service.trees().all().iter().flat_map(|tree| tree.inodes());
+        watch::invalidate_attrs(notifier, inodes);
     }
 }

@@ -1,6 +1,7 @@
 //! Attributes of a node: those of its source, without any permission to write or to change
 //! privileges.
 
+use super::FileOwner;
 use crate::catalog::Access;
 use crate::digest::digest;
 use crate::store::{Identity, Kind, Meta, Time};
@@ -65,6 +66,18 @@ impl Attr {
     /// Returns the values that change when the file changes.
     pub(super) fn signature(&self) -> Signature {
         (self.mtime, self.ctime, self.size)
+    }
+
+    /// Returns these attributes of a file or directory that `reader` owns and can read, and nobody
+    /// else.
+    pub(super) fn readable_only_by(self, reader: FileOwner) -> Attr {
+        let FileOwner { uid, gid } = reader;
+        let mode = match self.kind {
+            NodeKind::File => 0o400 | self.mode & 0o100,
+            NodeKind::Folder => 0o500,
+            NodeKind::Link => self.mode,
+        };
+        Attr { mode, uid, gid, ..self }
     }
 
     /// Converts the metadata of a file or directory in a store.

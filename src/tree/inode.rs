@@ -12,11 +12,50 @@ use super::node::Node;
 use super::versions::Version;
 use crate::error::{Error, Result};
 
-/// Inode number of the root.
+/// Inode number of the root, unless the tree is one of several.
 pub const ROOT: Ino = 1;
 
 /// The bit that no inode number of a tree has. Others can number their files with it.
 pub(crate) const FOREIGN_INO: Ino = 1 << 63;
+
+/// The inode numbers that a tree may give: those whose upper bits, below [`FOREIGN_INO`], are the
+/// number of the tree. The trees of one mount have different numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InoRange {
+    /// The tree's number, in its place.
+    base: Ino,
+    /// The bits that differ within the tree.
+    mask: Ino,
+}
+
+impl InoRange {
+    /// Returns the numbers of a tree that is alone.
+    pub(crate) const ALL: InoRange = InoRange { base: 0, mask: FOREIGN_INO - 1 };
+
+    /// Returns the numbers of each of `count` trees. None has a number below [`ROOT`] of the first,
+    /// and none equals one of the files that a mount has besides its trees, which are few.
+    pub(crate) fn split(count: usize) -> impl Iterator<Item = InoRange> {
+        let shift = InoRange::shift(count);
+        (1..=count as Ino)
+            .map(move |number| InoRange { base: number << shift, mask: (1 << shift) - 1 })
+    }
+
+    /// Returns which of `count` trees has the number `ino`. Returns `None` if none has.
+    pub(crate) fn index_of(ino: Ino, count: usize) -> Option<usize> {
+        let number = ((ino & !FOREIGN_INO) >> InoRange::shift(count)) as usize;
+        number.checked_sub(1).filter(|index| *index < count && ino & FOREIGN_INO == 0)
+    }
+
+    /// Returns the number of bits that differ within one of `count` trees.
+    fn shift(count: usize) -> u32 {
+        FOREIGN_INO.trailing_zeros() - (usize::BITS - count.leading_zeros())
+    }
+
+    /// Returns the number of the tree's root.
+    pub(crate) fn root(self) -> Ino {
+        self.base | ROOT
+    }
+}
 
 /// Entry of the inode table.
 #[derive(Clone)]
@@ -52,31 +91,35 @@ impl InodeEntry {
 /// All inodes that the kernel knows.
 pub(super) struct Inodes<H = RandomState> {
     entries: HashMap<Ino, InodeEntry>,
+    range: InoRange,
     /// Random for each table, so that no worker can choose names whose numbers collide.
     hasher: H,
 }
 
 impl Inodes {
-    pub(super) fn new() -> Inodes {
+    pub(super) fn new(range: InoRange) -> Inodes {
         let root = InodeEntry { lookups: 1, ..InodeEntry::new(Node::Root, ContentId::Fixed) };
-        Inodes { entries: HashMap::from([(ROOT, root)]), hasher: RandomState::new() }
+        let entries = HashMap::from([(range.root(), root)]);
+        Inodes { entries, range, hasher: RandomState::new() }
     }
 }
 
 impl<H: BuildHasher> Inodes<H> {
     /// Returns the number that a node has or would have.
     pub(super) fn number(&self, node: &Node, content_id: ContentId) -> Ino {
+        let InoRange { base, mask } = self.range;
         if *node == Node::Root {
-            return ROOT;
+            return self.range.root();
         }
         let mut salt = 0_u32;
         loop {
-            let number = self.hasher.hash_one((node, content_id, salt)) & !FOREIGN_INO;
+            let within = self.hasher.hash_one((node, content_id, salt)) & mask;
+            let number = base | within;
             let is_taken = self
                 .entries
                 .get(&number)
                 .is_some_and(|entry| entry.node != *node || entry.content_id != content_id);
-            if number > ROOT && !is_taken {
+            if within > ROOT && !is_taken {
                 return number;
             }
             salt += 1;
@@ -100,7 +143,9 @@ impl<H: BuildHasher> Inodes<H> {
 
     /// Gives back `count` lookups. Returns true if the inode was removed.
     pub(super) fn forget(&mut self, ino: Ino, count: u64) -> bool {
-        let Some(entry) = self.entries.get_mut(&ino).filter(|_| ino != ROOT) else { return false };
+        let Some(entry) = self.entries.get_mut(&ino).filter(|_| ino != self.range.root()) else {
+            return false;
+        };
         entry.lookups = entry.lookups.saturating_sub(count);
         let is_unused = entry.lookups == 0;
         if is_unused {
@@ -175,6 +220,11 @@ impl<H: BuildHasher> Inodes<H> {
         self.entries.iter().filter(|(_, entry)| wanted(&entry.node)).map(|(ino, _)| *ino).collect()
     }
 
+    /// Returns the numbers of all inodes.
+    pub(super) fn numbers(&self) -> Vec<Ino> {
+        self.entries.keys().copied().collect()
+    }
+
     /// Returns the number of inodes without the root.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - 1
@@ -210,7 +260,7 @@ mod tests {
 
     #[test]
     fn forget_is_balanced_with_lookup() {
-        let mut inodes = Inodes::new();
+        let mut inodes = Inodes::new(InoRange::ALL);
         let ino = inodes.look_up(worker("a"), ContentId::Fixed, None);
         assert_eq!(inodes.look_up(worker("a"), ContentId::Fixed, None), ino);
         assert!(!inodes.forget(ino, 1));
@@ -226,7 +276,7 @@ mod tests {
 
     #[test]
     fn different_content_has_a_different_number() {
-        let mut inodes = Inodes::new();
+        let mut inodes = Inodes::new(InoRange::ALL);
         let one = inodes.look_up(worker("a"), ContentId::Hash([1; 16]), None);
         let two = inodes.look_up(worker("a"), ContentId::Hash([2; 16]), None);
         assert_ne!(one, two);
@@ -235,8 +285,10 @@ mod tests {
 
     #[test]
     fn nodes_with_equal_hashes_have_different_numbers() {
-        let entries = Inodes::new().entries;
-        let mut inodes = Inodes { entries, hasher: BuildHasherDefault::<PoorHasher>::default() };
+        let entries = Inodes::new(InoRange::ALL).entries;
+        let range = InoRange::ALL;
+        let mut inodes =
+            Inodes { entries, range, hasher: BuildHasherDefault::<PoorHasher>::default() };
         let nodes = || {
             ["a", "b", "c"]
                 .map(worker)
@@ -255,7 +307,7 @@ mod tests {
 
     #[test]
     fn pages_are_kept_only_if_nothing_changed_since_the_last_open() {
-        let mut inodes = Inodes::new();
+        let mut inodes = Inodes::new(InoRange::ALL);
         let ino = inodes.look_up(worker("a"), ContentId::Fixed, None);
         let (then, always) = (Time { secs: 1, nanos: 1 }, Duration::MAX);
         assert!(!inodes.record_open(ino, (then, then, 5), always, true));
@@ -268,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_kernel_with_an_outdated_state_is_made_to_look_up_again_once() {
-        let (mut inodes, hour) = (Inodes::new(), Duration::from_secs(3_600));
+        let (mut inodes, hour) = (Inodes::new(InoRange::ALL), Duration::from_secs(3_600));
         let ino = inodes.look_up(worker("a"), ContentId::Fixed, None);
         let then = Time { secs: 1, nanos: 1 };
         assert!(!inodes.is_outdated(ino, (then, then, 5), hour), "nothing was reported");
@@ -282,8 +334,36 @@ mod tests {
     }
 
     #[test]
+    fn each_tree_of_several_has_numbers_of_its_own() {
+        for count in [1, 2, 3, 7, 8, 1_000] {
+            for (index, range) in InoRange::split(count).enumerate() {
+                let mut inodes = Inodes::new(range);
+                let numbers = [
+                    range.root(),
+                    inodes.look_up(worker("a"), ContentId::Fixed, None),
+                    inodes.number(&Node::Root, ContentId::Fixed),
+                ];
+                for ino in numbers {
+                    assert_eq!(InoRange::index_of(ino, count), Some(index), "{ino:x}");
+                    assert_eq!(InoRange::index_of(ino | FOREIGN_INO, count), None);
+                }
+                assert_eq!(numbers[0], numbers[2]);
+                assert!(!inodes.forget(range.root(), 5));
+            }
+            assert_eq!(InoRange::index_of(ROOT, count), None);
+            assert_eq!(
+                InoRange::index_of(FOREIGN_INO - 1, count),
+                None.or_else(|| {
+                    // The last tree has it if the trees use up all numbers.
+                    (count + 1).is_power_of_two().then_some(count - 1)
+                })
+            );
+        }
+    }
+
+    #[test]
     fn the_inodes_of_a_worker_are_found() {
-        let mut inodes = Inodes::new();
+        let mut inodes = Inodes::new(InoRange::ALL);
         let [a, b] = ["a", "b"].map(|id| inodes.look_up(worker(id), ContentId::Fixed, None));
         assert_eq!(inodes.inodes_matching(|node| *node == worker("a")), [a]);
         assert_ne!(a, b);

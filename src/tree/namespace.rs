@@ -56,7 +56,8 @@ pub(super) struct Namespace {
 
 impl Namespace {
     pub(super) fn new(renderer: Renderer) -> Namespace {
-        Namespace { renderer, versions: Versions::new() }
+        let versions = Versions::new(renderer.settings().trees);
+        Namespace { renderer, versions }
     }
 
     /// Evicts the bytes of all generated files.

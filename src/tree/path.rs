@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Attr, Ino, ListedEntry, Lookup, NodeKind, Opened, ROOT, Tree};
+use super::{Attr, Ino, ListedEntry, Lookup, NodeKind, Opened, Tree};
 use crate::error::{Error, Result};
 
 /// Most symlinks followed in one path, as in the kernel.
@@ -106,9 +106,9 @@ impl<'t> ResolvedPath<'t> {
         if path.is_empty() {
             return Err(Error::NotFound);
         }
-        let (attr, _) = tree.attr(ROOT)?;
+        let (attr, _) = tree.attr(tree.root())?;
         let mut resolved = ResolvedPath {
-            root: LookupGuard { tree, name: b".".to_vec(), ino: ROOT, attr },
+            root: LookupGuard { tree, name: b".".to_vec(), ino: tree.root(), attr },
             below: Vec::new(),
         };
         // Components still to resolve, the next one last.

@@ -8,7 +8,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::{Cache, EntryAction, EntryResult};
 
 use super::attr::Attr;
-use crate::cache::single_shard;
+use crate::cache::{share_of_memory, single_shard};
 use crate::digest::{Key, digest};
 use crate::error::{Error, Result};
 use crate::render::{Rendered, Renderer};
@@ -76,11 +76,13 @@ impl Weighter<(Document, [u8; 16]), Arc<[u8]>> for ByteWeight {
 }
 
 impl Versions {
-    pub(super) fn new() -> Versions {
+    /// Creates a cache that gets an equal share of the memory for `trees` of them.
+    pub(super) fn new(trees: usize) -> Versions {
+        let cache_bytes = share_of_memory(CACHE_BYTES, trees);
         Versions {
             latest: Cache::with_weighter(VERSIONS_MAX, VERSIONS_MAX as u64, QueryWeight),
             incomplete: Cache::new(INCOMPLETE_MAX),
-            bytes: single_shard(CACHE_ITEMS, CACHE_BYTES, ByteWeight),
+            bytes: single_shard(CACHE_ITEMS, cache_bytes, ByteWeight),
         }
     }
 
@@ -211,7 +213,7 @@ mod tests {
         let view =
             View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default())
                 .unwrap();
-        let (renderer, versions) = (Renderer::new(view, Settings::default()), Versions::new());
+        let (renderer, versions) = (Renderer::new(view, Settings::default()), Versions::new(1));
         let document = Document::Worker(Name::new("w").unwrap(), Report::Index);
         let mut before = None;
         for number in 0..100 {

@@ -6,11 +6,14 @@ use std::sync::{Arc, OnceLock};
 use super::Filter;
 use super::name_index::NameIndex;
 use super::short_ids::ShortIds;
-use crate::catalog::{Entry, EntryChange, Snapshot};
+use crate::catalog::{Entry, EntryChange, Snapshot, WorkerLocation};
 use crate::error::{Error, Result};
 use crate::model::{Owner, SharedStr, SkipReport, Skipped, WorkerId};
 use crate::name::{Name, RelPath, to_file_name};
 use crate::store::Time;
+
+/// Names of workers by where they are. They hold whatever other workers there are.
+pub(super) type KeptNames = HashMap<WorkerLocation, Name>;
 
 /// Minimum length of the beginning of an id that stands for a worker, in bytes.
 const PREFIX_MIN: usize = 4;
@@ -108,14 +111,31 @@ impl VisibleWorkers {
         self.children.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// Returns the names that do not equal the worker's id, by where the worker is in the stores
+    /// that have `numbers` now. `numbers` has an item for each store that these workers are in,
+    /// `None` for one that is gone.
+    pub(super) fn numbered_names(&self, numbers: &[Option<usize>]) -> KeptNames {
+        let numbered = self.members.iter().filter(|member| member.name != member.entry.id.0);
+        let moved = numbered.filter_map(|member| {
+            let source = numbers.get(member.entry.source()).copied().flatten()?;
+            Some(((source, member.entry.root.clone()), member.name.clone()))
+        });
+        moved.collect()
+    }
+
     /// Returns true if one was derived from the other without sorting again.
     #[cfg(test)]
     pub(super) fn shares_name_index(&self, other: &VisibleWorkers) -> bool {
         Arc::ptr_eq(&self.name_index, &other.name_index)
     }
 
-    /// Builds the workers of `snapshot` that `filter` admits.
-    pub(super) fn new(snapshot: &Snapshot, filter: &Filter) -> VisibleWorkers {
+    /// Builds the workers of `snapshot` that `filter` admits. Those in `kept_names` have these
+    /// names.
+    pub(super) fn new(
+        snapshot: &Snapshot,
+        filter: &Filter,
+        kept_names: &KeptNames,
+    ) -> VisibleWorkers {
         let mut entries: Vec<&Arc<Entry>> =
             snapshot.entries.iter().filter(|entry| is_visible(filter, entry)).collect();
         // Among equal ids, the store given first comes first, then the shorter path, so names are
@@ -123,7 +143,7 @@ impl VisibleWorkers {
         entries.sort_by_cached_key(|entry| {
             (entry.id.clone(), entry.source(), entry.root.depth(), entry.root.clone())
         });
-        let mut members = assign_names(entries);
+        let mut members = assign_names(entries, kept_names);
         members.sort_by_cached_key(|member| (member.entry.created_at, member.name.clone()));
         let mut runs: BTreeMap<Name, RunMembers> = BTreeMap::new();
         for member in &members {
@@ -303,20 +323,26 @@ fn is_visible(filter: &Filter, entry: &Entry) -> bool {
 }
 
 /// Gives each worker a unique name. `entries` must be sorted by id; a second worker with an id is
-/// named `<id>~2`.
-fn assign_names(entries: Vec<&Arc<Entry>>) -> Vec<Arc<Member>> {
-    let mut taken: HashSet<Name> = HashSet::new();
+/// named `<id>~2`, unless `kept_names` has another name for it.
+fn assign_names(entries: Vec<&Arc<Entry>>, kept_names: &KeptNames) -> Vec<Arc<Member>> {
+    let kept_name = |entry: &Entry| kept_names.get(&(entry.source(), entry.root.clone()));
+    let kept = entries.iter().filter(|_| !kept_names.is_empty());
+    let mut taken: HashSet<Name> = kept.filter_map(|entry| kept_name(entry)).cloned().collect();
     let ids: HashSet<WorkerId> = entries.iter().map(|entry| entry.id.clone()).collect();
     let mut members = Vec::with_capacity(entries.len());
     for entry in entries {
         let id = &entry.id;
         let mut name = id.0.clone();
         let mut number = 2_u32;
-        while taken.contains(&name) || (number > 2 && ids.contains(&WorkerId(name.clone()))) {
-            let numbered = [id.0.as_bytes(), format!("~{number}").as_bytes()].concat();
-            let Ok(next) = Name::new(numbered) else { break };
-            name = next;
-            number += 1;
+        if let Some(kept) = kept_name(entry).filter(|_| !kept_names.is_empty()) {
+            name = kept.clone();
+        } else {
+            while taken.contains(&name) || (number > 2 && ids.contains(&WorkerId(name.clone()))) {
+                let numbered = [id.0.as_bytes(), format!("~{number}").as_bytes()].concat();
+                let Ok(next) = Name::new(numbered) else { break };
+                name = next;
+                number += 1;
+            }
         }
         taken.insert(name.clone());
         members.push(Arc::new(Member { name, entry: entry.clone() }));

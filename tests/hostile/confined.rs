@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
@@ -75,67 +75,111 @@ impl Interceptor for Arc<Intruder> {
     }
 }
 
+/// A store that an intruder watches, and a directory around it.
+struct Trap {
+    store: TestStore,
+    intruder: Arc<Intruder>,
+    _listener: TcpListener,
+}
+
+impl Trap {
+    /// Creates the store, and checks that all attempts succeed on a thread that is not confined.
+    fn new() -> Trap {
+        let store = TestStore::new();
+        store.worker("w1", json!({}));
+        store.write("workers/w1/task.txt", "the task\n");
+        let folder = store.path().parent().unwrap().to_path_buf();
+        fs::write(folder.join("secret"), "not of the store").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let intruder = Arc::new(Intruder { folder, port, attempts: Attempts::default() });
+        let trap = Trap { store, intruder, _listener: listener };
+        trap.refill();
+        trap.intruder.try_everything();
+        for ((_, what), came_to) in std::mem::take(&mut *trap.intruder.attempts.lock()) {
+            let expected = (what == "remove").then_some(io::ErrorKind::NotFound);
+            assert_eq!(came_to, expected, "unconfined: {what}");
+        }
+        trap.refill();
+        trap
+    }
+
+    /// Restores what the attempts change.
+    fn refill(&self) {
+        self.store.write("workers/w1/victim", "victim");
+        for made in ["new", "link", "victim2"] {
+            let _ = fs::remove_file(self.store.at(format!("workers/w1/{made}")));
+        }
+        let _ = fs::remove_dir(self.store.at("workers/w1/folder"));
+    }
+
+    fn view(&self) -> View {
+        let disk = Arc::new(Disk::open(&self.store.path()).unwrap());
+        let disk = InterceptedStore::new(self.intruder.clone(), disk);
+        let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+        View::new(vec![Source::from_store(Arc::new(disk), None)], fresh, Filter::default()).unwrap()
+    }
+
+    /// Reads the store through the mount that `mount` makes, and fails if a thread of one of
+    /// `kinds` did not try everything, or if an attempt came to more than a read of the store.
+    fn check(&self, kinds: &[&str], mount: impl FnOnce(&Path) -> fuse::Session) {
+        let point = tempfile::tempdir().unwrap();
+        let session = mount(point.path());
+        // Opening the view has tried everything on a thread that is not confined.
+        self.refill();
+        self.intruder.attempts.lock().clear();
+        let before = super::walk(&self.store.path());
+        // A thread that stats files answers the first, a thread that renders answers the second.
+        let own = fs::read(point.path().join("workers/w1/task.txt"));
+        let generated = fs::read(point.path().join("workers/w1/index.json"));
+        rustix::mount::unmount(point.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+        assert!(
+            session.has_ended(Duration::from_secs(30)),
+            "the session goes on after the mount is gone"
+        );
+
+        assert_eq!(own.unwrap(), b"the task\n");
+        assert!(!generated.unwrap().is_empty());
+        let attempts = self.intruder.attempts.lock();
+        for kind in kinds {
+            assert!(
+                attempts.keys().any(|(thread, _)| thread.starts_with(kind)),
+                "no thread {kind} was tried"
+            );
+        }
+        for ((thread, what), came_to) in &*attempts {
+            let expected =
+                (!what.ends_with("in the store")).then_some(io::ErrorKind::PermissionDenied);
+            assert_eq!(*came_to, expected, "{thread}: {what}");
+        }
+        assert_eq!(super::walk(&self.store.path()), before, "the store was changed");
+    }
+}
+
+fn mount(view: View, point: &Path) -> fuse::Session {
+    fuse::mount(Tree::new(view, Settings::default()), point, MountAccess::Mounter).unwrap()
+}
+
 /// Promise: The threads that serve requests can only read the stores.
 #[test]
 fn serving_threads_can_only_read_the_stores() {
     needs_fuse!();
-    let store = TestStore::new();
-    store.worker("w1", json!({}));
-    store.write("workers/w1/task.txt", "the task\n");
-    let folder = store.path().parent().unwrap().to_path_buf();
-    fs::write(folder.join("secret"), "not of the store").unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let intruder = Arc::new(Intruder { folder, port, attempts: Attempts::default() });
-    let refill = || {
-        store.write("workers/w1/victim", "victim");
-        for made in ["new", "link", "victim2"] {
-            let _ = fs::remove_file(store.at(format!("workers/w1/{made}")));
-        }
-        let _ = fs::remove_dir(store.at("workers/w1/folder"));
-    };
+    let trap = Trap::new();
+    trap.check(&["fuser-", "render-"], |point| mount(trap.view(), point));
+}
 
-    // Control: the attempts succeed on an unconfined thread.
-    refill();
-    intruder.try_everything();
-    for ((_, what), came_to) in std::mem::take(&mut *intruder.attempts.lock()) {
-        let expected = (what == "remove").then_some(io::ErrorKind::NotFound);
-        assert_eq!(came_to, expected, "unconfined: {what}");
-    }
-
-    let disk =
-        InterceptedStore::new(intruder.clone(), Arc::new(Disk::open(&store.path()).unwrap()));
-    let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
-    let view = View::new(vec![Source::from_store(Arc::new(disk), None)], fresh, Filter::default())
-        .unwrap();
-    let tree = Tree::new(view, Settings::default());
-    // Nothing is confined yet.
-    refill();
-    intruder.attempts.lock().clear();
-    let before = super::walk(&store.path());
-    let point = tempfile::tempdir().unwrap();
-    let session = fuse::mount(tree, point.path(), MountAccess::Mounter).unwrap();
-    // A thread that stats files answers the first, a thread that renders answers the second.
-    let own = fs::read(point.path().join("workers/w1/task.txt"));
-    let generated = fs::read(point.path().join("workers/w1/index.json"));
-    rustix::mount::unmount(point.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
-    assert!(
-        session.has_ended(Duration::from_secs(30)),
-        "the session goes on after the mount is gone"
-    );
-
-    assert_eq!(own.unwrap(), b"the task\n");
-    assert!(!generated.unwrap().is_empty());
-    let attempts = intruder.attempts.lock();
-    for kind in ["fuser-", "render-"] {
-        assert!(
-            attempts.keys().any(|(thread, _)| thread.starts_with(kind)),
-            "no thread {kind} was tried"
-        );
-    }
-    for ((thread, what), came_to) in &*attempts {
-        let expected = (!what.ends_with("in the store")).then_some(io::ErrorKind::PermissionDenied);
-        assert_eq!(*came_to, expected, "{thread}: {what}");
-    }
-    assert_eq!(super::walk(&store.path()), before, "the store was changed");
+/// Promise: The threads that serve requests can only read the stores, also those that were attached
+/// later.
+#[test]
+fn threads_of_an_attached_store_can_only_read_the_stores() {
+    needs_fuse!();
+    let (trap, first) = (Trap::new(), TestStore::new());
+    first.worker("w0", json!({}));
+    trap.check(&["render-"], |point| {
+        let session = mount(first.view(Duration::ZERO, Filter::default()), point);
+        fs::read(point.join("workers/w0/metadata.json")).unwrap();
+        session.show(|tree| Some(tree.with_view(trap.view()))).unwrap();
+        session
+    });
+    assert!(!trap.intruder.attempts.lock().keys().any(|(thread, _)| thread.starts_with("fuser-")));
 }

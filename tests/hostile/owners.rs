@@ -1,6 +1,6 @@
 //! R4: nothing leaks from one owner to another through the kernel's caches. Eight owners share a
-//! store, and each has a mount. Clients of all of them use the same paths at once, own and foreign,
-//! in any order, with open handles.
+//! store, and each has a mount, or a directory in one mount that is for all. Clients of all of them
+//! use the same paths at once, own and foreign, in any order, with open handles.
 //!
 //! Each owner has a token in the names, the bytes and the metadata of all his files. No answer in
 //! another owner's mount may hold it, and foreign paths fail like missing ones.
@@ -20,6 +20,7 @@ use serde_json::json;
 
 use super::Dice;
 use crate::needs_fuse;
+use crate::support::user::as_user;
 use crate::support::{Mount, TestStore, scale};
 
 const OWNERS: usize = 8;
@@ -146,6 +147,8 @@ const OPS_OF_ALL: [Op; 9] = [
 /// The state of one client.
 struct Client {
     dice: Dice,
+    /// The user, `None` for that of this process.
+    uid: Option<u32>,
     mapper: Child,
     paths: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -153,18 +156,24 @@ struct Client {
 }
 
 impl Client {
-    fn new(seed: usize, tokens: &[String]) -> Client {
+    /// Creates a client with the rights of the user `uid`, or those of this process.
+    fn new(seed: usize, tokens: &[String], uid: Option<u32>) -> Client {
         let mut python = Command::new("python3");
         python.args(["-c", MAPPER]).args(tokens).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut mapper = python.spawn().expect("python3");
+        let mut mapper = with_rights_of(uid, || python.spawn().expect("python3"));
         let (paths, answers) = (mapper.stdin.take().unwrap(), mapper.stdout.take().unwrap());
         let dice = Dice::new(seed as u64);
-        Client { dice, mapper, paths, answers: BufReader::new(answers), held: VecDeque::new() }
+        let answers = BufReader::new(answers);
+        Client { dice, uid, mapper, paths, answers, held: VecDeque::new() }
     }
 
     /// Applies an operation to a path. Returns everything in the answer (names, bytes and sizes),
     /// or the error.
     fn call(&mut self, op: Op, path: &Path) -> Result<Vec<u8>, Errno> {
+        with_rights_of(self.uid, || self.call_here(op, path))
+    }
+
+    fn call_here(&mut self, op: Op, path: &Path) -> Result<Vec<u8>, Errno> {
         let open = |flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
         let system = |error: io::Error| Errno::from_raw_os_error(error.raw_os_error().unwrap());
         match op {
@@ -248,11 +257,49 @@ fn foreign_owners(answer: &[u8], tokens: &[String], mine: usize) -> Vec<usize> {
     (0..tokens.len()).filter(|owner| *owner != mine && holds(&tokens[*owner])).collect()
 }
 
-/// Lets a client of each mount use own and foreign paths. Returns what was revealed of others, by
+/// Calls `work` with the rights of the user `uid`, or of this process.
+fn with_rights_of<T: Send>(uid: Option<u32>, work: impl FnOnce() -> T + Send) -> T {
+    match uid {
+        Some(uid) => as_user(uid, work),
+        None => work(),
+    }
+}
+
+/// Where an owner's clients find the tree, and who they are.
+struct Place<'a> {
+    mount: &'a Mount,
+    /// Paths of the owner's tree in the mount. Each has the same content.
+    roots: Vec<String>,
+    /// Path of the tree as all users name it.
+    shared_root: String,
+    uid: Option<u32>,
+}
+
+impl<'a> Place<'a> {
+    /// Returns the place of an owner whose mount is `mount`.
+    fn own_mount(mount: &'a Mount) -> Place<'a> {
+        Place { mount, roots: vec![String::new()], shared_root: String::new(), uid: None }
+    }
+
+    /// Returns the place of the owner `token`, the user `uid`, in a mount for several.
+    fn in_shared_mount(mount: &'a Mount, token: &str, uid: u32) -> Place<'a> {
+        let shared_root = format!("owners/{token}/");
+        let roots = vec![shared_root.clone(), "self/".into()];
+        Place { mount, roots, shared_root, uid: Some(uid) }
+    }
+}
+
+/// Lets a client of each owner use own and foreign paths. Returns what was revealed of others, by
 /// operation and path; it should be nothing.
-fn run_clients(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> Vec<(Op, String)> {
-    let mut clients: Vec<Client> =
-        (0..mounts.len()).map(|owner| Client::new(seed * 100 + owner, tokens)).collect();
+fn run_clients(
+    places: &[Place<'_>],
+    tokens: &[String],
+    seed: usize,
+    ops: usize,
+) -> Vec<(Op, String)> {
+    let client =
+        |(owner, place): (usize, &Place<'_>)| Client::new(seed * 100 + owner, tokens, place.uid);
+    let mut clients: Vec<Client> = places.iter().enumerate().map(client).collect();
     let mut dice = Dice::new(seed as u64);
     let mut leaks = Vec::new();
     for number in 0..ops / 3 {
@@ -263,8 +310,15 @@ fn run_clients(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> 
         // Its owner comes first or last, so that the kernel has it cached or not.
         let order = if dice.once_in(2) { [theirs, mine] } else { [mine, theirs] };
         for (owner, op) in order.into_iter().zip([op, again]) {
-            let found = clients[owner].call(op, &mounts[owner].at(&path));
             let is_his = owner == theirs;
+            let place = &places[owner];
+            // The owner's name for his tree, and his path to the other's.
+            let root = match is_his || dice.once_in(2) {
+                true => dice.pick(&place.roots),
+                false => &places[theirs].shared_root,
+            };
+            let at = |path: &str| place.mount.at(&format!("{root}{path}"));
+            let found = clients[owner].call(op, &at(&path));
             match &found {
                 Ok(answer) if !foreign_owners(answer, tokens, owner).is_empty() => {
                     leaks.push((op, path.clone()))
@@ -282,7 +336,7 @@ fn run_clients(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> 
             if !is_his {
                 // A worker that never existed must give an equal answer.
                 let absent = path.replace(&worker, &id(theirs, WORKERS));
-                let never = clients[owner].call(op, &mounts[owner].at(&absent));
+                let never = clients[owner].call(op, &at(&absent));
                 if found.as_ref().err() != never.as_ref().err() {
                     leaks.push((
                         op,
@@ -293,19 +347,42 @@ fn run_clients(mounts: &[Mount], tokens: &[String], seed: usize, ops: usize) -> 
         }
         let shared = *dice.pick(&SHARED);
         let op = *dice.pick(&[Op::Read, Op::Read, Op::List, Op::Map, Op::Open, Op::Stat]);
-        let client = &mut clients[mine];
+        let (place, client) = (&places[mine], &mut clients[mine]);
+        // In one mount for all, the path is another's as often as not.
+        let root = if dice.once_in(2) { &place.shared_root } else { &places[theirs].shared_root };
         let answers = [
-            client.call(op, &mounts[mine].at(shared)).unwrap_or_default(),
+            client.call(op, &place.mount.at(&format!("{root}{shared}"))).unwrap_or_default(),
             client.read_open_handle(),
         ];
         if answers.iter().any(|answer| !foreign_owners(answer, tokens, mine).is_empty()) {
             leaks.push((op, shared.to_owned()));
         }
         if number % 500 == 499 {
-            mounts[mine].forget();
+            places[mine].mount.forget();
         }
     }
     leaks
+}
+
+/// Runs clients of all owners at once, and fails if anything is revealed.
+fn assert_nothing_leaks(places: &[Place<'_>], tokens: &[String], ops: usize) {
+    thread::scope(|scope| {
+        for seed in 0..CLIENTS {
+            scope.spawn(move || {
+                let leaks = run_clients(places, tokens, seed, ops / CLIENTS);
+                assert!(leaks.is_empty(), "{} leaks, the first: {:?}", leaks.len(), leaks[0]);
+            });
+        }
+    });
+}
+
+/// Time for which the kernel may cache a finished worker, in seconds.
+const TTLS: [&str; 3] = ["1", "60", "3600"];
+
+/// Returns what `workers` lists for an owner.
+fn listed(owner: usize) -> Vec<String> {
+    let ids = (0..WORKERS).map(|number| id(owner, number));
+    ids.chain(["index.json".into()]).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 #[test]
@@ -313,25 +390,68 @@ fn no_owner_sees_anything_of_another_in_any_order_of_operations() {
     needs_fuse!();
     let store = store();
     let tokens: Vec<String> = (0..OWNERS).map(token).collect();
-    let ttls = ["1", "60", "3600"];
     let mount = |(owner, token): (usize, &String)| {
-        Mount::with(&store.path(), &["--owner", token, "--ttl", ttls[owner % ttls.len()]])
+        Mount::with(&store.path(), &["--owner", token, "--ttl", TTLS[owner % TTLS.len()]])
     };
     let mounts: Vec<Mount> = tokens.iter().enumerate().map(mount).collect();
     for (owner, mount) in mounts.iter().enumerate() {
-        let right: BTreeSet<String> =
-            (0..WORKERS).map(|number| id(owner, number)).chain(["index.json".into()]).collect();
-        assert_eq!(mount.list("workers").into_iter().collect::<BTreeSet<_>>(), right);
+        assert_eq!(mount.list("workers"), listed(owner));
     }
-    thread::scope(|scope| {
-        for seed in 0..CLIENTS {
-            let (mounts, tokens) = (&mounts, &tokens);
-            scope.spawn(move || {
-                let leaks = run_clients(mounts, tokens, seed, scale(OPS) / CLIENTS);
-                assert!(leaks.is_empty(), "{} leaks, the first: {:?}", leaks.len(), leaks[0]);
-            });
+    let places: Vec<Place<'_>> = mounts.iter().map(Place::own_mount).collect();
+    assert_nothing_leaks(&places, &tokens, scale(OPS));
+}
+
+/// Returns a mount of `store` for all owners, each of them a user with a number of its own.
+fn mount_for_all(store: &TestStore, tokens: &[String], ttl: &str) -> Mount {
+    let users: serde_json::Map<_, _> = tokens
+        .iter()
+        .enumerate()
+        .map(|(owner, token)| (token.clone(), json!(uid(owner))))
+        .collect();
+    let map = store.path().parent().unwrap().join(format!("owners-{ttl}.json"));
+    fs::write(&map, serde_json::to_vec(&users).unwrap()).unwrap();
+    Mount::with(&store.path(), &["--owners", map.to_str().unwrap(), "--ttl", ttl])
+}
+
+fn uid(owner: usize) -> u32 {
+    41_000 + owner as u32
+}
+
+/// Promise: In a mount for several owners, no user sees anything of another owner, whatever the
+/// kernel has cached.
+#[test]
+fn no_user_sees_anything_of_another_in_a_mount_for_all() {
+    needs_fuse!();
+    let store = store();
+    let tokens: Vec<String> = (0..OWNERS).map(token).collect();
+    for ttl in TTLS {
+        let mount = mount_for_all(&store, &tokens, ttl);
+        let place =
+            |(owner, token): (usize, &String)| Place::in_shared_mount(&mount, token, uid(owner));
+        let places: Vec<Place<'_>> = tokens.iter().enumerate().map(place).collect();
+        for (owner, place) in places.iter().enumerate() {
+            for root in &place.roots {
+                let seen = as_user(uid(owner), || mount.list(&format!("{root}workers")));
+                assert_eq!(seen, listed(owner), "{root}");
+            }
         }
-    });
+        assert_nothing_leaks(&places, &tokens, scale(OPS) / TTLS.len());
+    }
+}
+
+/// Root may enter every directory, so the same clients must find foreign data then.
+#[test]
+fn control_root_finds_the_data_of_all_owners() {
+    needs_fuse!();
+    let store = store();
+    let tokens: Vec<String> = (0..OWNERS).map(token).collect();
+    let mount = mount_for_all(&store, &tokens, "60");
+    let place = |(owner, token): (usize, &String)| {
+        let place = Place::in_shared_mount(&mount, token, uid(owner));
+        Place { roots: vec![place.shared_root.clone()], uid: None, ..place }
+    };
+    let places: Vec<Place<'_>> = tokens.iter().enumerate().map(place).collect();
+    assert_all_kinds_of_leaks(&run_clients(&places, &tokens, 1, 4_000));
 }
 
 /// In unrestricted mounts, the same clients must find foreign data with every kind of call.
@@ -341,7 +461,12 @@ fn control_clients_find_foreign_data_in_unrestricted_mounts() {
     let store = store();
     let tokens: Vec<String> = (0..OWNERS).map(token).collect();
     let mounts: Vec<Mount> = iter::repeat_with(|| Mount::new(&store.path())).take(OWNERS).collect();
-    let leaks = run_clients(&mounts, &tokens, 1, 3_000);
+    let places: Vec<Place<'_>> = mounts.iter().map(Place::own_mount).collect();
+    assert_all_kinds_of_leaks(&run_clients(&places, &tokens, 1, 3_000));
+}
+
+/// Fails unless every kind of call and of shared file has revealed something.
+fn assert_all_kinds_of_leaks(leaks: &[(Op, String)]) {
     for op in [Op::Lookup, Op::Stat, Op::Open, Op::Read, Op::Map, Op::List] {
         assert!(
             leaks.iter().any(|(by, _)| *by == op),

@@ -14,7 +14,7 @@ use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 
 use super::segment::{Segment, SegmentWriter};
-use crate::cache::{DiskCache, Key, key, single_shard};
+use crate::cache::{DiskCache, Key, key, share_of_memory, single_shard};
 use crate::catalog::Fingerprint;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
@@ -110,10 +110,15 @@ pub struct Index {
 }
 
 impl Index {
-    /// Creates the index of a view. With `disk` it outlives the process; the key names the scope.
-    pub fn new(disk: Option<(Arc<DiskCache>, Key)>) -> Index {
+    /// Creates the index of a view, one of `views` that share the memory for it. With `disk` it
+    /// outlives the process; the key names the scope.
+    pub fn new(disk: Option<(Arc<DiskCache>, Key)>, views: usize) -> Index {
         Index {
-            segments: single_shard(SEGMENTS, SEGMENTS_BYTES, SegmentWeighter),
+            segments: single_shard(
+                SEGMENTS,
+                share_of_memory(SEGMENTS_BYTES, views),
+                SegmentWeighter,
+            ),
             workers: Cache::new(WORKERS),
             disk,
             search_was_late: AtomicBool::new(false),

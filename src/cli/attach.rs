@@ -1,0 +1,51 @@
+//! `swarmletfs attach` and `detach`: change the stores of a mount while it is in use.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::control::{StoreChange, send};
+use super::terminal::print_message;
+
+/// Help after the options of `attach`.
+pub(super) const ATTACH_HELP: &str = "\
+The mount stays: readers see the old workers or the old and the new ones, and what is open stays
+open. Worker ids do not change; if a new worker has the id of another, its name gets a number, such
+as m1~2.
+
+Examples:
+  swarmletfs attach ~/swarm /data/run-8
+  swarmletfs detach ~/swarm /data/run-7";
+
+/// Arguments of `attach` and of `detach`.
+#[derive(Debug, Args)]
+pub(super) struct AttachArgs {
+    /// The mountpoint
+    #[arg(value_name = "MOUNT")]
+    mountpoint: PathBuf,
+
+    /// The folder of traces, or a single transcript
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+}
+
+/// Adds a store to a mount.
+pub(super) fn attach(arguments: &AttachArgs) -> anyhow::Result<ExitCode> {
+    send_change(arguments, StoreChange::Attach)
+}
+
+/// Removes a store from a mount.
+pub(super) fn detach(arguments: &AttachArgs) -> anyhow::Result<ExitCode> {
+    send_change(arguments, StoreChange::Detach)
+}
+
+fn send_change(
+    arguments: &AttachArgs,
+    change: fn(PathBuf) -> StoreChange,
+) -> anyhow::Result<ExitCode> {
+    let store = std::path::absolute(&arguments.store).context("cannot use an empty path")?;
+    print_message(&send(&arguments.mountpoint, &change(store))?);
+    Ok(ExitCode::SUCCESS)
+}

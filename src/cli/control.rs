@@ -1,0 +1,202 @@
+//! The socket through which `attach` and `detach` reach the process that serves a mount.
+//!
+//! It is outside of the mount, in a directory of the serving user alone: a program that can only
+//! read the mount must not be able to choose what it shows. The name is the device number of the
+//! mount. Both sides send one message and close: the client a [`StoreChange`], the server its
+//! result.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use tracing::info;
+
+use super::mountpoint::{read_mount_table, resolve};
+use super::terminal::{display_path, escape_controls, shell_quote};
+use crate::fuse::catch_panic;
+use crate::path_bytes;
+
+/// Largest message, in bytes. A path has at most 4,096.
+const MESSAGE_MAX: u64 = 1 << 20;
+/// Time that a client may take to send its request: others wait meanwhile.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A change of the stores of a mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum StoreChange {
+    /// Shows this store, an absolute path, too.
+    Attach(#[serde(with = "path_bytes")] PathBuf),
+    /// Shows this store no longer.
+    Detach(#[serde(with = "path_bytes")] PathBuf),
+}
+
+/// Reply of the server: what it did, or why it did nothing; one sentence.
+type ChangeReply = Result<String, String>;
+
+/// The socket of a mount. Dropping it removes its file.
+#[derive(Debug)]
+pub(super) struct ControlSocket {
+    path: PathBuf,
+}
+
+impl ControlSocket {
+    /// Starts to answer requests about the mount of `device` (`major:minor`) on a new thread, with
+    /// the result of `handle`.
+    ///
+    /// # Errors
+    ///
+    /// No directory for the socket can be made, or the system refuses the socket or the thread.
+    pub(super) fn start(
+        device: &str,
+        handle: impl Fn(StoreChange) -> anyhow::Result<String> + Send + 'static,
+    ) -> io::Result<ControlSocket> {
+        let folders = folders();
+        let made = folders.iter().map(|folder| make_private(folder).map(|()| folder));
+        let folder = made.reduce(Result::or).unwrap_or(Err(ErrorKind::NotFound.into()))?;
+        let path = folder.join(file_name(device));
+        // The number of an ended mount may be used again.
+        remove(&path)?;
+        let listener = UnixListener::bind(&path)?;
+        let socket = ControlSocket { path };
+        let serve = move || {
+            for client in listener.incoming() {
+                let answered = client.and_then(|client| answer(&client, &handle));
+                if let Err(error) = answered {
+                    info!("cannot answer a request to change the mount: {error}");
+                }
+            }
+        };
+        thread::Builder::new().name("control".into()).spawn(serve)?;
+        Ok(socket)
+    }
+
+    /// Names the socket after another device, since another mount took the place of the first.
+    pub(super) fn rename(&mut self, device: &str) -> io::Result<()> {
+        let path = self.path.with_file_name(file_name(device));
+        std::fs::rename(&self.path, &path)?;
+        self.path = path;
+        Ok(())
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        if let Err(error) = remove(&self.path) {
+            info!("cannot remove the socket {}: {error}", display_path(&self.path));
+        }
+    }
+}
+
+/// Answers one client.
+fn answer(
+    mut client: &UnixStream,
+    handle: &dyn Fn(StoreChange) -> anyhow::Result<String>,
+) -> io::Result<()> {
+    client.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+    let user = rustix::net::sockopt::socket_peercred(client)?.uid;
+    // The directory lets nobody else in; this holds even if somebody opens it up.
+    let reply: ChangeReply = if user != rustix::process::geteuid() && !user.is_root() {
+        Err("only the user who mounted it can change it".into())
+    } else {
+        let change: StoreChange = receive(client)?;
+        info!(?change, "changing the mount");
+        match catch_panic(|| handle(change)) {
+            Some(handled) => handled.map_err(|error| format!("{error:#}")),
+            None => Err("the process that serves the mount panicked; its log says where".into()),
+        }
+    };
+    client.write_all(&postcard::to_stdvec(&reply).map_err(io::Error::other)?)
+}
+
+/// Reads one message to its end.
+fn receive<T: for<'de> Deserialize<'de>>(client: &UnixStream) -> io::Result<T> {
+    let mut bytes = Vec::new();
+    client.take(MESSAGE_MAX).read_to_end(&mut bytes)?;
+    postcard::from_bytes(&bytes).map_err(io::Error::other)
+}
+
+/// Sends `change` to the process that serves the mount at `mountpoint`, and returns what it did.
+///
+/// # Errors
+///
+/// Nothing of this program is mounted there, its process cannot be reached, or it refuses.
+pub(super) fn send(mountpoint: &Path, change: &StoreChange) -> anyhow::Result<String> {
+    let mounts = read_mount_table()?;
+    let point = resolve(mountpoint, &mounts)
+        .with_context(|| format!("cannot find the mount {}", display_path(mountpoint)))?;
+    let (here, quoted) = (display_path(&point), shell_quote(&point));
+    let Some(mount) = mounts.topmost_at(&point).filter(|mount| mount.is_ours()) else {
+        bail!("no swarmletfs is mounted on {here}; try `swarmletfs mount STORE {quoted}`");
+    };
+    let mut server = connect(&mount.device).with_context(|| {
+        format!(
+            "cannot reach the process that serves {here}; run this as the user who mounted it, and \
+             outside of a sandbox"
+        )
+    })?;
+    let sent = postcard::to_stdvec(change)?;
+    server.write_all(&sent).and_then(|()| server.shutdown(Shutdown::Write))?;
+    let reply: ChangeReply = receive(&server)
+        .with_context(|| format!("the process that serves {here} ended without an answer"))?;
+    reply.map_err(|reason| anyhow::anyhow!("{}", escape_controls(&reason)))
+}
+
+fn connect(device: &str) -> io::Result<UnixStream> {
+    let name = file_name(device);
+    let mut last = io::Error::from(ErrorKind::NotFound);
+    for folder in folders() {
+        match UnixStream::connect(folder.join(&name)) {
+            Ok(server) => return Ok(server),
+            // The directory of the mount's process may be a later one.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn file_name(device: &str) -> String {
+    format!("mount-{}.sock", device.replace(':', "-"))
+}
+
+/// Returns the directories for sockets of this user's mounts, the best first. A service and a login
+/// of one user have different variables, so all are searched.
+fn folders() -> Vec<PathBuf> {
+    let uid = rustix::process::geteuid();
+    let variable = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let mut folders: Vec<PathBuf> =
+        variable.into_iter().filter(|path| path.is_absolute()).collect();
+    folders.push(if uid.is_root() { "/run".into() } else { format!("/run/user/{uid}").into() });
+    folders.iter_mut().for_each(|folder| folder.push("swarmletfs"));
+    folders.push(std::env::temp_dir().join(format!("swarmletfs-{uid}")));
+    folders.dedup();
+    folders
+}
+
+/// Makes the directory if it is missing, and checks that no other user can enter it.
+fn make_private(folder: &Path) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let meta = std::fs::symlink_metadata(folder)?;
+    let is_own = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
+    if !is_own || meta.mode() & 0o077 != 0 {
+        let folder = display_path(folder);
+        return Err(io::Error::other(format!("{folder} is not a folder of this user alone")));
+    }
+    Ok(())
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,154 @@
+//! The trees of a mount and the threads that answer requests about them, replaced as a whole when
+//! the stores of the mount change.
+
+use std::io;
+use std::sync::Arc;
+
+use super::guard::catch_panic;
+use super::pool::Pool;
+use super::search_threads::SearchThreads;
+use crate::tree::{Ino, InoRange, RequestClass, Tree};
+
+/// Trees, and the threads that answer requests about them.
+pub(super) struct Service {
+    trees: Trees,
+    /// Runs requests that may render.
+    pool: Pool,
+    search_threads: SearchThreads,
+    /// Runs requests that are as cheap as a stat. `None` if the threads that read from the kernel
+    /// run them: their Landlock rules allow no store that was attached later.
+    stat_pool: Option<Pool>,
+}
+
+/// The trees of a mount.
+#[derive(Clone)]
+pub(crate) enum Trees {
+    /// The mount shows one tree.
+    One(Arc<Tree>),
+    /// The mount has a tree for each owner, with the inode numbers of [`InoRange::split`] in this
+    /// order. All show the same stores.
+    Owners(Vec<Arc<Tree>>),
+}
+
+impl Trees {
+    /// Returns the tree that has the inode `ino`.
+    fn of_inode(&self, ino: Ino) -> Option<&Arc<Tree>> {
+        match self {
+            Trees::One(tree) => Some(tree),
+            Trees::Owners(trees) => trees.get(InoRange::index_of(ino, trees.len())?),
+        }
+    }
+
+    /// Returns the trees that `replace` returns for these, or these where it returns `None`.
+    pub(super) fn replaced(&self, mut replace: impl FnMut(&Tree) -> Option<Tree>) -> Trees {
+        let mut replaced = |tree: &Arc<Tree>| replace(tree).map_or_else(|| tree.clone(), Arc::new);
+        match self {
+            Trees::One(tree) => Trees::One(replaced(tree)),
+            Trees::Owners(trees) => Trees::Owners(trees.iter().map(replaced).collect()),
+        }
+    }
+
+    pub(super) fn all(&self) -> &[Arc<Tree>] {
+        match self {
+            Trees::One(tree) => std::slice::from_ref(tree),
+            Trees::Owners(trees) => trees,
+        }
+    }
+
+    /// Returns the first tree, to reach the stores that all trees show.
+    pub(super) fn first(&self) -> Option<&Arc<Tree>> {
+        self.all().first()
+    }
+}
+
+impl Service {
+    /// Creates the threads' queues; [`Service::start`] starts the threads. With `opens_here`, the
+    /// threads that read from the kernel may open what the trees show.
+    pub(super) fn new(trees: Trees, opens_here: bool) -> Service {
+        let pool = Pool::new();
+        let search_threads = SearchThreads::new(pool.clone());
+        let stat_pool = (!opens_here).then(Pool::new);
+        Service { trees, pool, search_threads, stat_pool }
+    }
+
+    /// Starts `threads` threads for each kind of request.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no more threads.
+    pub(super) fn start(&self, threads: usize) -> io::Result<()> {
+        self.pool.start(threads)?;
+        self.stat_pool.iter().try_for_each(|pool| pool.start(threads))
+    }
+
+    pub(super) fn trees(&self) -> &Trees {
+        &self.trees
+    }
+
+    /// Returns the pool for requests that may take long.
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Runs `work` with the tree that has the inode `ino`, on a thread that suits the class of the
+    /// request. Contains panics. Drops `work` if no tree has the inode.
+    pub(super) fn run(
+        self: Arc<Self>,
+        ino: Ino,
+        class: impl FnOnce(&Tree) -> RequestClass + Send + 'static,
+        work: impl FnOnce(&Tree) + Send + 'static,
+    ) {
+        let Some(tree) = self.trees.of_inode(ino).cloned() else { return };
+        match &self.stat_pool {
+            None => {
+                catch_panic(|| self.run_classified(class(&tree), tree, work)).unwrap_or_default()
+            }
+            Some(stat_pool) => {
+                let service = self.clone();
+                let classify = move || service.run_classified(class(&tree), tree, work);
+                stat_pool.run(Box::new(classify));
+            }
+        }
+    }
+
+    /// Runs `work` on this thread if it is as cheap as a stat, and otherwise on another one.
+    fn run_classified(
+        &self,
+        class: RequestClass,
+        tree: Arc<Tree>,
+        work: impl FnOnce(&Tree) + Send + 'static,
+    ) {
+        if class == RequestClass::Stat {
+            return work(&tree);
+        }
+        let pool = self.pool.clone();
+        let job = Box::new(move || {
+            work(&tree);
+            if tree.claim_backfill() {
+                backfill(tree, pool);
+            }
+        });
+        if class == RequestClass::Search {
+            self.search_threads.run(job)
+        } else {
+            self.pool.run(job)
+        }
+    }
+
+    /// Runs `work`, which opens nothing, with the tree that has the inode `ino`, on this thread.
+    pub(super) fn run_here(&self, ino: Ino, work: impl FnOnce(&Tree)) {
+        if let Some(tree) = self.trees.of_inode(ino) {
+            catch_panic(|| work(tree));
+        }
+    }
+}
+
+/// Does pending work in short slices, each queued behind the waiting requests.
+fn backfill(tree: Arc<Tree>, pool: Pool) {
+    let next_slice = pool.clone();
+    pool.run(Box::new(move || {
+        if tree.backfill() {
+            backfill(tree, next_slice);
+        }
+    }));
+}
