@@ -580,6 +580,53 @@ mod tests {
     use crate::store::Memory;
     use crate::view::Filter;
 
+    fn store(ids: &[&str]) -> Arc<Memory> {
+        let store = Arc::new(Memory::new());
+        for id in ids {
+            let at = |name: &str| RelPath::parse(format!("workers/{id}/{name}")).unwrap();
+            store.write(&at("metadata.json"), "{}");
+            store.write(&at("task.txt"), format!("{id} of {ids:?}"));
+        }
+        store
+    }
+
+    /// Looks up a path and returns the last inode.
+    fn look_up(tree: &Tree, path: &str) -> Result<Ino> {
+        let names = path.split('/');
+        names
+            .into_iter()
+            .try_fold(tree.root(), |at, name| Ok(tree.lookup(at, name.as_bytes())?.ino))
+    }
+
+    #[test]
+    fn a_tree_of_other_stores_has_the_same_inodes_handles_and_names() {
+        let fresh = Freshness { unfinished: Duration::ZERO, finished: Duration::ZERO };
+        let (one, two) = (store(&["a", "b"]), store(&["a"]));
+        let view = |stores: &[&Arc<Memory>]| {
+            let open = |store: &&Arc<Memory>| Source::from_store((*store).clone(), None);
+            View::new(stores.iter().map(open).collect(), fresh, Filter::default()).unwrap()
+        };
+        let first = Tree::new(view(&[&one]), Settings::default());
+        let task = look_up(&first, "workers/a/task.txt").unwrap();
+        let summary = look_up(&first, "workers/a/summary").unwrap();
+        let opened = first.open(summary).unwrap();
+        let bytes = first.read(opened.fh, 0, 1 << 20, <[u8]>::to_vec).unwrap();
+
+        let both = first.with_view(view(&[&one, &two]));
+        assert_eq!(look_up(&both, "workers/a/task.txt").unwrap(), task);
+        let other = look_up(&both, "workers/a~2/task.txt").unwrap();
+        assert_ne!(other, task);
+        assert_eq!(both.read(opened.fh, 0, 1 << 20, <[u8]>::to_vec).unwrap(), bytes);
+
+        let second = both.with_view(view(&[&two]));
+        assert_eq!(look_up(&second, "workers/a~2/task.txt").unwrap(), other, "the name stays");
+        assert_eq!(look_up(&second, "workers/a").err(), Some(Error::NotFound));
+        assert_eq!(second.attr(task).err(), Some(Error::NotFound));
+        assert_eq!(second.read(opened.fh, 0, 1 << 20, <[u8]>::to_vec).unwrap(), bytes);
+        second.release(opened.fh);
+        assert_eq!(first.open_counts().1, 0);
+    }
+
     /// Promise: A file opens even if a newer version replaces it between lookup and open.
     #[test]
     fn open_succeeds_if_a_newer_version_follows_each_lookup() {

@@ -11,6 +11,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::{fs, iter};
 
@@ -20,6 +21,7 @@ use serde_json::json;
 
 use super::Dice;
 use crate::needs_fuse;
+use crate::support::mount::PROGRAM;
 use crate::support::user::as_user;
 use crate::support::{Mount, TestStore, scale};
 
@@ -377,7 +379,7 @@ fn assert_nothing_leaks(places: &[Place<'_>], tokens: &[String], ops: usize) {
 }
 
 /// Time for which the kernel may cache a finished worker, in seconds.
-const TTLS: [&str; 3] = ["1", "60", "3600"];
+const TTLS: [&str; 4] = ["0", "1", "60", "3600"];
 
 /// Returns what `workers` lists for an owner.
 fn listed(owner: usize) -> Vec<String> {
@@ -436,6 +438,57 @@ fn no_user_sees_anything_of_another_in_a_mount_for_all() {
             }
         }
         assert_nothing_leaks(&places, &tokens, scale(OPS) / TTLS.len());
+    }
+}
+
+/// Promise: In a mount for several owners, no user sees anything of another owner while stores are
+/// attached and detached, either.
+#[test]
+fn no_user_sees_anything_of_another_while_stores_come_and_go() {
+    needs_fuse!();
+    let store = store();
+    let tokens: Vec<String> = (0..OWNERS).map(token).collect();
+    let other = TestStore::new();
+    for token in &tokens {
+        let id = format!("x-{token}");
+        other.worker(&id, json!({"config": {"owner_id": token}, "task": format!("of {token}")}));
+        other.call(&id, 1, "sh", format!("Error: more of {token}\n"));
+    }
+    let mount = mount_for_all(&store, &tokens, "60");
+    let place =
+        |(owner, token): (usize, &String)| Place::in_shared_mount(&mount, token, uid(owner));
+    let places: Vec<Place<'_>> = tokens.iter().enumerate().map(place).collect();
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                for (command, expected) in [("attach", 2 + WORKERS), ("detach", 1 + WORKERS)] {
+                    let changed = Command::new(PROGRAM)
+                        .arg(command)
+                        .args([mount.path(), other.path()])
+                        .output()
+                        .unwrap();
+                    assert!(changed.status.success(), "{changed:?}");
+                    for (owner, place) in places.iter().enumerate() {
+                        let workers = format!("{}workers", place.shared_root);
+                        let seen = as_user(uid(owner), || mount.list(&workers));
+                        assert_eq!(seen.len(), expected, "{seen:?}");
+                    }
+                }
+            }
+        });
+        // The other thread must end also if this one fails.
+        let _done = OnDrop(&is_done);
+        assert_nothing_leaks(&places, &tokens, scale(OPS) / 4);
+    });
+}
+
+/// Sets a flag when dropped.
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -282,6 +282,32 @@ fn one_user_can_be_several_owners_and_ids_can_be_odd() {
 }
 
 #[test]
+fn an_attached_store_is_shown_to_each_owner() {
+    needs_fuse!();
+    let (first, second) = (store(), TestStore::new());
+    for owner in ["alice", "bob"] {
+        // The ids are equal, but no owner sees two workers of one id.
+        second.worker("shared-id", json!({"config": {"owner_id": owner}}));
+        let config = json!({"config": {"owner_id": owner}});
+        second.worker(&format!("{owner}-1"), config);
+    }
+    let mount = mount(&first, &[]);
+    let change = |command: &str| {
+        let changed =
+            Command::new(PROGRAM).arg(command).args([mount.path(), second.path()]).output();
+        let changed = changed.unwrap();
+        assert!(changed.status.success(), "{changed:?}");
+    };
+    let ids = |uid| as_user(uid, || mount.list("self/workers"));
+    change("attach");
+    assert_eq!(ids(ALICE), ["alice-1", "alice-1~2", "alice-2", "index.json"]);
+    assert_eq!(ids(BOB), ["bob-1", "bob-1~2", "bob-2", "index.json", "shared-id"]);
+    change("detach");
+    assert_eq!(ids(ALICE), ["alice-1", "alice-2", "index.json"]);
+    assert_eq!(ids(BOB), ["bob-1", "bob-2", "index.json"]);
+}
+
+#[test]
 fn files_with_several_names_are_hidden() {
     needs_fuse!();
     let store = store();
