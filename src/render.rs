@@ -99,6 +99,12 @@ impl Renderer {
         Renderer { analyzer: Analyzer::new(view, settings) }
     }
 
+    /// Creates a renderer for another view with the restriction of this one's. What is known of the
+    /// workers of both is not read again.
+    pub(crate) fn with_view(&self, view: View) -> Renderer {
+        Renderer { analyzer: self.analyzer.with_view(view) }
+    }
+
     /// Returns the settings of the renderer.
     pub fn settings(&self) -> &Settings {
         &self.analyzer.settings

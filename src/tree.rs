@@ -157,9 +157,8 @@ impl Tree {
     pub fn with_view(&self, view: View) -> Tree {
         let renderer = self.namespace.renderer();
         let view = view.keeping_names_of(renderer.view());
-        let settings = renderer.settings().clone();
         Tree {
-            namespace: Namespace::new(Renderer::new(view, settings)),
+            namespace: Namespace::new(renderer.with_view(view)),
             inodes: self.inodes.clone(),
             handles: self.handles.clone(),
             pinned_opens: self.pinned_opens.clone(),

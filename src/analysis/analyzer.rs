@@ -58,6 +58,14 @@ impl Analyzer {
         }
     }
 
+    /// Creates an analyzer of the workers of `view`, with the restriction of this one's. It begins
+    /// with the digests of this one.
+    pub(crate) fn with_view(&self, view: View) -> Analyzer {
+        let analyzer = Analyzer::new(view, self.settings.clone());
+        analyzer.cache.adopt(&self.cache);
+        analyzer
+    }
+
     /// Returns the digests of `states`, in their order. `is_whole_view` is true if these are all
     /// workers of the view, so that the cache directory may keep the digests.
     pub(crate) fn digests(

@@ -105,6 +105,14 @@ impl DigestCache {
         });
     }
 
+    /// Takes over the digests in the cache of another view with the same restriction. One is used
+    /// only for a worker in the state that it describes.
+    pub(crate) fn adopt(&self, other: &DigestCache) {
+        // Loaded later, they would replace those that are taken over.
+        self.load_stored();
+        other.digests.iter().for_each(|(name, digest)| self.digests.insert(name, digest));
+    }
+
     /// Returns the cached digest of a worker in the state `fingerprint`.
     fn cached(&self, member: &Member, fingerprint: &Fingerprint) -> Option<Arc<WorkerDigest>> {
         let (key, digest) = self.digests.get(&member.name)?;

@@ -6,14 +6,23 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use swarmletfs::catalog::{Freshness, Source};
+use swarmletfs::store::Disk;
+use swarmletfs::tree::{Settings, Tree};
+use swarmletfs::view::{Filter, View};
 
 use super::{eventually, reply_count};
 use crate::needs_fuse;
+use crate::support::intercept::InterceptedStore;
 use crate::support::mount::PROGRAM;
+use crate::support::open_counter::{OpenCounter, OpenLog};
+use crate::support::seen::see;
 use crate::support::user::as_user;
 use crate::support::{Mount, TestStore, scale};
 
@@ -238,7 +247,7 @@ fn threads_and_descriptors_of_detached_stores_are_released() {
     cycle();
     let first = eventually("a rest", || {
         let counted = counts();
-        thread::sleep(std::time::Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
         (counted == counts()).then_some(counted)
     });
     for _ in 0..4 {
@@ -274,6 +283,36 @@ fn changes_in_an_attached_store_are_reported() {
         fs::metadata(&path).unwrap();
         (reply_count(&mount) == before).then_some(())
     });
+}
+
+#[test]
+fn workers_of_the_other_stores_are_not_read_again() {
+    let fresh =
+        Freshness { unfinished: Duration::from_secs(60), finished: Duration::from_secs(60) };
+    let stores = [(TestStore::new(), ["a1", "a2", "a3"].as_slice()), (TestStore::new(), &["b1"])];
+    for (store, ids) in &stores {
+        for id in *ids {
+            store.worker(id, json!({"status": "success"}));
+            store.call(id, 1, "sh", r#"{"ok": true, "data": {"exit_code": 0, "stdout": "fine"}}"#);
+        }
+        store.rest();
+    }
+    let [(a, _), (b, _)] = &stores;
+    let log = Arc::new(OpenLog::default());
+    let open = |store: &TestStore| {
+        let disk = Arc::new(Disk::open(&store.path()).unwrap());
+        Source::from_store(Arc::new(InterceptedStore::new(OpenCounter(log.clone()), disk)), None)
+    };
+    let view = |stores: &[&TestStore]| {
+        let sources = stores.iter().copied().map(open).collect();
+        View::new(sources, fresh, Filter::default()).unwrap()
+    };
+    let first = Tree::new(view(&[a]), Settings::default());
+    assert!(see(&first, "summary").unwrap().text().contains("a3"));
+    assert_eq!(log.opened("001_sh.txt"), 3);
+    let both = first.with_view(view(&[a, b]));
+    assert!(see(&both, "summary").unwrap().text().contains("b1"));
+    assert_eq!(log.opened("001_sh.txt"), 4, "only that of the new worker");
 }
 
 #[test]
