@@ -56,9 +56,7 @@ impl ControlSocket {
         device: &str,
         handle: impl Fn(StoreChange) -> anyhow::Result<String> + Send + 'static,
     ) -> io::Result<ControlSocket> {
-        let folders = folders();
-        let made = folders.iter().map(|folder| make_private(folder).map(|()| folder));
-        let folder = made.reduce(Result::or).unwrap_or(Err(ErrorKind::NotFound.into()))?;
+        let folder = first_private_folder()?;
         let path = folder.join(file_name(device));
         // The number of an ended mount may be used again.
         remove(&path)?;
@@ -148,9 +146,11 @@ pub(super) fn send(mountpoint: &Path, change: &StoreChange) -> anyhow::Result<St
 }
 
 fn connect(device: &str) -> io::Result<UnixStream> {
-    let name = file_name(device);
-    let mut last = io::Error::from(ErrorKind::NotFound);
-    for folder in folders() {
+    let (name, folders) = (file_name(device), folders());
+    let names: Vec<String> = folders.iter().map(|folder| display_path(folder)).collect();
+    let mut last =
+        io::Error::new(ErrorKind::NotFound, format!("there is no {name} in {}", names.join(", ")));
+    for folder in folders {
         match UnixStream::connect(folder.join(&name)) {
             Ok(server) => return Ok(server),
             // The directory of the mount's process may be a later one.
@@ -177,6 +177,18 @@ fn folders() -> Vec<PathBuf> {
     folders.push(std::env::temp_dir().join(format!("swarmletfs-{uid}")));
     folders.dedup();
     folders
+}
+
+/// Returns the first of [`folders`] that is there or can be made, and is private.
+fn first_private_folder() -> io::Result<PathBuf> {
+    let mut last = io::Error::from(ErrorKind::NotFound);
+    for folder in folders() {
+        match make_private(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// Makes the directory if it is missing, and checks that no other user can enter it.

@@ -108,7 +108,7 @@ fn diagnose_message(
     let lower = text.to_lowercase();
     if lower.contains("user_allow_other") {
         return Diagnosis::new(
-            "--allow-other is not permitted",
+            "--allow-other, which --owners includes, is not permitted",
             "add the line `user_allow_other` to /etc/fuse.conf as root, mount as root, or omit \
              --allow-other",
         );
