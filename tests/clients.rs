@@ -12,10 +12,14 @@ use serde_json::Value;
 use crate::mount::eventually;
 use crate::support::Mount;
 
+#[cfg(feature = "mcp")]
 mod by_mcp;
 mod claude_code;
 mod in_workspaces;
 mod other_programs;
+
+#[cfg(feature = "mcp")]
+pub use by_mcp::play_with_claude_code;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/clients");
 /// Final words of a session and of its subagent that fails, both false.

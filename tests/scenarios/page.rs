@@ -90,10 +90,14 @@ impl Page {
         assert!(commands > 5 && mount.is_some(), "the page has only {commands} commands");
     }
 
-    /// Runs all sessions by MCP of the page, and compares their results with what the page shows.
-    /// Returns `None` without the Python SDK.
+    /// Runs all sessions by MCP of the page with `play`, and compares their results with what the
+    /// page shows. `play` takes sessions as tests/mcp/roles.py describes them, with their role and
+    /// project, and returns what they did. Returns `None` if `play` does.
     #[cfg(feature = "mcp")]
-    pub fn run_calls(self) -> Option<Page> {
+    pub fn run_calls(
+        self,
+        play: impl Fn(Vec<serde_json::Value>) -> Option<Vec<serde_json::Value>>,
+    ) -> Option<Page> {
         use serde_json::{Value, json};
 
         let mut texts = String::new();
@@ -122,9 +126,10 @@ impl Page {
                 words.extend([json!("--workspace"), json!(project)]);
             }
             let answer = if is_supervisor { json!("yes") } else { Value::Null };
-            let session =
-                json!({"command": command, "mode": "auto", "answer": answer, "calls": calls});
-            waiting.push(session);
+            waiting.push(json!({
+                "command": command, "role": role, "project": project, "mode": "auto",
+                "answer": answer, "calls": calls,
+            }));
             workers.extend(role.strip_prefix("worker:"));
             sessions += 1;
             // Sessions whose results are not shown run in one process, which starts slowly.
@@ -132,8 +137,12 @@ impl Page {
             if next.is_some_and(|next| next.kind.starts_with("json worker:")) {
                 continue;
             }
-            for session in crate::mcp::roles(std::mem::take(&mut waiting))? {
+            let before = self.project();
+            for session in play(std::mem::take(&mut waiting))? {
                 texts = results(&session);
+            }
+            if !block.body.contains("\"apply_changes\"") {
+                assert_eq!(self.project(), before, "{role}: the workspace has changed");
             }
             workers.drain(..).for_each(|worker| self.wait_for_changes(worker));
         }
@@ -148,6 +157,16 @@ impl Page {
         crate::cli::program::wait_until("the changes to be recorded", || {
             fs::read_to_string(&draft).is_ok_and(|text| text.contains("\"ended\""))
         });
+    }
+
+    /// Returns the workspace without its repository of git.
+    #[cfg(feature = "mcp")]
+    fn project(&self) -> crate::support::draft::Node {
+        let mut project = crate::support::draft::Node::read(&self.at("project"));
+        if let crate::support::draft::Node::Folder { entries, .. } = &mut project {
+            entries.remove(".git");
+        }
+        project
     }
 
     /// Returns the text of a file in the directory of the page.
