@@ -196,16 +196,12 @@ impl SessionCopy {
             Err(error) => return self.failed(path, error),
         };
         let entry = RelPath::from(name.clone());
-        let old = match to.entry(&entry)? {
-            Some(old) if old.kind == Kind::Folder => {
-                if !self.set_aside(path, to, name)? {
-                    return Ok(());
-                }
-                None
-            }
-            Some(old) if old.kind != Kind::File => return Err(PathError::Special),
-            old => old,
-        };
+        let old = to.entry(&entry)?;
+        let mut is_replaced = old.as_ref().is_some_and(|old| old.kind == Kind::Folder);
+        let old = old.filter(|_| !is_replaced);
+        if old.as_ref().is_some_and(|old| old.kind != Kind::File) {
+            return Err(PathError::Special);
+        }
         // The beginning of the new copy.
         let mut kept = None;
         let counter: fn(&mut CopiedSessions) -> &mut u64 = match &old {
@@ -245,26 +241,29 @@ impl SessionCopy {
                         |copied| &mut copied.grown
                     }
                     Ok(false) => {
-                        if !self.set_aside(path, to, name)? {
-                            return Ok(());
-                        }
+                        is_replaced = true;
                         |copied| &mut copied.grown
                     }
                     Err(error) => return self.failed(path, error),
                 }
             }
         };
-        match kept {
+        let new = match kept {
             // The source may be shortened meanwhile; what was copied before stays.
-            Some(kept) => to.write_temporary(&mut kept.chain(source))?.replace(to, name)?,
+            Some(kept) => to.write_temporary(&mut kept.chain(source))?,
             None => {
                 let mut source = match from.open_workspace_file(&entry) {
                     Ok(source) => source,
                     Err(error) => return self.failed(path, error),
                 };
-                to.write_temporary(&mut source)?.replace(to, name)?;
+                to.write_temporary(&mut source)?
             }
+        };
+        // Only now, so that the former copy keeps its name if the new one cannot be written.
+        if is_replaced && !self.set_aside(path, to, name)? {
+            return Ok(());
         }
+        new.replace(to, name)?;
         let copy = to.open_workspace_file(&entry)?;
         set_file_attributes(&copy, stat.mode & MODE, stat)?;
         *counter(&mut self.copied) += 1;

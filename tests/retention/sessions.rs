@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, FlockOperation, Mode};
 use serde_json::{Value, json};
 
-use crate::cli::program::{CommandOutput, run, swarmletfs};
+use crate::cli::program::{CommandOutput, program, run, swarmletfs};
 use crate::recording::store::{in_store, read_tree};
+use crate::support::mount::PROGRAM;
 
 const SESSION: &str = "projects/-w/0a1b2c3d-0000-4000-8000-000000000001.jsonl";
 
@@ -131,6 +132,21 @@ fn nothing_in_an_archive_is_lost() {
     fs::remove_dir_all(claude.at("projects/-w")).unwrap();
     assert_eq!(claude.report()["unchanged"], 0);
     assert!(read_tree(&claude.copy("")) == before);
+}
+
+/// Promise: The copy of a session that was rewritten keeps its name until the new one is whole.
+#[test]
+fn former_copy_keeps_its_name_if_the_new_one_cannot_be_written() {
+    let claude = Claude::new();
+    claude.archive(&[]).assert_success();
+    let before = read_tree(&claude.copy(""));
+    fs::write(claude.at(SESSION), line(7, "Something else").repeat(99)).unwrap();
+    let mut limited = program("sh", ["-c", "ulimit -f 8; exec \"$0\" archive \"$1\" \"$2\""]);
+    limited.arg(PROGRAM).arg(claude.at("")).arg(claude.copy(""));
+    run(limited).assert_failure(1, &["cannot copy to", "file too large"]);
+    assert!(read_tree(&claude.copy("")) == before, "the archive has changed");
+    assert_eq!(claude.report()["rewritten"], 1);
+    assert_eq!(fs::read(claude.copy(SESSION)).unwrap(), fs::read(claude.at(SESSION)).unwrap());
 }
 
 #[test]
