@@ -362,6 +362,25 @@ impl Worker {
         finished
     }
 
+    /// Finishes the worker unless it has finished by itself. Returns the status that it has then.
+    /// The log of changes gets an entry for that end, unless `is_logged`.
+    ///
+    /// # Errors
+    ///
+    /// See [`Worker::finish`].
+    pub(crate) fn ensure_finished(&self, end: Finish, is_logged: bool) -> Result<Option<String>> {
+        let fields = metadata::read(self.folder())?;
+        let Err(Error::Finished { status, .. }) = metadata::must_be_unfinished(&fields, self.id())
+        else {
+            return self.finish(end).map(|()| None);
+        };
+        if !is_logged {
+            self.log("finish", Vec::new(), &Ok(()));
+        }
+        self.update_index();
+        Ok(Some(status))
+    }
+
     fn finish_checked(&self, end: Finish, paths: &mut Vec<AuditPath>) -> Result<()> {
         if let Some(text) =
             end.fields.values().find(|text| text.as_str().is_some_and(|text| text.len() > TEXT_MAX))

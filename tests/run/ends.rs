@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use super::workspace::Workspace;
 use crate::cli::program::{LIMIT, run, swarmletfs, wait_timeout};
@@ -194,6 +195,17 @@ fn worker_that_finishes_itself_keeps_its_end() {
         assert_eq!(place.metadata("w")["status"], "completed");
         assert_eq!(place.read("store/workers/w/result.txt"), "Done.\n");
         assert_eq!(place.json("store/workers/w/changes.json")["is_final"], true);
+        place.sh(&["--id", "v", "--no-sandbox"], &script);
+        assert_eq!(place.metadata("v")["status"], "completed");
+        // The log of changes has each end once, and no failure.
+        let mut audit = swarmletfs(["audit", "--json", "--store"]);
+        audit.arg(place.at("store"));
+        let log = run(audit).assert_success().out.clone();
+        let entries = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let ends = entries.filter(|entry| entry["action"] == "finish");
+        let ends: Vec<_> =
+            ends.map(|entry| (entry["worker"].clone(), entry["result"].clone())).collect();
+        assert_eq!(ends, [("w".into(), "ok".into()), ("v".into(), "ok".into())], "{log}");
     }
 }
 

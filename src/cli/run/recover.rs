@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::report::{ChangeCounts, Reporter, RunEnd, RunEvent};
-use super::session::conclude;
+use super::session::{Conclusion, conclude};
 use crate::cli::write_args::{WriteArgs, into_cli_error};
 use crate::draft::{ChangeSearch, Draft, DraftState, MissingPart};
 use crate::name::{Name, RelPath};
 use crate::trace::swarmlet::CHANGES_FILE;
-use crate::write::{Error, Finish, Store, Worker};
+use crate::write::{Finish, Store, Worker};
 
 /// The error of a worker whose runner is gone.
 const ERROR: &str = "the runner ended early";
@@ -112,8 +112,8 @@ pub(super) fn recover(
     }
     let mut search = ChangeSearch::new(&draft, &worker);
     let cure = format!("try `swarmletfs discard {}`", end.worker);
-    let finish = (Finish::failed(ERROR), cure.as_str());
-    let problems = conclude(&worker, &mut draft, &mut search, finish, &mut end);
+    let conclusion = Conclusion { finish: Finish::failed(ERROR), cure: &cure, is_logged: false };
+    let problems = conclude(&worker, &mut draft, &mut search, conclusion, &mut end);
     problems.iter().for_each(|problem| reporter.failure(problem));
     let is_ended = problems.is_empty();
     if !is_ended {
@@ -132,12 +132,8 @@ fn finish_without_changes(
     // What the worker may have written itself is no record of its changes.
     worker.folder().make_self_accessible()?;
     worker.folder().remove_all(&Name::new(CHANGES_FILE)?)?;
-    match worker.finish(Finish::failed(end.error.clone())) {
-        Err(Error::Finished { status, .. }) => {
-            worker.update_index();
-            end.status = status;
-        }
-        finished => finished?,
+    if let Some(status) = worker.ensure_finished(Finish::failed(end.error.clone()), false)? {
+        end.status = status;
     }
     if state == DraftState::Discarded {
         draft.discard()?;

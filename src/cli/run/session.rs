@@ -216,7 +216,9 @@ fn run_worker(
         notes: Vec::new(),
     };
     let cure = format!("try `swarmletfs run --recover {}`", end.worker);
-    problems.extend(conclude(worker, &mut draft, &mut search, (finish, &cure), &mut end));
+    // Without walls, the command writes the log of changes itself.
+    let conclusion = Conclusion { finish, cure: &cure, is_logged: arguments.access.no_sandbox };
+    problems.extend(conclude(worker, &mut draft, &mut search, conclusion, &mut end));
     problems.iter().for_each(|problem| reporter.failure(problem));
     reporter.report(&RunEvent::Ended(end));
     let is_whole = problems.is_empty() && !ended.lost_output;
@@ -249,13 +251,23 @@ fn restore_record(
     restored.map(drop).context("the record of the worker cannot be restored")
 }
 
+/// The end of a worker that runs no more.
+pub(super) struct Conclusion<'a> {
+    /// The end to record, unless the worker finished itself.
+    pub(super) finish: Finish,
+    /// The remedy for changes that could not be recorded.
+    pub(super) cure: &'a str,
+    /// True if the log of changes has the end of a worker that finished itself.
+    pub(super) is_logged: bool,
+}
+
 /// Records the changes of a worker that runs no more, and its end, unless it finished itself.
-/// Returns what could not be recorded. `cure` says what to do about changes that were not.
+/// Returns what could not be recorded.
 pub(super) fn conclude(
     worker: &Worker,
     draft: &mut Draft,
     search: &mut ChangeSearch,
-    (finish, cure): (Finish, &str),
+    Conclusion { finish, cure, is_logged }: Conclusion<'_>,
     end: &mut RunEnd,
 ) -> Vec<anyhow::Error> {
     let (mut problems, mut needs_layers) = (Vec::new(), false);
@@ -273,10 +285,9 @@ pub(super) fn conclude(
         }
     }
     // A reader that sees the status finds everything else.
-    match worker.finish(finish) {
-        Ok(()) => {}
-        Err(Error::Finished { status, .. }) => {
-            worker.update_index();
+    match worker.ensure_finished(finish, is_logged) {
+        Ok(None) => {}
+        Ok(Some(status)) => {
             if end.status != status {
                 end.error = String::new();
             }
