@@ -55,6 +55,9 @@ everything that the command started ends with it. What it changed is recorded wi
 also while it runs. `swarmletfs changes` shows it, `apply` brings it into the workspace, and \
 `discard` drops it. docs/RUN.md says what the walls protect from, and what not.
 
+A worker that `worker create` made, and that has done nothing, is run by its --id; it keeps its \
+task and what else is known of it.
+
 The output goes to stdout and stderr as it comes, and to logs/execution.log of the worker. The \
 command finds its worker in $SWARMLET_WORKER and $SWARMLET_STORE, so that `swarmletfs record` in \
 it records calls. Exit code 0 completes the worker; any other one, a signal or a timeout is a \

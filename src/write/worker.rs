@@ -22,7 +22,9 @@ use crate::error::Error as PathError;
 use crate::model::Status;
 use crate::name::{Name, RelPath};
 use crate::store::Kind;
-use crate::trace::swarmlet::{EXECUTION_LOG, LOGS, METADATA, RESULT, SUPERVISOR_NOTES, THREAD};
+use crate::trace::swarmlet::{
+    CALLS, EXECUTION_LOG, LOGS, METADATA, RESULT, SUPERVISOR_NOTES, THREAD,
+};
 
 /// A worker that is being recorded.
 ///
@@ -332,6 +334,19 @@ impl Worker {
         metadata::write(folder, &bytes)?;
         paths.push(entry_of(METADATA, &bytes));
         Ok(())
+    }
+
+    /// Returns true if a call of the worker is recorded, or being recorded.
+    ///
+    /// # Errors
+    ///
+    /// The directory of the calls cannot be read.
+    pub(crate) fn has_calls(&self) -> Result<bool> {
+        let calls = self.folder().enter(&RelPath::constant(CALLS)).and_then(|calls| calls.list());
+        match calls {
+            Err(error) if error.is_not_found() => Ok(false),
+            calls => Ok(!calls.during("read", self.folder().path(), CALLS.as_bytes())?.is_empty()),
+        }
     }
 
     /// Returns true if the end of the worker is recorded.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
+use std::process::Stdio;
 
 use super::workspace::{ORDINARY, Workspace};
 use crate::cli::doctor::ISOLATE_SCRIPT;
@@ -138,6 +139,39 @@ fn root_can_run_everything_as_another_user() {
     assert_eq!(owner("store/workers/w/changes/new"), ORDINARY);
     let unknown = run(program(PROGRAM, ["run", "--as", "no-such-user", "--", "true"]));
     unknown.assert_failure(125, &["there is no such user"]);
+}
+
+/// Promise: `run --id` runs a worker that was created and has done nothing, and refuses any other
+/// id that is taken.
+#[test]
+fn created_worker_is_run_unless_it_has_done_something() {
+    for place in Workspace::all() {
+        let store = place.at("store");
+        let command = |words: &[&str]| {
+            let words = [PROGRAM].iter().chain(words).map(OsStr::new);
+            let mut command = place.command(words.chain(["--store".as_ref(), store.as_os_str()]));
+            command.stdin(Stdio::null());
+            run(command).assert_success().out.clone()
+        };
+        for id in ["w", "v"] {
+            command(&["worker", "create", "--id", id, "--task", "Fix the notes", "--owner", "7"]);
+        }
+        let other = place.run(&["--id", "w", "--owner", "8"], &["true"]);
+        other.assert_failure(125, &["cannot work as w: it is of another owner or run"]);
+        place.sh(&["--id", "w"], "echo new > notes").assert_success();
+        assert_eq!(place.changes("w"), ["modified notes"]);
+        let metadata = place.metadata("w");
+        let facts = ["status", "task", "owner_id"].map(|key| metadata[key].as_str().unwrap());
+        assert_eq!(facts, ["completed", "Fix the notes", "7"]);
+
+        let again = place.sh(&["--id", "w"], "echo again > notes");
+        again.assert_failure(125, &["cannot create worker w: the id is taken; try another id"]);
+        command(&["worker", "record", "v", "--tool", "sh"]);
+        let busy = place.run(&["--id", "v"], &["true"]);
+        busy.assert_failure(125, &["cannot work as v: it has recorded calls", "try another id"]);
+        assert_eq!(place.metadata("v")["status"], "running");
+        assert_eq!(place.workers(), ["v", "w"]);
+    }
 }
 
 #[test]

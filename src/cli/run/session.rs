@@ -89,7 +89,7 @@ fn run_in(
              it; try --workspace {top}"
         ));
     }
-    let existing = if arguments.serves_tools { waiting_worker(store, arguments)? } else { None };
+    let existing = waiting_worker(store, arguments)?;
     let is_new = existing.is_none();
     let worker = match existing {
         Some(worker) => worker,
@@ -108,11 +108,12 @@ fn run_in(
     })
 }
 
-/// Returns the worker that `--id` names if it exists and waits for its command.
+/// Returns the worker that `--id` names if it exists and waits for its command. Returns `None` for
+/// one that has finished, since a command cannot take its id.
 ///
 /// # Errors
 ///
-/// It has finished, is of another owner or run, or a command runs or ran as this worker.
+/// It is of another owner or run, or a command or a server of tools runs or ran as this worker.
 fn waiting_worker(store: &Store, arguments: &RunArgs) -> anyhow::Result<Option<Worker>> {
     let Some(id) = &arguments.worker.id else { return Ok(None) };
     let worker = match store.worker(id) {
@@ -120,16 +121,24 @@ fn waiting_worker(store: &Store, arguments: &RunArgs) -> anyhow::Result<Option<W
         Err(Error::NoWorker { .. }) => return Ok(None),
         Err(error) => return Err(into_cli_error(error)),
     };
-    let metadata = worker.metadata().map_err(into_cli_error)?;
+    let id = worker.id().display();
+    let metadata = match worker.metadata() {
+        Err(Error::Finished { .. }) if !arguments.serves_tools => return Ok(None),
+        metadata => metadata.map_err(into_cli_error)?,
+    };
     if !arguments.worker.describes(&metadata) {
-        let id = worker.id().display();
         bail!("cannot work as {id}: it is of another owner or run; try another id");
     }
     if Draft::open(store, worker.id())?.is_some() {
-        let id = worker.id().display();
         bail!(
             "cannot work as {id}: it has a draft, so it works or worked elsewhere; try another \
              id, or `swarmletfs run --recover {id}` if that was killed"
+        );
+    }
+    if !arguments.serves_tools && worker.has_calls().map_err(into_cli_error)? {
+        bail!(
+            "cannot work as {id}: it has recorded calls, so it works or worked elsewhere; try \
+             another id"
         );
     }
     Ok(Some(worker))
