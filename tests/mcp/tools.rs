@@ -92,6 +92,8 @@ fn tools_return_the_bytes_of_the_tree() {
             json!({"pattern": "space", "path": "by/outcome/failed"}),
             "by/outcome/failed/grep/space",
         ),
+        ("grep", json!({"pattern": "ok", "run": "r2"}), "runs/r2/grep/ok"),
+        ("search", json!({"query": "ok", "run_id": "r1"}), "runs/r1/search/ok"),
         ("read_file", json!({"path": "workers/b/notes/a..b.txt"}), "workers/b/notes/a..b.txt"),
         (
             "read_file",
@@ -595,6 +597,13 @@ fn bad_request_is_explained() {
             "expected one of `content`, `files_with_matches`, `count`",
         ),
         ("grep", json!({"pattern": "x", "path": "by/status"}), "cannot search by/status"),
+        (
+            "grep",
+            json!({"pattern": "x", "path": "by/type", "run": "r1"}),
+            "name only one of workers, run and path",
+        ),
+        ("grep", json!({"pattern": "x", "run": "../workers/a"}), "no such"),
+        ("search", json!({"query": "x", "run": "nowhere"}), "no such"),
         ("search", json!({"query": "tool:sh"}), "search"),
         ("glob", json!({"pattern": "["}), "unclosed character class"),
         ("list_workers", json!({"cursor": "gone"}), "list again without it"),

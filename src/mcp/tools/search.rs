@@ -59,6 +59,9 @@ struct GrepInput {
     /// Search only these workers, by their ids or unique beginnings of them; at most 32
     #[serde(alias = "worker_ids")]
     workers: Option<Vec<String>>,
+    /// Search only the workers of this run; latest is the run with the newest change
+    #[serde(alias = "run_id")]
+    run: Option<String>,
     /// Path to search instead of workers: a run, worker, folder or file, such as runs/latest or
     /// by/status/failed [default: all]
     path: Option<String>,
@@ -87,7 +90,8 @@ fn run_grep(tree: &Tree, args: GrepInput) -> ToolResult {
         glob: non_empty(args.glob),
     };
     let query = GrepQuery { options, regex: args.pattern, under: None };
-    let answer = answer(tree, args.workers, args.path, &query)?;
+    let scope = SearchScope { workers: args.workers, run: args.run, path: args.path };
+    let answer = answer(tree, scope, &query)?;
     match args.mode {
         Mode::FilesWithMatches | Mode::Count if answer.page.error.is_none() => {
             Ok(NotedText::new(answer.list_files(&query, args.mode == Mode::Count)))
@@ -105,6 +109,9 @@ struct SearchInput {
     /// Search only these workers, by their ids or unique beginnings of them; at most 32
     #[serde(alias = "worker_ids")]
     workers: Option<Vec<String>>,
+    /// Search only the workers of this run; latest is the run with the newest change
+    #[serde(alias = "run_id")]
+    run: Option<String>,
     /// Path to search instead of workers: a run, worker, folder or file, such as runs/latest or
     /// by/status/failed [default: all]
     path: Option<String>,
@@ -123,25 +130,32 @@ fn run_search(tree: &Tree, args: SearchInput) -> ToolResult {
     let options =
         SearchOptions { budget: budget(args.bytes, args.tokens)?, glob: non_empty(args.glob) };
     let query = SearchQuery { options, words: args.query, under: None };
-    page_output(answer(tree, args.workers, args.path, &query)?.page)
+    let scope = SearchScope { workers: args.workers, run: args.run, path: args.path };
+    page_output(answer(tree, scope, &query)?.page)
 }
 
-/// Answers `query` about the files of `workers`, or of the node at `path`.
+/// The workers, the run or the path of a call, of which at most one is given.
+struct SearchScope {
+    workers: Option<Vec<String>>,
+    run: Option<String>,
+    path: Option<String>,
+}
+
+/// Answers `query` about the files in `scope`.
 fn answer<Q: FileQuery>(
     tree: &Tree,
-    workers: Option<Vec<String>>,
-    path: Option<String>,
+    SearchScope { workers, run, path }: SearchScope,
     query: &Q,
 ) -> std::result::Result<FileAnswer<Q::Found>, ToolError> {
-    let path = match (workers.filter(|workers| !workers.is_empty()), non_empty(path)) {
-        (Some(_), Some(_)) => {
-            return Err(ToolError::new("name either workers or a path, not both"));
-        }
-        (None, path) => path_or_root(path),
-        (Some(workers), None) => match worker_names(&workers)?.as_slice() {
+    let workers = workers.filter(|workers| !workers.is_empty());
+    let path = match (workers, non_empty(run), non_empty(path)) {
+        (None, None, path) => path_or_root(path),
+        (None, Some(run), None) => format!("runs/{}", path_component(&run)),
+        (Some(workers), None, None) => match worker_names(&workers)?.as_slice() {
             [one] => format!("workers/{}", path_component(&one.to_text())),
             names => return tree.search_workers(names.into(), query).map_err(unknown_worker),
         },
+        _ => return Err(ToolError::new("name only one of workers, run and path")),
     };
     let answer = tree
         .with_path(path.as_bytes(), Symlinks::Follow, |place| tree.search(place.leaf().ino, query))
