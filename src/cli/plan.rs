@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 
 use super::exit::UsageError;
 use super::mount_options::MountOptions;
@@ -21,7 +21,7 @@ use crate::text::budget::Budget;
 use crate::text::count;
 use crate::tree::{InoRange, Settings, Tree};
 use crate::view::{Filter, View};
-use crate::write::Store;
+use crate::write::{Error, Store};
 
 /// A validated mount: every path is absolute, and all checks that do not read the store have
 /// passed.
@@ -138,7 +138,14 @@ impl Plan {
         if !options.notes {
             return Ok(None);
         }
-        let notes = Store::open(store)?.notes_folder()?;
+        let opened = Store::open(store).map_err(|error| match error {
+            // A store of another program is mounted without notes.
+            Error::Store { store, reason, .. } => {
+                anyhow!("cannot serve notes in {store}: {reason}; try without --notes")
+            }
+            error => error.into(),
+        });
+        let notes = opened?.notes_folder()?;
         let place = display_path(notes.path());
         Notes::new(notes).map(Some).with_context(|| {
             format!("cannot serve notes in {place}; try without --notes, or let this user write it")

@@ -52,6 +52,26 @@ fn notes_are_written_listed_and_read() {
     assert_eq!(entries.matches("\"supervisor/strategy.md\"").count(), 3, "{entries}");
 }
 
+#[test]
+fn mount_of_other_programs_names_the_option_that_it_cannot_serve() {
+    let dir = tempfile::tempdir().unwrap();
+    let [sessions, mountpoint] = ["claude", "mnt"].map(|name| dir.path().join(name));
+    let project = sessions.join("projects/-w");
+    fs::create_dir_all(&project).unwrap();
+    fs::create_dir(&mountpoint).unwrap();
+    let line = json!({
+        "type": "user", "uuid": "1", "parentUuid": null, "sessionId": "s", "cwd": "/w",
+        "timestamp": "2026-01-20T00:00:00Z", "message": {"role": "user", "content": "Check"},
+    });
+    fs::write(project.join("s.jsonl"), format!("{line}\n")).unwrap();
+    let mut command = swarmletfs(["mount", "--notes"]);
+    command.arg(&sessions).arg(&mountpoint);
+    let refused = run(command);
+    let expected = format!("cannot serve notes in {}: ", sessions.display());
+    refused.assert_failure(1, &[&expected, "try without --notes"]);
+    assert!(!refused.err.contains("swarmletfs init"), "{refused:#?}");
+}
+
 /// Promise: `note` writes beneath `supervisor/` only.
 #[test]
 fn paths_that_lead_elsewhere_are_refused() {
