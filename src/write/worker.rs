@@ -385,9 +385,11 @@ impl Worker {
     /// See [`Worker::finish`].
     pub(crate) fn ensure_finished(&self, end: Finish, is_logged: bool) -> Result<Option<String>> {
         let fields = metadata::read(self.folder())?;
-        let Err(Error::Finished { status, .. }) = metadata::must_be_unfinished(&fields, self.id())
-        else {
-            return self.finish(end).map(|()| None);
+        let unfinished = metadata::must_be_unfinished(&fields, self.id());
+        // It may still finish itself after this look.
+        let finished = unfinished.and_then(|()| self.finish(end));
+        let Err(Error::Finished { status, .. }) = finished else {
+            return finished.map(|()| None);
         };
         if !is_logged {
             self.log("finish", Vec::new(), &Ok(()));
