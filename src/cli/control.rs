@@ -56,11 +56,7 @@ impl ControlSocket {
         device: &str,
         handle: impl Fn(StoreChange) -> anyhow::Result<String> + Send + 'static,
     ) -> io::Result<ControlSocket> {
-        let folder = first_private_folder()?;
-        let path = folder.join(file_name(device));
-        // The number of an ended mount may be used again.
-        remove(&path)?;
-        let listener = UnixListener::bind(&path)?;
+        let (listener, path) = listen(&file_name(device))?;
         let socket = ControlSocket { path };
         let serve = move || {
             for client in listener.incoming() {
@@ -151,7 +147,9 @@ fn connect(device: &str) -> io::Result<UnixStream> {
     let mut last =
         io::Error::new(ErrorKind::NotFound, format!("there is no {name} in {}", names.join(", ")));
     for folder in folders {
-        match UnixStream::connect(folder.join(&name)) {
+        let connected =
+            check_private(&folder).and_then(|()| UnixStream::connect(folder.join(&name)));
+        match connected {
             Ok(server) => return Ok(server),
             // The directory of the mount's process may be a later one.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -179,24 +177,31 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the first of [`folders`] that is there or can be made, and is private.
-fn first_private_folder() -> io::Result<PathBuf> {
+/// Creates a socket called `name` in the first of [`folders`] where that is possible. Returns it
+/// with its path.
+fn listen(name: &str) -> io::Result<(UnixListener, PathBuf)> {
+    let listen_in = |folder: PathBuf| {
+        match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => check_private(&folder)?,
+        }
+        let path = folder.join(name);
+        // The device number of an ended mount may be used again.
+        remove(&path)?;
+        Ok((UnixListener::bind(&path)?, path))
+    };
     let mut last = io::Error::from(ErrorKind::NotFound);
     for folder in folders() {
-        match make_private(&folder) {
-            Ok(()) => return Ok(folder),
+        match listen_in(folder) {
+            Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }
     }
     Err(last)
 }
 
-/// Makes the directory if it is missing, and checks that no other user can enter it.
-fn make_private(folder: &Path) -> io::Result<()> {
-    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
+/// Checks that the directory is this user's, and that no other user can enter it.
+fn check_private(folder: &Path) -> io::Result<()> {
     let meta = std::fs::symlink_metadata(folder)?;
     let is_own = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
     if !is_own || meta.mode() & 0o077 != 0 {
