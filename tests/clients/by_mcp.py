@@ -193,8 +193,11 @@ class Roles:
 
         played = self.play("apply", "supervisor", APPLY, says_yes=True)
         [question] = played.questions
-        parts = ["Apply 4 changes of worker fix", "remove build.sh", "add docs\n", "+    sum=5"]
-        check_parts("the question", question["message"], parts)
+        # In a terminal, this program shows the first three lines.
+        first, hint, change = question["message"].splitlines()[:3]
+        assert first == f"Apply 4 changes of worker fix to {self.project}?", first
+        assert hint == "To see all of it: `swarmletfs changes fix`" and change == "remove build.sh", (hint, change)
+        check_parts("the question", question["message"], ["add docs\n", "+    sum=5"])
         [applied] = played.texts()
         assert applied.startswith("applied 4 changes to "), applied
         after = files(self.project)

@@ -196,6 +196,21 @@ fn question_is_bounded_and_escaped() {
     assert_eq!(bench.tree(), old);
 }
 
+/// Promise: A question says in its second line how to see all of it, since a client may show only
+/// its first lines.
+#[test]
+fn question_says_early_how_to_see_all_of_it() {
+    let bench = bench();
+    let mut client = client(&bench);
+    client.answers = [Some(json!({"action": "decline"}))].into();
+    client.error("apply_changes", json!({"worker": "w1"}));
+    let lines: Vec<&str> = client.questions[0].lines().take(4).collect();
+    let [first, second, third, _] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(first.starts_with("Apply 3 changes of worker w1 to "), "{lines:?}");
+    assert_eq!(*second, "To see all of it: `swarmletfs changes w1`");
+    assert_eq!(*third, "replace a");
+}
+
 /// Promise: A question names every change that a yes applies, or it is not asked.
 #[test]
 fn question_names_every_change_or_is_not_asked() {

@@ -144,9 +144,13 @@ impl ShownChanges {
         let notes = [self.left_out.as_slice(), running].concat();
         let changes = count(self.files.len() as u64, "change");
         let (worker, workspace) = (worker.display(), printable_path(workspace));
-        let mut parts = vec![format!("Apply {changes} of worker {worker} to {workspace}?")];
-        // Nothing that is applied may be cut off.
-        parts.push(escaped_list(&self.files));
+        // A client may show only the first lines; Claude Code shows three in a terminal.
+        let mut parts = vec![format!(
+            "Apply {changes} of worker {worker} to {workspace}?\n\
+             To see all of it: `swarmletfs changes {worker}`\n{}",
+            // Nothing that is applied may be cut off here.
+            escaped_list(&self.files)
+        )];
         parts.extend((!self.unseen.is_empty()).then(|| escaped_list(&self.unseen)));
         parts.extend((!notes.is_empty()).then(|| bounded_list(&notes)));
         parts.push(bounded_diff(&diff_text::split(&self.diff)));
