@@ -289,6 +289,18 @@ fn workers_are_filtered_and_listed_in_pages() {
 }
 
 #[test]
+fn list_without_a_match_names_the_values_that_exist() {
+    let (store, empty) = (store(), TestStore::new());
+    let filters = json!({"tag": "y", "status": "failed"});
+    let (texts, _) = client(&store).call("list_workers", filters);
+    let note =
+        "[... no worker matches all of these filters; statuses: completed, failed; outcomes: ";
+    assert!(texts[1].starts_with(note), "{texts:?}");
+    let (texts, _) = client(&empty).call("list_workers", json!({}));
+    assert_eq!(texts, ["{\"workers\":[\n]}", "[... there are no workers yet ...]"]);
+}
+
+#[test]
 fn folders_are_listed_inspected_and_matched_by_glob() {
     let store = store();
     let mut client = client(&store);

@@ -122,6 +122,9 @@ fn list_workers(tree: &Tree, args: ListWorkersInput) -> ToolResult {
     )?;
     // A filter without a match may be misspelled, so list the values that exist.
     let note = workers.is_empty().then(|| {
+        if answer.statuses.is_empty() {
+            return "[... there are no workers yet ...]".to_owned();
+        }
         // Types come from workers, so their number and length are unbounded.
         let types: Vec<String> = answer.task_types.iter().take(20).map(|kind| echo(kind)).collect();
         let words = |words: &BTreeSet<&str>| words.iter().copied().collect::<Vec<_>>().join(", ");
