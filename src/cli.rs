@@ -40,6 +40,7 @@ mod pager;
 mod plan;
 mod probe;
 mod prompt;
+mod quiet;
 mod read_session;
 mod reads;
 mod record;
@@ -304,6 +305,9 @@ struct MountArgs {
     #[arg(short = 'o', value_name = "OPTIONS")]
     lists: Vec<OsString>,
 
+    #[command(flatten)]
+    quiet: quiet::QuietArg,
+
     /// Set when the short form was used, as by mount(8)
     #[arg(long = "__short", hide = true)]
     short: bool,
@@ -392,6 +396,9 @@ struct ViewArgs {
 
     #[command(flatten)]
     cache: cache_args::CacheArgs,
+
+    #[command(flatten)]
+    quiet: quiet::QuietArg,
 }
 
 /// Arguments of `since`.

@@ -11,6 +11,7 @@ mod log;
 mod no_fuse;
 pub mod printing;
 pub mod program;
+mod quiet;
 mod record;
 mod since;
 mod tree_commands;

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::control::{StoreChange, send};
-use super::terminal::print_message;
+use super::quiet::QuietArg;
 
 /// Help after the options of `attach`.
 pub(super) const ATTACH_HELP: &str = "\
@@ -29,6 +29,9 @@ pub(super) struct AttachArgs {
     /// The folder of traces, or a single transcript
     #[arg(value_name = "STORE")]
     store: PathBuf,
+
+    #[command(flatten)]
+    quiet: QuietArg,
 }
 
 /// Adds a store to a mount.
@@ -46,6 +49,6 @@ fn send_change(
     change: fn(PathBuf) -> StoreChange,
 ) -> anyhow::Result<ExitCode> {
     let store = std::path::absolute(&arguments.store).context("cannot use an empty path")?;
-    print_message(&send(&arguments.mountpoint, &change(store))?);
+    arguments.quiet.inform(&send(&arguments.mountpoint, &change(store))?);
     Ok(ExitCode::SUCCESS)
 }

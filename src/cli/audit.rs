@@ -13,6 +13,7 @@ use jiff::{Timestamp, ToSpan};
 use serde_json::json;
 
 use self::reads::{ReadFilter, Summed};
+use super::quiet::QuietArg;
 use super::terminal::{display_path, escape_controls, print_message};
 use super::{duration, exit, store_selection};
 use crate::audit::{AuditEntry, AuditFilter, AuditSkips, read};
@@ -71,6 +72,9 @@ pub(super) struct AuditArgs {
     /// Print each entry, or the numbers, as a JSON object
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    quiet: QuietArg,
 }
 
 /// Prints the log.
@@ -80,7 +84,7 @@ pub(super) struct AuditArgs {
 /// A store or its log cannot be read.
 pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
     let mut stores = arguments.stores.clone();
-    store_selection::choose(&mut stores, &[], None)?;
+    store_selection::choose(&mut stores, &[], None, arguments.quiet)?;
     let filter = AuditFilter { since: arguments.since, worker: arguments.worker.clone() };
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut printed = Ok(());

@@ -11,7 +11,8 @@ use super::exit::UsageError;
 use super::folder_identity::FolderIdentity;
 use super::mount_options::MountOptions;
 use super::plan::Plan;
-use super::terminal::{display_path, print_message, shell_quote};
+use super::quiet::QuietArg;
+use super::terminal::{display_path, shell_quote};
 use super::{
     MountArgs, background, dash_o, diagnosis, limits, log, log_place, mountpoint, reads, serve,
     store_selection,
@@ -31,10 +32,10 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
     }
     let options = options(&arguments)?;
     log::check()?;
-    let (plan, claim) = plan(arguments.paths, options)?;
+    let (plan, claim) = plan(arguments.paths, options, arguments.quiet)?;
     if !plan.options.foreground {
         let description = background::start(&plan)?;
-        print_message(&mounted_message(&description, &plan.mountpoint));
+        arguments.quiet.inform(&mounted_message(&description, &plan.mountpoint));
         return Ok(());
     }
     plan.start_log()?;
@@ -42,7 +43,7 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
     serve::serve(plan, |description| {
         background::check_readable(&mountpoint)
             .map_err(|error| io::Error::other(error.to_string()))?;
-        print_message(&mounted_message(description, &mountpoint));
+        arguments.quiet.inform(&mounted_message(description, &mountpoint));
         drop(claim);
         Ok(())
     })
@@ -68,7 +69,11 @@ fn mounted_message(description: &str, mountpoint: &Path) -> String {
 /// Finds the store, checks the mountpoint and FUSE, and locks the mountpoint.
 ///
 /// The lock keeps other processes from mounting there until the returned descriptor is dropped.
-fn plan(mut paths: Vec<PathBuf>, mut options: MountOptions) -> anyhow::Result<(Plan, OwnedFd)> {
+fn plan(
+    mut paths: Vec<PathBuf>,
+    mut options: MountOptions,
+    quiet: QuietArg,
+) -> anyhow::Result<(Plan, OwnedFd)> {
     let mountpoint = paths.pop();
     let operand = paths.pop();
     if mountpoint.iter().chain(&operand).any(|path| path.as_os_str().is_empty()) {
@@ -93,7 +98,7 @@ fn plan(mut paths: Vec<PathBuf>, mut options: MountOptions) -> anyhow::Result<(P
         }
     };
     let format = options.format();
-    let stores = store_selection::choose(&mut options.stores, operand.as_slice(), format)?;
+    let stores = store_selection::choose(&mut options.stores, operand.as_slice(), format, quiet)?;
     let single = [
         (options.notes, "--notes writes to one store"),
         (options.audit, "--audit records reads of one store"),

@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::cache_args::{self, CacheArgs};
 use super::folder_identity::FolderIdentity;
-use super::terminal::print_message;
+use super::quiet::QuietArg;
 use super::{ViewArgs, discover, mountpoint};
 use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError};
 use crate::trace::KnownFormat;
@@ -34,7 +34,7 @@ impl StoreSelection {
     pub(super) fn from_args(arguments: &ViewArgs) -> anyhow::Result<StoreSelection> {
         let mut stores = arguments.stores.clone();
         let format = arguments.store_format.as_deref().and_then(KnownFormat::by_name);
-        choose(&mut stores, &[], format)?;
+        choose(&mut stores, &[], format, arguments.quiet)?;
         let filter = Filter { owner: arguments.owner.clone(), run: arguments.run.clone() };
         Ok(StoreSelection {
             stores,
@@ -92,13 +92,14 @@ impl StoreSelection {
     }
 }
 
-/// Replaces `stores`, the values of `--store`, by the stores to use, and prints the reason.
-/// `operands` are stores named without the option, and `format` is the value of `--format`. Returns
-/// the identities of the chosen stores.
+/// Replaces `stores`, the values of `--store`, by the stores to use, and prints the reason
+/// unless `quiet`. `operands` are stores named without the option, and `format` is the value of
+/// `--format`. Returns the identities of the chosen stores.
 pub(super) fn choose(
     stores: &mut Vec<PathBuf>,
     operands: &[PathBuf],
     format: Option<&'static KnownFormat>,
+    quiet: QuietArg,
 ) -> anyhow::Result<Vec<FolderIdentity>> {
     let current = std::env::current_dir()
         .context("the current folder does not exist any more: change to another one")?;
@@ -113,7 +114,7 @@ pub(super) fn choose(
         }
     }
     chosen.stores = distinct;
-    chosen.messages().iter().for_each(|message| print_message(message));
+    chosen.messages().iter().for_each(|message| quiet.inform(message));
     *stores = chosen.stores.into_iter().map(|store| store.path).collect();
     Ok(identities)
 }

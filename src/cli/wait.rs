@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
             (until == WaitCondition::Any).then_some(state),
         ),
     };
-    print_message(&until.progress_line(&renderer.view().visible()));
+    arguments.view.quiet.inform(&until.progress_line(&renderer.view().visible()));
     let (mut cost, mut next_thorough) = (Duration::ZERO, Instant::now());
     loop {
         let poll_start = Instant::now();
