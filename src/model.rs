@@ -114,7 +114,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns the outcome as generated files spell it.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Outcome::Failed => "failed",
             Outcome::Unknown => "unknown",

@@ -39,7 +39,10 @@ fn quiet_commands_print_errors() {
     let store = small_store();
     let mut command = swarmletfs(["cat", "-q", "missing"]);
     command.env("SWARMLET_STORE", store.path());
-    assert_eq!(run(command).assert_failure(1, &[]).err, "swarmletfs: missing: no such file or folder in this view\n");
+    assert_eq!(
+        run(command).assert_failure(1, &[]).err,
+        "swarmletfs: missing: no such file or folder in this view\n"
+    );
     run(swarmletfs(["ls", "-q", "--store", "/missing"])).assert_failure(1, &["/missing"]);
 }
 

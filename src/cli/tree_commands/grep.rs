@@ -4,11 +4,13 @@
 //! For the root, a run or a worker, the output equals its `grep/REGEX`. Exit codes are those of
 //! grep: 1 if no line matches and everything was searched, and also 3 if the time ran out.
 
+use std::borrow::Cow;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 
+use super::super::terminal::print_message;
 use super::query::{self, AnswerHead, QueryArgs, TotalsJson};
 use crate::query::grep::{FileLines, GrepAnswer, GrepFound, GrepOptions, GrepQuery, ShownLine};
 
@@ -16,7 +18,8 @@ use crate::query::grep::{FileLines, GrepAnswer, GrepFound, GrepOptions, GrepQuer
 pub(in crate::cli) const HELP: &str = "\
 No mount is needed. The answer starts with a line of counts, followed by `path:line:text`, \
 failed workers first. The budget is divided among all files with a match, and omitted lines are \
-counted. In a mounted tree, grep/REGEX has the same content. The regex syntax is that of Rust \
+counted. In a mounted tree, grep/REGEX has the same content. -l and -c list every file, whatever \
+the budget is, in the order of the answer. The regex syntax is that of Rust \
 and ripgrep.
 
 --json prints an array with an object for each PATH: query, complete (false if the time ran out; \
@@ -30,6 +33,7 @@ Examples:
   swarmletfs grep -i -C 3 error runs/latest      a run, ignoring case, with context
   swarmletfs grep -g '*.md' TODO workers/ID      files of a worker that match a glob
   swarmletfs grep -b 4k panicked                 within 4,096 bytes
+  swarmletfs grep -lw fatal by/outcome/failed    paths of the files with this word
 
 Exit code: 0 if a line matches, 1 if none does, 2 for an error, or if no line matches and some \
 files could not be read, 3 if --max-time ended before everything was searched.";
@@ -53,9 +57,26 @@ pub(in crate::cli) struct GrepArgs {
     #[arg(long, short = 'F')]
     fixed_strings: bool,
 
-    /// Ignored: line numbers are always printed
-    #[arg(long, short = 'n', hide = true)]
+    /// Match whole words only
+    #[arg(long, short)]
+    word_regexp: bool,
+
+    /// Print the paths of all files with a match, one per line, and nothing else
+    #[arg(long, short = 'l', conflicts_with_all = ["count", "json"])]
+    files_with_matches: bool,
+
+    /// Print the path of each file with a match and the number of its matching lines, and nothing
+    /// else
+    #[arg(long, short, conflicts_with = "json")]
+    count: bool,
+
+    /// No effect: line numbers are always printed
+    #[arg(long, short = 'n')]
     line_number: bool,
+
+    /// No effect: folders are always searched with all that is in them
+    #[arg(long, short)]
+    recursive: bool,
 
     #[command(flatten)]
     query: QueryArgs,
@@ -73,13 +94,40 @@ pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
         budget: arguments.query.budget,
         glob: arguments.query.glob.clone(),
     };
-    let regex = if arguments.fixed_strings {
-        regex::escape(&arguments.regex)
-    } else {
-        arguments.regex.clone()
+    let query = GrepQuery { options, regex: regex(arguments), under: None };
+    query::run(
+        &arguments.query,
+        &query,
+        "",
+        |answer| text(arguments, answer),
+        |answer| GrepJson::new(&query, answer),
+    )
+}
+
+/// Returns the regex with the options that are part of it.
+fn regex(arguments: &GrepArgs) -> String {
+    let typed = &arguments.regex;
+    let regex = if arguments.fixed_strings { regex::escape(typed) } else { typed.clone() };
+    // In a group, an invalid regex such as `a)(b` could become valid. Its error must name it alone.
+    if arguments.word_regexp && regex::bytes::Regex::new(&regex).is_ok() {
+        return format!(r"\b{{start-half}}(?:{regex})\b{{end-half}}");
+    }
+    regex
+}
+
+/// Returns the answer as text: the page, or the paths of the files with a match.
+fn text<'a>(arguments: &GrepArgs, answer: &'a GrepAnswer) -> Cow<'a, str> {
+    let has_list = arguments.files_with_matches || arguments.count;
+    if !has_list || answer.page.error.is_some() {
+        return answer.page.text.as_str().into();
+    }
+    if answer.page.missing.is_some() {
+        print_message("not everything was searched; try a longer --max-time");
+    }
+    let line = |(path, lines): &(String, u64)| {
+        if arguments.count { format!("{path}:{lines}\n") } else { format!("{path}\n") }
     };
-    let query = GrepQuery { options, regex, under: None };
-    query::run(&arguments.query, &query, "", |answer| GrepJson::new(&query, answer))
+    answer.found.files.iter().map(line).collect::<String>().into()
 }
 
 /// The JSON form of an answer.

@@ -1,16 +1,19 @@
 //! `swarmletfs ls`: lists directories like ls(1).
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::entry::{EntryDetails, TreeEntry};
 use super::json::{self, Object};
 use super::{CommandOutput, LongHelp, ReaderArgs, TreeReader, format, join, paths};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::model::Outcome;
+use crate::render::list::WorkerListQuery;
 use crate::tree::{Ino, NodeKind, Symlinks};
 
 /// Help text after the options.
@@ -28,6 +31,7 @@ link, unless a `/` follows it. On a terminal, control characters in names are es
 Examples:
   swarmletfs ls workers                            all workers
   swarmletfs ls -t workers | head                  workers with the latest writes
+  swarmletfs ls --sort outcome workers             failed workers first
   swarmletfs ls -lhS workers/ID/tool_calls         a worker's outputs, largest first
   swarmletfs ls -R --json runs/latest/workers/ID/ | jq -r '.[] | select(.size > 100000) | .path'
 
@@ -54,12 +58,17 @@ pub(in crate::cli) struct LsArgs {
     #[arg(short = 'R', long)]
     recursive: bool,
 
+    /// Sort by name, time of the last change (newest first), size (largest first), or outcome of
+    /// workers (failed, unknown, ok, then others)
+    #[arg(long, value_enum, value_name = "KEY", default_value = "name", overrides_with_all = ["by_time", "by_size"])]
+    sort: SortKey,
+
     /// Sort by time of the last change, newest first
-    #[arg(short = 't', overrides_with = "by_size")]
+    #[arg(short = 't', overrides_with_all = ["by_size", "sort"])]
     by_time: bool,
 
     /// Sort by size, largest first
-    #[arg(short = 'S', overrides_with = "by_time")]
+    #[arg(short = 'S', overrides_with_all = ["by_time", "sort"])]
     by_size: bool,
 
     /// Reverse the order
@@ -91,6 +100,30 @@ pub(in crate::cli) struct LsArgs {
 
     #[command(flatten)]
     help: LongHelp,
+}
+
+/// The outcomes of workers as text, in the order of `--sort outcome`.
+const OUTCOMES: [&str; 3] =
+    [Outcome::Failed.as_str(), Outcome::Unknown.as_str(), Outcome::Ok.as_str()];
+
+/// The key that entries are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SortKey {
+    Name,
+    Time,
+    Size,
+    Outcome,
+}
+
+impl LsArgs {
+    /// Returns the key that the options choose.
+    fn sort_key(&self) -> SortKey {
+        match self {
+            LsArgs { by_time: true, .. } => SortKey::Time,
+            LsArgs { by_size: true, .. } => SortKey::Size,
+            _ => self.sort,
+        }
+    }
 }
 
 /// Receives the listing.
@@ -138,8 +171,8 @@ impl<'a> Ls<'a> {
                 Err(error) => self.reader.fail(path, &error),
             }
         }
-        self.sort(&mut folders);
-        self.sort(&mut others);
+        self.sort(&mut folders, &HashMap::new());
+        self.sort(&mut others, &HashMap::new());
         if !others.is_empty() {
             to.entries(&others)?;
         }
@@ -204,7 +237,9 @@ impl<'a> Ls<'a> {
     /// Returns the sorted entries of the directory at `path`.
     fn inside(&self, ino: Ino, path: &[u8], label: &[u8]) -> Result<Vec<TreeEntry>> {
         let arguments = self.arguments;
-        let needs_look = arguments.long || arguments.json || arguments.by_time || arguments.by_size;
+        let needs_look = arguments.long
+            || arguments.json
+            || matches!(arguments.sort_key(), SortKey::Time | SortKey::Size);
         let items = self.reader.tree.list_folder(ino)?;
         let mut entries = Vec::with_capacity(items.len());
         for item in items.iter() {
@@ -222,16 +257,41 @@ impl<'a> Ls<'a> {
                 Err(error) => self.reader.fail(&join_label(label, name), &error),
             }
         }
-        self.sort(&mut entries);
+        let outcomes = match arguments.sort_key() {
+            SortKey::Outcome => self.outcomes(ino)?,
+            _ => HashMap::new(),
+        };
+        self.sort(&mut entries, &outcomes);
         Ok(entries)
     }
 
-    fn sort(&self, entries: &mut [TreeEntry]) {
+    /// Returns the outcomes of the workers in a directory, by their names in it. They are empty for
+    /// a directory that is no list of workers.
+    fn outcomes(&self, ino: Ino) -> Result<HashMap<Vec<u8>, Option<&'static str>>> {
+        let list = match self.reader.tree.list_workers(ino, &WorkerListQuery::default()) {
+            Ok(list) => list.unwrap_or_default(),
+            Err(Error::NotFound) => return Ok(HashMap::new()),
+            Err(error) => return Err(error),
+        };
+        let named = list.workers.into_iter().map(|row| {
+            let name = row.path.rsplit('/').next().unwrap_or(&row.path);
+            (name.as_bytes().to_vec(), row.outcome)
+        });
+        Ok(named.collect())
+    }
+
+    /// Sorts entries by the requested key. `outcomes` are those of workers, by name.
+    fn sort(&self, entries: &mut [TreeEntry], outcomes: &HashMap<Vec<u8>, Option<&'static str>>) {
+        let rank = |entry: &TreeEntry| {
+            let outcome = outcomes.get(entry.name()).copied().flatten();
+            OUTCOMES.iter().position(|known| Some(*known) == outcome).unwrap_or(OUTCOMES.len())
+        };
         let order = |a: &TreeEntry, b: &TreeEntry| {
-            let first = match self.arguments {
-                LsArgs { by_time: true, .. } => a.by_time(b),
-                LsArgs { by_size: true, .. } => a.by_size(b),
-                _ => Ordering::Equal,
+            let first = match self.arguments.sort_key() {
+                SortKey::Name => Ordering::Equal,
+                SortKey::Time => a.by_time(b),
+                SortKey::Size => a.by_size(b),
+                SortKey::Outcome => rank(a).cmp(&rank(b)),
             };
             first.then_with(|| a.label.cmp(&b.label))
         };

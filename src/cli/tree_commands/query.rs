@@ -3,6 +3,7 @@
 //! Exit codes of `grep` and `search` are those of grep: 0 if something was found, 1 if nothing was,
 //! 2 for trouble, and also 3 if the time ran out.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io;
@@ -116,8 +117,8 @@ impl TotalsJson {
     }
 }
 
-/// Runs a query at each of the paths, or at the root, and prints the answers as text, which equals
-/// the file in the tree, or as the JSON that `object` returns.
+/// Runs a query at each of the paths, or at the root, and prints the answers as the text that
+/// `text` returns, or as the JSON that `object` returns.
 ///
 /// `hint` ends the message for a path without files of workers. Returns the exit code of grep.
 ///
@@ -128,6 +129,7 @@ pub(super) fn run<Q: FileQuery, O: Serialize>(
     arguments: &QueryArgs,
     query: &Q,
     hint: &str,
+    text: impl Fn(&FileAnswer<Q::Found>) -> Cow<'_, str>,
     object: impl Fn(&FileAnswer<Q::Found>) -> O,
 ) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
@@ -160,7 +162,7 @@ pub(super) fn run<Q: FileQuery, O: Serialize>(
     let written = if arguments.json {
         json::array(&mut out.stdout, |add| answers.try_for_each(|answer| add(&object(&answer))))
     } else {
-        answers.try_for_each(|answer| out.text(&answer.page.text))
+        answers.try_for_each(|answer| out.text(&text(&answer)))
     };
     drop(answers);
     match written.and_then(|()| out.flush()) {

@@ -60,7 +60,13 @@ pub(in crate::cli) fn run(arguments: &SearchArgs) -> anyhow::Result<ExitCode> {
     let options =
         SearchOptions { budget: arguments.query.budget, glob: arguments.query.glob.clone() };
     let query = SearchQuery { options, words: arguments.words.clone(), under: None };
-    query::run(&arguments.query, &query, WORDS_HINT, |answer| SearchJson::new(&query, answer))
+    query::run(
+        &arguments.query,
+        &query,
+        WORDS_HINT,
+        |answer| answer.page.text.as_str().into(),
+        |answer| SearchJson::new(&query, answer),
+    )
 }
 
 /// The JSON form of an answer.

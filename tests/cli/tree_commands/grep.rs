@@ -144,3 +144,41 @@ fn grep_counts_a_repeated_hit_once() {
     assert_eq!((&all[0]["lines"], &all[0]["files"]), (&json!(1), &json!(1)));
     assert_eq!(all[0]["shown"][0]["also_in"], json!(["thread.jsonl"]));
 }
+
+#[test]
+fn grep_lists_files_beyond_the_budget() {
+    let store = store();
+    let files = grep(&store, &["-lr", "-b", "100", "needle"]);
+    assert_eq!(
+        files.assert_success().lines(),
+        [
+            "workers/b/tool_calls/001_sh.txt",
+            "workers/b/outputs/report.md",
+            "workers/a/tool_calls/001_sh.txt",
+            "workers/a/tool_calls/002_sh.txt",
+        ]
+    );
+    let counts = grep(&store, &["-ci", "needle", "workers/a"]);
+    assert_eq!(
+        counts.assert_success().lines(),
+        ["workers/a/tool_calls/001_sh.txt:1", "workers/a/tool_calls/002_sh.txt:2"]
+    );
+    let none = grep(&store, &["-l", "absent"]);
+    assert_eq!((none.code, none.text(), none.err.as_str()), (Some(1), "", ""));
+    let wrong = grep(&store, &["-l", "a(b"]);
+    assert_eq!(wrong.code, Some(2));
+    assert!(wrong.text().contains("unclosed group"), "{wrong:#?}");
+}
+
+#[test]
+fn grep_matches_whole_words() {
+    let store = store();
+    let files = |words: &[&str]| grep(&store, words).lines().join(" ");
+    assert_eq!(files(&["-lw", "needles"]), "workers/a/tool_calls/002_sh.txt");
+    assert_eq!(files(&["-lw", "needl|one"]), "workers/a/tool_calls/001_sh.txt");
+    assert_eq!(files(&["-lwF", "# needle"]), "workers/b/outputs/report.md");
+    assert_eq!(grep(&store, &["-w", "needl"]).code, Some(1));
+    let wrong = grep(&store, &["-w", "a)(b"]);
+    assert_eq!(wrong.code, Some(2));
+    assert!(wrong.text().contains("unopened group"), "{wrong:#?}");
+}

@@ -59,6 +59,41 @@ fn listings_have_the_requested_order() {
     }
 }
 
+#[test]
+fn sort_takes_a_key() {
+    let store = dated();
+    for (options, order) in [
+        (&["--sort", "name"][..], "a b c d"),
+        (&["--sort=time"], "a d c b"),
+        (&["--sort", "size"], "c b a d"),
+        (&["--sort", "size", "-r"], "d a b c"),
+        (&["--sort", "outcome"], "a b c d"),
+        (&["--sort", "size", "-t"], "a d c b"),
+        (&["-t", "--sort", "size"], "c b a d"),
+    ] {
+        let listed = look(&store.path(), "ls", options.iter().chain(&["workers/w1/files"]));
+        assert_eq!(listed.assert_success().lines().join(" "), order, "{options:?}");
+    }
+}
+
+#[test]
+fn sort_by_outcome_puts_failed_workers_first() {
+    let store = TestStore::new();
+    store.worker("a", json!({"status": "completed"})).call("a", 1, "sh", "{\"ok\": true}");
+    store.worker("b", json!({"status": "running", "run_id": 1}));
+    store.worker("c", json!({"status": "failed", "run_id": 1}));
+    for (path, order) in [
+        ("workers", &["c", "b", "a", "index.json"][..]),
+        ("runs/1/workers", &["c", "b"]),
+        ("by/status/failed", &["c"]),
+    ] {
+        let listed = ok_text(&store, "ls", ["--sort", "outcome", path]);
+        assert_eq!(listed.lines().collect::<Vec<_>>(), order, "{path}");
+    }
+    let reversed = ok_text(&store, "ls", ["--sort=outcome", "-r", "workers"]);
+    assert_eq!(reversed.lines().collect::<Vec<_>>(), ["index.json", "a", "b", "c"]);
+}
+
 /// Promise: `ls` lists the same names as `ls` in a mount.
 #[test]
 fn ls_lists_the_same_names_as_in_a_mount() {
