@@ -197,14 +197,15 @@ pub(super) fn print(as_json: bool, text: &str, value: &impl Serialize) -> ExitCo
     exit::from_write(printed.and_then(|()| out.flush()))
 }
 
-/// Parses a size in bytes, optionally with k, M or G.
+/// Parses a size in bytes, optionally with k, M or G. `K`, `kB` and `KB` stand for `k`, `MB` for
+/// `M`, and `GB` for `G`.
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(['k', 'M', 'G']);
+    let digits = text.trim_end_matches(['k', 'K', 'M', 'G', 'B']);
     let factor = match text.get(digits.len()..) {
         Some("") => 1,
-        Some("k") => 1 << 10,
-        Some("M") => 1 << 20,
-        Some("G") => 1_u64 << 30,
+        Some("k" | "K" | "kB" | "KB") => 1 << 10,
+        Some("M" | "MB") => 1 << 20,
+        Some("G" | "GB") => 1_u64 << 30,
         _ => return Err("expected bytes, optionally with k, M or G".into()),
     };
     let size = digits.parse::<u64>().ok().and_then(|size| size.checked_mul(factor));

@@ -48,6 +48,7 @@ impl Budget {
     }
 
     /// Parses a size: digits, then nothing (bytes), `k` (1,024), `M` (1,048,576) or `tok` (tokens).
+    /// `K`, `kB` and `KB` stand for `k`, and `MB` for `M`.
     ///
     /// # Errors
     ///
@@ -57,7 +58,11 @@ impl Budget {
         let units = [
             ("tok", 1, Budget::MAX_TOKENS),
             ("k", 1 << 10, Budget::MAX),
+            ("K", 1 << 10, Budget::MAX),
+            ("kB", 1 << 10, Budget::MAX),
+            ("KB", 1 << 10, Budget::MAX),
             ("M", 1 << 20, Budget::MAX),
+            ("MB", 1 << 20, Budget::MAX),
         ];
         let unit = units
             .iter()
@@ -159,9 +164,18 @@ mod tests {
 
     #[test]
     fn sizes_are_digits_with_a_unit() {
-        for (text, bytes) in
-            [("0", 0), ("500", 500), ("4k", 4_096), ("1M", 1 << 20), ("64M", 64 << 20), ("007", 7)]
-        {
+        for (text, bytes) in [
+            ("0", 0),
+            ("500", 500),
+            ("4k", 4_096),
+            ("4K", 4_096),
+            ("4kB", 4_096),
+            ("4KB", 4_096),
+            ("1M", 1 << 20),
+            ("1MB", 1 << 20),
+            ("64M", 64 << 20),
+            ("007", 7),
+        ] {
             assert_eq!(Budget::parse(text), Ok(Budget::bytes(bytes)), "{text}");
         }
         for (text, size) in [("0tok", 0), ("2000tok", 2_000), ("16777216tok", 16 << 20)] {
@@ -174,7 +188,9 @@ mod tests {
         let wrong = [
             "",
             "k",
-            "4K",
+            "4KiB",
+            "4B",
+            "KB",
             "4m",
             "-1",
             "+1",

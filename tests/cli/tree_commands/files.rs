@@ -90,3 +90,20 @@ fn unwritable_stdout_is_reported() {
         );
     }
 }
+
+/// Promise: A size may be written with `K`, `kB` or `KB` for `k`, and with `MB` for `M`.
+#[test]
+fn sizes_may_be_written_with_other_units() {
+    let store = two_owners();
+    store.write("workers/w1/tool_calls/002_sh.txt", "x\n".repeat(9_000));
+    for (other, unit) in [("4K", "4k"), ("4kB", "4k"), ("4KB", "4k"), ("1MB", "1M")] {
+        let named =
+            |size: &str| ok_text(&store, "cat", [&format!("workers/w1/evidence.{size}.txt")]);
+        assert_eq!(named(other), named(unit), "{other}");
+        let limited =
+            |size: &str| ok_text(&store, "cat", ["--budget", size, "workers/w1/evidence.txt"]);
+        assert_eq!(limited(other), limited(unit), "{other}");
+        let found = |dir: &str| ok_text(&store, "cat", [&format!("{dir}/x")]);
+        assert_eq!(found(&format!("grep.{other}")), found(&format!("grep.{unit}")), "{other}");
+    }
+}

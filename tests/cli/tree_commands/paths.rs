@@ -210,7 +210,7 @@ fn tree_commands_reject_invalid_arguments() {
         (&["ls", "-x"], "-x"),
         (&["tree", "-L", "0"], "0"),
         (&["tree", "-L", "deep"], "deep"),
-        (&["stat", "--budget", "4K"], "4K"),
+        (&["stat", "--budget", "4Q"], "4Q"),
         (&["cat", "summary", "--owner", ""], "--owner"),
         (&["ls", "--store", ""], "--store"),
         (&["cat", "-n", "summary"], "-n"),
