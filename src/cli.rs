@@ -101,9 +101,19 @@ choice.
 
 The default MOUNTPOINT is $XDG_RUNTIME_DIR/swarm. Root has no default.
 
+Examples:
+  swarmletfs mount /data/swarmlet /mnt/swarm
+  swarmletfs mount --owner 7 --run 48 /mnt/run     one owner's workers of one run
+  swarmletfs mount --foreground --log swarm.log /mnt/swarm
+
 $SWARMLETFS_LOG sets what is logged: error, warn, info, debug, trace, or a filter such as \
 swarmletfs=debug,fuser=warn. The default is info for --log, and warn for stderr in the \
 foreground.";
+
+const UMOUNT_HELP: &str = "\
+Examples:
+  swarmletfs umount /mnt/swarm
+  swarmletfs umount --lazy /mnt/swarm              even while files are open";
 
 const DOCTOR_HELP: &str = "\
 Checks FUSE, the kernel, the walls of `run`, the stores, limits and mounts. Each finding is ok, a \
@@ -117,6 +127,10 @@ $TMPDIR, and a command is run behind the walls of `run` in another one. Both are
 --repair mends what recorders left that ended early, as by a crash: it removes workers that were \
 not created wholly and temporary files, and ends calls whose recorder is gone, with an unknown \
 outcome. Each repair is printed and is in the log of changes. What is being recorded is left alone.
+
+Examples:
+  swarmletfs doctor
+  swarmletfs doctor --repair /data/swarmlet
 
 Exit code: 0 if nothing prevents mounting and reading, 1 if something does.
 
@@ -133,6 +147,11 @@ The answer has at most 16000 bytes. Omitted changes are counted, and the next cu
 them. A change may be reported twice, but is never lost. No mount is needed; in a mounted tree, \
 since/CURSOR has the same content.
 
+Examples:
+  swarmletfs since 0                               everything so far
+  CURSOR=$(swarmletfs since now)
+  swarmletfs since $CURSOR                         changes from then on
+
 Exit code: 0 if everything was read, 1 if a store cannot be read, 2 for a usage error, 3 if \
 --max-time ended before all sessions were searched for workers, as the first line then says.";
 
@@ -145,6 +164,11 @@ A change is noticed within about a second, or a few seconds in a store of thousa
 a finished worker that resumes, within a minute. While there is no worker, it waits. --until \
 failed returns at once if a worker has the status failed already; with --since, only workers that \
 changed since then count. An abandoned session counts as finished; the first line names it.
+
+Examples:
+  swarmletfs wait --timeout 10m
+  swarmletfs wait --until failed
+  swarmletfs wait --until any --since $CURSOR
 
 Exit code: 0 if the event occurred, 1 if waiting failed, 2 for a usage error, 3 if the time ran \
 out.";
@@ -166,12 +190,13 @@ enum Command {
     )]
     Mount(Box<MountArgs>),
     /// Unmount a swarmletfs mount
-    #[command(visible_alias = "unmount")]
+    #[command(visible_alias = "unmount", after_help = UMOUNT_HELP)]
     Umount(UmountArgs),
     /// Add a store to a mount in use
     #[command(after_help = attach::ATTACH_HELP)]
     Attach(attach::AttachArgs),
     /// Remove a store from a mount in use
+    #[command(after_help = attach::DETACH_HELP)]
     Detach(attach::AttachArgs),
     /// Check for problems with mounting and reading, and suggest fixes
     #[command(after_help = DOCTOR_HELP)]
@@ -205,13 +230,13 @@ enum Command {
     #[command(after_help = init::HELP)]
     Init(init::InitArgs),
     /// Record a worker: create it, record its calls, messages and files, finish it
-    #[command(subcommand)]
+    #[command(subcommand, after_help = worker::HELP)]
     Worker(worker::WorkerCommand),
     /// Copy sessions of other programs before these remove them
     #[command(after_help = archive::HELP)]
     Archive(archive::ArchiveArgs),
     /// Write, list and read the notes of whoever supervises the workers
-    #[command(subcommand)]
+    #[command(subcommand, after_help = note::HELP)]
     Note(note::NoteCommand),
     /// Run a command and record it as a call of a worker
     #[command(
@@ -249,7 +274,7 @@ enum Command {
     #[command(after_help = expand::HELP)]
     Expand(expand::ExpandArgs),
     /// Tell an agent's program what its subagents did, as a hook of that program
-    #[command(subcommand)]
+    #[command(subcommand, after_help = hook::HELP)]
     Hook(hook::HookCommand),
     /// Serve the tree over the Model Context Protocol, for agents that cannot mount
     #[cfg(feature = "mcp")]
@@ -531,6 +556,18 @@ mod tests {
     #[test]
     fn clap_definition_is_valid() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_of_every_command_has_an_example() {
+        let mut commands = vec![Cli::command()];
+        while let Some(mut command) = commands.pop() {
+            let help = command.render_long_help().to_string();
+            let examples = help.split_once("Example");
+            let is_shown = examples.is_some_and(|(_, after)| after.contains("\n  swarmletfs"));
+            assert!(is_shown, "{help}");
+            commands.extend(command.get_subcommands().cloned());
+        }
     }
 
     #[test]

@@ -19,6 +19,14 @@ Examples:
   swarmletfs attach ~/swarm /data/run-8
   swarmletfs detach ~/swarm /data/run-7";
 
+/// Help after the options of `detach`.
+pub(super) const DETACH_HELP: &str = "\
+The mount stays: readers see the workers of all stores or of the remaining ones, and what is open
+stays open. The last store of a mount cannot be detached.
+
+Example:
+  swarmletfs detach ~/swarm /data/run-7";
+
 /// Arguments of `attach` and of `detach`.
 #[derive(Debug, Args)]
 pub(super) struct AttachArgs {

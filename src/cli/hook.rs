@@ -40,6 +40,9 @@ record, failed calls, calls that look like failures, doubts about the subagent's
 files that it changed, and a marker for `swarmletfs expand`. PostToolUse covers subagents that \
 the model waits for, UserPromptSubmit those in the background.
 
+Example:
+  swarmletfs hook claude-code < event.json         what the hook would say to an event
+
 The command reads the hook's JSON from stdin. For every other event, for input that it does not \
 understand, and if it needs more than --max-time, it prints nothing. Exit code: 0, or 1 for a mistake \
 on the command line.";
@@ -50,6 +53,11 @@ const INPUT_MAX: u64 = 1 << 20;
 const ID_MAX: usize = 64;
 /// Start of the prompt by which Claude Code reports the end of a background task.
 const NOTIFICATION: &str = "<task-notification>";
+
+/// Help text after the commands.
+pub(super) const HELP: &str = "\
+Example:
+  swarmletfs hook claude-code < event.json";
 
 /// The program that runs the hook.
 #[derive(Debug, Subcommand)]

@@ -65,6 +65,12 @@ $SWARMLETFS_TOKEN; without it, a new one is generated and printed on stderr. A c
 seconds to present the token, and each body 10 seconds to arrive; a connection is closed after a \
 minute without a request.
 
+Examples:
+  swarmletfs mcp --store /data/swarmlet
+  swarmletfs mcp --as supervisor --store /data/swarmlet
+  swarmletfs mcp --as worker --workspace ~/project
+  swarmletfs mcp --http 8750
+
 Exit code: 0 when the client closes stdin, 1 for a failure, 2 for a usage error.";
 
 /// Arguments of `mcp`.

@@ -9,6 +9,12 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+/// Help text after the commands.
+pub(super) const HELP: &str = "\
+Examples:
+  swarmletfs note write strategy.md 'One worker per module.'
+  swarmletfs note list";
+
 /// Commands for the notes.
 #[derive(Debug, Subcommand)]
 pub(super) enum NoteCommand {

@@ -14,6 +14,13 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+/// Help text after the commands.
+pub(super) const HELP: &str = "\
+Example:
+  id=$(swarmletfs worker create --task 'Check the backups')
+  swarmletfs worker record $id --tool sh --exit 1 < output
+  swarmletfs worker finish $id --result report.txt";
+
 /// Commands that record a worker.
 #[derive(Debug, Subcommand)]
 pub(super) enum WorkerCommand {

@@ -14,6 +14,10 @@ pub(super) const HELP: &str = "\
 Prints the path in supervisor/ of each note, one per line, in byte order. With --json, an array of \
 objects with path, size in bytes, and time of the last write.
 
+Examples:
+  swarmletfs note list
+  swarmletfs note list --json | jq -r '.[].path'
+
 Exit code: 0 if the notes were listed, 1 if not, 2 for a usage error.";
 
 /// Arguments of `note list`.

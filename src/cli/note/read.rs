@@ -12,6 +12,9 @@ use crate::cli::tree_commands::{ReaderArgs, cat};
 pub(super) const HELP: &str = "\
 Prints supervisor/PATH of the tree, byte for byte.
 
+Example:
+  swarmletfs note read strategy.md
+
 Exit code: 0 if the note was printed, 1 if not, 2 for a usage error.";
 
 /// Arguments of `note read`.

@@ -17,6 +17,10 @@ pub(super) const HELP: &str = "\
 Writes supervisor/worker_map.json from the tree's index.json: for each worker its id, task, type, \
 status, outcome, parent, run and owner, as far as they are known. An existing one is replaced.
 
+Examples:
+  swarmletfs note worker-map
+  swarmletfs note read worker_map.json
+
 Exit code: 0 if it was written, 1 if not, 2 for a usage error.";
 
 /// The note that is written.

@@ -14,6 +14,10 @@ pub(super) const HELP: &str = "\
 Prints workers/ID/summary of the tree, or with --json workers/ID/index.json. ID may be the \
 beginning of an id.
 
+Examples:
+  swarmletfs worker show w1
+  swarmletfs worker show w1 --json | jq .outcome
+
 Exit code: 0 if the worker was read, 1 if not, 2 for a usage error, 3 if --max-time ended before \
 everything was read.";
 
