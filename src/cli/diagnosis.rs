@@ -19,6 +19,13 @@ const DEVICE: &str = "/dev/fuse";
 /// Options with which a container must be started.
 const CONTAINER: &str = "a container needs `--device /dev/fuse --cap-add SYS_ADMIN`";
 
+/// Ways to read the tree if it cannot be mounted.
+const WITHOUT_MOUNT: &str = if cfg!(feature = "mcp") {
+    "without a mount, `swarmletfs ls` and `swarmletfs mcp` read the same tree"
+} else {
+    "without a mount, `swarmletfs ls` reads the same tree"
+};
+
 /// A problem and its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Diagnosis {
@@ -31,6 +38,15 @@ pub(super) struct Diagnosis {
 impl Diagnosis {
     pub(super) fn new(message: impl Into<String>, remedy: impl Into<String>) -> Diagnosis {
         Diagnosis { message: message.into(), remedy: Some(remedy.into()) }
+    }
+
+    /// Adds the ways to read the tree without a mount to the remedy.
+    pub(super) fn or_without_mount(self) -> Diagnosis {
+        let remedy = match self.remedy {
+            Some(remedy) => format!("{remedy}; {WITHOUT_MOUNT}"),
+            None => WITHOUT_MOUNT.to_owned(),
+        };
+        Diagnosis { remedy: Some(remedy), ..self }
     }
 
     pub(super) fn without_remedy(message: impl Into<String>) -> Diagnosis {

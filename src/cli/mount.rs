@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use super::diagnosis::Diagnosis;
 use super::exit::UsageError;
 use super::folder_identity::FolderIdentity;
 use super::mount_options::MountOptions;
@@ -14,9 +15,10 @@ use super::plan::Plan;
 use super::quiet::QuietArg;
 use super::terminal::{display_path, shell_quote};
 use super::{
-    MountArgs, background, dash_o, diagnosis, limits, log, log_place, mountpoint, reads, serve,
-    store_selection,
+    MountArgs, background, dash_o, diagnosis, limits, log, log_place, mountpoint, probe, reads,
+    serve, store_selection,
 };
+use crate::catalog::{is_artifact_store, is_own_mount};
 
 /// Mounts as the arguments say. Returns when the mount answers, or in the foreground when it has
 /// ended.
@@ -66,6 +68,28 @@ fn mounted_message(description: &str, mountpoint: &Path) -> String {
     )
 }
 
+/// Refuses a store as the mountpoint, which it is if no mountpoint was given.
+///
+/// # Errors
+///
+/// `path` is a store: a usage error.
+fn refuse_store(path: &Path) -> anyhow::Result<()> {
+    let Ok(path) = std::path::absolute(path) else { return Ok(()) };
+    // The entry is read with a time limit. A mount that hangs is reported later.
+    let is_store = matches!(probe::first_entry(&path), Ok(Some(_)))
+        && !is_own_mount(&path)
+        && is_artifact_store(&path);
+    if !is_store {
+        return Ok(());
+    }
+    let (store, quoted) = (display_path(&path), shell_quote(&path));
+    Err(UsageError(format!(
+        "cannot mount on {store}: it is a store, and no mountpoint is given; try `swarmletfs mount \
+         {quoted} MOUNTPOINT`, or `swarmletfs mount --store {quoted}` for the default one"
+    ))
+    .into())
+}
+
 /// Finds the store, checks the mountpoint and FUSE, and locks the mountpoint.
 ///
 /// The lock keeps other processes from mounting there until the returned descriptor is dropped.
@@ -90,7 +114,12 @@ fn plan(
         .into());
     }
     let mountpoint = match mountpoint {
-        Some(path) => path,
+        Some(path) => {
+            if operand.is_none() && options.stores.is_empty() {
+                refuse_store(&path)?;
+            }
+            path
+        }
         None => {
             let path = mountpoint::default_for_user()?;
             mountpoint::create(&path)?;
@@ -127,7 +156,7 @@ fn plan(
         *owners = std::env::current_dir()?.join(&owners);
     }
     let plan = Plan::new(point.path.clone(), options)?;
-    diagnosis::check_fuse()?;
+    diagnosis::check_fuse().map_err(Diagnosis::or_without_mount)?;
     let claim = mountpoint::claim(&point)?;
     Ok((plan, claim))
 }

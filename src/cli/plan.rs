@@ -173,7 +173,7 @@ impl Plan {
         let (trees, owner_dirs) = self.trees(content.views)?;
         let extras = MountExtras { notes: self.notes()?, log: self.read_log()?, owner_dirs };
         let session = crate::fuse::mount_with(trees, &self.mountpoint, access, extras)
-            .map_err(|error| diagnosis::diagnose_mount(&error))?;
+            .map_err(|error| diagnosis::diagnose_mount(&error).or_without_mount())?;
         let mounts = MountTable::read()?;
         let mount = mounts.topmost_at(&self.mountpoint).filter(|mount| Mount::is_ours(mount));
         let mount = mount.with_context(|| {

@@ -54,6 +54,8 @@ fn mount_without_the_device_fails_with_a_remedy() {
             done.err.contains("modprobe") || done.err.contains("--device"),
             "no cure: {done:#?}"
         );
+        assert!(done.err.contains("`swarmletfs ls`"), "no other way: {done:#?}");
+        assert_eq!(done.err.contains("`swarmletfs mcp`"), cfg!(feature = "mcp"), "{done:#?}");
         let _ = fs::remove_file(dev.join("null"));
     }
 }
@@ -85,7 +87,27 @@ fn mount_without_access_to_the_device_fails_with_a_remedy() {
     else {
         return;
     };
-    done.assert_failure(1, &["/dev/fuse", "chmod 666"]);
+    done.assert_failure(1, &["/dev/fuse", "chmod 666", "`swarmletfs ls`"]);
+}
+
+#[test]
+fn mount_without_fusermount_names_the_package_and_another_way() {
+    let (store, sandbox) = (small_store(), MountSandbox::new());
+    let point = sandbox.folder("mnt");
+    [store.path().parent().unwrap(), &sandbox.path(), &point].into_iter().for_each(make_accessible);
+    let device = sandbox.at("fuse");
+    let prepare = format!(
+        "mknod {0} c 10 229; chmod 666 {0}; mount --bind {0} /dev/fuse
+        for name in fusermount3 fusermount; do
+            if file=$(command -v $name); then mount --bind /dev/null $(readlink -f $file); fi
+        done",
+        device.display()
+    );
+    let Some(done) = confined(&prepare, &without_privileges(&mounting(&store.path(), &point)))
+    else {
+        return;
+    };
+    done.assert_failure(1, &["fusermount", "`swarmletfs ls`"]);
 }
 
 #[test]

@@ -169,6 +169,26 @@ fn root_has_no_default_mountpoint() {
 }
 
 #[test]
+fn store_without_a_mountpoint_is_refused_with_both_forms() {
+    let (store, other) = (small_store(), small_store());
+    let path = store.path();
+    for variable in [None, Some(other.path())] {
+        for words in [&["mount"][..], &[]] {
+            let mut command = swarmletfs(words);
+            command.arg(&path);
+            command.envs(variable.as_ref().map(|path| ("SWARMLET_STORE", path)));
+            let done = run(command);
+            let forms = [
+                format!("`swarmletfs mount {} MOUNTPOINT`", path.display()),
+                format!("`swarmletfs mount --store {}`", path.display()),
+            ];
+            done.assert_failure(2, &["no mountpoint is given", &forms[0], &forms[1]]);
+        }
+    }
+    assert_eq!(mount_count_at(&path), 0);
+}
+
+#[test]
 fn mount_rejects_an_invalid_store_with_cause_and_remedy() {
     needs_fuse!();
     let sandbox = MountSandbox::new();
