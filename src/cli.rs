@@ -23,6 +23,7 @@ mod expand;
 mod folder_identity;
 mod gc;
 mod hook;
+pub mod in_process;
 mod init;
 mod limits;
 mod live_mount;

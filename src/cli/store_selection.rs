@@ -13,6 +13,9 @@ use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError};
 use crate::trace::KnownFormat;
 use crate::view::{Filter, View};
 
+/// Message if the current directory was removed.
+const NO_CURRENT: &str = "the current folder does not exist any more: change to another one";
+
 /// The stores to read, and the filter and options to read them with.
 #[derive(Debug)]
 pub(super) struct StoreSelection {
@@ -46,10 +49,34 @@ impl StoreSelection {
         })
     }
 
+    /// Chooses the stores as a command with these options does, without a message.
+    ///
+    /// This process may run another program than this one, so no other process probes whether a
+    /// store answers.
+    pub(super) fn in_process(stores: &[PathBuf], filter: Filter) -> anyhow::Result<StoreSelection> {
+        let current = std::env::current_dir().context(NO_CURRENT)?;
+        let chosen = discover::choose(stores, &[], &discover::Environment::new(&current, None))?;
+        let mut distinct = Vec::new();
+        for store in chosen.stores {
+            // Opening a store that cannot be resolved reports the reason.
+            let path = std::fs::canonicalize(&store.path).unwrap_or(store.path);
+            if !distinct.contains(&path) {
+                distinct.push(path);
+            }
+        }
+        let cache = CacheArgs::default();
+        Ok(StoreSelection { cache, filter, ..StoreSelection::of_stores(distinct) })
+    }
+
     /// Selects all of one store, which was chosen before, without any cache.
     pub(super) fn only(store: PathBuf) -> StoreSelection {
+        StoreSelection::of_stores(vec![store])
+    }
+
+    /// Selects all of `stores`, without any cache.
+    fn of_stores(stores: Vec<PathBuf>) -> StoreSelection {
         StoreSelection {
-            stores: vec![store],
+            stores,
             format: None,
             hard_links: false,
             stale_after: STALE_AFTER,
@@ -101,8 +128,7 @@ pub(super) fn choose(
     format: Option<&'static KnownFormat>,
     quiet: QuietArg,
 ) -> anyhow::Result<Vec<FolderIdentity>> {
-    let current = std::env::current_dir()
-        .context("the current folder does not exist any more: change to another one")?;
+    let current = std::env::current_dir().context(NO_CURRENT)?;
     let environment = discover::Environment::new(&current, format);
     let mut chosen = discover::choose(stores, operands, &environment)?;
     let mounts = mountpoint::read_mount_table()?;

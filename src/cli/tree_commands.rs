@@ -33,6 +33,8 @@ use anyhow::Context;
 use clap::{ArgAction, Args};
 use rustix::io::Errno;
 
+pub(super) use query::NOT_SEARCHABLE;
+
 use super::read_session::{ProgressLine, ReadSession, TimeArgs};
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;

@@ -50,22 +50,76 @@ impl From<UntilArg> for WaitCondition {
     }
 }
 
+/// An event to wait for.
+#[derive(Debug, Clone, Copy)]
+pub struct WaitRequest {
+    /// The event.
+    pub until: WaitCondition,
+    /// Cursor after which changes count; `None` for the start of the wait.
+    pub since: Option<Cursor>,
+    /// Maximum time to wait.
+    pub timeout: Option<Duration>,
+}
+
+/// The end of a wait, with its report.
+pub enum WaitEnd {
+    /// The event occurred.
+    Occurred(Vec<u8>),
+    /// The time is over.
+    TimedOut(String),
+    /// The caller stopped the wait.
+    Stopped,
+}
+
 /// Waits.
 ///
 /// # Errors
 ///
 /// Fails if a store cannot be found or read.
 pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
+    let request = WaitRequest {
+        until: arguments.until.into(),
+        since: arguments.since,
+        timeout: arguments.timeout,
+    };
+    let selection = StoreSelection::from_args(&arguments.view)?;
+    let sleep = |rest| {
+        thread::sleep(rest);
+        true
+    };
+    let begin = |line: &str| arguments.view.quiet.inform(line);
+    match wait(&selection, request, begin, sleep)? {
+        WaitEnd::Occurred(report) => Ok(since::print(&report)),
+        WaitEnd::TimedOut(report) => {
+            print_message("the time is over, and the event has not occurred");
+            let printed = since::print(report.as_bytes());
+            Ok(if printed == ExitCode::SUCCESS { exit::timed_out() } else { printed })
+        }
+        WaitEnd::Stopped => Ok(exit::failure()),
+    }
+}
+
+/// Waits for an event. Calls `begin` once with a line on the progress of the workers, and `sleep`
+/// between polls, which stops the wait by returning false.
+///
+/// # Errors
+///
+/// Fails if a store cannot be read.
+pub(super) fn wait(
+    selection: &StoreSelection,
+    request: WaitRequest,
+    begin: impl FnOnce(&str),
+    sleep: impl Fn(Duration) -> bool,
+) -> anyhow::Result<WaitEnd> {
     let start = Instant::now();
     // A deadline beyond the clock's range never passes.
-    let end = arguments.timeout.and_then(|timeout| start.checked_add(timeout));
-    let selection = StoreSelection::from_args(&arguments.view)?;
+    let end = request.timeout.and_then(|timeout| start.checked_add(timeout));
     let freshness = Freshness { unfinished: POLL_INTERVAL, ..Freshness::default() };
     let open =
         || Ok::<_, anyhow::Error>(Renderer::new(selection.open(freshness)?, Settings::default()));
     let mut renderer = open()?;
-    let until = WaitCondition::from(arguments.until);
-    let since_cursor = arguments.since.filter(|cursor| *cursor != Cursor::Now);
+    let until = request.until;
+    let since_cursor = request.since.filter(|cursor| *cursor != Cursor::Now);
     // Read before the cursor: a change in between then counts as new.
     let state = state_hash(renderer.view(), true);
     let (cursor, mut last_state) = match since_cursor {
@@ -75,7 +129,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
             (until == WaitCondition::Any).then_some(state),
         ),
     };
-    arguments.view.quiet.inform(&until.progress_line(&renderer.view().visible()));
+    begin(&until.progress_line(&renderer.view().visible()));
     let (mut cost, mut next_thorough) = (Duration::ZERO, Instant::now());
     loop {
         let poll_start = Instant::now();
@@ -89,7 +143,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
         if needs_snapshot(until, &renderer, since_cursor, &mut last_state, is_thorough) {
             let snapshot = ViewSnapshot::take(renderer.view());
             if until.is_met(&snapshot, since_cursor, cursor) {
-                return print_outcome(&renderer, until, &snapshot, cursor);
+                return Ok(WaitEnd::Occurred(report(&renderer, until, &snapshot, cursor)?));
             }
         }
         let now = Instant::now();
@@ -97,9 +151,7 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
         if remaining.is_some_and(|remaining| remaining.is_zero()) {
             let view = renderer.view();
             let missed = timeout_report(view, &view.visible(), cursor, SystemTime::now());
-            print_message("the time is over, and the event has not occurred");
-            let printed = since::print(missed.as_bytes());
-            return Ok(if printed == ExitCode::SUCCESS { exit::timed_out() } else { printed });
+            return Ok(WaitEnd::TimedOut(missed));
         }
         if is_thorough {
             next_thorough = now + (now - poll_start) * THOROUGH_REST_FACTOR;
@@ -107,7 +159,9 @@ pub(super) fn run(arguments: &WaitArgs) -> anyhow::Result<ExitCode> {
             cost = now - poll_start;
         }
         let rest = POLL_INTERVAL.max(cost * REST_FACTOR);
-        thread::sleep(remaining.map_or(rest, |remaining| remaining.min(rest)));
+        if !sleep(remaining.map_or(rest, |remaining| remaining.min(rest))) {
+            return Ok(WaitEnd::Stopped);
+        }
     }
 }
 
@@ -132,13 +186,14 @@ fn needs_snapshot(
     true
 }
 
-fn print_outcome(
+/// Returns the report on an event that occurred.
+fn report(
     renderer: &Renderer,
     until: WaitCondition,
     snapshot: &ViewSnapshot,
     cursor: Cursor,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<Vec<u8>> {
     let head = if until == WaitCondition::Any { String::new() } else { status_line(snapshot) };
     let answer = renderer.since(snapshot, cursor).context("cannot read the store")?;
-    Ok(since::print(&[head.as_bytes(), &answer].concat()))
+    Ok([head.as_bytes(), &answer].concat())
 }

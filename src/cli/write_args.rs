@@ -96,20 +96,34 @@ impl WriteArgs {
     }
 
     fn find(&self) -> anyhow::Result<PathBuf> {
-        if let Some(store) = &self.store {
-            return Ok(store.clone());
+        match &self.store {
+            Some(store) => Ok(store.clone()),
+            None => find_store(&mut |message| {
+                if !self.quiet {
+                    print_message(message);
+                }
+            }),
         }
-        let current = std::env::current_dir()
-            .context("the current folder does not exist any more: change to another one")?;
-        // Sessions of programs are no stores to write to.
-        let environment = discover::Environment::new(&current, KnownFormat::by_name("swarmlet"));
-        let chosen = discover::choose(&[], &[], &environment)?;
-        if !chosen.are_named && !self.quiet {
-            chosen.messages().iter().for_each(|message| print_message(message));
-        }
-        let store = chosen.stores.into_iter().next();
-        store.map(|store| store.path).context("no store was found; give one with `--store DIR`")
     }
+}
+
+/// Returns the store to write to if none is named on the command line. Calls `note` with its path
+/// and the reason for the choice, unless a variable names it.
+///
+/// # Errors
+///
+/// There is no store, or several were found.
+pub(super) fn find_store(note: &mut dyn FnMut(&str)) -> anyhow::Result<PathBuf> {
+    let current = std::env::current_dir()
+        .context("the current folder does not exist any more: change to another one")?;
+    // Sessions of programs are no stores to write to.
+    let environment = discover::Environment::new(&current, KnownFormat::by_name("swarmlet"));
+    let chosen = discover::choose(&[], &[], &environment)?;
+    if !chosen.are_named {
+        chosen.messages().iter().for_each(|message| note(message));
+    }
+    let store = chosen.stores.into_iter().next();
+    store.map(|store| store.path).context("no store was found; give one with `--store DIR`")
 }
 
 /// Makes a write beyond a file size limit (ulimit -f) fail as on a full disk. By default, it ends

@@ -122,6 +122,15 @@ fn words(text: &str) -> Result<String, String> {
     if has_word(text) { Ok(text.to_owned()) } else { Err("it contains no word".into()) }
 }
 
+/// Returns the object that `--json` prints for an answer.
+///
+/// # Errors
+///
+/// The answer cannot be serialized.
+pub fn compare_json(query: &CompareQuery, answer: &CompareAnswer) -> serde_json::Result<String> {
+    serde_json::to_string(&CompareJson::new(query, answer))
+}
+
 /// The JSON form of an answer.
 #[derive(Debug, Serialize)]
 struct CompareJson {

@@ -130,6 +130,15 @@ fn text<'a>(arguments: &GrepArgs, answer: &'a GrepAnswer) -> Cow<'a, str> {
     answer.found.files.iter().map(line).collect::<String>().into()
 }
 
+/// Returns the object that `--json` prints for an answer.
+///
+/// # Errors
+///
+/// The answer cannot be serialized.
+pub fn grep_json(query: &GrepQuery, answer: &GrepAnswer) -> serde_json::Result<String> {
+    serde_json::to_string(&GrepJson::new(query, answer))
+}
+
 /// The JSON form of an answer.
 #[derive(Debug, Serialize)]
 struct GrepJson {

@@ -22,7 +22,7 @@ use crate::text::budget::Budget;
 use crate::tree::Symlinks;
 
 /// The part of the message for a path without files of workers.
-const NOT_SEARCHABLE: &str = "\
+pub(in crate::cli) const NOT_SEARCHABLE: &str = "\
 contains no files of workers: give the root, a run (`runs/ID`), a worker (`workers/ID`), a file or \
 folder of a worker, or a facet value (`by/outcome/failed`)";
 

@@ -69,6 +69,15 @@ pub(in crate::cli) fn run(arguments: &SearchArgs) -> anyhow::Result<ExitCode> {
     )
 }
 
+/// Returns the object that `--json` prints for an answer.
+///
+/// # Errors
+///
+/// The answer cannot be serialized.
+pub fn search_json(query: &SearchQuery, answer: &SearchAnswer) -> serde_json::Result<String> {
+    serde_json::to_string(&SearchJson::new(query, answer))
+}
+
 /// The JSON form of an answer.
 #[derive(Debug, Serialize)]
 struct SearchJson {
