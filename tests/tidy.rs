@@ -248,8 +248,9 @@ fn modules_of_a_folder_form_no_cycle() {
 
 #[test]
 fn no_file_is_too_long() {
-    for path in
-        ["src", "benches", "examples"].into_iter().flat_map(|dir| sources(&root().join(dir)))
+    for path in ["src", "benches", "examples", "python/src"]
+        .into_iter()
+        .flat_map(|dir| sources(&root().join(dir)))
     {
         let lines = without_tests(&path).lines().count();
         assert!(
@@ -274,7 +275,7 @@ fn no_index_out_of_range_becomes_a_default() {
 /// rustfmt wraps code at this width but leaves comments alone.
 #[test]
 fn comments_fit_100_columns() {
-    for path in ["src", "tests", "benches", "examples", "fuzz/fuzz_targets"]
+    for path in ["src", "tests", "benches", "examples", "fuzz/fuzz_targets", "python/src"]
         .into_iter()
         .flat_map(|dir| sources(&root().join(dir)))
     {
@@ -287,7 +288,7 @@ fn comments_fit_100_columns() {
 
 #[test]
 fn every_source_begins_with_a_module_comment() {
-    for path in ["src", "tests", "benches", "examples"]
+    for path in ["src", "tests", "benches", "examples", "python/src"]
         .into_iter()
         .flat_map(|dir| sources(&root().join(dir)))
     {
