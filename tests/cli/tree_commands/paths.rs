@@ -173,6 +173,31 @@ fn absent_and_foreign_paths_get_the_same_answer() {
     assert!(look(&store, "ls", ["--owner", "8", "-R"]).assert_success().text().contains("w2"));
 }
 
+#[test]
+fn mistyped_path_names_the_nearest_one() {
+    let store = TestStore::new();
+    store.worker("cloud-12-9e8d7c6b", json!({"owner_id": 7})).worker("hidden-7", json!({}));
+    for (typed, meant) in [
+        ("sumary", "summary"),
+        ("worker/cloud-12-9e8d7c6b/summary", "workers/cloud-12-9e8d7c6b/summary"),
+        ("workers/cloud-12-9e8d7c6b/evidence.tx", "workers/cloud-12-9e8d7c6b/evidence.txt"),
+        ("workers/cluod-12-9e8d7c6b/sumary", "workers/cloud-12-9e8d7c6b/summary"),
+        ("/workers/clod-12-9e8d7c6b", "workers/cloud-12-9e8d7c6b"),
+    ] {
+        for command in ["cat", "stat", "ls", "tree"] {
+            look(&store.path(), command, [typed]).failed(&[&format!(
+                "{typed}: no such file or folder in this view: did you mean `{meant}`?"
+            )]);
+        }
+    }
+    // A worker outside the view is never named.
+    look(&store.path(), "cat", ["--owner", "7", "workers/hiddn-7/summary"])
+        .failed(&["workers/hiddn-7/summary: no such file or folder in this view"]);
+    look(&store.path(), "cat", ["workers/hiddn-7/summary"])
+        .failed(&["workers/hiddn-7/summary: no such file or folder in this view: did you mean \
+         `workers/hidden-7/summary`?"]);
+}
+
 /// Promise: A path of the disk gets a hint with the path in the tree.
 #[test]
 fn path_of_the_disk_gets_a_hint() {
