@@ -11,6 +11,7 @@ mod audit;
 mod background;
 mod cache_args;
 mod changes;
+mod completions;
 mod control;
 mod dash_o;
 mod diagnosis;
@@ -281,6 +282,12 @@ enum Command {
     #[cfg(feature = "mcp")]
     #[command(after_help = mcp::HELP)]
     Mcp(mcp::McpArgs),
+    /// Print the completions of a shell
+    #[command(after_help = completions::COMPLETIONS_HELP)]
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page, or write one for each command
+    #[command(after_help = completions::MAN_HELP)]
+    Man(completions::ManArgs),
     /// Print the changes since a cursor, and the next cursor
     #[command(after_help = SINCE_HELP)]
     Since(SinceArgs),
@@ -545,6 +552,8 @@ pub fn main() -> ExitCode {
         Command::Hook(command) => Ok(hook::run(&command)),
         #[cfg(feature = "mcp")]
         Command::Mcp(arguments) => mcp::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments, Cli::command()),
+        Command::Man(arguments) => completions::write_man(&arguments, Cli::command()),
         Command::Since(arguments) => since::run(&arguments),
         Command::Wait(arguments) => wait::run(&arguments),
     })

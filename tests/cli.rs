@@ -2,6 +2,7 @@
 
 mod audit;
 mod background;
+mod completions;
 mod discovery;
 pub mod doctor;
 mod ending;

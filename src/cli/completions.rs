@@ -1,0 +1,119 @@
+//! `swarmletfs completions` and `swarmletfs man`: completion scripts of shells, and manual pages,
+//! from the definition of the command line.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Command, ValueEnum};
+use clap_complete::aot::{Bash, Fish, Generator, Zsh};
+use clap_complete_nushell::Nushell;
+
+use super::pager;
+use super::terminal::display_path;
+
+/// Name of the program in scripts and pages.
+const PROGRAM: &str = "swarmletfs";
+
+/// Help text of `completions` after the options.
+pub(super) const COMPLETIONS_HELP: &str = "\
+Prints a script that completes commands, options and their values.
+
+Examples:
+  swarmletfs completions bash > ~/.local/share/bash-completion/completions/swarmletfs
+  swarmletfs completions zsh > \"${fpath[1]}/_swarmletfs\"
+  swarmletfs completions fish > ~/.config/fish/completions/swarmletfs.fish
+
+Exit code: 0 if the script was printed, 1 if not, 2 for a usage error.";
+
+/// Help text of `man` after the options.
+pub(super) const MAN_HELP: &str = "\
+Writes a page for each command into DIR, which is made if it is missing: swarmletfs.1, \
+swarmletfs-mount.1, and so on. Without DIR, prints the page of swarmletfs itself.
+
+Examples:
+  swarmletfs man | man -l -
+  swarmletfs man ~/.local/share/man/man1
+
+Exit code: 0 if the pages were written, 1 if not, 2 for a usage error.";
+
+/// Arguments of `completions`.
+#[derive(Debug, Args)]
+pub(super) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Debug, Args)]
+pub(super) struct ManArgs {
+    /// The folder to write the pages of all commands to
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// A shell with completions.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+    Nushell,
+}
+
+/// Prints the completions of `command` for a shell.
+///
+/// # Errors
+///
+/// Stdout cannot be written.
+pub(super) fn run(arguments: &CompletionsArgs, command: Command) -> anyhow::Result<ExitCode> {
+    let hidden = hidden_options(&command);
+    let script = match arguments.shell {
+        Shell::Bash => {
+            // Its script has all options of a command on one line.
+            let script = script(Bash, command);
+            hidden.iter().fold(script, |script, name| script.replace(&format!(" --{name} "), " "))
+        }
+        Shell::Zsh => without_lines(&script(Zsh, command), &hidden),
+        Shell::Fish => without_lines(&script(Fish, command), &hidden),
+        Shell::Nushell => without_lines(&script(Nushell, command), &hidden),
+    };
+    pager::print(script.as_bytes())
+}
+
+fn script(shell: impl Generator, mut command: Command) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, PROGRAM, &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// Returns the long names of hidden options, which the generators would complete.
+fn hidden_options(command: &Command) -> Vec<String> {
+    let own = command.get_arguments().filter(|argument| argument.is_hide_set());
+    let own = own.filter_map(|argument| argument.get_long()).map(str::to_owned);
+    own.chain(command.get_subcommands().flat_map(hidden_options)).collect()
+}
+
+/// Removes the lines of a script that offer one of the options called `hidden`.
+fn without_lines(script: &str, hidden: &[String]) -> String {
+    let is_shown = |line: &&str| !hidden.iter().any(|name| line.contains(name.as_str()));
+    script.lines().filter(is_shown).map(|line| format!("{line}\n")).collect()
+}
+
+/// Prints the manual page of `command`, or writes one page for each of its commands.
+///
+/// # Errors
+///
+/// The pages or stdout cannot be written.
+pub(super) fn write_man(arguments: &ManArgs, command: Command) -> anyhow::Result<ExitCode> {
+    let Some(dir) = &arguments.dir else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command).render(&mut page)?;
+        return pager::print(&page);
+    };
+    std::fs::create_dir_all(dir)
+        .and_then(|()| clap_mangen::generate_to(command, dir))
+        .with_context(|| format!("cannot write to {}", display_path(dir)))?;
+    Ok(ExitCode::SUCCESS)
+}
