@@ -202,7 +202,16 @@ fn misses(seed: u64, ground: &StoreCase, tree: &Tree, ids: &[String]) {
         let paths: Vec<&[u8]> = paths.iter().map(String::as_bytes).collect();
         let done = ground.look("stat", &paths);
         assert_eq!((done.code, done.text()), (Some(1), ""), "store {seed}: {id}");
-        done.err.replace(id, "ID")
+        // A hint depends on the id that was typed. It names only what the view shows.
+        let lines = done.err.lines().map(|line| {
+            let Some((error, hint)) = line.split_once(": did you mean `") else { return line };
+            let meant = hint.trim_end_matches("`?").split('/').nth(1).unwrap();
+            assert!(see_folder(tree, "workers").unwrap().keys().any(|path| {
+                path.split(|byte| *byte == b'/').any(|name| name == meant.as_bytes())
+            }));
+            error
+        });
+        lines.map(|line| format!("{}\n", line.replace(id, "ID"))).collect::<String>()
     };
     let message = miss(id);
     assert!(
