@@ -6,8 +6,8 @@ const VOCABULARY: &str = "o200k_base";
 
 /// Returns the number of tokens of [`VOCABULARY`] in `text`.
 ///
-/// The vocabulary is embedded in the program. The first call unpacks it, which takes about 70 ms
-/// and 25 MiB.
+/// The vocabulary is embedded in the program. The first call unpacks it, which takes about
+/// 110 ms and 25 MiB.
 pub(crate) fn count(text: &str) -> usize {
     // Without the vocabulary, an estimate that is never too low: a token has a byte or more.
     tiktoken::get_encoding(VOCABULARY).map_or(text.len(), |vocabulary| vocabulary.count(text))
