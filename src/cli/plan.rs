@@ -35,7 +35,7 @@ pub(super) struct Plan {
     owners: Option<Vec<MappedOwner>>,
 }
 
-/// What a mount shows.
+/// The views of a mount.
 pub(super) struct MountContent {
     /// One view, or one for each owner.
     pub(super) views: Vec<View>,

@@ -101,7 +101,7 @@ impl Service {
         let Some(tree) = self.trees.of_inode(ino).cloned() else { return };
         match &self.stat_pool {
             None => {
-                catch_panic(|| self.run_classified(class(&tree), tree, work)).unwrap_or_default()
+                catch_panic(|| self.run_classified(class(&tree), tree, work));
             }
             Some(stat_pool) => {
                 let service = self.clone();

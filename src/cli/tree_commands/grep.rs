@@ -124,10 +124,7 @@ fn text<'a>(arguments: &GrepArgs, answer: &'a GrepAnswer) -> Cow<'a, str> {
     if answer.page.missing.is_some() {
         print_message("not everything was searched; try a longer --max-time");
     }
-    let line = |(path, lines): &(String, u64)| {
-        if arguments.count { format!("{path}:{lines}\n") } else { format!("{path}\n") }
-    };
-    answer.found.files.iter().map(line).collect::<String>().into()
+    answer.file_lines(arguments.count).collect::<String>().into()
 }
 
 /// Returns the object that `--json` prints for an answer.

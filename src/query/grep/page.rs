@@ -310,14 +310,23 @@ impl GrepAnswer {
         format!("{}{body}", self.head(query, matches, hidden))
     }
 
+    /// Returns a line for each file with matches: its path, `with_counts` followed by the number of
+    /// matching lines.
+    pub fn file_lines(&self, with_counts: bool) -> impl Iterator<Item = String> {
+        let files = self.found.files.iter();
+        files.map(move |(path, lines)| match with_counts {
+            true => format!("{path}:{lines}\n"),
+            false => format!("{path}\n"),
+        })
+    }
+
     /// Lists the files with matches within the budget, one path per line, `with_counts` followed by
     /// the number of matching lines. The first line states the totals.
     pub fn list_files(&self, query: &GrepQuery, with_counts: bool) -> String {
         let budget = self.found.budget;
         let mut text = self.head(query, self.totals.matches, 0);
         let mut left = self.found.files.len();
-        for (path, lines) in &self.found.files {
-            let line = if with_counts { format!("{path}:{lines}\n") } else { format!("{path}\n") };
+        for line in self.file_lines(with_counts) {
             let rest = format!("[... {} ...]\n", count(left, "more file"));
             if budget.used(&text) + budget.used(&line) + budget.used(&rest) > budget.size() {
                 text.push_str(&rest);
