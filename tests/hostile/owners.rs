@@ -21,7 +21,6 @@ use serde_json::json;
 
 use super::Dice;
 use crate::needs_fuse;
-use crate::support::mount::PROGRAM;
 use crate::support::user::as_user;
 use crate::support::{Mount, TestStore, scale};
 
@@ -463,12 +462,7 @@ fn no_user_sees_anything_of_another_while_stores_come_and_go() {
         scope.spawn(|| {
             while !is_done.load(Ordering::Relaxed) {
                 for (command, expected) in [("attach", 2 + WORKERS), ("detach", 1 + WORKERS)] {
-                    let changed = Command::new(PROGRAM)
-                        .arg(command)
-                        .args([mount.path(), other.path()])
-                        .output()
-                        .unwrap();
-                    assert!(changed.status.success(), "{changed:?}");
+                    mount.change_stores(command, &other.path());
                     for (owner, place) in places.iter().enumerate() {
                         let workers = format!("{}workers", place.shared_root);
                         let seen = as_user(uid(owner), || mount.list(&workers));

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -20,45 +20,15 @@ use swarmletfs::view::{Filter, View};
 use super::{eventually, reply_count};
 use crate::needs_fuse;
 use crate::support::intercept::InterceptedStore;
-use crate::support::mount::PROGRAM;
+use crate::support::mount::{PROGRAM, RUNTIME, run_on_mount};
 use crate::support::open_counter::{OpenCounter, OpenLog};
 use crate::support::seen::see;
 use crate::support::user::as_user;
 use crate::support::{Mount, TestStore, scale};
 
-/// Directory for the sockets of mounts.
-fn runtime_dir() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/runtime"))
-}
-
-/// Mounts `store` so that its stores can be changed.
-fn mount(store: &Path, arguments: &[&str]) -> Mount {
-    fs::create_dir_all(runtime_dir()).unwrap();
-    let set = format!("XDG_RUNTIME_DIR={}", runtime_dir().display());
-    Mount::by(&["env", &set], store, arguments)
-}
-
-fn run(command: &str, mount: &Path, store: &Path) -> Output {
-    Command::new(PROGRAM)
-        .arg(command)
-        .args([mount, store])
-        .env("XDG_RUNTIME_DIR", runtime_dir())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-/// Runs `attach` or `detach`, and returns what it says.
-fn change(command: &str, mount: &Mount, store: &TestStore) -> String {
-    let ran = run(command, &mount.path(), &store.path());
-    let said = String::from_utf8(ran.stderr).unwrap();
-    assert!(ran.status.success() && ran.stdout.is_empty(), "{said}");
-    said
-}
-
 /// Runs `attach` or `detach`, which must fail, and returns what it says.
 fn refusal(command: &str, mount: &Path, store: &Path) -> String {
-    let ran = run(command, mount, store);
+    let ran = run_on_mount(command, mount, store);
     let said = String::from_utf8(ran.stderr).unwrap();
     assert_eq!(ran.status.code(), Some(1), "{said}");
     said
@@ -105,9 +75,9 @@ fn numbers(mount: &Mount) -> BTreeMap<PathBuf, u64> {
 fn stores_are_attached_and_detached() {
     needs_fuse!();
     let (a, b) = (store("one", &["m1", "m2"]), store("two", &["m1", "m3"]));
-    let mount = mount(&a.path(), &[]);
+    let mount = Mount::new(&a.path());
     let before = numbers(&mount);
-    let said = change("attach", &mount, &b);
+    let said = mount.change_stores("attach", &b.path());
     assert!(said.contains("attached") && said.contains("4 workers"), "{said}");
 
     assert_eq!(mount.list("workers"), ["index.json", "m1", "m1~2", "m2", "m3"]);
@@ -129,7 +99,7 @@ fn stores_are_attached_and_detached() {
     }
 
     // The worker of the other store keeps the name that it got.
-    let said = change("detach", &mount, &a);
+    let said = mount.change_stores("detach", &a.path());
     assert!(said.contains("detached") && said.contains("2 workers"), "{said}");
     assert_eq!(mount.list("workers"), ["index.json", "m1~2", "m3"]);
     assert_eq!(word(&mount, "m1~2"), "two");
@@ -137,7 +107,7 @@ fn stores_are_attached_and_detached() {
         let error = fs::metadata(mount.at(&format!("workers/{gone}"))).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{gone}");
     }
-    change("attach", &mount, &a);
+    mount.change_stores("attach", &a.path());
     assert_eq!(mount.list("workers"), ["index.json", "m1", "m1~2", "m2", "m3"]);
     for (id, expected) in words {
         assert_eq!(word(&mount, id), expected, "{id}");
@@ -149,13 +119,13 @@ fn stores_are_attached_and_detached() {
 fn open_files_outlive_the_store() {
     needs_fuse!();
     let (a, b) = (store("one", &["m1"]), store("two", &["m2"]));
-    let mount = mount(&a.path(), &[]);
+    let mount = Mount::new(&a.path());
     let open = |path: &str| fs::File::open(mount.at(path)).unwrap();
     let paths = ["m1/tool_calls/001_sh.txt", "m1/large", "m1/summary", "m1/evidence.txt"];
     let files = paths.map(|path| open(&format!("workers/{path}")));
     let expected = paths.map(|path| mount.read(&format!("workers/{path}")));
-    change("attach", &mount, &b);
-    change("detach", &mount, &a);
+    mount.change_stores("attach", &b.path());
+    mount.change_stores("detach", &a.path());
     for ((mut file, expected), path) in files.into_iter().zip(expected).zip(paths) {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).unwrap();
@@ -173,7 +143,7 @@ fn readers_see_the_old_stores_or_the_new_ones() {
     let ids: Vec<String> = (0..30).map(|number| format!("b{number:02}")).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let (a, b) = (store("one", &["a1", "a2"]), store("two", &ids));
-    let mount = mount(&a.path(), &[]);
+    let mount = Mount::new(&a.path());
     let few: BTreeSet<String> = ["a1", "a2", "index.json"].map(str::to_owned).into();
     let many: BTreeSet<String> =
         few.iter().cloned().chain(ids.iter().map(|id| (*id).to_owned())).collect();
@@ -218,9 +188,9 @@ fn readers_see_the_old_stores_or_the_new_ones() {
             });
         }
         for _ in 0..scale(4) {
-            change("attach", &mount, &b);
+            mount.change_stores("attach", &b.path());
             assert_eq!(mount.list("workers").len(), many.len());
-            change("detach", &mount, &b);
+            mount.change_stores("detach", &b.path());
             assert_eq!(mount.list("workers").len(), few.len());
         }
         stop.store(true, Ordering::Relaxed);
@@ -232,16 +202,16 @@ fn readers_see_the_old_stores_or_the_new_ones() {
 fn threads_and_descriptors_of_detached_stores_are_released() {
     needs_fuse!();
     let (a, b) = (store("one", &["a1"]), store("two", &["b1"]));
-    let mount = mount(&a.path(), &[]);
+    let mount = Mount::new(&a.path());
     let counts = || {
         let tasks = fs::read_dir(format!("/proc/{}/task", mount.pid())).unwrap().count();
         (tasks, mount.descriptors().len())
     };
     let cycle = || {
-        change("attach", &mount, &b);
+        mount.change_stores("attach", &b.path());
         assert_eq!(word(&mount, "b1"), "two");
         assert!(mount.text("grep/two").contains("b1"));
-        change("detach", &mount, &b);
+        mount.change_stores("detach", &b.path());
         assert_eq!(word(&mount, "a1"), "one");
     };
     cycle();
@@ -265,8 +235,8 @@ fn threads_and_descriptors_of_detached_stores_are_released() {
 fn changes_in_an_attached_store_are_reported() {
     needs_fuse!();
     let (a, b) = (store("one", &["a1"]), store("two", &["b1"]));
-    let mount = mount(&a.path(), &["--ttl", "3600"]);
-    change("attach", &mount, &b);
+    let mount = Mount::with(&a.path(), &["--ttl", "3600"]);
+    mount.change_stores("attach", &b.path());
     for (store, id) in [(&b, "b1"), (&a, "a1")] {
         let path = format!("workers/{id}/tool_calls/001_sh.txt");
         let size = || fs::metadata(mount.at(&path)).unwrap().len();
@@ -325,8 +295,8 @@ fn an_owner_sees_only_own_workers_of_an_attached_store() {
         }
     }
     let [a, b] = &stores;
-    let mount = mount(&a.path(), &["--owner", "7"]);
-    change("attach", &mount, b);
+    let mount = Mount::with(&a.path(), &["--owner", "7"]);
+    mount.change_stores("attach", &b.path());
     assert_eq!(mount.list("workers"), ["index.json", "w7", "w7~2"]);
 }
 
@@ -334,14 +304,14 @@ fn an_owner_sees_only_own_workers_of_an_attached_store() {
 fn a_store_can_be_attached_after_another_was_replaced() {
     needs_fuse!();
     let (a, new, b) = (store("one", &["a1"]), store("new", &["a1"]), store("two", &["b1"]));
-    let mount = mount(&a.path(), &[]);
+    let mount = Mount::new(&a.path());
     fs::rename(a.path(), a.path().with_file_name("old")).unwrap();
     fs::rename(new.path(), a.path()).unwrap();
     eventually("the new store", || {
         let path = mount.at("workers/a1/tool_calls/001_sh.txt");
         fs::read_to_string(path).ok()?.starts_with("new").then_some(())
     });
-    change("attach", &mount, &b);
+    mount.change_stores("attach", &b.path());
     assert_eq!((word(&mount, "a1"), word(&mount, "b1")), ("new".into(), "two".into()));
 }
 
@@ -349,7 +319,7 @@ fn a_store_can_be_attached_after_another_was_replaced() {
 fn a_refused_change_says_why_and_changes_nothing() {
     needs_fuse!();
     let (a, b) = (store("one", &["a1"]), store("two", &["b1"]));
-    let mount = mount(&a.path(), &[]);
+    let mount = Mount::new(&a.path());
     let odd = tempfile::tempdir().unwrap();
     fs::create_dir_all(odd.path().join("no-workers/x")).unwrap();
     fs::write(odd.path().join("no-workers/x/y"), "z").unwrap();
@@ -375,7 +345,7 @@ fn a_refused_change_says_why_and_changes_nothing() {
         let copy = Command::new(PROGRAM)
             .arg("attach")
             .args([mount.path(), b.path()])
-            .env("XDG_RUNTIME_DIR", runtime_dir())
+            .env("XDG_RUNTIME_DIR", RUNTIME)
             .output();
         // The program may lie where this user cannot run it.
         copy.map(|ran| String::from_utf8(ran.stderr).unwrap())
@@ -391,7 +361,7 @@ fn the_stores_of_a_mount_with_notes_do_not_change() {
     needs_fuse!();
     let (a, b) = (store("one", &["a1"]), store("two", &["b1"]));
     Command::new(PROGRAM).arg("init").arg(a.path()).output().unwrap();
-    let mount = mount(&a.path(), &["--notes"]);
+    let mount = Mount::with(&a.path(), &["--notes"]);
     let said = refusal("attach", &mount.path(), &b.path());
     assert!(said.contains("since it has --notes"), "{said}");
 }
@@ -400,8 +370,8 @@ fn the_stores_of_a_mount_with_notes_do_not_change() {
 fn the_socket_is_private_and_removed_with_the_mount() {
     needs_fuse!();
     let a = store("one", &["a1"]);
-    let mount = mount(&a.path(), &[]);
-    let folder = runtime_dir().join("swarmletfs");
+    let mount = Mount::new(&a.path());
+    let folder = Path::new(RUNTIME).join("swarmletfs");
     let socket = folder.join(format!("mount-0-{}.sock", mount.connection()));
     assert!(fs::symlink_metadata(&socket).is_ok());
     assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
@@ -412,7 +382,7 @@ fn the_socket_is_private_and_removed_with_the_mount() {
         client.write_all(sent).unwrap();
     }
     let b = store("two", &["b1"]);
-    change("attach", &mount, &b);
+    mount.change_stores("attach", &b.path());
     assert_eq!(word(&mount, "b1"), "two");
     let unmounted = Command::new(PROGRAM).arg("umount").arg(mount.path()).output().unwrap();
     assert!(unmounted.status.success());

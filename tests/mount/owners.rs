@@ -292,17 +292,11 @@ fn an_attached_store_is_shown_to_each_owner() {
         second.worker(&format!("{owner}-1"), config);
     }
     let mount = mount(&first, &[]);
-    let change = |command: &str| {
-        let changed =
-            Command::new(PROGRAM).arg(command).args([mount.path(), second.path()]).output();
-        let changed = changed.unwrap();
-        assert!(changed.status.success(), "{changed:?}");
-    };
     let ids = |uid| as_user(uid, || mount.list("self/workers"));
-    change("attach");
+    mount.change_stores("attach", &second.path());
     assert_eq!(ids(ALICE), ["alice-1", "alice-1~2", "alice-2", "index.json"]);
     assert_eq!(ids(BOB), ["bob-1", "bob-1~2", "bob-2", "index.json", "shared-id"]);
-    change("detach");
+    mount.change_stores("detach", &second.path());
     assert_eq!(ids(ALICE), ["alice-1", "alice-2", "index.json"]);
     assert_eq!(ids(BOB), ["bob-1", "bob-2", "index.json"]);
 }

@@ -29,6 +29,9 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_swarmletfs");
 /// Cache directory of the program, unless a test sets another.
 pub const CACHES: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/caches");
 
+/// Directory for the sockets of mounts.
+pub const RUNTIME: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/runtime");
+
 /// A mounted store. Dropping it unmounts, and fails the test if the program logged an unexpected
 /// warning.
 pub struct Mount {
@@ -76,9 +79,11 @@ impl Mount {
         let point = dir.path().join("mnt");
         fs::create_dir(&point).unwrap();
         let log = fs::File::create(dir.path().join("stderr")).unwrap();
+        fs::create_dir_all(RUNTIME).unwrap();
         let child = command(&point)
             .env_remove("SWARMLETFS_LOG")
             .env("XDG_CACHE_HOME", CACHES)
+            .env("XDG_RUNTIME_DIR", RUNTIME)
             .stderr(log)
             .spawn()
             .unwrap();
@@ -136,6 +141,14 @@ impl Mount {
             .stdin(Stdio::null())
             .output()
             .unwrap()
+    }
+
+    /// Runs `attach` or `detach` with a store for this mount, and returns what it says.
+    pub fn change_stores(&self, command: &str, store: &Path) -> String {
+        let ran = run_on_mount(command, &self.path(), store);
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert!(ran.status.success() && ran.stdout.is_empty(), "{said}");
+        said
     }
 
     /// Changes an option of the mount. Requires root.
@@ -238,6 +251,17 @@ impl Drop for Mount {
             assert!(unexpected.is_empty(), "the program logged: {unexpected:#?}");
         }
     }
+}
+
+/// Runs `attach` or `detach` for the mount at `point`.
+pub fn run_on_mount(command: &str, point: &Path, store: &Path) -> Output {
+    Command::new(PROGRAM)
+        .arg(command)
+        .args([point, store])
+        .env("XDG_RUNTIME_DIR", RUNTIME)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 /// Waits until the program has checked its new mount and serves it, or has ended. Returns at once
