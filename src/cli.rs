@@ -9,6 +9,7 @@ mod archive;
 mod attach;
 mod audit;
 mod background;
+mod budget_arg;
 mod cache_args;
 mod changes;
 mod completions;

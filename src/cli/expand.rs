@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::read_session::{ReadSession, TimeArgs};
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
-use super::{ViewArgs, exit};
+use super::{ViewArgs, budget_arg, exit};
 use crate::render::Renderer;
 use crate::render::expand::{ExpandError, InputFormat};
 use crate::text::budget::Budget;
@@ -51,7 +51,7 @@ pub(super) struct ExpandArgs {
 
     /// Maximum size of all evidence together: bytes, optionally with k or M, or tokens, as in
     /// 8000tok [default: 28000, and at most 16000 per worker]
-    #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
+    #[arg(long, short, value_name = "SIZE", value_parser = budget_arg::parse)]
     budget: Option<Budget>,
 
     #[command(flatten)]

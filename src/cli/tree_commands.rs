@@ -38,7 +38,7 @@ pub(super) use query::NOT_SEARCHABLE;
 use super::read_session::{ProgressLine, ReadSession, TimeArgs};
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
-use super::{ViewArgs, exit};
+use super::{ViewArgs, budget_arg, exit};
 use crate::error::Error;
 use crate::name::printable;
 use crate::store::Time;
@@ -56,7 +56,7 @@ pub(super) struct ReaderArgs {
 
     /// Maximum size of evidence.txt: bytes, optionally with k or M, or tokens, as in 8000tok
     /// [default: 16000 per worker, 28000 for a run or the swarm]
-    #[arg(long, value_name = "SIZE", value_parser = Budget::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = budget_arg::parse)]
     budget: Option<Budget>,
 
     #[command(flatten)]

@@ -122,6 +122,13 @@ impl Budget {
         }
     }
 
+    /// Begins to load what [`Budget::used`] needs, in the background.
+    pub(crate) fn prepare(self) {
+        if self.unit == BudgetUnit::Tokens {
+            tokens::prepare();
+        }
+    }
+
     /// Returns the size of `text` in the unit of the budget.
     pub fn used(self, text: &str) -> usize {
         match self.unit {

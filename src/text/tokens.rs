@@ -1,8 +1,20 @@
 //! Counts tokens with a real tokenizer, since the bytes per token of prose and of logs differ by
 //! half.
 
+use std::sync::Once;
+use std::thread;
+
 /// Name of the vocabulary of OpenAI's models since GPT-4o.
 const VOCABULARY: &str = "o200k_base";
+
+/// Unpacks the vocabulary in the background, for a count that comes soon.
+pub(crate) fn prepare() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        // Without the thread, the first count unpacks it.
+        let _ = thread::Builder::new().name("vocabulary".to_owned()).spawn(|| count(""));
+    });
+}
 
 /// Returns the number of tokens of [`VOCABULARY`] in `text`.
 ///

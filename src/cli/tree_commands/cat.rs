@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::{CommandOutput, ReaderArgs, TreeReader, is_absence};
+use crate::cli::budget_arg;
 use crate::cli::read_session::TimeArgs;
 use crate::cli::store_selection::StoreSelection;
 use crate::error::Result;
@@ -66,6 +67,7 @@ pub(in crate::cli) fn print(
     arguments: &ReaderArgs,
     paths: &[impl AsRef<[u8]>],
 ) -> anyhow::Result<ExitCode> {
+    budget_arg::prepare_names(paths);
     let reader = TreeReader::open(arguments)?;
     let mut out = reader.out();
     let written = paths.iter().try_for_each(|path| file(&reader, &mut out, path.as_ref()));

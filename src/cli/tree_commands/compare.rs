@@ -13,7 +13,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::super::terminal::print_message;
-use super::super::{ViewArgs, exit};
+use super::super::{ViewArgs, budget_arg, exit};
 use super::query::AnswerHead;
 use super::{TimeArgs, TreeReader, json};
 use crate::query::AnswerPage;
@@ -63,7 +63,7 @@ pub(in crate::cli) struct CompareArgs {
 
     /// Maximum size of the answer: bytes, optionally with k or M, or tokens, as in 8000tok
     /// [default: 28000]
-    #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
+    #[arg(long, short, value_name = "SIZE", value_parser = budget_arg::parse)]
     budget: Option<Budget>,
 
     /// Print JSON: an array of one object

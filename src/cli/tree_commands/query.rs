@@ -13,7 +13,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::super::terminal::print_message;
-use super::super::{ViewArgs, exit};
+use super::super::{ViewArgs, budget_arg, exit};
 use super::{TimeArgs, TreeReader, json, paths};
 use crate::name::printable;
 use crate::query::{AnswerPage, Coverage, FileAnswer, FileQuery, Totals};
@@ -41,7 +41,7 @@ pub(in crate::cli) struct QueryArgs {
 
     /// Maximum size of the answer: bytes, optionally with k or M, or tokens, as in 8000tok
     /// [default: 16000 for one worker, otherwise 28000]
-    #[arg(long, short, value_name = "SIZE", value_parser = Budget::parse)]
+    #[arg(long, short, value_name = "SIZE", value_parser = budget_arg::parse)]
     pub(super) budget: Option<Budget>,
 
     /// Print JSON: an array of objects
