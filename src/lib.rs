@@ -1,10 +1,18 @@
 //! Mounts the recorded work of a swarm of agents as a read-only file system, and renders it within
 //! a reader's budget.
 //!
-//! A view of a store gives documents as bytes, with or without a mount:
+//! This crate is the program `swarmletfs` and its library. It runs on Linux. Most users need only
+//! the program; the library is for Rust programs that read, mount or record a swarm in their own
+//! process.
+//!
+//! # Reading
+//!
+//! [`Source`] opens a store, [`View`] restricts it to what one user may see, and [`Tree`] is the
+//! directory tree of the view, without a mount:
 //!
 //! ```
-//! use swarmletfs::{Document, Filter, Freshness, Group, Renderer, Report, Settings, Source, View};
+//! use swarmletfs::tree::Symlinks;
+//! use swarmletfs::{Filter, Freshness, Settings, Source, Tree, View};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
@@ -16,17 +24,60 @@
 //! # )?;
 //! let source = Source::open(store)?;
 //! let view = View::new(vec![source], Freshness::default(), Filter::default())?;
-//! let renderer = Renderer::new(view, Settings::default());
+//! let tree = Tree::new(view, Settings::default());
 //!
-//! let summary = Document::Group(Group::Swarm, Report::Summary);
-//! let rendered = renderer.render(renderer.state(&summary)?)?;
-//! let text = std::str::from_utf8(&rendered.bytes)?;
-//! assert!(text.contains("build-1: No space left on device"));
+//! let opened = tree.with_path(b"summary", Symlinks::Follow, |place| place.leaf().open())?;
+//! let bytes = tree.read(opened.fh, 0, 65_536, <[u8]>::to_vec)?;
+//! assert!(String::from_utf8(bytes)?.contains("build-1: No space left on device"));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The modules, lowest layer first. A module uses only modules listed before it, which
+//! [`Renderer`] makes one generated file as bytes, and [`query`] answers searches as values.
+//!
+//! # Mounting
+//!
+//! [`fuse::mount`] mounts a [`Tree`], as `swarmletfs mount` does. It needs `/dev/fuse`, and
+//! `fusermount3` if the process is not root, but not libfuse.
+//!
+//! # Recording
+//!
+//! [`mod@write`] records workers. Every change is whole or not made at all, and readers follow
+//! it:
+//!
+//! ```
+//! use swarmletfs::write::{CallEnd, Finish, NewWorker, Store};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! let store = Store::init(folder.path().join("swarm"))?;
+//! let worker = store.create_worker(NewWorker::new("Check the disks").run("48"))?;
+//! let call = worker.begin_call("df", None)?;
+//! call.end(CallEnd::exit_code(0))?;
+//! worker.finish(Finish::completed().result("All disks are fine."))?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! `mcp`, on by default, serves the tree through the Model Context Protocol (`swarmletfs mcp`) and
+//! brings an asynchronous runtime. Without it, the library and all other commands are the same.
+//!
+//! # Versions
+//!
+//! Versions follow [semantic versioning](https://semver.org): before 1.0, a release that breaks
+//! something raises the second number. Covered are the public items of this crate except
+//! [`cli`], the command line, the paths of the tree, and the JSON with a schema in
+//! `docs/`. The wording of files for people (`summary`, `evidence.txt`, help and errors) may change
+//! in any release. [`cli`] is public for the program and the Python package.
+//!
+//! The crate needs the Rust version that its `Cargo.toml` states (1.91). A higher one is a change
+//! of the second number, too, and is at least six months old.
+//!
+//! # Modules
+//!
+//! Lowest layer first. A module uses only modules listed before it, which
 //! `tests/tidy.rs` checks:
 //!
 //! ```text
