@@ -4,7 +4,8 @@ maturin builds the module or the programs of a crate, not both. The program star
 (to serve a mount, and behind the walls of `run`), so it cannot be a function of the module. This
 backend builds it with Cargo and lets maturin do everything else.
 
-$SWARMLETFS_PROGRAM names a program that is already built.
+$SWARMLETFS_PROGRAM names a program that is already built. maturin itself can be used after
+`python build_backend.py`, which only puts the program in its place.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parent
 PROGRAM = "swarmletfs"
 SCRIPTS = ROOT / "data" / "scripts"
 
+get_requires_for_build_sdist = maturin.get_requires_for_build_sdist
 get_requires_for_build_wheel = maturin.get_requires_for_build_wheel
 get_requires_for_build_editable = maturin.get_requires_for_build_editable
 
@@ -35,6 +37,11 @@ def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: M
 
 
 prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
+
+
+def build_sdist(sdist_directory: str, config_settings: Mapping[str, Any] | None = None) -> str:
+    SCRIPTS.mkdir(parents=True, exist_ok=True)
+    return str(maturin.build_sdist(sdist_directory, config_settings))
 
 
 def build_wheel(
@@ -80,7 +87,8 @@ def profile(config_settings: Mapping[str, Any] | None) -> str:
 
 def build_program(name: str) -> Path:
     """Builds the program and returns its path."""
-    command = ["cargo", "build", "--manifest-path", str(ROOT.parent / "Cargo.toml")]
+    # In a source distribution, the crate of the program is in the same folder.
+    command = ["cargo", "build", "--locked", "--manifest-path", str(ROOT / "Cargo.toml"), "--package", PROGRAM]
     command += ["--bin", PROGRAM, "--profile", name, "--message-format", "json-render-diagnostics"]
     built = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     for line in built.stdout.splitlines():
@@ -88,3 +96,7 @@ def build_program(name: str) -> Path:
         if message.get("executable") and message["target"]["name"] == PROGRAM:
             return Path(message["executable"])
     raise RuntimeError("cargo reported no program")
+
+
+if __name__ == "__main__":
+    provide_program(None)
