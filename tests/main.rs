@@ -30,6 +30,7 @@ mod reads;
 mod recording;
 mod reference;
 mod regression;
+mod release;
 mod retention;
 mod run;
 mod sandbox;
