@@ -1,7 +1,7 @@
 //! Serving in the background with two processes, without a fork.
 //!
 //! The parent runs this program again, writes the mount options to its stdin, and waits for a
-//! report. The child leaves the terminal's session, mounts, and reports over its stdout: a mark
+//! report. The child mounts, leaves the terminal's session, and reports over its stdout: a mark
 //! byte, then a text. The parent returns once the mount answers. If the parent has exited before
 //! the report, the child unmounts again.
 
@@ -101,8 +101,6 @@ fn end(child: &mut Child, mountpoint: &Path) {
 ///
 /// Fails if mounting or serving fails.
 pub(super) fn serve(mountpoint: PathBuf) -> anyhow::Result<()> {
-    // This fails only for a process group leader, which has already left its terminal's session.
-    let _ = rustix::process::setsid();
     mount_and_serve(mountpoint).inspect_err(|error| {
         // After readiness, stdout and stderr are /dev/null.
         let _ = report(FAILED, format!("{error:#}").as_bytes());
@@ -114,6 +112,10 @@ fn mount_and_serve(mountpoint: PathBuf) -> anyhow::Result<()> {
     let plan = Plan::new(mountpoint, read_options()?)?;
     plan.start_log()?;
     session::serve(plan, |text| {
+        // Not before it is mounted: an automount of systemd lets only its own process group through
+        // until then. This fails only for a process group leader, which has already left its
+        // terminal's session.
+        let _ = rustix::process::setsid();
         report(READY, text.as_bytes())?;
         leave_terminal()
     })
