@@ -41,7 +41,7 @@ pub(crate) use owner_dirs::{OwnerDir, OwnerDirs};
 pub use passthrough_probe::{PROBE_FILE, mount_passthrough_probe};
 pub(crate) use service::Trees;
 pub use session::{MountAccess, Session, mount};
-pub(crate) use session::{MountExtras, mount_with};
+pub(crate) use session::{MountExtras, MountListing, mount_with};
 
 use crate::error::Error;
 use crate::route::ContentKind;

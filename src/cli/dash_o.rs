@@ -20,8 +20,6 @@ const IGNORED_OPTIONS: &[&str] = &[
     "rw",
     "nosuid",
     "nodev",
-    "exec",
-    "noexec",
     "atime",
     "noatime",
     "diratime",
@@ -31,6 +29,8 @@ const IGNORED_OPTIONS: &[&str] = &[
     "strictatime",
     "lazytime",
     "nolazytime",
+    "iversion",
+    "noiversion",
     "sync",
     "async",
     "dirsync",
@@ -97,6 +97,13 @@ fn apply_item(
         ("no_index", None) => options.cache.no_index = true,
         ("allow_other", None) => options.allow_other = true,
         ("foreground", None) => options.foreground = true,
+        ("noexec", None) => options.no_exec = true,
+        ("exec", None) => options.no_exec = false,
+        ("remount", None) => {
+            return Err(UsageError(
+                "-o remount is not supported: unmount, and mount again with the new options".into(),
+            ));
+        }
         // mount.fuse(8) adds these two unless their opposites are given, and uses the short form.
         ("dev" | "suid", None) if by_mount_helper => {}
         ("dev" | "suid", None) => {

@@ -108,6 +108,14 @@ pub(super) struct MountOptions {
     )]
     #[arg(long, value_name = "FILE")]
     pub(super) log: Option<PathBuf>,
+
+    /// Let no file in the mount be executed. Only in `-o`.
+    #[arg(skip)]
+    pub(super) no_exec: bool,
+
+    /// Source of the mount in the kernel's mount table. Only mount(8) chooses one.
+    #[arg(skip)]
+    pub(super) source: Option<String>,
 }
 
 impl MountOptions {
@@ -141,6 +149,7 @@ impl MountOptions {
         self.cache.no_index |= listed.cache.no_index;
         self.allow_other |= listed.allow_other;
         self.foreground |= listed.foreground;
+        self.no_exec |= listed.no_exec;
         self.check()?;
         Ok(self)
     }
@@ -301,9 +310,11 @@ mod tests {
 
     #[test]
     fn generic_mount_options_have_no_effect() {
-        let usual = "rw,,nosuid,nodev,noexec,noatime,relatime,default_permissions,auto,noauto,user,\
-                     users,nofail,_netdev,x-systemd.automount,x-a=b,comment=c,fsname=f,subtype=s";
+        let usual = "rw,,nosuid,nodev,noatime,relatime,default_permissions,auto,noauto,user,users,\
+                     nofail,_netdev,x-systemd.automount,x-a=b,comment=c,fsname=f,subtype=s";
         assert_eq!(parse(&["-o", usual]).unwrap(), MountOptions::default());
+        assert!(parse(&["-o", "user,noexec"]).unwrap().no_exec);
+        assert!(!parse(&["-o", "user,noexec,exec"]).unwrap().no_exec);
         assert_eq!(parse(&["--__short", "-o", "rw,dev,suid"]).unwrap(), MountOptions::default());
     }
 
@@ -312,6 +323,7 @@ mod tests {
         for (list, named) in [
             ("suid", "suid"),
             ("dev", "dev"),
+            ("remount", "remount"),
             ("colour=red", "colour=red"),
             ("ownr=7", "ownr=7"),
             ("ttl=soon", "ttl=soon"),

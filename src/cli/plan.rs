@@ -14,7 +14,7 @@ use super::store_selection::StoreSelection;
 use super::terminal::display_path;
 use super::{diagnosis, log, reads};
 use crate::catalog::{Freshness, STALE_AFTER};
-use crate::fuse::{MountAccess, MountExtras, OwnerDir, OwnerDirs, Session, Trees};
+use crate::fuse::{MountAccess, MountExtras, MountListing, OwnerDir, OwnerDirs, Session, Trees};
 use crate::notes::Notes;
 use crate::read_log::{LIMIT_DEFAULT, ReadLog};
 use crate::text::budget::Budget;
@@ -171,7 +171,10 @@ impl Plan {
         let is_shared = self.options.allow_other || self.owners.is_some();
         let access = if is_shared { MountAccess::Everyone } else { MountAccess::Mounter };
         let (trees, owner_dirs) = self.trees(content.views)?;
-        let extras = MountExtras { notes: self.notes()?, log: self.read_log()?, owner_dirs };
+        let listing =
+            MountListing { source: self.options.source.clone(), no_exec: self.options.no_exec };
+        let extras =
+            MountExtras { notes: self.notes()?, log: self.read_log()?, owner_dirs, listing };
         let session = crate::fuse::mount_with(trees, &self.mountpoint, access, extras)
             .map_err(|error| diagnosis::diagnose_mount(&error).or_without_mount())?;
         let mounts = MountTable::read()?;

@@ -68,6 +68,17 @@ pub(crate) struct MountExtras {
     pub(crate) log: Option<ReadLog>,
     /// The directories around the trees, if there is one for each owner.
     pub(crate) owner_dirs: Option<OwnerDirs>,
+    /// How the kernel's mount table shows the mount.
+    pub(crate) listing: MountListing,
+}
+
+/// Source and flags of a mount in the kernel's mount table.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MountListing {
+    /// The source; `swarmletfs` if it is `None`.
+    pub(crate) source: Option<String>,
+    /// No file in the mount can be executed.
+    pub(crate) no_exec: bool,
 }
 
 /// Mounts `trees` as [`mount`] does.
@@ -91,16 +102,16 @@ pub(crate) fn mount_with(
         trail: extras.log.map(|log| Arc::new(OpenTrail::new(log))),
         _ended: sender,
     };
+    let listing = extras.listing;
     let spawn = |service: &Arc<Service>| match extras.notes.map(Arc::new) {
-        None => spawn_serving(
-            create(reader, mountpoint, access, thread_count(), ChangePolicy::Refused)?,
-            service,
-            None,
-        ),
+        None => {
+            let config = config(access, thread_count(), ChangePolicy::Refused, listing);
+            spawn_serving(fuser::Session::new(reader, mountpoint, &config)?, service, None)
+        }
         Some(notes) => {
             let adapter = NotesAdapter { reader, notes: notes.clone() };
-            let session =
-                create(adapter, mountpoint, access, thread_count(), ChangePolicy::Served)?;
+            let config = config(access, thread_count(), ChangePolicy::Served, listing);
+            let session = fuser::Session::new(adapter, mountpoint, &config)?;
             spawn_serving(session, service, Some(notes.root()))
         }
     };
@@ -172,14 +183,13 @@ pub(super) enum ChangePolicy {
     Served,
 }
 
-/// Mounts `filesystem` at `mountpoint`, for `threads` serving threads.
-pub(super) fn create<F: Filesystem>(
-    filesystem: F,
-    mountpoint: &Path,
+/// Returns the configuration of a mount with `threads` serving threads.
+pub(super) fn config(
     access: MountAccess,
     threads: usize,
     changes: ChangePolicy,
-) -> io::Result<fuser::Session<F>> {
+    listing: MountListing,
+) -> Config {
     // For root the kernel parses the subtype option, for other users fusermount3 does.
     let subtype = if rustix::process::geteuid().is_root() {
         MountOption::CUSTOM("subtype=swarmletfs".into())
@@ -196,12 +206,15 @@ pub(super) fn create<F: Filesystem>(
         MountOption::NoSuid,
         MountOption::NoAtime,
         MountOption::DefaultPermissions,
-        MountOption::FSName("swarmletfs".into()),
+        MountOption::FSName(listing.source.unwrap_or_else(|| "swarmletfs".into())),
         subtype,
     ];
+    if listing.no_exec {
+        config.mount_options.push(MountOption::NoExec);
+    }
     config.acl = if access == MountAccess::Everyone { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(threads);
-    fuser::Session::new(filesystem, mountpoint, &config)
+    config
 }
 
 impl Session {
