@@ -34,6 +34,7 @@ mod log_place;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod mount;
+mod mount_helper;
 mod mount_options;
 mod mountinfo;
 mod mountpoint;
@@ -474,6 +475,9 @@ struct WaitArgs {
 /// command was done. Never panics on any argument.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    if mount_helper::is_named_by(&arguments) {
+        return mount_helper::main(&arguments);
+    }
     // Before the commands of users are described, which takes longer than a stage of a sandbox.
     if arguments.get(1).is_some_and(|first| first.as_encoded_bytes().starts_with(b"__"))
         && let Ok(inner) = InternalCommand::try_parse_from(&arguments)

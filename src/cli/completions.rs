@@ -9,8 +9,8 @@ use clap::{Args, Command, ValueEnum};
 use clap_complete::aot::{Bash, Fish, Generator, Zsh};
 use clap_complete_nushell::Nushell;
 
-use super::pager;
 use super::terminal::display_path;
+use super::{mount_helper, pager};
 
 /// Name of the program in scripts and pages.
 const PROGRAM: &str = "swarmletfs";
@@ -29,7 +29,8 @@ Exit code: 0 if the script was printed, 1 if not, 2 for a usage error.";
 /// Help text of `man` after the options.
 pub(super) const MAN_HELP: &str = "\
 Writes a page for each command into DIR, which is made if it is missing: swarmletfs.1, \
-swarmletfs-mount.1, and so on. Without DIR, prints the page of swarmletfs itself.
+swarmletfs-mount.1, and so on, and mount.swarmletfs.8 about /etc/fstab. Without DIR, prints the \
+page of swarmletfs itself.
 
 Examples:
   swarmletfs man | man -l -
@@ -114,6 +115,7 @@ pub(super) fn write_man(arguments: &ManArgs, command: Command) -> anyhow::Result
     };
     std::fs::create_dir_all(dir)
         .and_then(|()| clap_mangen::generate_to(command, dir))
+        .and_then(|()| mount_helper::write_man_page(dir))
         .with_context(|| format!("cannot write to {}", display_path(dir)))?;
     Ok(ExitCode::SUCCESS)
 }

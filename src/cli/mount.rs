@@ -7,6 +7,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use sd_notify::NotifyState;
+use tracing::warn;
+
 use super::diagnosis::Diagnosis;
 use super::exit::UsageError;
 use super::folder_identity::FolderIdentity;
@@ -35,9 +38,18 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
     let options = options(&arguments)?;
     log::check()?;
     let (plan, claim) = plan(arguments.paths, options, arguments.quiet)?;
+    start(plan, claim, arguments.quiet)
+}
+
+/// Mounts as planned. Returns when the mount answers, or in the foreground when it has ended.
+///
+/// # Errors
+///
+/// The store cannot be read, or the system refuses the mount.
+pub(super) fn start(plan: Plan, claim: OwnedFd, quiet: QuietArg) -> anyhow::Result<()> {
     if !plan.options.foreground {
         let description = background::start(&plan)?;
-        arguments.quiet.inform(&mounted_message(&description, &plan.mountpoint));
+        quiet.inform(&mounted_message(&description, &plan.mountpoint));
         return Ok(());
     }
     plan.start_log()?;
@@ -45,10 +57,19 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
     serve::serve(plan, |description| {
         background::check_readable(&mountpoint)
             .map_err(|error| io::Error::other(error.to_string()))?;
-        arguments.quiet.inform(&mounted_message(description, &mountpoint));
+        quiet.inform(&mounted_message(description, &mountpoint));
+        notify_service_manager(description);
         drop(claim);
         Ok(())
     })
+}
+
+/// Reports to systemd that the mount is up, if a service of `Type=notify` runs this program.
+fn notify_service_manager(description: &str) {
+    let status = [NotifyState::Ready, NotifyState::Status(description)];
+    if let Err(error) = sd_notify::notify(&status) {
+        warn!("cannot report to the service manager that the mount is up: {error}");
+    }
 }
 
 /// Returns the options on the command line, merged with those of `-o`.
@@ -93,7 +114,11 @@ fn refuse_store(path: &Path) -> anyhow::Result<()> {
 /// Finds the store, checks the mountpoint and FUSE, and locks the mountpoint.
 ///
 /// The lock keeps other processes from mounting there until the returned descriptor is dropped.
-fn plan(
+///
+/// # Errors
+///
+/// There is no store, or it cannot be mounted there.
+pub(super) fn plan(
     mut paths: Vec<PathBuf>,
     mut options: MountOptions,
     quiet: QuietArg,

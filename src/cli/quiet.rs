@@ -13,6 +13,11 @@ pub(super) struct QuietArg {
 }
 
 impl QuietArg {
+    /// Returns the argument of a command that has another option for it.
+    pub(super) fn new(quiet: bool) -> QuietArg {
+        QuietArg { quiet }
+    }
+
     /// Prints a message on stderr that only informs, unless the user wants none.
     pub(super) fn inform(self, text: &str) {
         if !self.quiet {

@@ -1,0 +1,181 @@
+//! `mount.swarmletfs`: this program as mount(8) runs it for /etc/fstab and `mount -t`.
+//!
+//! The name under which the program is run selects it. mount(8) has a command line and exit codes
+//! of its own, and shows the source of a mount as it is written in /etc/fstab: otherwise `mount -a`
+//! would mount it again.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use super::exit::{self, UsageError};
+use super::mount_options::MountOptions;
+use super::quiet::QuietArg;
+use super::terminal::{display_path, print_message};
+use super::{dash_o, limits, log, mount};
+use crate::name::printable;
+
+/// Names of the program for the types `swarmletfs` and `fuse.swarmletfs`.
+const NAMES: [&str; 2] = ["mount.swarmletfs", "mount.fuse.swarmletfs"];
+
+/// Exit code of mount(8) for an incorrect invocation.
+const INVOCATION: u8 = 1;
+
+/// Exit code of mount(8) for a failed mount.
+const FAILED: u8 = 32;
+
+const HELP: &str = "\
+mount(8) runs this program for lines of /etc/fstab with the type swarmletfs, and for `mount -t \
+swarmletfs`. It returns when the mount answers. Root needs no other program for it, other users \
+need fusermount3.
+
+The options are those of swarmletfs-mount(1), with _ for -, such as owner=ID, all_owners, \
+allow_other and notes, and those of mount(8). An option that is not known is an error, even with \
+-s: a mistyped owner= must not show every worker.
+
+Examples:
+  /srv/swarm /mnt/swarm swarmletfs owner=alice,allow_other,nofail 0 0     a line of /etc/fstab
+  swarm /mnt/all swarmletfs store=/srv/a,store=/srv/b,nofail 0 0          two stores in one mount
+  mount -t swarmletfs -o owner=alice /srv/swarm /mnt/swarm
+  umount /mnt/swarm
+
+Exit code: 0 if it was mounted, 1 for a usage error, 32 if it could not be mounted.";
+
+/// Arguments that mount(8) gives to a helper.
+#[derive(Debug, Parser)]
+#[command(
+    name = "mount.swarmletfs",
+    about = "Mount traces of agents, for mount(8)",
+    version,
+    after_help = HELP
+)]
+struct HelperArgs {
+    /// The folder of traces; a name without / if store= names it
+    source: PathBuf,
+
+    /// The empty folder to mount it on
+    mountpoint: PathBuf,
+
+    /// Comma-separated mount options; write a comma inside a value as \,
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    lists: Vec<OsString>,
+
+    /// Check everything that does not read the store, and do not mount
+    #[arg(short = 'f')]
+    fake: bool,
+
+    /// Print what was mounted
+    #[arg(short = 'v')]
+    verbose: bool,
+
+    /// Has no effect: mounts are not written to /etc/mtab
+    #[arg(short = 'n')]
+    _no_mtab: bool,
+
+    /// Has no effect: an unknown option is always an error
+    #[arg(short = 's')]
+    _sloppy: bool,
+
+    /// The file system type
+    #[arg(short = 't', value_name = "TYPE", value_parser = ["swarmletfs", "fuse.swarmletfs"])]
+    _fs_type: Option<String>,
+}
+
+/// Returns true if the program is run as a helper of mount(8).
+pub(super) fn is_named_by(arguments: &[OsString]) -> bool {
+    let name = arguments.first().and_then(|program| Path::new(program).file_name());
+    name.is_some_and(|name| NAMES.iter().any(|known| name == *known))
+}
+
+/// Mounts as mount(8) says. Returns one of its exit codes.
+pub(super) fn main(arguments: &[OsString]) -> ExitCode {
+    let parsed = HelperArgs::try_parse_from(arguments).map_err(|error| {
+        // A message about escaped arguments is safe to print.
+        let escaped = arguments.iter().map(|argument| printable(argument.as_encoded_bytes()));
+        HelperArgs::try_parse_from(escaped).err().unwrap_or(error)
+    });
+    let parsed = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            let code = exit::report_parse_error(&error);
+            return if code == ExitCode::SUCCESS { code } else { ExitCode::from(INVOCATION) };
+        }
+    };
+    let Err(error) = run(parsed) else { return ExitCode::SUCCESS };
+    print_message(&format!("{error:#}"));
+    ExitCode::from(if error.is::<UsageError>() { INVOCATION } else { FAILED })
+}
+
+/// Writes the manual page into `dir`.
+///
+/// # Errors
+///
+/// The file cannot be written.
+pub(super) fn write_man_page(dir: &Path) -> std::io::Result<()> {
+    clap_mangen::Man::new(HelperArgs::command()).section("8").generate_to(dir).map(drop)
+}
+
+fn run(arguments: HelperArgs) -> anyhow::Result<()> {
+    limits::reexec_with_few_arenas();
+    let mut options = MountOptions::default().merge(dash_o::parse(&arguments.lists, true)?)?;
+    options.source = listed_source(&arguments.source);
+    log::check()?;
+    let mut paths = vec![arguments.mountpoint];
+    if is_path(&arguments.source) {
+        paths.insert(0, arguments.source);
+    } else if options.stores.is_empty() {
+        // At boot, nobody sees which store a search would find.
+        return Err(UsageError(format!(
+            "cannot mount {}: it is no path; try the path of the folder of traces, or the option \
+             store=PATH",
+            display_path(&arguments.source)
+        ))
+        .into());
+    }
+    let quiet = QuietArg::new(!arguments.verbose);
+    let (plan, claim) = mount::plan(paths, options, quiet)?;
+    if arguments.fake { Ok(()) } else { mount::start(plan, claim, quiet) }
+}
+
+fn is_path(source: &Path) -> bool {
+    source.as_os_str().as_bytes().contains(&b'/')
+}
+
+/// Returns the source as the kernel's mount table can show it, or `None`.
+///
+/// fusermount3 takes it in a list of options, where a comma or backslash would end or change it.
+fn listed_source(source: &Path) -> Option<String> {
+    let text = source.to_str()?;
+    let is_plain = !text.contains([',', '\\']) && !text.contains(char::is_control);
+    is_plain.then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_name_selects_the_helper() {
+        let is_helper = |name: &str| is_named_by(&[OsString::from(name)]);
+        assert!(is_helper("mount.swarmletfs") && is_helper("/sbin/mount.fuse.swarmletfs"));
+        assert!(!is_helper("swarmletfs") && !is_helper("mount.swarmletfs.sh"));
+        assert!(!is_named_by(&[]));
+    }
+
+    #[test]
+    fn clap_definition_is_valid() {
+        HelperArgs::command().debug_assert();
+    }
+
+    #[test]
+    fn source_that_could_add_an_option_is_not_listed() {
+        let listed = |source: &str| listed_source(Path::new(source));
+        assert_eq!(listed("/srv/my swarm").as_deref(), Some("/srv/my swarm"));
+        for source in ["/srv/a,suid", "/srv/a\\,b", "/srv/a\n"] {
+            assert_eq!(listed(source), None, "{source}");
+        }
+    }
+}
