@@ -333,7 +333,7 @@ struct MountArgs {
     #[command(flatten)]
     options: MountOptions,
 
-    /// Comma-separated mount options, as passed by mount(8): store=, format=, owner=, owners=,
+    /// Comma-separated mount options, as passed by mount(8): store=, format=, only_owner=, owners=,
     /// run=, all_owners, notes, audit, audit_max=, hard_links, no_cache, index=, no_index,
     /// allow_other, budget=, ttl=, stale=, log=, foreground, and the usual ones, which have no
     /// effect here; write a comma inside a value as \,

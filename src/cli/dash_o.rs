@@ -76,7 +76,8 @@ fn apply_item(
             }
         }
         ("format", Some(value)) => set("format", &mut options.format, value, parse_format)?,
-        ("owner", Some(value)) => set("owner", &mut options.owner, value, parse_id)?,
+        // mount(8) has an option `owner`, and since version 2.39 does not pass on `owner=ID`.
+        ("owner" | "only_owner", Some(value)) => set(&key, &mut options.owner, value, parse_id)?,
         ("owners", Some(value)) => {
             merge_value("owners", &mut options.owners, Some(path("owners", value)?))?
         }
@@ -116,8 +117,8 @@ fn apply_item(
         (key, _) if key.starts_with("x-") || key.starts_with("X-") => {}
         (key, None) if IGNORED_OPTIONS.contains(&key) => {}
         (
-            "store" | "format" | "owner" | "owners" | "run" | "budget" | "ttl" | "stale" | "log"
-            | "index" | "audit_max",
+            "store" | "format" | "owner" | "only_owner" | "owners" | "run" | "budget" | "ttl"
+            | "stale" | "log" | "index" | "audit_max",
             None,
         ) => {
             return Err(UsageError(format!("-o {key} needs a value: {key}=…")));

@@ -32,15 +32,18 @@ mount(8) runs this program for lines of /etc/fstab with the type swarmletfs, and
 swarmletfs`. It returns when the mount answers. Root needs no other program for it, other users \
 need fusermount3.
 
-The options are those of swarmletfs-mount(1), with _ for -, such as owner=ID, all_owners, \
-allow_other and notes, and those of mount(8). An option that is not known is an error, even with \
--s: a mistyped owner= must not show every worker.
+The options are those of swarmletfs-mount(1), with _ for -, such as allow_other and notes, and \
+those of mount(8). One of only_owner=ID, owners=MAP and all_owners is needed. only_owner is \
+--owner: newer versions of mount(8) take owner=ID for their own option owner. An option that is \
+not known is an error, even with -s: a mistyped option must not show every worker.
 
 Examples:
-  /srv/swarm /mnt/swarm swarmletfs owner=alice,allow_other,nofail 0 0     a line of /etc/fstab
-  swarm /mnt/all swarmletfs store=/srv/a,store=/srv/b,nofail 0 0          two stores in one mount
-  mount -t swarmletfs -o owner=alice /srv/swarm /mnt/swarm
+  mount -t swarmletfs -o only_owner=alice /srv/swarm /mnt/swarm
   umount /mnt/swarm
+
+Lines of /etc/fstab, the second for two stores in one mount:
+  /srv/swarm /mnt/swarm swarmletfs only_owner=alice,allow_other 0 0
+  swarm /mnt/all swarmletfs store=/srv/a,store=/srv/b,all_owners 0 0
 
 Exit code: 0 if it was mounted, 1 for a usage error, 32 if it could not be mounted.";
 
@@ -121,6 +124,15 @@ pub(super) fn write_man_page(dir: &Path) -> std::io::Result<()> {
 fn run(arguments: HelperArgs) -> anyhow::Result<()> {
     limits::reexec_with_few_arenas();
     let mut options = MountOptions::default().merge(dash_o::parse(&arguments.lists, true)?)?;
+    if !options.chooses_owners() {
+        // mount(8) may have dropped owner=ID, which must not show every worker.
+        return Err(UsageError(
+            "cannot tell whose workers to show; try the option only_owner=ID, owners=MAP or \
+             all_owners (newer versions of mount take owner=ID for their own option)"
+                .into(),
+        )
+        .into());
+    }
     options.source = listed_source(&arguments.source);
     log::check()?;
     let mut paths = vec![arguments.mountpoint];

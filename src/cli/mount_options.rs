@@ -159,6 +159,11 @@ impl MountOptions {
         self.format.as_deref().and_then(KnownFormat::by_name)
     }
 
+    /// Returns true if an option says whose workers are shown.
+    pub(super) fn chooses_owners(&self) -> bool {
+        self.owner.is_some() || self.all_owners || self.owners.is_some()
+    }
+
     fn check(&self) -> Result<(), UsageError> {
         if self.owner.is_some() && self.all_owners {
             return Err(UsageError(
@@ -190,8 +195,7 @@ impl MountOptions {
                 "owners and {option} do not go together: give only one of them"
             )));
         }
-        let is_chosen = self.owner.is_some() || self.all_owners || self.owners.is_some();
-        if self.allow_other && !is_chosen {
+        if self.allow_other && !self.chooses_owners() {
             return Err(UsageError(
                 "--allow-other lets every user of this machine read the mount: choose the workers \
                  with --owner ID, --owners MAP or --all-owners"
@@ -333,6 +337,8 @@ mod tests {
             ("store=", "store="),
             ("store", "store=…"),
             ("owner=", "owner="),
+            ("only_owner", "only_owner=…"),
+            ("only_owner=7,owner=8", "given twice"),
             ("foreground=1", "foreground=1"),
             ("\x1b[31m", "\\u{1b}"),
         ] {
