@@ -25,6 +25,7 @@ mod log_guard;
 mod mcp;
 mod mount;
 mod notes;
+mod packages;
 mod queries;
 mod reads;
 mod recording;
