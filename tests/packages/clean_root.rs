@@ -169,7 +169,8 @@ fn child_of(pid: u32) -> Option<u32> {
     children.split_whitespace().next()?.parse().ok()
 }
 
-fn target() -> &'static Path {
+/// Returns the directory of what Cargo builds.
+pub fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
 }
 
@@ -197,7 +198,7 @@ pub fn package() -> &'static Path {
         let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
         let mut command = Command::new(root().join("scripts/package"));
         command.args(["--profile", profile, "--no-build", "--quiet", "--output"]);
-        command.arg(folder.join(&own)).args(["--fast", "-Z", "gz", "--compress-system"]);
+        command.arg(folder.join(&own)).args(["--fast", "-Z", "gz"]);
         let done = command.stdin(Stdio::null()).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         // Another process may use the last one.
