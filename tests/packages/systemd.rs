@@ -89,6 +89,28 @@ fn killed_service_leaves_no_dead_mount() {
     assert_eq!(root.mounts(), "");
 }
 
+/// A line of a transcript of Claude Code.
+const SESSION: &str = r#"{"type": "user", "uuid": "u1", "parentUuid": null, "sessionId":
+ "0a1b2c3d-0000-4000-8000-000000000001", "cwd": "/w", "timestamp": "2026-01-20T10:00:01.000Z",
+ "version": "2.0.0", "message": {"role": "user", "content": "Check the backups"}}"#;
+
+#[test]
+fn timer_of_a_user_archives_sessions() {
+    let Some(root) = booted() else { return };
+    let file = "projects/-w/0a1b2c3d-0000-4000-8000-000000000001.jsonl";
+    root.output(&format!(
+        "mkdir -p ~/.claude/projects/-w
+        echo '{}' > ~/.claude/{file}
+        loginctl enable-linger root
+        export XDG_RUNTIME_DIR=/run/user/0
+        until [ -S $XDG_RUNTIME_DIR/systemd/private ]; do sleep 0.05; done
+        systemctl --user enable --now swarmletfs-archive.timer
+        systemctl --user start swarmletfs-archive.service
+        cmp ~/.claude/{file} ~/.local/share/swarmletfs/sessions/claude/{file}",
+        SESSION.replace('\n', "")
+    ));
+}
+
 #[test]
 fn service_with_a_mistake_fails_with_its_reason() {
     let Some(root) = booted() else { return };
