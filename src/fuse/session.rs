@@ -68,7 +68,7 @@ pub(crate) struct MountExtras {
     pub(crate) log: Option<ReadLog>,
     /// The directories around the trees, if there is one for each owner.
     pub(crate) owner_dirs: Option<OwnerDirs>,
-    /// How the kernel's mount table shows the mount.
+    /// The mount in the kernel's mount table.
     pub(crate) listing: MountListing,
 }
 
