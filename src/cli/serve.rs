@@ -80,9 +80,13 @@ fn exit_on_signal(mut signals: Signals, place: &Mutex<MountPlace>, foreground: b
     for signal in signals.forever() {
         if signal != SIGHUP || foreground {
             info!(signal, "unmounting because of a signal");
-            let mut place = place.lock();
-            place.socket = None;
-            std::process::exit(end(&place.device));
+            let unmounted = {
+                let mut place = place.lock();
+                place.socket = None;
+                unmount_device(&place.device)
+            };
+            // With the place unlocked, the process ends as soon as the session does.
+            std::process::exit(end(unmounted));
         }
     }
 }
@@ -109,10 +113,9 @@ fn clear_at(point: &Path, device: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Unmounts and waits for the session to end by itself. Returns the exit code to use if it does
-/// not.
-fn end(device: &str) -> i32 {
-    if let Err(error) = unmount_device(device) {
+/// Waits for an unmounted session to end by itself. Returns the exit code to use if it does not.
+fn end(unmounted: io::Result<()>) -> i32 {
+    if let Err(error) = unmounted {
         error!(%error, "cannot unmount");
         print_message(&format!("cannot unmount: {error}"));
         return 1;
