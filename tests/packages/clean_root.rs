@@ -55,7 +55,7 @@ exec systemd-nspawn --quiet --directory "$1" --volatile=overlay --machine "$2" -
 /// worker of owner 7 in `/srv/swarm`.
 pub struct CleanRoot {
     keeper: Child,
-    /// Of the first process in the root, outside of its namespace.
+    /// Number of the first process in the root, outside its namespace.
     pid: u32,
     /// Name of its control group, if it was booted.
     group: String,

@@ -79,7 +79,7 @@ fn killed_service_leaves_no_dead_mount() {
     root.output("systemctl kill --signal KILL swarmletfs@swarm");
     root.output("until cat /mnt/swarm/workers/w1/result.txt 2> /dev/null; do sleep 0.05; done");
     assert_eq!(root.mounts(), "/mnt/swarm\n");
-    // The last one of all.
+    // If it is not started again, the service itself removes the dead mount.
     root.output(
         "printf '[Service]\\nRestart=no\\n' > /etc/systemd/system/swarmletfs@.service.d/fast.conf
         systemctl daemon-reload
