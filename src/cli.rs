@@ -310,6 +310,9 @@ enum InternalCommand {
     /// Inspects the stores; see the module `doctor::stores`
     #[command(name = "__stores")]
     Stores(DoctorArgs),
+    /// Completes the value at the cursor of a shell; see the module `completions::answer`
+    #[command(name = "__complete")]
+    Complete(completions::CompleteArgs),
     /// Serves a stage of a sandbox; see the module `sandbox`
     #[command(name = "__sandbox")]
     Sandbox { stage: Stage, descriptor: i32, status: Option<i32> },
@@ -486,6 +489,9 @@ pub fn main() -> ExitCode {
             InternalCommand::Probe { probe, path } => probe::serve(probe, &path),
             InternalCommand::Trial { what } => doctor::serve_trial(what),
             InternalCommand::Stores(arguments) => doctor::answer_stores(&arguments),
+            InternalCommand::Complete(arguments) => {
+                completions::complete(&arguments, Cli::command())
+            }
             InternalCommand::Sandbox { stage, descriptor, status } => {
                 serve_stage(stage, descriptor, status)
             }

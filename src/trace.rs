@@ -215,6 +215,11 @@ pub trait Format: Send + Sync {
     /// it. Stops when `deadline` passes.
     fn find_nested_workers(&self, _store: &dyn Store, _path: &RelPath, _deadline: Deadline<'_>) {}
 
+    /// Returns true if the id of a worker is always the name of its directory.
+    fn ids_are_folder_names(&self) -> bool {
+        false
+    }
+
     /// Returns true if a worker that reports to be finished does not change any more.
     fn finished_is_final(&self) -> bool {
         true

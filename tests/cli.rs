@@ -15,6 +15,7 @@ pub mod program;
 mod quiet;
 mod record;
 mod since;
+mod store_completions;
 mod tree_commands;
 mod usage;
 mod validate;

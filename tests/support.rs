@@ -17,6 +17,7 @@ pub mod schema;
 pub mod seen;
 pub mod store;
 pub mod swarm;
+pub mod terminal;
 pub mod tool;
 pub mod transcript;
 pub mod user;

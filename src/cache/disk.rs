@@ -42,7 +42,7 @@ pub struct DiskCache {
     folder: OwnedFd,
     /// True if results are cached however quickly they could be computed again.
     eager: bool,
-    /// `None` after the cache is closed.
+    /// `None` after the cache is closed, and if it is only read.
     queue: Option<SyncSender<PendingWrite>>,
     /// Size of the queued writes, in bytes.
     queued_bytes: Arc<AtomicUsize>,
@@ -92,6 +92,21 @@ impl DiskCache {
             queue: Some(queue),
             queued_bytes,
             writer: Some(writer),
+        })
+    }
+
+    /// Opens the cache directory `path`, which must exist, to read it only: writes are dropped.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the directory cannot be opened, or if other users can access it.
+    pub fn open_to_read(path: &Path) -> io::Result<DiskCache> {
+        Ok(DiskCache {
+            folder: open_private(path)?,
+            eager: false,
+            queue: None,
+            queued_bytes: Arc::default(),
+            writer: None,
         })
     }
 
@@ -356,6 +371,20 @@ mod tests {
             fs::read_dir(&path).unwrap().map(|file| file.unwrap().metadata().unwrap()).collect();
         assert_eq!(files.len(), 1);
         assert!(files.iter().all(|file| file.permissions().mode() & 0o777 == 0o600));
+    }
+
+    #[test]
+    fn cache_opened_to_read_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cache");
+        assert!(DiskCache::open_to_read(&path).is_err());
+        assert!(!path.exists());
+        DiskCache::open(&path, 1 << 30).unwrap().put(KEY, b"head".to_vec(), vec![1; 10]);
+        let cache = DiskCache::open_to_read(&path).unwrap();
+        cache.put([0; 16], b"other".to_vec(), vec![2; 10]);
+        assert_eq!(get(&cache, KEY), Some((b"head".to_vec(), vec![1; 10])));
+        drop(cache);
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
     }
 
     #[test]

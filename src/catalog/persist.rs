@@ -51,7 +51,9 @@ struct PersistedWorker<'a> {
 impl PersistedWorkers {
     /// Loads the cached workers of a store.
     pub(super) fn load(source: &Source) -> PersistedWorkers {
-        let Some(cache) = source.cache() else { return PersistedWorkers::default() };
+        let Some(cache) = source.cache().filter(|_| source.is_whole()) else {
+            return PersistedWorkers::default();
+        };
         let (scope, mut workers) = (source.scope(), HashMap::new());
         for number in 0..CHUNKS_MAX {
             let body = cache.get(chunk_key(scope, number)).and_then(|entry| entry.body());
@@ -85,7 +87,7 @@ impl PersistedWorkers {
     /// Writes the workers of the store `number` to the cache, unless nearly all were loaded from
     /// it.
     pub(super) fn save_if_outdated(&self, source: &Source, number: usize, entries: &[Arc<Entry>]) {
-        let Some(cache) = source.cache() else { return };
+        let Some(cache) = source.cache().filter(|_| source.is_whole()) else { return };
         let cacheable =
             || entries.iter().filter(|entry| entry.source == number && is_cacheable(entry));
         let uncached =

@@ -106,7 +106,7 @@ fn scan_from(
         let listing_start = Instant::now();
         let found = source.format.find_workers(&*source.store);
         listing_cost += listing_start.elapsed();
-        let found = match found {
+        let mut found = match found {
             Ok(found) => found,
             Err(error) => {
                 // Keeps the previous entries: a temporary failure to list the store does not remove
@@ -124,6 +124,7 @@ fn scan_from(
             problems.push("the folder of a store was removed".into());
         }
         unread.extend(found.incomplete.into_iter().map(|root| (number, root)));
+        found.folders.retain(|folder| source.admits(folder));
         let folders = match_previous(&found.folders, previous_of(number).collect());
         let checked = parallel_map(&folders, |&(folder, old)| match old {
             Some(old)

@@ -34,6 +34,8 @@ pub struct Source {
     stale_after: Duration,
     /// True if only this machine writes to the store; computed on first use.
     local: OnceLock<bool>,
+    /// Beginning of the ids of the only workers that are read; empty for all.
+    id_prefix: Vec<u8>,
     /// Disk cache of parsed workers and of the format.
     cache: Option<Arc<DiskCache>>,
     /// Disk cache of the search index.
@@ -268,6 +270,7 @@ impl Source {
             stale_after: STALE_AFTER,
             local: OnceLock::new(),
             cache: None,
+            id_prefix: Vec::new(),
             index: None,
         }
     }
@@ -293,6 +296,25 @@ impl Source {
     /// Sets the disk cache of the search index.
     pub fn with_index_cache(self, index: Arc<DiskCache>) -> Source {
         Source { index: Some(index), ..self }
+    }
+
+    /// Reads only workers whose ids begin with `prefix`, if the format tells ids without reading
+    /// workers. Such a source neither uses nor fills the cache of parsed workers.
+    #[must_use]
+    pub(crate) fn with_id_prefix(self, prefix: &[u8]) -> Source {
+        let id_prefix = if self.format.ids_are_folder_names() { prefix } else { &[] };
+        Source { id_prefix: id_prefix.to_vec(), ..self }
+    }
+
+    /// Returns true unless the id of the worker in `folder` has another beginning than
+    /// [`Source::with_id_prefix`] demands.
+    pub(super) fn admits(&self, folder: &RelPath) -> bool {
+        folder.file_name().is_none_or(|name| name.as_bytes().starts_with(&self.id_prefix))
+    }
+
+    /// Returns true if all workers are read.
+    pub(super) fn is_whole(&self) -> bool {
+        self.id_prefix.is_empty()
     }
 
     /// Declares that no hard link in this store connects two owners, as in hard-linked backups. A

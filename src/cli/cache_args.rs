@@ -61,6 +61,14 @@ pub(super) fn open(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
         .map(Arc::new)
 }
 
+/// Opens the default cache directory to read it only. Returns `None` if it does not exist, or if it
+/// cannot be used.
+pub(super) fn open_to_read(stores: &[PathBuf]) -> Option<Arc<DiskCache>> {
+    let folder_path = default_dir()?;
+    let is_outside = !stores.iter().any(|store| is_within(&folder_path, store));
+    is_outside.then(|| DiskCache::open_to_read(&folder_path).ok().map(Arc::new)).flatten()
+}
+
 /// Opens the index directory: the one given by `--index`, or the default one inside that of
 /// `cache`. Returns `None` without either, and with `--no-index`.
 ///

@@ -1,5 +1,14 @@
 //! `swarmletfs completions` and `swarmletfs man`: completion scripts of shells, and manual pages,
 //! from the definition of the command line.
+//!
+//! A script completes commands and options by itself. For a value that a store has, it calls the
+//! hidden command of [`answer`].
+
+mod answer;
+mod candidates;
+mod cursor;
+mod fish;
+mod nushell;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,15 +18,26 @@ use clap::{Args, Command, ValueEnum};
 use clap_complete::aot::{Bash, Fish, Generator, Zsh};
 use clap_complete_nushell::Nushell;
 
+pub(super) use answer::{CompleteArgs, complete};
+
 use super::terminal::display_path;
 use super::{mount_helper, pager};
+
+/// Functions of the scripts that complete values from the store.
+const BASH_STORE: &str = include_str!("completions/store.bash");
+const ZSH_STORE: &str = include_str!("completions/store.zsh");
+
+/// The end of a script for zsh, which calls its function if it was loaded by its name.
+const ZSH_END: &str = "if [ \"$funcstack[1]\"";
 
 /// Name of the program in scripts and pages.
 const PROGRAM: &str = "swarmletfs";
 
 /// Help text of `completions` after the options.
 pub(super) const COMPLETIONS_HELP: &str = "\
-Prints a script that completes commands, options and their values.
+Prints a script that completes commands, options and their values. It also completes workers, \
+runs, paths of the tree and mountpoints, from the store that the command would read, within 300 ms \
+or $SWARMLETFS_COMPLETION_TIME. Names with control or invisible characters are left out.
 
 Examples:
   swarmletfs completions bash > ~/.local/share/bash-completion/completions/swarmletfs
@@ -72,13 +92,26 @@ pub(super) fn run(arguments: &CompletionsArgs, command: Command) -> anyhow::Resu
     let hidden = hidden_options(&command);
     let script = match arguments.shell {
         Shell::Bash => {
-            // Its script has all options of a command on one line.
-            let script = script(Bash, command);
-            hidden.iter().fold(script, |script, name| script.replace(&format!(" --{name} "), " "))
+            let script = renamed(&script(Bash, command));
+            let script = hidden.iter().fold(script, |script, name| {
+                // Its script has all options of a command on one line.
+                script.replace(&format!(" --{name} "), " ")
+            });
+            script + BASH_STORE
         }
-        Shell::Zsh => without_lines(&script(Zsh, command), &hidden),
-        Shell::Fish => without_lines(&script(Fish, command), &hidden),
-        Shell::Nushell => without_lines(&script(Nushell, command), &hidden),
+        Shell::Zsh => {
+            let script = renamed(&without_lines(&script(Zsh, command), &hidden));
+            script.replacen(ZSH_END, &format!("{ZSH_STORE}{ZSH_END}"), 1)
+        }
+        Shell::Fish => {
+            let values = fish::store_values(&command);
+            without_lines(&script(Fish, command), &hidden) + &values
+        }
+        Shell::Nushell => {
+            let known = command.clone();
+            let script = without_lines(&script(Nushell, command), &hidden);
+            nushell::with_store_values(&script, &known)
+        }
     };
     pager::print(script.as_bytes())
 }
@@ -87,6 +120,12 @@ fn script(shell: impl Generator, mut command: Command) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, PROGRAM, &mut script);
     String::from_utf8_lossy(&script).into_owned()
+}
+
+/// Renames the function of a script, which another one calls.
+fn renamed(script: &str) -> String {
+    let line = |line| if line == "_swarmletfs() {" { "_swarmletfs_static() {" } else { line };
+    script.lines().map(|text| format!("{}\n", line(text))).collect()
 }
 
 /// Returns the long names of hidden options, which the generators would complete.

@@ -1,6 +1,7 @@
 //! Chooses and opens the stores of a command.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,6 +10,7 @@ use super::cache_args::{self, CacheArgs};
 use super::folder_identity::FolderIdentity;
 use super::quiet::QuietArg;
 use super::{ViewArgs, discover, mountpoint};
+use crate::cache::DiskCache;
 use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError};
 use crate::trace::KnownFormat;
 use crate::view::{Filter, View};
@@ -54,8 +56,19 @@ impl StoreSelection {
     /// This process may run another program than this one, so no other process probes whether a
     /// store answers.
     pub(super) fn in_process(stores: &[PathBuf], filter: Filter) -> anyhow::Result<StoreSelection> {
+        let selection = StoreSelection::without_probes(stores, None, filter)?;
+        Ok(StoreSelection { cache: CacheArgs::default(), ..selection })
+    }
+
+    /// Chooses the stores as a command with these options does, without a message and without any
+    /// cache. No other process probes whether a store answers, so opening one may take forever.
+    pub(super) fn without_probes(
+        stores: &[PathBuf],
+        format: Option<&'static KnownFormat>,
+        filter: Filter,
+    ) -> anyhow::Result<StoreSelection> {
         let current = std::env::current_dir().context(NO_CURRENT)?;
-        let chosen = discover::choose(stores, &[], &discover::Environment::new(&current, None))?;
+        let chosen = discover::choose(stores, &[], &discover::Environment::new(&current, format))?;
         let mut distinct = Vec::new();
         for store in chosen.stores {
             // Opening a store that cannot be resolved reports the reason.
@@ -64,8 +77,7 @@ impl StoreSelection {
                 distinct.push(path);
             }
         }
-        let cache = CacheArgs::default();
-        Ok(StoreSelection { cache, filter, ..StoreSelection::of_stores(distinct) })
+        Ok(StoreSelection { format, filter, ..StoreSelection::of_stores(distinct) })
     }
 
     /// Selects all of one store, which was chosen before, without any cache.
@@ -90,6 +102,16 @@ impl StoreSelection {
         View::new(self.sources()?, freshness, self.filter.clone()).context("cannot read the store")
     }
 
+    /// Opens and reads the stores: at least the workers whose ids begin with `id_prefix`. Reads a
+    /// cache that exists, unless there shall be none, and writes nothing.
+    pub(super) fn open_without_writing(&self, id_prefix: &[u8]) -> anyhow::Result<View> {
+        let cache = if self.cache.no_cache { None } else { cache_args::open_to_read(&self.stores) };
+        let sources = self.sources_with(cache, None)?.into_iter();
+        let sources = sources.map(|source| source.with_id_prefix(id_prefix)).collect();
+        View::new(sources, Freshness::default(), self.filter.clone())
+            .context("cannot read the store")
+    }
+
     /// Opens and reads the stores for each of `owners`.
     pub(super) fn open_for_owners<'a>(
         &self,
@@ -103,6 +125,14 @@ impl StoreSelection {
     fn sources(&self) -> anyhow::Result<Vec<Source>> {
         let cache = if self.cache.no_cache { None } else { cache_args::open(&self.stores) };
         let index = cache_args::open_index(&self.stores, &self.cache, cache.as_deref())?;
+        self.sources_with(cache, index)
+    }
+
+    fn sources_with(
+        &self,
+        cache: Option<Arc<DiskCache>>,
+        index: Option<Arc<DiskCache>>,
+    ) -> anyhow::Result<Vec<Source>> {
         let open = |store: &PathBuf| {
             let mut source =
                 Source::open_as(store, self.format)?.with_stale_after(self.stale_after);

@@ -167,6 +167,10 @@ impl Format for Swarmlet {
         Ok(record::read_record(source, worker, &metadata, deadline))
     }
 
+    fn ids_are_folder_names(&self) -> bool {
+        true
+    }
+
     fn records_edits(&self) -> bool {
         true
     }
