@@ -157,7 +157,8 @@ impl Tree {
     ) -> PyResult<TextAndJson> {
         detached(py, || {
             let budget = budget.as_deref().map(parse_budget).transpose()?;
-            let options = GrepOptions { ignore_case, context, budget, glob };
+            let options =
+                GrepOptions { ignore_case, context, budget, glob, ..GrepOptions::default() };
             let query = GrepQuery { options, regex, under: None };
             self.query(&path, workers.as_deref(), &query, |answer| grep_json(&query, answer))
         })

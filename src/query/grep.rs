@@ -76,10 +76,11 @@ impl FileQuery for GrepQuery {
         // Leave time to order the files and to read their lines.
         let [searching, ordering, showing] =
             [7, 8, 10].map(|tenths| analyzer.settings.clock(tenths));
-        let GrepOptions { ignore_case, budget, ref glob, .. } = self.options;
+        let GrepOptions { ignore_case, invert_match, lists_others, budget, ref glob, .. } =
+            self.options;
         let budget = input.budget(budget);
         let pattern = match Pattern::new(&self.regex, ignore_case, glob.as_deref()) {
-            Ok(pattern) => pattern.under(self.under.clone()),
+            Ok(pattern) => pattern.under(self.under.clone()).inverted(invert_match),
             Err(error) => return GrepAnswer::refusal(self, error, budget),
         };
         let mut members: Vec<(&Arc<Member>, &Result<Arc<Fingerprint>>)> =
@@ -88,18 +89,23 @@ impl FileQuery for GrepQuery {
         members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
         analyzer.settings.start_stage(members.len());
         let found = parallel_map(&members, |(member, fingerprint)| {
-            let found =
-                count_matches(analyzer, member, fingerprint, &pattern, searching.deadline());
+            let search = (&pattern, lists_others);
+            let found = count_matches(analyzer, member, fingerprint, search, searching.deadline());
             analyzer.settings.count_one();
             found
         });
         let mut searched = Coverage::default();
         let (mut with_hits, mut hits): (WorkerStates, Vec<Vec<FileMatchCount>>) =
             (Vec::new(), Vec::new());
+        let mut others = Vec::new();
         for ((member, fingerprint), found) in members.iter().zip(found) {
-            let Some(WorkerMatchCounts { files, bytes, unsearched, hits: found }) = found else {
+            let Some(WorkerMatchCounts { files, bytes, others: without, unsearched, hits: found }) =
+                found
+            else {
                 continue;
             };
+            let worker_path = worker_path(&member.name);
+            others.extend(without.iter().map(|path| display_path(&worker_path, path)));
             searched += Coverage { workers: 1, files, bytes, unsearched };
             if !found.is_empty() {
                 with_hits.push(((*member).clone(), (*fingerprint).clone()));
@@ -126,6 +132,7 @@ impl FileQuery for GrepQuery {
             files.iter().map(|file| (&file.member.name, file.path.as_str(), file.hits.lines));
         let mut answer = GrepAnswer::new(self, searched, found, shown, budget, missing);
         answer.page.is_complete = is_complete;
+        answer.found.others = others;
         answer
     }
 }
@@ -135,7 +142,7 @@ fn count_matches(
     analyzer: &Analyzer,
     member: &Member,
     fingerprint: &Result<Arc<Fingerprint>>,
-    pattern: &Pattern,
+    (pattern, lists_others): (&Pattern, bool),
     deadline: Deadline<'_>,
 ) -> Option<WorkerMatchCounts> {
     let mut found = WorkerMatchCounts::default();
@@ -153,7 +160,7 @@ fn count_matches(
             record: &record_format,
         },
         pattern,
-        LINE_MAX,
+        (LINE_MAX, lists_others),
         deadline,
     ) {
         Ok(found) => Some(found),

@@ -16,6 +16,10 @@ const CONTEXT_MAX: usize = 100;
 pub struct GrepOptions {
     /// True if case is ignored.
     pub ignore_case: bool,
+    /// True to find the lines that do not match.
+    pub invert_match: bool,
+    /// True to list the files without such a line, too. No path has this option.
+    pub lists_others: bool,
     /// Number of context lines before and after each match.
     pub context: usize,
     /// Size limit of the answer.
@@ -47,8 +51,13 @@ impl GrepOptions {
 
     /// Sets one option. Returns `None` if it is unknown or repeated.
     fn add(&mut self, word: &str) -> Option<()> {
-        if word == "i" {
-            return (!std::mem::replace(&mut self.ignore_case, true)).then_some(());
+        let flag = match word {
+            "i" => Some(&mut self.ignore_case),
+            "v" => Some(&mut self.invert_match),
+            _ => None,
+        };
+        if let Some(flag) = flag {
+            return (!std::mem::replace(flag, true)).then_some(());
         }
         let lines = word.strip_prefix("ctx")?.parse().ok();
         self.context =
@@ -79,10 +88,13 @@ fn is_probed(name: &[u8]) -> bool {
 impl fmt::Display for GrepQuery {
     /// Formats the query as a path that would ask for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let GrepOptions { ignore_case, context, budget, glob } = &self.options;
+        let GrepOptions { ignore_case, invert_match, context, budget, glob, .. } = &self.options;
         f.write_str(DIR_NAME)?;
         if *ignore_case {
             f.write_str(".i")?;
+        }
+        if *invert_match {
+            f.write_str(".v")?;
         }
         if *context > 0 {
             write!(f, ".ctx{context}")?;
@@ -108,13 +120,17 @@ mod tests {
     fn options_are_parsed_in_any_order() {
         let all = GrepOptions {
             ignore_case: true,
+            invert_match: true,
+            lists_others: false,
             context: 3,
             budget: Budget::parse("4k").ok(),
             glob: Some("**/*.md".into()),
         };
-        for name in
-            ["grep.i.4k.ctx3@**%2F*.md", "grep.ctx3.4k.i@**%2F*.md", "grep.i@**%2F*.md.ctx3.4k"]
-        {
+        for name in [
+            "grep.i.v.4k.ctx3@**%2F*.md",
+            "grep.ctx3.v.4k.i@**%2F*.md",
+            "grep.v.i@**%2F*.md.ctx3.4k",
+        ] {
             assert_eq!(options(name).as_ref(), Some(&all), "{name}");
         }
         assert_eq!(options("grep"), Some(GrepOptions::default()));
@@ -131,6 +147,7 @@ mod tests {
             "grep.",
             "grep.x",
             "grep.i.i",
+            "grep.v.v",
             "grep.4k.5k",
             "grep.ctx",
             "grep.ctx0",
@@ -176,7 +193,7 @@ mod tests {
     #[test]
     fn a_query_is_displayed_as_its_path() {
         let name = |text: &str| Name::new(text).unwrap();
-        let query = options("grep@*.md.ctx2.4k").unwrap().query(&name("a%2Fb")).unwrap();
-        assert_eq!(query.to_string(), "grep.ctx2.4k@*.md/a%2Fb");
+        let query = options("grep.v@*.md.ctx2.4k").unwrap().query(&name("a%2Fb")).unwrap();
+        assert_eq!(query.to_string(), "grep.v.ctx2.4k@*.md/a%2Fb");
     }
 }

@@ -18,8 +18,9 @@ use crate::query::grep::{FileLines, GrepAnswer, GrepFound, GrepOptions, GrepQuer
 pub(in crate::cli) const HELP: &str = "\
 No mount is needed. The answer starts with a line of counts, followed by `path:line:text`, \
 failed workers first. The budget is divided among all files with a match, and omitted lines are \
-counted. In a mounted tree, grep/REGEX has the same content. -l and -c list every file, whatever \
-the budget is, in the order of the answer. The regex syntax is that of Rust \
+counted. In a mounted tree, grep/REGEX has the same content. -l, -L and -c list every file, \
+whatever the budget is, -l and -c in the order of the answer. Binary files and those that could \
+not be searched to their end are in no list. The regex syntax is that of Rust \
 and ripgrep.
 
 --json prints an array with an object for each PATH: query, complete (false if the time ran out; \
@@ -34,6 +35,8 @@ Examples:
   swarmletfs grep -g '*.md' TODO workers/ID      files of a worker that match a glob
   swarmletfs grep -b 4k panicked                 within 4,096 bytes
   swarmletfs grep -lw fatal by/outcome/failed    paths of the files with this word
+  swarmletfs grep -L -g result.md passed         paths of the results without it
+  swarmletfs grep -v -g '*.log' '^DEBUG'         lines that do not match
 
 Exit code: 0 if a line matches, 1 if none does, 2 for an error, or if no line matches and some \
 files could not be read, 3 if --max-time ended before everything was searched.";
@@ -61,9 +64,17 @@ pub(in crate::cli) struct GrepArgs {
     #[arg(long, short)]
     word_regexp: bool,
 
+    /// Find the lines that do not match
+    #[arg(long, short = 'v')]
+    invert_match: bool,
+
     /// Print the paths of all files with a match, one per line, and nothing else
-    #[arg(long, short = 'l', conflicts_with_all = ["count", "json"])]
+    #[arg(long, short = 'l', conflicts_with_all = ["count", "files_without_match", "json"])]
     files_with_matches: bool,
+
+    /// Print the paths of all files without a match, one per line, and nothing else
+    #[arg(long, short = 'L', conflicts_with_all = ["count", "json"])]
+    files_without_match: bool,
 
     /// Print the path of each file with a match and the number of its matching lines, and nothing
     /// else
@@ -90,6 +101,8 @@ pub(in crate::cli) struct GrepArgs {
 pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
     let options = GrepOptions {
         ignore_case: arguments.ignore_case,
+        invert_match: arguments.invert_match,
+        lists_others: arguments.files_without_match,
         context: arguments.context.into(),
         budget: arguments.query.budget,
         glob: arguments.query.glob.clone(),
@@ -115,14 +128,18 @@ fn regex(arguments: &GrepArgs) -> String {
     regex
 }
 
-/// Returns the answer as text: the page, or the paths of the files with a match.
+/// Returns the answer as text: the page, or the paths of the files with or without a match.
 fn text<'a>(arguments: &GrepArgs, answer: &'a GrepAnswer) -> Cow<'a, str> {
-    let has_list = arguments.files_with_matches || arguments.count;
+    let is_of_others = arguments.files_without_match;
+    let has_list = arguments.files_with_matches || arguments.count || is_of_others;
     if !has_list || answer.page.error.is_some() {
         return answer.page.text.as_str().into();
     }
     if answer.page.missing.is_some() {
         print_message("not everything was searched; try a longer --max-time");
+    }
+    if is_of_others {
+        return answer.found.others.iter().map(|path| format!("{path}\n")).collect();
     }
     answer.file_lines(arguments.count).collect::<String>().into()
 }

@@ -88,6 +88,7 @@ fn run_grep(tree: &Tree, args: GrepInput) -> ToolResult {
         context: args.context.min(100).into(),
         budget: budget(args.bytes, args.tokens)?,
         glob: non_empty(args.glob),
+        ..GrepOptions::default()
     };
     let query = GrepQuery { options, regex: args.pattern, under: None };
     let scope = SearchScope { workers: args.workers, run: args.run, path: args.path };

@@ -158,6 +158,8 @@ pub type GrepAnswer = FileAnswer<GrepFound>;
 pub struct GrepFound {
     /// Path from the root and number of matching lines of each file, in the order of the answer.
     pub files: Vec<(String, u64)>,
+    /// Paths from the root of the files without a matching line, if the query lists them.
+    pub others: Vec<String>,
     /// The lines that fit the budget.
     pub shown: Vec<FileLines>,
     /// Size limit of the page.
@@ -168,7 +170,8 @@ impl GrepAnswer {
     /// Returns the answer to an invalid query.
     pub(super) fn refusal(query: &GrepQuery, error: String, budget: Budget) -> GrepAnswer {
         let page = AnswerPage::refusal(&display(query), INVALID_QUERY, error, budget);
-        let found = GrepFound { files: Vec::new(), shown: Vec::new(), budget };
+        let (files, others, shown) = Default::default();
+        let found = GrepFound { files, others, shown, budget };
         GrepAnswer { page, totals: Totals::default(), found }
     }
 
@@ -194,8 +197,8 @@ impl GrepAnswer {
             searched,
         };
         let page = AnswerPage { missing, is_complete: true, ..AnswerPage::default() };
-        let mut answer =
-            GrepAnswer { page, totals, found: GrepFound { files: found, shown, budget } };
+        let found = GrepFound { files: found, others: Vec::new(), shown, budget };
+        let mut answer = GrepAnswer { page, totals, found };
         let fit = |detail| answer.fit(query, &workers, budget, detail);
         let (mut most, mut text) = fit(OmissionDetail::Full);
         // With a small budget, lines are worth more than omission markers, whose counts are in the

@@ -20,6 +20,9 @@ pub struct WorkerMatchCounts {
     pub bytes: u64,
     /// The files with matching lines, ordered by path.
     pub hits: Vec<FileMatchCount>,
+    /// The files that were searched to their end and have no matching line, ordered by path. They
+    /// are listed only on request.
+    pub others: Vec<RelPath>,
     /// Files that were not searched.
     pub unsearched: Unsearched,
 }
@@ -73,7 +76,8 @@ impl std::ops::AddAssign for Unsearched {
 /// searched to their end when `deadline` passes count as unsearched. Records are searched last, the
 /// shortest first, and their lines do not count if they only repeat counted lines.
 ///
-/// Each line counts with at most `line_max` bytes.
+/// Each line counts with at most `line_max` bytes. The files without a match are listed if
+/// `lists_others`.
 ///
 /// # Errors
 /// The worker's directory cannot be read.
@@ -82,7 +86,7 @@ pub fn search(
     member: &Member,
     traits: &FileTraits<'_>,
     pattern: &Pattern,
-    line_max: usize,
+    (line_max, lists_others): (usize, bool),
     deadline: Deadline<'_>,
 ) -> Result<WorkerMatchCounts> {
     let folder = view.folder(member)?;
@@ -91,13 +95,16 @@ pub fn search(
     let mut found = WorkerMatchCounts::default();
     found.unsearched.unreadable = unreadable;
     let files = in_search_order(&folder, files, traits, pattern);
-    let has_records = files.last().is_some_and(|(_, record)| record.is_some());
+    // The lines without a match are no texts that a record would repeat.
+    let format_of = |format: Option<RecordFormat>| format.filter(|_| !pattern.inverted);
+    let has_records = files.last().is_some_and(|(_, format)| format_of(*format).is_some());
     let mut counted = CountedLines::new(pattern);
     let mut hits: Vec<(u32, FileMatchCount)> = Vec::new();
     for (number, (path, format)) in (0..).zip(&files) {
-        let mut record = format.map(|format| SearchedRecord::new(number, format));
-        let (mut lines, mut text) = (0, 0);
+        let mut record = format_of(*format).map(|format| SearchedRecord::new(number, format));
+        let (mut lines, mut text, mut has_match) = (0, 0, false);
         let end = search_file(&folder, path, &mut search, deadline, |line| {
+            has_match = true;
             if let Some(record) = &mut record {
                 if counted.add_record_line(record, line.bytes) {
                     return true;
@@ -124,6 +131,10 @@ pub fn search(
                 }
             }
         }
+        let is_searched = end.is_ok_and(|end| end.stopped.is_none());
+        if lists_others && is_searched && !has_match {
+            found.others.push(path.clone());
+        }
         if lines > 0 {
             let copies = record.map(SearchedRecord::into_copies).unwrap_or_default();
             let path = path.clone();
@@ -137,6 +148,7 @@ pub fn search(
     }
     found.hits = hits.into_iter().map(|(_, hit)| hit).collect();
     found.hits.sort_by(|a, b| a.path.cmp(&b.path));
+    found.others.sort();
     Ok(found)
 }
 

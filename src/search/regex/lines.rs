@@ -91,6 +91,7 @@ impl<'a> FileSearcher<'a> {
             .line_number(numbers)
             .before_context(context)
             .after_context(context)
+            .invert_match(pattern.inverted)
             // `each_line` detects binary files itself.
             .binary_detection(BinaryDetection::none())
             .heap_limit(Some(pattern.line_max.saturating_mul(2)))

@@ -34,6 +34,8 @@ pub struct Pattern {
     pub(super) matcher: RegexMatcher,
     glob: Option<Glob>,
     under: Option<RelPath>,
+    /// True to find the lines that do not match.
+    pub(super) inverted: bool,
     /// Idle buffers of `chunk` bytes each.
     buffers: Mutex<Vec<Vec<u8>>>,
     /// Longest line that is searched, in bytes.
@@ -74,6 +76,7 @@ impl Pattern {
             matcher,
             glob,
             under: None,
+            inverted: false,
             buffers: Mutex::default(),
             chunk,
             line_max: within(LINE_TIME).clamp(chunk, LINE_MAX),
@@ -88,6 +91,11 @@ impl Pattern {
 
     pub(super) fn return_buffer(&self, buffer: Vec<u8>) {
         self.buffers.lock().push(buffer);
+    }
+
+    /// Finds the lines that do not match, if `inverted`.
+    pub fn inverted(self, inverted: bool) -> Pattern {
+        Pattern { inverted, ..self }
     }
 
     /// Restricts the pattern to the file at `path` in a worker's directory, or to the files below

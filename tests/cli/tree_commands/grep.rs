@@ -3,6 +3,8 @@
 use serde_json::json;
 
 use super::{CommandBytes, look};
+use crate::cli::program::{run, swarmletfs};
+use crate::support::tool::shell;
 use crate::support::{TestStore, see};
 
 fn store() -> TestStore {
@@ -41,6 +43,8 @@ fn grep_prints_the_answer_of_the_tree() {
         (&["needle", "by/status/failed/b"], "workers/b/grep/needle"),
         (&["needle", "by/status/failed"], "by/status/failed/grep/needle"),
         (&["-n", "-F", "a.b[", "."], "grep/a\\.b\\["),
+        (&["-v", "needle"], "grep.v/needle"),
+        (&["-vi", "-C", "1", "needle"], "grep.ctx1.v.i/needle"),
     ] {
         let wanted = see(&tree, path).unwrap();
         let done = grep(&store, words);
@@ -181,4 +185,88 @@ fn grep_matches_whole_words() {
     let wrong = grep(&store, &["-w", "a)(b"]);
     assert_eq!(wrong.code, Some(2));
     assert!(wrong.text().contains("unopened group"), "{wrong:#?}");
+}
+
+/// Promise: `grep -v`, `-L`, `-l` and `-c` find what GNU grep finds in the store, except in records
+/// that repeat others, with its exit codes.
+#[test]
+fn grep_finds_what_gnu_grep_finds() {
+    let store = store();
+    store.write("workers/b/all.log", "needle\n\nneedle-work\n");
+    store.write("workers/b/only.log", "needle 1\nneedle 2\n");
+    store.write("workers/b/empty", "");
+    // A record that repeats a line of another file. Its copies are left out of -l, but it has no
+    // place in -L, and each line without a match is for itself.
+    let message = json!({"role": "tool", "content": "Error: needle\n"});
+    store.write("workers/b/thread.jsonl", format!("{message}\n{{}}\n"));
+    for (options, pattern) in [
+        ("-v", "needle"),
+        ("-vi", "needle"),
+        ("-vw", "needle"),
+        ("-vF", "[x"),
+        ("-vc", "needle"),
+        ("-vl", "needle"),
+        ("-vL", "needle"),
+        ("-L", "needle"),
+        ("-Li", "needle"),
+        ("-Lw", "needles"),
+        ("-LF", "[x"),
+        ("-L", "."),
+        ("-L", "^"),
+        ("-v", "^"),
+        ("-vL", "^"),
+        ("-l", "needle"),
+        ("-lw", "needles"),
+        ("-n", "hay"),
+    ] {
+        let ours = grep(&store, &[options, pattern]);
+        let lists = options.contains(['l', 'L', 'c']);
+        let mut lines: Vec<&str> = ours.text().lines().skip(usize::from(!lists)).collect();
+        lines.sort_unstable();
+        let number = if lists { "" } else { "n" };
+        let syntax = if options.contains('F') { "" } else { "E" };
+        let without_copies =
+            if options.contains(['v', 'L']) { "" } else { " --exclude=thread.jsonl" };
+        let command =
+            format!("grep -r{syntax}{number} {options} '{pattern}' workers{without_copies}");
+        let theirs = shell(&command, &store.path()).output().unwrap();
+        let text = String::from_utf8(theirs.stdout).unwrap();
+        // It also counts files without a match.
+        let mut expected: Vec<&str> = text.lines().filter(|line| !line.ends_with(":0")).collect();
+        expected.sort_unstable();
+        assert_eq!(lines, expected, "{options} {pattern}");
+        assert_eq!(ours.code, theirs.status.code(), "{options} {pattern}");
+    }
+}
+
+#[test]
+fn grep_without_a_match_lists_no_binary_file() {
+    let store = store();
+    store.write("workers/b/image", b"\0needle");
+    let listed = grep(&store, &["-L", "nothing", "workers/b"]);
+    assert_eq!(
+        listed.lines(),
+        [
+            "workers/b/metadata.json",
+            "workers/b/outputs/report.md",
+            "workers/b/tool_calls/001_sh.txt"
+        ]
+    );
+}
+
+#[test]
+fn grep_refuses_options_that_contradict_each_other() {
+    for words in [["-L", "-l"], ["-L", "-c"], ["-L", "--json"], ["-l", "-c"], ["-c", "--json"]] {
+        let done = run(swarmletfs(["grep", words[0], words[1], "needle"]));
+        done.assert_failure(2, &["cannot be used with"]);
+    }
+}
+
+#[test]
+fn inverted_answer_in_json_has_the_other_lines() {
+    let all =
+        grep(&store(), &["--json", "-v", "needle", "workers/b/outputs"]).assert_success().json();
+    assert_eq!((&all[0]["query"], &all[0]["lines"]), (&json!("grep.v/needle"), &json!(1)));
+    let lines = json!([{"number": 2, "text": "hay", "matches": true}]);
+    assert_eq!(all[0]["shown"][0]["lines"], lines);
 }
