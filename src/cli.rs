@@ -12,6 +12,7 @@ mod background;
 mod budget_arg;
 mod cache_args;
 mod changes;
+mod colors;
 mod completions;
 mod control;
 mod dash_o;

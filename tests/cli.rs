@@ -2,6 +2,7 @@
 
 mod audit;
 mod background;
+mod colors;
 mod completions;
 mod discovery;
 pub mod doctor;
@@ -10,6 +11,7 @@ mod expand;
 mod hook;
 mod log;
 mod no_fuse;
+mod paging;
 pub mod printing;
 pub mod program;
 mod quiet;

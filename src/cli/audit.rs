@@ -13,6 +13,7 @@ use jiff::{Timestamp, ToSpan};
 use serde_json::json;
 
 use self::reads::{ReadFilter, Summed};
+use super::pager::{AnswerKind, PagedStdout, PagerArgs};
 use super::quiet::QuietArg;
 use super::terminal::{display_path, escape_controls, print_message};
 use super::{duration, exit, store_selection};
@@ -74,7 +75,16 @@ pub(super) struct AuditArgs {
     json: bool,
 
     #[command(flatten)]
+    pager: PagerArgs,
+
+    #[command(flatten)]
     quiet: QuietArg,
+}
+
+/// Ends the output. Returns `printed`, the result of writing.
+fn close(mut out: io::BufWriter<PagedStdout>, printed: io::Result<()>) -> io::Result<()> {
+    let printed = printed.and_then(|()| out.flush());
+    out.get_mut().close(printed)
 }
 
 /// Prints the log.
@@ -86,7 +96,7 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
     let mut stores = arguments.stores.clone();
     store_selection::choose(&mut stores, &[], None, arguments.quiet)?;
     let filter = AuditFilter { since: arguments.since, worker: arguments.worker.clone() };
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = io::BufWriter::new(PagedStdout::new(arguments.pager, AnswerKind::Text));
     let mut printed = Ok(());
     if arguments.stats || arguments.reads {
         for store in &stores {
@@ -101,7 +111,7 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
                 break;
             }
         }
-        return Ok(exit::from_write(printed.and_then(|()| out.flush())));
+        return Ok(exit::from_write(close(out, printed)));
     }
     for store in stores {
         let shown = display_path(&store);
@@ -117,7 +127,7 @@ pub(super) fn run(arguments: &AuditArgs) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    Ok(exit::from_write(printed.and_then(|()| out.flush())))
+    Ok(exit::from_write(close(out, printed)))
 }
 
 /// Prints the log of reads of a store.

@@ -22,8 +22,8 @@ use crate::write::Store;
 /// Help text after the options.
 pub(super) const HELP: &str = "\
 Prints workers/WORKER/changes.diff of the tree: a diff that `git apply` and `patch -p1` accept. On \
-a terminal it is colored and shown in $GIT_PAGER, $PAGER or less, and control characters in it are \
-escaped. With PATH, only the changes of these files and folders.
+a terminal it is colored and shown in $SWARMLETFS_PAGER, $GIT_PAGER, $PAGER or less, and control \
+characters in it are escaped. With PATH, only the changes of these files and folders.
 
 Examples:
   swarmletfs changes w1

@@ -15,6 +15,7 @@ pub(super) mod format;
 pub(super) mod grep;
 mod json;
 pub(super) mod ls;
+mod painted_answer;
 mod path_hint;
 mod query;
 pub(super) mod search;
@@ -23,7 +24,7 @@ pub(super) mod tree;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,6 +36,9 @@ use rustix::io::Errno;
 
 pub(super) use query::NOT_SEARCHABLE;
 
+use self::entry::TreeEntry;
+use super::colors;
+use super::pager::{AnswerKind, PagedStdout, PagerArgs};
 use super::read_session::{ProgressLine, ReadSession, TimeArgs};
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
@@ -43,7 +47,7 @@ use crate::error::Error;
 use crate::name::printable;
 use crate::store::Time;
 use crate::text::budget::Budget;
-use crate::tree::Tree;
+use crate::tree::{NodeKind, Tree};
 
 /// Size of the output buffer in bytes.
 const BUFFER_SIZE: usize = 64 << 10;
@@ -61,6 +65,9 @@ pub(super) struct ReaderArgs {
 
     #[command(flatten)]
     time: TimeArgs,
+
+    #[command(flatten)]
+    pager: PagerArgs,
 }
 
 /// Help without its short form, for commands in which -h is `--human-readable`.
@@ -114,9 +121,10 @@ impl TreeReader {
         })
     }
 
-    /// Returns the command's output.
-    fn out(&self) -> CommandOutput {
-        CommandOutput::new(self.session.borrow_mut().take_progress())
+    /// Returns the command's output, which has `content` and `has_colors`.
+    fn out(&self, pager: PagerArgs, content: AnswerKind, has_colors: bool) -> CommandOutput {
+        let stdout = PagedStdout::new(pager, content);
+        CommandOutput::new(stdout, has_colors, self.session.borrow_mut().take_progress())
     }
 
     /// Marks lists of workers as incomplete if the time did not suffice to find all workers.
@@ -186,7 +194,7 @@ fn is_absence(error: &Error) -> bool {
 
 /// Standard output; a write erases the progress line first.
 struct ProgressStdout {
-    stdout: StdoutLock<'static>,
+    stdout: PagedStdout,
     progress: Option<ProgressLine>,
 }
 
@@ -205,29 +213,42 @@ impl Write for ProgressStdout {
 /// Output of a command.
 struct CommandOutput {
     stdout: BufWriter<ProgressStdout>,
-    /// Names are escaped on a terminal, so that none can control it.
     is_terminal: bool,
+    has_colors: bool,
     /// Time when the command began to print.
     start: SystemTime,
 }
 
 impl CommandOutput {
-    fn new(progress: Option<ProgressLine>) -> CommandOutput {
-        let stdout = io::stdout().lock();
-        let is_terminal = stdout.is_terminal();
+    fn new(stdout: PagedStdout, has_colors: bool, progress: Option<ProgressLine>) -> CommandOutput {
         CommandOutput {
             stdout: BufWriter::with_capacity(BUFFER_SIZE, ProgressStdout { stdout, progress }),
-            is_terminal,
+            is_terminal: io::stdout().is_terminal(),
+            has_colors,
             start: SystemTime::now(),
         }
     }
 
-    /// Writes a name or path: raw, or escaped on a terminal.
+    /// Writes a name or path: raw, or escaped on a terminal, so that it cannot control that.
     fn name(&mut self, name: &[u8]) -> io::Result<()> {
-        if self.is_terminal {
+        if self.is_terminal || self.has_colors {
             self.stdout.write_all(printable(name).as_bytes())
         } else {
             self.stdout.write_all(name)
+        }
+    }
+
+    /// Writes the label of an entry, if there are colors in that of its kind.
+    fn entry_name(&mut self, entry: &TreeEntry, has_failed: bool) -> io::Result<()> {
+        let style = match entry.kind {
+            _ if has_failed => Some(colors::FAILED),
+            NodeKind::Folder => Some(colors::FOLDER),
+            NodeKind::Link => Some(colors::LINK),
+            NodeKind::File => None,
+        };
+        match style.filter(|_| self.has_colors) {
+            Some(style) => self.text(&colors::painted(style, printable(&entry.label))),
+            None => self.name(&entry.label),
         }
     }
 
@@ -245,7 +266,12 @@ impl CommandOutput {
         self.stdout.write_all(text.as_bytes())
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.stdout.flush()
+    /// Ends the output and waits for the end of a pager. Returns `written`, the result of writing;
+    /// that a reader ended the pager early is no error.
+    fn close(&mut self, written: io::Result<()>) -> io::Result<()> {
+        let written = written.and_then(|()| self.stdout.flush());
+        let sink = self.stdout.get_mut();
+        sink.progress = None;
+        sink.stdout.close(written)
     }
 }

@@ -117,6 +117,21 @@ pub(crate) fn paint(diff: &[u8], has_colors: bool) -> String {
     out
 }
 
+/// Returns the text of a comparison with colors: the hunks as those of a diff, and the names of the
+/// files above them.
+pub(crate) fn paint_comparison(text: &str) -> String {
+    let mut left = (0, 0);
+    let lines = text.split_inclusive('\n').map(|line| {
+        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        let is_in_hunk = left != (0, 0) || hunk_counts(line.as_bytes()).is_some();
+        let is_head = line.starts_with("--- ") || line.starts_with("+++ ");
+        let style = if is_in_hunk || is_head { style(line.as_bytes(), &mut left) } else { None };
+        let style = style.unwrap_or_default();
+        format!("{style}{line}{style:#}{end}")
+    });
+    lines.collect()
+}
+
 /// Returns the style of a line. `left` counts the old and new lines that remain in the hunk.
 fn style(line: &[u8], left: &mut (u64, u64)) -> Option<Style> {
     if *left == (0, 0) {

@@ -11,6 +11,7 @@ use clap::Args;
 
 use super::{CommandOutput, ReaderArgs, TreeReader, is_absence};
 use crate::cli::budget_arg;
+use crate::cli::pager::AnswerKind;
 use crate::cli::read_session::TimeArgs;
 use crate::cli::store_selection::StoreSelection;
 use crate::error::Result;
@@ -21,7 +22,7 @@ use crate::tree::{Fh, Symlinks};
 pub(in crate::cli) const HELP: &str = "\
 No mount is needed. Paths start at the root of the tree, as in a mount. Unlisted names such as \
 queries work, and links are followed. The output is the raw bytes that a mount returns, even on \
-a terminal. The shell does not expand `*` in paths of the tree: `swarmletfs ls --json` lists \
+a terminal; less, the default pager there, shows escapes and does not obey them. The shell does not expand `*` in paths of the tree: `swarmletfs ls --json` lists \
 what exists.
 
 Examples:
@@ -69,9 +70,9 @@ pub(in crate::cli) fn print(
 ) -> anyhow::Result<ExitCode> {
     budget_arg::prepare_names(paths);
     let reader = TreeReader::open(arguments)?;
-    let mut out = reader.out();
+    let mut out = reader.out(arguments.pager, AnswerKind::Raw, false);
     let written = paths.iter().try_for_each(|path| file(&reader, &mut out, path.as_ref()));
-    reader.end(written.and_then(|()| out.flush()))
+    reader.end(out.close(written))
 }
 
 /// Returns the bytes of the file at `path`, from the root of the tree of one store; none if it does

@@ -16,12 +16,15 @@ use super::super::terminal::print_message;
 use super::super::{ViewArgs, budget_arg, exit};
 use super::query::AnswerHead;
 use super::{TimeArgs, TreeReader, json};
+use crate::cli::colors::ColorArgs;
+use crate::cli::pager::{AnswerKind, PagerArgs};
 use crate::query::AnswerPage;
 use crate::query::compare::{
     CompareAnswer, CompareOptions, CompareQuery, DiffKind, Fact, FileDiff,
 };
 use crate::route::parsed_name::has_word;
 use crate::text::budget::Budget;
+use crate::text::diff_text;
 
 /// Help text after the options.
 pub(in crate::cli) const HELP: &str = "\
@@ -75,6 +78,12 @@ pub(in crate::cli) struct CompareArgs {
 
     #[command(flatten)]
     time: TimeArgs,
+
+    #[command(flatten)]
+    color: ColorArgs,
+
+    #[command(flatten)]
+    pager: PagerArgs,
 }
 
 /// Prints the comparison and returns the exit code of diff.
@@ -90,12 +99,14 @@ pub(in crate::cli) fn run(arguments: &CompareArgs) -> anyhow::Result<ExitCode> {
     if answer.page.text.is_empty() && !arguments.json {
         print_message("the budget is too small for an answer");
     }
-    let mut out = reader.out();
+    let has_colors = !arguments.json && arguments.color.are_on();
+    let mut out = reader.out(arguments.pager, AnswerKind::Diff, has_colors);
     let written = match arguments.json {
         true => json::array(&mut out.stdout, |add| add(&CompareJson::new(&query, &answer))),
+        false if has_colors => out.text(&diff_text::paint_comparison(&answer.page.text)),
         false => out.text(&answer.page.text),
     };
-    match written.and_then(|()| out.flush()) {
+    match out.close(written) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(code(&answer)),
     }

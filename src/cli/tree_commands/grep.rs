@@ -11,7 +11,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::super::terminal::print_message;
+use super::painted_answer;
 use super::query::{self, AnswerHead, QueryArgs, TotalsJson};
+use crate::cli::colors;
 use crate::query::grep::{FileLines, GrepAnswer, GrepFound, GrepOptions, GrepQuery, ShownLine};
 
 /// Help text after the options.
@@ -112,7 +114,7 @@ pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
         &arguments.query,
         &query,
         "",
-        |answer| text(arguments, answer),
+        |answer, has_colors| text(arguments, &query, answer, has_colors),
         |answer| GrepJson::new(&query, answer),
     )
 }
@@ -129,19 +131,35 @@ fn regex(arguments: &GrepArgs) -> String {
 }
 
 /// Returns the answer as text: the page, or the paths of the files with or without a match.
-fn text<'a>(arguments: &GrepArgs, answer: &'a GrepAnswer) -> Cow<'a, str> {
+fn text<'a>(
+    arguments: &GrepArgs,
+    query: &GrepQuery,
+    answer: &'a GrepAnswer,
+    has_colors: bool,
+) -> Cow<'a, str> {
     let is_of_others = arguments.files_without_match;
     let has_list = arguments.files_with_matches || arguments.count || is_of_others;
-    if !has_list || answer.page.error.is_some() {
+    if answer.page.error.is_some() || (!has_list && !has_colors) {
         return answer.page.text.as_str().into();
+    }
+    if !has_list {
+        return painted_answer::of_grep(query, answer).into();
     }
     if answer.page.missing.is_some() {
         print_message("not everything was searched; try a longer --max-time");
     }
+    let painted = |path: &str| match has_colors {
+        true => colors::painted(colors::PATH, path),
+        false => path.to_owned(),
+    };
     if is_of_others {
-        return answer.found.others.iter().map(|path| format!("{path}\n")).collect();
+        return answer.found.others.iter().map(|path| painted(path) + "\n").collect();
     }
-    answer.file_lines(arguments.count).collect::<String>().into()
+    let line = |(path, lines): &(String, u64)| match arguments.count {
+        true => format!("{}:{lines}\n", painted(path)),
+        false => painted(path) + "\n",
+    };
+    answer.found.files.iter().map(line).collect()
 }
 
 /// Returns the object that `--json` prints for an answer.

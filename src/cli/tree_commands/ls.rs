@@ -1,7 +1,7 @@
 //! `swarmletfs ls`: lists directories like ls(1).
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
@@ -11,6 +11,8 @@ use clap::{Args, ValueEnum};
 use super::entry::{EntryDetails, TreeEntry};
 use super::json::{self, Object};
 use super::{CommandOutput, LongHelp, ReaderArgs, TreeReader, format, join, paths};
+use crate::cli::colors::ColorArgs;
+use crate::cli::pager::AnswerKind;
 use crate::error::{Error, Result};
 use crate::model::Outcome;
 use crate::render::list::WorkerListQuery;
@@ -96,6 +98,9 @@ pub(in crate::cli) struct LsArgs {
     json: bool,
 
     #[command(flatten)]
+    color: ColorArgs,
+
+    #[command(flatten)]
     reader: ReaderArgs,
 
     #[command(flatten)]
@@ -105,6 +110,13 @@ pub(in crate::cli) struct LsArgs {
 /// The outcomes of workers as text, in the order of `--sort outcome`.
 const OUTCOMES: [&str; 3] =
     [Outcome::Failed.as_str(), Outcome::Unknown.as_str(), Outcome::Ok.as_str()];
+
+/// The directory of the workers whose status is failed.
+const FAILED: &[u8] = b"by/status/failed";
+/// End of the path of a directory of workers.
+const WORKERS: &[u8] = b"workers/";
+/// Beginning of the paths of the other directories of workers.
+const FACETS: &[u8] = b"by/";
 
 /// The key that entries are sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -144,14 +156,16 @@ pub(in crate::cli) fn run(arguments: &LsArgs) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open(&arguments.reader)?;
     reader.note_unread();
     let ls = Ls { reader: &reader, arguments };
-    let mut out = reader.out();
+    let has_colors = !arguments.json && arguments.color.are_on();
+    let mut out = reader.out(arguments.reader.pager, AnswerKind::Text, has_colors);
     let written = if arguments.json {
         json::array(&mut out.stdout, |add| ls.list(&mut JsonSink { add }))
     } else {
         let has_heads = arguments.recursive || arguments.paths.len() > 1;
-        ls.list(&mut TextSink { out: &mut out, arguments, has_heads, is_first: true })
+        let failed = if has_colors { ls.failed_workers() } else { HashSet::new() };
+        ls.list(&mut TextSink { out: &mut out, arguments, has_heads, is_first: true, failed })
     };
-    reader.end(written.and_then(|()| out.flush()))
+    reader.end(out.close(written))
 }
 
 struct Ls<'a> {
@@ -232,6 +246,15 @@ impl<'a> Ls<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the names of the workers whose status is failed, which needs no outputs to be read.
+    fn failed_workers(&self) -> HashSet<Vec<u8>> {
+        let tree = &self.reader.tree;
+        let listed = tree
+            .with_path(FAILED, Symlinks::Follow, |place| tree.list_folder(place.leaf().ino))
+            .unwrap_or_default();
+        listed.iter().map(|entry| entry.name.as_bytes().to_vec()).collect()
     }
 
     /// Returns the sorted entries of the directory at `path`.
@@ -324,6 +347,8 @@ struct TextSink<'a> {
     has_heads: bool,
     /// True until something is printed.
     is_first: bool,
+    /// Names of the workers to print in another color.
+    failed: HashSet<Vec<u8>>,
 }
 
 impl EntrySink for TextSink<'_> {
@@ -355,6 +380,13 @@ impl EntrySink for TextSink<'_> {
 }
 
 impl TextSink<'_> {
+    /// Returns true if the entry is the directory of a worker that failed.
+    fn has_failed(&self, entry: &TreeEntry) -> bool {
+        let parent = entry.path.strip_suffix(entry.name()).unwrap_or_default();
+        let is_worker = parent.ends_with(WORKERS) || parent.starts_with(FACETS);
+        is_worker && self.failed.contains(entry.name())
+    }
+
     /// Returns the aligned columns: owner, group and size.
     fn columns(&self, details: &EntryDetails) -> [String; 3] {
         let size = details.attr.size;
@@ -373,7 +405,7 @@ impl TextSink<'_> {
             );
             self.out.text(&format!("{mode} {uid:>a$} {gid:>b$} {size:>c$} {time} "))?;
         }
-        self.out.name(&entry.label)?;
+        self.out.entry_name(entry, self.has_failed(entry))?;
         let target = details.and_then(|details| details.target.as_ref());
         if let Some(target) = target {
             self.out.text(" -> ")?;

@@ -15,6 +15,8 @@ use serde::Serialize;
 use super::super::terminal::print_message;
 use super::super::{ViewArgs, budget_arg, exit};
 use super::{TimeArgs, TreeReader, json, paths};
+use crate::cli::colors::ColorArgs;
+use crate::cli::pager::{AnswerKind, PagerArgs};
 use crate::name::printable;
 use crate::query::{AnswerPage, Coverage, FileAnswer, FileQuery, Totals};
 use crate::search::regex::Unsearched;
@@ -53,6 +55,12 @@ pub(in crate::cli) struct QueryArgs {
 
     #[command(flatten)]
     pub(super) time: TimeArgs,
+
+    #[command(flatten)]
+    color: ColorArgs,
+
+    #[command(flatten)]
+    pager: PagerArgs,
 }
 
 /// The first fields of an answer's JSON form.
@@ -118,7 +126,7 @@ impl TotalsJson {
 }
 
 /// Runs a query at each of the paths, or at the root, and prints the answers as the text that
-/// `text` returns, or as the JSON that `object` returns.
+/// `text` returns, given true for one with colors, or as the JSON that `object` returns.
 ///
 /// `hint` ends the message for a path without files of workers. Returns the exit code of grep.
 ///
@@ -129,7 +137,7 @@ pub(super) fn run<Q: FileQuery, O: Serialize>(
     arguments: &QueryArgs,
     query: &Q,
     hint: &str,
-    text: impl Fn(&FileAnswer<Q::Found>) -> Cow<'_, str>,
+    text: impl Fn(&FileAnswer<Q::Found>, bool) -> Cow<'_, str>,
     object: impl Fn(&FileAnswer<Q::Found>) -> O,
 ) -> anyhow::Result<ExitCode> {
     let reader = TreeReader::open_view(&arguments.view, &arguments.time, None)?;
@@ -158,14 +166,15 @@ pub(super) fn run<Q: FileQuery, O: Serialize>(
         trouble = true;
         None
     });
-    let mut out = reader.out();
+    let has_colors = !arguments.json && arguments.color.are_on();
+    let mut out = reader.out(arguments.pager, AnswerKind::Text, has_colors);
     let written = if arguments.json {
         json::array(&mut out.stdout, |add| answers.try_for_each(|answer| add(&object(&answer))))
     } else {
-        answers.try_for_each(|answer| out.text(&text(&answer)))
+        answers.try_for_each(|answer| out.text(&text(&answer, has_colors)))
     };
     drop(answers);
-    match written.and_then(|()| out.flush()) {
+    match out.close(written) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(match (trouble, found) {
             (true, _) => exit::trouble(),

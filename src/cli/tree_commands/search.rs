@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
+use super::painted_answer;
 use super::query::{self, AnswerHead, QueryArgs, TotalsJson};
 use crate::model::Outcome;
 use crate::query::search::{FilePassages, SearchAnswer, SearchOptions, SearchQuery};
@@ -64,7 +65,10 @@ pub(in crate::cli) fn run(arguments: &SearchArgs) -> anyhow::Result<ExitCode> {
         &arguments.query,
         &query,
         WORDS_HINT,
-        |answer| answer.page.text.as_str().into(),
+        |answer, has_colors| match has_colors {
+            true => painted_answer::of_search(answer).into(),
+            false => answer.page.text.as_str().into(),
+        },
         |answer| SearchJson::new(&query, answer),
     )
 }

@@ -11,6 +11,7 @@ use clap::Args;
 use super::entry::{EntryDetails, TreeEntry};
 use super::json::{self, Object};
 use super::{CommandOutput, ReaderArgs, TreeReader, format, paths};
+use crate::cli::pager::AnswerKind;
 use crate::tree::Symlinks;
 
 /// Help text after the options.
@@ -65,10 +66,10 @@ pub(in crate::cli) fn run(arguments: &StatArgs) -> anyhow::Result<ExitCode> {
         let found = reader.tree.with_path(path, links, |place| TreeEntry::from_path(&place, path));
         found.inspect_err(|error| reader.fail(path, error)).ok()
     });
-    let mut out = reader.out();
+    let mut out = reader.out(arguments.reader.pager, AnswerKind::Text, false);
     let written =
         if arguments.json { as_json(&mut out, entries) } else { as_text(&mut out, entries) };
-    reader.end(written.and_then(|()| out.flush()))
+    reader.end(out.close(written))
 }
 
 fn as_json(out: &mut CommandOutput, entries: impl Iterator<Item = TreeEntry>) -> io::Result<()> {

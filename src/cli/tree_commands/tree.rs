@@ -13,6 +13,8 @@ use serde::Serialize;
 use super::entry::TreeEntry;
 use super::json::{self, Object};
 use super::{CommandOutput, LongHelp, ReaderArgs, TreeReader, format, paths, sentence};
+use crate::cli::colors::ColorArgs;
+use crate::cli::pager::AnswerKind;
 use crate::error::{Error, Result};
 use crate::text::count;
 use crate::tree::{Ino, ListedEntry, LookupGuard, NodeKind, ResolvedPath, Symlinks};
@@ -71,6 +73,9 @@ pub(in crate::cli) struct TreeCommandArgs {
     json: bool,
 
     #[command(flatten)]
+    color: ColorArgs,
+
+    #[command(flatten)]
     reader: ReaderArgs,
 
     #[command(flatten)]
@@ -95,7 +100,8 @@ pub(in crate::cli) fn run(arguments: &TreeCommandArgs) -> anyhow::Result<ExitCod
     let reader = TreeReader::open(&arguments.reader)?;
     reader.note_unread();
     let walk = TreeWalk { reader: &reader, arguments };
-    let mut out = reader.out();
+    let has_colors = !arguments.json && arguments.color.are_on();
+    let mut out = reader.out(arguments.reader.pager, AnswerKind::Text, has_colors);
     let written = if arguments.json {
         json::array(&mut out.stdout, |add| {
             for path in paths(&arguments.paths) {
@@ -108,7 +114,7 @@ pub(in crate::cli) fn run(arguments: &TreeCommandArgs) -> anyhow::Result<ExitCod
     } else {
         draw(&walk, &mut out)
     };
-    reader.end(written.and_then(|()| out.flush()))
+    reader.end(out.close(written))
 }
 
 fn draw(walk: &TreeWalk<'_>, out: &mut CommandOutput) -> io::Result<()> {
@@ -273,7 +279,7 @@ impl TreeVisitor for LineDrawer<'_> {
             self.out.text(if is_last { "└── " } else { "├── " })?;
         }
         self.facts(entry)?;
-        self.out.name(&entry.label)?;
+        self.out.entry_name(entry, false)?;
         let target = entry.details.as_ref().and_then(|details| details.target.as_ref());
         if let Some(target) = target {
             self.out.text(" -> ")?;

@@ -23,6 +23,8 @@ fn on_a_terminal(store: &TestStore, words: &[&str]) -> String {
         File::options().read(true).write(true).open(OsStr::from_bytes(path.as_bytes())).unwrap();
     let mut command = swarmletfs(words);
     command.arg("--store").arg(store.path()).stdout(end).stderr(std::process::Stdio::null());
+    // Colors and the pager have tests of their own.
+    command.env("NO_COLOR", "1").env("TERM", "dumb");
     let mut child = command.spawn().unwrap();
     // The command holds this process's end of the terminal open.
     drop(command);
