@@ -44,6 +44,7 @@ mod owners_map;
 mod pager;
 mod plan;
 mod probe;
+mod progress;
 mod prompt;
 mod quiet;
 mod read_session;

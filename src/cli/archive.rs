@@ -10,6 +10,8 @@ use serde_json::json;
 use super::exit::{self, UsageError};
 use super::folder_identity::FolderIdentity;
 use super::mountpoint;
+use super::progress::ProgressLine;
+use super::quiet::QuietArg;
 use super::terminal::{display_path, print_message};
 use super::tree_commands::format::human_size;
 use super::write_args::{self, into_cli_error, survive_size_limits};
@@ -78,7 +80,9 @@ pub(super) fn run(arguments: &ArchiveArgs) -> anyhow::Result<ExitCode> {
         );
     }
     check_places(&arguments.source, &arguments.dest)?;
+    let progress = ProgressLine::without_counts("copying", QuietArg::new(arguments.quiet));
     let copied = copy_sessions(&arguments.source, &arguments.dest, format.session_files);
+    drop(progress);
     let copied = copied.map_err(into_cli_error)?;
     let all_read = copied.unreadable.count == 0;
     if !arguments.quiet {

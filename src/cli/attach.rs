@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::control::{StoreChange, send};
+use super::progress::ProgressLine;
 use super::quiet::QuietArg;
 
 /// Help after the options of `attach`.
@@ -57,6 +58,9 @@ fn send_change(
     change: fn(PathBuf) -> StoreChange,
 ) -> anyhow::Result<ExitCode> {
     let store = std::path::absolute(&arguments.store).context("cannot use an empty path")?;
-    arguments.quiet.inform(&send(&arguments.mountpoint, &change(store))?);
+    let progress = ProgressLine::without_counts("waiting for the mount", arguments.quiet);
+    let sent = send(&arguments.mountpoint, &change(store));
+    drop(progress);
+    arguments.quiet.inform(&sent?);
     Ok(ExitCode::SUCCESS)
 }

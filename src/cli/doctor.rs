@@ -33,6 +33,8 @@ pub(super) use stores::answer as answer_stores;
 pub(super) use trial_mount::{TrialKind, serve as serve_trial};
 
 use super::mountinfo::MountTable;
+use super::progress::ProgressLine;
+use super::quiet::QuietArg;
 use super::{DoctorArgs, exit};
 use finding::{Finding, Level};
 
@@ -66,7 +68,10 @@ struct DoctorReport {
 ///
 /// Fails if an inspection panicked.
 pub(super) fn run(arguments: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    let report = inspect(arguments)?;
+    let progress = ProgressLine::without_counts("inspecting", QuietArg::default());
+    let report = inspect(arguments);
+    drop(progress);
+    let report = report?;
     let text = if arguments.json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {

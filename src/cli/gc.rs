@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -12,6 +14,8 @@ use serde::Serialize;
 
 use super::duration::parse_duration;
 use super::exit::{self, UsageError};
+use super::progress::ProgressLine;
+use super::quiet::QuietArg;
 use super::store_selection::StoreSelection;
 use super::terminal::{escape_controls, print_message};
 use super::tree_commands::format::{human_size, utc_seconds};
@@ -169,17 +173,26 @@ fn collect(store: &Store, rules: &Rules, arguments: &GcArgs) -> anyhow::Result<E
     } else {
         None
     };
+    let quiet = QuietArg::new(arguments.write.quiet);
+    let progress = ProgressLine::without_counts("reading", quiet);
     let selection = StoreSelection::only(store.root().path().to_path_buf());
     let view = selection.open(Freshness::default())?;
     let candidates = Candidate::read_all(store, &view, rules);
     let mut plan = Plan::new(candidates, rules, SystemTime::now());
+    drop(progress);
     let mut results: BTreeMap<Name, Removed> = BTreeMap::new();
     let mut failures = 0;
     if let Some(lock) = lock {
         let open = |path: &PathBuf| Archive::open(path, store);
         let archive = arguments.archive.as_ref().map(open).transpose().map_err(into_cli_error)?;
         let mut remover = Remover::new(store, &view, lock, rules, archive);
+        let done = Arc::new(AtomicU64::new(0));
+        let (counted, total) = (done.clone(), plan.removals.len() as u64);
+        let _progress = ProgressLine::start("removing", quiet, move || {
+            (counted.load(Ordering::Relaxed), total)
+        });
         for (candidate, rule) in &plan.removals {
+            done.fetch_add(1, Ordering::Relaxed);
             let removed = remover.remove(candidate, rule);
             let result = removed.unwrap_or_else(|error| {
                 failures += 1;

@@ -15,6 +15,7 @@ use super::exit::UsageError;
 use super::folder_identity::FolderIdentity;
 use super::mount_options::MountOptions;
 use super::plan::Plan;
+use super::progress::ProgressLine;
 use super::quiet::QuietArg;
 use super::terminal::{display_path, shell_quote};
 use super::{
@@ -48,7 +49,10 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
 /// The store cannot be read, or the system refuses the mount.
 pub(super) fn start(plan: Plan, claim: OwnedFd, quiet: QuietArg) -> anyhow::Result<()> {
     if !plan.options.foreground {
-        let description = background::start(&plan)?;
+        let progress = ProgressLine::without_counts("reading the store", quiet);
+        let description = background::start(&plan);
+        drop(progress);
+        let description = description?;
         quiet.inform(&mounted_message(&description, &plan.mountpoint));
         return Ok(());
     }

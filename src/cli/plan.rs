@@ -10,6 +10,7 @@ use super::exit::UsageError;
 use super::mount_options::MountOptions;
 use super::mountinfo::{Mount, MountTable};
 use super::owners_map::{self, MappedOwner};
+use super::quiet::QuietArg;
 use super::store_selection::StoreSelection;
 use super::terminal::display_path;
 use super::{diagnosis, log, reads};
@@ -82,6 +83,8 @@ impl Plan {
             stale_after: options.stale.unwrap_or(STALE_AFTER),
             cache: options.cache.clone(),
             filter,
+            // A mount shows no progress itself.
+            quiet: QuietArg::new(true),
         };
         let Some(owners) = &self.owners else {
             let view = selection.open(freshness)?;

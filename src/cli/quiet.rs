@@ -13,9 +13,14 @@ pub(super) struct QuietArg {
 }
 
 impl QuietArg {
-    /// Returns the argument of a command that has another option for it.
+    /// Returns the argument of a command that decides by another option.
     pub(super) fn new(quiet: bool) -> QuietArg {
         QuietArg { quiet }
+    }
+
+    /// Returns true if the user wants no such messages.
+    pub(super) fn is_set(self) -> bool {
+        self.quiet
     }
 
     /// Prints a message on stderr that only informs, unless the user wants none.

@@ -32,6 +32,8 @@ pub(super) struct StoreSelection {
     /// Caches that are kept between runs.
     pub(super) cache: CacheArgs,
     pub(super) filter: Filter,
+    /// Silences progress and other messages.
+    pub(super) quiet: QuietArg,
 }
 
 impl StoreSelection {
@@ -48,6 +50,7 @@ impl StoreSelection {
             stale_after: arguments.stale.unwrap_or(STALE_AFTER),
             cache: arguments.cache.clone(),
             filter,
+            quiet: arguments.quiet,
         })
     }
 
@@ -94,6 +97,7 @@ impl StoreSelection {
             stale_after: STALE_AFTER,
             cache: CacheArgs { no_cache: true, ..CacheArgs::default() },
             filter: Filter::default(),
+            quiet: QuietArg::default(),
         }
     }
 
