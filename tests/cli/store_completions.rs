@@ -119,6 +119,8 @@ fn options_and_commands_are_completed_without_a_store() {
     assert_eq!(completions.bash("swarmletfs ls --sort si"), ["size"]);
 }
 
+/// Promise: A shell completes the name of a worker as one word: nothing in it is run, and nothing
+/// is written.
 #[test]
 fn shells_insert_hostile_names_as_one_word() {
     let completions = Completions::new();
