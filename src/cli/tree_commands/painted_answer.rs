@@ -32,12 +32,13 @@ pub(super) fn of_grep(query: &GrepQuery, answer: &GrepAnswer) -> String {
 
 /// Returns a line of the page, without and with colors. Returns `None` for a gap.
 fn grep_line(path: &str, line: &ShownLine, regex: Option<&Regex>) -> Option<(String, String)> {
+    let mut plain = String::new();
+    line.write(&mut plain, path);
     let (LineText { number, text, .. }, separator, regex) = match line {
         ShownLine::Match(line) => (line, ":", regex),
         ShownLine::Context(line) => (line, "-", None),
         ShownLine::Gap => return None,
     };
-    let plain = format!("{path}{separator}{number}{separator}{text}\n");
     let colored = match regex {
         Some(regex) => with_matches(regex, text),
         None => text.clone(),

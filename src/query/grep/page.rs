@@ -87,7 +87,7 @@ impl ShownLine {
     }
 
     /// Writes the line as `path:number:text`, with `-` around the number of a line of context.
-    fn write(&self, out: &mut String, path: &str) {
+    pub(crate) fn write(&self, out: &mut String, path: &str) {
         let _ = match self {
             ShownLine::Match(LineText { number, text, .. }) => {
                 writeln!(out, "{path}:{number}:{text}")
