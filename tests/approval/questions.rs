@@ -1,22 +1,16 @@
 //! Questions on a terminal: `apply`, `apply --interactive`, `undo` and `discard`.
 
-use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
-
-use rustix::pty::OpenptFlags;
+use std::os::fd::AsFd;
 
 use crate::cli::program::{LIMIT, wait_timeout};
 use crate::support::draft::{Node, Workbench, file, folder};
+use crate::support::terminal;
 
 /// Runs a command on a terminal, and answers each question, which ends in `] `. Returns the exit
 /// code and what the terminal shows.
 fn answer(bench: &Workbench, arguments: &[&str], answers: &[&str]) -> (Option<i32>, String) {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let master = rustix::pty::openpt(flags).unwrap();
-    rustix::pty::grantpt(&master).unwrap();
-    rustix::pty::unlockpt(&master).unwrap();
-    let slave: OwnedFd = rustix::pty::ioctl_tiocgptpeer(&master, flags).unwrap();
+    let (mut master, slave) = terminal::open();
     let fd = || slave.as_fd().try_clone_to_owned().unwrap();
     let mut command = bench.command(arguments);
     // The pager must not wait for a key.
@@ -24,7 +18,7 @@ fn answer(bench: &Workbench, arguments: &[&str], answers: &[&str]) -> (Option<i3
     command.stdin(fd()).stdout(fd()).stderr(fd());
     let mut child = command.spawn().unwrap();
     drop((command, slave));
-    let (mut master, mut shown) = (File::from(master), Vec::new());
+    let mut shown = Vec::new();
     let mut answers = answers.iter();
     loop {
         let mut buffer = [0; 4_096];
@@ -131,16 +125,12 @@ fn interactive_skips_conflicts_if_told_so() {
 #[test]
 fn what_changes_between_the_question_and_the_answer_is_a_conflict() {
     let bench = bench();
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let master = rustix::pty::openpt(flags).unwrap();
-    rustix::pty::grantpt(&master).unwrap();
-    rustix::pty::unlockpt(&master).unwrap();
-    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).unwrap();
+    let (mut master, slave) = terminal::open();
     let fd = || slave.as_fd().try_clone_to_owned().unwrap();
     let mut command = bench.command(&["apply", "w1", "--no-pager"]);
     command.stdin(fd()).stdout(fd()).stderr(fd());
     let mut child = command.spawn().unwrap();
-    let (mut master, mut shown) = (File::from(master), Vec::new());
+    let mut shown = Vec::new();
     while !shown.ends_with(b"] ") {
         let mut byte = [0];
         master.read_exact(&mut byte).unwrap();

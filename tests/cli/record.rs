@@ -11,13 +11,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use rustix::pty::OpenptFlags;
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
 
 use super::program::{program, swarmletfs, wait_timeout};
 use crate::support::mount::PROGRAM;
 use crate::support::python::any_python;
+use crate::support::terminal;
 
 /// Time limit of a command, far more than any needs.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -695,12 +695,8 @@ struct Terminal {
 
 impl Terminal {
     fn new() -> Terminal {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let master = rustix::pty::openpt(flags).unwrap();
-        rustix::pty::grantpt(&master).unwrap();
-        rustix::pty::unlockpt(&master).unwrap();
-        let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).unwrap();
-        let terminal = Terminal { master: File::from(master), slave };
+        let (master, slave) = terminal::open();
+        let terminal = Terminal { master, slave };
         terminal.resize(33, 101);
         terminal
     }

@@ -1,8 +1,8 @@
-//! A command on a pseudoterminal of its own, which a test types into.
+//! Pseudoterminals, and a command on one of its own, which a test types into.
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -17,6 +17,16 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Size of the terminal: lines do not wrap.
 const SIZE: Winsize = Winsize { ws_row: 24, ws_col: 400, ws_xpixel: 0, ws_ypixel: 0 };
 
+/// Opens a pseudoterminal. Returns the test's end, and the end of the program.
+pub fn open() -> (File, OwnedFd) {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = rustix::pty::openpt(flags).unwrap();
+    rustix::pty::grantpt(&master).unwrap();
+    rustix::pty::unlockpt(&master).unwrap();
+    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).unwrap();
+    (File::from(master), slave)
+}
+
 /// A command that runs on a terminal.
 pub struct Terminal {
     child: Child,
@@ -30,11 +40,7 @@ pub struct Terminal {
 impl Terminal {
     /// Starts a command with the terminal as its controlling one.
     pub fn start(command: &Command) -> Terminal {
-        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let master = rustix::pty::openpt(flags).unwrap();
-        rustix::pty::grantpt(&master).unwrap();
-        rustix::pty::unlockpt(&master).unwrap();
-        let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).unwrap();
+        let (master, slave) = open();
         tcsetwinsize(&slave, SIZE).unwrap();
         let fd = || slave.as_fd().try_clone_to_owned().unwrap();
         let mut session = Command::new("setsid");
@@ -49,7 +55,7 @@ impl Terminal {
         }
         let child = session.stdin(fd()).stdout(fd()).stderr(fd()).spawn().unwrap();
         drop((session, slave));
-        let (master, shown) = (File::from(master), Arc::new(Mutex::new(Vec::new())));
+        let shown = Arc::new(Mutex::new(Vec::new()));
         let (mut source, sink) = (master.try_clone().unwrap(), shown.clone());
         let reader = thread::spawn(move || {
             let mut buffer = [0; 4_096];

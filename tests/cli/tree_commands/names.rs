@@ -1,26 +1,19 @@
 //! Unusual names: raw bytes for programs, escaped on a terminal.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
 use super::super::printing::{check_lines, hostile_names};
 use super::super::program::swarmletfs;
 use super::{look, two_owners};
-use crate::support::TestStore;
+use crate::support::{TestStore, terminal};
 
 /// Returns the output of a command on a terminal.
 fn on_a_terminal(store: &TestStore, words: &[&str]) -> String {
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&terminal).unwrap();
-    unlockpt(&terminal).unwrap();
-    let path = ptsname(&terminal, Vec::new()).unwrap();
-    let end =
-        File::options().read(true).write(true).open(OsStr::from_bytes(path.as_bytes())).unwrap();
+    let (mut terminal, end) = terminal::open();
     let mut command = swarmletfs(words);
     command.arg("--store").arg(store.path()).stdout(end).stderr(std::process::Stdio::null());
     // Colors and the pager have tests of their own.
@@ -28,7 +21,7 @@ fn on_a_terminal(store: &TestStore, words: &[&str]) -> String {
     let mut child = command.spawn().unwrap();
     // The command holds this process's end of the terminal open.
     drop(command);
-    let (mut terminal, mut out) = (File::from(terminal), Vec::new());
+    let mut out = Vec::new();
     // Reading a terminal without writers ends in an error.
     let _ = terminal.read_to_end(&mut out);
     assert_eq!(child.wait().unwrap().code(), Some(0));
