@@ -27,7 +27,7 @@ def need(programs):
 
 def build():
     """Builds the program and the load, and returns their directory."""
-    command = ["cargo", "build", "--release", "--bin", "swarmletfs", "--example", "load", "--example", "floor"]
+    command = ["cargo", "build", "--release", "--bin", "swarmletfs", "--example", "load"]
     done = subprocess.run(command + ["--message-format", "json-render-diagnostics"], stdout=subprocess.PIPE,
                           timeout=3600, check=False)
     if done.returncode:

@@ -1,13 +1,15 @@
 """Compares workers' own files in a mount with the native directory and with other file systems.
 
 All settings show one store, mounted once, and run the same commands on the same paths. A round runs
-one operation in every setting, in a new random order, and then the next operation.
+one operation in every setting, in a new random order, and then the next operation. Each setting runs
+it twice: once at least a second after its last run, and again at once.
 """
 import json
 import os
 import random
 import shutil
 import sys
+import time
 from pathlib import Path
 from statistics import median
 
@@ -28,18 +30,19 @@ PEERS = {
     "mergerfs": ["mergerfs", "-f", "-o", "ro", "STORE"],
     "fuse-overlayfs": ["fuse-overlayfs", "-f", "-o", "ro,lowerdir=STORE"],
 }
-FLOOR = "in-memory directory"
+FORGOTTEN = 1.1  # seconds after which a lifetime of a second has passed
+LATER, WARM = "after a second", "warm"
 NOTE = """\
 {workers:,} workers of {files} files with outputs of about {bytes:,} bytes, a third of the workers running; one file
 of {large:,} MiB. Native: milliseconds. Others: multiples of the native time of the same round. Each cell is the median
 (smallest-largest) of the rounds, after one uncounted round; upcalls are medians. A round runs one operation after the
-other, with the settings in shuffled order, so each setting has mostly forgotten what it forgets after a second. The
-first four operations run over `workers/worker-*/tool_calls`, named one by one. The large file is read once untimed
+other, with the settings in shuffled order. "After a second": at least {forgotten} s after the setting's last run. "Warm":
+the same once more, at once. What the kernel was told it may keep: swarmletfs, 60 s for finished workers and 1 s for
+others; bindfs and mergerfs, 1 s (their defaults); fuse-overlayfs, for ever (its default).
+The first four operations run over `workers/worker-*/tool_calls`, named one by one. The large file is read once untimed
 before each timed read. The time of the random reads is that of the reads alone. Each of the 64 clients does {turns}
 operations and checks the answers: of 95 on average, 60 lookups and stats, 25 reads, and 10 listings of a worker's
-directory. "{floor}" is the least that any of these can do: `examples/floor` reads the store once and serves
-it through the same library, with the number of threads and the lifetimes of swarmletfs. It never reads the disk and
-sees no change.
+directory. The least that any of these can do is the native time, since the kernel can answer alone.
 """
 AFTER = """
 The reader of small files is a loop in Python. Of the {native:.1f} µs per file in the native directory, at most
@@ -162,7 +165,7 @@ def make(place, asked):
 
 def mount(place, store):
     """Mounts the store in every setting."""
-    mounts = [place.swarmletfs(store), place.mount(FLOOR, [place.floor, store])]
+    mounts = [place.swarmletfs(store)]
     for name, words in PEERS.items():
         mounts.append(place.mount(name, [word.replace("STORE", str(store)) for word in words]))
     for one in mounts:
@@ -170,31 +173,37 @@ def mount(place, store):
     return mounts
 
 
-def one_round(place, store, mounts, doing):
-    """Runs every operation once in every setting. Returns seconds and upcalls by operation and setting."""
+def one_round(place, store, mounts, doing, ended):
+    """Runs every operation in every setting, after a second and again.
+
+    Returns seconds and upcalls by operation, time and setting. `ended` has the end of each setting's last run.
+    """
     figures = {}
     for name, operation in doing.items():
         answers = {}
         for one in random.sample([None, *mounts], len(mounts) + 1):
             setting, folder = (one.name, one.point) if one else (NATIVE, store)
-            if operation.before:
-                place.run(operation.before, folder)
-            if one:
-                one.counter.begin()
-            took, answers[setting] = operation(place, folder)
-            figures[name, setting] = took, one.counter.since() if one else 0
-        for setting, answer in answers.items():
-            if answer != answers[NATIVE]:
+            time.sleep(max(0, ended.get(setting, 0) + FORGOTTEN - time.monotonic()))
+            for when in (LATER, WARM):
+                if operation.before:
+                    place.run(operation.before, folder)
+                if one:
+                    one.counter.begin()
+                took, answers[setting, when] = operation(place, folder)
+                figures[name, when, setting] = took, one.counter.since() if one else 0
+            ended[setting] = time.monotonic()
+        for (setting, _), answer in answers.items():
+            if answer != answers[NATIVE, WARM]:
                 raise Wrong(f"{name}: the output of {setting} differs from that of the native directory")
     return figures
 
 
-def row(name, settings, rounds):
+def row(name, when, settings, rounds):
     """Returns the row of an operation: native times, then a ratio and the upcalls of each setting."""
-    native = [figures[name, NATIVE][0] for figures in rounds]
+    native = [figures[name, when, NATIVE][0] for figures in rounds]
     cells = [name, table.ms(native)]
     for setting in settings:
-        took, upcalls = zip(*(figures[name, setting] for figures in rounds))
+        took, upcalls = zip(*(figures[name, when, setting] for figures in rounds))
         cells += [table.spread([one / other for one, other in zip(took, native)]), table.whole(upcalls)]
     return cells
 
@@ -209,16 +218,18 @@ def overhead(place, files):
 def measure(place, asked):
     store = make(place, asked)
     mounts, doing = mount(place, store), operations(place, store, asked)
-    one_round(place, store, mounts, doing)  # warms up
-    rounds = [one_round(place, store, mounts, doing) for _ in range(asked.rounds)]
+    ended = {}
+    one_round(place, store, mounts, doing, ended)  # warms up
+    rounds = [one_round(place, store, mounts, doing, ended) for _ in range(asked.rounds)]
     for one in mounts:
         one.end()
     print(place.upcalls.how() + "\n")
-    print(NOTE.format(floor=FLOOR, turns=TURNS, **vars(asked)))
-    heads = ["", "native", *(head for one in mounts for head in (one.name, "upcalls"))]
-    print(table.markdown(heads, [row(name, [one.name for one in mounts], rounds) for name in doing]))
+    print(NOTE.format(turns=TURNS, forgotten=FORGOTTEN, **vars(asked)))
+    for when in (LATER, WARM):
+        heads = [when, "native", *(head for one in mounts for head in (one.name, "upcalls"))]
+        print(table.markdown(heads, [row(name, when, [one.name for one in mounts], rounds) for name in doing]) + "\n")
     outputs = asked.workers * (asked.files - OTHER_FILES)
-    native = median(figures[SMALL, NATIVE][0] for figures in rounds) / outputs
+    native = median(figures[SMALL, WARM, NATIVE][0] for figures in rounds) / outputs
     commands = "\n".join(" ".join(words) + " MOUNTPOINT" for words in PEERS.values())
     print(AFTER.format(native=native * 1e6, reader=overhead(place, outputs) * 1e6, commands=commands))
     shutil.rmtree(store)

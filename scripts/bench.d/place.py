@@ -33,7 +33,7 @@ class Place:
 
     def __init__(self, built):
         self.program = built / "swarmletfs"
-        self.load, self.floor = built / "examples/load", built / "examples/floor"
+        self.load = built / "examples/load"
         self.folder = Path(tempfile.mkdtemp(prefix="swarmletfs-bench.")).resolve()
         self.output = self.folder / "output"
         self.mounts, self.commands, self.made = [], [], 0
