@@ -119,7 +119,12 @@ struct ScanTiming {
 
 impl ScanTiming {
     fn is_fresh(&self, fresh: Duration) -> bool {
-        self.start.elapsed() < Freshness::max_age(fresh, self.cost)
+        !self.fresh_for(fresh).is_zero()
+    }
+
+    /// Returns the time left until the scan must be repeated.
+    fn fresh_for(&self, fresh: Duration) -> Duration {
+        Freshness::max_age(fresh, self.cost).saturating_sub(self.start.elapsed())
     }
 }
 
@@ -250,6 +255,13 @@ impl Catalog {
             }
         }
         self.current.load_full()
+    }
+
+    /// Returns the time for which [`Catalog::current`] returns the current snapshot without another
+    /// scan, unless a change is reported.
+    pub fn fresh_for(&self) -> Duration {
+        let (snapshot, fresh) = (self.current.load(), self.freshness.unfinished);
+        snapshot.checked.fresh_for(fresh).min(snapshot.listed.fresh_for(fresh))
     }
 
     /// Scans all stores and returns the new snapshot. It has every worker that existed when this
@@ -393,6 +405,13 @@ impl Catalog {
     /// Returns the maximum age of cached metadata of a worker's files.
     pub fn max_age(&self, entry: &Entry) -> Duration {
         if self.is_settled(entry) { self.freshness.finished } else { self.freshness.unfinished }
+    }
+
+    /// Returns the maximum age of cached metadata of a worker's directories. Unlike a file, which
+    /// is checked at each open, a directory is listed without a request until its metadata expire.
+    pub fn dir_max_age(&self, entry: &Entry) -> Duration {
+        let max_age = self.max_age(entry);
+        if entry.is_watched() { max_age } else { max_age.min(self.freshness.unfinished) }
     }
 
     /// Enters a worker's directory.

@@ -6,6 +6,7 @@
 //! would change something fail with EROFS. They arrive only if root remounted the mount read-write;
 //! otherwise the kernel refuses them. A mount with notes adds a directory that can be written.
 
+mod attr_readers;
 mod confine;
 mod guard;
 mod notes_adapter;
@@ -24,15 +25,16 @@ use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType,
     Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner,
     OpenAccMode, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
-    ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
 use tracing::{debug, info, warn};
 
@@ -45,7 +47,8 @@ pub(crate) use session::{MountExtras, MountListing, mount_with};
 
 use crate::error::Error;
 use crate::route::ContentKind;
-use crate::tree::{Attr, DirPosition, Lookup, NodeKind, RequestClass, Tree};
+use crate::tree::{Attr, DirPosition, ListedEntry, Lookup, NodeKind, RequestClass, Tree};
+use attr_readers::AttrReaders;
 use open_trail::{OpenTrail, Reader};
 use passthrough_files::PassthroughFiles;
 use service::Service;
@@ -63,6 +66,11 @@ struct FuseAdapter {
     passthrough: Arc<PassthroughFiles>,
     /// Set if opens are recorded.
     trail: Option<Arc<OpenTrail>>,
+    /// True if the kernel asks to open directories. Otherwise it reads them without, and asks
+    /// nothing as long as its entries and attributes of them are valid.
+    opens_directories: bool,
+    /// Set if listings may come with attributes.
+    attr_readers: Option<Arc<AttrReaders>>,
     /// Dropped with the adapter when the session ends.
     _ended: mpsc::Sender<()>,
 }
@@ -160,17 +168,52 @@ fn keep_cache_flag(is_valid: bool) -> FopenFlags {
     if is_valid { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
 }
 
+/// The offset after the last entry of any listing: a reader there needs no listing to continue.
+const END_OFFSET: u64 = i64::MAX as u64;
+
 /// Returns the offset of the first entry in a listing: the version in the upper 32 bits. The lower
-/// 32 bits count entries. In a listing without a version, the upper ones are zero.
-fn first_offset(version: Option<NonZeroU32>) -> u64 {
-    u64::from(version.map_or(0, NonZeroU32::get)) << 32
+/// 32 bits count entries.
+fn first_offset(version: NonZeroU32) -> u64 {
+    u64::from(version.get()) << 32
 }
 
 /// Splits the offset of a readdir request into the listing and the number of entries to skip.
 fn split_offset(offset: u64) -> (DirPosition, usize) {
-    let version = NonZeroU32::new((offset >> 32) as u32);
-    let position = if offset == 0 { DirPosition::Start } else { DirPosition::Within(version) };
-    (position, (offset & u64::from(u32::MAX)) as usize)
+    let position = NonZeroU32::new((offset >> 32) as u32).map(DirPosition::Within);
+    (position.unwrap_or(DirPosition::Start), (offset & u64::from(u32::MAX)) as usize)
+}
+
+/// Classifies reading the entries of a directory from `offset`.
+fn listing_class(tree: &Tree, ino: INodeNo, offset: u64) -> RequestClass {
+    if offset == 0 { tree.classify(ino.0) } else { RequestClass::Stat }
+}
+
+/// Calls `add` with the number, the offset of the next entry, the kind and the name of each entry
+/// of a directory after `offset`, until it returns true. The entries `.` and `..` come first.
+fn list(
+    tree: &Tree,
+    ino: u64,
+    offset: u64,
+    mut add: impl FnMut(u64, u64, FileType, &OsStr, Option<&ListedEntry>) -> bool,
+) -> Result<(), Error> {
+    let (position, skipped) = split_offset(offset);
+    let listing = tree.entries(ino, position)?;
+    let dots = [".", ".."].map(|name| (ino, FileType::Directory, OsStr::new(name), None));
+    let entries = listing
+        .items
+        .iter()
+        .map(|item| (item.ino, file_type(item.kind), item.name.as_os_str(), Some(item)));
+    let offsets = first_offset(listing.version) + 1..;
+    let last = dots.len() + listing.items.len();
+    for (at, (next, (ino, kind, name, entry))) in
+        (1..).zip(offsets.zip(dots.into_iter().chain(entries))).skip(skipped)
+    {
+        let next = if at == last { END_OFFSET } else { next };
+        if add(ino, next, kind, name, entry) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 impl Filesystem for FuseAdapter {
@@ -183,6 +226,12 @@ impl Filesystem for FuseAdapter {
                 warn!("this kernel does not support {capability:?}");
             }
         }
+        if self.attr_readers.is_some() {
+            // A kernel without them sends a request for each file.
+            let _ = config.add_capabilities(
+                InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO,
+            );
+        }
         self.passthrough.negotiate(config);
         Ok(())
     }
@@ -194,6 +243,7 @@ impl Filesystem for FuseAdapter {
         let owned_name = name.as_bytes().to_vec();
         let classified_name = owned_name.clone();
         let (trail, reader) = (self.trail.clone(), Reader::from(request));
+        let (attr_readers, thread) = (self.attr_readers.clone(), request.pid());
         self.run(
             parent,
             move |tree| tree.classify_lookup(parent.0, &classified_name),
@@ -205,6 +255,11 @@ impl Filesystem for FuseAdapter {
                 }
                 match found {
                     Ok(Lookup { ino, attr, name_ttl, attr_ttl }) => {
+                        if attr.kind == NodeKind::File
+                            && let Some(attr_readers) = attr_readers
+                        {
+                            attr_readers.note(thread);
+                        }
                         let attr = file_attr(ino, &attr);
                         reply.entry_with_ttls(&attr_ttl, &name_ttl, &attr, Generation(0));
                     }
@@ -338,78 +393,87 @@ impl Filesystem for FuseAdapter {
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        if self.owner_dirs(ino).is_some() {
-            return reply.opened(FileHandle(0), FopenFlags::empty());
+        if !self.opens_directories {
+            // After one ENOSYS the kernel sends no further opendir and releasedir requests, and
+            // keeps the entries of all directories. A change gives a directory another mtime.
+            return reply.error(Errno::ENOSYS);
         }
-        let (trail, reader) = (self.trail.clone(), Reader::from(request));
-        self.run(
-            ino,
-            move |tree| tree.classify_opendir(ino.0),
-            move |tree| {
-                let opened = tree.open_folder(ino.0);
-                if let Some(trail) = trail {
-                    let result = opened.as_ref().map(|_| (ContentKind::Folder, None));
-                    trail.opened(reader, ino.0, result);
-                }
-                match opened {
-                    Ok(opened) => {
-                        let mut flags = keep_cache_flag(opened.keep_cache);
-                        flags.set(FopenFlags::FOPEN_CACHE_DIR, opened.keep_entries);
-                        reply.opened(FileHandle(opened.fh), flags);
-                    }
-                    Err(error) => reply.error(errno("opendir", &error)),
-                }
-            },
-        );
+        if let Some(trail) = &self.trail
+            && self.owner_dirs(ino).is_none()
+        {
+            trail.opened(request.into(), ino.0, Ok((ContentKind::Folder, None)));
+        }
+        // As if the kernel did not ask.
+        let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
+        reply.opened(FileHandle(0), flags);
     }
 
     fn readdir(
         &self,
         _: &Request,
         ino: INodeNo,
-        fh: FileHandle,
+        _: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
         if let Some(dirs) = self.owner_dirs(ino) {
             return dirs.read_dir(ino.0, offset, reply);
         }
-        self.run(
-            ino,
-            move |tree| if offset == 0 { tree.classify(ino.0) } else { RequestClass::Stat },
-            move |tree| {
-                let (position, skipped) = split_offset(offset);
-                let listing = match tree.entries(ino.0, fh.0, position) {
-                    Ok(listing) => listing,
-                    Err(error) => return reply.error(errno("readdir", &error)),
-                };
-                let dots = [".", ".."].map(|name| (ino, FileType::Directory, OsStr::new(name)));
-                let entries = listing
-                    .items
-                    .iter()
-                    .map(|item| (INodeNo(item.ino), file_type(item.kind), item.name.as_os_str()));
-                let offsets = first_offset(listing.version) + 1..;
-                for (next, (ino, kind, name)) in
-                    offsets.zip(dots.into_iter().chain(entries)).skip(skipped)
-                {
-                    if reply.add(ino, next, kind, name) {
-                        break;
-                    }
-                }
-                reply.ok();
-            },
-        );
+        if offset == END_OFFSET {
+            return reply.ok();
+        }
+        let class = move |tree: &Tree| listing_class(tree, ino, offset);
+        self.run(ino, class, move |tree| {
+            let add = |ino, next, kind, name: &OsStr, _: Option<&ListedEntry>| {
+                reply.add(INodeNo(ino), next, kind, name)
+            };
+            match list(tree, ino.0, offset, add) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno("readdir", &error)),
+            }
+        });
     }
 
-    fn releasedir(
+    fn readdirplus(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
-        fh: FileHandle,
-        _: OpenFlags,
-        reply: ReplyEmpty,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
     ) {
-        self.run_here(ino, |tree| tree.release(fh.0));
+        if offset == END_OFFSET {
+            return reply.ok();
+        }
+        let reads_attrs =
+            self.attr_readers.as_ref().is_some_and(|readers| readers.contains(request.pid()));
+        let class = move |tree: &Tree| listing_class(tree, ino, offset);
+        self.run(ino, class, move |tree| {
+            let add = |number, next, kind, name: &OsStr, entry: Option<&ListedEntry>| {
+                let found = entry
+                    .filter(|_| reads_attrs)
+                    .and_then(|entry| tree.look_up_listed(ino.0, entry));
+                let Some(Lookup { ino, attr, attr_ttl, .. }) = found else {
+                    // Inode 0: the entry comes without attributes, and is looked up when needed.
+                    let attr = empty_attr(number, kind, 0);
+                    let (ino, ttl) = (INodeNo(0), Duration::ZERO);
+                    return reply.add(ino, next, name, &ttl, &attr, Generation(0));
+                };
+                let attr = file_attr(ino, &attr);
+                let is_full = reply.add(INodeNo(ino), next, name, &attr_ttl, &attr, Generation(0));
+                if is_full {
+                    tree.forget(ino, 1);
+                }
+                is_full
+            };
+            match list(tree, ino.0, offset, add) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno("readdirplus", &error)),
+            }
+        });
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, _: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
         reply.ok();
     }
 

@@ -184,6 +184,15 @@ impl Time {
         distance >= tick
     }
 
+    /// Returns the time that is `nanos` nanoseconds later, at most a second.
+    pub(crate) fn plus_nanos(self, nanos: u32) -> Time {
+        let nanos = self.nanos + nanos.min(1_000_000_000);
+        Time {
+            secs: self.secs.saturating_add((nanos / 1_000_000_000).into()),
+            nanos: nanos % 1_000_000_000,
+        }
+    }
+
     /// Converts to a [`SystemTime`]; a time out of its range becomes 1970.
     pub fn to_system(self) -> SystemTime {
         let whole = Duration::from_secs(self.secs.unsigned_abs());

@@ -27,6 +27,7 @@ mod dir_cache;
 mod facet_path;
 mod handle;
 mod inode;
+mod listing_times;
 mod namespace;
 mod node;
 mod path;
@@ -58,12 +59,14 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::render::Renderer;
 use crate::route::ContentKind;
+use crate::route::shown_path::is_generated;
 use crate::store::File;
 use crate::view::View;
 use attr::ContentId;
 use dir_cache::DirCache;
-use handle::{Handle, Handles, OpenDir};
+use handle::{Handle, Handles};
 use inode::Inodes;
+use listing_times::ListingHash;
 use namespace::{AttrReply, Namespace};
 use node::Node;
 use pinned_opens::PinnedOpens;
@@ -76,7 +79,7 @@ const TTL_VERSION: Duration = Duration::from_secs(3_600);
 
 /// Inode number.
 pub type Ino = u64;
-/// Number of an open file or directory.
+/// Number of an open file.
 pub type Fh = u64;
 
 /// Result of a lookup.
@@ -101,10 +104,8 @@ pub struct Opened {
     /// `None` if the kernel last received another size: it would read past the size that stat
     /// reports.
     pub passthrough_size: Option<u64>,
-    /// True if the pages or entries in the kernel's cache are still valid.
+    /// True if the pages in the kernel's cache are still valid.
     pub keep_cache: bool,
-    /// True if the kernel may cache the entries of this directory.
-    pub keep_entries: bool,
 }
 
 /// The file tree of one view.
@@ -269,6 +270,8 @@ impl Tree {
                 self.namespace.bytes(&node, version).ok().map(|bytes| (attr, Handle::Bytes(bytes)));
         }
         let name_ttl = if version.is_some() { Duration::ZERO } else { ttl };
+        let number = self.inodes.lock().number(&node, attr.content_id);
+        let shown = self.with_listing_time(number, &node, attr);
         let mut inodes = self.inodes.lock();
         let ino = inodes.look_up(node, attr.content_id, version);
         inodes.record_reported(ino, attr.signature(), ttl > TTL);
@@ -276,7 +279,21 @@ impl Tree {
         drop(inodes);
         // Dropped after the locks are released: closing may be slow on the underlying file system.
         drop(evicted);
-        Ok(Lookup { ino, attr: self.shown_attr(attr), name_ttl, attr_ttl: ttl })
+        Ok(Lookup { ino, attr: self.shown_attr(shown), name_ttl, attr_ttl: ttl })
+    }
+
+    /// Looks up an entry of the listing of `folder` like [`Tree::lookup`], if it is a worker's own
+    /// file or directory and costs no more than a stat.
+    pub fn look_up_listed(&self, folder: Ino, entry: &ListedEntry) -> Option<Lookup> {
+        let is_own = match self.node(folder).ok()? {
+            Node::WorkerPath { .. } | Node::Supervisor(_) => true,
+            Node::Worker(_) => !is_generated(&entry.name),
+            _ => false,
+        };
+        if !is_own || self.has_virtual_folders() {
+            return None;
+        }
+        self.lookup(folder, entry.name.as_bytes()).ok()
     }
 
     /// Gives back `count` lookups. An inode without lookups is removed.
@@ -314,12 +331,13 @@ impl Tree {
                 // A file replaced or deleted on disk stays readable through its open handles.
                 let mut file = self.handles.lock().file(ino);
                 if file.is_none() && error == Error::Stale {
-                    file = self.pinned_file(ino, entry.node);
+                    file = self.pinned_file(ino, entry.node.clone());
                 }
                 (Attr::from_meta(&file.ok_or(error)?.meta()?), TTL)
             }
         };
         self.inodes.lock().record_reported(ino, attr.signature(), ttl > TTL);
+        let attr = self.with_listing_time(ino, &entry.node, attr);
         Ok((self.shown_attr(attr), ttl))
     }
 
@@ -347,12 +365,7 @@ impl Tree {
             }
             let bytes = bytes?;
             let fh = self.handles.lock().add(Handle::Bytes(bytes));
-            return Ok(Opened {
-                fh,
-                passthrough_size: None,
-                keep_cache: true,
-                keep_entries: false,
-            });
+            return Ok(Opened { fh, passthrough_size: None, keep_cache: true });
         }
         // The kernel repeats the lookup and then receives the new kind.
         let mut file = self
@@ -369,17 +382,11 @@ impl Tree {
         }
         let (keep_cache, is_reported) = {
             let (mut inodes, signature) = (self.inodes.lock(), attr.signature());
-            let keep_cache =
-                inodes.record_open(ino, signature, Duration::MAX, attr.ctime.is_past_tick());
+            let keep_cache = inodes.record_open(ino, signature, attr.ctime.is_past_tick());
             (keep_cache, inodes.matches_reported(ino, signature))
         };
         let fh = self.handles.lock().add(Handle::File(Some(ino), file));
-        Ok(Opened {
-            fh,
-            passthrough_size: is_reported.then_some(attr.size),
-            keep_cache,
-            keep_entries: false,
-        })
+        Ok(Opened { fh, passthrough_size: is_reported.then_some(attr.size), keep_cache })
     }
 
     /// Prepares the stores for [`Tree::backing`].
@@ -417,7 +424,6 @@ impl Tree {
                 Ok(reply(rest.split_at(size.min(rest.len())).0))
             }
             Handle::File(_, file) => Ok(reply(&crate::store::read_range(&*file, offset, size)?)),
-            Handle::Folder(_) => Err(Error::IsADirectory),
         }
     }
 
@@ -427,70 +433,59 @@ impl Tree {
         match handle {
             Handle::Bytes(bytes) => Ok(bytes.len() as u64),
             Handle::File(_, file) => Ok(file.stat_without_acl()?.size),
-            Handle::Folder(_) => Err(Error::IsADirectory),
         }
     }
 
-    /// Opens a directory. A directory in a store is listed at the first read, any other one now.
-    pub fn open_folder(&self, ino: Ino) -> Result<Opened> {
-        let entry = self.inodes.lock().get(ino)?;
-        let stored = self
-            .namespace
-            .stat_stored_dir(&entry.node)
-            .map_err(|error| if error == Error::NotADirectory { Error::Stale } else { error })?;
-        let (mut dir, mut keep_cache) = (OpenDir::default(), false);
-        match stored {
-            Some(folder) => {
-                check_unchanged(entry.content_id, folder.content_id)?;
-                if let Some((signature, max_age)) = folder.cacheable {
-                    dir.is_cacheable = true;
-                    keep_cache = self.inodes.lock().record_open(ino, signature, max_age, true);
-                }
-            }
-            None => {
-                let items = self.list_items(ino)?.into();
-                dir.listing = Some(DirListing { items, version: None });
-            }
-        }
-        let keep_entries = dir.is_cacheable;
-        let fh = self.handles.lock().add(Handle::Folder(Arc::new(Mutex::new(dir))));
-        Ok(Opened { fh, passthrough_size: None, keep_cache, keep_entries })
-    }
-
-    /// Returns the entries of an open directory. A second read from the start lists the directory
-    /// again, as rewinddir(3) requires. A reader that continues passes the version of the listing
-    /// that it began with.
-    pub fn entries(&self, ino: Ino, fh: Fh, position: DirPosition) -> Result<DirListing> {
-        let Handle::Folder(dir) = self.handles.lock().get(fh)? else {
-            return Err(Error::NotADirectory);
-        };
-        let (listing, is_cacheable) = {
-            let mut dir = dir.lock();
-            let rewinds = position == DirPosition::Start && dir.was_read;
-            dir.was_read = true;
-            (
-                dir.listing.clone().filter(|listing| !rewinds && position.is_in(listing)),
-                dir.is_cacheable,
-            )
-        };
-        let listing = listing.or_else(|| match position {
-            DirPosition::Within(Some(version)) => self.dir_cache.lock().get(ino, version),
-            DirPosition::Start | DirPosition::Within(None) => None,
-        });
-        if let Some(listing) = listing {
+    /// Returns the entries of a directory: those of now, or those of the listing that a reader
+    /// continues.
+    pub fn entries(&self, ino: Ino, position: DirPosition) -> Result<DirListing> {
+        if let DirPosition::Within(version) = position
+            && let Some(listing) = self.dir_cache.lock().get(ino, version)
+        {
             return Ok(listing);
         }
-        let items = self.list_items(ino)?;
-        let version = is_cacheable.then(|| listing_version(&items));
-        let listing = DirListing { version, items: items.into() };
-        dir.lock().listing = Some(listing.clone());
-        if is_cacheable {
-            self.dir_cache.lock().insert(ino, listing.clone());
+        let node = self.node(ino)?;
+        // Before the entries, so that it does not stand for older ones.
+        let key = self.namespace.listing_key(&node)?;
+        // A file has replaced the directory.
+        let stale = |error| if error == Error::NotADirectory { Error::Stale } else { error };
+        let items = self.list_items(ino).map_err(stale)?;
+        let hash = listing_hash(&items);
+        if position == DirPosition::Start {
+            self.inodes.lock().note_listed(ino, hash, key.map(|(key, _)| key));
         }
+        let listing = DirListing { items: items.into(), version: listing_version(hash) };
+        self.dir_cache.lock().insert(ino, listing.clone());
         Ok(listing)
     }
 
-    /// Closes a file or directory.
+    /// Returns the attributes of a directory with the mtime that tells the kernel whether the
+    /// entries that it holds are still valid. Returns those of anything else as they are.
+    fn with_listing_time(&self, ino: Ino, node: &Node, attr: Attr) -> Attr {
+        if attr.kind != NodeKind::Folder || !self.inodes.lock().is_listed(ino) {
+            return attr;
+        }
+        // A directory that cannot be listed is read again, which reports the error.
+        let hash = self.current_listing_hash(ino, node).ok();
+        Attr { mtime: self.inodes.lock().listing_time(ino, attr.mtime, hash), ..attr }
+    }
+
+    /// Returns the hash of what a directory lists now.
+    fn current_listing_hash(&self, ino: Ino, node: &Node) -> Result<ListingHash> {
+        let key = self.namespace.listing_key(node)?;
+        if let Some((key, max_age)) = key
+            && let Some(hash) = self.inodes.lock().listing_hash(ino, key, max_age)
+        {
+            return Ok(hash);
+        }
+        let hash = listing_hash(&self.list_items(ino)?);
+        if let Some((key, _)) = key {
+            self.inodes.lock().note_key(ino, key, hash);
+        }
+        Ok(hash)
+    }
+
+    /// Closes a file.
     pub fn release(&self, fh: Fh) {
         let handle = self.handles.lock().remove(fh);
         // Dropped after the lock is released: closing may be slow on the underlying file system.
@@ -557,13 +552,19 @@ fn parse_name(raw: &[u8]) -> Result<Name> {
         .map_err(|error| if error == Error::NameTooLong { error } else { Error::NotFound })
 }
 
-/// Returns a version number of a listing. It has 31 bits, since an offset of readdir is signed.
-fn listing_version(items: &[ListedEntry]) -> NonZeroU32 {
+/// Returns the hash of a listing.
+fn listing_hash(items: &[ListedEntry]) -> ListingHash {
     let mut hash = blake3::Hasher::new();
     for item in items {
         hash.update(item.name.as_bytes()).update(&[0, item.kind as u8]);
     }
-    NonZeroU32::new(u32::from_le_bytes(digest(&hash)) >> 1).unwrap_or(NonZeroU32::MIN)
+    ListingHash::from_le_bytes(digest(&hash))
+}
+
+/// Returns the version number of the listing with this hash. It has 31 bits, since an offset of
+/// readdir is signed.
+fn listing_version(hash: ListingHash) -> NonZeroU32 {
+    NonZeroU32::new((hash >> 33) as u32).unwrap_or(NonZeroU32::MIN)
 }
 
 /// Fails with [`Error::Stale`] if the content behind a node was replaced.

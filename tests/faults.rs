@@ -4,6 +4,7 @@
 //! leaks, and the next call succeeds.
 
 mod cut_off;
+mod leaks;
 mod moments;
 mod panics;
 pub mod served;

@@ -170,6 +170,11 @@ impl Entry {
         self.check_state.lock().fingerprint.as_ref().map(|cached| cached.fingerprint.clone())
     }
 
+    /// Returns true if every change of the worker's files and directories is reported.
+    pub(super) fn is_watched(&self) -> bool {
+        self.check_state.lock().fingerprint.as_ref().is_some_and(|cached| cached.is_watched)
+    }
+
     /// Adds the owner, run and parent to `words`.
     pub(super) fn intern_into(&self, words: &mut Interner) {
         let fields =

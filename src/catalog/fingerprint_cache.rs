@@ -17,7 +17,7 @@ pub(super) struct CachedFingerprint {
     cost: Duration,
     pub(super) fingerprint: Arc<Fingerprint>,
     /// True if the kernel reports every change of the files.
-    is_watched: bool,
+    pub(super) is_watched: bool,
 }
 
 impl Catalog {
@@ -27,18 +27,22 @@ impl Catalog {
     /// unfinished; otherwise as old as [`Freshness::finished`]. A fingerprint of watched files is
     /// always current.
     pub fn fingerprint(&self, entry: &Arc<Entry>, closely: bool) -> Result<Arc<Fingerprint>> {
-        let cached = entry.check_state.lock().fingerprint.as_deref().cloned();
-        if let Some(cached) = cached {
-            // An unreadable file may have become readable.
-            let may_change = cached.fingerprint.skipped.unreadable > 0
-                || !cached.fingerprint.is_stable()
-                || closely && !cached.is_watched;
-            let fresh = if may_change { self.freshness.unfinished } else { self.max_age(entry) };
-            if cached.taken_at.elapsed() < Freshness::max_age(fresh, cached.cost) {
-                return Ok(cached.fingerprint);
-            }
+        match self.fresh_fingerprint(entry, closely) {
+            Some(fingerprint) => Ok(fingerprint),
+            None => self.fingerprint_now(entry),
         }
-        self.fingerprint_now(entry)
+    }
+
+    /// Returns what [`Catalog::fingerprint`] returns, if that is cached.
+    pub fn fresh_fingerprint(&self, entry: &Arc<Entry>, closely: bool) -> Option<Arc<Fingerprint>> {
+        let cached = entry.check_state.lock().fingerprint.as_deref().cloned()?;
+        // An unreadable file may have become readable.
+        let may_change = cached.fingerprint.skipped.unreadable > 0
+            || !cached.fingerprint.is_stable()
+            || closely && !cached.is_watched;
+        let fresh = if may_change { self.freshness.unfinished } else { self.max_age(entry) };
+        let is_fresh = cached.taken_at.elapsed() < Freshness::max_age(fresh, cached.cost);
+        is_fresh.then_some(cached.fingerprint)
     }
 
     /// Takes the fingerprint of a worker's files now.

@@ -226,6 +226,8 @@ fn ancestor_ids_here(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn entry_here(path: &Path) -> io::Result<Vec<u8>> {
+    // The kernel may list a directory from its cache, although the process of the mount hangs.
+    rustix::fs::statfs(path)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // A probe must not change access times in a store. Only a directory's owner may set NOATIME.
     let folder = match rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty()) {

@@ -36,7 +36,7 @@ pub(super) type Signature = (Time, Time, u64);
 pub(super) enum ContentId {
     /// The content cannot be replaced.
     Fixed,
-    /// A file or directory in a store.
+    /// A file in a store.
     Source(Identity),
     /// Bytes, identified by their hash.
     Hash([u8; 16]),
@@ -81,6 +81,9 @@ impl Attr {
     }
 
     /// Converts the metadata of a file or directory in a store.
+    ///
+    /// A directory is what its path leads to, whatever replaced it: what is in it is looked up by
+    /// the path, too.
     pub(super) fn from_meta(meta: &Meta) -> Attr {
         let kind = if meta.kind == Kind::Folder { NodeKind::Folder } else { NodeKind::File };
         Attr {
@@ -91,7 +94,10 @@ impl Attr {
             gid: meta.gid,
             mtime: meta.mtime,
             ctime: meta.ctime,
-            content_id: ContentId::Source(meta.identity),
+            content_id: match kind {
+                NodeKind::Folder => ContentId::Fixed,
+                _ => ContentId::Source(meta.identity),
+            },
         }
     }
 

@@ -1,10 +1,8 @@
-//! Handles of open files and directories.
+//! Handles of open files, and listings of directories.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-
-use parking_lot::Mutex;
 
 use super::{Fh, Ino, NodeKind};
 use crate::error::{Error, Result};
@@ -28,9 +26,8 @@ pub struct ListedEntry {
 pub struct DirListing {
     /// Entries, sorted by name.
     pub items: Arc<[ListedEntry]>,
-    /// Version of the listing, `None` if the kernel may not cache it. A position in one version is
-    /// never used in another.
-    pub version: Option<NonZeroU32>,
+    /// Version of the listing. A position in one version is never used in another.
+    pub version: NonZeroU32,
 }
 
 /// Position from which the entries of a directory are read.
@@ -38,36 +35,17 @@ pub struct DirListing {
 pub enum DirPosition {
     /// The first entry.
     Start,
-    /// A position in the listing of this version, or in the handle's own listing if it has none.
-    Within(Option<NonZeroU32>),
+    /// A position in the listing of this version.
+    Within(NonZeroU32),
 }
 
-impl DirPosition {
-    /// Returns true if a reader at this position may continue in `listing`.
-    pub(super) fn is_in(self, listing: &DirListing) -> bool {
-        self == DirPosition::Start || self == DirPosition::Within(listing.version)
-    }
-}
-
-/// Open file or directory.
+/// Open file.
 #[derive(Clone)]
 pub(super) enum Handle {
     /// One version of a generated file.
     Bytes(Arc<[u8]>),
     /// A file in a store, and the inode through which it was opened, if any.
     File(Option<Ino>, Arc<dyn File>),
-    Folder(Arc<Mutex<OpenDir>>),
-}
-
-/// State of an open directory.
-#[derive(Default)]
-pub(super) struct OpenDir {
-    /// The last listing, `None` before the first read.
-    pub(super) listing: Option<DirListing>,
-    /// True after the first read.
-    pub(super) was_read: bool,
-    /// True if the kernel may cache the entries.
-    pub(super) is_cacheable: bool,
 }
 
 /// Table of all open handles.

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::Ino;
 use super::attr::{ContentId, Signature};
+use super::listing_times::{ListingHash, ListingKey, ListingTimes};
 use super::node::Node;
 use super::versions::Version;
 use crate::error::{Error, Result};
+use crate::store::Time;
 
 /// Inode number of the root, unless the tree is one of several.
 pub const ROOT: Ino = 1;
@@ -57,33 +59,42 @@ impl InoRange {
     }
 }
 
-/// Entry of the inode table.
+/// What an inode number stands for.
 #[derive(Clone)]
-pub(super) struct InodeEntry {
+pub(super) struct Inode {
     pub(super) node: Node,
     pub(super) content_id: ContentId,
     /// Set for generated files only.
     pub(super) version: Option<Arc<Version>>,
+}
+
+/// Entry of the inode table.
+struct InodeEntry {
+    inode: Inode,
     lookups: u64,
-    /// Hash of the state of which the kernel has cached data, and the time since when.
-    cached: Option<(u64, Instant)>,
+    /// Hash of the state of which the kernel has cached data.
+    cached: Option<u64>,
     /// Hash of the state that the kernel received last, and true if it may cache that for long.
     reported: Option<(u64, bool)>,
     /// Time at which the kernel was last made to fetch the attributes again.
     invalidated: Option<Instant>,
+    /// The mtime that the kernel received last.
+    mtime: Time,
+    /// Set for directories that the kernel has listed.
+    listing: Option<Box<ListingTimes>>,
 }
 
 impl InodeEntry {
     /// Creates an entry that the kernel has not received.
     fn new(node: Node, content_id: ContentId) -> InodeEntry {
         InodeEntry {
-            node,
-            content_id,
-            version: None,
+            inode: Inode { node, content_id, version: None },
             lookups: 0,
             cached: None,
             reported: None,
             invalidated: None,
+            mtime: Time::default(),
+            listing: None,
         }
     }
 }
@@ -118,7 +129,8 @@ impl<H: BuildHasher> Inodes<H> {
             let is_taken = self
                 .entries
                 .get(&number)
-                .is_some_and(|entry| entry.node != *node || entry.content_id != content_id);
+                .map(|entry| &entry.inode)
+                .is_some_and(|inode| inode.node != *node || inode.content_id != content_id);
             if within > ROOT && !is_taken {
                 return number;
             }
@@ -136,7 +148,7 @@ impl<H: BuildHasher> Inodes<H> {
     ) -> Ino {
         let number = self.number(&node, content_id);
         let entry = self.entries.entry(number).or_insert_with(|| InodeEntry::new(node, content_id));
-        entry.version = version;
+        entry.inode.version = version;
         entry.lookups += 1;
         number
     }
@@ -154,26 +166,18 @@ impl<H: BuildHasher> Inodes<H> {
         is_unused
     }
 
-    pub(super) fn get(&self, ino: Ino) -> Result<InodeEntry> {
-        self.entries.get(&ino).cloned().ok_or(Error::Stale)
+    pub(super) fn get(&self, ino: Ino) -> Result<Inode> {
+        self.entries.get(&ino).map(|entry| entry.inode.clone()).ok_or(Error::Stale)
     }
 
-    /// Records that a file or directory was opened in this state. Returns true if the kernel's
-    /// cached data is of an equal state and younger than `max_age`. Data read in a state that is
-    /// not `at_rest` is never valid for a later open.
-    pub(super) fn record_open(
-        &mut self,
-        ino: Ino,
-        signature: Signature,
-        max_age: Duration,
-        at_rest: bool,
-    ) -> bool {
+    /// Records that a file was opened in this state. Returns true if the kernel's cached data is of
+    /// an equal state. Data read in a state that is not `at_rest` is never valid for a later open.
+    pub(super) fn record_open(&mut self, ino: Ino, signature: Signature, at_rest: bool) -> bool {
         let now = self.hasher.hash_one(signature);
         let Some(entry) = self.entries.get_mut(&ino) else { return false };
-        let is_valid =
-            entry.cached.is_some_and(|(state, since)| state == now && since.elapsed() < max_age);
+        let is_valid = entry.cached == Some(now);
         if !is_valid {
-            entry.cached = at_rest.then(|| (now, Instant::now()));
+            entry.cached = at_rest.then_some(now);
         }
         is_valid
     }
@@ -184,7 +188,49 @@ impl<H: BuildHasher> Inodes<H> {
         let now = self.hasher.hash_one(signature);
         if let Some(entry) = self.entries.get_mut(&ino) {
             entry.reported = Some((now, for_long));
+            entry.mtime = signature.0;
         }
+    }
+
+    /// Records that the kernel reads the entries of a directory from the start; see
+    /// [`ListingTimes::note_listed`]. They have this hash, and this key if they have one.
+    pub(super) fn note_listed(&mut self, ino: Ino, hash: ListingHash, key: Option<ListingKey>) {
+        let Some(entry) = self.entries.get_mut(&ino) else { return };
+        let mtime = entry.mtime;
+        let times = entry.listing.get_or_insert_with(|| Box::new(ListingTimes::new(mtime, hash)));
+        times.note_listed(hash);
+        if let Some(key) = key {
+            times.note_key(key, hash);
+        }
+    }
+
+    /// Returns true if the kernel may hold the entries of this directory.
+    pub(super) fn is_listed(&self, ino: Ino) -> bool {
+        self.entries.get(&ino).is_some_and(|entry| entry.listing.is_some())
+    }
+
+    /// Records that entries with this hash have this key.
+    pub(super) fn note_key(&mut self, ino: Ino, key: ListingKey, hash: ListingHash) {
+        if let Some(times) = self.entries.get_mut(&ino).and_then(|entry| entry.listing.as_mut()) {
+            times.note_key(key, hash);
+        }
+    }
+
+    /// Returns the hash of the entries that have this key, if that was recorded at most `max_age`
+    /// ago.
+    pub(super) fn listing_hash(
+        &self,
+        ino: Ino,
+        key: ListingKey,
+        max_age: Duration,
+    ) -> Option<ListingHash> {
+        self.entries.get(&ino)?.listing.as_ref()?.hash_of(key, max_age)
+    }
+
+    /// Returns the mtime to report for a directory; see [`ListingTimes::report`].
+    pub(super) fn listing_time(&mut self, ino: Ino, own: Time, hash: Option<ListingHash>) -> Time {
+        let times = self.entries.get_mut(&ino).and_then(|entry| entry.listing.as_mut());
+        times.map_or(own, |times| times.report(own, hash))
     }
 
     /// Returns true if the kernel has cached another state for long and must fetch the attributes
@@ -217,7 +263,8 @@ impl<H: BuildHasher> Inodes<H> {
 
     /// Returns the numbers of all nodes for which `wanted` returns true.
     pub(super) fn inodes_matching(&self, wanted: impl Fn(&Node) -> bool) -> Vec<Ino> {
-        self.entries.iter().filter(|(_, entry)| wanted(&entry.node)).map(|(ino, _)| *ino).collect()
+        let matching = self.entries.iter().filter(|(_, entry)| wanted(&entry.inode.node));
+        matching.map(|(ino, _)| *ino).collect()
     }
 
     /// Returns the numbers of all inodes.
@@ -238,7 +285,6 @@ mod tests {
 
     use super::*;
     use crate::name::Name;
-    use crate::store::Time;
 
     /// A hasher with eight results, [`ROOT`] among them.
     #[derive(Default)]
@@ -309,13 +355,12 @@ mod tests {
     fn pages_are_kept_only_if_nothing_changed_since_the_last_open() {
         let mut inodes = Inodes::new(InoRange::ALL);
         let ino = inodes.look_up(worker("a"), ContentId::Fixed, None);
-        let (then, always) = (Time { secs: 1, nanos: 1 }, Duration::MAX);
-        assert!(!inodes.record_open(ino, (then, then, 5), always, true));
-        assert!(inodes.record_open(ino, (then, then, 5), always, true));
-        assert!(!inodes.record_open(ino, (then, then, 5), Duration::ZERO, true));
-        assert!(!inodes.record_open(ino, (then, then, 6), always, false));
-        assert!(!inodes.record_open(ino, (then, then, 6), always, true), "it was not at rest then");
-        assert!(inodes.record_open(ino, (then, then, 6), always, true));
+        let then = Time { secs: 1, nanos: 1 };
+        assert!(!inodes.record_open(ino, (then, then, 5), true));
+        assert!(inodes.record_open(ino, (then, then, 5), true));
+        assert!(!inodes.record_open(ino, (then, then, 6), false));
+        assert!(!inodes.record_open(ino, (then, then, 6), true), "it was not at rest then");
+        assert!(inodes.record_open(ino, (then, then, 6), true));
     }
 
     #[test]

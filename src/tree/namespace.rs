@@ -3,16 +3,19 @@
 //!
 //! Query names such as `evidence.4k.txt` resolve in [`Namespace::child`] and appear in no listing.
 
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attr::{Attr, ContentId, Signature};
+use super::attr::Attr;
+use super::listing_times::ListingKey;
 use super::node::{FacetPath, NamedNode, Node, facet_link_target};
 use super::versions::{Version, Versions};
 use super::{NodeKind, TTL, TTL_VERSION};
 use crate::analysis::analyzer::Analyzer;
 use crate::analysis::facets::Selection;
 use crate::deadline::Deadline;
+use crate::digest::{digest, hash_value};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
 use crate::render::Renderer;
@@ -38,14 +41,6 @@ pub(super) struct AttrReply {
     /// Set for generated files only.
     pub(super) version: Option<Arc<Version>>,
     pub(super) ttl: Duration,
-}
-
-/// State of a directory in a store.
-pub(super) struct StoredDir {
-    pub(super) content_id: ContentId,
-    /// The state that decides whether a cached listing is valid, and for how long.
-    /// `None` if the listing must not be cached.
-    pub(super) cacheable: Option<(Signature, Duration)>,
 }
 
 /// The names of the tree, over a renderer and its view.
@@ -211,7 +206,7 @@ impl Namespace {
                 let member = view.worker(worker)?;
                 let attr = Attr::from_meta(&view.stat(&member, &RelPath::root())?);
                 let attr = Attr { mtime: view.fingerprint(&member, true)?.newest_mtime, ..attr };
-                ttl = view.attr_ttl(&member);
+                ttl = view.dir_attr_ttl(&member);
                 attr
             }
             Node::Facet(path) => self.facet_attr(path)?,
@@ -221,7 +216,8 @@ impl Namespace {
             Node::WorkerPath { worker, path } => {
                 let member = view.worker(worker)?;
                 let attr = Attr::from_meta(&view.stat(&member, path)?);
-                ttl = view.attr_ttl(&member);
+                let is_dir = attr.kind == NodeKind::Folder;
+                ttl = if is_dir { view.dir_attr_ttl(&member) } else { view.attr_ttl(&member) };
                 attr
             }
             Node::Supervisor(path) => {
@@ -237,6 +233,11 @@ impl Namespace {
                 return self.document_attr(&Document::Group(Group::Swarm, Report::Index));
             }
         };
+        // The kernel lists a directory again once its attributes have expired. Together, they and
+        // the list of workers must not be older than the list may be.
+        if node.lists_workers() {
+            ttl = ttl.min(view.fresh_for());
+        }
         Ok(AttrReply { attr, version: None, ttl })
     }
 
@@ -245,26 +246,42 @@ impl Namespace {
         Ok(AttrReply { attr: version.attr, version: Some(version), ttl: TTL_VERSION })
     }
 
-    /// Returns the state of a worker's directory or of a directory in it, and `None` for any other
-    /// node.
-    pub(super) fn stat_stored_dir(&self, node: &Node) -> Result<Option<StoredDir>> {
+    /// Returns a value that stays the same as long as the entries of a directory do, and the time
+    /// for which that is certain. Returns `None` if only the entries themselves tell.
+    pub(super) fn listing_key(&self, node: &Node) -> Result<Option<(ListingKey, Duration)>> {
         let view = self.view();
-        let (worker, path) = match node {
-            Node::Worker(worker) => (worker, &RelPath::root()),
-            Node::WorkerPath { worker, path } => (worker, path),
-            _ => return Ok(None),
+        let of_workers = |has_file: bool| {
+            let key = listing_key(&(view.visible().arrangement, has_file));
+            Ok(Some((key, Duration::MAX)))
         };
-        let member = view.worker(worker)?;
-        let attr = Attr::from_meta(&view.stat_without_acl(&member, path)?);
-        if attr.kind != NodeKind::Folder {
-            return Err(Error::NotADirectory);
+        match node {
+            // A worker's directory also lists `children/` if the worker has any.
+            Node::Worker(worker) => {
+                let has_children = !view.visible().children(worker).is_empty();
+                self.stored_listing_key(worker, &RelPath::root(), has_children)
+            }
+            Node::WorkerPath { worker, path } => self.stored_listing_key(worker, path, false),
+            Node::Workers => of_workers(!matches!(view.index_file(), Ok(None))),
+            Node::Runs | Node::Run(_) | Node::RunWorkers(_) | Node::Children(_) => {
+                of_workers(false)
+            }
+            _ => Ok(None),
         }
-        // Besides its own entries, a worker's directory lists `children/` if the worker has any.
-        let has_children =
-            matches!(node, Node::Worker(_)) && !view.visible().children(worker).is_empty();
-        let cacheable = (attr.ctime.is_past_tick() && view.is_listing_cacheable(&member))
-            .then(|| ((attr.mtime, attr.ctime, has_children.into()), view.listing_ttl(&member)));
-        Ok(Some(StoredDir { content_id: attr.content_id, cacheable }))
+    }
+
+    /// Returns the key of a directory of a worker, unless a change may leave its times as they are.
+    fn stored_listing_key(
+        &self,
+        worker: &Name,
+        path: &RelPath,
+        has_children: bool,
+    ) -> Result<Option<(ListingKey, Duration)>> {
+        let view = self.view();
+        let member = view.worker(worker)?;
+        let meta = view.stat_without_acl(&member, path)?;
+        let is_certain = view.is_listing_cacheable(&member) && meta.ctime.is_past_tick();
+        let state = (meta.identity, meta.mtime, meta.ctime, has_children);
+        Ok(is_certain.then(|| (listing_key(&state), view.listing_ttl(&member))))
     }
 
     /// Returns the entries of a directory, sorted by name.
@@ -499,4 +516,10 @@ fn listed_reports(document: impl Fn(Report) -> Document) -> Vec<NamedNode> {
 
 fn kind(kind: Kind) -> NodeKind {
     if kind == Kind::Folder { NodeKind::Folder } else { NodeKind::File }
+}
+
+fn listing_key(state: &impl Hash) -> ListingKey {
+    let mut hash = blake3::Hasher::new();
+    hash_value(&mut hash, state);
+    ListingKey::from_le_bytes(digest(&hash))
 }

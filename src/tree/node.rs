@@ -72,6 +72,18 @@ pub(super) enum FacetPath {
 }
 
 impl Node {
+    /// Returns true if the entries of this directory depend on which workers there are.
+    pub(super) fn lists_workers(&self) -> bool {
+        matches!(
+            self,
+            Node::Workers
+                | Node::Runs
+                | Node::RunWorkers(_)
+                | Node::Children(_)
+                | Node::Facet(FacetPath::Selection(_) | FacetPath::Facet(..))
+        )
+    }
+
     /// Returns the worker whose directory this node is or is in.
     pub(super) fn worker(&self) -> Option<&Name> {
         match self {

@@ -64,8 +64,7 @@ impl<'t> LookupGuard<'t> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotADirectory`] if this is not a directory; [`Tree::open_folder`] would report it
-    /// as stale.
+    /// [`Error::NotADirectory`] if this is not a directory.
     pub fn list_folder(&self) -> Result<Arc<[ListedEntry]>> {
         if self.attr.kind == NodeKind::Folder {
             self.tree.list_folder(self.ino)
@@ -177,10 +176,7 @@ impl Tree {
 
     /// Returns the entries of a directory, sorted by name.
     pub fn list_folder(&self, folder: Ino) -> Result<Arc<[ListedEntry]>> {
-        let opened = self.open_folder(folder)?.fh;
-        let items = self.entries(folder, opened, super::DirPosition::Start);
-        self.release(opened);
-        Ok(items?.items)
+        Ok(self.list_items(folder)?.into())
     }
 }
 

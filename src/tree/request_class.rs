@@ -9,8 +9,10 @@
 
 use super::node::Node;
 use super::{Ino, Tree, parse_name};
-use crate::route::Document;
+use crate::name::Name;
+use crate::route::query_dir::QueryKind;
 use crate::route::shown_path::is_generated;
+use crate::route::{Document, Scope};
 
 /// Cost of a request, which decides which thread answers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +34,14 @@ impl Tree {
             }
             (Ok(Node::WorkerPath { .. } | Node::Supervisor(_)), _) => RequestClass::Stat,
             (Ok(Node::Worker(_)), Ok(name)) if !is_generated(&name) => RequestClass::Stat,
+            (Ok(Node::Worker(worker)), Ok(name))
+                if QueryKind::ALL.iter().any(|kind| name.as_bytes() == kind.name().as_bytes()) =>
+            {
+                self.class_by_fingerprint(&worker)
+            }
+            (Ok(Node::Workers | Node::RunWorkers(_) | Node::Children(_)), Ok(name)) => {
+                self.class_by_fingerprint(&name)
+            }
             // Resolving decides: a name that needs no search, such as those that tools probe for,
             // gets no search thread.
             (Ok(folder @ Node::QueryDir(..)), Ok(name)) => {
@@ -45,26 +55,26 @@ impl Tree {
 
     /// Classifies getattr, readdir and their like on `ino`.
     pub fn classify(&self, ino: Ino) -> RequestClass {
-        let Ok(node) = self.node(ino) else { return RequestClass::Stat };
-        let is_stored = matches!(node, Node::WorkerPath { .. } | Node::Supervisor(_))
-            && !self.has_virtual_folders();
-        if is_stored || node.document().is_some() {
-            RequestClass::Stat
-        } else {
-            RequestClass::Render
+        match self.node(ino) {
+            Ok(Node::WorkerPath { .. } | Node::Supervisor(_)) if !self.has_virtual_folders() => {
+                RequestClass::Stat
+            }
+            Ok(
+                Node::QueryDir(Scope::Worker(worker), _)
+                | Node::RunWorker(_, worker)
+                | Node::Child(_, worker),
+            ) => self.class_by_fingerprint(&worker),
+            Ok(node) if node.document().is_none() => RequestClass::Render,
+            Ok(_) | Err(_) => RequestClass::Stat,
         }
     }
 
-    /// Classifies opening the directory `ino`.
-    pub fn classify_opendir(&self, ino: Ino) -> RequestClass {
-        let is_stored = self
-            .node(ino)
-            .is_ok_and(|node| matches!(node, Node::WorkerPath { .. } | Node::Worker(_)));
-        if is_stored && !self.has_virtual_folders() {
-            RequestClass::Stat
-        } else {
-            RequestClass::Render
-        }
+    /// Classifies reading the attributes that are derived from all files of a worker.
+    fn class_by_fingerprint(&self, worker: &Name) -> RequestClass {
+        let view = self.namespace.view();
+        let is_cached =
+            view.worker(worker).is_ok_and(|member| view.has_fresh_fingerprint(&member, true));
+        if is_cached { RequestClass::Stat } else { RequestClass::Render }
     }
 
     /// Classifies opening the file `ino`.
@@ -77,7 +87,7 @@ impl Tree {
         }
     }
 
-    fn has_virtual_folders(&self) -> bool {
+    pub(super) fn has_virtual_folders(&self) -> bool {
         self.namespace.view().has_virtual_folders()
     }
 }

@@ -1,6 +1,7 @@
 //! The workers of a view at one moment, and their names in the tree.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::Filter;
@@ -41,6 +42,8 @@ pub struct VisibleWorkers {
     pub unread: HashSet<Name>,
     /// Time of the newest change that listing the stores reveals.
     pub newest: Time,
+    /// Number of the arrangement: equal if names, order, runs and parents are.
+    pub(crate) arrangement: u64,
     name_index: Arc<NameIndex>,
     /// Computed on first use.
     short_ids: Arc<OnceLock<ShortIds>>,
@@ -123,12 +126,6 @@ impl VisibleWorkers {
         moved.collect()
     }
 
-    /// Returns true if one was derived from the other without sorting again.
-    #[cfg(test)]
-    pub(super) fn shares_name_index(&self, other: &VisibleWorkers) -> bool {
-        Arc::ptr_eq(&self.name_index, &other.name_index)
-    }
-
     /// Builds the workers of `snapshot` that `filter` admits. Those in `kept_names` have these
     /// names.
     pub(super) fn new(
@@ -155,8 +152,10 @@ impl VisibleWorkers {
         }
         let runs = runs.into_iter().map(|(name, run)| (name, Arc::new(run))).collect();
         let is_unrestricted = *filter == Filter::default();
+        static ARRANGEMENTS: AtomicU64 = AtomicU64::new(0);
         let visible = VisibleWorkers {
             generation: snapshot.generation,
+            arrangement: ARRANGEMENTS.fetch_add(1, Ordering::Relaxed),
             children: Arc::new(children_by_parent(&members)),
             name_index: Arc::new(NameIndex::new(&members, |member| &member.name)),
             short_ids: Arc::default(),
@@ -210,6 +209,7 @@ impl VisibleWorkers {
             list_errors: snapshot.problems.clone(),
             unread: self.unread(snapshot),
             newest: self.newest,
+            arrangement: self.arrangement,
             name_index: self.name_index.clone(),
             short_ids: self.short_ids.clone(),
             children: self.children.clone(),

@@ -10,6 +10,7 @@ use serde_json::json;
 use swarmletfs::error::Error;
 use swarmletfs::name::RelPath;
 use swarmletfs::store::Memory;
+use swarmletfs::tree::DirPosition;
 
 use super::{read, tree_of};
 use crate::support::fault_injection::FaultPlan;
@@ -172,5 +173,5 @@ fn file_that_became_a_directory_is_looked_up_again() {
     store.remove(&path("failed/tool_calls"));
     store.write(&path("failed/tool_calls"), "");
     assert_eq!(tree.open(file).err(), Some(Error::Stale));
-    assert_eq!(tree.open_folder(folder).err(), Some(Error::Stale));
+    assert_eq!(tree.entries(folder, DirPosition::Start).err(), Some(Error::Stale));
 }

@@ -112,12 +112,12 @@ struct HeldInode {
     is_version: bool,
 }
 
-/// An open handle, with the content of a generated file.
-struct OpenHandle {
-    fh: Fh,
-    ino: Ino,
-    kind: NodeKind,
-    bytes: Option<Vec<u8>>,
+/// What a client has begun to read.
+enum Open {
+    /// A file, with the content of a generated one.
+    File(Fh, Option<Vec<u8>>),
+    /// A directory, and the position after its first entries.
+    Folder(Ino, DirPosition),
 }
 
 /// Acts like the kernel: uses only inodes and handles that it looked up or opened, and releases
@@ -126,7 +126,7 @@ struct Client<'a> {
     tree: &'a Tree,
     dice: Dice,
     known: Vec<HeldInode>,
-    open: Vec<OpenHandle>,
+    open: Vec<Open>,
     calls: &'a AtomicUsize,
     /// Number of reads of open files.
     reads: &'a AtomicUsize,
@@ -205,35 +205,36 @@ impl Client<'_> {
     fn open(&mut self) {
         let at = self.dice.below(self.known.len());
         let HeldInode { ino, kind, is_version } = self.known[at];
-        let opened = match kind {
-            NodeKind::Folder => self.tree.open_folder(ino),
-            NodeKind::File => self.tree.open(ino),
-            NodeKind::Link => return,
+        let open = match kind {
+            NodeKind::Folder => self.list(ino, DirPosition::Start),
+            NodeKind::File => allow_change("to open", self.tree.open(ino)).map(|opened| {
+                let read = || self.tree.read(opened.fh, 0, 1 << 20, <[u8]>::to_vec).unwrap();
+                Open::File(opened.fh, is_version.then(read))
+            }),
+            NodeKind::Link => None,
         };
-        let Some(opened) = allow_change("to open", opened) else { return };
-        let mut open = OpenHandle { fh: opened.fh, ino, kind, bytes: None };
-        if is_version {
-            open.bytes = Some(self.tree.read(open.fh, 0, 1 << 20, <[u8]>::to_vec).unwrap());
-        }
-        self.open.push(open);
+        self.open.extend(open);
+    }
+
+    fn list(&self, ino: Ino, position: DirPosition) -> Option<Open> {
+        // The inode may be unknown by now, so the listing may fail.
+        let listing = allow_change("a listing", self.tree.entries(ino, position))?;
+        let names: BTreeSet<&[u8]> =
+            listing.items.iter().map(|item| item.name.as_bytes()).collect();
+        assert_eq!(names.len(), listing.items.len(), "a name is listed twice");
+        Some(Open::Folder(ino, DirPosition::Within(listing.version)))
     }
 
     fn use_open(&mut self) {
         let at = self.dice.below(self.open.len());
-        let whence =
-            if self.dice.once_in(2) { DirPosition::Start } else { DirPosition::Within(None) };
-        let OpenHandle { fh, ino, kind, bytes } = &self.open[at];
-        if *kind == NodeKind::Folder {
-            // The inode may be unknown by now, so the listing may fail.
-            let Some(items) = allow_change("a listing", self.tree.entries(*ino, *fh, whence))
-            else {
+        let rewinds = self.dice.once_in(2);
+        let (fh, bytes) = match &self.open[at] {
+            Open::File(fh, bytes) => (fh, bytes),
+            Open::Folder(ino, position) => {
+                self.list(*ino, if rewinds { DirPosition::Start } else { *position });
                 return;
-            };
-            let items = items.items;
-            let names: BTreeSet<&[u8]> = items.iter().map(|item| item.name.as_bytes()).collect();
-            assert_eq!(names.len(), items.len(), "a name is listed twice");
-            return;
-        }
+            }
+        };
         let found =
             self.tree.read(*fh, 0, 1 << 20, <[u8]>::to_vec).expect("an open file must be readable");
         self.reads.fetch_add(1, Ordering::Relaxed);
@@ -253,7 +254,9 @@ impl Client<'_> {
     fn release(&mut self) {
         if !self.open.is_empty() {
             let at = self.dice.below(self.open.len());
-            self.tree.release(self.open.swap_remove(at).fh);
+            if let Open::File(fh, _) = self.open.swap_remove(at) {
+                self.tree.release(fh);
+            }
         }
     }
 
@@ -272,7 +275,9 @@ impl Client<'_> {
 
 impl Drop for Client<'_> {
     fn drop(&mut self) {
-        self.open.drain(..).for_each(|open| self.tree.release(open.fh));
+        while !self.open.is_empty() {
+            self.release();
+        }
         self.known.drain(..).for_each(|known| self.tree.forget(known.ino, 1));
     }
 }

@@ -319,9 +319,7 @@ fn ask(tree: &Tree, from: Ino, path: &[u8]) -> Result<Vec<u8>> {
             bytes
         }
         NodeKind::Folder => {
-            let fh = tree.open_folder(last.0)?.fh;
-            let items = tree.entries(last.0, fh, DirPosition::Start)?.items;
-            tree.release(fh);
+            let items = tree.entries(last.0, DirPosition::Start)?.items;
             Ok(items
                 .iter()
                 .map(|item| item.name.as_bytes().to_vec())

@@ -185,7 +185,7 @@ fn every_lookup_is_released() {
         }
     });
     let holders =
-        hold_many(&served, &["workers/failed/task.txt", "workers/failed/summary", "runs"]);
+        hold_many(&served, &["workers/failed/task.txt", "workers/failed/summary", "summary"]);
     let (inodes, handles) = served.held();
     assert!(
         inodes > lookups / 100 && handles >= HANDLES,

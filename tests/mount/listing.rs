@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
 use serde_json::json;
 use swarmletfs::store::TICK_MAX;
 
-use super::{PATIENCE, eventually};
+use super::{PATIENCE, eventually, reply_count};
 use crate::hostile::Dice;
 use crate::needs_fuse;
 use crate::support::{Mount, TestStore, scale};
@@ -260,7 +261,7 @@ fn typed(name: std::ffi::OsString) -> String {
 /// Number of directories, and of rounds of changes.
 const FOLDERS: usize = 24;
 const ROUNDS: usize = 4;
-/// Steps per directory in each half of a round: before and after the change has settled.
+/// Steps per directory in each half of a round: before and after the change has appeared.
 const STEPS: usize = 60;
 /// Names in a directory. Those with even numbers stay.
 const NAMES: usize = 400;
@@ -290,6 +291,14 @@ impl Folder {
         self.steps.push("change".into());
     }
 
+    /// Returns true if a new reader sees what is there.
+    fn is_current(&self) -> bool {
+        let mut reader = Reader::open(&self.shown, 0);
+        reader.read_rest(32_768);
+        reader.counts().keys().copied().eq(self.there.iter().map(String::as_str))
+    }
+
+    /// Takes a step in half a round; the change has appeared in those with odd numbers.
     fn step(&mut self, round: usize) -> Result<(), String> {
         let at = self.dice.below(self.readers.len().max(1));
         let room = *self.dice.pick(&[300, 4_096, 4_096, 32_768]);
@@ -325,7 +334,8 @@ impl Folder {
         let reader = self.readers.remove(at);
         let stay: Vec<String> = (0..NAMES).step_by(2).map(name).collect();
         let mut wrong = reader.find_error(stay.iter());
-        if reader.began == round {
+        // The change had appeared when it began.
+        if reader.began == round && round % 2 == 1 {
             let counts = reader.counts();
             let others = counts.keys().filter(|name| !self.there.contains(**name)).count();
             wrong = wrong.or_else(|| reader.find_error(self.there.iter()));
@@ -373,16 +383,14 @@ fn listings_cached_by_the_kernel_are_complete_and_current() {
         .collect();
     let mut wrong = Vec::new();
     let rounds = scale(ROUNDS);
-    for round in 0..rounds {
-        for half in ["moving", "resting"] {
-            for folder in &mut folders {
-                if half == "resting" {
-                    await_quiet(&folder.store);
-                } else {
-                    folder.change();
-                }
-                wrong.extend((0..STEPS).filter_map(|_| folder.step(round).err()).take(1));
+    for half in 0..2 * rounds {
+        for folder in &mut folders {
+            if half % 2 == 0 {
+                folder.change();
+            } else {
+                eventually("the change", || folder.is_current().then_some(()));
             }
+            wrong.extend((0..STEPS).filter_map(|_| folder.step(half).err()).take(1));
         }
     }
     assert!(
@@ -436,4 +444,55 @@ fn listing_is_not_continued_with_an_outdated_rest() {
         None,
         "a listing that began after the change is wrong"
     );
+}
+
+/// Promise: Listing a finished worker's directories again asks the file system nothing.
+#[test]
+fn a_warm_listing_of_finished_workers_costs_no_request() {
+    needs_fuse!();
+    let store = TestStore::new();
+    for worker in 0..20 {
+        store.worker(&format!("w{worker}"), json!({"status": "success"}));
+        store.write(format!("workers/w{worker}/outputs/a/report.md"), "x");
+    }
+    let mount = Mount::with(&store.path(), &HOUR);
+    let find = || {
+        let found = mount.shell("cd \"$M\" && find workers -path 'workers/w*'");
+        assert!(found.status.success(), "{found:?}");
+        found.stdout.iter().filter(|byte| **byte == b'\n').count()
+    };
+    assert_eq!(find(), 20 * 8);
+    // Attributes of lists of workers expire after a second.
+    eventually("a listing without requests", || {
+        find();
+        let before = reply_count(&mount);
+        find();
+        (reply_count(&mount) == before).then_some(())
+    });
+}
+
+/// Promise: A program that reads attributes of the files that it lists gets them with the listing.
+#[test]
+fn files_are_listed_with_their_attributes() {
+    needs_fuse!();
+    let store = TestStore::new();
+    let (workers, files) = (20, 30);
+    for worker in 0..workers {
+        store.worker(&format!("w{worker}"), json!({"status": "success"}));
+        for file in 0..files {
+            let path = format!("workers/w{worker}/outputs/{file}.txt");
+            store.write(path, "x".repeat(1 + worker * file));
+        }
+    }
+    let mount = Mount::with(&store.path(), &HOUR);
+    let sizes = "cd \"$M\"/workers && ls -lR w*/outputs | awk '/txt/ {print $5, $NF}'";
+    let before = reply_count(&mount);
+    let listed = String::from_utf8(mount.shell(sizes).stdout).unwrap();
+    let replies = reply_count(&mount) - before;
+    let expected =
+        Command::new("bash").args(["-c", sizes]).env("M", store.path()).output().unwrap();
+    assert_eq!(listed, String::from_utf8(expected.stdout).unwrap());
+    // The first files of the program are looked up one by one.
+    let most = files + 10 * workers;
+    assert!(replies < most as u64, "{replies} replies for {} files", workers * files);
 }

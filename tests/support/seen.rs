@@ -102,11 +102,8 @@ pub fn names(tree: &Tree, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
 }
 
 fn names_in(tree: &Tree, ino: Ino) -> Result<Vec<Vec<u8>>> {
-    let fh = tree.open_folder(ino)?.fh;
-    let items = tree.entries(ino, fh, DirPosition::Start);
-    tree.release(fh);
-    let names: Vec<Vec<u8>> =
-        items?.items.iter().map(|item| item.name.as_bytes().to_vec()).collect();
+    let items = tree.entries(ino, DirPosition::Start)?.items;
+    let names: Vec<Vec<u8>> = items.iter().map(|item| item.name.as_bytes().to_vec()).collect();
     assert!(names.is_sorted_by(|a, b| a < b), "not sorted, or a name twice: {names:?}");
     Ok(names)
 }

@@ -1,0 +1,49 @@
+//! Threads that read attributes of the files that they list, such as those of `ls -l` and
+//! `grep -r`. They receive attributes with each listing, which saves a lookup of each file. For
+//! others, such as `find`, nothing is read that they do not ask for.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Number of threads to remember. Of several with the same remainder, the last one is known.
+const THREADS: usize = 64;
+
+/// The threads that looked up files last.
+pub(super) struct AttrReaders([AtomicU32; THREADS]);
+
+impl Default for AttrReaders {
+    fn default() -> AttrReaders {
+        AttrReaders([const { AtomicU32::new(0) }; THREADS])
+    }
+}
+
+impl AttrReaders {
+    /// Records that a thread, by the number that the kernel reports, looked up a file.
+    pub(super) fn note(&self, thread: u32) {
+        self.slot(thread).inspect(|slot| slot.store(thread, Ordering::Relaxed));
+    }
+
+    /// Returns true if the thread looked up a file and is still remembered.
+    pub(super) fn contains(&self, thread: u32) -> bool {
+        self.slot(thread).is_some_and(|slot| slot.load(Ordering::Relaxed) == thread)
+    }
+
+    fn slot(&self, thread: u32) -> Option<&AtomicU32> {
+        self.0.get(thread as usize % THREADS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_thread_of_each_slot_is_known() {
+        let readers = AttrReaders::default();
+        assert!(!readers.contains(5));
+        readers.note(5);
+        readers.note(6);
+        assert!(readers.contains(5) && readers.contains(6));
+        readers.note(5 + THREADS as u32);
+        assert!(!readers.contains(5) && readers.contains(6));
+    }
+}
