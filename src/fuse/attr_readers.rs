@@ -7,12 +7,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Number of threads to remember. Of several with the same remainder, the last one is known.
 const THREADS: usize = 64;
 
-/// The threads that looked up files last.
+/// A number that no thread has.
+const NO_THREAD: u32 = u32::MAX;
+
+/// The threads that looked up files last. The kernel reports 0 for all threads of other PID
+/// namespaces: they count as one.
 pub(super) struct AttrReaders([AtomicU32; THREADS]);
 
 impl Default for AttrReaders {
     fn default() -> AttrReaders {
-        AttrReaders([const { AtomicU32::new(0) }; THREADS])
+        AttrReaders([const { AtomicU32::new(NO_THREAD) }; THREADS])
     }
 }
 
@@ -39,7 +43,7 @@ mod tests {
     #[test]
     fn the_last_thread_of_each_slot_is_known() {
         let readers = AttrReaders::default();
-        assert!(!readers.contains(5));
+        assert!(!readers.contains(5) && !readers.contains(0));
         readers.note(5);
         readers.note(6);
         assert!(readers.contains(5) && readers.contains(6));
