@@ -11,7 +11,9 @@ use crate::name::printable;
 
 /// Prints `swarmletfs: <text>` on stderr. A closed stderr is ignored.
 pub(super) fn print_message(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "swarmletfs: {text}");
+    // One write, so that lines of programs that share a terminal are not mixed.
+    let line = format!("swarmletfs: {text}\n");
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
 /// Escapes control characters.

@@ -3,8 +3,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::json;
 
@@ -208,4 +211,24 @@ fn log_escapes_control_characters_in_names() {
     assert_eq!(fs::read_to_string(sandbox.at("out")).unwrap(), "");
     // The program's own path must not match.
     assert!(!PROGRAM.contains("forged"));
+}
+
+/// Otherwise the lines of two runs in the background of one shell are mixed.
+#[test]
+fn message_is_printed_by_one_write() {
+    // A datagram holds the bytes of one write.
+    let (reader, stderr) = UnixDatagram::pair().unwrap();
+    reader.set_nonblocking(true).unwrap();
+    let mut command = swarmletfs(["umount", "/no/such/mountpoint"]);
+    command.stderr(Stdio::from(OwnedFd::from(stderr)));
+    let mut child = command.spawn().unwrap();
+    assert!(!wait_timeout(&mut child, LIMIT).unwrap().success());
+    let mut buffer = [0; 4_096];
+    let mut lines = 0;
+    while let Ok(count) = reader.recv(&mut buffer) {
+        let line = std::str::from_utf8(&buffer[..count]).unwrap();
+        assert!(line.starts_with("swarmletfs: ") && line.ends_with('\n'), "{line:?}");
+        lines += 1;
+    }
+    assert!(lines > 0);
 }
