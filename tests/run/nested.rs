@@ -24,6 +24,23 @@ fn run_in_a_run_works_if_it_is_allowed() {
     refused.assert_failure(125, &["cannot protect this machine", "--no-sandbox"]);
 }
 
+/// In a run of root, sandboxes that make user namespaces do not work.
+#[test]
+fn root_is_told_that_sandboxes_inside_do_not_work() {
+    if !is_root() {
+        return;
+    }
+    let notice = "sandboxes with user namespaces do not work in a run of root; try --as USER";
+    let script = "unshare --user --map-root-user true";
+    let [root, user] = Workspace::all();
+    let done = root.sh(&["--nested"], script);
+    assert!(done.code != Some(0) && done.err.contains(notice), "{done:#?}");
+    let done = user.sh(&["--nested"], script);
+    assert!(done.code == Some(0) && !done.err.contains(notice), "{done:#?}");
+    let done = root.sh(&["--id", "v"], "true");
+    assert!(!done.err.contains(notice), "{done:#?}");
+}
+
 /// A copy is used, and named in a message, if files belong to another user.
 #[test]
 fn workspace_with_files_of_others_is_copied() {

@@ -116,6 +116,13 @@ impl Isolation {
             );
         } else {
             isolation.choose_engine(arguments, place, store, reporter)?;
+            if access.nested && rustix::process::geteuid().is_root() {
+                // The map of root's id needs a capability with which a file could be made that
+                // gives all of them.
+                reporter.notice(
+                    "sandboxes with user namespaces do not work in a run of root; try --as USER",
+                );
+            }
         }
         Ok(isolation)
     }
