@@ -1,6 +1,6 @@
 //! The terminal of the caller.
 
-use super::Place;
+use super::for_each_user;
 
 /// Types a character into a terminal of its own, by both requests that can.
 const TYPE: &str = "
@@ -18,23 +18,23 @@ os.waitpid(pid, 0)
 
 #[test]
 fn characters_cannot_be_typed_into_the_terminal() {
-    let place = Place::of_user();
     if std::fs::read("/proc/sys/dev/tty/legacy_tiocsti").is_ok_and(|value| value == b"0\n") {
         return crate::support::skip("the kernel forbids TIOCSTI");
     }
-    place.fails_inside(&[], TYPE, &["EPERM"]);
+    for_each_user(|place| place.fails_inside(&[], TYPE, &["EPERM"]));
 }
 
 /// A terminal of this kind has no such request, but the filter refuses it before.
 #[test]
 fn request_that_pastes_into_a_console_is_refused() {
-    let place = Place::of_user();
     let code = "
 import pty
 leader, follower = pty.openpty()
 attempt(lambda: fcntl.ioctl(follower, 0x541c, b'\\x02' + bytes(15)))
 ";
-    let (outside, inside) = place.attack(&[], code);
-    assert_ne!(outside, ["EPERM"]);
-    assert_eq!(inside, ["EPERM"]);
+    for_each_user(|place| {
+        let (outside, inside) = place.attack(&[], code);
+        assert_ne!(outside, ["EPERM"]);
+        assert_eq!(inside, ["EPERM"]);
+    });
 }
