@@ -2,12 +2,12 @@
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use super::workspace::{ORDINARY, Workspace};
 use crate::cli::doctor::ISOLATE_SCRIPT;
 use crate::cli::doctor::machine::LANDLOCK_CREATE_RULESET;
-use crate::cli::program::{is_root, program, run, tmpfs};
+use crate::cli::program::{LIMIT, is_root, program, run, tmpfs, wait_timeout};
 use crate::support::mount::PROGRAM;
 use crate::support::skip;
 
@@ -171,6 +171,40 @@ fn created_worker_is_run_unless_it_has_done_something() {
         busy.assert_failure(125, &["cannot work as v: it has recorded calls", "try another id"]);
         assert_eq!(place.metadata("v")["status"], "running");
         assert_eq!(place.workers(), ["v", "w"]);
+    }
+}
+
+/// Two overlays on one upper layer are mounted without an error, so only one run uses a draft.
+#[test]
+fn of_runs_of_one_worker_at_once_one_runs() {
+    for place in Workspace::all() {
+        let mut child = place.start(&[], "echo new > new; echo ready; sleep 1000");
+        place.sh(&["--id", "w"], "true").assert_failure(125, &["cannot work as w"]);
+        place.run(&["--recover", "w"], &[]).assert_failure(1, &["it still runs"]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        place.run(&["--recover", "w"], &[]).assert_success();
+
+        let store = place.at("store");
+        let words = [PROGRAM, "worker", "create", "--id", "v", "--task", "t", "--store"];
+        let create = words.map(OsStr::new).into_iter().chain([store.as_os_str()]);
+        run(place.command(create)).assert_success();
+        let at_once = |id: &dyn Fn(u32) -> String| {
+            let start = |number| {
+                let script = format!("echo {number} >> made; sleep 1");
+                let mut runner = place.runner(&["--id", &id(number)], &["sh", "-c", &script]);
+                runner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+            };
+            let children: Vec<Child> = (0..6).map(start).collect();
+            let wait = |mut child: Child| wait_timeout(&mut child, LIMIT).unwrap().code().unwrap();
+            let mut codes: Vec<i32> = children.into_iter().map(wait).collect();
+            codes.sort_unstable();
+            codes
+        };
+        assert_eq!(at_once(&|_| "v".to_owned()), [0, 125, 125, 125, 125, 125]);
+        assert_eq!(place.read("store/workers/v/changes/made").lines().count(), 1);
+        assert_eq!(place.metadata("v")["status"], "completed");
+        assert_eq!(at_once(&|number| format!("u{number}")), [0; 6]);
     }
 }
 

@@ -1,12 +1,13 @@
-//! A run as a job of an interactive shell.
+//! Runs on a terminal: as a job of an interactive shell, and many at once.
 
 use std::ffi::OsStr;
 
 use serde_json::{Value, json};
 
 use super::workspace::Workspace;
-use crate::cli::program::run;
+use crate::cli::program::{run, wait_until};
 use crate::support::mount::PROGRAM;
+use crate::support::terminal::Terminal;
 use crate::support::{skip, tool};
 
 /// Starts a program on a terminal of its own, and follows steps: text to wait for, text to type, or
@@ -38,9 +39,9 @@ except OSError:
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 ";
 
-/// Follows `steps` in a shell with job control, where `$RUN` is `swarmletfs run` of the workspace.
+/// Follows `steps` in a shell with job control, where `$RUN` is `prefix`.
 #[track_caller]
-fn follow(place: &Workspace, steps: &Value) {
+fn follow(place: &Workspace, prefix: &str, steps: &Value) {
     let driver = place.write("driver.py", DRIVER);
     let steps = steps.to_string();
     let words = [
@@ -52,16 +53,10 @@ fn follow(place: &Workspace, steps: &Value) {
         "--noprofile".as_ref(),
         OsStr::new("-i"),
     ];
-    let (store, workspace) = (place.at("store"), place.at("workspace"));
-    let line = format!(
-        "{PROGRAM} run --quiet --id w --store {} --workspace {}",
-        store.display(),
-        workspace.display()
-    );
     let mut command = place.command(words);
-    command.env("RUN", line).env("TERM", "dumb").current_dir(workspace);
+    command.env("RUN", prefix).env("TERM", "dumb").current_dir(place.at("workspace"));
     let done = run(command);
-    assert_eq!(done.code, Some(0), "{done:#?}");
+    assert_eq!(done.code, Some(0), "{prefix}: {done:#?}");
 }
 
 /// Ctrl-C, Ctrl-Z and the size of the terminal work as without `run`.
@@ -70,28 +65,72 @@ fn keys_and_size_of_the_terminal_work_as_without_a_sandbox() {
     if !tool::is_here("bash") {
         return skip("bash is not installed");
     }
+    let script = r#"trap "echo size \$(stty size)" WINCH; echo rea""dy;
+        while :; do echo ti""ck; sleep 0.02; done"#;
+    let script = script.replace('\n', " ");
+    let steps = json!([
+        ["type", format!("$RUN -- sh -c '{script}'\n")],
+        ["await", "ready"],
+        ["resize", [40, 120]],
+        ["await", "size 40 120"],
+        ["type", "\u{1a}"],
+        ["await", "Stopped"],
+        ["type", "echo mid\"\"dle\n"],
+        ["await", "middle"],
+        ["type", "fg\n"],
+        ["await", "tick"],
+        ["resize", [41, 121]],
+        ["await", "size 41 121"],
+        ["type", "\u{3}"],
+        ["type", "echo code $?\n"],
+        ["await", "code 130"],
+    ]);
     for place in Workspace::all() {
-        let script = r#"trap "echo size \$(stty size)" WINCH; echo rea""dy;
-            while :; do echo ti""ck; sleep 0.02; done"#;
-        let script = script.replace('\n', " ");
-        let steps = json!([
-            ["type", format!("$RUN -- sh -c '{script}'\n")],
-            ["await", "ready"],
-            ["resize", [40, 120]],
-            ["await", "size 40 120"],
-            ["type", "\u{1a}"],
-            ["await", "Stopped"],
-            ["type", "echo mid\"\"dle\n"],
-            ["await", "middle"],
-            ["type", "fg\n"],
-            ["await", "tick"],
-            ["resize", [41, 121]],
-            ["await", "size 41 121"],
-            ["type", "\u{3}"],
-            ["type", "echo code $?\n"],
-            ["await", "code 130"],
-        ]);
-        follow(&place, &steps);
+        follow(&place, "env", &steps);
+        let (store, workspace) = (place.at("store"), place.at("workspace"));
+        let prefix = format!(
+            "{PROGRAM} run --quiet --id w --store {} --workspace {}",
+            store.display(),
+            workspace.display()
+        );
+        follow(&place, &prefix, &steps);
         assert_eq!(place.metadata("w")["error"], "ended by signal 2 (SIGINT)");
+    }
+}
+
+/// A terminal shows a live line for each worker that runs, and Ctrl-C ends all workers.
+#[test]
+fn each_shows_live_lines_and_ends_by_ctrl_c() {
+    for place in Workspace::all() {
+        let tasks = place.write("tasks.txt", "first task\nsecond task\nthird task\n");
+        let tasks = tasks.to_str().unwrap();
+        let script = "echo {} > out; sleep 1000";
+        let options = ["--each", tasks, "-j", "2"];
+        let mut terminal = Terminal::start(&place.runner(&options, &["sh", "-c", script]));
+        for task in ["first task", "second task"] {
+            terminal.expect(task);
+        }
+        wait_until("both commands", || {
+            let workers = place.workers();
+            let drafts = workers.iter().map(|worker| format!("store/drafts/{worker}/upper/out"));
+            workers.len() == 2 && drafts.into_iter().all(|out| place.at(&out).exists())
+        });
+        // The time of a line goes on.
+        terminal.expect("1s");
+        terminal.send("\u{3}");
+        terminal.expect("WORKER ");
+        let (code, shown) = terminal.end();
+        assert_eq!(code, Some(1), "{shown}");
+        let table = &shown[shown.rfind("WORKER ").unwrap()..];
+        let names: Vec<&str> =
+            table.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(table.matches("failed (ended by signal ").count(), 2, "{table}");
+        assert_eq!(table.matches("not started").count(), 1, "{table}");
+        for worker in place.workers() {
+            assert!(names.contains(&worker.as_str()), "{table}");
+            assert!(shown.matches(&worker).count() > 2, "{worker} has a live line: {shown}");
+            assert_eq!(place.metadata(&worker)["status"], "failed");
+            assert_eq!(place.changes(&worker), ["added out"]);
+        }
     }
 }
