@@ -26,7 +26,20 @@ def text():
     return b"".join(rng.choice(LINES) for _ in range(rng.randrange(30)))
 
 
+def huge():
+    """Returns a content near or above the limits of a diff."""
+    kind = rng.randrange(3)
+    if kind == 0:
+        lines = text() + b"line\n"
+        return lines * (2_000_000 // len(lines))
+    if kind == 1:
+        return rng.randbytes(rng.choice([1_000_000, 1_100_000]))
+    return b"one line\n" * 2_000_000
+
+
 def content():
+    if rng.randrange(120) == 0:
+        return huge()
     kind = rng.randrange(10)
     if kind == 0:
         return b""

@@ -20,6 +20,8 @@ use crate::support::tool::is_here;
 
 /// Changes a folder at random, and lists its entries.
 const SCRIPT: &str = include_str!("random.py");
+/// Comments of a diff in the place of a change that exceeds its limits.
+const TOO_LARGE: [&str; 2] = ["Binary files ", " bytes are too many for a diff"];
 /// Number of runs in a workspace, each of which starts where an earlier one ended.
 const ROUNDS: u64 = 5;
 
@@ -173,8 +175,9 @@ impl Round<'_> {
         }
     }
 
-    /// Runs the worker, and applies and takes back its changes. Returns the kinds of them.
-    fn check(&self) -> BTreeSet<String> {
+    /// Runs the worker, and applies and takes back its changes. Returns the kinds of them, and
+    /// whether git has applied them, too.
+    fn check(&self) -> (BTreeSet<String>, bool) {
         let (place, id) = (self.place, self.id.as_str());
         let about = format!("seed {} of {id} with {}", self.seed, self.engine);
         let workspace = place.at("workspace");
@@ -191,10 +194,11 @@ impl Round<'_> {
         let diff = swarmletfs(place, &["cat", &format!("workers/{id}/changes.diff")]);
         if view == old {
             assert_ne!(diff.code, Some(0), "{about}: {diff:#?}");
-            return BTreeSet::new();
+            return (BTreeSet::new(), false);
         }
         diff.assert_success();
-        if !diff.out.contains("Binary files ") {
+        let is_exact = !TOO_LARGE.iter().any(|comment| diff.out.contains(comment));
+        if is_exact {
             let about = format!("{about}: git apply of\n{}", diff.out);
             let new = apply_with_git(&workspace, &diff.out);
             let new = new.unwrap_or_else(|error| panic!("{error}{about}"));
@@ -209,7 +213,7 @@ impl Round<'_> {
         assert_same(&list(&workspace), &view, &format!("{about}: applied"));
         if self.is_closed && !self.can_read_all(&view) {
             self.check_undo_of_closed_entries(&view, &old);
-            return BTreeSet::new();
+            return (BTreeSet::new(), is_exact);
         }
         run(&["undo", id, "--yes", "--no-sync"]);
         assert_same(&list(&workspace), &old, &format!("{about}: undone"));
@@ -218,7 +222,7 @@ impl Round<'_> {
             assert_same(&list(&workspace), &view, &format!("{about}: applied again"));
         }
         let kind = |change: String| change.split(' ').next().unwrap().to_owned();
-        place.changes(id).into_iter().map(kind).collect()
+        (place.changes(id).into_iter().map(kind).collect(), is_exact)
     }
 }
 
@@ -229,7 +233,7 @@ fn check(make: fn() -> Workspace, count: usize, first: u64) {
     if !is_here("python3") || !is_here("git") {
         return;
     }
-    let mut kinds = BTreeSet::new();
+    let (mut kinds, mut exact) = (BTreeSet::new(), 0);
     for seed in (first..first + count as u64).step_by(ROUNDS as usize) {
         let place = make();
         let mut fill = place.command(
@@ -249,11 +253,15 @@ fn check(make: fn() -> Workspace, count: usize, first: u64) {
             let seed = seed + round;
             let python = &python;
             let round = Round { place: &place, python, engine, id, seed, is_closed, stays };
-            kinds.extend(round.check());
+            let (found, is_exact) = round.check();
+            kinds.extend(found);
+            exact += usize::from(is_exact);
         }
     }
     let all = ["added", "deleted", "mode", "modified", "replaced"].map(str::to_owned);
     assert_eq!(kinds, all.into());
+    eprintln!("{count} workers, the diffs of {exact} applied by git");
+    assert!(exact * 4 > count * 3, "the diffs of {exact} of {count} workers are exact");
 }
 
 /// Promise: A worker's changes.diff, applied by git, gives the files and links that the command saw
