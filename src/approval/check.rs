@@ -84,6 +84,13 @@ impl ChangeStep {
         }
     }
 
+    /// Returns true if the permissions of the entry are set where it is. A file with other names
+    /// is replaced by a copy, since it would get the permissions under all of them.
+    pub(super) fn is_in_place(&self) -> bool {
+        let is_linked = |now: &WorkspaceEntry| now.kind() == EntryKind::File && now.meta.links > 1;
+        self.action() == Action::SetMode && !self.before.as_ref().is_some_and(is_linked)
+    }
+
     /// Returns true if a folder is removed, or replaced by something else.
     fn ends_folder(&self) -> bool {
         let is_folder = self.before.as_ref().is_some_and(|now| now.kind() == EntryKind::Folder);

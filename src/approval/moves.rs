@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rustix::io::Errno;
 
 use super::applied::{self, Application};
-use super::check::{Action, ApplyPlan};
+use super::check::ApplyPlan;
 use super::journal::{ApprovalCommand, Journal, Move, Phase};
 use crate::error::{Error as PathError, Result as PathResult};
 use crate::model::EntryKind;
@@ -179,13 +179,12 @@ pub(super) fn find_unchecked(
 ) -> Result<Option<RelPath>> {
     for (path, step) in &plan.steps {
         let Some(before) = &step.before else { continue };
-        let now_at =
-            if step.action() == Action::SetMode { Some(path) } else { temporaries.get(path) };
+        let now_at = if step.is_in_place() { Some(path) } else { temporaries.get(path) };
         let Some(now_at) = now_at else { continue };
         let is_checked = || {
             let now = match workspace.entry(now_at) {
                 // A folder of its path is closed now. Its permissions were set by its identity.
-                Err(PathError::Io(Errno::ACCESS)) if step.action() == Action::SetMode => {
+                Err(PathError::Io(Errno::ACCESS)) if step.is_in_place() => {
                     return Ok(true);
                 }
                 now => now?,
@@ -194,7 +193,7 @@ pub(super) fn find_unchecked(
             let is_same = now.identity == before.meta.identity && now.kind == before.meta.kind;
             Ok(is_same
                 && match before.kind() {
-                    EntryKind::Folder if step.action() == Action::SetMode => true,
+                    EntryKind::Folder if step.is_in_place() => true,
                     // Nobody put something into a folder that goes.
                     EntryKind::Folder => workspace.enter(now_at)?.list()?.is_empty(),
                     _ => now.size == before.meta.size && now.mtime == before.meta.mtime,

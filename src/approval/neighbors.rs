@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::check::{Action, ApplyPlan};
+use super::check::ApplyPlan;
 use super::stage::copy_checked;
 use crate::draft::{Draft, DraftState};
 use crate::error::Error as PathError;
@@ -64,7 +64,7 @@ pub(super) fn save_bases(running: &[Draft], workspace: &Dir, plan: &ApplyPlan) -
             let Some(before) = &step.before else { continue };
             // A file that changed since the worker began is not known to be what the worker found.
             let is_base = before.kind() == EntryKind::File
-                && step.action() != Action::SetMode
+                && !step.is_in_place()
                 && is_before(before.meta.ctime, draft.record().started_at);
             if is_base {
                 let state = before.state();

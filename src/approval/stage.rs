@@ -29,7 +29,7 @@ pub(super) fn name_temporaries(
     steps: &Steps,
 ) -> Result<BTreeMap<RelPath, RelPath>> {
     let mut names = BTreeMap::new();
-    for step in steps.values().filter(|step| step.action() != Action::SetMode) {
+    for step in steps.values().filter(|step| !step.is_in_place()) {
         let name = || Ok(folder_for(workspace, steps, &step.path)?.join(&Dir::temporary_name()?));
         let name = name().during("write in", workspace.path(), step.path.as_bytes())?;
         names.insert(step.path.clone(), name);
@@ -45,7 +45,7 @@ fn folder_for(workspace: &Dir, steps: &Steps, path: &RelPath) -> PathResult<RelP
         let folder = found.join(&name);
         let stays = steps.get(&folder).is_none_or(|step| {
             let after = step.after.as_ref().map(|after| after.mode);
-            step.action() == Action::SetMode && after.is_some_and(can_change)
+            step.is_in_place() && after.is_some_and(can_change)
         });
         let is_open = |meta: &EntryMeta| meta.kind == Kind::Folder && can_change(meta.mode);
         // A folder beneath one that closes is out of reach, so it can hold no temporary entry.
@@ -92,14 +92,14 @@ pub(super) fn stage(
     let (mut modes, mut placed) = (Vec::new(), Vec::new());
     let mut final_modes: BTreeMap<&RelPath, (EntryIdentity, u32, u32)> = BTreeMap::new();
     for (path, folder) in &loosened {
-        if steps.get(path).is_none_or(|step| step.action() == Action::SetMode) {
+        if steps.get(path).is_none_or(ChangeStep::is_in_place) {
             final_modes.insert(path, (folder.identity, folder.mode | OPEN, folder.mode));
         }
     }
     for (path, step) in steps {
         let temporary = temporaries.get(path);
-        match (step.action(), &step.before, &step.after, temporary) {
-            (Action::SetMode, Some(before), Some(after), _) => {
+        match (step.is_in_place(), &step.before, &step.after, temporary) {
+            (true, Some(before), Some(after), _) => {
                 let entry = before.meta.identity;
                 if before.kind() == EntryKind::Folder {
                     let is_loosened = loosened.contains_key(path);
@@ -150,7 +150,7 @@ pub(super) fn stage(
 /// Returns the folders whose entries are changed and whose permissions forbid that.
 fn folders_to_loosen(workspace: &Dir, steps: &Steps) -> Result<BTreeMap<RelPath, EntryMeta>> {
     let mut found = BTreeMap::new();
-    for step in steps.values().filter(|step| step.action() != Action::SetMode) {
+    for step in steps.values().filter(|step| !step.is_in_place()) {
         // A folder that moves to another one changes itself.
         let moved = step.before.as_ref().filter(|entry| entry.kind() == EntryKind::Folder);
         for path in
@@ -186,6 +186,10 @@ fn make(
             let mut content: HashingReader<Box<dyn Read>> =
                 HashingReader::new(match &step.merged {
                     Some(merged) => Box::new(merged.as_slice()),
+                    // Only the permissions change, so its content is not stored.
+                    None if step.action() == Action::SetMode => {
+                        Box::new(workspace.open_workspace_file(&step.path)?)
+                    }
                     None => Box::new(contents.open(&step.path)?),
                 });
             let is_file = step.before.as_ref().is_some_and(|old| old.kind() == EntryKind::File);

@@ -1,7 +1,7 @@
 //! Hostile changes and workspaces: nothing outside of the workspace changes.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -200,6 +200,38 @@ fn hard_linked_files_are_replaced_and_not_written() {
     assert_eq!(bench.tree(), new);
     bench.run(&["undo", "w1", "--yes"]).assert_success();
     assert_eq!(bench.tree(), old);
+}
+
+/// The other name can be outside of the workspace.
+#[test]
+fn permissions_of_hard_linked_files_change_under_one_name_only() {
+    let with = |mode| Node::File { mode, bytes: b"text\n".into() };
+    let tree = |x, y| folder([("x", with(x)), ("y", with(y)), ("z", with(0o644))]);
+    let (old, new) = (tree(0o644, 0o644), tree(0o400, 0o755));
+    for is_of_user in [false, true] {
+        if is_of_user && !rustix::process::geteuid().is_root() {
+            continue;
+        }
+        let mut bench = Workbench::new(&old);
+        bench.worker("w1", &old, &new);
+        for name in ["y", "z"] {
+            fs::remove_file(bench.at(name)).unwrap();
+            fs::hard_link(bench.at("x"), bench.at(name)).unwrap();
+        }
+        let other = bench.path().join("other");
+        fs::hard_link(bench.at("x"), &other).unwrap();
+        if is_of_user {
+            bench.give_away(true);
+        }
+        let dry = bench.run(&["apply", "w1", "--dry-run"]);
+        assert!(dry.assert_success().out.contains("set the permissions of x"), "{dry:#?}");
+        bench.run(&["apply", "w1", "--yes"]).assert_success();
+        assert_eq!(bench.tree(), new);
+        let mode = fs::metadata(&other).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644);
+        bench.run(&["undo", "w1", "--yes"]).assert_success();
+        assert_eq!(bench.tree(), old);
+    }
 }
 
 /// Promise: No link in the workspace is followed, at whatever component of a path.

@@ -36,6 +36,8 @@ pub(crate) struct EntryMeta {
     pub(crate) size: u64,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// Number of names of the entry; more than one for a file with hard links.
+    pub(crate) links: u32,
     /// Identity of the entry, which another name does not change.
     pub(crate) identity: EntryIdentity,
     /// Time of the last write, in seconds and nanoseconds.
@@ -312,6 +314,7 @@ pub(super) fn entry_meta(stat: &Statx) -> EntryMeta {
         size: if kind == Kind::File { stat.stx_size } else { 0 },
         uid: stat.stx_uid,
         gid: stat.stx_gid,
+        links: stat.stx_nlink,
         identity: EntryIdentity { inode: stat.stx_ino, created },
         mtime: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
         ctime: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
