@@ -44,13 +44,13 @@ pub(super) fn inspect() -> (RunFacts, Vec<Finding>) {
     match try_out() {
         TrialResult::Overlay(protections) => {
             let engine = Finding::ok(TOPIC, "engine", "run makes overlays of workspaces");
-            let findings = vec![walls(protections.landlock), engine];
+            let findings = vec![walls(protections.landlock), engine, limits(protections.limits)];
             (RunFacts::new("overlay", protections, None), findings)
         }
         TrialResult::Copy(protections, reason) => {
             let message = format!("run copies workspaces, because no overlay works: {reason}");
-            let findings =
-                vec![walls(protections.landlock), Finding::note(TOPIC, "engine", message)];
+            let engine = Finding::note(TOPIC, "engine", message);
+            let findings = vec![walls(protections.landlock), engine, limits(protections.limits)];
             (RunFacts::new("copy", protections, Some(reason)), findings)
         }
         TrialResult::Nothing(reason) => {
@@ -118,6 +118,24 @@ fn walls(landlock: LandlockLevel) -> Finding {
             let message = format!("{walls}; there is no landlock, so {missing}");
             Finding::note(TOPIC, "walls", message).with_remedy(
                 "enable landlock in the kernel; --no-network closes abstract sockets, too",
+            )
+        }
+    }
+}
+
+/// Returns the finding on the limits of a command.
+fn limits(method: LimitMethod) -> Finding {
+    let options = "--memory and --pids of run hold";
+    match method {
+        LimitMethod::ControlGroup => {
+            Finding::ok(TOPIC, "command_limits", format!("{options} for all processes together"))
+        }
+        LimitMethod::Process => {
+            let reason = "no control group can be made here";
+            let message = format!("{options} for each process by itself: {reason}");
+            Finding::note(TOPIC, "command_limits", message).with_remedy(
+                "start it by `systemd-run --user --scope`, or where a control group is delegated; \
+                 as root, --pids needs one, or --as USER",
             )
         }
     }
