@@ -77,14 +77,20 @@ fn forbidden_calls_are_named() {
     if !tool::is_here("strace") {
         return skip("strace is not installed");
     }
-    for (call, errno, cause) in [
-        ("unshare", "EPERM", "container"),
-        ("unshare", "ENOSPC", "max_user_namespaces"),
-        ("mount", "EPERM", "cannot"),
+    // AppArmor of Ubuntu lets a namespace be made, and then forbids to map the user id.
+    let map = "/proc/self/uid_map";
+    for (call, path, errno, cause) in [
+        ("unshare", "", "EPERM", "container"),
+        ("unshare", "", "ENOSPC", "max_user_namespaces"),
+        ("openat", map, "EPERM", "apparmor_restrict_unprivileged_userns"),
+        ("mount", "", "EPERM", "cannot"),
     ] {
         let inject = format!("inject={call}:error={errno}");
         let line = place.in_sandbox(&[], &["sh", "-c", "echo ran"]);
         let mut words = vec!["strace", "-f", "-qq", "-o", "/dev/null", "-e", &inject];
+        if !path.is_empty() {
+            words.extend(["-P", path]);
+        }
         let doctor = [&words[..], &[swarmletfs(), "doctor", "--json"]].concat();
         words.extend(line.iter().map(String::as_str));
         assert_refusal(&place.plain(&words), cause);
