@@ -47,6 +47,7 @@ fn trees() -> (Node, Node) {
         ("gone", folder([("x", file("x\n"))])),
         ("link", Node::Link("changed".into())),
         ("mode", file("script\n")),
+        ("shared", file("shared\n")),
         ("tree", folder([("y", file("y\n"))])),
     ]);
     let new = folder([
@@ -54,6 +55,7 @@ fn trees() -> (Node, Node) {
         ("changed", file("new\n")),
         ("link", Node::Link("mode".into())),
         ("mode", Node::File { mode: 0o755, bytes: b"script\n".into() }),
+        ("shared", Node::File { mode: 0o600, bytes: b"shared\n".into() }),
         ("tree", file("now a file\n")),
     ]);
     (old, new)
@@ -64,6 +66,8 @@ fn prepare(command: &str) -> Workbench {
     let (old, new) = trees();
     let mut bench = Workbench::new(&old);
     bench.worker("w1", &old, &new);
+    // Its permissions change under one name only.
+    fs::hard_link(bench.at("shared"), bench.path().join("other")).unwrap();
     if command == "undo" {
         bench.run(&["apply", "w1", "--yes"]).assert_success();
     }
