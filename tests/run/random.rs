@@ -185,7 +185,7 @@ impl Round<'_> {
         let seed = self.seed.to_string();
         let script = [self.python.to_str().unwrap(), "-c", SCRIPT, &seed, "25", "closed"];
         let script = if self.is_closed { &script[..] } else { &script[..5] };
-        let options = ["--id", id, "--engine", self.engine, "--quiet", "--all-changes"];
+        let options = ["--id", id, "--engine", self.engine, "-q", "--all-changes", "--no-sync"];
         let done = place.run(&options, script);
         assert_eq!((done.code, &*done.err), (Some(0), ""), "{about}: {done:#?}");
         let view = parse(&done.out);
