@@ -221,6 +221,11 @@ pub trait File: Send + Sync {
     /// short.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
 
+    /// Returns the size when the file was opened, in bytes; `None` if it is not known.
+    fn size_at_open(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns the current metadata.
     fn meta(&self) -> Result<Meta>;
 
@@ -355,8 +360,30 @@ pub fn read_range(file: &dyn File, offset: u64, limit: usize) -> Result<Vec<u8>>
 
 /// Fills `buffer` from `offset` on, up to the end of the file. Returns the number of bytes read.
 pub fn read_into(file: &dyn File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+    read_until(file, offset, buffer, None)
+}
+
+/// Fills `buffer` from the start of the file on, up to the end that it had when it was opened, or
+/// up to its end if that has become smaller. Returns the number of bytes read.
+///
+/// The known end saves a read, which is noticeable in a search through thousands of files.
+pub(crate) fn read_beginning(file: &dyn File, buffer: &mut [u8]) -> Result<usize> {
+    let end = file.size_at_open().and_then(|size| usize::try_from(size).ok());
+    read_until(file, 0, buffer, end)
+}
+
+/// Fills `buffer` as [`read_into`] does. Stops early if exactly `enough` bytes are read.
+fn read_until(
+    file: &dyn File,
+    offset: u64,
+    buffer: &mut [u8],
+    enough: Option<usize>,
+) -> Result<usize> {
     let (mut filled, mut interrupted) = (0, 0);
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        if filled > 0 && Some(filled) == enough {
+            break;
+        }
         match file.read_at(rest, offset.saturating_add(filled as u64)) {
             Ok(0) => break,
             Ok(n) => filled += n,
@@ -464,6 +491,45 @@ mod tests {
             read_range(&*file, FIRST_READ as u64 - 3, usize::MAX).as_deref(),
             Ok(&b"xxx"[..])
         );
+    }
+
+    /// Counts the reads of a file and states a size.
+    struct CountedReads {
+        file: Box<dyn File>,
+        size: Option<u64>,
+        reads: std::sync::atomic::AtomicUsize,
+    }
+
+    impl File for CountedReads {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+            self.reads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.file.read_at(buffer, offset)
+        }
+
+        fn size_at_open(&self) -> Option<u64> {
+            self.size
+        }
+
+        fn meta(&self) -> Result<Meta> {
+            self.file.meta()
+        }
+    }
+
+    #[test]
+    fn read_beginning_takes_one_read_if_the_size_is_right() {
+        let (store, path) = (Memory::new(), RelPath::parse("file").unwrap());
+        store.write(&path, "bytes");
+        for (size, reads) in [(Some(5), 1), (Some(0), 2), (Some(9), 2), (None, 2)] {
+            let file = CountedReads {
+                file: store.open(&path).unwrap(),
+                size,
+                reads: std::sync::atomic::AtomicUsize::new(0),
+            };
+            let mut buffer = [0; 20];
+            assert_eq!(read_beginning(&file, &mut buffer), Ok(5), "{size:?}");
+            assert_eq!(&buffer[..5], b"bytes");
+            assert_eq!(file.reads.into_inner(), reads, "{size:?}");
+        }
     }
 
     #[test]

@@ -138,7 +138,8 @@ impl Store for Disk {
     }
 
     fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        Ok(Box::new(DiskFile(openat2::open_file(self.root.as_fd(), path)?)))
+        let (fd, size) = openat2::open_file(self.root.as_fd(), self.mount, path)?;
+        Ok(Box::new(DiskFile { fd, size }))
     }
 
     fn path_fd(&self, path: &RelPath) -> Result<Option<OwnedFd>> {
@@ -162,23 +163,32 @@ impl Store for Disk {
     }
 
     fn backing(&self, path: &RelPath) -> Result<Option<OwnedFd>> {
-        self.noatime_root.get().map(|root| openat2::open_file(root.as_fd(), path)).transpose()
+        let Some(root) = self.noatime_root.get() else { return Ok(None) };
+        openat2::open_file(root.as_fd(), None, path).map(|(fd, _)| Some(fd))
     }
 }
 
-struct DiskFile(OwnedFd);
+struct DiskFile {
+    fd: OwnedFd,
+    /// Size when the file was opened, in bytes.
+    size: u64,
+}
 
 impl File for DiskFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        rustix::io::pread(&self.0, buffer, offset).map_err(Error::Io)
+        rustix::io::pread(&self.fd, buffer, offset).map_err(Error::Io)
+    }
+
+    fn size_at_open(&self) -> Option<u64> {
+        Some(self.size)
     }
 
     fn meta(&self) -> Result<Meta> {
-        meta(self.0.as_fd(), FdKind::Open)
+        meta(self.fd.as_fd(), FdKind::Open)
     }
 
     fn stat_without_acl(&self) -> Result<Meta> {
-        openat2::statx(self.0.as_fd()).map(|stat| meta_without_acl(&stat))
+        openat2::statx(self.fd.as_fd()).map(|stat| meta_without_acl(&stat))
     }
 }
 

@@ -90,15 +90,21 @@ const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
 
-/// Opens the regular file `path` for reading.
-pub(super) fn open_file(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd> {
-    kind_of(&stat(root, path)?).must_be(Kind::File)?;
+/// Opens the regular file `path`, in a directory on the mount `mount`, for reading. Returns it with
+/// its size.
+pub(super) fn open_file(
+    root: BorrowedFd<'_>,
+    mount: Option<u64>,
+    path: &RelPath,
+) -> Result<(OwnedFd, u64)> {
+    kind_of(&stat_on_mount(root, mount, path)?).must_be(Kind::File)?;
     let fd = open(root, path, READ)?;
+    let stat = statx(fd.as_fd())?;
     // The path may have been replaced since the stat.
-    if kind_of(&statx(fd.as_fd())?) != Kind::File {
+    if kind_of(&stat) != Kind::File {
         return Err(Error::Special);
     }
-    Ok(fd)
+    Ok((fd, stat.stx_size))
 }
 
 /// Opens the directory `path` for listing.
@@ -143,6 +149,16 @@ mod tests {
 
     type Open = fn(BorrowedFd<'_>, &RelPath) -> Result<OwnedFd>;
 
+    /// Opens a file in a directory whose mount is not known.
+    fn open_anywhere(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd> {
+        open_file(root, None, path).map(|(fd, _)| fd)
+    }
+
+    /// Opens a file in a directory whose mount is known.
+    fn open_on_mount(root: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd> {
+        open_file(root, mount_id(&statx(root)?), path).map(|(fd, _)| fd)
+    }
+
     fn folder() -> (tempfile::TempDir, OwnedFd) {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "bytes").unwrap();
@@ -156,7 +172,9 @@ mod tests {
     #[test]
     fn opened_descriptors_are_nonblocking_noatime_and_cloexec() {
         let (_dir, root) = folder();
-        for (path, open) in [("file", open_file as Open), ("", open_folder)] {
+        for (path, open) in
+            [("file", open_anywhere as Open), ("file", open_on_mount), ("", open_folder)]
+        {
             let path = RelPath::parse(path).unwrap();
             let (path_fd, opened) =
                 (open_path(root.as_fd(), &path).unwrap(), open(root.as_fd(), &path).unwrap());
@@ -174,7 +192,7 @@ mod tests {
         let (_dir, root) = folder();
         let link = RelPath::parse("link").unwrap();
         assert_eq!(kind_of(&stat(root.as_fd(), &link).unwrap()), Kind::Link);
-        for open in [open_file as Open, open_folder] {
+        for open in [open_anywhere as Open, open_on_mount, open_folder] {
             assert_eq!(open(root.as_fd(), &link).err(), Some(Error::Escape));
         }
     }
@@ -189,6 +207,30 @@ mod tests {
         });
         use Error::{Escape, NotADirectory, NotFound, Special};
         assert_eq!(errors, [NotADirectory, NotADirectory, Special, NotFound, Escape]);
+    }
+
+    #[test]
+    fn opened_file_has_its_size() {
+        let (_dir, root) = folder();
+        let file = RelPath::parse("file").unwrap();
+        for mount in [None, mount_id(&statx(root.as_fd()).unwrap())] {
+            let (_, size) = open_file(root.as_fd(), mount, &file).unwrap();
+            assert_eq!(size, 5, "{mount:?}");
+        }
+    }
+
+    #[test]
+    fn open_file_refuses_other_kinds() {
+        let (dir, root) = folder();
+        rustix::fs::mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        for open in [open_anywhere as Open, open_on_mount] {
+            let errors = ["", "pipe", "none", "file/inner"].map(|path| {
+                let opened = open(root.as_fd(), &RelPath::parse(path).unwrap());
+                opened.err().unwrap()
+            });
+            use Error::{IsADirectory, NotADirectory, NotFound, Special};
+            assert_eq!(errors, [IsADirectory, Special, NotFound, NotADirectory]);
+        }
     }
 
     #[test]

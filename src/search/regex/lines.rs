@@ -11,7 +11,7 @@ use grep_searcher::{
 use super::pattern::Pattern;
 use crate::deadline::Deadline;
 use crate::search::is_binary;
-use crate::store::{File, read_into};
+use crate::store::{File, read_beginning, read_into};
 
 /// The reason why a file was not searched to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl<'a> FileSearcher<'a> {
     ) -> SearchEnd {
         let FileSearcher { pattern, searcher, buffer } = self;
         // Most files fit into one chunk, so one read is enough.
-        let read = match read_into(file, 0, buffer) {
+        let read = match read_beginning(file, buffer) {
             Ok(read) => read,
             Err(_) => return SearchEnd { bytes: 0, stopped: Some(StopReason::Unreadable) },
         };
