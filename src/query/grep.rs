@@ -9,14 +9,14 @@
 
 mod page;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use tracing::debug;
 
 pub use crate::route::grep::{GrepOptions, GrepQuery};
-use page::NAMES_PART;
 pub use page::{FileLines, GrepAnswer, GrepFound, LineText, ShownLine};
+use page::{NAMES, NAMES_PART};
 
 use super::{Coverage, FileQuery, QueryInput, is_unchanged};
 use crate::analysis::analyzer::Analyzer;
@@ -76,8 +76,15 @@ impl FileQuery for GrepQuery {
         // Leave time to order the files and to read their lines.
         let [searching, ordering, showing] =
             [7, 8, 10].map(|tenths| analyzer.settings.clock(tenths));
-        let GrepOptions { ignore_case, invert_match, lists_others, budget, ref glob, .. } =
-            self.options;
+        let GrepOptions {
+            ignore_case,
+            invert_match,
+            lists_files,
+            lists_others,
+            budget,
+            ref glob,
+            ..
+        } = self.options;
         let budget = input.budget(budget);
         let pattern = match Pattern::new(&self.regex, ignore_case, glob.as_deref()) {
             Ok(pattern) => pattern.under(self.under.clone()).inverted(invert_match),
@@ -112,8 +119,18 @@ impl FileQuery for GrepQuery {
                 hits.push(found);
             }
         }
-        let known = analyzer.digests(&with_hits, false, ordering.deadline());
-        let files = candidates(&with_hits, &known, hits);
+        let mut files = candidates(&with_hits, hits);
+        // Reading the outcomes of all workers takes longer than the search.
+        let known = if !lists_files && failed_workers_suffice(&files, budget) {
+            Vec::new()
+        } else {
+            analyzer.digests(&with_hits, false, ordering.deadline())
+        };
+        for file in &mut files {
+            if let Some(digest) = known.get(file.turn).and_then(DigestResult::digest) {
+                file.outcome = digest.outcome;
+            }
+        }
         let showing = analyzer.settings.grant(showing);
         let files = in_order(analyzer, files, &with_hits, budget, showing.deadline());
         let shown = lines(analyzer, &files, self, &pattern, budget, showing.deadline());
@@ -172,6 +189,26 @@ fn count_matches(
     }
 }
 
+/// Returns true if the files of the workers whose status is failed take the whole budget, so that
+/// the outcomes of the others change nothing in the answer. `files` are in the order of their
+/// workers, those with the status failed first.
+///
+/// The answer also names the workers of which not all lines are shown, so some more of them count.
+fn failed_workers_suffice(files: &[Candidate], budget: Budget) -> bool {
+    let mut room = budget.approx_bytes();
+    let mut left_out = 0;
+    for worker in files.chunk_by(|a, b| a.turn == b.turn) {
+        if worker.iter().any(|file| file.outcome != Outcome::Failed) {
+            break;
+        }
+        let primary = worker.iter().filter(|file| !is_raw_record(&file.hits.path));
+        let sizes: Vec<usize> = primary.map(|file| min_size(file, 0)).collect();
+        left_out += usize::from(room == 0 && !sizes.is_empty());
+        room = sizes.into_iter().fold(room, usize::saturating_sub);
+    }
+    left_out >= NAMES
+}
+
 /// Sorts the files: primary files before files that repeat others, failed workers first, and
 /// within each worker failed calls first. Reads call outcomes only for files that may fit.
 fn in_order(
@@ -185,19 +222,22 @@ fn in_order(
         (is_raw_record(&file.hits.path), file.outcome, file.turn, file.hits.path.clone())
     });
     let mut room = budget.approx_bytes();
-    let mut calls: HashMap<usize, HashMap<RelPath, Outcome>> = HashMap::new();
-    for file in &files {
-        if room == 0 || !deadline.has_time() {
-            break;
-        }
+    let may_fit = files.iter().take_while(|file| {
+        let has_room = room > 0;
         room = room.saturating_sub(min_size(file, 0));
-        calls.entry(file.turn).or_insert_with(|| {
-            let record = workers.get(file.turn).and_then(|(member, fingerprint)| {
-                analyzer.record(member, fingerprint.as_ref().ok()?, PART_GRACE, deadline).ok()
-            });
-            record.iter().flat_map(|record| record.trace.outcomes()).collect()
+        has_room
+    });
+    let turns: Vec<usize> =
+        may_fit.map(|file| file.turn).collect::<BTreeSet<_>>().into_iter().collect();
+    let outcomes = parallel_map(&turns, |turn| -> HashMap<RelPath, Outcome> {
+        let worker = workers.get(*turn).filter(|_| deadline.has_time());
+        let record = worker.and_then(|(member, fingerprint)| {
+            analyzer.record(member, fingerprint.as_ref().ok()?, PART_GRACE, deadline).ok()
         });
-    }
+        record.iter().flat_map(|record| record.trace.outcomes()).collect()
+    });
+    let calls: HashMap<usize, HashMap<RelPath, Outcome>> =
+        turns.into_iter().zip(outcomes).collect();
     files.sort_by_cached_key(|file| {
         let path = &file.hits.path;
         let failed =
@@ -236,7 +276,8 @@ fn lines(
     let names = if demands.len() < files.len() { budget.approx_bytes() / NAMES_PART } else { 0 };
     let overhead = HEAD + query.regex.len() + names;
     let shares = allocate(&demands, budget.approx_bytes().saturating_sub(overhead));
-    let shown = admitted.into_iter().zip(shares).map(|(file, share)| {
+    let shares: Vec<(&Candidate, usize)> = admitted.into_iter().zip(shares).collect();
+    let shown = parallel_map(&shares, |(file, share)| {
         let mut shown = FileLines::new(
             file.member.name.clone(),
             file.path.clone(),
@@ -249,7 +290,7 @@ fn lines(
         let mut matches = 0..;
         // Sizes are estimates: a file whose share covers its estimate is shown in full. Any
         // other file needs room for its omission marker.
-        let share = match share < full_size(file, context) {
+        let share = match *share < full_size(file, context) {
             true => share.saturating_sub(file.path.len() + OMISSION),
             false => usize::MAX,
         };
@@ -273,20 +314,15 @@ fn lines(
         );
         shown
     });
-    shown.filter(|shown| shown.matches() > 0).collect()
+    shown.into_iter().filter(|shown| shown.matches() > 0).collect()
 }
 
-/// Returns the files of all workers.
-fn candidates(
-    workers: &WorkerStates,
-    known: &[DigestResult],
-    hits: Vec<Vec<FileMatchCount>>,
-) -> Vec<Candidate> {
+/// Returns the files of all workers, with the outcomes that follow from the statuses alone.
+fn candidates(workers: &WorkerStates, hits: Vec<Vec<FileMatchCount>>) -> Vec<Candidate> {
     let mut files = Vec::new();
-    for (turn, (((member, _), known), hits)) in workers.iter().zip(known).zip(hits).enumerate() {
+    for (turn, ((member, _), hits)) in workers.iter().zip(hits).enumerate() {
         let says_failed = member.entry.status == Status::Failed;
-        let unknown = if says_failed { Outcome::Failed } else { Outcome::Unknown };
-        let outcome = known.digest().map_or(unknown, |digest| digest.outcome);
+        let outcome = if says_failed { Outcome::Failed } else { Outcome::Unknown };
         let worker_path = worker_path(&member.name);
         files.extend(hits.into_iter().map(|hits| {
             let path = display_path(&worker_path, &hits.path);

@@ -18,6 +18,8 @@ pub struct GrepOptions {
     pub ignore_case: bool,
     /// True to find the lines that do not match.
     pub invert_match: bool,
+    /// True to list the files with such a line in the order of the answer. No path has this option.
+    pub lists_files: bool,
     /// True to list the files without such a line, too. No path has this option.
     pub lists_others: bool,
     /// Number of context lines before and after each match.
@@ -121,6 +123,7 @@ mod tests {
         let all = GrepOptions {
             ignore_case: true,
             invert_match: true,
+            lists_files: false,
             lists_others: false,
             context: 3,
             budget: Budget::parse("4k").ok(),

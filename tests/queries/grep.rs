@@ -5,6 +5,9 @@ use std::os::unix::fs::symlink;
 
 use serde_json::json;
 use swarmletfs::error::Error;
+use swarmletfs::query::grep::{GrepOptions, GrepQuery};
+use swarmletfs::text::budget::Budget;
+use swarmletfs::tree::ROOT;
 
 use super::{lines_of, names, text};
 use crate::hostile::make_fifo;
@@ -46,6 +49,45 @@ fn lines_are_listed_with_locations_failures_first() {
          workers/c-unknown/outputs/report.md:2:two needles\n\
          workers/a-fine/tool_calls/001_sh.txt:2: \"x\": \"needle\"}\n"
     );
+}
+
+/// Promise: Lines are listed with their locations, those of failures first.
+///
+/// Where the workers that failed by their status fill the answer, the outcomes of the others are
+/// not read. The answer is the one that follows from all outcomes, which a list of files needs.
+#[test]
+fn answer_is_the_same_if_unneeded_outcomes_are_not_read() {
+    for failed in [0, 3, 14, 40] {
+        let store = TestStore::new();
+        for worker in 0..failed {
+            let id = format!("f{worker:02}");
+            store.worker(&id, json!({"status": "failed"}));
+            for call in 1..=3 {
+                let output = if call == 2 { "Error: a needle\n" } else { "needle\nneedle\n" };
+                store.call(&id, call, "sh", output);
+            }
+        }
+        for worker in 0..15 {
+            let (last_failed, fine) = (format!("a{worker:02}"), format!("z{worker:02}"));
+            store.worker(&last_failed, json!({"status": "success", "note": "needle"}));
+            store.call(&last_failed, 1, "sh", "Error: a needle\n");
+            store.worker(&fine, json!({"status": "success", "note": "needle"}));
+            store.call(&fine, 1, "sh", "{\"ok\": true, \"x\": \"needle\"}\n");
+        }
+        for (budget, context) in [("300", 0), ("1k", 0), ("1k", 2), ("3k", 0), ("28k", 1)] {
+            let answer = |lists_files| {
+                let budget = Some(Budget::parse(budget).unwrap());
+                let options =
+                    GrepOptions { lists_files, context, budget, ..GrepOptions::default() };
+                let query = GrepQuery { options, regex: "needle".into(), under: None };
+                store.tree().search(ROOT, &query).unwrap().unwrap()
+            };
+            let [exact, usual] = [true, false].map(answer);
+            assert_eq!(exact.page.text, usual.page.text, "{failed} {budget} {context}");
+            assert!(usual.page.is_complete);
+            assert_eq!(exact.found.files.len(), usual.found.files.len());
+        }
+    }
 }
 
 #[test]

@@ -104,6 +104,7 @@ pub(in crate::cli) fn run(arguments: &GrepArgs) -> anyhow::Result<ExitCode> {
     let options = GrepOptions {
         ignore_case: arguments.ignore_case,
         invert_match: arguments.invert_match,
+        lists_files: arguments.files_with_matches || arguments.count,
         lists_others: arguments.files_without_match,
         context: arguments.context.into(),
         budget: arguments.query.budget,

@@ -85,6 +85,7 @@ struct GrepInput {
 fn run_grep(tree: &Tree, args: GrepInput) -> ToolResult {
     let options = GrepOptions {
         ignore_case: args.ignore_case,
+        lists_files: matches!(args.mode, Mode::FilesWithMatches | Mode::Count),
         context: args.context.min(100).into(),
         budget: budget(args.bytes, args.tokens)?,
         glob: non_empty(args.glob),

@@ -22,7 +22,7 @@ use crate::text::count;
 /// Longest query that is repeated in the answer, in bytes.
 const QUERY_MAX: usize = 200;
 /// Number of incompletely shown workers that are named.
-const NAMES: usize = 10;
+pub(super) const NAMES: usize = 10;
 /// The names of these workers take at most one part in this many of the budget.
 pub(super) const NAMES_PART: usize = 8;
 /// Budgets below this are small, in bytes.
@@ -157,6 +157,7 @@ pub type GrepAnswer = FileAnswer<GrepFound>;
 #[derive(Debug, Clone)]
 pub struct GrepFound {
     /// Path from the root and number of matching lines of each file, in the order of the answer.
+    /// That order is exact for the files that are not shown only if the query lists the files.
     pub files: Vec<(String, u64)>,
     /// Paths from the root of the files without a matching line, if the query lists them.
     pub others: Vec<String>,
