@@ -20,5 +20,5 @@ mod words;
 pub use index::{Index, Unread, WorkerIndex, tool_of};
 pub use query::{FilterValues, Filters, RankedQuery};
 pub use rank::{RankedPassages, WorkerMatches, rank};
-pub use select::{FileHit, PassageSelection, SelectionLimits};
+pub use select::{FileHit, PassageOrder, PassageSelection, SelectionLimits};
 pub use words::WordStemmer;

@@ -145,19 +145,40 @@ impl RankedPassages {
     pub fn mark_repeats(&mut self, is_record: &dyn Fn(&RelPath) -> bool) {
         let mut passages = std::mem::take(&mut self.passages);
         for worker in passages.chunk_by_mut(|a, b| a.id.worker == b.id.worker) {
+            let in_record = self.in_records(worker, is_record);
+            // Most workers have no word of the query in a record.
+            if !worker.iter().zip(&in_record).any(|(one, in_record)| *in_record && one.has_word) {
+                continue;
+            }
             let words = |one: &ScoredPassage| self.words_of(one.id).filter(|_| one.has_word);
-            let in_record = |one: &ScoredPassage| self.is_in_record(one.id, is_record);
-            let others = worker.iter().filter(|one| !in_record(one)).filter_map(words);
+            let others = worker.iter().zip(&in_record).filter(|(_, in_record)| !**in_record);
+            let others = others.filter_map(|(one, _)| words(one));
             let mut known: Vec<u64> = others.collect::<BTreeSet<u64>>().into_iter().collect();
             // Most words first: the largest sets hold most of the others.
             known.sort_by_key(|set| Reverse(set.count_ones()));
             known.truncate(WORD_SETS_MAX);
-            for one in worker.iter_mut() {
-                one.repeats = in_record(one)
+            for (one, in_record) in worker.iter_mut().zip(in_record) {
+                one.repeats = in_record
                     && words(one).is_some_and(|set| known.iter().any(|all| set & !all == 0));
             }
         }
         self.passages = passages;
+    }
+
+    /// Returns for each of the passages of a worker whether it is in a record.
+    fn in_records(
+        &self,
+        worker: &[ScoredPassage],
+        is_record: &dyn Fn(&RelPath) -> bool,
+    ) -> Vec<bool> {
+        let chunk = |one: &ScoredPassage| (one.id.segment, one.id.chunk);
+        let mut all = Vec::with_capacity(worker.len());
+        for passages in worker.chunk_by(|a, b| chunk(a) == chunk(b)) {
+            let is_record =
+                passages.first().is_some_and(|first| self.is_in_record(first.id, is_record));
+            all.extend(std::iter::repeat_n(is_record, passages.len()));
+        }
+        all
     }
 
     fn is_in_record(&self, id: PassageId, is_record: &dyn Fn(&RelPath) -> bool) -> bool {
@@ -237,7 +258,8 @@ impl SegmentMatches {
                 term_freq,
             }));
         }
-        all.sort_unstable_by_key(|found: &TermMatch| (found.passage, found.term));
+        // The postings of each term are sorted, and a stable sort merges sorted runs.
+        all.sort_by_key(|found: &TermMatch| (found.passage, found.term));
         all.shrink_to_fit();
         let mut excluded: Vec<u32> = query
             .excluded
@@ -288,9 +310,10 @@ impl TermCounts {
     }
 
     fn clear(&mut self) {
-        for term in self.present.drain(..) {
-            self.term_freqs.get_mut(term).into_iter().for_each(|term_freq| *term_freq = 0);
+        for term in &self.present {
+            self.term_freqs.get_mut(*term).into_iter().for_each(|term_freq| *term_freq = 0);
         }
+        self.present.clear();
     }
 
     fn add(&mut self, found: &TermMatch) {
@@ -328,14 +351,15 @@ fn each_passage(
     let [.., far] = NEAR.map(|near| near as u32);
     let mut next = first;
     let mut rest = matches;
+    // The matches from the first passage of each neighborhood on, which only moves forward.
+    let mut in_reach = [matches; FILE];
     while let Some(found) = rest.first() {
         let from = next.max(found.passage.saturating_sub(far));
         let to = (found.passage + far + 1).min(end);
         for passage in from..to {
             let mut words = [0; FILE];
-            for ((near, words), counts) in
-                std::iter::once(0).chain(NEAR).zip(&mut words).zip(all_counts.iter_mut())
-            {
+            let levels = std::iter::once(0).chain(NEAR).zip(&mut words).zip(&mut in_reach);
+            for (((near, words), in_reach), counts) in levels.zip(all_counts.iter_mut()) {
                 let near = near as u32;
                 let (from, to) =
                     (passage.saturating_sub(near).max(first), (passage + near + 1).min(end));
@@ -343,9 +367,13 @@ fn each_passage(
                     chunk.words.iter().skip((from - first) as usize).take((to - from) as usize);
                 *words = lengths.map(|length| u64::from(*length)).sum();
                 counts.clear();
-                let (_, near) =
-                    matches.split_at(matches.partition_point(|found| found.passage < from));
-                near.iter()
+                while let Some((_, after)) =
+                    in_reach.split_first().filter(|(found, _)| found.passage < from)
+                {
+                    *in_reach = after;
+                }
+                in_reach
+                    .iter()
                     .take_while(|found| found.passage < to)
                     .for_each(|found| counts.add(found));
             }
@@ -392,7 +420,7 @@ fn count(
 ) {
     let [LevelStats { doc_freqs, .. }, ..] = primary;
     let terms = doc_freqs.len();
-    let (mut file_counts, mut near_counts) = (TermCounts::new(terms), neighborhood_counts(terms));
+    let (mut file_counts, mut ends) = (TermCounts::new(terms), vec![0; terms]);
     for chunk in chunks(header) {
         let file = chunk.file;
         let levels = if is_primary(&file.path) { &mut *primary } else { &mut *others };
@@ -409,12 +437,33 @@ fn count(
         within.iter().for_each(|found| file_counts.add(found));
         let [.., file_level] = levels;
         file_level.add_text(&file_counts);
-        each_passage(&chunk, within, &mut near_counts, |passage| {
-            levels
-                .iter_mut()
-                .zip(passage.counts)
-                .for_each(|(level, counts)| level.add_text(counts));
-        });
+        for (level, near) in levels.iter_mut().zip(std::iter::once(0).chain(NEAR)) {
+            count_neighborhoods(&chunk, within, near as u32, &mut ends, &mut level.doc_freqs);
+        }
+    }
+}
+
+/// Adds to `doc_freqs` the number of passages of a chunk that have each word of the query among
+/// them and the `near` passages on either side. `matches` are the words in the chunk. `ends` is
+/// reused by every call.
+fn count_neighborhoods(
+    chunk: &ChunkPassages<'_>,
+    matches: &[TermMatch],
+    near: u32,
+    ends: &mut [u32],
+    doc_freqs: &mut [u64],
+) {
+    let Range { start: first, end } = chunk.numbers;
+    // The passages before this one are counted already, for each word.
+    ends.fill(first);
+    for found in matches {
+        let term = found.term as usize;
+        if let (Some(counted), Some(doc_freq)) = (ends.get_mut(term), doc_freqs.get_mut(term)) {
+            let from = found.passage.saturating_sub(near).max(*counted);
+            let to = (found.passage + near + 1).min(end);
+            *doc_freq += u64::from(to.saturating_sub(from));
+            *counted = to.max(*counted);
+        }
     }
 }
 
@@ -424,14 +473,19 @@ struct LevelScorer {
     average_words: f64,
     /// Inverse document frequency of each word of the query.
     idfs: Vec<f64>,
+    /// Sum of these frequencies, above 0.
+    idf_sum: f64,
 }
 
 impl LevelScorer {
     fn new(level: &LevelStats) -> LevelScorer {
         let texts = level.texts as f64;
+        let idfs: Vec<f64> =
+            level.doc_freqs.iter().map(|doc_freq| idf(*doc_freq as f64, texts)).collect();
         LevelScorer {
             average_words: (level.words as f64 / texts.max(1.0)).max(1.0),
-            idfs: level.doc_freqs.iter().map(|doc_freq| idf(*doc_freq as f64, texts)).collect(),
+            idf_sum: idfs.iter().sum::<f64>().max(f64::MIN_POSITIVE),
+            idfs,
         }
     }
 
@@ -445,9 +499,8 @@ impl LevelScorer {
             idf * term_freq * (K1 + 1.0) / (term_freq + length_norm)
         });
         let sum = scores.sum::<f64>();
-        let all = self.idfs.iter().sum::<f64>().max(f64::MIN_POSITIVE);
         let present = counts.present.iter().filter_map(|term| self.idfs.get(*term)).sum::<f64>();
-        weight * sum * (1.0 + COORDINATION * present / all)
+        weight * sum * (1.0 + COORDINATION * present / self.idf_sum)
     }
 }
 
@@ -507,12 +560,11 @@ fn coverage_bonus([scorer, ..]: &[LevelScorer; LEVELS], passage: &PassageCounts<
     if scorer.idfs.len() < 2 {
         return 0.0;
     }
-    let all = scorer.idfs.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     // Sum in the order of the query, so that rounding does not depend on the text.
     let present =
         scorer.idfs.iter().zip(&counts.term_freqs).filter(|(_, term_freq)| **term_freq > 0);
     let present = present.map(|(idf, _)| idf).sum::<f64>();
-    COVERAGE * (present / all).powi(COVERAGE_POWER)
+    COVERAGE * (present / scorer.idf_sum).powi(COVERAGE_POWER)
 }
 
 /// Raises each passage to at least [`NEIGHBOR_SHARE`] of the original score of its neighbors.
@@ -527,5 +579,62 @@ fn raise_neighbors(scored: &mut [ScoredPassage]) {
         let passage = one.id.passage;
         one.score =
             one.score.max(share(at.checked_sub(1), passage)).max(share(Some(at + 1), passage));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts the passages with each word in their neighborhoods one by one.
+    #[test]
+    fn neighborhoods_are_counted_as_if_one_by_one() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let file = FileChunk {
+            path: RelPath::parse("a").unwrap(),
+            start: 0,
+            passages: 30,
+            words: 30,
+            near: [0; NEAR.len()],
+        };
+        let chunk = ChunkPassages { file: &file, numbers: 7..37, words: &[1; 30] };
+        for likelihood in [0.02, 0.2, 0.9] {
+            let mut matches = Vec::new();
+            for (passage, term) in (7..37).flat_map(|passage| [(passage, 0), (passage, 1)]) {
+                if rng.f64() < likelihood {
+                    matches.push(TermMatch { passage, term, term_freq: 1 });
+                }
+            }
+            for near in [0, 1, 2] {
+                let mut counted = [0; 2];
+                count_neighborhoods(&chunk, &matches, near, &mut [0; 2], &mut counted);
+                let expected = [0, 1].map(|term| {
+                    let has = |passage: &u32| {
+                        let is_near = |found: &&TermMatch| found.passage.abs_diff(*passage) <= near;
+                        matches.iter().filter(is_near).any(|found| found.term == term)
+                    };
+                    (7..37).filter(has).count() as u64
+                });
+                assert_eq!(counted, expected, "{matches:?} {near}");
+            }
+            let mut seen = Vec::new();
+            each_passage(&chunk, &matches, &mut neighborhood_counts(2), |counts| {
+                seen.push((
+                    counts.passage,
+                    counts.counts.each_ref().map(|one| one.term_freqs.clone()),
+                ));
+            });
+            let expected = (7..37).filter_map(|passage| {
+                let counts = [0, 1, 2].map(|near| {
+                    let near = matches.iter().filter(|one| one.passage.abs_diff(passage) <= near);
+                    near.fold(vec![0, 0], |mut sums, found| {
+                        sums[found.term as usize] += found.term_freq;
+                        sums
+                    })
+                });
+                (counts[2] != [0, 0]).then_some((passage, counts))
+            });
+            assert_eq!(seen, expected.collect::<Vec<_>>());
+        }
     }
 }

@@ -29,6 +29,10 @@ const FAVORED_AMONG: usize = 100;
 const FAVORED_WORKERS: usize = 16;
 /// Passages to try before the deadline applies, so that a match is shown if one is counted.
 const TRIED_MIN: usize = 32;
+/// Number of passages that are sorted first.
+const SORTED_MIN: usize = 1_000;
+/// Passages that may be refused between two checks of the deadline. A refusal reads nothing.
+const REFUSED_PER_CHECK: usize = 64;
 /// Remaining bytes that are too few for a passage.
 const PASSAGE_MIN: usize = 60;
 
@@ -72,6 +76,30 @@ pub struct PassageSelection {
     pub complete: bool,
 }
 
+/// Passages by descending score, in the order of paths among equal scores. Sorted as far as it was
+/// read: few of many passages are ever considered.
+pub struct PassageOrder {
+    /// Score and index of each passage. The first `sorted` of them come first, in order.
+    all: Vec<(Reverse<i64>, usize)>,
+    sorted: usize,
+}
+
+impl PassageOrder {
+    /// Returns the score and the index of the passage at `position`, or `None` after the last one.
+    fn get(&mut self, position: usize) -> Option<(Reverse<i64>, usize)> {
+        if position >= self.sorted {
+            let (_, rest) = self.all.split_at_mut_checked(self.sorted)?;
+            let more = self.sorted.max(SORTED_MIN).min(rest.len());
+            if more < rest.len() {
+                rest.select_nth_unstable(more);
+            }
+            rest.split_at_mut_checked(more)?.0.sort_unstable();
+            self.sorted += more;
+        }
+        self.all.get(position).copied()
+    }
+}
+
 /// The selected passages of one chunk.
 #[derive(Default)]
 struct SelectedChunk {
@@ -92,13 +120,23 @@ impl RankedPassages {
 
     /// Returns the number of files and of workers with such passages.
     pub fn file_and_worker_counts(&self) -> (u64, u64) {
-        let matches = self.passages.iter().filter(|one| one.counts());
-        let mut chunks: Vec<ChunkId> = matches.map(|one| chunk_id(one.id)).collect();
-        chunks.dedup();
-        let files: BTreeSet<(u32, RelPath)> =
-            chunks.into_iter().filter_map(|chunk| Some((chunk.0, self.path(chunk)?))).collect();
-        let workers: BTreeSet<u32> = files.iter().map(|(worker, _)| *worker).collect();
-        (files.len() as u64, workers.len() as u64)
+        let (mut files, mut workers) = (0, 0);
+        let mut last: Option<(u32, &RelPath)> = None;
+        let mut last_chunk: Option<ChunkId> = None;
+        for one in self.passages.iter().filter(|one| one.counts()) {
+            let chunk = chunk_id(one.id);
+            if last_chunk == Some(chunk) {
+                continue;
+            }
+            last_chunk = Some(chunk);
+            // Passages are in the order of paths, so those of a file follow one another.
+            let Some(path) = self.path_ref(chunk) else { continue };
+            let file = (one.id.worker, path);
+            files += u64::from(last != Some(file));
+            workers += u64::from(last.is_none_or(|(worker, _)| worker != one.id.worker));
+            last = Some(file);
+        }
+        (files, workers)
     }
 
     /// Keeps the passages that contain the phrases of `query`, possibly running into the next
@@ -138,11 +176,17 @@ impl RankedPassages {
     /// `is_failed` returns true if a worker's file is the output of a failed call. It is slow, so
     /// it is called for few workers only.
     pub fn favor_failures(&mut self, is_failed: &dyn Fn(usize, &RelPath) -> bool) {
+        let order = |one: &&ScoredPassage| (Reverse(one.score), one.id);
         let mut best: Vec<&ScoredPassage> =
             self.passages.iter().filter(|one| one.has_word).collect();
-        best.sort_unstable_by_key(|one| (Reverse(one.score), one.id));
+        // A query of common words has hundreds of thousands of passages, so most stay unsorted.
+        if best.len() > FAVORED_AMONG {
+            best.select_nth_unstable_by_key(FAVORED_AMONG, order);
+            best.truncate(FAVORED_AMONG);
+        }
+        best.sort_unstable_by_key(order);
         let (mut workers, mut failed) = (BTreeSet::new(), BTreeMap::new());
-        for one in best.into_iter().take(FAVORED_AMONG) {
+        for one in best {
             if workers.len() >= FAVORED_WORKERS && !workers.contains(&one.id.worker) {
                 continue;
             }
@@ -152,41 +196,73 @@ impl RankedPassages {
                 self.path(chunk).is_some_and(|path| is_failed(one.id.worker as usize, &path))
             });
         }
-        for one in &mut self.passages {
-            if failed.get(&chunk_id(one.id)) == Some(&true) {
+        failed.retain(|_, is_failed| *is_failed);
+        for chunk in failed.into_keys() {
+            let begin = self.passages.partition_point(|one| chunk_id(one.id) < chunk);
+            let (_, passages) = self.passages.split_at_mut(begin);
+            for one in passages.iter_mut().take_while(|one| chunk_id(one.id) == chunk) {
                 one.score = one.score.saturating_mul(FAVORED) / 100;
             }
         }
     }
 
+    /// Returns the passages in the order in which [`RankedPassages::select`] considers them.
+    pub fn order(&self) -> PassageOrder {
+        let unsorted =
+            self.passages.iter().enumerate().map(|(at, one)| (Reverse(one.score), at)).collect();
+        PassageOrder { all: unsorted, sorted: 0 }
+    }
+
     /// Selects the best passages within `limits`, grouped by file. Near-duplicates of selected
-    /// passages come last, judged by the text that `read` returns.
+    /// passages come last, judged by the text that `read` returns. `order` is the order of these
+    /// passages.
     pub fn select(
         &self,
+        order: &mut PassageOrder,
         limits: SelectionLimits<'_>,
         read: ReadRange<'_>,
         deadline: Deadline<'_>,
     ) -> PassageSelection {
         let mut selector = Selector::new(self, limits, read);
-        // Among equal scores the first passage wins: passages are in the order of paths.
-        let mut heap: BinaryHeap<(i64, Reverse<usize>)> =
-            self.passages.iter().enumerate().map(|(at, one)| (one.score, Reverse(at))).collect();
+        // Passages whose scores became lower than in `order`.
+        let mut lowered: BinaryHeap<Reverse<(Reverse<i64>, usize)>> = BinaryHeap::new();
         let mut duplicates = Vec::new();
-        let (mut complete, mut tried) = (true, 0);
-        while let Some((score, Reverse(at))) = heap.pop() {
+        let (mut complete, mut tried, mut next) = (true, 0, 0);
+        let mut unchecked = REFUSED_PER_CHECK;
+        loop {
+            let first = order.get(next);
+            let (Reverse(score), at) = match (first, lowered.peek()) {
+                (None, None) => break,
+                (Some(first), Some(Reverse(other))) if first > *other => *other,
+                (None, Some(Reverse(other))) => *other,
+                (Some(first), _) => first,
+            };
+            if first == Some((Reverse(score), at)) {
+                next += 1;
+            } else {
+                lowered.pop();
+            }
             let Some(one) = self.passages.get(at) else { continue };
             let now = selector.current_score(one);
             if now < score {
-                heap.push((now, Reverse(at)));
+                lowered.push(Reverse((Reverse(now), at)));
                 continue;
             }
             tried += 1;
-            complete &= tried <= TRIED_MIN && selector.selected.is_empty() || deadline.has_time();
+            if unchecked >= REFUSED_PER_CHECK {
+                unchecked = 0;
+                complete &=
+                    tried <= TRIED_MIN && selector.selected.is_empty() || deadline.has_time();
+            }
             if !complete || selector.left < PASSAGE_MIN {
                 break;
             }
-            if selector.offer(one, false) == Some(Offer::Duplicate) {
-                duplicates.push(one);
+            match selector.offer(one, false) {
+                Some(Offer::Refused) => unchecked += 1,
+                offer => {
+                    unchecked = REFUSED_PER_CHECK;
+                    duplicates.extend((offer == Some(Offer::Duplicate)).then_some(one));
+                }
             }
         }
         for one in &duplicates {
@@ -260,9 +336,13 @@ impl RankedPassages {
             .and_then(|at| self.passages.get(at))
     }
 
-    fn path(&self, (worker, segment, chunk): ChunkId) -> Option<RelPath> {
+    fn path(&self, chunk: ChunkId) -> Option<RelPath> {
+        self.path_ref(chunk).cloned()
+    }
+
+    fn path_ref(&self, (worker, segment, chunk): ChunkId) -> Option<&RelPath> {
         let header = self.header(PassageId { worker, segment, chunk, passage: 0 })?;
-        Some(header.chunks.get(chunk as usize)?.path.clone())
+        Some(&header.chunks.get(chunk as usize)?.path)
     }
 
     /// Returns the first passage of the chunk, which is its name, and the end of its passages.
@@ -402,12 +482,17 @@ impl<'a> Selector<'a> {
             self.duplicates += u64::from(!again && one.counts());
             return Some(Offer::Refused);
         }
+        let minimal = ranked.minimal(id)?;
+        let least = ranked.length(id, &minimal)?;
+        // Once there is little room, most passages are refused without a look at their paths.
+        if least > self.left {
+            return Some(Offer::Refused);
+        }
         let path = ranked.path(chunk)?;
         let (file_frame, excerpt_frame) = (self.limits.frame)(id.worker as usize, &path);
         let frame = if selected.is_some() { 0 } else { file_frame }
             + if is_adjacent { 0 } else { excerpt_frame };
-        let minimal = ranked.minimal(id)?;
-        if ranked.length(id, &minimal)? + frame > self.left {
+        if least + frame > self.left {
             return Some(Offer::Refused);
         }
         let range = ranked.range(id, id.passage..id.passage + 1)?;
@@ -478,4 +563,26 @@ fn shingles(text: &str) -> Vec<u64> {
 fn is_near_duplicate(shingles: &[u64], known: &HashSet<u64>) -> bool {
     let repeated = shingles.iter().filter(|shingle| known.contains(shingle)).count();
     !shingles.is_empty() && repeated * 100 >= shingles.len() * DUPLICATE_PERCENT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passages_are_ordered_by_score_and_path_however_far_it_is_read() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for count in [0, 1, SORTED_MIN, SORTED_MIN + 1, 5 * SORTED_MIN] {
+            let all: Vec<(Reverse<i64>, usize)> =
+                (0..count).map(|at| (Reverse(rng.i64(..50)), at)).collect();
+            let mut sorted = all.clone();
+            sorted.sort();
+            let mut order = PassageOrder { all, sorted: 0 };
+            // A second reader begins again.
+            for read in [count / 3, count + 1] {
+                let found: Vec<_> = (0..read).map_while(|at| order.get(at)).collect();
+                assert!(found == sorted[..read.min(count)], "{count} {read}");
+            }
+        }
+    }
 }
