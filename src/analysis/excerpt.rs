@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
+use foldhash::fast::RandomState;
+
 use super::cut::cut_most_relevant;
 use super::line_scores::{LineScores, score_lines};
 use super::lines::{LineChunk, merge_repeats, split_chunks};
@@ -209,7 +211,7 @@ fn gap_cost(size: u64) -> usize {
 
 /// Lines that earlier excerpts of the same evidence.txt show.
 #[derive(Debug, Default)]
-pub(crate) struct ShownLines(HashSet<String>);
+pub(crate) struct ShownLines(HashSet<String, RandomState>);
 
 impl ShownLines {
     fn add(&mut self, chunk: &LineChunk<'_>) {
@@ -220,7 +222,8 @@ impl ShownLines {
     }
 
     fn contains(&self, chunk: &LineChunk<'_>) -> bool {
-        self.0.contains(chunk.text.trim())
+        let text = chunk.text.trim();
+        text.len() >= SHOWN_LINE_MIN && self.0.contains(text)
     }
 }
 
@@ -423,7 +426,7 @@ impl<'a> LineSelection<'a> {
             b_score.total_cmp(a_score).then(b.cmp(a))
         });
         let mut regions_left = (share / REGION).max(1);
-        let mut shown: HashSet<&str> = HashSet::new();
+        let mut shown: HashSet<&str, RandomState> = HashSet::default();
         for (at, (chunk, _)) in order {
             let text = chunk.text.trim();
             let joins = selection.joins_before(at) || selection.joins_after(at);
