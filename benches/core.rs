@@ -59,11 +59,29 @@ fn list(tree: &Tree, path: &[&str]) -> usize {
 
 /// Reads a file as `cat` does and returns its size in bytes.
 fn read(tree: &Tree, path: &[&str]) -> usize {
+    read_with(tree, path, |bytes| {
+        black_box(bytes);
+    })
+}
+
+/// Returns the content of a file.
+fn content(tree: &Tree, path: &[&str]) -> Vec<u8> {
+    let mut content = Vec::new();
+    read_with(tree, path, |bytes| content.extend(bytes));
+    content
+}
+
+/// Reads a file as `cat` does, calls `take` with each part and returns the size in bytes.
+fn read_with(tree: &Tree, path: &[&str], mut take: impl FnMut(&[u8])) -> usize {
     let inos = walk(tree, path);
     let fh = tree.open(inos.last().copied().unwrap()).unwrap().fh;
     let mut size = 0;
     loop {
-        match tree.read(fh, size as u64, 1 << 17, |bytes| black_box(bytes).len()).unwrap() {
+        let read = tree.read(fh, size as u64, 1 << 17, |bytes| {
+            take(bytes);
+            bytes.len()
+        });
+        match read.unwrap() {
             0 => break,
             more => size += more,
         }
@@ -145,6 +163,33 @@ fn generated(c: &mut Criterion) {
     first_and_again(c, "index.json of 1000 workers", swarm.path(), &["index.json"]);
     first_and_again(c, "evidence.txt of 1000 workers", swarm.path(), &["evidence.txt"]);
     first_and_again(c, "summary of 1000 workers", swarm.path(), &["summary"]);
+}
+
+/// Measures queries over 100 MB in 1,000 workers, of which everything was read before. Each
+/// iteration has a budget of its own, so no answer is cached.
+fn queries(c: &mut Criterion) {
+    let store = generate_store(1_000, 5, 20 << 10);
+    let tree = tree(view(store.path(), HOUR));
+    let mut group = c.benchmark_group("100 MB of 1000 workers");
+    for (kind, query, label) in [
+        ("grep", "no such word", "grep, no line matches"),
+        ("grep", "connection refused", "grep, many lines match"),
+        ("grep", r"\w+ion [a-z]+ed", "grep, many lines match a class"),
+        ("search", "refused quota", "search, rare words"),
+        ("search", "connection error test", "search, common words"),
+    ] {
+        while String::from_utf8_lossy(&content(&tree, &[kind, query])).contains("lack of time") {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let mut budgets = (1..28_000).rev();
+        group.bench_function(label, |b| {
+            b.iter(|| {
+                let folder = format!("{kind}.{}", budgets.next().unwrap());
+                read(&tree, &[&folder, query])
+            });
+        });
+    }
+    group.finish();
 }
 
 /// Writes a session of about `mebibytes` MiB, whose calls have outputs like a compiler's.
@@ -298,6 +343,6 @@ fn short() -> Criterion {
 criterion_group! {
     name = benches;
     config = short();
-    targets = workers, generated, transcripts, rollouts
+    targets = workers, generated, queries, transcripts, rollouts
 }
 criterion_main!(benches);
