@@ -374,9 +374,13 @@ impl View {
         self.catalog.fingerprint(&member.entry, closely)
     }
 
-    /// Returns true if [`View::fingerprint`] reads nothing.
-    pub fn has_fresh_fingerprint(&self, member: &Member, closely: bool) -> bool {
-        self.catalog.fresh_fingerprint(&member.entry, closely).is_some()
+    /// Returns true if the worker is known and [`View::fingerprint`] would read nothing, even if
+    /// `closely`. Reads nothing itself, so a worker that came since the last scan is not known.
+    pub fn has_fresh_fingerprint(&self, worker: &Name) -> bool {
+        let visible = self.visible.lock().clone();
+        visible
+            .get(worker)
+            .is_some_and(|member| self.catalog.fresh_fingerprint(&member.entry, true).is_some())
     }
 
     /// Returns the last known fingerprint of a worker's files, if any.

@@ -24,12 +24,8 @@ use crate::notes::Notes;
 use crate::read_log::ReadLog;
 use crate::tree::Tree;
 
-/// Fewest threads that read from the kernel. The kernel wakes the one that has waited longest, so
-/// with more threads than processors, each request meets cold caches.
-const READERS_MIN: usize = 2;
-
-/// Fewest threads in a pool, whose requests may wait for a disk.
-const POOL_THREADS_MIN: usize = 4;
+/// Fewest threads that read from the kernel, and fewest threads in the pool.
+const THREADS_MIN: usize = 4;
 
 /// Users who may access the mount, in addition to the permissions of its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,15 +106,15 @@ pub(crate) fn mount_with(
         trail: extras.log.map(|log| Arc::new(OpenTrail::new(log))),
         _ended: sender,
     };
-    let (listing, readers) = (extras.listing, thread_count(READERS_MIN));
+    let listing = extras.listing;
     let spawn = |service: &Arc<Service>| match extras.notes.map(Arc::new) {
         None => {
-            let config = config(access, readers, ChangePolicy::Refused, listing);
+            let config = config(access, thread_count(), ChangePolicy::Refused, listing);
             spawn_serving(fuser::Session::new(reader, mountpoint, &config)?, service, None)
         }
         Some(notes) => {
             let adapter = NotesAdapter { reader, notes: notes.clone() };
-            let config = config(access, readers, ChangePolicy::Served, listing);
+            let config = config(access, thread_count(), ChangePolicy::Served, listing);
             let session = fuser::Session::new(adapter, mountpoint, &config)?;
             spawn_serving(session, service, Some(notes.root()))
         }
@@ -132,9 +128,9 @@ pub(crate) fn mount_with(
     })
 }
 
-/// Returns the number of processors, but at least `min`.
-fn thread_count(min: usize) -> usize {
-    thread::available_parallelism().map_or(min, |processors| processors.get().max(min))
+/// Returns the number of threads that read from the kernel, and of those in each pool.
+fn thread_count() -> usize {
+    thread::available_parallelism().map_or(THREADS_MIN, |cores| cores.get().max(THREADS_MIN))
 }
 
 fn prepare_passthrough(trees: &Trees) {
@@ -169,7 +165,7 @@ fn start_confined<T: Send>(
         let start = || -> io::Result<_> {
             let roots = trees.first().map(|tree| tree.roots()).unwrap_or_default();
             confine(&roots, writable);
-            service.start(thread_count(POOL_THREADS_MIN))?;
+            service.start(thread_count())?;
             let watch_guard =
                 can_watch.then(|| watch::start(trees.clone(), notifier)).transpose()?;
             Ok((spawn()?, watch_guard))

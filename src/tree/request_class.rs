@@ -71,10 +71,11 @@ impl Tree {
 
     /// Classifies reading the attributes that are derived from all files of a worker.
     fn class_by_fingerprint(&self, worker: &Name) -> RequestClass {
-        let view = self.namespace.view();
-        let is_cached =
-            view.worker(worker).is_ok_and(|member| view.has_fresh_fingerprint(&member, true));
-        if is_cached { RequestClass::Stat } else { RequestClass::Render }
+        if self.namespace.view().has_fresh_fingerprint(worker) {
+            RequestClass::Stat
+        } else {
+            RequestClass::Render
+        }
     }
 
     /// Classifies opening the file `ino`.
