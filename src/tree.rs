@@ -270,8 +270,12 @@ impl Tree {
                 self.namespace.bytes(&node, version).ok().map(|bytes| (attr, Handle::Bytes(bytes)));
         }
         let name_ttl = if version.is_some() { Duration::ZERO } else { ttl };
-        let number = self.inodes.lock().number(&node, attr.content_id);
-        let shown = self.with_listing_time(number, &node, attr);
+        let shown = if attr.kind == NodeKind::Folder {
+            let number = self.inodes.lock().number(&node, attr.content_id);
+            self.with_listing_time(number, &node, attr)
+        } else {
+            attr
+        };
         let mut inodes = self.inodes.lock();
         let ino = inodes.look_up(node, attr.content_id, version);
         inodes.record_reported(ino, attr.signature(), ttl > TTL);
@@ -449,7 +453,7 @@ impl Tree {
         let key = self.namespace.listing_key(&node)?;
         // A file has replaced the directory.
         let stale = |error| if error == Error::NotADirectory { Error::Stale } else { error };
-        let items = self.list_items(ino).map_err(stale)?;
+        let items = self.list_items(&node).map_err(stale)?;
         let hash = listing_hash(&items);
         if position == DirPosition::Start {
             self.inodes.lock().note_listed(ino, hash, key.map(|(key, _)| key));
@@ -478,7 +482,7 @@ impl Tree {
         {
             return Ok(hash);
         }
-        let hash = listing_hash(&self.list_items(ino)?);
+        let hash = listing_hash(&self.list_items(node)?);
         if let Some((key, _)) = key {
             self.inodes.lock().note_key(ino, key, hash);
         }
@@ -520,9 +524,8 @@ impl Tree {
         }
     }
 
-    fn list_items(&self, ino: Ino) -> Result<Vec<ListedEntry>> {
-        let node = self.node(ino)?;
-        let listed = self.namespace.list(&node)?;
+    fn list_items(&self, node: &Node) -> Result<Vec<ListedEntry>> {
+        let listed = self.namespace.list(node)?;
         let inodes = self.inodes.lock();
         let entries = listed.into_iter().map(|(name, node, kind)| {
             let ino = inodes.number(&node, ContentId::Fixed);

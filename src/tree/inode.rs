@@ -59,7 +59,7 @@ impl InoRange {
     }
 }
 
-/// What an inode number stands for.
+/// The node behind an inode number.
 #[derive(Clone)]
 pub(super) struct Inode {
     pub(super) node: Node,

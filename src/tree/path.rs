@@ -176,7 +176,7 @@ impl Tree {
 
     /// Returns the entries of a directory, sorted by name.
     pub fn list_folder(&self, folder: Ino) -> Result<Arc<[ListedEntry]>> {
-        Ok(self.list_items(folder)?.into())
+        Ok(self.list_items(&self.node(folder)?)?.into())
     }
 }
 

@@ -10,7 +10,7 @@
 use super::node::Node;
 use super::{Ino, Tree, parse_name};
 use crate::name::Name;
-use crate::route::query_dir::QueryKind;
+use crate::route::query_dir::QueryDir;
 use crate::route::shown_path::is_generated;
 use crate::route::{Document, Scope};
 
@@ -34,9 +34,7 @@ impl Tree {
             }
             (Ok(Node::WorkerPath { .. } | Node::Supervisor(_)), _) => RequestClass::Stat,
             (Ok(Node::Worker(_)), Ok(name)) if !is_generated(&name) => RequestClass::Stat,
-            (Ok(Node::Worker(worker)), Ok(name))
-                if QueryKind::ALL.iter().any(|kind| name.as_bytes() == kind.name().as_bytes()) =>
-            {
+            (Ok(Node::Worker(worker)), Ok(name)) if QueryDir::parse(&name).is_some() => {
                 self.class_by_fingerprint(&worker)
             }
             (Ok(Node::Workers | Node::RunWorkers(_) | Node::Children(_)), Ok(name)) => {
@@ -71,7 +69,7 @@ impl Tree {
 
     /// Classifies reading the attributes that are derived from all files of a worker.
     fn class_by_fingerprint(&self, worker: &Name) -> RequestClass {
-        if self.namespace.view().has_fresh_fingerprint(worker) {
+        if !self.has_virtual_folders() && self.namespace.view().has_fresh_fingerprint(worker) {
             RequestClass::Stat
         } else {
             RequestClass::Render
