@@ -420,7 +420,7 @@ impl Renderer {
             None => self.analyzer.view.newest(&workers.visible)?,
         };
         let mut access = fingerprints.fold(Access::from_meta(&root), |access, fingerprint| {
-            access.intersect(&fingerprint.access)
+            access.intersect(&fingerprint.access())
         });
         if any_late(&workers.states) {
             access.mode &= 0o400;

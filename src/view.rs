@@ -374,13 +374,24 @@ impl View {
         self.catalog.fingerprint(&member.entry, closely)
     }
 
-    /// Returns true if the worker is known and [`View::fingerprint`] would read nothing, even if
-    /// `closely`. Reads nothing itself, so a worker that came since the last scan is not known.
+    /// Returns the fingerprint of all files of a worker, of which ACLs need not be read; see
+    /// [`Catalog::fingerprint_without_acls`].
+    pub fn fingerprint_without_acls(
+        &self,
+        member: &Member,
+        closely: bool,
+    ) -> Result<Arc<Fingerprint>> {
+        self.catalog.fingerprint_without_acls(&member.entry, closely)
+    }
+
+    /// Returns true if the worker is known and [`View::fingerprint_without_acls`] would read
+    /// nothing, even if `closely`. Reads nothing itself, so a worker that came since the last scan
+    /// is not known.
     pub fn has_fresh_fingerprint(&self, worker: &Name) -> bool {
         let visible = self.visible.lock().clone();
         visible
             .get(worker)
-            .is_some_and(|member| self.catalog.fresh_fingerprint(&member.entry, true).is_some())
+            .is_some_and(|member| self.catalog.has_fresh_fingerprint(&member.entry, true))
     }
 
     /// Returns the last known fingerprint of a worker's files, if any.
@@ -398,9 +409,19 @@ impl View {
         self.catalog.fingerprint_now(&member.entry)
     }
 
+    /// Returns the fingerprint of a worker's files, taken after the call began, without more of
+    /// them than of `before`; see [`Catalog::fingerprint_again`].
+    pub fn fingerprint_again(
+        &self,
+        member: &Member,
+        before: &Fingerprint,
+    ) -> Result<Arc<Fingerprint>> {
+        self.catalog.fingerprint_again(&member.entry, before)
+    }
+
     /// Returns true if the files of a worker still have this fingerprint.
     pub fn is_unchanged(&self, member: &Member, fingerprint: &Fingerprint) -> bool {
-        self.fingerprint_now(member).is_ok_and(|now| now.key == fingerprint.key)
+        self.fingerprint_again(member, fingerprint).is_ok_and(|now| now.key == fingerprint.key)
     }
 
     /// Returns the cached record of a worker as of `fingerprint`.

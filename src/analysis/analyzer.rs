@@ -24,6 +24,9 @@ use crate::store::Time;
 use crate::view::{Member, View};
 use crate::watchdog::{Unfinished, Watchdog};
 
+/// Reads the state of a worker's files, or returns a cached one; see [`View::fingerprint`].
+type ReadState = fn(&View, &Member, bool) -> Result<Arc<Fingerprint>>;
+
 /// Reads and caches what answers need of the workers of a view, within the time that the settings
 /// allow. Clones share all state.
 #[derive(Clone)]
@@ -160,7 +163,7 @@ impl Analyzer {
     /// is earlier. Returns `None` for a worker whose files cannot be read. When
     /// time runs out, the catalog's listing supplies the time.
     pub fn last_writes(&self, members: &[Arc<Member>]) -> Vec<Option<Time>> {
-        let (states, _) = self.states_in_time(members);
+        let (states, _) = self.states_in_time(members, View::fingerprint_without_acls);
         let last_writes = states.into_iter().map(|(member, fingerprint)| match fingerprint {
             Ok(fingerprint) => Some(member.entry.last_activity(fingerprint.last_write())),
             Err(Error::Late) => Some(member.entry.last_activity(member.entry.last_write())),
@@ -172,7 +175,17 @@ impl Analyzer {
     /// Returns the state of each worker's files. When time runs out, the rest have their last known
     /// state or [`Error::Late`], and the backfill reads them.
     pub(crate) fn states(&self, members: &[Arc<Member>]) -> WorkerStates {
-        let (states, is_complete) = self.states_in_time(members);
+        self.states_read_by(members, View::fingerprint)
+    }
+
+    /// Returns what [`Analyzer::states`] returns, but need not read ACLs. Nothing that a reader may
+    /// read by its mode can be derived from these states.
+    pub(super) fn states_without_acls(&self, members: &[Arc<Member>]) -> WorkerStates {
+        self.states_read_by(members, View::fingerprint_without_acls)
+    }
+
+    fn states_read_by(&self, members: &[Arc<Member>], read: ReadState) -> WorkerStates {
+        let (states, is_complete) = self.states_in_time(members, read);
         if !is_complete {
             self.cache.mark_incomplete();
         }
@@ -181,13 +194,13 @@ impl Analyzer {
 
     /// Returns the state of each worker's files, and true if there was time to read all of them.
     /// Does not schedule a backfill.
-    fn states_in_time(&self, members: &[Arc<Member>]) -> (WorkerStates, bool) {
+    fn states_in_time(&self, members: &[Arc<Member>], read: ReadState) -> (WorkerStates, bool) {
         let clock = self.settings.clock(5);
         // Workers without a known state come first.
         let mut order: Vec<(usize, &Arc<Member>)> = members.iter().enumerate().collect();
         order.sort_by_cached_key(|(_, member)| self.view.last_fingerprint(member).is_some());
         let fingerprints = parallel_map(&order, |(_, member)| match clock.has_time() {
-            true => self.view.fingerprint(member, false),
+            true => read(&self.view, member, false),
             false => self.view.last_fingerprint(member).ok_or(Error::Late),
         });
         let is_complete = clock.has_time();

@@ -285,7 +285,7 @@ impl DigestCache {
                 Err(error) => WorkerDigest::unreadable(&error),
             };
             let digest = Arc::new(digest);
-            let now = match view.fingerprint_now(member) {
+            let now = match view.fingerprint_again(member, &fingerprint) {
                 Ok(now) => now,
                 Err(Error::NotFound) => return DigestResult::Gone,
                 Err(_) => return DigestResult::Unread,

@@ -40,8 +40,11 @@ pub struct Fingerprint {
     pub bytes: u64,
     /// Number of entries that are not shown.
     pub skipped: Skipped,
-    /// Permission to read a document derived from all files.
-    pub access: Access,
+    /// Permission to read a document derived from all files, or more than that if ACLs were not
+    /// read.
+    access: Access,
+    /// True if ACLs were read.
+    pub(super) has_acls: bool,
 }
 
 impl Fingerprint {
@@ -49,6 +52,13 @@ impl Fingerprint {
     /// [`Meta::last_write`].
     pub fn last_write(&self) -> Time {
         earlier(self.newest_mtime, self.newest_ctime)
+    }
+
+    /// Returns the permission to read a document derived from all files. Only the owner may if ACLs
+    /// were not read.
+    pub fn access(&self) -> Access {
+        let mode = if self.has_acls { self.access.mode } else { self.access.mode & 0o400 };
+        Access { mode, ..self.access }
     }
 
     /// Returns true if every state with this `key` has the same file contents, so derived data
@@ -63,20 +73,29 @@ impl Fingerprint {
         if self.is_stable() {
             self
         } else {
-            Arc::new(Fingerprint { version: self.key, ..(*self).clone() })
+            let version = self.key;
+            self.with_version(version)
         }
     }
 
-    /// Returns true if only `version` differs.
-    pub(super) fn differs_only_in_version(&self, other: &Fingerprint) -> bool {
-        Fingerprint { version: other.version, ..self.clone() } == *other
+    pub(super) fn with_version(&self, version: Key) -> Arc<Fingerprint> {
+        Arc::new(Fingerprint { version, ..self.clone() })
     }
 
-    /// Returns true if this fingerprint, taken with [`StatMode::WithoutAcl`], matches `full`, whose
-    /// access ACLs may have narrowed.
-    pub(super) fn matches_without_acl(&self, full: &Fingerprint) -> bool {
-        let is_narrower = full.access.intersect(&self.access) == full.access;
-        is_narrower && Fingerprint { access: full.access, ..self.clone() } == *full
+    /// Returns true if both are of the same state of the files: they are equal but for `version`,
+    /// and for the access if ACLs were read for one of them only.
+    pub(super) fn is_of_state(&self, other: &Fingerprint) -> bool {
+        let access = if self.has_acls == other.has_acls { self.access } else { other.access };
+        let Fingerprint { version, has_acls, .. } = *other;
+        Fingerprint { version, access, has_acls, ..self.clone() } == *other
+    }
+
+    /// Returns true if this fingerprint, taken with [`StatMode::WithoutAcl`], is that of the files
+    /// in the state `known`, whose access ACLs may have narrowed.
+    pub(super) fn matches_without_acl(&self, known: &Fingerprint) -> bool {
+        let is_narrower = known.access.intersect(&self.access) == known.access;
+        let Fingerprint { access, has_acls, .. } = *known;
+        is_narrower && Fingerprint { access, has_acls, ..self.clone() } == *known
     }
 }
 
@@ -156,7 +175,7 @@ impl WalkOptions {
 pub(super) enum StatMode {
     /// Reads ACLs, so [`Fingerprint::access`] is exact.
     Full,
-    /// Skips ACLs; [`Fingerprint::access`] may be too permissive. Suffices to detect changes.
+    /// Skips ACLs. Suffices to detect changes.
     WithoutAcl,
 }
 
@@ -300,6 +319,7 @@ impl<'a> FileWalk<'a> {
             bytes: 0,
             skipped: Skipped::default(),
             access: Access::from_meta(own),
+            has_acls: options.stat_mode == StatMode::Full,
         };
         FileWalk {
             root,

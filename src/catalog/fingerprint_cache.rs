@@ -20,6 +20,13 @@ pub(super) struct CachedFingerprint {
     pub(super) is_watched: bool,
 }
 
+impl CachedFingerprint {
+    /// Returns true if taking the fingerprint with `stat_mode` would tell no more.
+    fn suffices(&self, stat_mode: StatMode) -> bool {
+        self.fingerprint.has_acls || stat_mode == StatMode::WithoutAcl
+    }
+}
+
 impl Catalog {
     /// Returns the fingerprint of a worker's files.
     ///
@@ -27,15 +34,46 @@ impl Catalog {
     /// unfinished; otherwise as old as [`Freshness::finished`]. A fingerprint of watched files is
     /// always current.
     pub fn fingerprint(&self, entry: &Arc<Entry>, closely: bool) -> Result<Arc<Fingerprint>> {
-        match self.fresh_fingerprint(entry, closely) {
+        self.cached_or_taken(entry, closely, StatMode::Full)
+    }
+
+    /// Returns what [`Catalog::fingerprint`] returns, but need not read ACLs, which takes most of
+    /// the time. Use it for the times and the state of files only.
+    pub fn fingerprint_without_acls(
+        &self,
+        entry: &Arc<Entry>,
+        closely: bool,
+    ) -> Result<Arc<Fingerprint>> {
+        self.cached_or_taken(entry, closely, StatMode::WithoutAcl)
+    }
+
+    /// Returns true if [`Catalog::fingerprint_without_acls`] would read nothing.
+    pub fn has_fresh_fingerprint(&self, entry: &Arc<Entry>, closely: bool) -> bool {
+        self.fresh_fingerprint(entry, closely, StatMode::WithoutAcl).is_some()
+    }
+
+    fn cached_or_taken(
+        &self,
+        entry: &Arc<Entry>,
+        closely: bool,
+        stat_mode: StatMode,
+    ) -> Result<Arc<Fingerprint>> {
+        match self.fresh_fingerprint(entry, closely, stat_mode) {
             Some(fingerprint) => Ok(fingerprint),
-            None => self.fingerprint_now(entry),
+            None => self.take_fingerprint(entry, stat_mode),
         }
     }
 
-    /// Returns what [`Catalog::fingerprint`] returns, if that is cached.
-    pub fn fresh_fingerprint(&self, entry: &Arc<Entry>, closely: bool) -> Option<Arc<Fingerprint>> {
+    fn fresh_fingerprint(
+        &self,
+        entry: &Arc<Entry>,
+        closely: bool,
+        stat_mode: StatMode,
+    ) -> Option<Arc<Fingerprint>> {
         let cached = entry.check_state.lock().fingerprint.as_deref().cloned()?;
+        if !cached.suffices(stat_mode) {
+            return None;
+        }
         // An unreadable file may have become readable.
         let may_change = cached.fingerprint.skipped.unreadable > 0
             || !cached.fingerprint.is_stable()
@@ -47,6 +85,25 @@ impl Catalog {
 
     /// Takes the fingerprint of a worker's files now.
     pub fn fingerprint_now(&self, entry: &Arc<Entry>) -> Result<Arc<Fingerprint>> {
+        self.take_fingerprint(entry, StatMode::Full)
+    }
+
+    /// Takes the fingerprint of a worker's files now. Reads ACLs only if they were read for
+    /// `before`.
+    pub fn fingerprint_again(
+        &self,
+        entry: &Arc<Entry>,
+        before: &Fingerprint,
+    ) -> Result<Arc<Fingerprint>> {
+        let stat_mode = if before.has_acls { StatMode::Full } else { StatMode::WithoutAcl };
+        self.take_fingerprint(entry, stat_mode)
+    }
+
+    fn take_fingerprint(
+        &self,
+        entry: &Arc<Entry>,
+        stat_mode: StatMode,
+    ) -> Result<Arc<Fingerprint>> {
         let (taken_at, start) = (Instant::now(), SystemTime::now());
         let (changed_at, cached) = {
             let state = entry.check_state.lock();
@@ -67,21 +124,25 @@ impl Catalog {
             })?;
             Ok((Arc::new(fingerprint), entered > 0 && entered == watched))
         };
-        // Reading ACLs takes most of the time, and is unnecessary if nothing changed.
-        let unchanged = match cached.as_ref().filter(|cached| cached.fingerprint.is_stable()) {
-            Some(cached) => {
+        let known = cached.as_ref().map(|cached| &cached.fingerprint);
+        let (mut fingerprint, is_watched) = match known.filter(|known| known.is_stable()) {
+            // Reading ACLs is unnecessary if nothing changed.
+            Some(known) if known.has_acls || stat_mode == StatMode::WithoutAcl => {
                 let (taken, is_watched) = take(StatMode::WithoutAcl)?;
-                let matches = taken.matches_without_acl(&cached.fingerprint);
-                matches.then(|| (cached.fingerprint.clone(), is_watched))
+                match stat_mode {
+                    _ if taken.matches_without_acl(known) => (known.clone(), is_watched),
+                    StatMode::WithoutAcl => (taken, is_watched),
+                    StatMode::Full => take(StatMode::Full)?,
+                }
             }
-            None => None,
+            _ => take(stat_mode)?,
         };
-        let (fingerprint, is_watched) = unchanged.map_or_else(|| take(StatMode::Full), Ok)?;
         // A key that is unchanged for a full clock tick is stable, whichever clock set the ctimes.
         let same_key = cached.filter(|cached| cached.fingerprint.key == fingerprint.key);
         let key_since = same_key.map_or(taken_at, |cached| cached.key_since);
-        let fingerprint =
-            if taken_at >= key_since + TICK_MAX { fingerprint.into_stable() } else { fingerprint };
+        if taken_at >= key_since + TICK_MAX {
+            fingerprint = fingerprint.into_stable();
+        }
         // Locked until the fingerprint is stored, so that a concurrent change invalidates it. A
         // directory that could not be entered is not watched.
         let mut state = entry.check_state.lock();
@@ -89,16 +150,19 @@ impl Catalog {
             && fingerprint.skipped.unreadable == 0
             && state.changed_at == changed_at;
         // Data derived from an unstable version is usable while that version is fresh, also by
-        // another thread that took the fingerprint at the same time. So keeps the version of an
-        // equal fingerprint.
+        // another thread that took the fingerprint at the same time. So keeps the version of a
+        // fingerprint of the same state.
         let fresh = state.fingerprint.as_ref().filter(|cached| {
             !cached.is_watched && cached.taken_at.elapsed() < self.freshness.unfinished
         });
-        let equal = fresh.filter(|cached| {
-            !fingerprint.is_stable() && fingerprint.differs_only_in_version(&cached.fingerprint)
+        let same = fresh.filter(|cached| {
+            !fingerprint.is_stable() && fingerprint.is_of_state(&cached.fingerprint)
         });
-        if let Some(equal) = equal {
-            return Ok(equal.fingerprint.clone());
+        if let Some(same) = same {
+            if same.suffices(stat_mode) {
+                return Ok(same.fingerprint.clone());
+            }
+            fingerprint = fingerprint.with_version(same.fingerprint.version);
         }
         let cost = taken_at.elapsed();
         let cached = CachedFingerprint {

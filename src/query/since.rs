@@ -165,7 +165,7 @@ impl ViewSnapshot {
         };
         let access = fingerprints()
             .fold(Access::from_meta(&view.root_meta()?), |access, fingerprint| {
-                access.intersect(&fingerprint.access)
+                access.intersect(&fingerprint.access())
             });
         Ok((newest, access))
     }

@@ -53,7 +53,7 @@ impl Renderer {
             Ok(Rendered {
                 bytes: body.bytes.into(),
                 newest: fingerprint.newest_mtime,
-                access: fingerprint.access,
+                access: fingerprint.access(),
                 complete: false,
                 missing,
             })
@@ -80,7 +80,7 @@ impl Renderer {
             // A file is complete only if it shows the requested state.
             let complete = attempts.is_first() && settled && whole && clock.has_time();
             if settled || !clock.has_time() || !attempts.try_again() {
-                let (newest, access) = (fingerprint.newest_mtime, fingerprint.access);
+                let (newest, access) = (fingerprint.newest_mtime, fingerprint.access());
                 return Ok(Rendered {
                     bytes: body.bytes.into(),
                     newest,
@@ -120,7 +120,7 @@ impl Renderer {
         Ok(Rendered {
             bytes: text.into_bytes().into(),
             newest: fingerprint.newest_mtime,
-            access: fingerprint.access,
+            access: fingerprint.access(),
             complete: missing.is_none() && is_settled,
             missing,
         })

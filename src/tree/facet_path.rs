@@ -102,7 +102,8 @@ impl Namespace {
                 Ok(Attr::virtual_folder(&root, view.newest(&view.visible())?))
             }
             FacetPath::Worker(_, worker) => {
-                let newest = view.fingerprint(&*view.worker(worker)?, false)?.newest_mtime;
+                let member = view.worker(worker)?;
+                let newest = view.fingerprint_without_acls(&member, false)?.newest_mtime;
                 Ok(Attr::symlink(&facet_link_target(path)?, &root, newest))
             }
         }

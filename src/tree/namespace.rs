@@ -196,7 +196,7 @@ impl Namespace {
             Node::Latest | Node::RunWorker(..) | Node::Child(..) => {
                 let newest = match node {
                     Node::RunWorker(_, worker) | Node::Child(_, worker) => {
-                        view.fingerprint(&*view.worker(worker)?, false)?.newest_mtime
+                        view.fingerprint_without_acls(&*view.worker(worker)?, false)?.newest_mtime
                     }
                     _ => view.newest(&view.visible())?,
                 };
@@ -205,7 +205,8 @@ impl Namespace {
             Node::Worker(worker) | Node::QueryDir(Scope::Worker(worker), _) => {
                 let member = view.worker(worker)?;
                 let attr = Attr::from_meta(&view.stat(&member, &RelPath::root())?);
-                let attr = Attr { mtime: view.fingerprint(&member, true)?.newest_mtime, ..attr };
+                let mtime = view.fingerprint_without_acls(&member, true)?.newest_mtime;
+                let attr = Attr { mtime, ..attr };
                 ttl = view.dir_attr_ttl(&member);
                 attr
             }

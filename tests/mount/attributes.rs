@@ -276,6 +276,33 @@ fn user_denied_by_an_acl_is_denied_in_the_mount() {
     assert!(denied > 50 && allowed > 50, "{denied} denied, {allowed} allowed");
 }
 
+/// A listing reads no ACLs of the files that its times come from; the reports need them.
+#[test]
+fn a_report_is_denied_by_an_acl_of_a_source_after_a_listing() {
+    needs_fuse!();
+    if !is_root() {
+        return;
+    }
+    let store = TestStore::new();
+    for worker in ["denied", "open"] {
+        store.worker(worker, json!({"status": "success"}));
+        let path = store.write(format!("workers/{worker}/notes.txt"), "x");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        if worker == "denied" && shut_out(&path).is_none() {
+            return;
+        }
+    }
+    let mount = Mount::with(&store.path(), &EVERYONE);
+    let listed = mount.shell("ls -l \"$M\"/workers \"$M\"/by/status/*");
+    assert!(listed.status.success(), "{listed:?}");
+    let opens = |worker, id| {
+        let path = mount.at(&format!("workers/{worker}/summary"));
+        as_user(id, || File::open(path).is_ok())
+    };
+    assert_eq!((opens("denied", 5_002), opens("open", 5_002)), (false, true));
+    assert!(!as_user(5_002, || File::open(mount.at("summary")).is_ok()));
+}
+
 /// Mounts in a user namespace. `$1` is the program, followed by the store, the mountpoint and the
 /// log.
 const MOUNT_IN_USER_NAMESPACE: &str = r#"
