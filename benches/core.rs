@@ -52,7 +52,7 @@ fn tree(view: View) -> Tree {
 fn list(tree: &Tree, path: &[&str]) -> usize {
     let inos = walk(tree, path);
     let ino = inos.last().copied().unwrap_or(ROOT);
-    let names = tree.entries(ino, DirPosition::Start).unwrap().items.len();
+    let names = tree.entries(ino, DirPosition::Start).unwrap().0.items.len();
     inos.into_iter().for_each(|ino| tree.forget(ino, 1));
     names
 }

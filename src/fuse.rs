@@ -177,15 +177,21 @@ fn first_offset(version: NonZeroU32) -> u64 {
     u64::from(version.get()) << 32
 }
 
-/// Splits the offset of a readdir request into the listing and the number of entries to skip.
-fn split_offset(offset: u64) -> (DirPosition, usize) {
-    let position = NonZeroU32::new((offset >> 32) as u32).map(DirPosition::Within);
-    (position.unwrap_or(DirPosition::Start), (offset & u64::from(u32::MAX)) as usize)
+/// Number of entries that every listing begins with: `.` and `..`.
+const DOTS: usize = 2;
+
+/// Splits the offset of a readdir request into the number of [`DOTS`] to skip and the position
+/// after them.
+fn split_offset(offset: u64) -> (usize, DirPosition) {
+    let skipped = (offset & u64::from(u32::MAX)) as usize;
+    let version = NonZeroU32::new((offset >> 32) as u32);
+    let after = |version| DirPosition::After(version, skipped.saturating_sub(DOTS));
+    (skipped.min(DOTS), version.map_or(DirPosition::Start, after))
 }
 
 /// Classifies reading the entries of a directory from `offset`.
 fn listing_class(tree: &Tree, ino: INodeNo, offset: u64) -> RequestClass {
-    if offset == 0 { tree.classify(ino.0) } else { RequestClass::Stat }
+    tree.classify_listing(ino.0, split_offset(offset).1)
 }
 
 /// Calls `add` with the number, the offset of the next entry, the kind and the name of each entry
@@ -196,15 +202,16 @@ fn list(
     offset: u64,
     mut add: impl FnMut(u64, u64, FileType, &OsStr, Option<&ListedEntry>) -> bool,
 ) -> Result<(), Error> {
-    let (position, skipped) = split_offset(offset);
-    let listing = tree.entries(ino, position)?;
+    let (dots_before, position) = split_offset(offset);
+    let (listing, before) = tree.entries(ino, position)?;
+    let skipped = dots_before + before;
     let dots = [".", ".."].map(|name| (ino, FileType::Directory, OsStr::new(name), None));
     let entries = listing
         .items
         .iter()
         .map(|item| (item.ino, file_type(item.kind), item.name.as_os_str(), Some(item)));
     let offsets = first_offset(listing.version) + 1..;
-    let last = dots.len() + listing.items.len();
+    let last = DOTS + listing.items.len();
     for (at, (next, (ino, kind, name, entry))) in
         (1..).zip(offsets.zip(dots.into_iter().chain(entries))).skip(skipped)
     {

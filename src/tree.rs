@@ -440,27 +440,68 @@ impl Tree {
         }
     }
 
-    /// Returns the entries of a directory: those of now, or those of the listing that a reader
-    /// continues.
-    pub fn entries(&self, ino: Ino, position: DirPosition) -> Result<DirListing> {
-        if let DirPosition::Within(version) = position
-            && let Some(listing) = self.dir_cache.lock().get(ino, version)
-        {
-            return Ok(listing);
-        }
+    /// Returns a listing of a directory, and the number of its entries before `position`. It is the
+    /// current listing or the one that the reader continues.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`] if the directory has changed, and too much was listed meanwhile to know
+    /// where to continue.
+    pub fn entries(&self, ino: Ino, position: DirPosition) -> Result<(DirListing, usize)> {
         let node = self.node(ino)?;
+        let (version, count) = match position {
+            DirPosition::Start => return Ok((self.list_from_start(ino, &node)?, 0)),
+            DirPosition::After(version, count) => (version, count),
+        };
+        let cached = self.dir_cache.lock().get(ino, version);
+        let listing = match cached {
+            Some(listing) => listing,
+            None => self.current_listing(ino, &node)?,
+        };
+        if listing.version == version {
+            return Ok((listing, count));
+        }
+        let past = self.dir_cache.lock().past(ino, version).ok_or(Error::Stale)?;
+        let before = past.position_in(&listing.items, count);
+        Ok((listing, before))
+    }
+
+    /// Lists a directory for a reader that begins.
+    fn list_from_start(&self, ino: Ino, node: &Node) -> Result<DirListing> {
         // Before the entries, so that it does not stand for older ones.
-        let key = self.namespace.listing_key(&node)?;
+        let key = self.namespace.listing_key(node)?;
+        let (listing, hash) = self.list(ino, node)?;
+        self.inodes.lock().note_listed(ino, hash, key.map(|(key, _)| key));
+        Ok(listing)
+    }
+
+    /// Returns the current listing of a directory, from the cache if it is there.
+    fn current_listing(&self, ino: Ino, node: &Node) -> Result<DirListing> {
+        let key = self.namespace.listing_key(node)?;
+        if let Some((key, max_age)) = key {
+            let known = self.inodes.lock().listing_hash(ino, key, max_age);
+            let cached =
+                known.and_then(|hash| self.dir_cache.lock().get(ino, listing_version(hash)));
+            if let Some(listing) = cached {
+                return Ok(listing);
+            }
+        }
+        let (listing, hash) = self.list(ino, node)?;
+        if let Some((key, _)) = key {
+            self.inodes.lock().note_key(ino, key, hash);
+        }
+        Ok(listing)
+    }
+
+    /// Lists a directory, and caches the listing.
+    fn list(&self, ino: Ino, node: &Node) -> Result<(DirListing, ListingHash)> {
         // A file has replaced the directory.
         let stale = |error| if error == Error::NotADirectory { Error::Stale } else { error };
-        let items = self.list_items(&node).map_err(stale)?;
+        let items = self.list_items(node).map_err(stale)?;
         let hash = listing_hash(&items);
-        if position == DirPosition::Start {
-            self.inodes.lock().note_listed(ino, hash, key.map(|(key, _)| key));
-        }
         let listing = DirListing { items: items.into(), version: listing_version(hash) };
         self.dir_cache.lock().insert(ino, listing.clone());
-        Ok(listing)
+        Ok((listing, hash))
     }
 
     /// Returns the attributes of a directory with the mtime that tells the kernel whether the

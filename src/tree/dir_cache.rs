@@ -1,25 +1,41 @@
 //! Recent directory listings, for readers that continue in one.
 //!
-//! A request for the rest of a listing names its version, and no handle: the kernel opens no
-//! directories. It also shares its cached entries of a directory among all readers; one that began
-//! in them requests the rest once the kernel has dropped them.
+//! A request for the rest of a listing names its version and the number of entries before, and no
+//! handle: the kernel opens no directories. It also shares its cached entries of a directory among
+//! all readers; one that began in them requests the rest once the kernel has dropped them.
+//!
+//! Of listings that were not used for long, only a hash of each name is kept. With that, a reader
+//! continues in the current listing, after the last entry that it was given and that is still
+//! there. So it lists each name once that is there all the time.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use super::Ino;
-use super::handle::DirListing;
+use super::handle::{DirListing, ListedEntry};
 
 /// Most listings kept, and most entries in all of them together. Those that were not used for the
 /// longest time are evicted first.
 const LISTINGS_MAX: usize = 256;
 const ENTRIES_MAX: usize = 500_000;
+/// Most listings of which the hashes are kept, and most hashes, of four bytes each.
+const PAST_MAX: usize = 4_096;
+const HASHES_MAX: usize = 8_000_000;
+
+/// Hash of a name.
+type NameHash = u32;
 
 /// Cache of the listings that were used last.
 #[derive(Default)]
 pub(super) struct DirCache {
     listings: VecDeque<(Ino, DirListing)>,
     items: usize,
+    /// The names of evicted listings, by directory and version.
+    past: VecDeque<(Ino, NonZeroU32, Arc<[NameHash]>)>,
+    hashes: usize,
+    hasher: RandomState,
 }
 
 impl DirCache {
@@ -49,10 +65,63 @@ impl DirCache {
         while self.listings.len() > 1
             && (self.listings.len() > LISTINGS_MAX || self.items > ENTRIES_MAX)
         {
-            let Some((_, evicted)) = self.listings.pop_back() else { break };
+            let Some((folder, evicted)) = self.listings.pop_back() else { break };
             self.items -= evicted.items.len();
+            self.keep_names(folder, &evicted);
         }
     }
+
+    /// Keeps the names of an evicted listing.
+    fn keep_names(&mut self, ino: Ino, evicted: &DirListing) {
+        let is_same = |(folder, version, _): &(Ino, NonZeroU32, _)| {
+            (*folder, *version) == (ino, evicted.version)
+        };
+        if self.past.iter().any(is_same) {
+            return;
+        }
+        let names: Arc<[NameHash]> =
+            evicted.items.iter().map(|item| name_hash(&self.hasher, item)).collect();
+        self.hashes += names.len();
+        self.past.push_front((ino, evicted.version, names));
+        while self.past.len() > 1 && (self.past.len() > PAST_MAX || self.hashes > HASHES_MAX) {
+            let Some((.., forgotten)) = self.past.pop_back() else { break };
+            self.hashes -= forgotten.len();
+        }
+    }
+
+    /// Returns the names of an evicted listing, to find a position in another one.
+    pub(super) fn past(&self, ino: Ino, version: NonZeroU32) -> Option<PastListing> {
+        let (.., names) =
+            self.past.iter().find(|(folder, known, _)| (*folder, *known) == (ino, version))?;
+        Some(PastListing { names: names.clone(), hasher: self.hasher.clone() })
+    }
+}
+
+/// The names of a listing that was evicted.
+pub(super) struct PastListing {
+    names: Arc<[NameHash]>,
+    hasher: RandomState,
+}
+
+impl PastListing {
+    /// Returns the number of entries of `listing` up to the last one that is among the first
+    /// `count` entries of this listing.
+    pub(super) fn position_in(&self, listing: &[ListedEntry], count: usize) -> usize {
+        let names: Vec<NameHash> =
+            listing.iter().map(|item| name_hash(&self.hasher, item)).collect();
+        let current: HashSet<NameHash> = names.iter().copied().collect();
+        let given = self.names.iter().enumerate().take(count).rev();
+        let Some((at, last)) = given.into_iter().find(|(_, hash)| current.contains(hash)) else {
+            return 0;
+        };
+        // Of several names with this hash, the nearest is the one.
+        let same = names.iter().enumerate().filter(|(_, hash)| *hash == last);
+        same.map(|(found, _)| found).min_by_key(|found| found.abs_diff(at)).map_or(0, |at| at + 1)
+    }
+}
+
+fn name_hash(hasher: &RandomState, item: &ListedEntry) -> NameHash {
+    hasher.hash_one(&item.name) as NameHash
 }
 
 #[cfg(test)]
@@ -69,6 +138,43 @@ mod tests {
     fn listing(number: u32, length: usize) -> DirListing {
         let item = ListedEntry { name: Name::new("a").unwrap(), kind: NodeKind::File, ino: 7 };
         DirListing { items: vec![item; length].into(), version: version(number) }
+    }
+
+    fn of_names(number: u32, names: &[&str]) -> DirListing {
+        let item = |name: &&str| ListedEntry {
+            name: Name::new(name).unwrap(),
+            kind: NodeKind::File,
+            ino: 7,
+        };
+        DirListing { items: names.iter().map(item).collect(), version: version(number) }
+    }
+
+    #[test]
+    fn a_reader_of_an_evicted_listing_continues_after_the_last_entry_that_is_still_there() {
+        let mut cache = DirCache::default();
+        cache.insert(5, of_names(1, &["b", "c", "d", "e", "f"]));
+        cache.insert(6, listing(9, ENTRIES_MAX));
+        assert!(cache.get(5, version(1)).is_none());
+        assert!(cache.past(5, version(2)).is_none() && cache.past(6, version(1)).is_none());
+        let past = cache.past(5, version(1)).unwrap();
+        let position = |names: &[&str], count| past.position_in(&of_names(2, names).items, count);
+        // All but `d` stay, and others come.
+        let now = ["a", "aa", "b", "bb", "c", "cc", "dd", "e", "f", "g"];
+        let next = [0, 1, 2, 3, 4, 5].map(|count| now[position(&now, count)]);
+        assert_eq!(next, ["a", "bb", "cc", "cc", "f", "g"]);
+        assert_eq!(position(&["x", "y"], 5), 0, "none is left");
+        assert_eq!(position(&[], 5), 0);
+    }
+
+    #[test]
+    fn names_of_evicted_listings_are_bounded() {
+        let mut cache = DirCache::default();
+        for number in 1..=20 {
+            cache.insert(5, listing(number, ENTRIES_MAX));
+        }
+        assert_eq!((cache.listings.len(), cache.items), (1, ENTRIES_MAX));
+        assert_eq!((cache.past.len(), cache.hashes), (16, HASHES_MAX));
+        assert!(cache.past(5, version(19)).is_some() && cache.past(5, version(3)).is_none());
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub struct DirListing {
 pub enum DirPosition {
     /// The first entry.
     Start,
-    /// A position in the listing of this version.
-    Within(NonZeroU32),
+    /// After so many entries of the listing of this version.
+    After(NonZeroU32, usize),
 }
 
 /// Open file.

@@ -7,8 +7,8 @@
 //! the parsed part would save one table lookup, and every caller without a kernel would have to do
 //! both steps.
 
-use super::node::Node;
-use super::{Ino, Tree, parse_name};
+use super::node::{FacetPath, Node};
+use super::{DirPosition, Ino, Tree, parse_name};
 use crate::name::Name;
 use crate::route::query_dir::QueryDir;
 use crate::route::shown_path::is_generated;
@@ -64,6 +64,16 @@ impl Tree {
             ) => self.class_by_fingerprint(&worker),
             Ok(node) if node.document().is_none() => RequestClass::Render,
             Ok(_) | Err(_) => RequestClass::Stat,
+        }
+    }
+
+    /// Classifies reading the entries of a directory from `position`.
+    pub fn classify_listing(&self, ino: Ino, position: DirPosition) -> RequestClass {
+        match position {
+            DirPosition::After(version, _) if self.dir_cache.lock().get(ino, version).is_some() => {
+                RequestClass::Stat
+            }
+            _ => self.classify(ino),
         }
     }
 

@@ -218,11 +218,12 @@ impl Client<'_> {
 
     fn list(&self, ino: Ino, position: DirPosition) -> Option<Open> {
         // The inode may be unknown by now, so the listing may fail.
-        let listing = allow_change("a listing", self.tree.entries(ino, position))?;
+        let (listing, before) = allow_change("a listing", self.tree.entries(ino, position))?;
+        assert!(before <= listing.items.len(), "a position after the end");
         let names: BTreeSet<&[u8]> =
             listing.items.iter().map(|item| item.name.as_bytes()).collect();
         assert_eq!(names.len(), listing.items.len(), "a name is listed twice");
-        Some(Open::Folder(ino, DirPosition::Within(listing.version)))
+        Some(Open::Folder(ino, DirPosition::After(listing.version, listing.items.len() / 2)))
     }
 
     fn use_open(&mut self) {

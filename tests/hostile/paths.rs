@@ -319,7 +319,7 @@ fn ask(tree: &Tree, from: Ino, path: &[u8]) -> Result<Vec<u8>> {
             bytes
         }
         NodeKind::Folder => {
-            let items = tree.entries(last.0, DirPosition::Start)?.items;
+            let items = tree.entries(last.0, DirPosition::Start)?.0.items;
             Ok(items
                 .iter()
                 .map(|item| item.name.as_bytes().to_vec())

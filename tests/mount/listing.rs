@@ -254,6 +254,52 @@ fn hundred_thousand_files_are_listed_once_during_changes() {
     );
 }
 
+/// Promise: A reader that pauses in a listing continues it, whatever changes and is listed meanwhile.
+#[test]
+fn a_reader_continues_in_a_changed_directory_after_many_other_listings() {
+    needs_fuse!();
+    let store = TestStore::new();
+    store.worker("w", json!({"status": "success"}));
+    let folder = store.at("workers/w/outputs");
+    fs::create_dir(&folder).unwrap();
+    let made = |number: usize| drop(fs::File::create(folder.join(name(number))).unwrap());
+    let all = 2_000;
+    (0..all).for_each(made);
+    let others = 400;
+    for other in 0..others {
+        store.worker(&format!("other-{other}"), json!({"status": "success"}));
+    }
+    let mount = Mount::with(&store.path(), &HOUR);
+    let path = mount.at("workers/w/outputs");
+    let mut dice = Dice::new(5);
+    let mut stay: BTreeSet<String> = (0..all).map(name).collect();
+    let mut readers: Vec<Reader> = (0..3).map(|_| Reader::open(&path, 0)).collect();
+    for (at, reader) in readers.iter_mut().enumerate() {
+        while reader.listed.len() < all / 4 * (at + 1) {
+            reader.read_part(4_096);
+        }
+        // The last entry that it was given vanishes, too.
+        let last = reader.listed.last().unwrap().0.clone();
+        fs::remove_file(folder.join(&last)).unwrap();
+        stay.remove(&last);
+    }
+    for number in (0..all).filter(|_| dice.once_in(10)) {
+        if stay.remove(&name(number)) {
+            fs::remove_file(folder.join(name(number))).unwrap();
+        }
+    }
+    for number in 0..all / 10 {
+        fs::File::create(folder.join(format!("{}~{number}", name(number)))).unwrap();
+    }
+    for other in 0..others {
+        assert_eq!(fs::read_dir(mount.at(&format!("workers/other-{other}"))).unwrap().count(), 4);
+    }
+    for reader in &mut readers {
+        reader.read_rest(4_096);
+        assert_eq!(reader.find_error(stay.iter()), None);
+    }
+}
+
 fn typed(name: std::ffi::OsString) -> String {
     name.into_string().unwrap()
 }

@@ -102,7 +102,7 @@ pub fn names(tree: &Tree, path: impl AsRef<[u8]>) -> Result<Vec<Vec<u8>>> {
 }
 
 fn names_in(tree: &Tree, ino: Ino) -> Result<Vec<Vec<u8>>> {
-    let items = tree.entries(ino, DirPosition::Start)?.items;
+    let items = tree.entries(ino, DirPosition::Start)?.0.items;
     let names: Vec<Vec<u8>> = items.iter().map(|item| item.name.as_bytes().to_vec()).collect();
     assert!(names.is_sorted_by(|a, b| a < b), "not sorted, or a name twice: {names:?}");
     Ok(names)
