@@ -262,7 +262,7 @@ impl Filesystem for FuseAdapter {
                 }
                 match found {
                     Ok(Lookup { ino, attr, name_ttl, attr_ttl }) => {
-                        if attr.kind == NodeKind::File
+                        if attr.kind != NodeKind::Folder
                             && let Some(attr_readers) = attr_readers
                         {
                             attr_readers.note(thread);

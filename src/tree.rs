@@ -33,6 +33,7 @@ mod node;
 mod path;
 mod pinned_opens;
 mod query;
+mod read_ahead;
 mod request_class;
 mod versions;
 
@@ -59,7 +60,6 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::render::Renderer;
 use crate::route::ContentKind;
-use crate::route::shown_path::is_generated;
 use crate::store::File;
 use crate::view::View;
 use attr::ContentId;
@@ -68,8 +68,9 @@ use handle::{Handle, Handles};
 use inode::Inodes;
 use listing_times::ListingHash;
 use namespace::{AttrReply, Namespace};
-use node::Node;
+use node::{FacetPath, Node};
 use pinned_opens::PinnedOpens;
+use read_ahead::ReadAhead;
 
 /// Time for which the kernel may cache a name or attributes of a worker's file or of a directory.
 const TTL: Duration = Duration::from_secs(1);
@@ -115,6 +116,7 @@ pub struct Tree {
     handles: Arc<Mutex<Handles>>,
     pinned_opens: Arc<Mutex<PinnedOpens>>,
     dir_cache: Arc<Mutex<DirCache>>,
+    read_ahead: ReadAhead,
     root: Ino,
     /// The user who owns all files and directories, and reads them all. `None` to show owners and
     /// permissions as they are in the stores.
@@ -148,6 +150,7 @@ impl Tree {
             handles: Arc::default(),
             pinned_opens: Arc::default(),
             dir_cache: Arc::default(),
+            read_ahead: ReadAhead::default(),
             root: numbers.root(),
             reader,
         }
@@ -164,7 +167,9 @@ impl Tree {
             handles: self.handles.clone(),
             pinned_opens: self.pinned_opens.clone(),
             dir_cache: self.dir_cache.clone(),
-            ..*self
+            read_ahead: ReadAhead::default(),
+            root: self.root,
+            reader: self.reader,
         }
     }
 
@@ -250,6 +255,12 @@ impl Tree {
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Lookup> {
         let parent = self.node(parent)?;
         let node = self.namespace.child(&parent, &parse_name(name)?)?;
+        self.note_lookup(&node);
+        self.look_up_node(node)
+    }
+
+    /// Looks up a node that exists or may be absent.
+    fn look_up_node(&self, node: Node) -> Result<Lookup> {
         let (is_contended, expired) = {
             let mut pinned_opens = self.pinned_opens.lock();
             (pinned_opens.was_stale(&node), pinned_opens.expired())
@@ -286,18 +297,25 @@ impl Tree {
         Ok(Lookup { ino, attr: self.shown_attr(shown), name_ttl, attr_ttl: ttl })
     }
 
-    /// Looks up an entry of the listing of `folder` like [`Tree::lookup`], if it is a worker's own
-    /// file or directory and costs no more than a stat.
+    /// Looks up an entry of the listing of `folder` like [`Tree::lookup`], if that costs no more
+    /// than a stat.
     pub fn look_up_listed(&self, folder: Ino, entry: &ListedEntry) -> Option<Lookup> {
-        let is_own = match self.node(folder).ok()? {
-            Node::WorkerPath { .. } | Node::Supervisor(_) => true,
-            Node::Worker(_) => !is_generated(&entry.name),
-            _ => false,
-        };
-        if !is_own || self.has_virtual_folders() {
+        let parent = self.node(folder).ok().filter(|parent| parent.has_cheap_entries())?;
+        if self.has_virtual_folders() {
             return None;
         }
-        self.lookup(folder, entry.name.as_bytes()).ok()
+        let node = self.namespace.child(&parent, &entry.name).ok()?;
+        let is_cheap = match &node {
+            Node::WorkerPath { .. } | Node::Supervisor(_) => true,
+            Node::Worker(worker)
+            | Node::RunWorker(_, worker)
+            | Node::Child(_, worker)
+            | Node::Facet(FacetPath::Worker(_, worker)) => {
+                self.namespace.view().has_fresh_fingerprint(worker)
+            }
+            _ => false,
+        };
+        if is_cheap { self.look_up_node(node).ok() } else { None }
     }
 
     /// Gives back `count` lookups. An inode without lookups is removed.

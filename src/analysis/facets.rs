@@ -282,7 +282,7 @@ impl Selection {
     }
 
     /// Returns true if the digests of workers are needed to find the selected ones.
-    pub(super) fn needs_digest(&self) -> bool {
+    pub(crate) fn needs_digest(&self) -> bool {
         self.values.iter().any(|(facet, _)| facet.needs_digest())
     }
 

@@ -119,11 +119,13 @@ impl Service {
         work: impl FnOnce(&Tree) + Send + 'static,
     ) {
         if class == RequestClass::Stat {
-            return work(&tree);
+            work(&tree);
+            return read_ahead(&tree, &self.pool);
         }
         let pool = self.pool.clone();
         let job = Box::new(move || {
             work(&tree);
+            read_ahead(&tree, &pool);
             if tree.claim_backfill() {
                 backfill(tree, pool);
             }
@@ -141,6 +143,23 @@ impl Service {
             catch_panic(|| work(tree));
         }
     }
+}
+
+/// Starts to prepare what a reader will request next, if it goes through the workers in order.
+fn read_ahead(tree: &Arc<Tree>, pool: &Pool) {
+    if tree.claim_read_ahead() {
+        prepare_next(tree.clone(), pool.clone());
+    }
+}
+
+/// Prepares one worker after the other, each queued behind the waiting requests.
+fn prepare_next(tree: Arc<Tree>, pool: Pool) {
+    let next_step = pool.clone();
+    pool.run(Box::new(move || {
+        if tree.prepare_next() {
+            prepare_next(tree, next_step);
+        }
+    }));
 }
 
 /// Does pending work in short slices, each queued behind the waiting requests.

@@ -61,6 +61,12 @@ impl Namespace {
         self.versions.evict();
     }
 
+    /// Returns true if a version of the generated file is cached.
+    #[cfg(test)]
+    pub(super) fn has_version(&self, document: &Document) -> bool {
+        self.versions.contains(document)
+    }
+
     pub(super) fn view(&self) -> &View {
         self.renderer.view()
     }
@@ -119,21 +125,14 @@ impl Namespace {
             }
             Node::RunWorkers(run) => {
                 let worker = stored_name(name, is_index).ok_or(Error::NotFound)?;
-                let visible = self.view().visible();
-                let mut members = visible.runs.get(run).ok_or(Error::NotFound)?.members.iter();
-                members.find(|member| member.name == worker).ok_or(Error::NotFound)?;
-                Ok(Node::RunWorker(run.clone(), worker))
+                let exists = self.view().visible().is_in_run(run, &worker);
+                if exists { Ok(Node::RunWorker(run.clone(), worker)) } else { Err(Error::NotFound) }
             }
             Node::Worker(worker) if text == CHILDREN => Ok(Node::Children(worker.clone())),
             Node::Children(worker) => {
                 let child = stored_name(name, is_index).ok_or(Error::NotFound)?;
-                let visible = self.view().visible();
-                visible
-                    .children(worker)
-                    .iter()
-                    .find(|member| member.name == child)
-                    .ok_or(Error::NotFound)?;
-                Ok(Node::Child(worker.clone(), child))
+                let exists = self.view().visible().is_child(worker, &child);
+                if exists { Ok(Node::Child(worker.clone(), child)) } else { Err(Error::NotFound) }
             }
             Node::Worker(worker) => {
                 let document = Document::in_worker(worker, name);

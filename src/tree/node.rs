@@ -84,6 +84,22 @@ impl Node {
         )
     }
 
+    /// Returns true if it costs little to find the entries of this directory by their names, however
+    /// many there are.
+    pub(super) fn has_cheap_entries(&self) -> bool {
+        match self {
+            Node::Workers
+            | Node::RunWorkers(_)
+            | Node::Children(_)
+            | Node::Worker(_)
+            | Node::WorkerPath { .. }
+            | Node::Supervisor(_) => true,
+            // The workers of a limited selection are sorted for each name.
+            Node::Facet(FacetPath::Selection(selection)) => !selection.is_limited(),
+            _ => false,
+        }
+    }
+
     /// Returns the worker whose directory this node is or is in.
     pub(super) fn worker(&self) -> Option<&Name> {
         match self {

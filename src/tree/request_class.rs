@@ -1,5 +1,4 @@
 //! Classifies a request by its cost before it is answered.
-
 //!
 //! The thread that reads from the kernel classifies the request, and the thread that answers it
 //! resolves the node again. Classifying only reads the inode table and parses a name. Resolving may
@@ -38,6 +37,12 @@ impl Tree {
                 self.class_by_fingerprint(&worker)
             }
             (Ok(Node::Workers | Node::RunWorkers(_) | Node::Children(_)), Ok(name)) => {
+                self.class_by_fingerprint(&name)
+            }
+            // A link to a worker of a selection by what the catalog holds.
+            (Ok(Node::Facet(FacetPath::Selection(selection))), Ok(name))
+                if !selection.is_limited() && !selection.needs_digest() =>
+            {
                 self.class_by_fingerprint(&name)
             }
             // Resolving decides: a name that needs no search, such as those that tools probe for,

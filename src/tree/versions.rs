@@ -178,6 +178,12 @@ impl Versions {
         self.bytes.clear();
     }
 
+    /// Returns true if a version of `document` is cached.
+    #[cfg(test)]
+    pub(super) fn contains(&self, document: &Document) -> bool {
+        self.latest.peek(document).is_some()
+    }
+
     /// Caches the bytes of a version.
     fn add(&self, document: &Document, rendered: &Rendered) -> Arc<Version> {
         let content = content_hash(rendered);

@@ -47,6 +47,8 @@ pub struct VisibleWorkers {
     name_index: Arc<NameIndex>,
     /// Computed on first use.
     short_ids: Arc<OnceLock<ShortIds>>,
+    /// Indexes of the members in the order of their names; computed on first use.
+    by_name: Arc<OnceLock<Vec<u32>>>,
     children: Arc<HashMap<Name, Vec<Arc<Member>>>>,
 }
 
@@ -86,6 +88,49 @@ impl VisibleWorkers {
 
     fn index_of(&self, name: &Name) -> Option<usize> {
         self.name_index.get(&self.members, |member| &member.name, name)
+    }
+
+    /// Returns the position of a worker in the order of the names.
+    pub(crate) fn rank(&self, name: &Name) -> Option<usize> {
+        let order = self.name_order();
+        let found = order.binary_search_by_key(&Some(name), |at| {
+            self.members.get(*at as usize).map(|member| &member.name)
+        });
+        found.ok()
+    }
+
+    /// Returns the worker at this position in the order of the names.
+    pub(crate) fn at_rank(&self, rank: usize) -> Option<&Arc<Member>> {
+        self.members.get(*self.name_order().get(rank)? as usize)
+    }
+
+    fn name_order(&self) -> &[u32] {
+        self.by_name.get_or_init(|| {
+            let mut order: Vec<u32> =
+                (0..self.members.len()).map_while(|at| u32::try_from(at).ok()).collect();
+            order.sort_unstable_by_key(|at| {
+                self.members.get(*at as usize).map(|member| &member.name)
+            });
+            order
+        })
+    }
+
+    /// Returns true if the worker called `name` is in the run called `run`.
+    pub(crate) fn is_in_run(&self, run: &Name, name: &Name) -> bool {
+        self.runs.get(run).is_some_and(|run| self.is_among(&run.members, name))
+    }
+
+    /// Returns true if `parent` started the worker called `name`.
+    pub(crate) fn is_child(&self, parent: &Name, name: &Name) -> bool {
+        self.is_among(self.children(parent), name)
+    }
+
+    /// Returns true if the worker called `name` is among `members`, sorted as all members are.
+    fn is_among(&self, members: &[Arc<Member>], name: &Name) -> bool {
+        self.get(name).is_some_and(|wanted| {
+            let order = |member: &Member| (member.entry.created_at, member.name.clone());
+            members.binary_search_by_key(&order(&wanted), |member| order(member)).is_ok()
+        })
     }
 
     /// Returns the name of the worker at `root` in the store `source`.
@@ -159,6 +204,7 @@ impl VisibleWorkers {
             children: Arc::new(children_by_parent(&members)),
             name_index: Arc::new(NameIndex::new(&members, |member| &member.name)),
             short_ids: Arc::default(),
+            by_name: Arc::default(),
             newest: members
                 .iter()
                 .map(|member| member.entry.last_write())
@@ -212,6 +258,7 @@ impl VisibleWorkers {
             arrangement: self.arrangement,
             name_index: self.name_index.clone(),
             short_ids: self.short_ids.clone(),
+            by_name: self.by_name.clone(),
             children: self.children.clone(),
         };
         changes.iter().all(|change| updated.replace(change, filter)).then_some(updated)
