@@ -204,18 +204,16 @@ fn list(
 ) -> Result<(), Error> {
     let (dots_before, position) = split_offset(offset);
     let (listing, before) = tree.entries(ino, position)?;
-    let skipped = dots_before + before;
     let dots = [".", ".."].map(|name| (ino, FileType::Directory, OsStr::new(name), None));
-    let entries = listing
-        .items
+    // Sliced, since a long listing is read by many requests.
+    let items = listing.items.get(before..).unwrap_or_default();
+    let items = items
         .iter()
         .map(|item| (item.ino, file_type(item.kind), item.name.as_os_str(), Some(item)));
-    let offsets = first_offset(listing.version) + 1..;
-    let last = DOTS + listing.items.len();
-    for (at, (next, (ino, kind, name, entry))) in
-        (1..).zip(offsets.zip(dots.into_iter().chain(entries))).skip(skipped)
-    {
-        let next = if at == last { END_OFFSET } else { next };
+    let last = (DOTS + listing.items.len()) as u64;
+    let entries = dots.into_iter().skip(dots_before).chain(items);
+    for (at, (ino, kind, name, entry)) in ((dots_before + before) as u64 + 1..).zip(entries) {
+        let next = if at == last { END_OFFSET } else { first_offset(listing.version) + at };
         if add(ino, next, kind, name, entry) {
             break;
         }

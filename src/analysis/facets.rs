@@ -116,7 +116,7 @@ impl Facet {
     }
 
     /// Returns true if the values come from digests rather than the catalog.
-    pub(super) fn needs_digest(self) -> bool {
+    pub(crate) fn needs_digest(self) -> bool {
         matches!(self, Facet::Outcome | Facet::Tool) || self.is_file()
     }
 

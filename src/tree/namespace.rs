@@ -250,10 +250,9 @@ impl Namespace {
     /// for which that is certain. Returns `None` if only the entries themselves tell.
     pub(super) fn listing_key(&self, node: &Node) -> Result<Option<(ListingKey, Duration)>> {
         let view = self.view();
-        let of_workers = |has_file: bool| {
-            let key = listing_key(&(view.visible().arrangement, has_file));
-            Ok(Some((key, Duration::MAX)))
-        };
+        let always = |key| Ok(Some((key, Duration::MAX)));
+        let of_workers =
+            |has_file: bool| always(listing_key(&(view.visible().arrangement, has_file)));
         match node {
             // A worker's directory also lists `children/` if the worker has any.
             Node::Worker(worker) => {
@@ -264,6 +263,9 @@ impl Namespace {
             Node::Workers => of_workers(!matches!(view.index_file(), Ok(None))),
             Node::Runs | Node::Run(_) | Node::RunWorkers(_) | Node::Children(_) => {
                 of_workers(false)
+            }
+            Node::Facet(path) if !path.needs_digest() => {
+                always(listing_key(&view.visible().generation))
             }
             _ => Ok(None),
         }

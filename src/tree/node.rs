@@ -71,6 +71,18 @@ pub(super) enum FacetPath {
     Worker(Selection, Name),
 }
 
+impl FacetPath {
+    /// Returns true if the entries depend on more of the workers than the catalog has.
+    pub(super) fn needs_digest(&self) -> bool {
+        match self {
+            FacetPath::Selection(selection)
+            | FacetPath::Limit(selection)
+            | FacetPath::Worker(selection, _) => selection.needs_digest(),
+            FacetPath::Facet(selection, facet) => selection.needs_digest() || facet.needs_digest(),
+        }
+    }
+}
+
 impl Node {
     /// Returns true if the entries of this directory depend on which workers there are.
     pub(super) fn lists_workers(&self) -> bool {
