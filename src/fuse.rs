@@ -206,7 +206,7 @@ fn list(
     let (listing, before) = tree.entries(ino, position)?;
     let dots = [".", ".."].map(|name| (ino, FileType::Directory, OsStr::new(name), None));
     // Sliced, since a long listing is read by many requests.
-    let items = listing.items.get(before..).unwrap_or_default();
+    let (_, items) = listing.items.split_at(before.min(listing.items.len()));
     let items = items
         .iter()
         .map(|item| (item.ino, file_type(item.kind), item.name.as_os_str(), Some(item)));

@@ -84,7 +84,7 @@ impl FileQuery for SearchQuery {
         let deadline = showing.deadline();
         let phrases_read = ranked.retain_phrases(
             &parsed,
-            &|worker, path, range| reader.read(worker, path, range),
+            &|worker, path, range| reader.read_in_order(worker, path, range),
             deadline,
         );
         ranked.mark_repeats(&is_raw_record);

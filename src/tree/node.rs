@@ -96,8 +96,8 @@ impl Node {
         )
     }
 
-    /// Returns true if it costs little to find the entries of this directory by their names, however
-    /// many there are.
+    /// Returns true if it costs little to find an entry of this directory by its name, however many
+    /// there are.
     pub(super) fn has_cheap_entries(&self) -> bool {
         match self {
             Node::Workers

@@ -254,7 +254,7 @@ fn hundred_thousand_files_are_listed_once_during_changes() {
     );
 }
 
-/// Promise: A reader that pauses in a listing continues it, whatever changes and is listed meanwhile.
+/// Promise: A reader that pauses in a listing continues it, whatever changes meanwhile.
 #[test]
 fn a_reader_continues_in_a_changed_directory_after_many_other_listings() {
     needs_fuse!();

@@ -7,8 +7,10 @@ use serde_json::json;
 use swarmletfs::error::Error;
 
 use super::{names, text};
+use crate::cli::program::{program, run};
 use crate::hostile::make_fifo;
 use crate::mount::eventually;
+use crate::support::mount::PROGRAM;
 use crate::support::{TestStore, see};
 
 /// Returns a store of three workers, one of which failed to connect.
@@ -366,6 +368,22 @@ fn files_not_searched_are_counted() {
     assert_eq!(paths(&answer), ["db/tool_calls/002_ssh_exec.txt"]);
 }
 
+/// Promise: A phrase is found in every worker, however few files the program may open at a time.
+#[test]
+fn a_phrase_is_found_in_more_workers_than_files_may_be_open() {
+    let (store, workers) = (TestStore::new(), 200);
+    for worker in 0..workers {
+        let id = format!("w{worker}");
+        store.worker(&id, json!({"status": "success"}));
+        store.call(&id, 1, "sh", &format!("host {worker}: connection refused\n"));
+    }
+    let mut limited = program("sh", ["-c", "ulimit -n 64; exec \"$0\" cat --store \"$1\" \"$2\""]);
+    limited.arg(PROGRAM).arg(store.path()).arg("search/\"connection refused\"");
+    let answer = run(limited).out;
+    let found = format!(" in {workers} files of {workers} workers");
+    assert!(answer.lines().next().is_some_and(|line| line.contains(&found)), "{answer}");
+}
+
 /// Promise: A passage is found anywhere in a large file, at its stated location.
 #[test]
 fn passages_are_found_anywhere_in_a_large_file() {
@@ -402,6 +420,10 @@ fn passages_are_found_anywhere_in_a_large_file() {
             shown.contains(&format!("a {name} was seen\n")) && answer.ends_with(shown),
             "{answer}"
         );
+    }
+    for name in ["zebra", "giraffe", "okapi"] {
+        let answer = whole(&format!("\"{name} was seen\""));
+        assert!(answer.contains(&format!("a {name} was seen\n")), "{answer}");
     }
     // A text without line ends is split into passages too.
     fs::write(store.at("workers/w/tool_calls/001_log.txt"), log.replace('\n', " ")).unwrap();

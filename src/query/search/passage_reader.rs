@@ -22,11 +22,47 @@ use crate::view::{Folder, Member};
 /// A byte range of a file: index of the worker, path, start and end.
 type RangeKey = (usize, RelPath, u64, u64);
 
+/// Bytes to read at a time of a file of which many passages are needed in order.
+const WINDOW_BYTES: u64 = 256 << 10;
+
+/// A part of a file.
+struct Window {
+    worker: usize,
+    path: RelPath,
+    start: u64,
+    /// End of the range that was requested; the file may end before.
+    end: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    fn covers(&self, worker: usize, path: &RelPath, range: &Range<u64>) -> bool {
+        self.worker == worker
+            && self.path == *path
+            && self.start <= range.start
+            && range.end <= self.end
+    }
+
+    /// Returns the text of a range that the window covers, as far as the file has it.
+    fn text(&self, range: Range<u64>) -> Rc<str> {
+        let within = |at: u64| {
+            let at = usize::try_from(at.saturating_sub(self.start)).unwrap_or(usize::MAX);
+            at.min(self.bytes.len())
+        };
+        let (bytes, _) = self.bytes.split_at(within(range.end));
+        let (_, bytes) = bytes.split_at(within(range.start).min(bytes.len()));
+        String::from_utf8_lossy(bytes).into()
+    }
+}
+
 /// Reads the files of workers, which are indexed as they were ranked.
 pub(super) struct PassageReader<'a> {
     analyzer: &'a Analyzer,
     workers: Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>,
-    folders: RefCell<HashMap<usize, Option<Folder>>>,
+    /// The directory of the worker that was read last. Many workers would take many descriptors.
+    folder: RefCell<Option<(usize, Folder)>>,
+    /// The part of a file that was read last in order.
+    window: RefCell<Option<Window>>,
     /// Cached passages; most are requested several times.
     texts: RefCell<HashMap<RangeKey, Option<Rc<str>>>>,
     outcomes: RefCell<HashMap<usize, HashMap<RelPath, Outcome>>>,
@@ -39,9 +75,15 @@ impl<'a> PassageReader<'a> {
         analyzer: &'a Analyzer,
         workers: Vec<(&'a Arc<Member>, &'a Arc<Fingerprint>)>,
     ) -> PassageReader<'a> {
-        let (folders, texts, outcomes) =
-            (RefCell::default(), RefCell::default(), RefCell::default());
-        PassageReader { analyzer, workers, folders, texts, outcomes, late: Cell::new(false) }
+        PassageReader {
+            analyzer,
+            workers,
+            folder: RefCell::default(),
+            window: RefCell::default(),
+            texts: RefCell::default(),
+            outcomes: RefCell::default(),
+            late: Cell::new(false),
+        }
     }
 
     pub(crate) fn member(&self, worker: usize) -> Option<&'a Arc<Member>> {
@@ -66,17 +108,39 @@ impl<'a> PassageReader<'a> {
         text
     }
 
+    /// Returns a byte range of a file as text, or `None` if it cannot be read. Ranges that follow
+    /// one another are read together, and are not cached otherwise.
+    pub(crate) fn read_in_order(
+        &self,
+        worker: usize,
+        path: &RelPath,
+        range: Range<u64>,
+    ) -> Option<Rc<str>> {
+        let mut window = self.window.borrow_mut();
+        if !window.as_ref().is_some_and(|window| window.covers(worker, path, &range)) {
+            let end = range.end.max(range.start.saturating_add(WINDOW_BYTES));
+            let bytes = self.read_bytes(worker, path, range.start..end)?;
+            let (path, start) = (path.clone(), range.start);
+            *window = Some(Window { worker, path, start, end, bytes });
+        }
+        window.as_ref().map(|window| window.text(range))
+    }
+
     fn read_uncached(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Rc<str>> {
-        let member = self.member(worker)?;
-        let mut folders = self.folders.borrow_mut();
-        let folder = folders
-            .entry(worker)
-            .or_insert_with(|| self.analyzer.view.folder(member).ok())
-            .as_ref()?;
+        let bytes = self.read_bytes(worker, path, range)?;
+        Some(String::from_utf8_lossy(&bytes).into())
+    }
+
+    /// Returns the bytes of a range, fewer only at the end of the file.
+    fn read_bytes(&self, worker: usize, path: &RelPath, range: Range<u64>) -> Option<Vec<u8>> {
+        let mut last = self.folder.borrow_mut();
+        if last.as_ref().is_none_or(|(known, _)| *known != worker) {
+            *last = Some((worker, self.analyzer.view.folder(self.member(worker)?).ok()?));
+        }
+        let (_, folder) = last.as_ref()?;
         let file = folder.open(path).ok()?;
         let length = usize::try_from(range.end.saturating_sub(range.start)).ok()?;
-        let bytes = read_range(&*file, range.start, length).ok()?;
-        Some(String::from_utf8_lossy(&bytes).into())
+        read_range(&*file, range.start, length).ok()
     }
 
     /// Returns the passages of a file that is shown, or `None` if its worker is unknown.
