@@ -36,6 +36,7 @@ mod query;
 mod read_ahead;
 mod request_class;
 mod versions;
+mod warm_up;
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -51,6 +52,7 @@ pub use inode::ROOT;
 pub(crate) use inode::{FOREIGN_INO, InoRange};
 pub use path::{LookupGuard, ResolvedPath, Symlinks};
 pub use request_class::RequestClass;
+pub(crate) use warm_up::warm_up;
 
 pub use crate::analysis::settings::Settings;
 pub use crate::view::WorkerLocation;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fuser::{BackgroundSession, Config, Filesystem, MountOption, Notifier, SessionACL};
 use parking_lot::Mutex;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::FuseAdapter;
 use super::confine::confine;
@@ -22,7 +22,7 @@ use super::service::{Service, Trees};
 use super::watch::{self, WatchGuard};
 use crate::notes::Notes;
 use crate::read_log::ReadLog;
-use crate::tree::Tree;
+use crate::tree::{Tree, warm_up};
 
 /// Fewest threads that read from the kernel, and fewest threads in the pool.
 const THREADS_MIN: usize = 4;
@@ -146,6 +146,11 @@ fn spawn_serving<F: Filesystem + Send + Sync + 'static>(
     service: &Arc<Service>,
     writable: Option<BorrowedFd<'_>>,
 ) -> io::Result<(BackgroundSession, Option<WatchGuard>)> {
+    service.pool().run(Box::new(|| {
+        if let Err(error) = warm_up() {
+            warn!("cannot render the reports of a made-up worker: {error}");
+        }
+    }));
     let notifier = session.notifier();
     start_confined(service, notifier, writable, || session.spawn())
 }
