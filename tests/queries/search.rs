@@ -375,7 +375,7 @@ fn a_phrase_is_found_in_more_workers_than_files_may_be_open() {
     for worker in 0..workers {
         let id = format!("w{worker}");
         store.worker(&id, json!({"status": "success"}));
-        store.call(&id, 1, "sh", &format!("host {worker}: connection refused\n"));
+        store.call(&id, 1, "sh", format!("host {worker}: connection refused\n"));
     }
     let mut limited = program("sh", ["-c", "ulimit -n 64; exec \"$0\" cat --store \"$1\" \"$2\""]);
     limited.arg(PROGRAM).arg(store.path()).arg("search/\"connection refused\"");
