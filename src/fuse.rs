@@ -253,7 +253,7 @@ impl Filesystem for FuseAdapter {
             parent,
             move |tree| tree.classify_lookup(parent.0, &classified_name),
             move |tree| {
-                let found = tree.lookup(parent.0, &owned_name);
+                let found = tree.lookup_for_reader(parent.0, &owned_name);
                 if let Some(trail) = trail {
                     let ino = found.as_ref().map(|found| found.ino).map_err(Error::clone);
                     trail.looked_up(reader, parent.0, &owned_name, ino);

@@ -255,10 +255,19 @@ impl Tree {
     /// Looks up `name` in the directory `parent`. Each success adds one lookup, which the caller
     /// must give back with [`Tree::forget`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Lookup> {
-        let parent = self.node(parent)?;
-        let node = self.namespace.child(&parent, &parse_name(name)?)?;
+        self.look_up_node(self.child(parent, name)?)
+    }
+
+    /// Looks up `name` like [`Tree::lookup`] for a reader that is followed; see
+    /// [`Tree::claim_read_ahead`].
+    pub fn lookup_for_reader(&self, parent: Ino, name: &[u8]) -> Result<Lookup> {
+        let node = self.child(parent, name)?;
         self.note_lookup(&node);
         self.look_up_node(node)
+    }
+
+    fn child(&self, parent: Ino, name: &[u8]) -> Result<Node> {
+        self.namespace.child(&self.node(parent)?, &parse_name(name)?)
     }
 
     /// Looks up a node that exists or may be absent.

@@ -409,8 +409,8 @@ impl View {
         self.catalog.fingerprint_now(&member.entry)
     }
 
-    /// Returns the fingerprint of a worker's files, taken after the call began, without more of
-    /// them than of `before`; see [`Catalog::fingerprint_again`].
+    /// Returns the fingerprint of a worker's files, taken after the call began, with ACLs only if
+    /// `before` has them; see [`Catalog::fingerprint_again`].
     pub fn fingerprint_again(
         &self,
         member: &Member,

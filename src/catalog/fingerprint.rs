@@ -70,12 +70,7 @@ impl Fingerprint {
     /// Marks the fingerprint as stable. The caller knows that no later change can have the same
     /// `key`.
     pub(super) fn into_stable(self: Arc<Fingerprint>) -> Arc<Fingerprint> {
-        if self.is_stable() {
-            self
-        } else {
-            let version = self.key;
-            self.with_version(version)
-        }
+        if self.is_stable() { self } else { self.with_version(self.key) }
     }
 
     pub(super) fn with_version(&self, version: Key) -> Arc<Fingerprint> {

@@ -4,9 +4,9 @@
 //! handle: the kernel opens no directories. It also shares its cached entries of a directory among
 //! all readers; one that began in them requests the rest once the kernel has dropped them.
 //!
-//! Of listings that were not used for long, only a hash of each name is kept. With that, a reader
+//! Listings that were not used for long are reduced to a hash of each name. With that, a reader
 //! continues in the current listing, after the last entry that it was given and that is still
-//! there. So it lists each name once that is there all the time.
+//! there: each name that is there all the time is listed once.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -110,8 +110,8 @@ impl PastListing {
         let names: Vec<NameHash> =
             listing.iter().map(|item| name_hash(&self.hasher, item)).collect();
         let current: HashSet<NameHash> = names.iter().copied().collect();
-        let given = self.names.iter().enumerate().take(count).rev();
-        let Some((at, last)) = given.into_iter().find(|(_, hash)| current.contains(hash)) else {
+        let mut given = self.names.iter().enumerate().take(count).rev();
+        let Some((at, last)) = given.find(|(_, hash)| current.contains(hash)) else {
             return 0;
         };
         // Of several names with this hash, the nearest is the one.

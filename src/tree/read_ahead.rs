@@ -21,7 +21,7 @@ const SCANS_MAX: usize = 8;
 /// Number of workers that a reader must have reached in a row.
 const STEPS_MIN: u32 = 3;
 
-/// What a reader requests of a worker: a bit for the directory, and one for each listed report.
+/// Requests for one worker: a bit for its directory, and one for each listed report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Requests(u8);
 
@@ -57,7 +57,7 @@ struct Scan {
     steps: u32,
     /// Difference to the position of the next worker: 1, -1, or 0 if that is not known yet.
     direction: isize,
-    /// What it has requested of this worker, and of the one before.
+    /// Requests for this worker, and for the one before.
     requested: Requests,
     requested_before: Requests,
     /// Number of the following workers that are prepared or being prepared.
@@ -312,13 +312,13 @@ mod tests {
         let name = |number: usize| Name::new(format!("w{number:02}")).unwrap();
         let is_ready =
             |number, report| tree.namespace.has_version(&Document::Worker(name(number), report));
-        let workers = tree.lookup(ROOT, b"workers").unwrap().ino;
+        let workers = tree.lookup_for_reader(ROOT, b"workers").unwrap().ino;
         for number in 10..12 {
-            let worker = tree.lookup(workers, name(number).as_bytes()).unwrap().ino;
+            let worker = tree.lookup_for_reader(workers, name(number).as_bytes()).unwrap().ino;
             assert!(!tree.claim_read_ahead(), "before worker {number}");
-            tree.lookup(worker, b"summary").unwrap();
+            tree.lookup_for_reader(worker, b"summary").unwrap();
         }
-        tree.lookup(workers, name(12).as_bytes()).unwrap();
+        tree.lookup_for_reader(workers, name(12).as_bytes()).unwrap();
         assert!(tree.claim_read_ahead());
         while tree.prepare_next() {}
         let ready: Vec<usize> = (12..40).filter(|at| is_ready(*at, Report::Summary)).collect();
