@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
-use regex::Regex;
+use regex::bytes::{Regex, RegexBuilder};
 
 use super::{LineSigns, is_wrapper, may_be_location};
 use crate::text::clean::cleaned;
@@ -27,84 +27,85 @@ const REMARK_LINES: usize = 2;
 /// Minimum number of findings that count without a verdict.
 const FINDINGS_MIN: usize = 2;
 
+// The patterns match bytes, since classes of Unicode compile to many times the size. `\x80-\xff`
+// stands for all letters beyond ASCII.
+
 /// Matches the text before a verdict: blanks, rules, bullets, and labels in brackets.
-const LEAD: &str = r"^(?:\[[^\[\]]{1,60}\]\s+|[\s=_*•·─━│├└╰╭|-]+)*";
+const LEAD: &str = r"^(?:(?-u:\[[^\[\]]{1,60}\])\s+|[\s=_*•·─━│├└╰╭|-]+)*";
 
 /// Matches a verdict on a test that names it.
-const TEST: &str = r"(?x)
+const TEST: &str = r"(?x-u)
     ^(?:FAIL|FAILED|FAILURE):\s*\S
     | ^(?:FAIL|FAILED)\s.*::
-    | ^(?:✗|✘|✖|❌)\s*\w
+    | ^(?:✗|✘|✖|❌)\s*[\w\x80-\xff]
     | ^not\ ok\ \d+\b
     | ::\S+\s(?:FAILED|ERROR)\b
-    | ^\w.*\.{2,}\s*(?:FAIL|FAILED|ERROR)$
-    | ^\w.*\s(?:FAIL|FAILED)$";
+    | ^[\w\x80-\xff].*(?:\.{2,}\s*(?:FAIL|FAILED|ERROR)|\s(?:FAIL|FAILED))$";
 /// Matches an error of a compiler or a linter with its source location.
-const ERROR_AT: &str = r"(?xi)
-    ^(?:[^\s:]*[/\\])?[\w.@+-]+\.\w{1,8}(?::\d+(?::\d+)?:?|\(\d+(?:,\d+)?\):?)\s(?:-\s)?
+const ERROR_AT: &str = r"(?xi-u)
+    ^(?:[^\s:]*[/\\])?[\w.@+\x80-\xff-]+\.\w{1,8}(?::\d+(?::\d+)?:?|\(\d+(?:,\d+)?\):?)\s(?:-\s)?
         (?:fatal\s)?error(?:\s\w+|\[\w+\])?:\s\S";
 /// Matches a message after a source location with a column.
-const FINDING: &str =
-    r"^(?:[\w.~@+-]*/)*[\w.@+-]+\.[A-Za-z]\w{0,7}(?::\d+:\d+:?|\(\d+,\d+\):?)\s+(?:-\s+)?\S";
+const FINDING: &str = r"(?-u)^(?:[\w.~@+\x80-\xff-]*/)*[\w.@+\x80-\xff-]+\.[A-Za-z]\w{0,7}(?::\d+:\d+:?|\(\d+,\d+\):?)\s+(?:-\s+)?\S";
 /// Matches the head of the stack trace of an exception that ended a program.
-const TRACE: &str = r"^(?:Traceback \(|(?:thread .*)?panic(?:ked at|:)|(?:Unhandled|Uncaught)\b|Exception in thread\b)";
+const TRACE: &str = r"(?-u)^(?:Traceback \(|(?:thread .*)?panic(?:ked at|:)|(?:Unhandled|Uncaught)\b|Exception in thread\b)";
 /// Matches an exception that is named by its type.
 const EXCEPTION: &str =
-    r"^(?:[\w$]+(?:[.]|::))*\w*(?:Error|Exception)(?::\s|$)|^\(\w+(?:Error|Exception)\)\s";
+    r"(?-u)^(?:[\w$]+(?:[.]|::))*\w*(?:Error|Exception)(?::\s|$)|^\(\w+(?:Error|Exception)\)\s";
 /// Matches the count of failures or findings that closes a run.
-const COUNT: &str = r"(?x)
+const COUNT: &str = r"(?x-u)
     ^(?:[A-Za-z]+:\s+|Found\s)?[1-9]\d*\s(?:[A-Za-z]+\s){0,2}?(?:failed|failures?|failing|errors?|issues?|problems?|violations?)(?:[:.,;!)]|\sin\s|\sfound|\s\(|$)
     | ^[^\x22'`]*[,;]\s+[1-9]\d*\s(?:[A-Za-z]+\s)?(?:failed|failures?|errors?)(?:[,;.)\s]|$)
     | ^(?:[^\x22'`]*[\s(,;])?(?i:failed|failures|errors)\s?[:=]\s*[1-9]\d*(?:[),;.\s]|$)";
 /// Matches counts of failures that do not fail a run.
-const HARMLESS: &str = r"(?i)\b(?:expected|allowed|ignored|known|retried|fixed)\s+(?:failures?|errors?|failed)\b|\bfixed\b";
+const HARMLESS: &str = r"(?i-u)\b(?:expected|allowed|ignored|known|retried|fixed)\s+(?:failures?|errors?|failed)\b|\bfixed\b";
 /// Matches a verdict in capitals without the name of a test.
-const VERDICT: &str = r"^(?:FAIL|FAILED|FAILURE|FAILURES)(?:[!\s]|$)";
+const VERDICT: &str = r"(?-u)^(?:FAIL|FAILED|FAILURE|FAILURES)(?:[!\s]|$)";
 /// Matches a statement that something failed, at the beginning of a line.
-const STATED: &str = r"(?x)
+const STATED: &str = r"(?x-u)
     ^(?:(?i:caught|got|unexpected|unhandled|raised)\s+)(?:an?\s+)?(?i:\w*exception|\w*error)\b
     | ^(?i:error|fatal|fatal\ error)(?:\[\w+\])?:\s
     | ^Error\s(?:in|at|while|during)\s
-    | ^(?:[\w\s]{1,40}:\s+)?(?:Failed|Unable)\sto\s\w
-    | ^Could\snot\s\w
-    | ^(?:\w+\s){1,4}(?:failed|aborted)[;:!.](?:\s|$)";
+    | ^(?:[\w\s\x80-\xff]{1,40}:\s+)?(?:Failed|Unable)\sto\s[\w\x80-\xff]
+    | ^Could\snot\s[\w\x80-\xff]
+    | ^(?:[\w\x80-\xff]+\s){1,4}(?:failed|aborted)[;:!.](?:\s|$)";
 /// Matches a label in brackets that says that the line is an error.
-const LABELED: &str = r"^\[(?i:error|fatal)\]\s+\S";
+const LABELED: &str = r"(?-u)^\[(?i:error|fatal)\]\s+\S";
 /// Matches the complaint of a shell or a program that names itself: `name: path: reason`.
-const COMPLAINT: &str = r"(?x)
-    ^[\w./+-]{1,80}:\s(?:.{1,300}:\s)?
+const COMPLAINT: &str = r"(?x-u)
+    ^[\w./+\x80-\xff-]{1,80}:\s(?:.{1,300}:\s)?
         (?i:no\ such\ file\ or\ directory|(?:command\ )?not\ found|permission\ denied
         |(?:is|not)\ a\ directory|(?:syntax|parse)\ error\b.*)\.?$
     | ^\(\w+\):\d+:\s\S";
 
 /// Matches a verdict of success at the beginning of a line.
-const SUCCESS: &str = r"(?x)
+const SUCCESS: &str = r"(?x-u)
     ^(?:PASS|PASSED|OK|SUCCESS|SUCCEEDED)(?:[:!.\s(]|$)
     | ^ok\s
-    | ^(?:✓|✔|✅)\s*\w
-    | ^[1-9]\d*\s(?:\w+\s)?(?:passed|passing|succeeded)\b
-    | ^(?:\w+\s){1,3}(?:succeeded|passed|successful|successfully)\b";
+    | ^(?:✓|✔|✅)\s*[\w\x80-\xff]
+    | ^[1-9]\d*\s(?:[\w\x80-\xff]+\s)?(?:passed|passing|succeeded)\b
+    | ^(?:[\w\x80-\xff]+\s){1,3}(?:succeeded|passed|successful|successfully)\b";
 /// Matches a remark that a failure was expected or handled.
-const EXPECTED: &str = r"(?xi)
+const EXPECTED: &str = r"(?xi-u)
     \bexpected\s(?:\w+\s){0,2}(?:\w*error|\w*exception|failure|rejection|to\sfail)\b
     | \b(?:as|is|was|were)\s(?:expected|intended|planned)\b
     | \b(?:should|must|supposed\sto)\s(?:\w+\s)?(?:fail|raise|be\srejected)\b
     | \b(?:correctly|properly)\s(?:\w+\s)?(?:raised|rejected|failed|refused|denied)\b
-    | \b(?:raised|rejected|failed|refused|denied)\s?(?:correctly|properly|[✓✔✅])";
+    | \b(?:raised|rejected|failed|refused|denied)\s?(?:correctly|properly|✓|✔|✅)";
 
 /// Matches the marks of a line that another text quotes: a line number, a mark of a diff, a file
 /// name with a line number, a hash, the mode of a file, a comment, a quotation.
-const QUOTED: &str = r"(?x)
-    ^\s*\d+(?:\t|→|\s*[│|:])
+const QUOTED: &str = r"(?x-u)
+    ^(?u:\s*)\d+(?:\t|→|(?u:\s*[│|:]))
     | ^[+-](?:[^\s+=-]|\t|\s\s)
-    | ^(?:[\w.@+-]*/)*[\w.@+-]+\.\w{1,8}[:-]\d+[:-](?:\D|$)
+    | ^(?:[\w.@+\x80-\xff-]*/)*[\w.@+\x80-\xff-]+\.\w{1,8}[:-]\d+[:-](?:\D|$)
     | ^\s*(?://|\#|/\*|<!--)
     | ^[0-9a-f]{7,40}\s
     | ^[bcdlps-][rwxsStT-]{9}
     | ^\s*>\s
     | ^@@\s";
 /// Matches code: the end of a statement, an arrow, a placeholder.
-const CODE: &str = r#"[{};\\]\s*$|[\w"'`)>],\s*$|=>|%[svdq]\b|\$\{|\{\w*(?:![rs])?\}"#;
+const CODE: &str = r#"(?-u)[{};\\]\s*$|[\w"'`)>],\s*$|=>|%[svdq]\b|\$\{|\{\w*(?:![rs])?\}"#;
 
 /// Lowercase substrings of which every line that a pattern of failure matches contains one, except
 /// locations.
@@ -139,12 +140,16 @@ const BULLETS: [char; 2] = ['-', '•'];
 /// Symbols of failure.
 const SYMBOLS: [&str; 4] = ["✗", "✘", "✖", "❌"];
 
+/// Maximum size of a compiled pattern, in bytes. A class of Unicode that is counted exceeds it, and
+/// takes long to compile and to match.
+const COMPILED_MAX: usize = 64 << 10;
+
 /// A regex that is compiled once.
 type LazyRegex = LazyLock<Option<Regex>>;
 
 macro_rules! pattern {
     ($source:expr) => {
-        LazyLock::new(|| Regex::new($source).ok())
+        LazyLock::new(|| RegexBuilder::new($source).size_limit(COMPILED_MAX).build().ok())
     };
 }
 
@@ -247,7 +252,7 @@ fn form_at(lines: &[&str], at: usize) -> Option<Form> {
     if line.len() > READ_MAX || (!may_fail && !may_be_location(line.as_bytes())) {
         return None;
     }
-    let lead = LEADS.as_ref()?.find(line).map_or(0, |lead| lead.end());
+    let lead = LEADS.as_ref()?.find(line.as_bytes()).map_or(0, |lead| lead.end());
     let (lead, verdict) = line.split_at(lead);
     let is_indented = lead.starts_with([' ', '\t']);
     if !is_indented && is(&ERRORS_AT, verdict) && !is(&CODES, line) {
@@ -303,7 +308,8 @@ fn remove_cleared(command: &str, lines: &[&str], shown: &mut Vec<(Form, usize)>)
     let findings = shown.iter().filter(|(form, _)| *form == Form::Finding).count();
     let is_confirmed = findings >= FINDINGS_MIN || findings < shown.len();
     let last_success = lines.iter().rposition(|line| {
-        let lead = LEADS.as_ref().and_then(|lead| lead.find(line)).map_or(0, |lead| lead.end());
+        let lead =
+            LEADS.as_ref().and_then(|lead| lead.find(line.as_bytes())).map_or(0, |lead| lead.end());
         is(&SUCCESSES, line.split_at(lead).1)
     });
     let has_verdict = shown
@@ -328,7 +334,7 @@ fn has_fallback(command: &str) -> bool {
 }
 
 fn is(pattern: &LazyRegex, text: &str) -> bool {
-    pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
+    pattern.as_ref().is_some_and(|pattern| pattern.is_match(text.as_bytes()))
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use regex::Regex;
 ///
 /// The pattern is deliberately narrow: a number counts as a time only by its shape or unit, so
 /// ports, line numbers, exit codes and counts stay.
-const TIMES: &str = r"(?x)
-    (?P<before> ^ | [^\w.:/+-] )
+const TIMES: &str = r"(?x-u)
+    (?P<before> ^ | (?u:[^\w.:/+-]) )
     (?:
         # 2026-01-20, 2026/01/20 10:00:00, 2026-01-20T10:00:00.123+01:00
         \d{4} (?: -\d{2}-\d{2} | /\d{2}/\d{2} )
