@@ -233,9 +233,9 @@ impl Filesystem for FuseAdapter {
         }
         if self.attr_readers.is_some() {
             // A kernel without them sends a request for each file.
-            let _ = config.add_capabilities(
-                InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO,
-            );
+            // With READDIRPLUS_AUTO it would ask for attributes of the first part of a long listing
+            // only.
+            let _ = config.add_capabilities(InitFlags::FUSE_DO_READDIRPLUS);
         }
         self.passthrough.negotiate(config);
         Ok(())
@@ -455,9 +455,7 @@ impl Filesystem for FuseAdapter {
         let class = move |tree: &Tree| listing_class(tree, ino, offset);
         self.run(ino, class, move |tree| {
             let add = |number, next, kind, name: &OsStr, entry: Option<&ListedEntry>| {
-                let found = entry
-                    .filter(|_| reads_attrs)
-                    .and_then(|entry| tree.look_up_listed(ino.0, entry));
+                let found = entry.and_then(|entry| tree.look_up_listed(ino.0, entry, reads_attrs));
                 let Some(Lookup { ino, attr, attr_ttl, .. }) = found else {
                     // Inode 0: the entry comes without attributes, and is looked up when needed.
                     let attr = empty_attr(number, kind, 0);

@@ -309,10 +309,21 @@ impl Tree {
     }
 
     /// Looks up an entry of the listing of `folder` like [`Tree::lookup`], if that costs no more
-    /// than a stat.
-    pub fn look_up_listed(&self, folder: Ino, entry: &ListedEntry) -> Option<Lookup> {
-        let parent = self.node(folder).ok().filter(|parent| parent.has_cheap_entries())?;
-        if self.has_virtual_folders() {
+    /// than a stat and the reader may need it. A reader that does not read attributes needs only
+    /// the directories in those of workers, which it enters.
+    pub fn look_up_listed(
+        &self,
+        folder: Ino,
+        entry: &ListedEntry,
+        reads_attrs: bool,
+    ) -> Option<Lookup> {
+        if !reads_attrs && entry.kind != NodeKind::Folder {
+            return None;
+        }
+        let parent = self.node(folder).ok()?;
+        let may_be_cheap =
+            if reads_attrs { parent.has_cheap_entries() } else { parent.has_stored_entries() };
+        if !may_be_cheap || self.has_virtual_folders() {
             return None;
         }
         let node = self.namespace.child(&parent, &entry.name).ok()?;

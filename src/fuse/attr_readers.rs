@@ -1,6 +1,6 @@
 //! Threads that read attributes of the files that they list, such as those of `ls -l` and
-//! `grep -r`. They receive attributes with each listing, which saves a lookup of each file. For
-//! others, such as `find`, nothing is read that they do not ask for.
+//! `grep -r`. They receive attributes with each listing, which saves a lookup of each file. Others,
+//! such as `find`, receive those of directories only, since they ask for no others.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -112,6 +112,11 @@ impl Node {
         }
     }
 
+    /// Returns true if this directory shows the entries of one in a store.
+    pub(super) fn has_stored_entries(&self) -> bool {
+        matches!(self, Node::Worker(_) | Node::WorkerPath { .. } | Node::Supervisor(_))
+    }
+
     /// Returns the worker whose directory this node is or is in.
     pub(super) fn worker(&self) -> Option<&Name> {
         match self {
