@@ -68,7 +68,7 @@ use attr::ContentId;
 use dir_cache::DirCache;
 use handle::{Handle, Handles};
 use inode::Inodes;
-use listing_times::ListingHash;
+use listing_times::{CurrentKey, ListingHash};
 use namespace::{AttrReply, Namespace};
 use node::{FacetPath, Node};
 use pinned_opens::PinnedOpens;
@@ -518,19 +518,27 @@ impl Tree {
     /// Returns the current listing of a directory, from the cache if it is there.
     fn current_listing(&self, ino: Ino, node: &Node) -> Result<DirListing> {
         let key = self.namespace.listing_key(node)?;
-        if let Some((key, max_age)) = key {
-            let known = self.inodes.lock().listing_hash(ino, key, max_age);
-            let cached =
-                known.and_then(|hash| self.dir_cache.lock().get(ino, listing_version(hash)));
-            if let Some(listing) = cached {
-                return Ok(listing);
-            }
+        let known = self.known_listing_hash(ino, key);
+        let cached = known.and_then(|hash| self.dir_cache.lock().get(ino, listing_version(hash)));
+        if let Some(listing) = cached {
+            return Ok(listing);
         }
         let (listing, hash) = self.list(ino, node)?;
+        self.note_listing_key(ino, key, hash);
+        Ok(listing)
+    }
+
+    /// Returns the hash of what a directory lists, if `key` tells that it is the same as before.
+    fn known_listing_hash(&self, ino: Ino, key: Option<CurrentKey>) -> Option<ListingHash> {
+        let (key, max_age) = key?;
+        self.inodes.lock().listing_hash(ino, key, max_age)
+    }
+
+    /// Records what a directory lists as long as it has this `key`.
+    fn note_listing_key(&self, ino: Ino, key: Option<CurrentKey>, hash: ListingHash) {
         if let Some((key, _)) = key {
             self.inodes.lock().note_key(ino, key, hash);
         }
-        Ok(listing)
     }
 
     /// Lists a directory, and caches the listing.
@@ -558,15 +566,11 @@ impl Tree {
     /// Returns the hash of what a directory lists now.
     fn current_listing_hash(&self, ino: Ino, node: &Node) -> Result<ListingHash> {
         let key = self.namespace.listing_key(node)?;
-        if let Some((key, max_age)) = key
-            && let Some(hash) = self.inodes.lock().listing_hash(ino, key, max_age)
-        {
+        if let Some(hash) = self.known_listing_hash(ino, key) {
             return Ok(hash);
         }
         let hash = listing_hash(&self.list_items(node)?);
-        if let Some((key, _)) = key {
-            self.inodes.lock().note_key(ino, key, hash);
-        }
+        self.note_listing_key(ino, key, hash);
         Ok(hash)
     }
 

@@ -18,6 +18,8 @@ const USED_MAX: usize = 16;
 pub(super) type ListingHash = u64;
 /// Hash of something from which the entries of a directory follow, such as its times on disk.
 pub(super) type ListingKey = u64;
+/// A key, and the time for which it is certain that the entries are the same.
+pub(super) type CurrentKey = (ListingKey, Duration);
 
 /// The mtimes of one directory that the kernel may hold.
 #[derive(Debug, Clone)]

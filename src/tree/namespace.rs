@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attr::Attr;
-use super::listing_times::ListingKey;
+use super::listing_times::{CurrentKey, ListingKey};
 use super::node::{FacetPath, NamedNode, Node, facet_link_target};
 use super::versions::{Version, Versions};
 use super::{NodeKind, TTL, TTL_VERSION};
@@ -248,7 +248,7 @@ impl Namespace {
 
     /// Returns a value that stays the same as long as the entries of a directory do, and the time
     /// for which that is certain. Returns `None` if only the entries themselves tell.
-    pub(super) fn listing_key(&self, node: &Node) -> Result<Option<(ListingKey, Duration)>> {
+    pub(super) fn listing_key(&self, node: &Node) -> Result<Option<CurrentKey>> {
         let view = self.view();
         let always = |key| Ok(Some((key, Duration::MAX)));
         let of_workers =
@@ -277,7 +277,7 @@ impl Namespace {
         worker: &Name,
         path: &RelPath,
         has_children: bool,
-    ) -> Result<Option<(ListingKey, Duration)>> {
+    ) -> Result<Option<CurrentKey>> {
         let view = self.view();
         let member = view.worker(worker)?;
         let meta = view.stat_without_acl(&member, path)?;
