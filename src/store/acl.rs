@@ -6,6 +6,7 @@
 //! owning group. A named user with fewer rights than "other" also falls into the mode's "other"
 //! class. Rights that an ACL grants beyond the mode's classes are dropped.
 
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
@@ -20,29 +21,41 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHERS: u16 = 0x20;
 
-/// Type of a descriptor; it decides how attributes are read.
+/// An inode whose ACL is read.
 #[derive(Clone, Copy)]
-pub(super) enum FdKind {
+pub(super) enum AclSource<'a> {
     /// An open file.
-    Open,
-    /// An `O_PATH` descriptor. It does not support `fgetxattr`; the path under /proc/self/fd does.
-    Path,
+    Open(BorrowedFd<'a>),
+    /// The inode of an `O_PATH` descriptor. That does not support `fgetxattr`; the path under
+    /// /proc/self/fd does.
+    Path(BorrowedFd<'a>),
+    /// The entry with this name in an open directory. A symlink is not followed.
+    Entry(BorrowedFd<'a>, &'a OsStr),
 }
 
-/// Returns `mode`, the permission bits of the inode behind `fd`, without the bits that its ACL
-/// denies.
-pub(super) fn narrow_mode(fd: BorrowedFd<'_>, fd_kind: FdKind, mode: u32) -> u32 {
+impl AclSource<'_> {
+    fn read(self, list: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            AclSource::Open(fd) => rustix::fs::fgetxattr(fd, ATTRIBUTE, list),
+            AclSource::Path(fd) => {
+                rustix::fs::getxattr(format!("/proc/self/fd/{}", fd.as_raw_fd()), ATTRIBUTE, list)
+            }
+            AclSource::Entry(folder, name) => {
+                let mut path = OsString::from(format!("/proc/self/fd/{}/", folder.as_raw_fd()));
+                path.push(name);
+                rustix::fs::lgetxattr(path, ATTRIBUTE, list)
+            }
+        }
+    }
+}
+
+/// Returns `mode`, the permission bits of the inode `source`, without the bits that its ACL denies.
+pub(super) fn narrow_mode(source: AclSource<'_>, mode: u32) -> u32 {
     if mode & 0o077 == 0 {
         return mode;
     }
     let mut list = [0; SIZE_MAX];
-    let read = match fd_kind {
-        FdKind::Open => rustix::fs::fgetxattr(fd, ATTRIBUTE, &mut list),
-        FdKind::Path => {
-            rustix::fs::getxattr(format!("/proc/self/fd/{}", fd.as_raw_fd()), ATTRIBUTE, &mut list)
-        }
-    };
-    let bits = match read {
+    let bits = match source.read(&mut list) {
         Ok(length) => list.get(..length).and_then(mode_bits).unwrap_or(0),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => return mode,
         Err(_) => 0,
@@ -77,6 +90,11 @@ fn mode_bits(list: &[u8]) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+    use std::path::Path;
+
+    use rustix::fs::{Mode, OFlags, XattrFlags};
+
     use super::*;
 
     fn list(entries: &[(u16, u16)]) -> Vec<u8> {
@@ -98,6 +116,44 @@ mod tests {
         ] {
             assert_eq!(mode_bits(&list(entries)), Some(wanted), "{entries:?}");
         }
+    }
+
+    #[test]
+    fn each_source_has_the_acl_of_its_inode() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
+        let open = |path: &Path, flags| {
+            rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap()
+        };
+        let folder = open(dir.path(), OFlags::PATH | OFlags::DIRECTORY);
+        let bits = |name: &str, mode| {
+            narrow_mode(AclSource::Entry(folder.as_fd(), OsStr::new(name)), mode)
+        };
+        assert_eq!(bits("file", 0o644), 0o644, "without an ACL");
+        // The user 1 has no rights, and the mask is that of the group.
+        let owner = 0x01;
+        let entries = [(owner, 6), (USER, 0), (OWNING_GROUP, 4), (MASK, 4), (OTHERS, 4)];
+        let ids = |mut list: Vec<u8>| {
+            for (number, entry) in (0_u32..).zip(list.split_at_mut(4).1.chunks_mut(8)) {
+                let id = if number == 1 { 1 } else { u32::MAX };
+                entry.split_at_mut(4).1.copy_from_slice(&id.to_le_bytes());
+            }
+            list
+        };
+        let set = rustix::fs::setxattr(&file, ATTRIBUTE, &ids(list(&entries)), XattrFlags::empty());
+        if set == Err(Errno::OPNOTSUPP) {
+            return;
+        }
+        set.unwrap();
+        let (opened, path) = (open(&file, OFlags::RDONLY), open(&file, OFlags::PATH));
+        for source in [AclSource::Open(opened.as_fd()), AclSource::Path(path.as_fd())] {
+            assert_eq!(narrow_mode(source, 0o644), 0o600);
+        }
+        assert_eq!(bits("file", 0o644), 0o600);
+        assert_eq!(bits("none", 0o644), 0o600, "what cannot be read grants nothing");
+        assert_eq!(bits("link", 0o777), 0o777, "a link has no ACL and is not followed");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use rustix::fs::{Dir, FileType, Mode, OFlags, Statx, StatxTimestamp};
 use rustix::io::Errno;
 
-use super::acl::{self, FdKind};
+use super::acl::{self, AclSource};
 use super::{DirEntry, File, Identity, Kind, Meta, Store, Time, is_temporary, noatime, openat2};
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath, printable};
@@ -96,10 +96,17 @@ impl Store for Disk {
     }
 
     fn stat(&self, path: &RelPath) -> Result<Meta> {
+        let root = self.root.as_fd();
         if path.is_root() {
-            return meta(self.root.as_fd(), FdKind::Path);
+            return meta(root, AclSource::Path(root));
         }
-        meta(openat2::open_path(self.root.as_fd(), path)?.as_fd(), FdKind::Path)
+        if let Some(stat) = openat2::stat_entry(root, self.mount, path)? {
+            let meta = meta_without_acl(&stat);
+            let acl = AclSource::Entry(root, path.as_os_str());
+            return Ok(Meta { mode: acl::narrow_mode(acl, meta.mode), ..meta });
+        }
+        let fd = openat2::open_path(root, path)?;
+        meta(fd.as_fd(), AclSource::Path(fd.as_fd()))
     }
 
     fn stat_without_acl(&self, path: &RelPath) -> Result<Meta> {
@@ -184,7 +191,7 @@ impl File for DiskFile {
     }
 
     fn meta(&self) -> Result<Meta> {
-        meta(self.fd.as_fd(), FdKind::Open)
+        meta(self.fd.as_fd(), AclSource::Open(self.fd.as_fd()))
     }
 
     fn stat_without_acl(&self) -> Result<Meta> {
@@ -201,9 +208,9 @@ fn is_own_mount(mount: &[u8], device: &[u8]) -> bool {
     is_of_device && fields.skip_while(|field| *field != b"-").nth(1) == Some(MOUNT_TYPE.as_bytes())
 }
 
-fn meta(fd: BorrowedFd<'_>, fd_kind: FdKind) -> Result<Meta> {
+fn meta(fd: BorrowedFd<'_>, acl: AclSource<'_>) -> Result<Meta> {
     let meta = meta_without_acl(&openat2::statx(fd)?);
-    Ok(Meta { mode: acl::narrow_mode(fd, fd_kind, meta.mode), ..meta })
+    Ok(Meta { mode: acl::narrow_mode(acl, meta.mode), ..meta })
 }
 
 /// Converts the result of statx; the mode is not narrowed by the ACL.

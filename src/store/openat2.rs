@@ -47,12 +47,25 @@ pub(super) fn stat_on_mount(
     mount: Option<u64>,
     path: &RelPath,
 ) -> Result<Statx> {
+    match stat_entry(folder, mount, path)? {
+        Some(found) => Ok(found),
+        None => stat(folder, path),
+    }
+}
+
+/// Stats the entry `path` of a directory on the mount `mount` without a descriptor. Returns `None`
+/// if that is not possible: the mount is not known, or `path` has several names.
+pub(super) fn stat_entry(
+    folder: BorrowedFd<'_>,
+    mount: Option<u64>,
+    path: &RelPath,
+) -> Result<Option<Statx>> {
     if mount.is_none() || path.depth() != 1 {
-        return stat(folder, path);
+        return Ok(None);
     }
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     let found = rustix::fs::statx(folder, path.as_os_str(), flags, WANTED)?;
-    if mount_id(&found) == mount { Ok(found) } else { Err(Error::Escape) }
+    if mount_id(&found) == mount { Ok(Some(found)) } else { Err(Error::Escape) }
 }
 
 /// Stats the inode that a descriptor refers to.
