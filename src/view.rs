@@ -621,6 +621,11 @@ impl Folder {
     pub fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
         self.store.open(path)
     }
+
+    /// Returns the size of the file `path` in this directory, in bytes.
+    pub fn size(&self, path: &RelPath) -> Result<u64> {
+        self.store.stat_without_acl(path).map(|meta| meta.size)
+    }
 }
 
 /// A path in a store that belongs to no worker.

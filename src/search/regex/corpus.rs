@@ -165,13 +165,8 @@ fn in_search_order(
     for path in applied {
         match (traits.record)(&path) {
             Some(format) => {
-                let size = folder.open(&path).and_then(|file| file.meta()).map(|meta| meta.size);
-                records.push((
-                    format != RecordFormat::Text,
-                    size.unwrap_or(u64::MAX),
-                    path,
-                    format,
-                ));
+                let size = folder.size(&path).unwrap_or(u64::MAX);
+                records.push((format != RecordFormat::Text, size, path, format));
             }
             None => files.push((path, None)),
         }
