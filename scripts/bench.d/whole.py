@@ -133,14 +133,15 @@ def questions(place, asked):
 
     ripgrep = ["rg", "--no-config", "-n", "--no-heading"]
 
-    def regex(name, pattern):
-        return Row(name, ["cat", f"grep/{pattern}"], [*ripgrep, "-e", pattern, "."])
+    def regex(name, pattern, before=None):
+        return Row(name, ["cat", f"grep/{pattern}"], [*ripgrep, "-e", pattern, "."], before)
 
     def words(name, query, before=None):
         return Row(name, ["cat", f"search/{query}"], [*ripgrep, "-w", query.split()[0], "."], before)
 
     rows = [
         regex("`grep/`: no line matches", "no such word"),
+        regex("`grep/`: no line matches, after another regex", "no such word", another_regex),
         regex("`grep/`: many match", "connection refused"),
         regex("`grep/`: many match, after a character class", r"\w+ion [a-z]+ed"),
         words("`search/`: nothing indexed yet", "refused quota"),
@@ -152,6 +153,11 @@ def questions(place, asked):
     print("In the directory, ripgrep runs. It prints all lines, and of several words it searches for the first; `grep/`"
           " and `search/` answer within 28,000 bytes.\n")
     shutil.rmtree(store)
+
+
+def another_regex(place, point):
+    """Searches for a regex once."""
+    place.ask(["cat", "grep/nothing of it"], point)
 
 
 def all_read(place, point):
