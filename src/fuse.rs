@@ -249,12 +249,11 @@ impl Filesystem for FuseAdapter {
         let classified_name = owned_name.clone();
         let (trail, reader) = (self.trail.clone(), Reader::from(request));
         let (attr_readers, thread) = (self.attr_readers.clone(), request.pid());
-        let reads_attrs = attr_readers.as_ref().is_some_and(|readers| readers.contains(thread));
         self.run(
             parent,
             move |tree| tree.classify_lookup(parent.0, &classified_name),
             move |tree| {
-                let found = tree.lookup_for_reader(parent.0, &owned_name, reads_attrs);
+                let found = tree.lookup_for_reader(parent.0, &owned_name);
                 if let Some(trail) = trail {
                     let ino = found.as_ref().map(|found| found.ino).map_err(Error::clone);
                     trail.looked_up(reader, parent.0, &owned_name, ino);

@@ -255,27 +255,23 @@ impl Tree {
     /// Looks up `name` in the directory `parent`. Each success adds one lookup, which the caller
     /// must give back with [`Tree::forget`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Lookup> {
-        self.look_up_node(self.child(parent, name)?, false)
+        self.look_up_node(self.child(parent, name)?)
     }
 
     /// Looks up `name` like [`Tree::lookup`] for a reader that is followed; see
     /// [`Tree::claim_read_ahead`].
-    ///
-    /// A reader that `reads_attrs` of the entries of a directory gets them with its listing. So the
-    /// kernel is made to drop the listing of a directory whose attributes expire soon: it would
-    /// look up each entry.
-    pub fn lookup_for_reader(&self, parent: Ino, name: &[u8], reads_attrs: bool) -> Result<Lookup> {
+    pub fn lookup_for_reader(&self, parent: Ino, name: &[u8]) -> Result<Lookup> {
         let node = self.child(parent, name)?;
         self.note_lookup(&node);
-        self.look_up_node(node, reads_attrs)
+        self.look_up_node(node)
     }
 
     fn child(&self, parent: Ino, name: &[u8]) -> Result<Node> {
         self.namespace.child(&self.node(parent)?, &parse_name(name)?)
     }
 
-    /// Looks up a node that exists or may be absent, for a reader as in [`Tree::lookup_for_reader`].
-    fn look_up_node(&self, node: Node, reads_attrs: bool) -> Result<Lookup> {
+    /// Looks up a node that exists or may be absent.
+    fn look_up_node(&self, node: Node) -> Result<Lookup> {
         let (is_contended, expired) = {
             let mut pinned_opens = self.pinned_opens.lock();
             (pinned_opens.was_stale(&node), pinned_opens.expired())
@@ -298,11 +294,7 @@ impl Tree {
         let name_ttl = if version.is_some() { Duration::ZERO } else { ttl };
         let shown = if attr.kind == NodeKind::Folder {
             let number = self.inodes.lock().number(&node, attr.content_id);
-            if reads_attrs && ttl <= TTL && node.has_stored_entries() {
-                self.with_new_listing_time(number, attr)
-            } else {
-                self.with_listing_time(number, &node, attr)
-            }
+            self.with_listing_time(number, &node, attr)
         } else {
             attr
         };
@@ -345,7 +337,7 @@ impl Tree {
             }
             _ => false,
         };
-        if is_cheap { self.look_up_node(node, false).ok() } else { None }
+        if is_cheap { self.look_up_node(node).ok() } else { None }
     }
 
     /// Gives back `count` lookups. An inode without lookups is removed.
@@ -569,12 +561,6 @@ impl Tree {
         // A directory that cannot be listed is read again, which reports the error.
         let hash = self.current_listing_hash(ino, node).ok();
         Attr { mtime: self.inodes.lock().listing_time(ino, attr.mtime, hash), ..attr }
-    }
-
-    /// Returns the attributes of a directory with an mtime that makes the kernel drop the entries
-    /// that it holds.
-    fn with_new_listing_time(&self, ino: Ino, attr: Attr) -> Attr {
-        Attr { mtime: self.inodes.lock().listing_time(ino, attr.mtime, None), ..attr }
     }
 
     /// Returns the hash of what a directory lists now.

@@ -312,14 +312,13 @@ mod tests {
         let name = |number: usize| Name::new(format!("w{number:02}")).unwrap();
         let is_ready =
             |number, report| tree.namespace.has_version(&Document::Worker(name(number), report));
-        let workers = tree.lookup_for_reader(ROOT, b"workers", false).unwrap().ino;
+        let workers = tree.lookup_for_reader(ROOT, b"workers").unwrap().ino;
         for number in 10..12 {
-            let worker =
-                tree.lookup_for_reader(workers, name(number).as_bytes(), false).unwrap().ino;
+            let worker = tree.lookup_for_reader(workers, name(number).as_bytes()).unwrap().ino;
             assert!(!tree.claim_read_ahead(), "before worker {number}");
-            tree.lookup_for_reader(worker, b"summary", false).unwrap();
+            tree.lookup_for_reader(worker, b"summary").unwrap();
         }
-        tree.lookup_for_reader(workers, name(12).as_bytes(), false).unwrap();
+        tree.lookup_for_reader(workers, name(12).as_bytes()).unwrap();
         assert!(tree.claim_read_ahead());
         while tree.prepare_next() {}
         let ready: Vec<usize> = (12..40).filter(|at| is_ready(*at, Report::Summary)).collect();

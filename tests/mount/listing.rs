@@ -5,10 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom};
@@ -566,56 +565,6 @@ fn a_long_listing_comes_with_attributes_to_its_end() {
     let replies = reply_count(&mount) - before;
     assert_eq!(String::from_utf8(listed).unwrap(), "5001\n");
     assert!(replies < 200, "{replies} replies for 5,000 files");
-}
-
-/// Stats all files below each directory that it reads from stdin, and prints their number.
-const WALKER: &str = "
-import os, sys
-for folder in sys.stdin:
-    walked = [(at, name) for at, _, names in os.walk(folder.rstrip()) for name in names]
-    print(sum(os.lstat(os.path.join(*one)).st_size for one in walked), flush=True)
-";
-
-/// The kernel keeps the listing, but not the attributes.
-#[test]
-fn a_program_that_comes_back_gets_attributes_with_the_listing_again() {
-    needs_fuse!();
-    let (store, files) = (TestStore::new(), 200);
-    store.worker("w", json!({"status": "running"}));
-    store.worker("other", json!({"status": "running"}));
-    (0..files).for_each(|file| drop(store.write(format!("workers/w/outputs/{file}.txt"), "x")));
-    (0..3).for_each(|file| drop(store.write(format!("workers/other/{file}.txt"), "x")));
-    let mount = Mount::new(&store.path());
-    let folder = mount.at("workers/w/outputs");
-    let mut walker = Command::new("python3")
-        .args(["-c", WALKER])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("python3");
-    let (mut folders, sizes) = (walker.stdin.take().unwrap(), walker.stdout.take().unwrap());
-    let mut sizes = BufReader::new(sizes).lines();
-    let mut walk = || {
-        let before = reply_count(&mount);
-        writeln!(folders, "{}", folder.display()).unwrap();
-        assert_eq!(sizes.next().unwrap().unwrap(), files.to_string());
-        reply_count(&mount) - before
-    };
-    assert!(walk() >= files, "files were looked up, so that the program is known");
-    for turn in 0..3 {
-        // Looked up after the walk, so that its attributes expire later.
-        let other = mount.at(&format!("workers/other/{turn}.txt"));
-        fs::metadata(&other).unwrap();
-        eventually("the attributes expire", || {
-            let before = reply_count(&mount);
-            fs::metadata(&other).unwrap();
-            (reply_count(&mount) > before).then_some(())
-        });
-        let replies = walk();
-        assert!(replies < 20, "{replies} replies for {files} files in turn {turn}");
-    }
-    drop(folders);
-    assert!(walker.wait().unwrap().success());
 }
 
 /// Promise: A program that goes through the directories of a worker asks for none of them by name.
