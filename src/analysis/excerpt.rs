@@ -1,7 +1,7 @@
 //! The excerpt of one output within a share of the budget: all of it, or a short head, the most
 //! relevant lines with their context and the tail. Every omission is marked in place.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet};
 
 use foldhash::fast::RandomState;
 
@@ -17,8 +17,8 @@ use crate::text::clean::escape_markers;
 /// Maximum size of an output that is read into memory whole, in bytes.
 pub(crate) const WHOLE_MAX: u64 = 1 << 20;
 /// Read size of the search through a larger output, in bytes.
-const STEP: usize = 1 << 20;
-/// Maximum number of hits that are kept while a large output is searched.
+const STEP: u64 = 1 << 20;
+/// Number of hits in a large output that end the search.
 const HITS_MAX: usize = 400;
 /// Number of bytes that are read on either side of a hit.
 const AROUND: u64 = 2 << 10;
@@ -119,7 +119,7 @@ pub(crate) fn excerpt(
     let (chunks, utf8) = loaded.chunks();
     let note = match (utf8, loaded.searched) {
         (false, _) => Some(NOT_UTF8.to_owned()),
-        (true, Some(end)) => Some(format!("searched to byte {end}")),
+        (true, Some(start)) => Some(format!("searched from byte {start}")),
         (true, None) => None,
     };
     let share = if note.is_none() { share + NOTE_ROOM } else { share };
@@ -258,7 +258,7 @@ impl LoadedOutput {
         }
     }
 
-    /// Searches the whole file for signs, then reads only the regions that could be shown.
+    /// Searches the file for signs, then reads only the regions that could be shown.
     fn regions(
         file: &dyn File,
         size: u64,
@@ -305,39 +305,30 @@ pub(crate) fn length(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Returns the offsets of the latest lines with a sign of failure, and the offset at which the
-/// search stopped if it stopped early. Reads `file` in steps.
+/// Returns the offsets of the latest lines with a sign of failure, at most [`HITS_MAX`], and the
+/// offset at which the search stopped if it stopped early. Reads `file` in steps from its end, so
+/// that it stops once there are enough, and lacks the earliest if time runs out.
 ///
 /// # Errors
 ///
 /// Returns an error if `file` cannot be read.
-fn search(
-    file: &dyn File,
-    size: u64,
-    deadline: Deadline<'_>,
-) -> Result<(VecDeque<u64>, Option<u64>)> {
-    let mut hits = VecDeque::new();
-    let (mut offset, mut searched) = (0, None);
-    while offset < size {
+fn search(file: &dyn File, size: u64, deadline: Deadline<'_>) -> Result<(Vec<u64>, Option<u64>)> {
+    let (mut hits, mut end) = (Vec::new(), size);
+    while end > 0 && hits.len() < HITS_MAX {
         if !deadline.has_time() {
-            searched = Some(offset);
-            break;
+            return Ok((hits, Some(end)));
         }
-        let raw = read_range(file, offset, STEP)?;
-        if raw.is_empty() {
-            break;
-        }
-        // Up to the last line end, so that no sign spans two steps.
-        let len = memchr::memrchr(b'\n', &raw).map_or(raw.len(), |at| at + 1);
-        for at in failure_signs::failures(raw.get(..len).unwrap_or(&raw)) {
-            hits.push_back(offset + at as u64);
-            if hits.len() > HITS_MAX {
-                hits.pop_front();
-            }
-        }
-        offset += len as u64;
+        let start = end.saturating_sub(STEP);
+        let raw = read_range(file, start, length(end - start))?;
+        // From the first whole line on, so that no sign spans two steps.
+        let first_end = memchr::memchr(b'\n', &raw).filter(|at| start > 0 && at + 1 < raw.len());
+        let from = first_end.map_or(0, |at| at + 1);
+        let found: Vec<usize> = failure_signs::failures(raw.split_at(from).1).collect();
+        hits.extend(found.iter().rev().map(|at| start + (from + at) as u64));
+        end = start + from as u64;
     }
-    Ok((hits, searched))
+    hits.truncate(HITS_MAX);
+    Ok((hits, None))
 }
 
 /// Merges regions that overlap or touch. Each is a range of offsets.
@@ -574,4 +565,54 @@ impl ChunkRun {
 /// section line above names the file.
 fn omission(bytes: u64, first: u64, last: u64) -> String {
     format!("[... {bytes} B omitted: bytes {first}-{last} ...]\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::RelPath;
+    use crate::store::{Memory, Store};
+
+    fn file(text: &str) -> Box<dyn File> {
+        let (store, path) = (Memory::new(), RelPath::parse("output").unwrap());
+        store.write(&path, text);
+        store.open(&path).unwrap()
+    }
+
+    #[test]
+    fn the_latest_lines_with_a_sign_are_found() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for signs_in_thousand in [0, 1, 5, 100, 1_000] {
+            let mut text = String::new();
+            while text.len() < 3 * STEP as usize + 12_345 {
+                text.push_str(&"x ".repeat(rng.usize(..100)));
+                let has_sign = rng.usize(..1_000) < signs_in_thousand;
+                text.push_str(if has_sign { "error: no\n" } else { "\n" });
+            }
+            let all: Vec<u64> =
+                failure_signs::failures(text.as_bytes()).map(|at| at as u64).collect();
+            let latest: Vec<u64> = all.iter().rev().take(HITS_MAX).copied().collect();
+            let found = search(&*file(&text), text.len() as u64, Deadline::never()).unwrap();
+            assert_eq!(found, (latest, None), "{signs_in_thousand} in a thousand");
+        }
+    }
+
+    #[test]
+    fn a_search_ends_in_lines_longer_than_a_step_and_in_files_that_shrank() {
+        let size = 2 * STEP + 10;
+        let long = format!("{}error: no\n", "x".repeat(size as usize));
+        let found = search(&*file(&long), long.len() as u64, Deadline::never()).unwrap();
+        assert_eq!(found, (vec![], None), "the sign is in the middle of a word");
+        let long = format!("{}\nerror: no", "x".repeat(size as usize));
+        let found = search(&*file(&long), long.len() as u64, Deadline::never()).unwrap();
+        assert_eq!(found, (vec![size + 1], None));
+        let found = search(&*file("error: no\n"), 5 * STEP, Deadline::never()).unwrap();
+        assert_eq!(found, (vec![0], None));
+    }
+
+    #[test]
+    fn a_search_without_time_says_so() {
+        let found = search(&*file("error: no\n"), 10, Deadline::passed()).unwrap();
+        assert_eq!(found, (vec![], Some(10)));
+    }
 }

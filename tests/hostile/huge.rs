@@ -181,11 +181,9 @@ fn endless_logs_are_searched_until_the_deadline() {
     );
     idle.read("huge", &["evidence.txt"]);
     let evidence = idle.mount.text("workers/huge/evidence.txt");
-    assert!(
-        evidence.contains(
-            "tool_calls/001_line.txt (1099511627776 B, outcome unknown, searched to byte "
-        )
-    );
+    assert!(evidence.contains(
+        "tool_calls/001_line.txt (1099511627776 B, outcome unknown, searched from byte "
+    ));
     for shown in ["\nError: at the end\n", "(binary, not shown)", "\nError: the other call\n"] {
         assert!(evidence.contains(shown), "{shown:?} is not in {evidence}");
     }

@@ -41,7 +41,7 @@ pub(super) fn used_text(budget: Budget, used: usize) -> String {
 ///
 /// The note itself is known only once the output is read.
 pub(super) fn note_max(bytes: u64) -> usize {
-    let note = if bytes > WHOLE_MAX { "searched to byte 18446744073709551615" } else { NOT_UTF8 };
+    let note = if bytes > WHOLE_MAX { "searched from byte 18446744073709551615" } else { NOT_UTF8 };
     ", ".len() + note.len()
 }
 
