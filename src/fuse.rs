@@ -232,9 +232,8 @@ impl Filesystem for FuseAdapter {
             }
         }
         if self.attr_readers.is_some() {
-            // A kernel without them sends a request for each file.
-            // With READDIRPLUS_AUTO it would ask for attributes of the first part of a long listing
-            // only.
+            // A kernel without it sends a request for each file. With READDIRPLUS_AUTO, the kernel
+            // would ask for attributes of the first part of a long listing only.
             let _ = config.add_capabilities(InitFlags::FUSE_DO_READDIRPLUS);
         }
         self.passthrough.negotiate(config);

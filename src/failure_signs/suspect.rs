@@ -30,8 +30,9 @@ const FINDINGS_MIN: usize = 2;
 // The patterns match bytes, since classes of Unicode compile to many times the size. `\x80-\xff`
 // stands for all letters beyond ASCII.
 
-/// Matches the text before a verdict: blanks, rules, bullets, and labels in brackets.
-const LEAD: &str = r"^(?:(?-u:\[[^\[\]]{1,60}\])\s+|[\s=_*•·─━│├└╰╭|-]+)*";
+/// Matches the text before a verdict: blanks, rules, bullets, and labels in brackets. The length of
+/// a label counts in characters: bytes from `\x80` to `\xbf` continue one.
+const LEAD: &str = r"^(?:(?-u:\[(?:[^\[\]\x80-\xbf][\x80-\xbf]*){1,60}\])\s+|[\s=_*•·─━│├└╰╭|-]+)*";
 
 /// Matches a verdict on a test that names it.
 const TEST: &str = r"(?x-u)
@@ -252,8 +253,7 @@ fn form_at(lines: &[&str], at: usize) -> Option<Form> {
     if line.len() > READ_MAX || (!may_fail && !may_be_location(line.as_bytes())) {
         return None;
     }
-    let lead = LEADS.as_ref()?.find(line.as_bytes()).map_or(0, |lead| lead.end());
-    let (lead, verdict) = line.split_at(lead);
+    let (lead, verdict) = split_lead(line);
     let is_indented = lead.starts_with([' ', '\t']);
     if !is_indented && is(&ERRORS_AT, verdict) && !is(&CODES, line) {
         return Some(Form::LocatedError);
@@ -294,6 +294,12 @@ fn form_at(lines: &[&str], at: usize) -> Option<Form> {
     }
 }
 
+/// Splits a line into the text before a verdict and the rest.
+fn split_lead(line: &str) -> (&str, &str) {
+    let lead = LEADS.as_ref().and_then(|lead| lead.find(line.as_bytes()));
+    line.split_at(lead.map_or(0, |lead| lead.end()))
+}
+
 /// Returns true if a line of a stack trace follows the line at `at`.
 fn is_traced(lines: &[&str], at: usize) -> bool {
     lines.get(at + 1).is_some_and(|line| LineSigns::detect(line).frame)
@@ -307,11 +313,7 @@ fn remove_cleared(command: &str, lines: &[&str], shown: &mut Vec<(Form, usize)>)
     });
     let findings = shown.iter().filter(|(form, _)| *form == Form::Finding).count();
     let is_confirmed = findings >= FINDINGS_MIN || findings < shown.len();
-    let last_success = lines.iter().rposition(|line| {
-        let lead =
-            LEADS.as_ref().and_then(|lead| lead.find(line.as_bytes())).map_or(0, |lead| lead.end());
-        is(&SUCCESSES, line.split_at(lead).1)
-    });
+    let last_success = lines.iter().rposition(|line| is(&SUCCESSES, split_lead(line).1));
     let has_verdict = shown
         .iter()
         .any(|(form, _)| matches!(form, Form::Test | Form::Verdict | Form::Count | Form::Wrapper));
@@ -384,6 +386,7 @@ mod tests {
             "not ok 3 - neap tide is low",
             "FAIL\texample/tide\t0.3s",
             "[check] FAIL",
+            "[潮の満ち引きを調べるための長い長い検査の名前です] FAIL",
             "Tests: 1 failed, 8 passed",
             "==== 2 failed, 7 passed in 0.12s ====",
             "FAILED (failures=1, errors=2)",

@@ -98,15 +98,13 @@ impl Store for Disk {
     fn stat(&self, path: &RelPath) -> Result<Meta> {
         let root = self.root.as_fd();
         if path.is_root() {
-            return meta(root, AclSource::Path(root));
+            return Ok(meta(&openat2::statx(root)?, AclSource::Path(root)));
         }
         if let Some(stat) = openat2::stat_entry(root, self.mount, path)? {
-            let meta = meta_without_acl(&stat);
-            let acl = AclSource::Entry(root, path.as_os_str());
-            return Ok(Meta { mode: acl::narrow_mode(acl, meta.mode), ..meta });
+            return Ok(meta(&stat, AclSource::Entry(root, path.as_os_str())));
         }
         let fd = openat2::open_path(root, path)?;
-        meta(fd.as_fd(), AclSource::Path(fd.as_fd()))
+        Ok(meta(&openat2::statx(fd.as_fd())?, AclSource::Path(fd.as_fd())))
     }
 
     fn stat_without_acl(&self, path: &RelPath) -> Result<Meta> {
@@ -191,7 +189,8 @@ impl File for DiskFile {
     }
 
     fn meta(&self) -> Result<Meta> {
-        meta(self.fd.as_fd(), AclSource::Open(self.fd.as_fd()))
+        let fd = self.fd.as_fd();
+        Ok(meta(&openat2::statx(fd)?, AclSource::Open(fd)))
     }
 
     fn stat_without_acl(&self) -> Result<Meta> {
@@ -208,9 +207,10 @@ fn is_own_mount(mount: &[u8], device: &[u8]) -> bool {
     is_of_device && fields.skip_while(|field| *field != b"-").nth(1) == Some(MOUNT_TYPE.as_bytes())
 }
 
-fn meta(fd: BorrowedFd<'_>, acl: AclSource<'_>) -> Result<Meta> {
-    let meta = meta_without_acl(&openat2::statx(fd)?);
-    Ok(Meta { mode: acl::narrow_mode(acl, meta.mode), ..meta })
+/// Converts the result of statx, with the mode narrowed by the ACL.
+fn meta(stat: &Statx, acl: AclSource<'_>) -> Meta {
+    let meta = meta_without_acl(stat);
+    Meta { mode: acl::narrow_mode(acl, meta.mode), ..meta }
 }
 
 /// Converts the result of statx; the mode is not narrowed by the ACL.
