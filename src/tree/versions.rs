@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quick_cache::Weighter;
-use quick_cache::sync::{Cache, EntryAction, EntryResult};
+use quick_cache::sync::{Cache, GuardResult};
 
 use super::attr::Attr;
 use crate::cache::{share_of_memory, single_shard};
@@ -90,44 +90,37 @@ impl Versions {
     /// the cached version. Concurrent requests for one version share one render; requests for
     /// another version of the file wait for that render.
     pub(super) fn current(&self, renderer: &Renderer, document: &Document) -> Result<Arc<Version>> {
-        let started = Instant::now();
         // The kernel looks a name up twice if the first lookup changed its inode.
         if let Some(version) = self.recent_incomplete(document, None) {
             return Ok(version);
         }
-        let state = renderer.state(document)?;
-        let key = state.key;
-        if let Some((_, version)) = self.latest.get(document).filter(|(cached, _)| *cached == key) {
-            return Ok(version);
-        }
-        let requested = Instant::now();
-        let entry = self.latest.entry(document, None, |_, (cached, version)| {
-            if *cached == key {
-                EntryAction::Retain(version.clone())
-            } else {
-                EntryAction::ReplaceWithGuard
+        let (mut started, mut state) = (Instant::now(), renderer.state(document)?);
+        let mut requested = Instant::now();
+        // `Cache::entry` would do the same, but spins from the end of another thread's render until
+        // that thread has stored its version.
+        let guard = loop {
+            match self.latest.get_value_or_guard(document, None) {
+                GuardResult::Value((cached, version)) if cached == state.key => return Ok(version),
+                // Another render finished while this thread waited, so the state may be outdated.
+                GuardResult::Value(_) if requested.elapsed() > LOOKUP_TIME => {
+                    (started, state) = (Instant::now(), renderer.state(document)?);
+                    requested = Instant::now();
+                }
+                GuardResult::Value((outdated, _)) => {
+                    self.latest.remove_if(document, |(cached, _)| *cached == outdated);
+                }
+                GuardResult::Guard(guard) => break Some(guard),
+                GuardResult::Timeout => break None,
             }
-        });
-        let (guard, replaced) = match entry {
-            EntryResult::Retained(version) => return Ok(version),
-            EntryResult::Vacant(guard) => (Some(guard), None),
-            EntryResult::Replaced(guard, old) => (Some(guard), Some(old)),
-            EntryResult::Removed(..) | EntryResult::Timeout => (None, None),
         };
         // Threads that waited for an incomplete version use it too.
-        if let Some(version) = self.recent_incomplete(document, Some(key)) {
+        if let Some(version) = self.recent_incomplete(document, Some(state.key)) {
             return Ok(version);
         }
-        // Another render finished while this thread waited, so the state may be outdated.
-        let (started, state) = match requested.elapsed() > LOOKUP_TIME {
-            true => (Instant::now(), renderer.state(document)?),
-            false => (started, state),
-        };
+        if requested.elapsed() > LOOKUP_TIME {
+            (started, state) = (Instant::now(), renderer.state(document)?);
+        }
         let key = state.key;
-        if let Some((cached, version)) = replaced.filter(|(cached, _)| *cached == key) {
-            let _ = guard.map(|guard| guard.insert((cached, version.clone())));
-            return Ok(version);
-        }
         let rendered = renderer.render(state)?;
         let version = self.add(document, &rendered);
         if rendered.complete {
