@@ -13,10 +13,21 @@ const THREADS_MAX: usize = 8;
 /// Maps `items` and preserves their order, in parallel once that takes long. Items are also started
 /// in that order. A panic in any thread is propagated to the caller.
 pub(crate) fn parallel_map<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    parallel_map_after(SERIAL_TIME, items, map)
+    parallel_map_on(thread_count(), SERIAL_TIME, items, map)
 }
 
-fn parallel_map_after<T: Sync, R: Send>(
+/// Maps `items` like [`parallel_map`] with a `map` that hands each item to another thread and waits
+/// for it. Twice as many items are in progress as there are processors, so that none is idle while
+/// an item is handed over.
+pub(crate) fn parallel_map_waiting<T: Sync, R: Send>(
+    items: &[T],
+    map: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    parallel_map_on(2 * thread_count(), SERIAL_TIME, items, map)
+}
+
+fn parallel_map_on<T: Sync, R: Send>(
+    threads: usize,
     serial_time: Duration,
     items: &[T],
     map: impl Fn(&T) -> R + Sync,
@@ -27,7 +38,7 @@ fn parallel_map_after<T: Sync, R: Send>(
         results.push(map(item));
     }
     let (_, rest) = items.split_at(results.len());
-    let extra_threads = if rest.is_empty() { 0 } else { thread_count() - 1 };
+    let extra_threads = if rest.is_empty() { 0 } else { threads - 1 };
     let next = AtomicUsize::new(0);
     let map_claimed = || -> Vec<(usize, R)> {
         let claimed = std::iter::from_fn(|| {
@@ -76,7 +87,7 @@ mod tests {
                     item * 2
                 };
                 let doubled: Vec<_> = items.iter().map(|item| item * 2).collect();
-                assert_eq!(parallel_map_after(serial_time, &items, double), doubled);
+                assert_eq!(parallel_map_on(thread_count(), serial_time, &items, double), doubled);
                 assert_eq!(calls.into_inner(), count);
             }
         }
@@ -85,16 +96,13 @@ mod tests {
     /// The barrier ensures that a thread other than the caller's takes part.
     #[test]
     fn a_panic_in_any_thread_reaches_the_caller() {
-        if thread_count() < 2 {
-            return;
-        }
         let (caller, both) = (thread::current().id(), Barrier::new(2));
         let make = |_: &()| {
             both.wait();
             assert!(thread::current().id() == caller, "on purpose");
         };
         let result =
-            catch_unwind(AssertUnwindSafe(|| parallel_map_after(Duration::ZERO, &[(); 2], make)));
+            catch_unwind(AssertUnwindSafe(|| parallel_map_on(2, Duration::ZERO, &[(); 2], make)));
         assert!(result.is_err());
     }
 }

@@ -20,7 +20,7 @@ use crate::catalog::Fingerprint;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::parallel::parallel_map;
+use crate::parallel::parallel_map_waiting;
 use crate::view::{Member, View};
 use crate::watchdog::{Unfinished, Watchdog};
 
@@ -204,7 +204,7 @@ impl DigestCache {
         // Small workers first, so that a large one does not use up the time of all others.
         missing.sort_unstable_by_key(|(cost, at, ..)| (*cost, *at));
         settings.start_stage(missing.len());
-        let computed = parallel_map(&missing, |(_, _, member, fingerprint)| {
+        let computed = parallel_map_waiting(&missing, |(_, _, member, fingerprint)| {
             let result =
                 self.get_or_compute(view, member, fingerprint, settings.control.as_ref(), deadline);
             settings.count_one();
