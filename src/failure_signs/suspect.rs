@@ -8,7 +8,8 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, MatchKind};
+use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::{LineSigns, is_wrapper, may_be_location};
@@ -109,8 +110,8 @@ const QUOTED: &str = r"(?x-u)
 const CODE: &str = r#"(?-u)[{};\\]\s*$|[\w"'`)>],\s*$|=>|%[svdq]\b|\$\{|\{\w*(?:![rs])?\}"#;
 
 /// Lowercase substrings of which every line that a pattern of failure matches contains one, except
-/// locations.
-const STEMS: [&str; 20] = [
+/// locations and lines with [`END_OF_NAME`]. Short ones would slow down the search.
+const STEMS: [&str; 19] = [
     "abort",
     "fail",
     "error",
@@ -130,8 +131,9 @@ const STEMS: [&str; 20] = [
     "not found",
     "denied",
     "a directory",
-    "):",
 ];
+/// End of the name of a program in brackets, which the complaint of a shell may open with.
+const END_OF_NAME: &str = "):";
 /// Prefix of the lines around a block of code in a document.
 const FENCE: &str = "```";
 /// Prefixes of a line that an example of a session enters.
@@ -154,9 +156,13 @@ macro_rules! pattern {
     };
 }
 
-static MAY_FAIL: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    AhoCorasick::builder().ascii_case_insensitive(true).build(STEMS.iter().chain(&SYMBOLS)).ok()
+/// Finds a stem in lowercase text. Without regard to case, and for other than leftmost matches, the
+/// library has no vectorized search.
+static HAS_STEM: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    let words = STEMS.iter().chain(&SYMBOLS);
+    AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(words).ok()
 });
+static NAME_ENDS: LazyLock<Finder<'_>> = LazyLock::new(|| Finder::new(END_OF_NAME));
 static LEADS: LazyRegex = pattern!(LEAD);
 static TESTS: LazyRegex = pattern!(TEST);
 static ERRORS_AT: LazyRegex = pattern!(ERROR_AT);
@@ -205,7 +211,7 @@ enum Form {
 /// without one.
 pub(crate) fn suspect_line(command: &str, output: &str) -> Option<String> {
     let text = ends(output);
-    if !MAY_FAIL.as_ref()?.is_match(&*text) && !may_be_location(text.as_bytes()) {
+    if !may_fail(&text) && !may_be_location(text.as_bytes()) {
         return None;
     }
     let cleaned = cleaned(text.as_bytes());
@@ -219,6 +225,12 @@ pub(crate) fn suspect_line(command: &str, output: &str) -> Option<String> {
     let (_, at) = if best == Form::Exception { of_best.next_back() } else { of_best.next() }?;
     let line = lines.get(*at)?.trim();
     Some(line.split_at(line.floor_char_boundary(LINE_MAX)).0.to_owned())
+}
+
+/// Returns true if a line of `text` may match a pattern of failure other than of a location.
+fn may_fail(text: &str) -> bool {
+    HAS_STEM.as_ref().is_some_and(|stems| stems.is_match(&text.to_ascii_lowercase()))
+        || NAME_ENDS.find(text.as_bytes()).is_some()
 }
 
 /// Returns both ends of a long output.
@@ -249,7 +261,7 @@ fn shown(lines: &[&str]) -> Vec<(Form, usize)> {
 /// Returns the form in which the line at `at` shows a failure.
 fn form_at(lines: &[&str], at: usize) -> Option<Form> {
     let line = *lines.get(at)?;
-    let may_fail = MAY_FAIL.as_ref()?.is_match(line);
+    let may_fail = may_fail(line);
     if line.len() > READ_MAX || (!may_fail && !may_be_location(line.as_bytes())) {
         return None;
     }
@@ -365,7 +377,7 @@ mod tests {
         ] {
             assert!(pattern.is_some());
         }
-        assert!(MAY_FAIL.is_some());
+        assert!(HAS_STEM.is_some());
     }
 
     fn found(output: &str) -> Option<String> {
