@@ -249,8 +249,14 @@ fn set_input(call: &mut ToolCall, input: InputLine) {
 /// bytes.
 fn judge_file(store: &dyn Store, path: &RelPath) -> Result<(OutputVerdict, u64)> {
     let file = store.open(path)?;
-    let size = file.stat_without_acl()?.size;
-    let head = read_range(&*file, 0, outcome::HEAD_BYTES)?;
+    let size = match file.size_at_open() {
+        Some(size) => size,
+        None => file.stat_without_acl()?.size,
+    };
+    // Most outputs are small. One read is enough if it does not look for a later end.
+    let head_bytes =
+        usize::try_from(size).map_or(outcome::HEAD_BYTES, |size| size.min(outcome::HEAD_BYTES));
+    let head = read_range(&*file, 0, head_bytes)?;
     let is_read_whole = size > head.len() as u64
         && size <= outcome::WHOLE_MAX
         && outcome::needs_whole_output(&head);
