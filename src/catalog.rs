@@ -477,6 +477,12 @@ impl Catalog {
         Ok(record)
     }
 
+    /// Returns true if [`Catalog::has_edits`] costs no more than an open for this worker.
+    pub fn finds_edits_at_once(&self, entry: &Entry) -> bool {
+        let source = self.sources.get(entry.source);
+        source.is_some_and(|source| source.format.finds_edits_at_once())
+    }
+
     /// Returns true if the record of a worker, whose directory has the entries `listed`, holds
     /// changes of files, or if there was no time to find out.
     pub fn has_edits(

@@ -200,16 +200,16 @@ fn list(
     tree: &Tree,
     ino: u64,
     offset: u64,
-    mut add: impl FnMut(u64, u64, FileType, &OsStr, Option<&ListedEntry>) -> bool,
+    mut add: impl FnMut(u64, u64, FileType, &OsStr, Option<(usize, &ListedEntry)>) -> bool,
 ) -> Result<(), Error> {
     let (dots_before, position) = split_offset(offset);
     let (listing, before) = tree.entries(ino, position)?;
     let dots = [".", ".."].map(|name| (ino, FileType::Directory, OsStr::new(name), None));
     // Sliced, since a long listing is read by many requests.
     let (_, items) = listing.items.split_at(before.min(listing.items.len()));
-    let items = items
-        .iter()
-        .map(|item| (item.ino, file_type(item.kind), item.name.as_os_str(), Some(item)));
+    let items = (before..).zip(items).map(|(at, item)| {
+        (item.ino, file_type(item.kind), item.name.as_os_str(), Some((at, item)))
+    });
     let last = (DOTS + listing.items.len()) as u64;
     let entries = dots.into_iter().skip(dots_before).chain(items);
     for (at, (ino, kind, name, entry)) in ((dots_before + before) as u64 + 1..).zip(entries) {
@@ -428,7 +428,7 @@ impl Filesystem for FuseAdapter {
         }
         let class = move |tree: &Tree| listing_class(tree, ino, offset);
         self.run(ino, class, move |tree| {
-            let add = |ino, next, kind, name: &OsStr, _: Option<&ListedEntry>| {
+            let add = |ino, next, kind, name: &OsStr, _: Option<(usize, &ListedEntry)>| {
                 reply.add(INodeNo(ino), next, kind, name)
             };
             match list(tree, ino.0, offset, add) {
@@ -453,8 +453,9 @@ impl Filesystem for FuseAdapter {
             self.attr_readers.as_ref().is_some_and(|readers| readers.contains(request.pid()));
         let class = move |tree: &Tree| listing_class(tree, ino, offset);
         self.run(ino, class, move |tree| {
-            let add = |number, next, kind, name: &OsStr, entry: Option<&ListedEntry>| {
-                let found = entry.and_then(|entry| tree.look_up_listed(ino.0, entry, reads_attrs));
+            let add = |number, next, kind, name: &OsStr, entry: Option<(usize, &ListedEntry)>| {
+                let found = entry
+                    .and_then(|(at, entry)| tree.look_up_listed(ino.0, entry, at, reads_attrs));
                 let Some(Lookup { ino, attr, attr_ttl, .. }) = found else {
                     // Inode 0: the entry comes without attributes, and is looked up when needed.
                     let attr = empty_attr(number, kind, 0);

@@ -155,6 +155,11 @@ pub trait Format: Send + Sync {
         self.records_edits()
     }
 
+    /// Returns true if [`Format::has_edits`] costs no more than an open.
+    fn finds_edits_at_once(&self) -> bool {
+        !self.records_edits()
+    }
+
     /// Returns true if the record of the worker in `_folder` holds changes of files, or if there
     /// was no time to find out.
     ///

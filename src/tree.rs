@@ -80,6 +80,10 @@ const TTL: Duration = Duration::from_secs(1);
 /// never changes.
 const TTL_VERSION: Duration = Duration::from_secs(3_600);
 
+/// Most directories of workers, or of groups of workers, that are looked up for a listing of them.
+/// This bounds what a listing costs a reader that enters none of them.
+const LOOKED_UP_MAX: usize = 2_000;
+
 /// Inode number.
 pub type Ino = u64;
 /// Number of an open file.
@@ -309,26 +313,34 @@ impl Tree {
     }
 
     /// Looks up an entry of the listing of `folder` like [`Tree::lookup`], if that costs no more
-    /// than a stat and the reader may need it. A reader that does not read attributes needs only
-    /// the directories in those of workers, which it enters.
+    /// than a stat and the reader may need it: a reader that does not read attributes needs only
+    /// directories, which it enters. `at` is the position in the listing. Far into a long listing of
+    /// workers or of groups, only a reader of attributes gets some.
     pub fn look_up_listed(
         &self,
         folder: Ino,
         entry: &ListedEntry,
+        at: usize,
         reads_attrs: bool,
     ) -> Option<Lookup> {
         if !reads_attrs && entry.kind != NodeKind::Folder {
             return None;
         }
         let parent = self.node(folder).ok()?;
-        let may_be_cheap =
-            if reads_attrs { parent.has_cheap_entries() } else { parent.has_stored_entries() };
-        if !may_be_cheap || self.has_virtual_folders() {
+        let is_wanted = reads_attrs || at < LOOKED_UP_MAX || parent.has_stored_entries();
+        if !is_wanted || !parent.has_cheap_entries() || self.has_virtual_folders() {
+            return None;
+        }
+        if let Node::Facet(FacetPath::Facet(_, facet)) = &parent
+            && !self.namespace.analyzer().is_cheap_value(*facet, &entry.name)
+        {
             return None;
         }
         let node = self.namespace.child(&parent, &entry.name).ok()?;
         let is_cheap = match &node {
-            Node::WorkerPath { .. } | Node::Supervisor(_) => true,
+            Node::WorkerPath { .. }
+            | Node::Supervisor(_)
+            | Node::Facet(FacetPath::Selection(_)) => true,
             Node::Worker(worker)
             | Node::RunWorker(_, worker)
             | Node::Child(_, worker)

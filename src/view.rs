@@ -183,6 +183,11 @@ impl View {
         self.visible_in(&self.catalog.current())
     }
 
+    /// Returns the generation of the workers that [`View::visible`] returned last. Reads nothing.
+    pub fn known_generation(&self) -> u64 {
+        self.visible.lock().generation
+    }
+
     /// Returns the time for which [`View::visible`] returns the same workers again.
     pub fn fresh_for(&self) -> Duration {
         self.catalog.fresh_for()
@@ -392,6 +397,14 @@ impl View {
         visible
             .get(worker)
             .is_some_and(|member| self.catalog.has_fresh_fingerprint(&member.entry, true))
+    }
+
+    /// Returns true if the directory of the worker is listed at the cost of a few stats. Reads
+    /// nothing itself, so a worker that came since the last scan is not known.
+    pub fn lists_at_once(&self, worker: &Name) -> bool {
+        let visible = self.visible.lock().clone();
+        let member = visible.get(worker);
+        member.is_some_and(|member| self.catalog.finds_edits_at_once(&member.entry))
     }
 
     /// Returns the last known fingerprint of a worker's files, if any.

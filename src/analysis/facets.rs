@@ -338,15 +338,14 @@ impl FacetIndex {
 pub(crate) struct FacetIndexes(Mutex<HashMap<Facet, Arc<FacetIndex>>>);
 
 impl FacetIndexes {
+    /// Returns the index of a facet if it was built for this `generation` of the view.
+    pub(super) fn cached(&self, facet: Facet, generation: u64) -> Option<Arc<FacetIndex>> {
+        self.0.lock().get(&facet).filter(|index| index.generation == generation).cloned()
+    }
+
     /// Returns the index of a facet, which is built again if the view has changed.
     pub(super) fn get(&self, facet: Facet, visible: &VisibleWorkers) -> Arc<FacetIndex> {
-        let cached = self
-            .0
-            .lock()
-            .get(&facet)
-            .filter(|index| index.generation == visible.generation)
-            .cloned();
-        cached.unwrap_or_else(|| {
+        self.cached(facet, visible.generation).unwrap_or_else(|| {
             let fresh = Arc::new(FacetIndex::new(facet, visible));
             self.0.lock().insert(facet, fresh.clone());
             fresh

@@ -8,7 +8,7 @@ use percent_encoding::percent_decode;
 
 use super::analyzer::Analyzer;
 use super::digest_cache::DigestResult;
-use super::facets::{Facet, FacetValue, MemberDigest, Selection, UNREAD};
+use super::facets::{Facet, FacetIndex, FacetValue, MemberDigest, Selection, UNREAD};
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::Time;
@@ -16,6 +16,8 @@ use crate::view::Member;
 
 /// Maximum number of workers whose files are read for the time of a directory.
 const STAT_MAX: usize = 1_000;
+/// Maximum number of workers of a directory that is as cheap as a stat.
+const CHEAP_MAX: usize = 16;
 
 impl Analyzer {
     /// Returns the workers of a selection, ordered by creation time, then id. A limited selection
@@ -49,6 +51,10 @@ impl Analyzer {
             self.known_files.store(facet, generation, &files);
             values.extend(files);
         } else {
+            if !facet.needs_digest() {
+                // Programs that list values look up each, which then costs no more than a stat.
+                self.facet_indexes.get(facet, &self.view.visible());
+            }
             for (member, digest) in &workers {
                 let texts = facet.values(&member.entry, digest.as_deref());
                 values.extend(texts.into_iter().map(|value| FacetValue::Text(value.into())));
@@ -127,6 +133,29 @@ impl Analyzer {
             self.last_writes(&selected).into_iter().flatten().max()
         };
         newest.unwrap_or_default()
+    }
+
+    /// Returns true if listing a selection, or finding its last write, is as cheap as a stat: it has
+    /// one catalog value and few workers, whose states are known. Reads nothing itself.
+    pub fn is_cheap(&self, selection: &Selection) -> bool {
+        let [(facet, FacetValue::Text(value))] = &*selection.values else { return false };
+        let index = self.facet_indexes.cached(*facet, self.view.known_generation());
+        !selection.is_limited() && index.is_some_and(|index| self.has_few_known(&index, value))
+    }
+
+    /// Returns true if the value of `facet` called `name` selects few of all workers, and their
+    /// states are known; see [`Analyzer::is_cheap`].
+    pub fn is_cheap_value(&self, facet: Facet, name: &Name) -> bool {
+        let index = self.facet_indexes.cached(facet, self.view.known_generation());
+        index.is_some_and(|index| {
+            index.names.get(name).is_some_and(|value| self.has_few_known(&index, value))
+        })
+    }
+
+    fn has_few_known(&self, index: &FacetIndex, value: &str) -> bool {
+        let members = index.members.get(value).map(Vec::as_slice).unwrap_or_default();
+        members.len() <= CHEAP_MAX
+            && members.iter().all(|member| self.view.has_fresh_fingerprint(&member.name))
     }
 
     /// Returns the workers of a selection, with their digests if the selection or `facet` needs

@@ -179,6 +179,10 @@ impl Format for Swarmlet {
         listed.iter().any(|entry| entry.name.as_bytes() == CHANGES_FILE.as_bytes())
     }
 
+    fn finds_edits_at_once(&self) -> bool {
+        true
+    }
+
     fn has_edits(&self, folder: &dyn Store, _deadline: Deadline<'_>) -> Result<bool> {
         workspace::has_changes(folder)
     }

@@ -108,6 +108,7 @@ impl Node {
             | Node::Supervisor(_) => true,
             // The workers of a limited selection are sorted for each name.
             Node::Facet(FacetPath::Selection(selection)) => !selection.is_limited(),
+            Node::Facet(FacetPath::Facet(selection, _)) => selection.is_all(),
             _ => false,
         }
     }

@@ -45,6 +45,11 @@ impl Tree {
             {
                 self.class_by_fingerprint(&name)
             }
+            (Ok(Node::Facet(FacetPath::Facet(selection, facet))), Ok(name))
+                if selection.is_all() && self.namespace.analyzer().is_cheap_value(facet, &name) =>
+            {
+                self.class_without_virtual_folders()
+            }
             // Resolving decides: a name that needs no search, such as those that tools probe for,
             // gets no search thread.
             (Ok(folder @ Node::QueryDir(..)), Ok(name)) => {
@@ -67,6 +72,11 @@ impl Tree {
                 | Node::RunWorker(_, worker)
                 | Node::Child(_, worker),
             ) => self.class_by_fingerprint(&worker),
+            Ok(Node::Facet(FacetPath::Selection(selection)))
+                if self.namespace.analyzer().is_cheap(&selection) =>
+            {
+                self.class_without_virtual_folders()
+            }
             Ok(node) if node.document().is_none() => RequestClass::Render,
             Ok(_) | Err(_) => RequestClass::Stat,
         }
@@ -74,9 +84,14 @@ impl Tree {
 
     /// Classifies reading the entries of a directory from `position`.
     pub fn classify_listing(&self, ino: Ino, position: DirPosition) -> RequestClass {
-        match position {
-            DirPosition::After(version, _) if self.dir_cache.lock().get(ino, version).is_some() => {
+        match (position, self.node(ino)) {
+            (DirPosition::After(version, _), _)
+                if self.dir_cache.lock().get(ino, version).is_some() =>
+            {
                 RequestClass::Stat
+            }
+            (_, Ok(Node::Worker(worker))) if self.namespace.view().lists_at_once(&worker) => {
+                self.class_without_virtual_folders()
             }
             _ => self.classify(ino),
         }
@@ -84,11 +99,16 @@ impl Tree {
 
     /// Classifies reading the attributes that are derived from all files of a worker.
     fn class_by_fingerprint(&self, worker: &Name) -> RequestClass {
-        if !self.has_virtual_folders() && self.namespace.view().has_fresh_fingerprint(worker) {
-            RequestClass::Stat
+        if self.namespace.view().has_fresh_fingerprint(worker) {
+            self.class_without_virtual_folders()
         } else {
             RequestClass::Render
         }
+    }
+
+    /// Classifies a request that is cheap unless stores have virtual folders.
+    fn class_without_virtual_folders(&self) -> RequestClass {
+        if self.has_virtual_folders() { RequestClass::Render } else { RequestClass::Stat }
     }
 
     /// Classifies opening the file `ino`.
@@ -118,5 +138,49 @@ fn render_class(document: &Document) -> RequestClass {
         | Document::Group(..)
         | Document::Changes(..)
         | Document::Worker(..) => RequestClass::Render,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::super::ROOT;
+    use super::*;
+    use crate::analysis::settings::Settings;
+    use crate::catalog::{Freshness, Source};
+    use crate::name::RelPath;
+    use crate::store::Memory;
+    use crate::view::{Filter, View};
+
+    #[test]
+    fn a_small_group_is_as_cheap_as_a_stat_once_its_workers_are_known() {
+        let store = Arc::new(Memory::new());
+        for (worker, job) in (0..40).map(|worker| (worker, if worker < 3 { worker } else { 9 })) {
+            let path = RelPath::parse(format!("workers/w{worker}/metadata.json")).unwrap();
+            store.write(&path, format!(r#"{{"status": "success", "job_id": {job}}}"#));
+        }
+        let hour = Duration::from_secs(3_600);
+        let fresh = Freshness { unfinished: hour, finished: hour };
+        let view =
+            View::new(vec![Source::from_store(store, None)], fresh, Filter::default()).unwrap();
+        let tree = Tree::new(view, Settings::default());
+        let by = tree.lookup(ROOT, b"by").unwrap().ino;
+        let jobs = tree.lookup(by, b"job").unwrap().ino;
+        let class = |name: &[u8]| tree.classify_lookup(jobs, name);
+        assert_eq!(class(b"1"), RequestClass::Render, "nothing is known");
+        tree.entries(jobs, DirPosition::Start).unwrap();
+        assert_eq!(class(b"1"), RequestClass::Render, "the states of files are not known");
+        let found = [b"1", b"9"].map(|name| tree.lookup(jobs, name).unwrap().ino);
+        assert_eq!(
+            [b"1", b"9"].map(|name| class(name)),
+            [RequestClass::Stat, RequestClass::Render]
+        );
+        for (ino, class) in found.into_iter().zip([RequestClass::Stat, RequestClass::Render]) {
+            assert_eq!(tree.classify(ino), class);
+            assert_eq!(tree.classify_listing(ino, DirPosition::Start), class);
+        }
+        assert_eq!(class(b"none"), RequestClass::Render);
     }
 }

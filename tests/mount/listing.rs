@@ -585,3 +585,26 @@ fn directories_are_listed_with_their_attributes() {
     // Each listing takes two requests, the second of which finds the end.
     assert!(replies < 2 * folders + 30, "{replies} replies for {folders} directories");
 }
+
+/// Promise: A program that goes through all workers, or all groups of them, asks for none by name if
+/// the state of their files is known.
+#[test]
+fn workers_and_groups_are_listed_with_their_attributes() {
+    needs_fuse!();
+    let (store, workers) = (TestStore::new(), 100);
+    for worker in 0..workers {
+        store.worker(&format!("w{worker}"), json!({"status": "success", "job_id": worker}));
+    }
+    await_quiet(&store.at(format!("workers/w{}", workers - 1)));
+    let mount = Mount::with(&store.path(), &HOUR);
+    mount.read("summary");
+    for folder in ["workers", "by/job"] {
+        let before = reply_count(&mount);
+        let command = format!("find \"$M\"/{folder} -mindepth 1 -type d | wc -l");
+        let found = mount.shell(&command).stdout;
+        let replies = reply_count(&mount) - before;
+        assert_eq!(String::from_utf8(found).unwrap().trim(), workers.to_string());
+        // Each listing takes two requests, the second of which finds the end.
+        assert!(replies < 2 * workers + 30, "{replies} replies for {workers} in {folder}");
+    }
+}
