@@ -70,23 +70,34 @@ pub struct FileHit {
 pub struct PassageSelection {
     /// The files, ordered by their best passage.
     pub hits: Vec<FileHit>,
-    /// Number of passages left out as duplicates or near-duplicates.
+    /// Number of matches that repeat a selected passage, and of near-duplicates that were left out.
     pub duplicates: u64,
     /// True if the deadline did not cut the selection short.
     pub complete: bool,
 }
 
+/// A passage that may be selected. Candidates sort by descending score, and by path among equal
+/// scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    score: Reverse<i64>,
+    /// Index of the passage.
+    at: u32,
+    /// Bytes that it takes at least, without the lines around it.
+    least: u32,
+}
+
 /// Passages by descending score, in the order of paths among equal scores. Sorted as far as it was
 /// read: few of many passages are ever considered.
 pub struct PassageOrder {
-    /// Score and index of each passage. The first `sorted` of them come first, in order.
-    all: Vec<(Reverse<i64>, usize)>,
+    /// The first `sorted` of them come first, in order.
+    all: Vec<Candidate>,
     sorted: usize,
 }
 
 impl PassageOrder {
-    /// Returns the score and the index of the passage at `position`, or `None` after the last one.
-    fn get(&mut self, position: usize) -> Option<(Reverse<i64>, usize)> {
+    /// Returns the passage at `position`, or `None` after the last one.
+    fn get(&mut self, position: usize) -> Option<Candidate> {
         if position >= self.sorted {
             let (_, rest) = self.all.split_at_mut_checked(self.sorted)?;
             let more = self.sorted.max(SORTED_MIN).min(rest.len());
@@ -208,9 +219,23 @@ impl RankedPassages {
 
     /// Returns the passages in the order in which [`RankedPassages::select`] considers them.
     pub fn order(&self) -> PassageOrder {
-        let unsorted =
-            self.passages.iter().enumerate().map(|(at, one)| (Reverse(one.score), at)).collect();
-        PassageOrder { all: unsorted, sorted: 0 }
+        let mut all = Vec::with_capacity(self.passages.len());
+        for (passages, bounds) in self.by_chunk() {
+            for one in passages {
+                let least = bounds.map(|bounds| minimal(one.id.passage, bounds));
+                let least = least.and_then(|passages| self.length(one.id, passages));
+                let least = least.and_then(|least| u32::try_from(least).ok()).unwrap_or(u32::MAX);
+                all.push(Candidate { score: Reverse(one.score), at: all.len() as u32, least });
+            }
+        }
+        PassageOrder { all, sorted: 0 }
+    }
+
+    /// Returns the passages of each chunk, with the chunk's first passage and the end of its
+    /// passages.
+    fn by_chunk(&self) -> impl Iterator<Item = (&[ScoredPassage], Option<(u32, u32)>)> {
+        let chunks = self.passages.chunk_by(|a, b| chunk_id(a.id) == chunk_id(b.id));
+        chunks.map(|passages| (passages, passages.first().and_then(|first| self.bounds(first.id))))
     }
 
     /// Selects the best passages within `limits`, grouped by file. Near-duplicates of selected
@@ -225,28 +250,32 @@ impl RankedPassages {
     ) -> PassageSelection {
         let mut selector = Selector::new(self, limits, read);
         // Passages whose scores became lower than in `order`.
-        let mut lowered: BinaryHeap<Reverse<(Reverse<i64>, usize)>> = BinaryHeap::new();
+        let mut lowered: BinaryHeap<Reverse<Candidate>> = BinaryHeap::new();
         let mut duplicates = Vec::new();
         let (mut complete, mut tried, mut next) = (true, 0, 0);
         let mut unchecked = REFUSED_PER_CHECK;
         loop {
             let first = order.get(next);
-            let (Reverse(score), at) = match (first, lowered.peek()) {
+            let candidate = match (first, lowered.peek()) {
                 (None, None) => break,
                 (Some(first), Some(Reverse(other))) if first > *other => *other,
                 (None, Some(Reverse(other))) => *other,
                 (Some(first), _) => first,
             };
-            if first == Some((Reverse(score), at)) {
+            if first == Some(candidate) {
                 next += 1;
             } else {
                 lowered.pop();
             }
-            let Some(one) = self.passages.get(at) else { continue };
-            let now = selector.current_score(one);
-            if now < score {
-                lowered.push(Reverse((Reverse(now), at)));
-                continue;
+            // Once there is little room, most passages are refused without a look at them.
+            let may_fit = candidate.least as usize <= selector.left;
+            let one = self.passages.get(candidate.at as usize).filter(|_| may_fit);
+            if let Some(one) = one {
+                let now = Reverse(selector.current_score(one));
+                if now > candidate.score {
+                    lowered.push(Reverse(Candidate { score: now, ..candidate }));
+                    continue;
+                }
             }
             tried += 1;
             if unchecked >= REFUSED_PER_CHECK {
@@ -257,9 +286,9 @@ impl RankedPassages {
             if !complete || selector.left < PASSAGE_MIN {
                 break;
             }
-            match selector.offer(one, false) {
-                Some(Offer::Refused) => unchecked += 1,
-                offer => {
+            match one.map(|one| (one, selector.offer(one, false))) {
+                None | Some((_, Some(Offer::Refused))) => unchecked += 1,
+                Some((one, offer)) => {
                     unchecked = REFUSED_PER_CHECK;
                     duplicates.extend((offer == Some(Offer::Duplicate)).then_some(one));
                 }
@@ -272,7 +301,9 @@ impl RankedPassages {
             }
             selector.offer(one, true);
         }
-        PassageSelection { complete, ..selector.finish() }
+        let near = duplicates.into_iter().filter(|one| selector.is_near_duplicate(one)).count();
+        let duplicates = (selector.repeat_count() + near) as u64;
+        PassageSelection { hits: selector.finish(), duplicates, complete }
     }
 
     /// Extends a passage by its better neighbors to about `enough` bytes. Leaves out neighbors that
@@ -283,9 +314,9 @@ impl RankedPassages {
         shown: Option<&BTreeSet<u32>>,
         enough: usize,
     ) -> Option<Vec<u32>> {
-        let mut extended = self.minimal(id)?;
+        let mut extended: Vec<u32> = minimal(id.passage, self.bounds(id)?).collect();
         let (mut from, mut to) = (id.passage, extended.last().copied().unwrap_or(id.passage));
-        let mut length = self.length(id, &extended)?;
+        let mut length = self.length(id, extended.iter().copied())?;
         let (first, end) = self.bounds(id)?;
         let may = |passage: u32| {
             self.excluded.binary_search(&PassageId { passage, chunk: 0, ..id }).is_err()
@@ -310,7 +341,7 @@ impl RankedPassages {
                     from
                 }
             };
-            let more = self.length(id, &[passage])?;
+            let more = self.length(id, [passage])?;
             if length + more > enough + enough / 2 {
                 break;
             }
@@ -320,13 +351,6 @@ impl RankedPassages {
             }
         }
         Some(extended)
-    }
-
-    /// Returns a passage alone, or a file's name with the first passage of its text.
-    fn minimal(&self, id: PassageId) -> Option<Vec<u32>> {
-        let (first, end) = self.bounds(id)?;
-        let after = (id.passage == first && first + 1 < end).then_some(first + 1);
-        Some(std::iter::once(id.passage).chain(after).collect())
     }
 
     fn scored(&self, id: PassageId) -> Option<&ScoredPassage> {
@@ -358,19 +382,22 @@ impl RankedPassages {
 
     /// Returns a hash of a passage's words. Names have none, since many files may share one.
     fn word_hash(&self, id: PassageId) -> Option<u64> {
-        if id.passage == self.bounds(id)?.0 {
+        self.word_hash_in(id, self.bounds(id)?)
+    }
+
+    /// Returns what [`RankedPassages::word_hash`] does for a passage of a chunk with these bounds.
+    fn word_hash_in(&self, id: PassageId, (first, _): (u32, u32)) -> Option<u64> {
+        if id.passage == first {
             return None;
         }
         self.header(id)?.word_hashes.get(id.passage as usize).copied()
     }
 
     /// Returns the total length of passages of a segment, in bytes.
-    fn length(&self, id: PassageId, passages: &[u32]) -> Option<usize> {
+    fn length(&self, id: PassageId, passages: impl IntoIterator<Item = u32>) -> Option<usize> {
         let lengths = &self.header(id)?.lengths;
-        passages
-            .iter()
-            .map(|passage| lengths.get(*passage as usize).map(|length| usize::from(*length)))
-            .sum()
+        let length = |passage| lengths.get(passage as usize).map(|length| usize::from(*length));
+        passages.into_iter().map(length).sum()
     }
 
     /// Returns the byte range of passages in their file. The range of a name is that of the first
@@ -428,8 +455,6 @@ struct Selector<'a> {
     word_hashes: HashSet<u64>,
     /// Hashes of the shingles of selected passages.
     shingles: HashSet<u64>,
-    /// Number of passages refused as duplicates or near-duplicates.
-    duplicates: u64,
 }
 
 impl<'a> Selector<'a> {
@@ -439,16 +464,7 @@ impl<'a> Selector<'a> {
         read: ReadRange<'a>,
     ) -> Selector<'a> {
         let (selected, word_hashes, shingles) = (BTreeMap::new(), HashSet::new(), HashSet::new());
-        Selector {
-            ranked,
-            limits,
-            read,
-            left: limits.bytes,
-            selected,
-            word_hashes,
-            shingles,
-            duplicates: 0,
-        }
+        Selector { ranked, limits, read, left: limits.bytes, selected, word_hashes, shingles }
     }
 
     /// Returns the score of a passage, lowered by how much of its chunk is selected.
@@ -468,8 +484,7 @@ impl<'a> Selector<'a> {
     fn offer(&mut self, one: &ScoredPassage, again: bool) -> Option<Offer> {
         let (ranked, id, chunk) = (self.ranked, one.id, chunk_id(one.id));
         let selected = self.selected.get(&chunk);
-        if selected.is_some_and(|selected| selected.passages.contains(&id.passage)) {
-            self.duplicates -= u64::from(again && one.counts());
+        if self.is_selected(id) {
             return Some(Offer::Selected);
         }
         let is_adjacent = selected.is_some_and(|selected| touches(&selected.passages, id.passage));
@@ -477,17 +492,11 @@ impl<'a> Selector<'a> {
         if !one.has_word && !is_adjacent {
             return Some(Offer::Refused);
         }
-        if one.has_word && ranked.word_hash(id).is_some_and(|hash| self.word_hashes.contains(&hash))
-        {
-            self.duplicates += u64::from(!again && one.counts());
+        if one.has_word && self.is_repeat(ranked.word_hash(id)) {
             return Some(Offer::Refused);
         }
-        let minimal = ranked.minimal(id)?;
-        let least = ranked.length(id, &minimal)?;
-        // Once there is little room, most passages are refused without a look at their paths.
-        if least > self.left {
-            return Some(Offer::Refused);
-        }
+        let minimal: Vec<u32> = minimal(id.passage, ranked.bounds(id)?).collect();
+        let least = ranked.length(id, minimal.iter().copied())?;
         let path = ranked.path(chunk)?;
         let (file_frame, excerpt_frame) = (self.limits.frame)(id.worker as usize, &path);
         let frame = if selected.is_some() { 0 } else { file_frame }
@@ -498,7 +507,6 @@ impl<'a> Selector<'a> {
         let range = ranked.range(id, id.passage..id.passage + 1)?;
         let shingles = shingles(&(self.read)(id.worker as usize, &path, range)?);
         if !again && one.has_word && is_near_duplicate(&shingles, &self.shingles) {
-            self.duplicates += u64::from(one.counts());
             return Some(Offer::Duplicate);
         }
         let extended = ranked.extended(
@@ -506,16 +514,17 @@ impl<'a> Selector<'a> {
             selected.map(|selected| &selected.passages),
             self.limits.excerpt,
         )?;
-        let passages =
-            if ranked.length(id, &extended)? + frame <= self.left { extended } else { minimal };
-        let length = ranked.length(id, &passages)?;
+        let extended_length = ranked.length(id, extended.iter().copied())?;
+        let (passages, length) = match extended_length + frame <= self.left {
+            true => (extended, extended_length),
+            false => (minimal, least),
+        };
         let hashes = passages
             .iter()
             .filter_map(|passage| ranked.word_hash(PassageId { passage: *passage, ..id }));
         self.word_hashes.extend(hashes);
         self.shingles.extend(shingles);
         self.left -= length + frame;
-        self.duplicates -= u64::from(again && one.counts());
         let turn = self.selected.len();
         let selected = self
             .selected
@@ -526,21 +535,54 @@ impl<'a> Selector<'a> {
         Some(Offer::Selected)
     }
 
-    /// Returns the selection, grouped by file.
-    fn finish(self) -> PassageSelection {
+    fn is_selected(&self, id: PassageId) -> bool {
+        let selected = self.selected.get(&chunk_id(id));
+        selected.is_some_and(|selected| selected.passages.contains(&id.passage))
+    }
+
+    /// Returns true if a selected passage has the words with this hash.
+    fn is_repeat(&self, word_hash: Option<u64>) -> bool {
+        word_hash.is_some_and(|hash| self.word_hashes.contains(&hash))
+    }
+
+    /// Returns true if a passage that was refused as a near-duplicate counts as one in the end.
+    fn is_near_duplicate(&self, one: &ScoredPassage) -> bool {
+        one.counts() && !self.is_selected(one.id) && !self.is_repeat(self.ranked.word_hash(one.id))
+    }
+
+    /// Returns the number of matches that repeat a selected passage.
+    fn repeat_count(&self) -> usize {
+        let mut count = 0;
+        for (passages, bounds) in self.ranked.by_chunk() {
+            let word_hash = |id| self.ranked.word_hash_in(id, bounds?);
+            let repeats = passages.iter().filter(|one| {
+                one.counts() && self.is_repeat(word_hash(one.id)) && !self.is_selected(one.id)
+            });
+            count += repeats.count();
+        }
+        count
+    }
+
+    /// Returns the selected passages, grouped by file.
+    fn finish(self) -> Vec<FileHit> {
         let mut hits: Vec<(usize, FileHit)> = self
             .selected
             .into_iter()
             .filter_map(|(id, chunk)| Some((chunk.turn, self.ranked.hit(id, &chunk)?)))
             .collect();
         hits.sort_by_key(|(turn, _)| *turn);
-        let hits = hits.into_iter().map(|(_, hit)| hit).collect();
-        PassageSelection { hits, duplicates: self.duplicates, complete: true }
+        hits.into_iter().map(|(_, hit)| hit).collect()
     }
 }
 
 fn chunk_id(id: PassageId) -> ChunkId {
     (id.worker, id.segment, id.chunk)
+}
+
+/// Returns a passage of a chunk alone, or the file's name with the first passage of its text.
+fn minimal(passage: u32, (first, end): (u32, u32)) -> impl Iterator<Item = u32> {
+    let after = (passage == first && first + 1 < end).then_some(first + 1);
+    std::iter::once(passage).chain(after)
 }
 
 /// Returns true if `passages` contains a neighbor of `passage`.
@@ -573,8 +615,9 @@ mod tests {
     fn passages_are_ordered_by_score_and_path_however_far_it_is_read() {
         let mut rng = fastrand::Rng::with_seed(1);
         for count in [0, 1, SORTED_MIN, SORTED_MIN + 1, 5 * SORTED_MIN] {
-            let all: Vec<(Reverse<i64>, usize)> =
-                (0..count).map(|at| (Reverse(rng.i64(..50)), at)).collect();
+            let candidate =
+                |at| Candidate { score: Reverse(rng.i64(..50)), at: at as u32, least: 0 };
+            let all: Vec<Candidate> = (0..count).map(candidate).collect();
             let mut sorted = all.clone();
             sorted.sort();
             let mut order = PassageOrder { all, sorted: 0 };
