@@ -314,8 +314,8 @@ impl Tree {
 
     /// Looks up an entry of the listing of `folder` like [`Tree::lookup`], if that costs no more
     /// than a stat and the reader may need it: a reader that does not read attributes needs only
-    /// directories, which it enters. `at` is the position in the listing. Far into a long listing of
-    /// workers or of groups, only a reader of attributes gets some.
+    /// directories, which it enters. `at` is the position in the listing. Far into a long listing
+    /// of workers or of groups, only a reader of attributes gets some.
     pub fn look_up_listed(
         &self,
         folder: Ino,

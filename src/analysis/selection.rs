@@ -135,8 +135,8 @@ impl Analyzer {
         newest.unwrap_or_default()
     }
 
-    /// Returns true if listing a selection, or finding its last write, is as cheap as a stat: it has
-    /// one catalog value and few workers, whose states are known. Reads nothing itself.
+    /// Returns true if listing a selection, or finding its last write, is as cheap as a stat: it
+    /// has one catalog value and few workers, whose states are known. Reads nothing itself.
     pub fn is_cheap(&self, selection: &Selection) -> bool {
         let [(facet, FacetValue::Text(value))] = &*selection.values else { return false };
         let index = self.facet_indexes.cached(*facet, self.view.known_generation());
