@@ -7,6 +7,7 @@
 
 mod acl;
 mod disk;
+mod file_opener;
 mod inotify;
 mod memory;
 mod noatime;
@@ -23,6 +24,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use disk::{Disk, MOUNT_TYPE, identity_of};
+pub(crate) use file_opener::FileOpener;
 pub use inotify::{Inotify, WatchEvent, WatchId, WatchScope, is_local};
 pub use memory::Memory;
 pub(crate) use open_folder::{EntryStat, File as OpenFile, OpenFolder};

@@ -8,6 +8,7 @@
 //! owner, a file with more than one hard link is not shown either, since it may belong to another
 //! owner.
 
+mod folder;
 mod name_index;
 mod short_ids;
 mod visible;
@@ -20,18 +21,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
+pub use folder::{Folder, WorkerFiles};
 use visible::KeptNames;
 pub use visible::{Member, RunMembers, VisibleWorkers, find_by_prefix};
 
 pub use crate::catalog::WorkerLocation;
 
 use crate::cache::{DiskCache, Key, key};
-use crate::catalog::{self, Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
+use crate::catalog::{Catalog, FileStat, Fingerprint, Freshness, Snapshot, Source};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
-use crate::model::{
-    Output, Record, RecordedChanges, Remarks, RemovedWorker, ToolCall, WorkerCheck,
-};
+use crate::model::{Record, RecordedChanges, Remarks, RemovedWorker, ToolCall, WorkerCheck};
 use crate::name::{Name, RelPath};
 use crate::store::{self, DirEntry, File, Kind, Meta, Time};
 
@@ -286,7 +286,7 @@ impl View {
     pub fn folder(&self, member: &Member) -> Result<Folder> {
         let store = self.catalog.folder(&member.entry)?;
         let originals = self.catalog.folders_of_originals(&member.entry, &*store);
-        Ok(Folder { store, originals })
+        Ok(Folder::new(store, originals))
     }
 
     /// Opens the file `path` of a worker.
@@ -317,17 +317,9 @@ impl View {
         Ok(is_same.then_some(backing))
     }
 
-    /// Opens the output of a call, in the worker's directory or outside of it. Returns `None` if
-    /// the output cannot be read; [`ToolCall::output`] holds the reason.
+    /// Opens the output of a call; see [`WorkerFiles::open_output`].
     pub fn open_output(&self, member: &Member, call: &ToolCall) -> Result<Option<Box<dyn File>>> {
-        match &call.output {
-            Output::InPlace => self.open(member, &call.path).map(Some),
-            Output::OutOfBand(path) => match self.catalog.outputs(&member.entry) {
-                Some(outputs) => outputs.open(path).map(Some),
-                None => Ok(None),
-            },
-            Output::Pending | Output::Unreadable(_) => Ok(None),
-        }
+        WorkerFiles::new(self, member).open_output(call)
     }
 
     /// Starts to watch workers for changes; see [`Catalog::watch`].
@@ -602,42 +594,6 @@ impl View {
 
     fn shared_store(&self, shared: &SharedPath) -> Result<&dyn store::Store> {
         self.catalog.source_store(shared.source)
-    }
-}
-
-/// An open directory of a worker. It stays the same directory even if its path is replaced.
-pub struct Folder {
-    store: Box<dyn store::Store>,
-    /// Directories that only hold copies of what was there before the worker changed it.
-    originals: &'static [&'static str],
-}
-
-impl Folder {
-    /// Returns the visible files, sorted by path, and the number of directories that could not be
-    /// listed. Leaves out copies of what was there before the worker changed it.
-    pub fn files(&self) -> Result<(Vec<RelPath>, u64)> {
-        let (mut files, unlisted) = catalog::list_files(&*self.store)?;
-        if !self.originals.is_empty() {
-            files.retain(|path| !self.is_original(path));
-        }
-        Ok((files, unlisted))
-    }
-
-    fn is_original(&self, path: &RelPath) -> bool {
-        let first = path.names().next().filter(|_| path.depth() > 1);
-        let is_one =
-            |name: &Name| self.originals.iter().any(|one| one.as_bytes() == name.as_bytes());
-        first.as_ref().is_some_and(is_one)
-    }
-
-    /// Opens the file `path` in this directory.
-    pub fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
-        self.store.open(path)
-    }
-
-    /// Returns the size of the file `path` in this directory, in bytes.
-    pub fn size(&self, path: &RelPath) -> Result<u64> {
-        self.store.stat_without_acl(path).map(|meta| meta.size)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::name::{Name, RelPath};
 use crate::store::{Kind, read_range};
 use crate::text::clean::one_line;
 use crate::trace::{INPUT_MAX, INPUTS_TOTAL_MAX};
-use crate::view::{Member, View};
+use crate::view::{Member, View, WorkerFiles};
 
 /// Maximum length of final words that is parsed, in bytes.
 const WORDS_MAX: usize = 64 << 10;
@@ -28,12 +28,12 @@ const OUTPUTS_MAX: usize = 200;
 
 /// Returns a finding for each file that the final words of a worker name and that does not exist,
 /// and for each that they claim to have been written although no call wrote it.
-pub(super) fn missing_files(view: &View, member: &Member, record: &Record) -> Vec<FailedCheck> {
+pub(super) fn missing_files(files: &WorkerFiles<'_>, record: &Record) -> Vec<FailedCheck> {
     let Some(words) = record.trace.final_words.as_deref() else { return Vec::new() };
     let words = words.get(..words.floor_char_boundary(WORDS_MAX)).unwrap_or(words);
-    let absent = absent_files(view, member, record.trace.own_folders, words);
+    let absent = absent_files(files.view, files.member, record.trace.own_folders, words);
     let absent = absent.map(|path| (path, "its final words name this file, which does not exist"));
-    let unwritten = unwritten_files(view, member, record, words)
+    let unwritten = unwritten_files(files, record, words)
         .into_iter()
         .map(|path| (path, "its final words say that it wrote this file, but no call wrote it"));
     let mut missing: Vec<FailedCheck> = Vec::new();
@@ -70,7 +70,7 @@ fn absent_files<'a>(
 ///
 /// Returns nothing if the record does not hold the whole arguments of a call that might have
 /// written the file.
-fn unwritten_files(view: &View, member: &Member, record: &Record, words: &str) -> Vec<RelPath> {
+fn unwritten_files(files: &WorkerFiles<'_>, record: &Record, words: &str) -> Vec<RelPath> {
     let mut claimed: Vec<(RelPath, Name)> = claimed_paths(words)
         .take(PATHS_MAX)
         .filter_map(|path| path.file_name().map(|name| (path, name)))
@@ -88,15 +88,16 @@ fn unwritten_files(view: &View, member: &Member, record: &Record, words: &str) -
         return Vec::new();
     }
     // The worker's own files, whatever directory they lie in.
-    let Ok((files, 0)) = view.folder(member).and_then(|folder| folder.files()) else {
+    let own = files.view.folder(files.member).and_then(|folder| folder.files());
+    let Ok((own, 0)) = own else {
         return Vec::new();
     };
-    claimed.retain(|(_, name)| !files.iter().any(|file| file.file_name().as_ref() == Some(name)));
+    claimed.retain(|(_, name)| !own.iter().any(|file| file.file_name().as_ref() == Some(name)));
     for call in calls().rev().take(OUTPUTS_MAX) {
         if claimed.is_empty() {
             break;
         }
-        let output = view.open_output(member, call).ok().flatten();
+        let output = files.open_output(call).ok().flatten();
         let output = output.and_then(|output| read_range(&*output, 0, OUTPUT_MAX).ok());
         let output = output.unwrap_or_default();
         claimed.retain(|(_, name)| memchr::memmem::find(&output, name.as_bytes()).is_none());

@@ -10,7 +10,7 @@ use crate::failure_signs::{self, SignStrength};
 use crate::model::{Outcome, Output, Record, ToolCall, Trace};
 use crate::store::{File, read_range};
 use crate::text::clean::one_line;
-use crate::view::{Member, View};
+use crate::view::WorkerFiles;
 
 /// Start of a cause for which no error message was found.
 pub(crate) const NO_MESSAGE: &str = "no error message found";
@@ -40,10 +40,10 @@ const LOGS: &[u8] = b"logs";
 /// error, else the logs of a worker without calls. The reason why the command of a worker failed
 /// tells little, so the logs follow it. A call that did not fail is never a cause: without any of
 /// these, the line states that no error message was found and quotes the last output.
-pub(crate) fn cause(view: &View, member: &Member, record: &Record) -> (String, bool) {
+pub(crate) fn cause(files: &WorkerFiles<'_>, record: &Record) -> (String, bool) {
     let Record { worker, trace, .. } = record;
     let failed = latest_failed(trace);
-    let mut found = failed.map(|call| search_call(view, member, call)).unwrap_or_default();
+    let mut found = failed.map(|call| search_call(files, call)).unwrap_or_default();
     let mut whole = !matches!(found, FailureSearch::Unreadable);
     let is_silent = matches!(found, FailureSearch::Nothing | FailureSearch::Unreadable);
     // A failed call explains more than the end of the worker's command.
@@ -52,7 +52,7 @@ pub(crate) fn cause(view: &View, member: &Member, record: &Record) -> (String, b
     let own = worker.error.as_deref().filter(|error| ended != Some(error));
     let ended = ended.filter(|_| own.is_none());
     if is_silent && own.is_none() {
-        let (rest, rest_is_whole) = search_rest(view, member, trace);
+        let (rest, rest_is_whole) = search_rest(files, trace);
         (found, whole) = (rest, whole && rest_is_whole);
     }
     let line = match (found, ended) {
@@ -72,8 +72,8 @@ pub(crate) fn cause(view: &View, member: &Member, record: &Record) -> (String, b
 
 /// Returns the exit code of a failed call with its most relevant lines, else with its last line;
 /// `None` if it has no output.
-pub(crate) fn message(view: &View, member: &Member, call: &ToolCall) -> Option<String> {
-    let line = match search_call(view, member, call) {
+pub(crate) fn message(files: &WorkerFiles<'_>, call: &ToolCall) -> Option<String> {
+    let line = match search_call(files, call) {
         FailureSearch::Message(lines) => lines.join(" | "),
         FailureSearch::LastLine(line) => line,
         FailureSearch::Nothing | FailureSearch::Unreadable => return None,
@@ -129,12 +129,12 @@ enum TextForm {
 
 /// Searches the outputs of a worker without a failed call: its logs for a message, then its files
 /// or latest calls for a last line. The second value is false if one of them could not be read.
-fn search_rest(view: &View, member: &Member, trace: &Trace) -> (FailureSearch, bool) {
+fn search_rest(files: &WorkerFiles<'_>, trace: &Trace) -> (FailureSearch, bool) {
     let (mut last, mut whole) = (FailureSearch::Nothing, true);
     for file in trace.loose.iter().take(SEARCHED_MAX) {
         let is_log = file.path.names().next().is_some_and(|first| first.as_bytes() == LOGS);
-        let found = view
-            .open(member, &file.path)
+        let found = files
+            .open(&file.path)
             .map_or(FailureSearch::Unreadable, |open| search(&*open, file.bytes));
         whole &= !matches!(found, FailureSearch::Unreadable);
         match found {
@@ -150,7 +150,7 @@ fn search_rest(view: &View, member: &Member, trace: &Trace) -> (FailureSearch, b
     let mut calls: Vec<&ToolCall> = trace.calls.iter().collect();
     calls.sort_by_key(|call| Reverse(call.seq));
     for call in calls.into_iter().take(SEARCHED_MAX) {
-        match last_line(view, member, call) {
+        match last_line(files, call) {
             Ok(Some(line)) => return (FailureSearch::LastLine(line), whole),
             Ok(None) => {}
             Err(_) => whole = false,
@@ -164,18 +164,18 @@ fn search_rest(view: &View, member: &Member, trace: &Trace) -> (FailureSearch, b
 /// # Errors
 ///
 /// Returns an error if the output should be readable and is not.
-fn last_line(view: &View, member: &Member, call: &ToolCall) -> Result<Option<String>> {
-    let Some(file) = view.open_output(member, call)? else { return Ok(None) };
+fn last_line(files: &WorkerFiles<'_>, call: &ToolCall) -> Result<Option<String>> {
+    let Some(file) = files.open_output(call)? else { return Ok(None) };
     let texts = texts(&*file, call.bytes)?;
     Ok(texts.and_then(|texts| texts.last().map(|(text, _)| text.clone())))
 }
 
 /// Searches the output of a call.
-fn search_call(view: &View, member: &Member, call: &ToolCall) -> FailureSearch {
+fn search_call(files: &WorkerFiles<'_>, call: &ToolCall) -> FailureSearch {
     if matches!(call.output, Output::Pending | Output::Unreadable(_)) {
         return FailureSearch::Nothing;
     }
-    let Ok(file) = open_call(view, member, call) else { return FailureSearch::Unreadable };
+    let Ok(file) = open_call(files, call) else { return FailureSearch::Unreadable };
     search(&*file, call.bytes)
 }
 
@@ -339,12 +339,8 @@ pub(crate) fn root_cause_call(trace: &Trace) -> Option<&ToolCall> {
 ///
 /// # Errors
 /// The reason why the output cannot be read, as a part of a sentence.
-pub(crate) fn open_call(
-    view: &View,
-    member: &Member,
-    call: &ToolCall,
-) -> Result<Box<dyn File>, String> {
-    match view.open_output(member, call) {
+pub(crate) fn open_call(files: &WorkerFiles<'_>, call: &ToolCall) -> Result<Box<dyn File>, String> {
+    match files.open_output(call) {
         Ok(Some(file)) => Ok(file),
         Ok(None) => Err("stored out of band".into()),
         Err(error) => Err(error.to_string()),

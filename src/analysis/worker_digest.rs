@@ -15,7 +15,7 @@ use crate::model::{Outcome, Output, Record, Status, Tokens, ToolCall, Worker};
 use crate::store::{Time, read_range};
 use crate::text::clean::one_line;
 use crate::text::utc;
-use crate::view::{Member, View};
+use crate::view::{Member, View, WorkerFiles};
 
 /// Maximum number of language models whose tokens are kept.
 const MODELS_MAX: usize = 20;
@@ -180,7 +180,8 @@ impl WorkerDigest {
         let trace = &record.trace;
         let outcome = record.outcome();
         let unresolved = trace.unresolved();
-        let failed = (outcome == Outcome::Failed).then(|| root_cause::cause(view, member, record));
+        let files = WorkerFiles::new(view, member);
+        let failed = (outcome == Outcome::Failed).then(|| root_cause::cause(&files, record));
         let open = trace.calls.iter().filter(|call| call.is_open);
         let open_call = open.clone().next().map(describe_open).unwrap_or_default();
         let (cause, read) = failed.unwrap_or_else(|| (String::new(), true));
@@ -213,7 +214,7 @@ impl WorkerDigest {
                 .last()
                 .map(|call| describe(call))
                 .unwrap_or_default(),
-            checks: checks::run(record, fingerprint, &OwnFiles { view, member, record }),
+            checks: checks::run(record, fingerprint, &OwnFiles { files: &files, record }),
             late: record.timed_out(),
             whole: read && record.is_complete() && fingerprint.skipped.unreadable == 0,
             is_self_contained: trace
@@ -263,18 +264,17 @@ impl WorkerDigest {
 
 /// The files of a worker, as checks of its final words read them.
 struct OwnFiles<'a> {
-    view: &'a View,
-    member: &'a Member,
+    files: &'a WorkerFiles<'a>,
     record: &'a Record,
 }
 
 impl ClaimedFiles for OwnFiles<'_> {
     fn missing(&self) -> Vec<FailedCheck> {
-        claims::missing_files(self.view, self.member, self.record)
+        claims::missing_files(self.files, self.record)
     }
 
     fn output(&self, call: &ToolCall) -> Option<String> {
-        let file = root_cause::open_call(self.view, self.member, call).ok()?;
+        let file = root_cause::open_call(self.files, call).ok()?;
         let size = file.stat_without_acl().ok()?.size;
         let length = size.min(OUTPUT_MAX);
         let bytes = read_range(&*file, size - length, usize::try_from(length).ok()?).ok()?;

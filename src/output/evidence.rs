@@ -36,7 +36,7 @@ use crate::output::Body;
 use crate::store::File;
 use crate::text::budget::Budget;
 use crate::text::clean::{escape_markers, one_line};
-use crate::view::{Member, View};
+use crate::view::{Member, View, WorkerFiles};
 
 /// Maximum length of an id in the title, in bytes.
 const TITLE_MAX: usize = 200;
@@ -64,10 +64,11 @@ pub(crate) fn worker(
     } else {
         call_counts(trace, worker.status)
     };
+    let files = WorkerFiles::new(view, member);
     let open = |number: usize| -> Result<Box<dyn File>, String> {
         match (order.get(number), trace.loose.get(number)) {
-            (Some(call), _) => open_call(view, member, call),
-            (None, Some(file)) => view.open(member, &file.path).map_err(|error| error.to_string()),
+            (Some(call), _) => open_call(&files, call),
+            (None, Some(file)) => files.open(&file.path).map_err(|error| error.to_string()),
             (None, None) => Err("not there".into()),
         }
     };
@@ -90,8 +91,8 @@ pub(crate) fn worker(
             labeled_lines(unread.into_iter().chain(error), room)
         },
         failure: &|room| {
-            let message = message
-                .get_or_init(|| failed.and_then(|call| root_cause::message(view, member, call)));
+            let message =
+                message.get_or_init(|| failed.and_then(|call| root_cause::message(&files, call)));
             let path = failed.map(|call| escape_markers(&call.path.display())).unwrap_or_default();
             message
                 .as_deref()

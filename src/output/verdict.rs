@@ -9,7 +9,7 @@ use crate::analysis::worker_digest::{WorkerDigest, WorkerRow};
 use crate::model::{Outcome, Record, Status, ToolCall, Trace, Unresolved, Worker};
 use crate::text::clean::one_line;
 use crate::text::count;
-use crate::view::View;
+use crate::view::{View, WorkerFiles};
 
 /// Maximum length of a verdict, in bytes.
 pub(crate) const MAX: usize = 800;
@@ -38,7 +38,8 @@ pub(crate) fn verdict(view: &View, row: &WorkerRow, record: &Record) -> Option<S
         name: row.member.name.display(),
         unresolved,
         failed,
-        message: failed.and_then(|call| root_cause::message(view, &row.member, call)),
+        message: failed
+            .and_then(|call| root_cause::message(&WorkerFiles::new(view, &row.member), call)),
         doubt: row.doubt(),
         marker: Marker::new(&row.member, worker).to_string(),
     };

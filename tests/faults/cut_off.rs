@@ -219,7 +219,8 @@ fn reading_again_continues_an_incomplete_answer() {
 #[derive(Clone)]
 struct BlockedReads {
     gate: Arc<(Mutex<bool>, Condvar)>,
-    is_inside: bool,
+    /// The directory that was entered.
+    folder: RelPath,
 }
 
 struct BlockedFile(Box<dyn File>, BlockedReads);
@@ -236,12 +237,12 @@ impl BlockedReads {
 impl Interceptor for BlockedReads {
     fn open(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
         let file = store.open(path)?;
-        let is_blocked = self.is_inside && path.as_bytes().starts_with(b"tool_calls/");
+        let is_blocked = self.folder.join_path(path).as_bytes().starts_with(b"w1/tool_calls/");
         Ok(if is_blocked { Box::new(BlockedFile(file, self.clone())) } else { file })
     }
 
     fn enter(&self, path: &RelPath) -> Result<BlockedReads> {
-        Ok(BlockedReads { is_inside: path.as_bytes() == b"w1", ..self.clone() })
+        Ok(BlockedReads { folder: self.folder.join_path(path), ..self.clone() })
     }
 }
 
@@ -261,7 +262,7 @@ impl File for BlockedFile {
 /// A worker whose outputs block is reported as missing, although there was time for all others.
 #[test]
 fn workers_given_up_are_counted_in_the_first_line() {
-    let blocked = BlockedReads { gate: Arc::default(), is_inside: false };
+    let blocked = BlockedReads { gate: Arc::default(), folder: RelPath::root() };
     let through = InterceptedStore::new(blocked.clone(), Arc::new(store()));
     let hour = Duration::from_secs(3_600);
     let freshness = Freshness { unfinished: hour, finished: hour };

@@ -20,7 +20,7 @@ use crate::output::causes::{self, CauseGrouping, CauseKind, WorkerCause};
 use crate::route::name_collision;
 use crate::store::{File, Time};
 use crate::text::budget::Budget;
-use crate::view::{Member, View};
+use crate::view::{Member, View, WorkerFiles};
 
 /// Access to the workers of a swarm, which are read on demand.
 pub(crate) struct SwarmReader<'a> {
@@ -167,7 +167,7 @@ pub(crate) fn swarm(
         calls.iter().enumerate().map(|(priority, shown)| shown.section(priority)).collect();
     let open = |number: usize| -> Result<Box<dyn File>, String> {
         let shown = calls.get(number).ok_or("not there")?;
-        open_call(view, &shown.worker.member, &shown.call)
+        open_call(&WorkerFiles::new(view, &shown.worker.member), &shown.call)
     };
     let counted_calls = if calls.is_empty() || !failing.is_empty() {
         String::new()

@@ -15,7 +15,7 @@ use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace, Worker};
 use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, Kind, Store, read_range, read_whole};
+use crate::store::{DirEntry, File, FileOpener, Kind, Store, read_range, read_whole};
 
 /// The worker's final result.
 pub(crate) const RESULT: &str = "result.txt";
@@ -48,6 +48,7 @@ pub(super) fn read_record(
     deadline: Deadline<'_>,
 ) -> Record {
     let folder = source.folder;
+    let opener = FileOpener::default();
     let mut read_errors = ReadErrors::default();
     let listed = read_errors.ok_or_note(CALLS, call_files(folder));
     let mut trace =
@@ -65,7 +66,7 @@ pub(super) fn read_record(
         let has_time = deadline.has_time();
         unread += u64::from(!has_time && !record.is_open());
         let truncated = record.truncated;
-        let call = build_call(source, &worker, file, record, has_time, &mut read_errors);
+        let call = build_call((source, &opener), &worker, file, record, has_time, &mut read_errors);
         trace.truncated.extend(truncated.then(|| call.path.clone()));
         trace.calls.push(call);
     }
@@ -173,7 +174,7 @@ fn parse_call_file(entry: DirEntry) -> Option<CallFile> {
 
 /// Builds a call from its output's file and its record. Reads the output if it is `in_time`.
 fn build_call(
-    source: RecordSource<'_>,
+    (source, opener): (RecordSource<'_>, &FileOpener),
     worker: &Worker,
     file: CallFile,
     record: RecordedCall,
@@ -186,11 +187,14 @@ fn build_call(
     let (verdict, output, bytes) = match file.kind {
         // The rest of the output may change its meaning, so it is not judged yet.
         Kind::File if is_open => {
-            let size = source.folder.stat_without_acl(&path).map(|meta| meta.size);
+            let size = opener.stat_without_acl(source.folder, &path).map(|meta| meta.size);
             let bytes = read_errors.ok_or_note_path(&path, size).unwrap_or_default();
             (OutputVerdict::new(Outcome::Unknown), Output::InPlace, bytes)
         }
-        Kind::File if has_time => match judge_file(source.folder, &path) {
+        Kind::File if has_time => match opener
+            .open(source.folder, &path)
+            .and_then(|file| judge_file(&*file))
+        {
             Ok((verdict, bytes)) => match &verdict.stub {
                 Some(stub) => {
                     let found = read_errors
@@ -216,7 +220,7 @@ fn build_call(
         Kind::File => (
             OutputVerdict::new(Outcome::Unknown),
             Output::InPlace,
-            source.folder.stat(&path).map_or(0, |meta| meta.size),
+            opener.stat_without_acl(source.folder, &path).map_or(0, |meta| meta.size),
         ),
         Kind::Folder => unjudged(Output::Unreadable("a folder, not a file".into())),
         Kind::Link => unjudged(Output::Unreadable("a link, which is not read".into())),
@@ -247,8 +251,7 @@ fn set_input(call: &mut ToolCall, input: InputLine) {
 
 /// Judges an output by its head, or as a whole if that may tell more. Also returns its size in
 /// bytes.
-fn judge_file(store: &dyn Store, path: &RelPath) -> Result<(OutputVerdict, u64)> {
-    let file = store.open(path)?;
+fn judge_file(file: &dyn File) -> Result<(OutputVerdict, u64)> {
     let size = match file.size_at_open() {
         Some(size) => size,
         None => file.stat_without_acl()?.size,
@@ -256,12 +259,12 @@ fn judge_file(store: &dyn Store, path: &RelPath) -> Result<(OutputVerdict, u64)>
     // Most outputs are small. One read is enough if it does not look for a later end.
     let head_bytes =
         usize::try_from(size).map_or(outcome::HEAD_BYTES, |size| size.min(outcome::HEAD_BYTES));
-    let head = read_range(&*file, 0, head_bytes)?;
+    let head = read_range(file, 0, head_bytes)?;
     let is_read_whole = size > head.len() as u64
         && size <= outcome::WHOLE_MAX
         && outcome::needs_whole_output(&head);
     if is_read_whole {
-        let all = read_range(&*file, 0, usize::try_from(size).unwrap_or(outcome::HEAD_BYTES))?;
+        let all = read_range(file, 0, usize::try_from(size).unwrap_or(outcome::HEAD_BYTES))?;
         return Ok((outcome::judge(&all), size));
     }
     Ok((outcome::judge(&head), size))
@@ -275,7 +278,8 @@ fn judge_out_of_band(
 ) -> Result<OutputVerdict> {
     match (output, source.outputs) {
         (Output::OutOfBand(path), Some(store)) if stub.outcome == Outcome::Unknown => {
-            judge_file(store, path).map(|(verdict, _)| OutputVerdict { stub: None, ..verdict })
+            judge_file(&*store.open(path)?)
+                .map(|(verdict, _)| OutputVerdict { stub: None, ..verdict })
         }
         _ => Ok(stub),
     }

@@ -1,0 +1,87 @@
+//! The files of a worker, in a directory that is opened once.
+
+use std::sync::OnceLock;
+
+use super::{Member, View};
+use crate::catalog;
+use crate::error::Result;
+use crate::model::{Output, ToolCall};
+use crate::name::{Name, RelPath};
+use crate::store::{File, FileOpener, Store};
+
+/// An open directory of a worker. It stays the same directory even if its path is replaced.
+pub struct Folder {
+    store: Box<dyn Store>,
+    opener: FileOpener,
+    /// Directories that only hold copies of what was there before the worker changed it.
+    originals: &'static [&'static str],
+}
+
+impl Folder {
+    pub(super) fn new(store: Box<dyn Store>, originals: &'static [&'static str]) -> Folder {
+        Folder { store, opener: FileOpener::default(), originals }
+    }
+
+    /// Returns the visible files, sorted by path, and the number of directories that could not be
+    /// listed. Leaves out copies of what was there before the worker changed it.
+    pub fn files(&self) -> Result<(Vec<RelPath>, u64)> {
+        let (mut files, unlisted) = catalog::list_files(&*self.store)?;
+        if !self.originals.is_empty() {
+            files.retain(|path| !self.is_original(path));
+        }
+        Ok((files, unlisted))
+    }
+
+    fn is_original(&self, path: &RelPath) -> bool {
+        let first = path.names().next().filter(|_| path.depth() > 1);
+        let is_one =
+            |name: &Name| self.originals.iter().any(|one| one.as_bytes() == name.as_bytes());
+        first.as_ref().is_some_and(is_one)
+    }
+
+    /// Opens the file `path` in this directory.
+    pub fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        self.opener.open(&*self.store, path)
+    }
+
+    /// Returns the size of the file `path` in this directory, in bytes.
+    pub fn size(&self, path: &RelPath) -> Result<u64> {
+        self.opener.stat_without_acl(&*self.store, path).map(|meta| meta.size)
+    }
+}
+
+/// The files of a worker of a view. Its directory is opened when the first of them is.
+pub struct WorkerFiles<'a> {
+    /// The view.
+    pub view: &'a View,
+    /// The worker.
+    pub member: &'a Member,
+    folder: OnceLock<Result<Box<dyn Store>>>,
+    opener: FileOpener,
+}
+
+impl<'a> WorkerFiles<'a> {
+    /// Opens nothing yet.
+    pub fn new(view: &'a View, member: &'a Member) -> WorkerFiles<'a> {
+        WorkerFiles { view, member, folder: OnceLock::new(), opener: FileOpener::default() }
+    }
+
+    /// Opens the file `path` of the worker.
+    pub fn open(&self, path: &RelPath) -> Result<Box<dyn File>> {
+        let folder = self.folder.get_or_init(|| self.view.catalog.folder(&self.member.entry));
+        self.opener.open(&**folder.as_ref().map_err(Clone::clone)?, path)
+    }
+
+    /// Opens the output of a call, in the worker's directory or outside of it. Returns `None` if
+    /// the output cannot be read; [`ToolCall::output`] holds the reason.
+    pub fn open_output(&self, call: &ToolCall) -> Result<Option<Box<dyn File>>> {
+        match &call.output {
+            Output::InPlace => self.open(&call.path).map(Some),
+            Output::OutOfBand(path) => match self.view.catalog.outputs(&self.member.entry) {
+                Some(outputs) => outputs.open(path).map(Some),
+                None => Ok(None),
+            },
+            Output::Pending | Output::Unreadable(_) => Ok(None),
+        }
+    }
+}
