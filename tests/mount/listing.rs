@@ -586,8 +586,8 @@ fn directories_are_listed_with_their_attributes() {
     assert!(replies < 2 * folders + 30, "{replies} replies for {folders} directories");
 }
 
-/// Promise: A program that goes through all workers, or all groups of them, asks for none by name if
-/// the state of their files is known.
+/// Promise: A program that goes through all workers, or all groups of them, asks for none by name
+/// if the state of their files is known.
 #[test]
 fn workers_and_groups_are_listed_with_their_attributes() {
     needs_fuse!();

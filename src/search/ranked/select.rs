@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use super::query::RankedQuery;
 use super::rank::{PassageId, RankedPassages, ScoredPassage};
+use super::segment::SegmentHeader;
 use super::words::words;
 use crate::deadline::Deadline;
 use crate::name::RelPath;
@@ -123,6 +124,9 @@ struct SelectedChunk {
 /// A chunk: worker, segment, and its index in the segment.
 type ChunkId = (u32, u32, u32);
 
+/// The header of a chunk's segment, the chunk's first passage and the end of its passages.
+type KnownChunk<'a> = (&'a SegmentHeader, (u32, u32));
+
 impl RankedPassages {
     /// Returns the number of passages with a word of the query, without those that repeat others.
     pub fn count(&self) -> u64 {
@@ -220,10 +224,11 @@ impl RankedPassages {
     /// Returns the passages in the order in which [`RankedPassages::select`] considers them.
     pub fn order(&self) -> PassageOrder {
         let mut all = Vec::with_capacity(self.passages.len());
-        for (passages, bounds) in self.by_chunk() {
+        for (passages, chunk) in self.by_chunk() {
             for one in passages {
-                let least = bounds.map(|bounds| minimal(one.id.passage, bounds));
-                let least = least.and_then(|passages| self.length(one.id, passages));
+                let least = chunk.and_then(|(header, bounds)| {
+                    length_in(header, minimal(one.id.passage, bounds))
+                });
                 let least = least.and_then(|least| u32::try_from(least).ok()).unwrap_or(u32::MAX);
                 all.push(Candidate { score: Reverse(one.score), at: all.len() as u32, least });
             }
@@ -231,11 +236,15 @@ impl RankedPassages {
         PassageOrder { all, sorted: 0 }
     }
 
-    /// Returns the passages of each chunk, with the chunk's first passage and the end of its
-    /// passages.
-    fn by_chunk(&self) -> impl Iterator<Item = (&[ScoredPassage], Option<(u32, u32)>)> {
+    /// Returns the passages of each chunk, with the header of its segment, the chunk's first passage
+    /// and the end of its passages.
+    fn by_chunk(&self) -> impl Iterator<Item = (&[ScoredPassage], Option<KnownChunk<'_>>)> {
         let chunks = self.passages.chunk_by(|a, b| chunk_id(a.id) == chunk_id(b.id));
-        chunks.map(|passages| (passages, passages.first().and_then(|first| self.bounds(first.id))))
+        chunks.map(|passages| {
+            let known =
+                passages.first().and_then(|one| Some((self.header(one.id)?, self.bounds(one.id)?)));
+            (passages, known)
+        })
     }
 
     /// Selects the best passages within `limits`, grouped by file. Near-duplicates of selected
@@ -382,22 +391,12 @@ impl RankedPassages {
 
     /// Returns a hash of a passage's words. Names have none, since many files may share one.
     fn word_hash(&self, id: PassageId) -> Option<u64> {
-        self.word_hash_in(id, self.bounds(id)?)
-    }
-
-    /// Returns what [`RankedPassages::word_hash`] does for a passage of a chunk with these bounds.
-    fn word_hash_in(&self, id: PassageId, (first, _): (u32, u32)) -> Option<u64> {
-        if id.passage == first {
-            return None;
-        }
-        self.header(id)?.word_hashes.get(id.passage as usize).copied()
+        word_hash_in((self.header(id)?, self.bounds(id)?), id.passage)
     }
 
     /// Returns the total length of passages of a segment, in bytes.
     fn length(&self, id: PassageId, passages: impl IntoIterator<Item = u32>) -> Option<usize> {
-        let lengths = &self.header(id)?.lengths;
-        let length = |passage| lengths.get(passage as usize).map(|length| usize::from(*length));
-        passages.into_iter().map(length).sum()
+        length_in(self.header(id)?, passages)
     }
 
     /// Returns the byte range of passages in their file. The range of a name is that of the first
@@ -553,10 +552,10 @@ impl<'a> Selector<'a> {
     /// Returns the number of matches that repeat a selected passage.
     fn repeat_count(&self) -> usize {
         let mut count = 0;
-        for (passages, bounds) in self.ranked.by_chunk() {
-            let word_hash = |id| self.ranked.word_hash_in(id, bounds?);
+        for (passages, chunk) in self.ranked.by_chunk() {
+            let word_hash = |one: &ScoredPassage| word_hash_in(chunk?, one.id.passage);
             let repeats = passages.iter().filter(|one| {
-                one.counts() && self.is_repeat(word_hash(one.id)) && !self.is_selected(one.id)
+                one.counts() && self.is_repeat(word_hash(one)) && !self.is_selected(one.id)
             });
             count += repeats.count();
         }
@@ -577,6 +576,18 @@ impl<'a> Selector<'a> {
 
 fn chunk_id(id: PassageId) -> ChunkId {
     (id.worker, id.segment, id.chunk)
+}
+
+/// Returns the total length of passages of a segment, in bytes.
+fn length_in(header: &SegmentHeader, passages: impl IntoIterator<Item = u32>) -> Option<usize> {
+    let lengths = &header.lengths;
+    let length = |passage| lengths.get(passage as usize).map(|length| usize::from(*length));
+    passages.into_iter().map(length).sum()
+}
+
+/// Returns a hash of a passage's words. The name of a file has none.
+fn word_hash_in((header, (first, _)): KnownChunk<'_>, passage: u32) -> Option<u64> {
+    header.word_hashes.get(passage as usize).copied().filter(|_| passage != first)
 }
 
 /// Returns a passage of a chunk alone, or the file's name with the first passage of its text.
