@@ -236,8 +236,8 @@ impl RankedPassages {
         PassageOrder { all, sorted: 0 }
     }
 
-    /// Returns the passages of each chunk, with the header of its segment, the chunk's first passage
-    /// and the end of its passages.
+    /// Returns the passages of each chunk, with the header of its segment, the chunk's first
+    /// passage and the end of its passages.
     fn by_chunk(&self) -> impl Iterator<Item = (&[ScoredPassage], Option<KnownChunk<'_>>)> {
         let chunks = self.passages.chunk_by(|a, b| chunk_id(a.id) == chunk_id(b.id));
         chunks.map(|passages| {
