@@ -244,6 +244,26 @@ fn search_answers_use_their_budget() {
 }
 
 #[test]
+fn repeats_of_a_shown_passage_are_counted_however_full_the_answer_is() {
+    let store = TestStore::new();
+    for worker in 0..40 {
+        let id = format!("w{worker:02}");
+        let text = if worker < 10 {
+            "linker error: cannot find the library of that name in any folder\n".to_owned()
+        } else {
+            let other: Vec<String> = (0..12).map(|at| format!("word{worker}x{at}")).collect();
+            format!("a linker and {}\n", other.join(" "))
+        };
+        store.worker(&id, json!({})).call(&id, 1, "make", &text);
+    }
+    let tree = store.tree();
+    for budget in (600..4_000).step_by(67) {
+        let answer = text(&tree, &format!("search.{budget}/linker library"));
+        assert!(answer.contains(", 9 say nearly the same"), "{budget}: {answer}");
+    }
+}
+
+#[test]
 fn equal_passages_are_shown_once_with_a_count() {
     let store = TestStore::new();
     for worker in 0..5 {
