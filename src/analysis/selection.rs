@@ -51,7 +51,7 @@ impl Analyzer {
             self.known_files.store(facet, generation, &files);
             values.extend(files);
         } else {
-            if !facet.needs_digest() {
+            if selection.is_all() && !facet.needs_digest() {
                 // Programs that list values look up each, which then costs no more than a stat.
                 self.facet_indexes.get(facet, &self.view.visible());
             }

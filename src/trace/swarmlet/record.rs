@@ -172,7 +172,7 @@ fn parse_call_file(entry: DirEntry) -> Option<CallFile> {
     })
 }
 
-/// Builds a call from its output's file and its record. Reads the output if it is `in_time`.
+/// Builds a call from its output's file and its record. Reads the output if it `has_time`.
 fn build_call(
     (source, opener): (RecordSource<'_>, &FileOpener),
     worker: &Worker,
