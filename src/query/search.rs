@@ -29,7 +29,8 @@ use crate::parallel::parallel_map;
 use crate::route::Scope;
 use crate::route::shown_path::is_raw_record;
 use crate::search::ranked::{
-    self, RankedPassages, RankedQuery, SelectionLimits, Unread, WorkerIndex, WorkerMatches,
+    self, MatchCounts, RankedPassages, RankedQuery, SelectionLimits, Unread, WorkerIndex,
+    WorkerMatches,
 };
 use crate::search::regex::Unsearched;
 use crate::view::Member;
@@ -91,8 +92,8 @@ impl FileQuery for SearchQuery {
         ranked.favor_failures(&|worker, path| {
             reader.outcome(worker, path, deadline) == Some(Outcome::Failed)
         });
-        let (files, workers) = ranked.file_and_worker_counts();
-        let totals = Totals { matches: ranked.count(), files, workers, searched };
+        let MatchCounts { passages, files, workers } = ranked.match_counts();
+        let totals = Totals { matches: passages, files, workers, searched };
         let missing = || {
             let is_late = reading.ran_out() || showing.ran_out() || reader.is_late();
             input.missing(totals.searched.unsearched.late, is_late)

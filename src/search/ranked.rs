@@ -7,9 +7,11 @@
 //!
 //! A query (`query`) is scored against the segments of the selected workers alone (`rank`).
 //! Document frequencies come from these segments only, so files outside the view cannot change a
-//! score, and cached and fresh segments give equal results. `select` picks the passages to show.
+//! score, and cached and fresh segments give equal results. `select` picks the passages to show, in
+//! the order of their scores (`order`).
 
 mod index;
+mod order;
 mod passages;
 mod query;
 mod rank;
@@ -18,7 +20,8 @@ mod select;
 mod words;
 
 pub use index::{Index, Unread, WorkerIndex, tool_of};
+pub use order::PassageOrder;
 pub use query::{FilterValues, Filters, RankedQuery};
 pub use rank::{RankedPassages, WorkerMatches, rank};
-pub use select::{FileHit, PassageOrder, PassageSelection, SelectionLimits};
+pub use select::{FileHit, MatchCounts, PassageSelection, SelectionLimits};
 pub use words::WordStemmer;

@@ -7,7 +7,6 @@
 //! depend on floating-point differences between machines. Equal scores are ordered by path.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -73,6 +72,8 @@ pub(super) struct ScoredPassage {
     pub(super) id: PassageId,
     /// Score in millionths.
     pub(super) score: i64,
+    /// The words of the query in the passage, as bits; 0 if one of them is beyond the 64th.
+    words: u64,
     /// True if the passage has a word of the query; else it is near one that has.
     pub(super) has_word: bool,
     /// True if the passage is in a record and another file of the worker has a passage with all
@@ -128,13 +129,22 @@ impl WorkerMatches {
             .for_each(|(header, matches)| count(header, matches, is_primary, &mut levels));
         WorkerMatches { segments, levels }
     }
+
+    /// Returns the highest number of passages that have a word of the query near them.
+    fn most_scored(&self) -> usize {
+        let [.., far] = NEAR;
+        let most = self.segments.iter().map(|(header, matches)| {
+            header.words.len().min(matches.all.len().saturating_mul(2 * far + 1))
+        });
+        most.sum()
+    }
 }
 
 /// The scored passages of all workers.
 pub struct RankedPassages {
     pub(super) workers: Vec<WorkerMatches>,
-    /// In the order of paths.
-    pub(super) passages: Vec<ScoredPassage>,
+    /// The passages of each worker, in the order of paths.
+    pub(super) passages: Vec<Vec<ScoredPassage>>,
     /// Passages with an excluded word, in order.
     pub(super) excluded: Vec<PassageId>,
 }
@@ -144,16 +154,17 @@ impl RankedPassages {
     /// file of their worker. `is_record` returns true for the path of a record.
     pub fn mark_repeats(&mut self, is_record: &dyn Fn(&RelPath) -> bool) {
         let mut passages = std::mem::take(&mut self.passages);
-        for worker in passages.chunk_by_mut(|a, b| a.id.worker == b.id.worker) {
+        for worker in &mut passages {
             let in_record = self.in_records(worker, is_record);
             // Most workers have no word of the query in a record.
             if !worker.iter().zip(&in_record).any(|(one, in_record)| *in_record && one.has_word) {
                 continue;
             }
-            let words = |one: &ScoredPassage| self.words_of(one.id).filter(|_| one.has_word);
+            let words = |one: &ScoredPassage| Some(one.words).filter(|set| *set != 0);
             let others = worker.iter().zip(&in_record).filter(|(_, in_record)| !**in_record);
-            let others = others.filter_map(|(one, _)| words(one));
-            let mut known: Vec<u64> = others.collect::<BTreeSet<u64>>().into_iter().collect();
+            let mut known: Vec<u64> = others.filter_map(|(one, _)| words(one)).collect();
+            known.sort_unstable();
+            known.dedup();
             // Most words first: the largest sets hold most of the others.
             known.sort_by_key(|set| Reverse(set.count_ones()));
             known.truncate(WORD_SETS_MAX);
@@ -184,15 +195,6 @@ impl RankedPassages {
     fn is_in_record(&self, id: PassageId, is_record: &dyn Fn(&RelPath) -> bool) -> bool {
         let chunk = self.header(id).and_then(|header| header.chunks.get(id.chunk as usize));
         chunk.is_some_and(|chunk| is_record(&chunk.path))
-    }
-
-    /// Returns the words of the query in a passage as bits. Returns `None` if the query has too
-    /// many words.
-    fn words_of(&self, id: PassageId) -> Option<u64> {
-        let worker = self.workers.get(id.worker as usize)?;
-        let (_, matches) = worker.segments.get(id.segment as usize)?;
-        let found = matches.within(id.passage..id.passage + 1).iter();
-        found.map(|one| 1_u64.checked_shl(one.term)).try_fold(0, |set, bit| Some(set | bit?))
     }
 
     pub(super) fn header(&self, id: PassageId) -> Option<&SegmentHeader> {
@@ -227,7 +229,7 @@ pub fn rank(
     let levels = stats.map(|level| LevelScorer::new(&level));
     let numbered: Vec<(u32, &WorkerMatches)> = (0..).zip(&workers).collect();
     let scored = parallel_map(&numbered, |(worker, matches)| {
-        let mut scored = Vec::new();
+        let mut scored = Vec::with_capacity(matches.most_scored());
         let mut excluded = Vec::new();
         for (segment, (header, matches)) in (0..).zip(&matches.segments) {
             let id = PassageId { worker: *worker, segment, chunk: 0, passage: 0 };
@@ -240,9 +242,8 @@ pub fn rank(
         (scored, excluded)
     });
     let mut ranked = RankedPassages { workers, passages: Vec::new(), excluded: Vec::new() };
-    ranked.passages.reserve_exact(scored.iter().map(|(scored, _)| scored.len()).sum());
     for (scored, excluded) in scored {
-        ranked.passages.extend(scored);
+        ranked.passages.push(scored);
         ranked.excluded.extend(excluded);
     }
     ranked
@@ -326,61 +327,97 @@ impl TermCounts {
     }
 }
 
-/// A passage with the counts of itself and its neighborhoods.
-struct PassageCounts<'a> {
-    passage: u32,
-    counts: &'a [TermCounts; FILE],
-    /// Number of words in the passage and in each neighborhood.
-    words: [u64; FILE],
+/// A passage with some passages before and after it, and the words in all of them.
+struct Neighborhood<'a> {
+    /// Number of passages before and after.
+    near: u32,
+    /// Numbers of the passages.
+    passages: Range<u32>,
+    /// Number of words in the passages.
+    words: u64,
+    /// Frequencies of the query's words in the passages.
+    term_freqs: Vec<u32>,
+    /// The matches from the first passage on.
+    from_first: &'a [TermMatch],
+    /// The matches after the last passage.
+    after_last: &'a [TermMatch],
 }
 
-/// Creates counts of `terms` words for a passage and its neighborhoods.
-fn neighborhood_counts(terms: usize) -> [TermCounts; FILE] {
-    std::array::from_fn(|_| TermCounts::new(terms))
+/// A passage and its neighborhoods.
+type Neighborhoods<'a> = [Neighborhood<'a>; FILE];
+
+impl<'a> Neighborhood<'a> {
+    /// Creates the neighborhoods of the passages of any chunk, for a query of `terms` words.
+    fn all(terms: usize) -> Neighborhoods<'a> {
+        let [close, far] = NEAR.map(|near| near as u32);
+        [0, close, far].map(|near| Neighborhood {
+            near,
+            passages: 0..0,
+            words: 0,
+            term_freqs: vec![0; terms],
+            from_first: &[],
+            after_last: &[],
+        })
+    }
+
+    /// Moves before the first passage of a chunk. `matches` are the words of the query in it.
+    fn start(&mut self, chunk: &ChunkPassages<'_>, matches: &'a [TermMatch]) {
+        self.passages = chunk.numbers.start..chunk.numbers.start;
+        self.words = 0;
+        self.term_freqs.fill(0);
+        (self.from_first, self.after_last) = (matches, matches);
+    }
+
+    /// Moves forward to a passage of the chunk.
+    fn move_to(&mut self, passage: u32, chunk: &ChunkPassages<'_>) {
+        let Range { start: first, end } = chunk.numbers;
+        let from = passage.saturating_sub(self.near).max(first);
+        let to = (passage + self.near + 1).min(end);
+        // What is between is added first, so that nothing is subtracted that was not added.
+        self.words += chunk.word_count(self.passages.end..to);
+        self.words -= chunk.word_count(self.passages.start..from);
+        self.passages = from..to;
+        while let Some((found, rest)) =
+            self.after_last.split_first().filter(|(found, _)| found.passage < to)
+        {
+            self.after_last = rest;
+            if let Some(term_freq) = self.term_freqs.get_mut(found.term as usize) {
+                *term_freq += found.term_freq;
+            }
+        }
+        while let Some((found, rest)) =
+            self.from_first.split_first().filter(|(found, _)| found.passage < from)
+        {
+            self.from_first = rest;
+            if let Some(term_freq) = self.term_freqs.get_mut(found.term as usize) {
+                *term_freq -= found.term_freq;
+            }
+        }
+    }
 }
 
-/// Calls `take` with every passage of a chunk that has a word of the query in its neighborhood.
-/// `matches` are the words in the chunk. `all_counts` is reused by every call.
-fn each_passage(
+/// Calls `take` with every passage of a chunk that has a word of the query in its neighborhood,
+/// and with its neighborhoods. `matches` are the words in the chunk. `neighborhoods` is reused by
+/// every call.
+fn each_passage<'a>(
     chunk: &ChunkPassages<'_>,
-    matches: &[TermMatch],
-    all_counts: &mut [TermCounts; FILE],
-    mut take: impl FnMut(&PassageCounts<'_>),
+    matches: &'a [TermMatch],
+    neighborhoods: &mut Neighborhoods<'a>,
+    mut take: impl FnMut(u32, &Neighborhoods<'a>),
 ) {
-    let Range { start: first, end } = chunk.numbers;
+    let Range { start: mut next, end } = chunk.numbers;
     let [.., far] = NEAR.map(|near| near as u32);
-    let mut next = first;
-    let mut rest = matches;
-    // The matches from the first passage of each neighborhood on, which only moves forward.
-    let mut in_reach = [matches; FILE];
-    while let Some(found) = rest.first() {
+    neighborhoods.iter_mut().for_each(|neighborhood| neighborhood.start(chunk, matches));
+    for found in matches {
         let from = next.max(found.passage.saturating_sub(far));
         let to = (found.passage + far + 1).min(end);
         for passage in from..to {
-            let mut words = [0; FILE];
-            let levels = std::iter::once(0).chain(NEAR).zip(&mut words).zip(&mut in_reach);
-            for (((near, words), in_reach), counts) in levels.zip(all_counts.iter_mut()) {
-                let near = near as u32;
-                let (from, to) =
-                    (passage.saturating_sub(near).max(first), (passage + near + 1).min(end));
-                let lengths =
-                    chunk.words.iter().skip((from - first) as usize).take((to - from) as usize);
-                *words = lengths.map(|length| u64::from(*length)).sum();
-                counts.clear();
-                while let Some((_, after)) =
-                    in_reach.split_first().filter(|(found, _)| found.passage < from)
-                {
-                    *in_reach = after;
-                }
-                in_reach
-                    .iter()
-                    .take_while(|found| found.passage < to)
-                    .for_each(|found| counts.add(found));
+            for neighborhood in neighborhoods.iter_mut() {
+                neighborhood.move_to(passage, chunk);
             }
-            take(&PassageCounts { passage, counts: all_counts, words });
+            take(passage, neighborhoods);
         }
         next = next.max(to);
-        (_, rest) = rest.split_at(rest.partition_point(|other| other.passage <= found.passage));
     }
 }
 
@@ -391,6 +428,15 @@ struct ChunkPassages<'a> {
     numbers: Range<u32>,
     /// Number of words in each passage.
     words: &'a [u16],
+}
+
+impl ChunkPassages<'_> {
+    /// Returns the number of words in some passages of the chunk.
+    fn word_count(&self, passages: Range<u32>) -> u64 {
+        let skipped = passages.start.saturating_sub(self.numbers.start) as usize;
+        let words = self.words.iter().skip(skipped).take(passages.len());
+        words.map(|count| u64::from(*count)).sum()
+    }
 }
 
 /// Returns the chunks of a segment with their passages.
@@ -489,17 +535,16 @@ impl LevelScorer {
         }
     }
 
-    fn score(&self, weight: f64, counts: &TermCounts, words: u64) -> f64 {
+    /// Scores a text of `words` words. `term_freqs` are the frequencies of the query's words in it.
+    fn score(&self, weight: f64, term_freqs: &[u32], words: u64) -> f64 {
         let length_norm = K1 * (1.0 - B + B * words as f64 / self.average_words);
-        // Sum in the order of the query, so that rounding does not depend on the text.
-        let present =
-            self.idfs.iter().zip(&counts.term_freqs).filter(|(_, term_freq)| **term_freq > 0);
-        let scores = present.map(|(idf, term_freq)| {
+        // Sums in the order of the query, so that rounding does not depend on the text.
+        let (mut sum, mut present) = (0.0, 0.0);
+        for (idf, term_freq) in self.idfs.iter().zip(term_freqs).filter(|(_, freq)| **freq > 0) {
             let term_freq = f64::from(*term_freq);
-            idf * term_freq * (K1 + 1.0) / (term_freq + length_norm)
-        });
-        let sum = scores.sum::<f64>();
-        let present = counts.present.iter().filter_map(|term| self.idfs.get(*term)).sum::<f64>();
+            sum += idf * term_freq * (K1 + 1.0) / (term_freq + length_norm);
+            present += idf;
+        }
         weight * sum * (1.0 + COORDINATION * present / self.idf_sum)
     }
 }
@@ -520,7 +565,8 @@ fn score(
 ) {
     let ([.., file_level], [.., file_weight]) = (levels, WEIGHTS);
     let terms = file_level.idfs.len();
-    let (mut file_counts, mut near_counts) = (TermCounts::new(terms), neighborhood_counts(terms));
+    let mut file_counts = TermCounts::new(terms);
+    let mut neighborhoods = Neighborhood::all(terms);
     for (number, chunk) in (0..).zip(chunks(header)) {
         let within = matches.within(chunk.numbers.clone());
         let weight = if within.is_empty() { 0 } else { weigh(&chunk.file.path) };
@@ -530,19 +576,22 @@ fn score(
         let unit = UNIT * f64::from(weight) / 100.0;
         file_counts.clear();
         within.iter().for_each(|found| file_counts.add(found));
-        let file_score = file_level.score(file_weight, &file_counts, chunk.file.words);
+        let file_score = file_level.score(file_weight, &file_counts.term_freqs, chunk.file.words);
         let begin = scored.len();
-        each_passage(&chunk, within, &mut near_counts, |passage| {
-            let near = levels.iter().zip(WEIGHTS).zip(passage.counts).zip(passage.words);
-            let near: f64 = near
-                .map(|(((level, weight), counts), words)| level.score(weight, counts, words))
+        each_passage(&chunk, within, &mut neighborhoods, |passage, neighborhoods| {
+            let near: f64 = levels
+                .iter()
+                .zip(WEIGHTS)
+                .zip(neighborhoods)
+                .map(|((level, weight), near)| level.score(weight, &near.term_freqs, near.words))
                 .sum();
-            let score = ((near + file_score) * (1.0 + coverage_bonus(levels, passage)) * unit)
-                .round() as i64;
-            let [own, ..] = passage.counts;
-            let id = PassageId { chunk: number, passage: passage.passage, ..id };
-            let has_word = !own.present.is_empty();
-            scored.push(ScoredPassage { id, score, has_word, repeats: false });
+            let [own, close, ..] = neighborhoods;
+            let bonus = coverage_bonus(levels, &close.term_freqs);
+            let score = ((near + file_score) * (1.0 + bonus) * unit).round() as i64;
+            let id = PassageId { chunk: number, passage, ..id };
+            let has_word = own.term_freqs.iter().any(|term_freq| *term_freq > 0);
+            let words = word_set(&own.term_freqs);
+            scored.push(ScoredPassage { id, score, words, has_word, repeats: false });
         });
         raise_neighbors(scored.split_at_mut(begin).1);
         if !matches.excluded.is_empty() {
@@ -553,32 +602,37 @@ fn score(
     }
 }
 
+/// Returns the words with a frequency above 0 as bits, or 0 if one of them is beyond the 64th.
+fn word_set(term_freqs: &[u32]) -> u64 {
+    let present = (0..).zip(term_freqs).filter(|(_, term_freq)| **term_freq > 0);
+    let mut set = present.map(|(term, _)| 1_u64.checked_shl(term));
+    set.try_fold(0, |set, bit| Some(set | bit?)).unwrap_or(0)
+}
+
 /// Returns the bonus of a passage for the words of the query that it has together with its
-/// neighbors, weighted by their inverse document frequencies.
-fn coverage_bonus([scorer, ..]: &[LevelScorer; LEVELS], passage: &PassageCounts<'_>) -> f64 {
-    let [_, counts, ..] = passage.counts;
+/// neighbors, weighted by their inverse document frequencies. `term_freqs` are those of all of
+/// them.
+fn coverage_bonus([scorer, ..]: &[LevelScorer; LEVELS], term_freqs: &[u32]) -> f64 {
     if scorer.idfs.len() < 2 {
         return 0.0;
     }
     // Sum in the order of the query, so that rounding does not depend on the text.
-    let present =
-        scorer.idfs.iter().zip(&counts.term_freqs).filter(|(_, term_freq)| **term_freq > 0);
+    let present = scorer.idfs.iter().zip(term_freqs).filter(|(_, term_freq)| **term_freq > 0);
     let present = present.map(|(idf, _)| idf).sum::<f64>();
     COVERAGE * (present / scorer.idf_sum).powi(COVERAGE_POWER)
 }
 
 /// Raises each passage to at least [`NEIGHBOR_SHARE`] of the original score of its neighbors.
-fn raise_neighbors(scored: &mut [ScoredPassage]) {
-    let original: Vec<(u32, i64)> = scored.iter().map(|one| (one.id.passage, one.score)).collect();
-    let share = |at: Option<usize>, passage: u32| {
-        let neighbor =
-            at.and_then(|at| original.get(at)).filter(|(other, _)| other.abs_diff(passage) == 1);
-        neighbor.map_or(0, |(_, score)| (*score as f64 * NEIGHBOR_SHARE) as i64)
-    };
-    for (at, one) in scored.iter_mut().enumerate() {
-        let passage = one.id.passage;
-        one.score =
-            one.score.max(share(at.checked_sub(1), passage)).max(share(Some(at + 1), passage));
+fn raise_neighbors(mut scored: &mut [ScoredPassage]) {
+    let original = |one: &ScoredPassage| (one.id.passage, one.score);
+    let mut before = None;
+    while let Some((one, rest)) = scored.split_first_mut() {
+        let (passage, score) = original(one);
+        let neighbors = [before, rest.first().map(original)].into_iter().flatten();
+        let close = neighbors.filter(|(other, _)| other.abs_diff(passage) == 1);
+        let shares = close.map(|(_, score)| (score as f64 * NEIGHBOR_SHARE) as i64);
+        one.score = shares.fold(score, i64::max);
+        (before, scored) = (Some((passage, score)), rest);
     }
 }
 
@@ -597,7 +651,8 @@ mod tests {
             words: 30,
             near: [0; NEAR.len()],
         };
-        let chunk = ChunkPassages { file: &file, numbers: 7..37, words: &[1; 30] };
+        let words: Vec<u16> = (7..37).collect();
+        let chunk = ChunkPassages { file: &file, numbers: 7..37, words: &words };
         for likelihood in [0.02, 0.2, 0.9] {
             let mut matches = Vec::new();
             for (passage, term) in (7..37).flat_map(|passage| [(passage, 0), (passage, 1)]) {
@@ -618,21 +673,24 @@ mod tests {
                 assert_eq!(counted, expected, "{matches:?} {near}");
             }
             let mut seen = Vec::new();
-            each_passage(&chunk, &matches, &mut neighborhood_counts(2), |counts| {
+            each_passage(&chunk, &matches, &mut Neighborhood::all(2), |passage, near| {
                 seen.push((
-                    counts.passage,
-                    counts.counts.each_ref().map(|one| one.term_freqs.clone()),
+                    passage,
+                    near.each_ref().map(|one| (one.words, one.term_freqs.clone())),
                 ));
             });
             let expected = (7..37).filter_map(|passage| {
                 let counts = [0, 1, 2].map(|near| {
+                    let words = (7..37).filter(|other: &u32| other.abs_diff(passage) <= near);
+                    let words = words.map(u64::from).sum::<u64>();
                     let near = matches.iter().filter(|one| one.passage.abs_diff(passage) <= near);
-                    near.fold(vec![0, 0], |mut sums, found| {
+                    let term_freqs = near.fold(vec![0, 0], |mut sums, found| {
                         sums[found.term as usize] += found.term_freq;
                         sums
-                    })
+                    });
+                    (words, term_freqs)
                 });
-                (counts[2] != [0, 0]).then_some((passage, counts))
+                (counts[2].1 != [0, 0]).then_some((passage, counts))
             });
             assert_eq!(seen, expected.collect::<Vec<_>>());
         }

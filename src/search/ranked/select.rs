@@ -7,9 +7,11 @@ use std::hash::{BuildHasher, BuildHasherDefault};
 use std::ops::Range;
 use std::rc::Rc;
 
+use foldhash::fast::RandomState;
+
+use super::order::{Candidate, PassageOrder, Walk};
 use super::query::RankedQuery;
 use super::rank::{PassageId, RankedPassages, ScoredPassage};
-use super::segment::SegmentHeader;
 use super::words::words;
 use crate::deadline::Deadline;
 use crate::name::RelPath;
@@ -30,8 +32,6 @@ const FAVORED_AMONG: usize = 100;
 const FAVORED_WORKERS: usize = 16;
 /// Passages to try before the deadline applies, so that a match is shown if one is counted.
 const TRIED_MIN: usize = 32;
-/// Number of passages that are sorted first.
-const SORTED_MIN: usize = 1_000;
 /// Passages that may be refused between two checks of the deadline. A refusal reads nothing.
 const REFUSED_PER_CHECK: usize = 64;
 /// Remaining bytes that are too few for a passage.
@@ -66,6 +66,17 @@ pub struct FileHit {
     pub passages: u64,
 }
 
+/// Numbers of passages with a word of a query, and of the files and workers that have some.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MatchCounts {
+    /// Number of passages.
+    pub passages: u64,
+    /// Number of files.
+    pub files: u64,
+    /// Number of workers.
+    pub workers: u64,
+}
+
 /// The selected passages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PassageSelection {
@@ -75,41 +86,6 @@ pub struct PassageSelection {
     pub duplicates: u64,
     /// True if the deadline did not cut the selection short.
     pub complete: bool,
-}
-
-/// A passage that may be selected. Candidates sort by descending score, and by path among equal
-/// scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
-    score: Reverse<i64>,
-    /// Index of the passage.
-    at: u32,
-    /// Bytes that it takes at least, without the lines around it.
-    least: u32,
-}
-
-/// Passages by descending score, in the order of paths among equal scores. Sorted as far as it was
-/// read: few of many passages are ever considered.
-pub struct PassageOrder {
-    /// The first `sorted` of them come first, in order.
-    all: Vec<Candidate>,
-    sorted: usize,
-}
-
-impl PassageOrder {
-    /// Returns the passage at `position`, or `None` after the last one.
-    fn get(&mut self, position: usize) -> Option<Candidate> {
-        if position >= self.sorted {
-            let (_, rest) = self.all.split_at_mut_checked(self.sorted)?;
-            let more = self.sorted.max(SORTED_MIN).min(rest.len());
-            if more < rest.len() {
-                rest.select_nth_unstable(more);
-            }
-            rest.split_at_mut_checked(more)?.0.sort_unstable();
-            self.sorted += more;
-        }
-        self.all.get(position).copied()
-    }
 }
 
 /// The selected passages of one chunk.
@@ -124,34 +100,50 @@ struct SelectedChunk {
 /// A chunk: worker, segment, and its index in the segment.
 type ChunkId = (u32, u32, u32);
 
-/// The header of a chunk's segment, the chunk's first passage and the end of its passages.
-type KnownChunk<'a> = (&'a SegmentHeader, (u32, u32));
+/// What is known of the text of a chunk. The first of its passages is its name.
+struct ChunkText<'a> {
+    /// Number of the first passage in the segment.
+    first: u32,
+    /// Length of each passage in bytes.
+    lengths: &'a [u16],
+    /// Hash of the words of each passage.
+    word_hashes: &'a [u64],
+}
 
-impl RankedPassages {
-    /// Returns the number of passages with a word of the query, without those that repeat others.
-    pub fn count(&self) -> u64 {
-        self.passages.iter().filter(|one| one.counts()).count() as u64
+impl ChunkText<'_> {
+    /// Returns the length of a passage, or of the name with the first passage of the text.
+    fn least(&self, passage: u32) -> u32 {
+        let at = passage.wrapping_sub(self.first) as usize;
+        let shown = if at == 0 { 0..2 } else { at..at + 1 };
+        let end = shown.end.min(self.lengths.len());
+        let lengths = self.lengths.get(shown.start..end);
+        lengths.map_or(u32::MAX, |lengths| lengths.iter().map(|length| u32::from(*length)).sum())
     }
 
-    /// Returns the number of files and of workers with such passages.
-    pub fn file_and_worker_counts(&self) -> (u64, u64) {
-        let (mut files, mut workers) = (0, 0);
+    /// Returns a hash of the words of a passage. The name has none.
+    fn word_hash(&self, passage: u32) -> Option<u64> {
+        let at = passage.wrapping_sub(self.first) as usize;
+        self.word_hashes.get(at).copied().filter(|_| at > 0)
+    }
+}
+
+impl RankedPassages {
+    /// Counts the passages with a word of the query, without those that repeat others.
+    pub fn match_counts(&self) -> MatchCounts {
+        let mut counts = MatchCounts::default();
         let mut last: Option<(u32, &RelPath)> = None;
-        let mut last_chunk: Option<ChunkId> = None;
-        for one in self.passages.iter().filter(|one| one.counts()) {
-            let chunk = chunk_id(one.id);
-            if last_chunk == Some(chunk) {
-                continue;
-            }
-            last_chunk = Some(chunk);
+        for passages in self.by_chunk() {
+            let matches = passages.iter().filter(|one| one.counts()).count();
+            counts.passages += matches as u64;
+            let Some(first) = passages.first().filter(|_| matches > 0) else { continue };
             // Passages are in the order of paths, so those of a file follow one another.
-            let Some(path) = self.path_ref(chunk) else { continue };
-            let file = (one.id.worker, path);
-            files += u64::from(last != Some(file));
-            workers += u64::from(last.is_none_or(|(worker, _)| worker != one.id.worker));
+            let Some(path) = self.path_ref(chunk_id(first.id)) else { continue };
+            let file = (first.id.worker, path);
+            counts.files += u64::from(last != Some(file));
+            counts.workers += u64::from(last.is_none_or(|(worker, _)| worker != first.id.worker));
             last = Some(file);
         }
-        (files, workers)
+        counts
     }
 
     /// Keeps the passages that contain the phrases of `query`, possibly running into the next
@@ -167,10 +159,12 @@ impl RankedPassages {
         }
         let mut complete = true;
         let mut passages = std::mem::take(&mut self.passages);
-        passages.retain(|one| {
-            complete &= deadline.has_time();
-            complete && one.has_word && self.has_phrases(one.id, query, read)
-        });
+        for worker in &mut passages {
+            worker.retain(|one| {
+                complete &= deadline.has_time();
+                complete && one.has_word && self.has_phrases(one.id, query, read)
+            });
+        }
         self.passages = passages;
         complete
     }
@@ -191,30 +185,33 @@ impl RankedPassages {
     /// `is_failed` returns true if a worker's file is the output of a failed call. It is slow, so
     /// it is called for few workers only.
     pub fn favor_failures(&mut self, is_failed: &dyn Fn(usize, &RelPath) -> bool) {
-        let order = |one: &&ScoredPassage| (Reverse(one.score), one.id);
-        let mut best: Vec<&ScoredPassage> =
-            self.passages.iter().filter(|one| one.has_word).collect();
-        // A query of common words has hundreds of thousands of passages, so most stay unsorted.
-        if best.len() > FAVORED_AMONG {
-            best.select_nth_unstable_by_key(FAVORED_AMONG, order);
-            best.truncate(FAVORED_AMONG);
+        // The worst of the best is the greatest.
+        let mut best: BinaryHeap<(Reverse<i64>, PassageId)> = BinaryHeap::new();
+        for one in self.passages.iter().flatten().filter(|one| one.has_word) {
+            let key = (Reverse(one.score), one.id);
+            if best.len() < FAVORED_AMONG {
+                best.push(key);
+            } else if let Some(mut worst) = best.peek_mut().filter(|worst| key < **worst) {
+                *worst = key;
+            }
         }
-        best.sort_unstable_by_key(order);
         let (mut workers, mut failed) = (BTreeSet::new(), BTreeMap::new());
-        for one in best {
-            if workers.len() >= FAVORED_WORKERS && !workers.contains(&one.id.worker) {
+        for (_, id) in best.into_sorted_vec() {
+            if workers.len() >= FAVORED_WORKERS && !workers.contains(&id.worker) {
                 continue;
             }
-            workers.insert(one.id.worker);
-            let chunk = chunk_id(one.id);
+            workers.insert(id.worker);
+            let chunk = chunk_id(id);
             failed.entry(chunk).or_insert_with(|| {
-                self.path(chunk).is_some_and(|path| is_failed(one.id.worker as usize, &path))
+                self.path(chunk).is_some_and(|path| is_failed(id.worker as usize, &path))
             });
         }
         failed.retain(|_, is_failed| *is_failed);
         for chunk in failed.into_keys() {
-            let begin = self.passages.partition_point(|one| chunk_id(one.id) < chunk);
-            let (_, passages) = self.passages.split_at_mut(begin);
+            let (worker, ..) = chunk;
+            let Some(passages) = self.passages.get_mut(worker as usize) else { continue };
+            let begin = passages.partition_point(|one| chunk_id(one.id) < chunk);
+            let (_, passages) = passages.split_at_mut(begin);
             for one in passages.iter_mut().take_while(|one| chunk_id(one.id) == chunk) {
                 one.score = one.score.saturating_mul(FAVORED) / 100;
             }
@@ -223,28 +220,38 @@ impl RankedPassages {
 
     /// Returns the passages in the order in which [`RankedPassages::select`] considers them.
     pub fn order(&self) -> PassageOrder {
-        let mut all = Vec::with_capacity(self.passages.len());
-        for (passages, chunk) in self.by_chunk() {
-            for one in passages {
-                let least = chunk.and_then(|(header, bounds)| {
-                    length_in(header, minimal(one.id.passage, bounds))
-                });
-                let least = least.and_then(|least| u32::try_from(least).ok()).unwrap_or(u32::MAX);
-                all.push(Candidate { score: Reverse(one.score), at: all.len() as u32, least });
+        let mut all = Vec::with_capacity(self.passages.iter().map(Vec::len).sum());
+        for passages in &self.passages {
+            let mut next = 0;
+            for passages in passages.chunk_by(is_in_same_chunk) {
+                let chunk = self.chunk(passages);
+                let least = |one: &ScoredPassage| {
+                    chunk.as_ref().map_or(u32::MAX, |chunk| chunk.least(one.id.passage))
+                };
+                all.extend((next..).zip(passages).map(|(at, one)| Candidate {
+                    score: Reverse(one.score),
+                    worker: one.id.worker,
+                    at,
+                    least: least(one),
+                }));
+                next += passages.len() as u32;
             }
         }
-        PassageOrder { all, sorted: 0 }
+        PassageOrder::new(all)
     }
 
-    /// Returns the passages of each chunk, with the header of its segment, the chunk's first
-    /// passage and the end of its passages.
-    fn by_chunk(&self) -> impl Iterator<Item = (&[ScoredPassage], Option<KnownChunk<'_>>)> {
-        let chunks = self.passages.chunk_by(|a, b| chunk_id(a.id) == chunk_id(b.id));
-        chunks.map(|passages| {
-            let known =
-                passages.first().and_then(|one| Some((self.header(one.id)?, self.bounds(one.id)?)));
-            (passages, known)
-        })
+    /// Returns the passages of each chunk.
+    fn by_chunk(&self) -> impl Iterator<Item = &[ScoredPassage]> {
+        self.passages.iter().flat_map(|passages| passages.chunk_by(is_in_same_chunk))
+    }
+
+    /// Returns the chunk of passages that are all in one.
+    fn chunk(&self, passages: &[ScoredPassage]) -> Option<ChunkText<'_>> {
+        let id = passages.first()?.id;
+        let (header, (first, end)) = (self.header(id)?, self.bounds(id)?);
+        let range = first as usize..end as usize;
+        let lengths = header.lengths.get(range.clone())?;
+        Some(ChunkText { first, lengths, word_hashes: header.word_hashes.get(range)? })
     }
 
     /// Selects the best passages within `limits`, grouped by file. Near-duplicates of selected
@@ -261,10 +268,11 @@ impl RankedPassages {
         // Passages whose scores became lower than in `order`.
         let mut lowered: BinaryHeap<Reverse<Candidate>> = BinaryHeap::new();
         let mut duplicates = Vec::new();
-        let (mut complete, mut tried, mut next) = (true, 0, 0);
+        let (mut complete, mut tried) = (true, 0);
+        let mut walk = Walk::new(order);
         let mut unchecked = REFUSED_PER_CHECK;
         loop {
-            let first = order.get(next);
+            let first = walk.peek(selector.left);
             let candidate = match (first, lowered.peek()) {
                 (None, None) => break,
                 (Some(first), Some(Reverse(other))) if first > *other => *other,
@@ -272,13 +280,13 @@ impl RankedPassages {
                 (Some(first), _) => first,
             };
             if first == Some(candidate) {
-                next += 1;
+                walk.advance();
             } else {
                 lowered.pop();
             }
-            // Once there is little room, most passages are refused without a look at them.
+            // Once there is little room, passages are refused without a look at them.
             let may_fit = candidate.least as usize <= selector.left;
-            let one = self.passages.get(candidate.at as usize).filter(|_| may_fit);
+            let one = self.candidate(candidate).filter(|_| may_fit);
             if let Some(one) = one {
                 let now = Reverse(selector.current_score(one));
                 if now > candidate.score {
@@ -362,11 +370,13 @@ impl RankedPassages {
         Some(extended)
     }
 
+    fn candidate(&self, candidate: Candidate) -> Option<&ScoredPassage> {
+        self.passages.get(candidate.worker as usize)?.get(candidate.at as usize)
+    }
+
     fn scored(&self, id: PassageId) -> Option<&ScoredPassage> {
-        self.passages
-            .binary_search_by_key(&id, |one| one.id)
-            .ok()
-            .and_then(|at| self.passages.get(at))
+        let passages = self.passages.get(id.worker as usize)?;
+        passages.binary_search_by_key(&id, |one| one.id).ok().and_then(|at| passages.get(at))
     }
 
     fn path(&self, chunk: ChunkId) -> Option<RelPath> {
@@ -391,12 +401,16 @@ impl RankedPassages {
 
     /// Returns a hash of a passage's words. Names have none, since many files may share one.
     fn word_hash(&self, id: PassageId) -> Option<u64> {
-        word_hash_in((self.header(id)?, self.bounds(id)?), id.passage)
+        let (first, _) = self.bounds(id)?;
+        let word_hash = self.header(id)?.word_hashes.get(id.passage as usize);
+        word_hash.copied().filter(|_| id.passage != first)
     }
 
     /// Returns the total length of passages of a segment, in bytes.
     fn length(&self, id: PassageId, passages: impl IntoIterator<Item = u32>) -> Option<usize> {
-        length_in(self.header(id)?, passages)
+        let lengths = &self.header(id)?.lengths;
+        let length = |passage| lengths.get(passage as usize).map(|length| usize::from(*length));
+        passages.into_iter().map(length).sum()
     }
 
     /// Returns the byte range of passages in their file. The range of a name is that of the first
@@ -451,9 +465,9 @@ struct Selector<'a> {
     left: usize,
     selected: BTreeMap<ChunkId, SelectedChunk>,
     /// Hashes of whole selected passages.
-    word_hashes: HashSet<u64>,
+    word_hashes: HashSet<u64, RandomState>,
     /// Hashes of the shingles of selected passages.
-    shingles: HashSet<u64>,
+    shingles: HashSet<u64, RandomState>,
 }
 
 impl<'a> Selector<'a> {
@@ -462,8 +476,15 @@ impl<'a> Selector<'a> {
         limits: SelectionLimits<'a>,
         read: ReadRange<'a>,
     ) -> Selector<'a> {
-        let (selected, word_hashes, shingles) = (BTreeMap::new(), HashSet::new(), HashSet::new());
-        Selector { ranked, limits, read, left: limits.bytes, selected, word_hashes, shingles }
+        Selector {
+            ranked,
+            limits,
+            read,
+            left: limits.bytes,
+            selected: BTreeMap::new(),
+            word_hashes: HashSet::default(),
+            shingles: HashSet::default(),
+        }
     }
 
     /// Returns the score of a passage, lowered by how much of its chunk is selected.
@@ -552,10 +573,12 @@ impl<'a> Selector<'a> {
     /// Returns the number of matches that repeat a selected passage.
     fn repeat_count(&self) -> usize {
         let mut count = 0;
-        for (passages, chunk) in self.ranked.by_chunk() {
-            let word_hash = |one: &ScoredPassage| word_hash_in(chunk?, one.id.passage);
+        for passages in self.ranked.by_chunk() {
+            let Some(chunk) = self.ranked.chunk(passages) else { continue };
             let repeats = passages.iter().filter(|one| {
-                one.counts() && self.is_repeat(word_hash(one)) && !self.is_selected(one.id)
+                self.is_repeat(chunk.word_hash(one.id.passage))
+                    && one.counts()
+                    && !self.is_selected(one.id)
             });
             count += repeats.count();
         }
@@ -578,16 +601,8 @@ fn chunk_id(id: PassageId) -> ChunkId {
     (id.worker, id.segment, id.chunk)
 }
 
-/// Returns the total length of passages of a segment, in bytes.
-fn length_in(header: &SegmentHeader, passages: impl IntoIterator<Item = u32>) -> Option<usize> {
-    let lengths = &header.lengths;
-    let length = |passage| lengths.get(passage as usize).map(|length| usize::from(*length));
-    passages.into_iter().map(length).sum()
-}
-
-/// Returns a hash of a passage's words. The name of a file has none.
-fn word_hash_in((header, (first, _)): KnownChunk<'_>, passage: u32) -> Option<u64> {
-    header.word_hashes.get(passage as usize).copied().filter(|_| passage != first)
+fn is_in_same_chunk(a: &ScoredPassage, b: &ScoredPassage) -> bool {
+    chunk_id(a.id) == chunk_id(b.id)
 }
 
 /// Returns a passage of a chunk alone, or the file's name with the first passage of its text.
@@ -613,30 +628,7 @@ fn shingles(text: &str) -> Vec<u64> {
     text_words.windows(SHINGLE).map(|shingle| hasher.hash_one(shingle)).collect()
 }
 
-fn is_near_duplicate(shingles: &[u64], known: &HashSet<u64>) -> bool {
+fn is_near_duplicate(shingles: &[u64], known: &HashSet<u64, RandomState>) -> bool {
     let repeated = shingles.iter().filter(|shingle| known.contains(shingle)).count();
     !shingles.is_empty() && repeated * 100 >= shingles.len() * DUPLICATE_PERCENT
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn passages_are_ordered_by_score_and_path_however_far_it_is_read() {
-        let mut rng = fastrand::Rng::with_seed(1);
-        for count in [0, 1, SORTED_MIN, SORTED_MIN + 1, 5 * SORTED_MIN] {
-            let candidate =
-                |at| Candidate { score: Reverse(rng.i64(..50)), at: at as u32, least: 0 };
-            let all: Vec<Candidate> = (0..count).map(candidate).collect();
-            let mut sorted = all.clone();
-            sorted.sort();
-            let mut order = PassageOrder { all, sorted: 0 };
-            // A second reader begins again.
-            for read in [count / 3, count + 1] {
-                let found: Vec<_> = (0..read).map_while(|at| order.get(at)).collect();
-                assert!(found == sorted[..read.min(count)], "{count} {read}");
-            }
-        }
-    }
 }
