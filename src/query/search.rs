@@ -172,11 +172,11 @@ fn fit(
     let excerpt = (budget.approx_bytes() / EXCERPT_PART).clamp(*EXCERPT.start(), *EXCERPT.end());
     let mut room = budget.approx_bytes().saturating_sub(formatter.head_size());
     let (mut answer, mut fits, mut too_much) = (formatter.empty(), false, usize::MAX);
-    let mut order = ranked.order();
+    let best = ranked.best();
     for _ in 0..TRIES {
         let limits = SelectionLimits { bytes: room, excerpt, spread: is_one, frame: &frame };
         let selection = ranked.select(
-            &mut order,
+            &best,
             limits,
             &|worker, path, range| reader.read(worker, path, range),
             deadline,

@@ -20,7 +20,7 @@ mod select;
 mod words;
 
 pub use index::{Index, Unread, WorkerIndex, tool_of};
-pub use order::PassageOrder;
+pub use order::BestPassages;
 pub use query::{FilterValues, Filters, RankedQuery};
 pub use rank::{RankedPassages, WorkerMatches, rank};
 pub use select::{FileHit, MatchCounts, PassageSelection, SelectionLimits};

@@ -1,6 +1,11 @@
 //! The order of passages by score, as far as it is read.
+//!
+//! A query of common words has hundreds of thousands of passages, of which few are ever considered.
+//! The best ones are sorted first. The others are collected once those are used up, and only as far
+//! as they fit into the room that is left then, which is mostly small.
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// Number of passages that are sorted first.
 const SORTED_MIN: usize = 1_000;
@@ -17,23 +22,64 @@ pub(super) struct Candidate {
     pub(super) least: u32,
 }
 
-/// Passages by descending score, in the order of paths among equal scores. Sorted as far as it was
-/// read: few of many passages are ever considered.
-pub struct PassageOrder {
+/// Keeps the least items of those that are offered.
+pub(super) struct Least<T> {
+    /// The greatest of them is on top.
+    items: BinaryHeap<T>,
+    count: usize,
+}
+
+impl<T: Ord> Least<T> {
+    /// Creates an empty set of at most `count` items.
+    pub(super) fn new(count: usize) -> Least<T> {
+        Least { items: BinaryHeap::with_capacity(count), count }
+    }
+
+    pub(super) fn offer(&mut self, item: T) {
+        if self.items.len() < self.count {
+            self.items.push(item);
+        } else if let Some(mut greatest) = self.items.peek_mut().filter(|most| item < **most) {
+            *greatest = item;
+        }
+    }
+
+    /// Returns the items in order.
+    pub(super) fn into_sorted(self) -> Vec<T> {
+        self.items.into_sorted_vec()
+    }
+}
+
+/// The best passages, in order.
+pub struct BestPassages {
+    best: Vec<Candidate>,
+}
+
+impl BestPassages {
+    /// Chooses from the passages that `each` calls its argument with.
+    pub(super) fn new(each: impl FnOnce(&mut dyn FnMut(Candidate))) -> BestPassages {
+        let mut best = Least::new(SORTED_MIN);
+        each(&mut |candidate| best.offer(candidate));
+        BestPassages { best: best.into_sorted() }
+    }
+}
+
+/// Passages that are sorted as far as they are read.
+struct LazyOrder {
     /// The first `sorted` of them come first, in order.
     all: Vec<Candidate>,
     sorted: usize,
 }
 
-impl PassageOrder {
-    /// Creates the order of `all` passages.
-    pub(super) fn new(all: Vec<Candidate>) -> PassageOrder {
-        PassageOrder { all, sorted: 0 }
-    }
-
-    /// Returns the passage at `position`, or `None` after the last one.
-    fn get(&mut self, position: usize) -> Option<Candidate> {
-        if position >= self.sorted {
+impl LazyOrder {
+    /// Returns the passage at `position`, or `None` after the last one. May remove passages that
+    /// follow and take more than `room` bytes.
+    fn get(&mut self, position: usize, room: usize) -> Option<Candidate> {
+        if position >= self.sorted && self.sorted < self.all.len() {
+            let mut number = 0;
+            self.all.retain(|one| {
+                number += 1;
+                number <= self.sorted || one.least as usize <= room
+            });
             let (_, rest) = self.all.split_at_mut_checked(self.sorted)?;
             let more = self.sorted.max(SORTED_MIN).min(rest.len());
             if more < rest.len() {
@@ -44,46 +90,37 @@ impl PassageOrder {
         }
         self.all.get(position).copied()
     }
-
-    /// Returns the passages after those that are sorted if they take at most `room` bytes, or
-    /// `None` if most do.
-    fn fitting_rest(&self, room: usize) -> Option<PassageOrder> {
-        let (_, rest) = self.all.split_at_checked(self.sorted)?;
-        let fits = |candidate: &&Candidate| candidate.least as usize <= room;
-        let all = match rest.iter().filter(fits).count() {
-            count if count > rest.len() / 2 => return None,
-            _ => rest.iter().filter(fits).copied().collect(),
-        };
-        Some(PassageOrder::new(all))
-    }
 }
 
-/// The passages of an order, one after the other.
+/// All passages in order, one after the other.
 pub(super) struct Walk<'a> {
-    order: &'a mut PassageOrder,
-    /// The passages that follow instead of the rest of `order`, since the others do not fit.
-    fitting: Option<PassageOrder>,
-    /// Position of the next passage in `fitting` or `order`.
+    best: &'a [Candidate],
+    /// Returns the passages after the given one that take at most the given number of bytes, in any
+    /// order.
+    others: &'a dyn Fn(Candidate, usize) -> Vec<Candidate>,
+    /// The passages after the best, once these are used up.
+    rest: Option<LazyOrder>,
+    /// Number of passages before the next one.
     next: usize,
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(order: &'a mut PassageOrder) -> Walk<'a> {
-        Walk { order, fitting: None, next: 0 }
+    pub(super) fn new(
+        best: &'a BestPassages,
+        others: &'a dyn Fn(Candidate, usize) -> Vec<Candidate>,
+    ) -> Walk<'a> {
+        Walk { best: &best.best, others, rest: None, next: 0 }
     }
 
     /// Returns the next passage. May leave out passages that take more than `room` bytes, which
     /// never grows.
     pub(super) fn peek(&mut self, room: usize) -> Option<Candidate> {
-        let order = self.fitting.as_ref().unwrap_or(self.order);
-        // Once there is little room, most passages need not be sorted.
-        if self.next > 0
-            && self.next == order.sorted
-            && let Some(rest) = order.fitting_rest(room)
-        {
-            (self.fitting, self.next) = (Some(rest), 0);
-        }
-        self.fitting.as_mut().unwrap_or(self.order).get(self.next)
+        let Some(position) = self.next.checked_sub(self.best.len()) else {
+            return self.best.get(self.next).copied();
+        };
+        let last = *self.best.last().filter(|_| self.best.len() >= SORTED_MIN)?;
+        let others = || LazyOrder { all: (self.others)(last, room), sorted: 0 };
+        self.rest.get_or_insert_with(others).get(position, room)
     }
 
     /// Goes on to the following passage.
@@ -109,43 +146,35 @@ mod tests {
     }
 
     #[test]
-    fn passages_are_ordered_by_score_and_path_however_far_it_is_read() {
-        for count in [0, 1, SORTED_MIN, SORTED_MIN + 1, 5 * SORTED_MIN] {
-            let all = candidates(count);
+    fn a_walk_visits_all_that_fits_in_order() {
+        let sizes = [0, 1, SORTED_MIN - 1, SORTED_MIN, SORTED_MIN + 1, 20 * SORTED_MIN];
+        // Steps after which there is one byte less.
+        let steps = [1, SORTED_MIN / 2, SORTED_MIN, usize::MAX];
+        for (size, steps) in sizes.into_iter().flat_map(|size| steps.map(|steps| (size, steps))) {
+            let all = candidates(size);
             let mut sorted = all.clone();
             sorted.sort();
-            let mut order = PassageOrder::new(all);
-            // A second reader begins again.
-            for read in [count / 3, count + 1] {
-                let found: Vec<_> = (0..read).map_while(|at| order.get(at)).collect();
-                assert!(found == sorted[..read.min(count)], "{count} {read}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_walk_visits_all_that_fits_in_order() {
-        let all = candidates(20 * SORTED_MIN);
-        let mut sorted = all.clone();
-        sorted.sort();
-        let mut order = PassageOrder::new(all);
-        // Steps after which there is one byte less.
-        for steps in [10, SORTED_MIN / 2, SORTED_MIN, usize::MAX] {
+            let best = BestPassages::new(|take| all.iter().copied().for_each(take));
+            let others = |last: Candidate, room| -> Vec<Candidate> {
+                let after = all.iter().filter(|one| **one > last && one.least as usize <= room);
+                after.copied().collect()
+            };
             let mut rest = sorted.iter().peekable();
-            let (mut walk, mut room, mut visited) = (Walk::new(&mut order), 20, 0);
+            let (mut walk, mut room, mut visited) = (Walk::new(&best, &others), 20, 0);
             while let Some(found) = walk.peek(room) {
                 walk.advance();
                 visited += 1;
-                let skipped = std::iter::from_fn(|| rest.next_if(|one| **one != found));
-                assert!(skipped.into_iter().all(|one| one.least as usize > room), "{steps}");
-                assert_eq!(rest.next(), Some(&found), "{steps}");
+                while let Some(skipped) = rest.next_if(|one| **one != found) {
+                    assert!(skipped.least as usize > room, "{size} {steps}");
+                }
+                assert_eq!(rest.next(), Some(&found), "{size} {steps}");
                 if visited % steps == 0 {
                     room = room.saturating_sub(1);
                 }
             }
-            assert!(rest.all(|one| one.least as usize > room), "{steps}");
-            let left_out = sorted.len() - visited;
-            assert_eq!(left_out > 0, steps <= SORTED_MIN, "{steps}: {left_out}");
+            assert!(rest.all(|one| one.least as usize > room), "{size} {steps}");
+            let is_large = size > 2 * SORTED_MIN;
+            assert!(!is_large || (visited < size) == (steps < size), "{size} {steps}");
         }
     }
 }

@@ -88,6 +88,10 @@ impl ScoredPassage {
     }
 }
 
+pub(super) fn is_in_same_chunk(a: &ScoredPassage, b: &ScoredPassage) -> bool {
+    (a.id.worker, a.id.segment, a.id.chunk) == (b.id.worker, b.id.segment, b.id.chunk)
+}
+
 /// The position of a passage. Positions sort in the order of paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PassageId {
@@ -155,45 +159,45 @@ impl RankedPassages {
     pub fn mark_repeats(&mut self, is_record: &dyn Fn(&RelPath) -> bool) {
         let mut passages = std::mem::take(&mut self.passages);
         for worker in &mut passages {
-            let in_record = self.in_records(worker, is_record);
+            let (mut in_record, mut known) = (false, Vec::new());
+            for passages in worker.chunk_by(is_in_same_chunk) {
+                if self.are_in_record(passages, is_record) {
+                    in_record |= passages.iter().any(|one| one.has_word);
+                } else {
+                    known.extend(passages.iter().map(|one| one.words).filter(|set| *set != 0));
+                }
+            }
             // Most workers have no word of the query in a record.
-            if !worker.iter().zip(&in_record).any(|(one, in_record)| *in_record && one.has_word) {
+            if !in_record {
                 continue;
             }
-            let words = |one: &ScoredPassage| Some(one.words).filter(|set| *set != 0);
-            let others = worker.iter().zip(&in_record).filter(|(_, in_record)| !**in_record);
-            let mut known: Vec<u64> = others.filter_map(|(one, _)| words(one)).collect();
             known.sort_unstable();
             known.dedup();
             // Most words first: the largest sets hold most of the others.
-            known.sort_by_key(|set| Reverse(set.count_ones()));
+            known.sort_by_key(|set: &u64| Reverse(set.count_ones()));
             known.truncate(WORD_SETS_MAX);
-            for (one, in_record) in worker.iter_mut().zip(in_record) {
-                one.repeats = in_record
-                    && words(one).is_some_and(|set| known.iter().any(|all| set & !all == 0));
+            for passages in worker.chunk_by_mut(is_in_same_chunk) {
+                if !self.are_in_record(passages, is_record) {
+                    continue;
+                }
+                for one in passages {
+                    let holds = |all: &u64| one.words & !all == 0;
+                    one.repeats = one.words != 0 && known.iter().any(holds);
+                }
             }
         }
         self.passages = passages;
     }
 
-    /// Returns for each of the passages of a worker whether it is in a record.
-    fn in_records(
+    /// Returns true if passages that are all in one chunk are in a record.
+    fn are_in_record(
         &self,
-        worker: &[ScoredPassage],
+        passages: &[ScoredPassage],
         is_record: &dyn Fn(&RelPath) -> bool,
-    ) -> Vec<bool> {
-        let chunk = |one: &ScoredPassage| (one.id.segment, one.id.chunk);
-        let mut all = Vec::with_capacity(worker.len());
-        for passages in worker.chunk_by(|a, b| chunk(a) == chunk(b)) {
-            let is_record =
-                passages.first().is_some_and(|first| self.is_in_record(first.id, is_record));
-            all.extend(std::iter::repeat_n(is_record, passages.len()));
-        }
-        all
-    }
-
-    fn is_in_record(&self, id: PassageId, is_record: &dyn Fn(&RelPath) -> bool) -> bool {
-        let chunk = self.header(id).and_then(|header| header.chunks.get(id.chunk as usize));
+    ) -> bool {
+        let chunk = passages.first().and_then(|one| {
+            self.header(one.id).and_then(|header| header.chunks.get(one.id.chunk as usize))
+        });
         chunk.is_some_and(|chunk| is_record(&chunk.path))
     }
 

@@ -9,9 +9,9 @@ use std::rc::Rc;
 
 use foldhash::fast::RandomState;
 
-use super::order::{Candidate, PassageOrder, Walk};
+use super::order::{BestPassages, Candidate, Least, Walk};
 use super::query::RankedQuery;
-use super::rank::{PassageId, RankedPassages, ScoredPassage};
+use super::rank::{PassageId, RankedPassages, ScoredPassage, is_in_same_chunk};
 use super::words::words;
 use crate::deadline::Deadline;
 use crate::name::RelPath;
@@ -114,10 +114,9 @@ impl ChunkText<'_> {
     /// Returns the length of a passage, or of the name with the first passage of the text.
     fn least(&self, passage: u32) -> u32 {
         let at = passage.wrapping_sub(self.first) as usize;
-        let shown = if at == 0 { 0..2 } else { at..at + 1 };
-        let end = shown.end.min(self.lengths.len());
-        let lengths = self.lengths.get(shown.start..end);
-        lengths.map_or(u32::MAX, |lengths| lengths.iter().map(|length| u32::from(*length)).sum())
+        let length = |at: usize| self.lengths.get(at).map(|length| u32::from(*length));
+        let after_name = if at == 0 { length(1) } else { None };
+        length(at).map_or(u32::MAX, |least| least + after_name.unwrap_or(0))
     }
 
     /// Returns a hash of the words of a passage. The name has none.
@@ -185,18 +184,12 @@ impl RankedPassages {
     /// `is_failed` returns true if a worker's file is the output of a failed call. It is slow, so
     /// it is called for few workers only.
     pub fn favor_failures(&mut self, is_failed: &dyn Fn(usize, &RelPath) -> bool) {
-        // The worst of the best is the greatest.
-        let mut best: BinaryHeap<(Reverse<i64>, PassageId)> = BinaryHeap::new();
+        let mut best = Least::new(FAVORED_AMONG);
         for one in self.passages.iter().flatten().filter(|one| one.has_word) {
-            let key = (Reverse(one.score), one.id);
-            if best.len() < FAVORED_AMONG {
-                best.push(key);
-            } else if let Some(mut worst) = best.peek_mut().filter(|worst| key < **worst) {
-                *worst = key;
-            }
+            best.offer((Reverse(one.score), one.id));
         }
         let (mut workers, mut failed) = (BTreeSet::new(), BTreeMap::new());
-        for (_, id) in best.into_sorted_vec() {
+        for (_, id) in best.into_sorted() {
             if workers.len() >= FAVORED_WORKERS && !workers.contains(&id.worker) {
                 continue;
             }
@@ -218,26 +211,35 @@ impl RankedPassages {
         }
     }
 
-    /// Returns the passages in the order in which [`RankedPassages::select`] considers them.
-    pub fn order(&self) -> PassageOrder {
-        let mut all = Vec::with_capacity(self.passages.iter().map(Vec::len).sum());
+    /// Returns the best passages, which [`RankedPassages::select`] considers first.
+    pub fn best(&self) -> BestPassages {
+        BestPassages::new(|take| self.each_candidate(take))
+    }
+
+    /// Returns the passages after `last` that take at most `room` bytes.
+    fn others(&self, last: Candidate, room: usize) -> Vec<Candidate> {
+        let mut others = Vec::new();
+        self.each_candidate(|one| {
+            if one.least as usize <= room && one > last {
+                others.push(one);
+            }
+        });
+        others
+    }
+
+    /// Calls `take` with each passage.
+    fn each_candidate(&self, mut take: impl FnMut(Candidate)) {
         for passages in &self.passages {
-            let mut next = 0;
+            let mut next = 0..;
             for passages in passages.chunk_by(is_in_same_chunk) {
                 let chunk = self.chunk(passages);
-                let least = |one: &ScoredPassage| {
-                    chunk.as_ref().map_or(u32::MAX, |chunk| chunk.least(one.id.passage))
-                };
-                all.extend((next..).zip(passages).map(|(at, one)| Candidate {
-                    score: Reverse(one.score),
-                    worker: one.id.worker,
-                    at,
-                    least: least(one),
-                }));
-                next += passages.len() as u32;
+                for (one, at) in passages.iter().zip(&mut next) {
+                    let score = Reverse(one.score);
+                    let least = chunk.as_ref().map_or(u32::MAX, |it| it.least(one.id.passage));
+                    take(Candidate { score, worker: one.id.worker, at, least });
+                }
             }
         }
-        PassageOrder::new(all)
     }
 
     /// Returns the passages of each chunk.
@@ -255,21 +257,22 @@ impl RankedPassages {
     }
 
     /// Selects the best passages within `limits`, grouped by file. Near-duplicates of selected
-    /// passages come last, judged by the text that `read` returns. `order` is the order of these
+    /// passages come last, judged by the text that `read` returns. `best` are the best of these
     /// passages.
     pub fn select(
         &self,
-        order: &mut PassageOrder,
+        best: &BestPassages,
         limits: SelectionLimits<'_>,
         read: ReadRange<'_>,
         deadline: Deadline<'_>,
     ) -> PassageSelection {
         let mut selector = Selector::new(self, limits, read);
-        // Passages whose scores became lower than in `order`.
+        // Passages whose scores became lower.
         let mut lowered: BinaryHeap<Reverse<Candidate>> = BinaryHeap::new();
         let mut duplicates = Vec::new();
         let (mut complete, mut tried) = (true, 0);
-        let mut walk = Walk::new(order);
+        let others = |last, room| self.others(last, room);
+        let mut walk = Walk::new(best, &others);
         let mut unchecked = REFUSED_PER_CHECK;
         loop {
             let first = walk.peek(selector.left);
@@ -576,8 +579,8 @@ impl<'a> Selector<'a> {
         for passages in self.ranked.by_chunk() {
             let Some(chunk) = self.ranked.chunk(passages) else { continue };
             let repeats = passages.iter().filter(|one| {
-                self.is_repeat(chunk.word_hash(one.id.passage))
-                    && one.counts()
+                one.counts()
+                    && self.is_repeat(chunk.word_hash(one.id.passage))
                     && !self.is_selected(one.id)
             });
             count += repeats.count();
@@ -599,10 +602,6 @@ impl<'a> Selector<'a> {
 
 fn chunk_id(id: PassageId) -> ChunkId {
     (id.worker, id.segment, id.chunk)
-}
-
-fn is_in_same_chunk(a: &ScoredPassage, b: &ScoredPassage) -> bool {
-    chunk_id(a.id) == chunk_id(b.id)
 }
 
 /// Returns a passage of a chunk alone, or the file's name with the first passage of its text.
