@@ -88,10 +88,6 @@ impl ScoredPassage {
     }
 }
 
-pub(super) fn is_in_same_chunk(a: &ScoredPassage, b: &ScoredPassage) -> bool {
-    (a.id.worker, a.id.segment, a.id.chunk) == (b.id.worker, b.id.segment, b.id.chunk)
-}
-
 /// The position of a passage. Positions sort in the order of paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PassageId {
@@ -100,6 +96,17 @@ pub(super) struct PassageId {
     pub(super) chunk: u32,
     /// Index of the passage in its segment.
     pub(super) passage: u32,
+}
+
+/// A chunk: worker, segment, and its index in the segment.
+pub(super) type ChunkId = (u32, u32, u32);
+
+pub(super) fn chunk_id(id: PassageId) -> ChunkId {
+    (id.worker, id.segment, id.chunk)
+}
+
+pub(super) fn is_in_same_chunk(a: &ScoredPassage, b: &ScoredPassage) -> bool {
+    chunk_id(a.id) == chunk_id(b.id)
 }
 
 /// The words of a query in one worker's index.

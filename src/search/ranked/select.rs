@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 
 use super::order::{BestPassages, Candidate, Least, Walk};
 use super::query::RankedQuery;
-use super::rank::{PassageId, RankedPassages, ScoredPassage, is_in_same_chunk};
+use super::rank::{ChunkId, PassageId, RankedPassages, ScoredPassage, chunk_id, is_in_same_chunk};
 use super::words::words;
 use crate::deadline::Deadline;
 use crate::name::RelPath;
@@ -97,10 +97,7 @@ struct SelectedChunk {
     turn: usize,
 }
 
-/// A chunk: worker, segment, and its index in the segment.
-type ChunkId = (u32, u32, u32);
-
-/// What is known of the text of a chunk. The first of its passages is its name.
+/// Lengths and hashes of the passages of a chunk, the first of which is the name of the file.
 struct ChunkText<'a> {
     /// Number of the first passage in the segment.
     first: u32,
@@ -111,7 +108,7 @@ struct ChunkText<'a> {
 }
 
 impl ChunkText<'_> {
-    /// Returns the length of a passage, or of the name with the first passage of the text.
+    /// Returns the length of the passages that [`minimal`] returns for a passage, in bytes.
     fn least(&self, passage: u32) -> u32 {
         let at = passage.wrapping_sub(self.first) as usize;
         let length = |at: usize| self.lengths.get(at).map(|length| u32::from(*length));
@@ -232,7 +229,7 @@ impl RankedPassages {
         for passages in &self.passages {
             let mut next = 0..;
             for passages in passages.chunk_by(is_in_same_chunk) {
-                let chunk = self.chunk(passages);
+                let chunk = passages.first().and_then(|one| self.chunk(one.id));
                 for (one, at) in passages.iter().zip(&mut next) {
                     let score = Reverse(one.score);
                     let least = chunk.as_ref().map_or(u32::MAX, |it| it.least(one.id.passage));
@@ -247,9 +244,8 @@ impl RankedPassages {
         self.passages.iter().flat_map(|passages| passages.chunk_by(is_in_same_chunk))
     }
 
-    /// Returns the chunk of passages that are all in one.
-    fn chunk(&self, passages: &[ScoredPassage]) -> Option<ChunkText<'_>> {
-        let id = passages.first()?.id;
+    /// Returns the chunk of a passage.
+    fn chunk(&self, id: PassageId) -> Option<ChunkText<'_>> {
         let (header, (first, end)) = (self.header(id)?, self.bounds(id)?);
         let range = first as usize..end as usize;
         let lengths = header.lengths.get(range.clone())?;
@@ -404,9 +400,7 @@ impl RankedPassages {
 
     /// Returns a hash of a passage's words. Names have none, since many files may share one.
     fn word_hash(&self, id: PassageId) -> Option<u64> {
-        let (first, _) = self.bounds(id)?;
-        let word_hash = self.header(id)?.word_hashes.get(id.passage as usize);
-        word_hash.copied().filter(|_| id.passage != first)
+        self.chunk(id)?.word_hash(id.passage)
     }
 
     /// Returns the total length of passages of a segment, in bytes.
@@ -577,7 +571,9 @@ impl<'a> Selector<'a> {
     fn repeat_count(&self) -> usize {
         let mut count = 0;
         for passages in self.ranked.by_chunk() {
-            let Some(chunk) = self.ranked.chunk(passages) else { continue };
+            let Some(chunk) = passages.first().and_then(|one| self.ranked.chunk(one.id)) else {
+                continue;
+            };
             let repeats = passages.iter().filter(|one| {
                 one.counts()
                     && self.is_repeat(chunk.word_hash(one.id.passage))
@@ -598,10 +594,6 @@ impl<'a> Selector<'a> {
         hits.sort_by_key(|(turn, _)| *turn);
         hits.into_iter().map(|(_, hit)| hit).collect()
     }
-}
-
-fn chunk_id(id: PassageId) -> ChunkId {
-    (id.worker, id.segment, id.chunk)
 }
 
 /// Returns a passage of a chunk alone, or the file's name with the first passage of its text.
