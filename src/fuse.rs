@@ -9,6 +9,7 @@
 mod attr_readers;
 mod confine;
 mod guard;
+mod listed_lookups;
 mod notes_adapter;
 mod open_trail;
 mod owner_dirs;
@@ -49,6 +50,7 @@ use crate::error::Error;
 use crate::route::ContentKind;
 use crate::tree::{Attr, DirPosition, ListedEntry, Lookup, NodeKind, RequestClass, Tree};
 use attr_readers::AttrReaders;
+use listed_lookups::ListedLookups;
 use open_trail::{OpenTrail, Reader};
 use passthrough_files::PassthroughFiles;
 use service::Service;
@@ -453,24 +455,33 @@ impl Filesystem for FuseAdapter {
             self.attr_readers.as_ref().is_some_and(|readers| readers.contains(request.pid()));
         let class = move |tree: &Tree| listing_class(tree, ino, offset);
         self.run(ino, class, move |tree| {
+            let mut lookups = ListedLookups::new(tree);
             let add = |number, next, kind, name: &OsStr, entry: Option<(usize, &ListedEntry)>| {
                 let found = entry
                     .and_then(|(at, entry)| tree.look_up_listed(ino.0, entry, at, reads_attrs));
-                let Some(Lookup { ino, attr, attr_ttl, .. }) = found else {
-                    // Inode 0: the entry comes without attributes, and is looked up when needed.
-                    let attr = empty_attr(number, kind, 0);
-                    let (ino, ttl) = (INodeNo(0), Duration::ZERO);
-                    return reply.add(ino, next, name, &ttl, &attr, Generation(0));
+                let (attr, ttl) = match found {
+                    Some(Lookup { ino, attr, attr_ttl, .. }) => {
+                        lookups.push(ino);
+                        (file_attr(ino, &attr), attr_ttl)
+                    }
+                    None => {
+                        // The kernel looks the entry up whenever it is used. The library sends the
+                        // number all the same, so the kernel counts a lookup, but of `.` and `..`.
+                        entry.inspect(|_| lookups.count(number));
+                        (empty_attr(number, kind, 0), Duration::ZERO)
+                    }
                 };
-                let attr = file_attr(ino, &attr);
-                let is_full = reply.add(INodeNo(ino), next, name, &attr_ttl, &attr, Generation(0));
-                if is_full {
-                    tree.forget(ino, 1);
+                let is_full = reply.add(attr.ino, next, name, &ttl, &attr, Generation(0));
+                if is_full && entry.is_some() {
+                    lookups.pop();
                 }
                 is_full
             };
             match list(tree, ino.0, offset, add) {
-                Ok(()) => reply.ok(),
+                Ok(()) => {
+                    lookups.leave_to_kernel();
+                    reply.ok();
+                }
                 Err(error) => reply.error(errno("readdirplus", &error)),
             }
         });

@@ -352,6 +352,11 @@ impl Tree {
         if is_cheap { self.look_up_node(node).ok() } else { None }
     }
 
+    /// Counts one lookup of an inode that the kernel receives in a listing without attributes.
+    pub(crate) fn count_listed(&self, ino: Ino) {
+        self.inodes.lock().count_listed(ino);
+    }
+
     /// Gives back `count` lookups. An inode without lookups is removed.
     pub fn forget(&self, ino: Ino, count: u64) {
         let mut inodes = self.inodes.lock();

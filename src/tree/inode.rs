@@ -6,6 +6,8 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tracing::warn;
+
 use super::Ino;
 use super::attr::{ContentId, Signature};
 use super::listing_times::{ListingHash, ListingKey, ListingTimes};
@@ -102,6 +104,9 @@ impl InodeEntry {
 /// All inodes that the kernel knows.
 pub(super) struct Inodes<H = RandomState> {
     entries: HashMap<Ino, InodeEntry>,
+    /// Lookups of inodes that the kernel received in listings without attributes, as long as it
+    /// has not looked them up by name.
+    listed: HashMap<Ino, u64>,
     range: InoRange,
     /// Random for each table, so that no worker can choose names whose numbers collide.
     hasher: H,
@@ -111,7 +116,7 @@ impl Inodes {
     pub(super) fn new(range: InoRange) -> Inodes {
         let root = InodeEntry { lookups: 1, ..InodeEntry::new(Node::Root, ContentId::Fixed) };
         let entries = HashMap::from([(range.root(), root)]);
-        Inodes { entries, range, hasher: RandomState::new() }
+        Inodes { entries, listed: HashMap::new(), range, hasher: RandomState::new() }
     }
 }
 
@@ -147,18 +152,38 @@ impl<H: BuildHasher> Inodes<H> {
         version: Option<Arc<Version>>,
     ) -> Ino {
         let number = self.number(&node, content_id);
-        let entry = self.entries.entry(number).or_insert_with(|| InodeEntry::new(node, content_id));
+        let entry = self.entries.entry(number).or_insert_with(|| InodeEntry {
+            lookups: self.listed.remove(&number).unwrap_or_default(),
+            ..InodeEntry::new(node, content_id)
+        });
         entry.inode.version = version;
         entry.lookups += 1;
         number
     }
 
+    /// Counts one lookup of an inode that the kernel receives in a listing without attributes. It
+    /// may not be known yet.
+    pub(super) fn count_listed(&mut self, ino: Ino) {
+        match self.entries.get_mut(&ino) {
+            Some(entry) => entry.lookups += 1,
+            None => *self.listed.entry(ino).or_default() += 1,
+        }
+    }
+
     /// Gives back `count` lookups. Returns true if the inode was removed.
     pub(super) fn forget(&mut self, ino: Ino, count: u64) -> bool {
-        let Some(entry) = self.entries.get_mut(&ino).filter(|_| ino != self.range.root()) else {
+        if ino == self.range.root() {
+            return false;
+        }
+        let Some(entry) = self.entries.get_mut(&ino) else {
+            let listed = self.listed.remove(&ino).unwrap_or_default();
+            match remaining(ino, listed, count) {
+                0 => {}
+                left => drop(self.listed.insert(ino, left)),
+            }
             return false;
         };
-        entry.lookups = entry.lookups.saturating_sub(count);
+        entry.lookups = remaining(ino, entry.lookups, count);
         let is_unused = entry.lookups == 0;
         if is_unused {
             self.entries.remove(&ino);
@@ -274,8 +299,17 @@ impl<H: BuildHasher> Inodes<H> {
 
     /// Returns the number of inodes without the root.
     pub(super) fn len(&self) -> usize {
-        self.entries.len() - 1
+        self.entries.len() - 1 + self.listed.len()
     }
+}
+
+/// Returns the number of lookups that are left of `lookups` without `count`.
+fn remaining(ino: Ino, lookups: u64, count: u64) -> u64 {
+    lookups.checked_sub(count).unwrap_or_else(|| {
+        // Requests that are under way may fail, since the inode is removed too early.
+        warn!("the kernel gave back {count} lookups of inode {ino}, which has {lookups}");
+        0
+    })
 }
 
 #[cfg(test)]
@@ -314,9 +348,30 @@ mod tests {
         assert_eq!(inodes.len(), 1);
         inodes.forget(ino, 1);
         assert_eq!(inodes.get(ino).err(), Some(Error::Stale));
-        inodes.forget(ino, 7);
         inodes.forget(ROOT, 1_000);
         assert!(inodes.get(ROOT).is_ok());
+        assert_eq!(inodes.len(), 0);
+    }
+
+    #[test]
+    fn lookups_of_listed_inodes_are_counted_before_and_after_they_are_known() {
+        let mut inodes = Inodes::new(InoRange::ALL);
+        let (a, b) = (worker("a"), worker("b"));
+        let [ino, other] = [&a, &b].map(|node| inodes.number(node, ContentId::Fixed));
+        for listed in [ino, other, ino] {
+            inodes.count_listed(listed);
+        }
+        assert!(inodes.get(ino).is_err(), "only its number is known");
+        assert_eq!(inodes.len(), 2);
+        inodes.look_up(a, ContentId::Fixed, None);
+        inodes.count_listed(ino);
+        assert!(!inodes.forget(ino, 3));
+        assert!(inodes.get(ino).is_ok());
+        assert!(inodes.forget(ino, 1));
+        inodes.count_listed(other);
+        inodes.forget(other, 1);
+        assert_eq!(inodes.len(), 1);
+        inodes.forget(other, 1);
         assert_eq!(inodes.len(), 0);
     }
 
@@ -333,8 +388,8 @@ mod tests {
     fn nodes_with_equal_hashes_have_different_numbers() {
         let entries = Inodes::new(InoRange::ALL).entries;
         let range = InoRange::ALL;
-        let mut inodes =
-            Inodes { entries, range, hasher: BuildHasherDefault::<PoorHasher>::default() };
+        let hasher = BuildHasherDefault::<PoorHasher>::default();
+        let mut inodes = Inodes { entries, listed: HashMap::new(), range, hasher };
         let nodes = || {
             ["a", "b", "c"]
                 .map(worker)

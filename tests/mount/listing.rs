@@ -550,6 +550,34 @@ fn files_are_listed_with_their_attributes() {
     assert!(replies < most as u64, "{replies} replies for {} files", workers * files);
 }
 
+/// The kernel counts a lookup of each entry of a listing, also of those that come without
+/// attributes. An inode that it gives back too often would be removed while a request uses it. The
+/// program logs that, which fails the test.
+#[test]
+fn entries_without_attributes_are_given_back_as_often_as_they_were_listed() {
+    needs_fuse!();
+    let store = TestStore::new();
+    for worker in 0..5 {
+        store.worker(&format!("w{worker}"), json!({"status": "running"}));
+        store.write(format!("workers/w{worker}/outputs/report.md"), "x");
+    }
+    let mount = Mount::with(&store.path(), &["--ttl", "0"]);
+    for round in 0..3 {
+        for folder in ["", "by", "by/status", "runs", "workers", "workers/w1"] {
+            mount.list(folder);
+        }
+        let all = mount.shell("cd \"$M\" && find . -maxdepth 4 | xargs stat > /dev/null");
+        assert!(all.status.success(), "{all:?}");
+        store.write(format!("workers/w{round}/new.txt"), "x");
+        mount.forget();
+    }
+    // What the kernel gave back arrives among other requests.
+    for _ in 0..5 {
+        mount.list("workers");
+        mount.shell("ls -lR \"$M\"/workers");
+    }
+}
+
 #[test]
 fn a_long_listing_comes_with_attributes_to_its_end() {
     needs_fuse!();
