@@ -1,6 +1,7 @@
 //! Maps a slice, on several threads once that takes long.
 
 use std::panic::resume_unwind;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,6 +10,10 @@ use std::time::{Duration, Instant};
 const SERIAL_TIME: Duration = Duration::from_millis(1);
 /// Maximum number of threads for one call, with the caller's.
 const THREADS_MAX: usize = 8;
+/// Number of processors. To find it, the standard library reads the limits of every control group
+/// of the process, which takes longer than most maps.
+static PROCESSORS: LazyLock<usize> =
+    LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
 
 /// Maps `items` and preserves their order, in parallel once that takes long. Items are also started
 /// in that order. A panic in any thread is propagated to the caller.
@@ -66,7 +71,7 @@ fn parallel_map_on<T: Sync, R: Send>(
 }
 
 fn thread_count() -> usize {
-    thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
+    (*PROCESSORS).min(THREADS_MAX)
 }
 
 #[cfg(test)]
