@@ -170,5 +170,11 @@ pub fn replay(turns: &[&[Op]]) {
 /// Promise: After every change, the tree shows what the reference model predicts.
 #[test]
 fn tree_matches_the_reference_model_after_every_change() {
-    CaseCount::scaled(256, 30).run(1, in_memory);
+    CaseCount::scaled(128, 30).run(1, in_memory);
+}
+
+/// As many other cases, so that two processors share them.
+#[test]
+fn tree_matches_the_reference_model_in_other_cases() {
+    CaseCount::scaled(128, 30).run(3, in_memory);
 }
