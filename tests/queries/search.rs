@@ -122,6 +122,21 @@ fn phrases_filters_and_exclusions_narrow_an_answer() {
     ] {
         assert_eq!(found(&store, &format!("search/{words}")), all, "{words}");
     }
+    for (words, why) in [
+        ("\"refused connections\"", "no passage has the phrase;"),
+        ("\"refused by\" \"by refused\"", "no passage has all phrases;"),
+        (
+            "connection -connection",
+            "no passage has one of the words and none of the excluded ones;",
+        ),
+        (
+            "\"refused connections\" -disk worker:db",
+            "no passage that matches the filters has the phrase and none of the excluded ones;",
+        ),
+    ] {
+        let answer = text(&store.tree(), &format!("search/{words}"));
+        assert!(answer.contains(&format!(": {why}")), "{answer}");
+    }
     assert_eq!(found(&store, "search@*.md/server"), ["api/outputs/report.md"]);
     assert_eq!(found(&store, "runs/r2/search/nothing"), ["docs/notes.txt"]);
     assert_eq!(found(&store, "workers/api/search/connection"), ["api/tool_calls/001_curl.txt"]);

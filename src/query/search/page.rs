@@ -150,9 +150,19 @@ impl AnswerFormatter<'_> {
     fn head(&self, missing: Option<&Missing>, shown: u64, duplicates: u64) -> String {
         let mut head = format!("[{}: ", display(self.query, self.budget));
         if self.totals.matches == 0 {
-            let has_filters = RankedQuery::parse(&self.query.words).filters != Filters::default();
-            let within = if has_filters { " that matches the filters" } else { "" };
-            let _ = write!(head, "no passage{within} has one of the words");
+            let query = RankedQuery::parse(&self.query.words);
+            head.push_str("no passage");
+            if query.filters != Filters::default() {
+                head.push_str(" that matches the filters");
+            }
+            head.push_str(match query.phrases.len() {
+                0 => " has one of the words",
+                1 => " has the phrase",
+                _ => " has all phrases",
+            });
+            if !query.excluded.is_empty() {
+                head.push_str(" and none of the excluded ones");
+            }
         } else {
             head.push_str(&self.totals.found("passage"));
             if shown < self.totals.matches {
