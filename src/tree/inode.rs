@@ -348,6 +348,7 @@ mod tests {
         assert_eq!(inodes.len(), 1);
         inodes.forget(ino, 1);
         assert_eq!(inodes.get(ino).err(), Some(Error::Stale));
+        inodes.forget(ino, 7);
         inodes.forget(ROOT, 1_000);
         assert!(inodes.get(ROOT).is_ok());
         assert_eq!(inodes.len(), 0);
