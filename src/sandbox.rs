@@ -33,7 +33,7 @@ mod signals;
 mod sockets;
 mod spec;
 mod stage;
-mod terminal_filter;
+mod call_filter;
 mod wrap;
 
 pub(crate) use landlock::LandlockLevel;

@@ -9,7 +9,7 @@ use rustix::process::chdir;
 
 use super::cause::{FailedStep, StageFailure};
 use super::stage::StageOrder;
-use super::{files, identity, landlock, limits, privileges, terminal_filter};
+use super::{files, identity, landlock, limits, privileges, call_filter};
 
 /// Exit code if the command cannot be executed, as env(1) has it.
 const NOT_EXECUTABLE: u8 = 126;
@@ -25,7 +25,7 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
     chdir(&order.spec.directory).step("enter the workspace")?;
     files::close_descriptors_except(&[]).step("close descriptors")?;
     privileges::give_up()?;
-    terminal_filter::install()?;
+    call_filter::install()?;
     if !order.has_group {
         // In the namespace of this process, so that only its processes count.
         limits::limit_process(&order.spec)?;
