@@ -14,6 +14,7 @@ mod noatime;
 mod open_folder;
 mod openat2;
 mod single_link;
+mod walk;
 
 use std::any::Any;
 use std::io::{self, Read};
@@ -28,7 +29,7 @@ pub(crate) use file_opener::FileOpener;
 pub use inotify::{Inotify, WatchEvent, WatchId, WatchScope, is_local};
 pub use memory::Memory;
 pub(crate) use open_folder::{EntryStat, File as OpenFile, OpenFolder};
-pub(crate) use openat2::{BENEATH, kind_of};
+pub(crate) use openat2::{BENEATH, kind_of, open_beneath};
 pub use single_link::SingleLinkStore;
 
 use crate::error::{Error, Result};

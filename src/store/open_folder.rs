@@ -12,10 +12,10 @@ pub(crate) use std::fs::File;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
-use super::openat2::{kind_of, mount_id};
+use super::openat2::{kind_of, mount_id, open_beneath};
 use super::{Kind, Time};
 use crate::error::{Error, Result};
-use crate::name::Name;
+use crate::name::{Name, RelPath};
 
 /// Fields requested from statx.
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::MNT_ID);
@@ -171,9 +171,10 @@ impl OpenFolder {
     }
 
     fn openat2(&self, name: &Name, flags: OFlags) -> Result<OwnedFd> {
+        let path = RelPath::from(name.clone());
         let mut last = Errno::AGAIN;
         for _ in 0..ATTEMPTS {
-            match rustix::fs::openat2(&self.0, name.as_os_str(), flags, Mode::empty(), RESOLVE) {
+            match open_beneath(self.as_fd(), &path, flags, Mode::empty(), RESOLVE) {
                 Ok(fd) => return Ok(fd),
                 Err(errno @ (Errno::INTR | Errno::AGAIN)) => last = errno,
                 // A FIFO or socket has taken the place of the file.

@@ -1,7 +1,8 @@
 //! Path resolution for the disk store, confined to its root by `openat2`.
 //!
 //! The flags BENEATH, NO_SYMLINKS, NO_MAGICLINKS and NO_XDEV make the kernel refuse `..`, absolute
-//! paths, symlinks and foreign mounts, so no race can occur between check and use. A path is first
+//! paths, symlinks and foreign mounts, so no race can occur between check and use. Where the call
+//! is missing, as for a worker in a sandbox, `walk` does the same, name by name. A path is first
 //! opened with O_PATH, which never blocks and never touches a device. It is opened for reading only
 //! if its descriptor has the expected type. A single name in an open directory can be stat'ed
 //! without a descriptor: it cannot leave the directory except by a mount, which the mount id
@@ -13,6 +14,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlag
 use rustix::io::Errno;
 
 use super::Kind;
+use super::walk::walk;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 
@@ -143,7 +145,7 @@ fn open(root: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedFd> 
 fn openat2(root: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedFd> {
     let mut last = Errno::AGAIN;
     for _ in 0..ATTEMPTS {
-        match rustix::fs::openat2(root, path.as_os_str(), flags, Mode::empty(), BENEATH) {
+        match open_beneath(root, path, flags, Mode::empty(), BENEATH) {
             Ok(fd) => return Ok(fd),
             // AGAIN: a concurrent rename raced with the resolution.
             Err(errno @ (Errno::INTR | Errno::AGAIN)) => last = errno,
@@ -151,6 +153,20 @@ fn openat2(root: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedF
         }
     }
     Err(last.into())
+}
+
+/// Opens `path` as openat2(2) does, with BENEATH among the restrictions.
+pub(crate) fn open_beneath(
+    root: BorrowedFd<'_>,
+    path: &RelPath,
+    flags: OFlags,
+    mode: Mode,
+    resolve: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
+    match rustix::fs::openat2(root, path.as_os_str(), flags, mode, resolve) {
+        Err(Errno::NOSYS) => walk(root, path, flags, mode, resolve),
+        opened => opened,
+    }
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ use super::lock::{Lock, lock_file, wait_for_lock};
 use super::temporary;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
-use crate::store::{BENEATH, Kind, kind_of};
+use crate::store::{BENEATH, Kind, kind_of, open_beneath};
 
 pub(crate) use layer::set_file_attributes;
 pub(crate) use live::{LiveMeta, NewTime, OpenMode, file_meta, set_file_mode, set_file_times};
@@ -124,7 +124,7 @@ impl Dir {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OPEN;
         let resolve = BENEATH.difference(ResolveFlags::NO_XDEV);
         let path = RelPath::from(name.clone());
-        let fd = rustix::fs::openat2(&self.fd, path.as_os_str(), flags, Mode::empty(), resolve)?;
+        let fd = open_beneath(self.fd.as_fd(), &path, flags, Mode::empty(), resolve)?;
         Ok(self.child(fd, &path))
     }
 
@@ -455,7 +455,7 @@ impl Dir {
     ) -> Result<OwnedFd> {
         let mut attempts = 0;
         loop {
-            match rustix::fs::openat2(&self.fd, path.as_os_str(), flags, mode, resolve) {
+            match open_beneath(self.fd.as_fd(), path, flags, mode, resolve) {
                 Err(Errno::INTR | Errno::AGAIN) if attempts < ATTEMPTS => attempts += 1,
                 // A FIFO without a reader.
                 Err(Errno::NXIO) => return Err(Error::Special),

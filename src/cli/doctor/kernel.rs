@@ -2,11 +2,9 @@
 
 use std::io;
 
-use rustix::io::Errno;
 use serde::Serialize;
 
 use super::finding::Finding;
-use crate::cli::diagnosis::Diagnosis;
 use crate::cli::probe;
 
 /// Facts about the kernel.
@@ -27,7 +25,7 @@ pub(super) fn inspect() -> (Kernel, Vec<Finding>) {
     let findings = vec![
         match &openat2 {
             Ok(()) => Finding::ok("kernel", "openat2", "openat2 works: paths cannot leave a store"),
-            Err(error) => Finding::problem("kernel", "openat2", no_openat2(error)),
+            Err(error) => Finding::note("kernel", "openat2", no_openat2(error)),
         },
         match &landlock {
             Ok(version @ 1..) => Finding::ok(
@@ -48,15 +46,9 @@ pub(super) fn inspect() -> (Kernel, Vec<Finding>) {
     (Kernel { release, openat2: openat2.is_ok(), landlock_abi: landlock.ok() }, findings)
 }
 
-fn no_openat2(error: &io::Error) -> Diagnosis {
-    let message = "openat2, which opens every file of a store, does not work";
-    match error.raw_os_error().map(Errno::from_raw_os_error) {
-        // Without an errno, the probe was killed for the call.
-        Some(Errno::NOSYS | Errno::PERM) | None => Diagnosis::new(
-            format!("{message}: the kernel is older than 5.6, or a container forbids it"),
-            "update the kernel or the container's runtime; \
-             `--security-opt seccomp=unconfined` lets a container use it",
-        ),
-        Some(_) => Diagnosis::without_remedy(format!("{message}: {error}")),
-    }
+fn no_openat2(error: &io::Error) -> String {
+    format!(
+        "openat2 does not work: {error}; it is missing before Linux 5.6, and a sandbox or a \
+         container may forbid it. Paths are resolved name by name instead, which is slower"
+    )
 }
