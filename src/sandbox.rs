@@ -13,6 +13,8 @@
 //! All stages are in the caller's session and process group, so the keys of the terminal reach the
 //! command, which can be stopped and continued as a job of the shell.
 
+mod aliases;
+mod call_filter;
 mod cause;
 mod devices;
 mod files;
@@ -22,6 +24,7 @@ mod inner;
 mod landlock;
 mod limits;
 mod loopback;
+mod machine;
 mod mount_table;
 mod mounts;
 mod outer;
@@ -33,7 +36,7 @@ mod signals;
 mod sockets;
 mod spec;
 mod stage;
-mod call_filter;
+mod watch;
 mod wrap;
 
 pub(crate) use landlock::LandlockLevel;

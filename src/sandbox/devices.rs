@@ -1,5 +1,5 @@
-//! The devices and the /proc of root, whom file modes do not keep from devices and settings of the
-//! kernel.
+//! The devices that a command has, and the /proc of root, whom file modes do not keep from settings
+//! of the kernel.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -41,19 +41,14 @@ pub(super) fn terminal() -> Option<PathBuf> {
 }
 
 /// Directory of the terminals.
-pub(super) const TERMINALS: &str = "/dev/pts";
+const TERMINALS: &str = "/dev/pts";
 
-/// Puts new terminals in place of those of the caller, which other programs of the same user own.
-pub(super) fn cover_terminals() -> Result<(), StageFailure> {
-    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-    mount("devpts", TERMINALS, "devpts", flags, c"newinstance,ptmxmode=0666,mode=620")
-        .step("mount /dev/pts")
-}
-
-/// Adds terminals and links to a new /dev.
+/// Adds new terminals and links to a new /dev. Programs outside own the terminals of the caller.
 pub(super) fn complete() -> Result<(), StageFailure> {
     files::make_dirs(Path::new(TERMINALS)).step("make /dev/pts")?;
-    cover_terminals()?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount("devpts", TERMINALS, "devpts", flags, c"newinstance,ptmxmode=0666,mode=620")
+        .step("mount /dev/pts")?;
     for (link, target) in LINKS {
         symlink(target, link).step("make links in /dev")?;
     }

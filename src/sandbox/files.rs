@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Dir, Mode, OFlags, mkdirat, openat, readlinkat};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, SeekFrom, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
 
 /// Mode of directories and files of the sandbox that are mounted over.
@@ -30,11 +30,14 @@ pub(super) fn open_for_writing(path: &Path) -> io::Result<OwnedFd> {
 
 /// Reads a file of at most `max` bytes.
 pub(super) fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    let file = open(path)?;
+    read_to_end(&open(path)?, max)
+}
+
+fn read_to_end(file: &OwnedFd, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
-        let count = match rustix::io::read(&file, &mut buffer) {
+        let count = match rustix::io::read(file, &mut buffer) {
             Err(Errno::INTR) => continue,
             count => count?,
         };
@@ -85,11 +88,28 @@ pub(super) fn make_dirs(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Makes a directory with these permissions on a file system of the sandbox. It may exist.
+pub(super) fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
+    make_dirs(path)?;
+    Ok(rustix::fs::chmod(path, Mode::from_raw_mode(mode))?)
+}
+
 /// Makes an empty file on a file system of the sandbox.
 pub(super) fn make_file(path: &Path) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     openat(CWD, path, flags, MOUNTPOINT_MODE)?;
     Ok(())
+}
+
+/// Returns true if `path` is a directory, and no link to one.
+pub(super) fn is_dir(path: &Path) -> bool {
+    rustix::fs::lstat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
+}
+
+/// Reads a file of the kernel from its start, through a descriptor that stays open.
+pub(super) fn read_again(file: &OwnedFd, max: u64) -> io::Result<Vec<u8>> {
+    rustix::fs::seek(file, SeekFrom::Start(0))?;
+    read_to_end(file, max)
 }
 
 /// Returns the names of the entries of a directory.

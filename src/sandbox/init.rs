@@ -38,7 +38,7 @@ pub(super) fn serve(descriptor: i32, status: Option<i32>) -> Result<ExitCode, St
     let child = Pid::from_child(&child);
     privileges::keep_none()?;
     loop {
-        queue.wait_for_child_event(child.as_raw_pid())?;
+        queue.wait_for_event(child.as_raw_pid(), None)?;
         while let Ok(Some((pid, ended))) = wait(WaitOptions::NOHANG) {
             if pid == child
                 && let Some(code) = encode(ended)

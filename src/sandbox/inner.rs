@@ -1,5 +1,6 @@
 //! The stage `inner`: gives up every capability, closes the last walls, and becomes the command.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -8,8 +9,9 @@ use nix::sched::CloneFlags;
 use rustix::process::chdir;
 
 use super::cause::{FailedStep, StageFailure};
-use super::stage::StageOrder;
-use super::{files, identity, landlock, limits, privileges, call_filter};
+use super::mounts::OWN_PROGRAM;
+use super::stage::{PROGRAM, StageOrder};
+use super::{call_filter, files, identity, landlock, limits, privileges};
 
 /// Exit code if the command cannot be executed, as env(1) has it.
 const NOT_EXECUTABLE: u8 = 126;
@@ -35,6 +37,7 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
     let Some((program, arguments)) = order.command.split_first() else {
         return Err(StageFailure::new("cannot run nothing; try `-- COMMAND`"));
     };
+    let program = if program == PROGRAM { OsStr::new(OWN_PROGRAM) } else { program };
     let error = Command::new(program).args(arguments).exec();
     let program = crate::name::printable(program.as_encoded_bytes());
     let code = match error.kind() {

@@ -1,4 +1,4 @@
-//! The mounts of this namespace: which are where, and how to make them read-only.
+//! The mounts of a namespace: which are where, and how to restrict them.
 //!
 //! Paths are bytes, with the octal escapes of the table decoded.
 
@@ -12,9 +12,10 @@ use rustix::mount::{MountFlags, mount_remount};
 
 use super::cause::{FailedStep, StageFailure};
 use super::files;
+use crate::store::MOUNT_TYPE;
 
 /// Maximum size of the table, in bytes. The kernel allows 100,000 mounts by default.
-const TABLE_MAX: u64 = 64 << 20;
+pub(super) const TABLE_MAX: u64 = 64 << 20;
 
 /// Options of a mount in the table, with their flags.
 const OPTIONS: [(&[u8], MountFlags); 7] = [
@@ -29,15 +30,17 @@ const OPTIONS: [(&[u8], MountFlags); 7] = [
 
 /// A mount of this namespace.
 #[derive(Debug)]
-struct AttachedMount {
-    id: u64,
+pub(super) struct AttachedMount {
+    pub(super) id: u64,
     /// Number of the device as `major:minor`.
     device: Vec<u8>,
     /// The directory of the file system that appears at `point`.
     root: PathBuf,
-    point: PathBuf,
-    flags: MountFlags,
+    pub(super) point: PathBuf,
+    pub(super) flags: MountFlags,
     is_read_only: bool,
+    /// Type of the file system, such as `ext4` or `fuse.sshfs`.
+    pub(super) kind: Vec<u8>,
     /// The upper layer of an overlay.
     upper: Option<PathBuf>,
 }
@@ -53,14 +56,45 @@ impl AttachedMounts {
     }
 
     /// Parses a table; invalid lines are skipped.
-    fn parse(table: &[u8]) -> AttachedMounts {
+    pub(super) fn parse(table: &[u8]) -> AttachedMounts {
         AttachedMounts(table.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+    }
+
+    /// Returns the mount that is visible at the mountpoint `point`.
+    pub(super) fn at(&self, point: &Path) -> Option<&AttachedMount> {
+        self.0.iter().rfind(|entry| entry.point == point)
+    }
+
+    /// Returns the mount that holds `path`.
+    fn holder(&self, path: &Path) -> Option<&AttachedMount> {
+        let holders = self.0.iter().filter(|entry| path.starts_with(&entry.point));
+        // `max_by_key` returns the last of several equal ones, which is the topmost.
+        holders.max_by_key(|entry| entry.point.components().count())
+    }
+
+    /// Returns true if the same file system is mounted at `point` in another table.
+    pub(super) fn agrees(&self, other: &AttachedMounts, point: &Path) -> bool {
+        let device = |table: &AttachedMounts| table.at(point).map(|entry| entry.device.clone());
+        device(self) == device(other)
     }
 
     /// Iterates over the mountpoints beneath `path`, which must be absolute and without links.
     pub(super) fn points_beneath(&self, path: &Path) -> impl Iterator<Item = &Path> {
         let points = self.0.iter().map(|entry| entry.point.as_path());
         points.filter(move |point| *point != path && point.starts_with(path))
+    }
+
+    /// Iterates over the mountpoints of a type of file systems, or of all types that begin with
+    /// `kind` if it ends with a dot. Those of swarmletfs are left out.
+    pub(super) fn points_of(&self, kind: &str) -> impl Iterator<Item = &Path> {
+        let is_wanted = move |entry: &&AttachedMount| {
+            let is_of_kind = match kind.ends_with('.') {
+                true => entry.kind.starts_with(kind.as_bytes()),
+                false => entry.kind == kind.as_bytes(),
+            };
+            is_of_kind && entry.kind != MOUNT_TYPE.as_bytes()
+        };
+        self.0.iter().filter(is_wanted).map(|entry| entry.point.as_path())
     }
 
     /// Returns true if `path` is in the upper layer of an overlay that is mounted.
@@ -71,11 +105,7 @@ impl AttachedMounts {
     /// Returns the other paths at which `path`, or something in it, is visible because of bind
     /// mounts.
     pub(super) fn aliases(&self, path: &Path) -> Vec<PathBuf> {
-        let holders = self.0.iter().filter(|entry| path.starts_with(&entry.point));
-        // `max_by_key` returns the last of several equal ones, which is the topmost.
-        let Some(holder) = holders.max_by_key(|entry| entry.point.components().count()) else {
-            return Vec::new();
-        };
+        let Some(holder) = self.holder(path) else { return Vec::new() };
         let Ok(rest) = path.strip_prefix(&holder.point) else { return Vec::new() };
         let inner = join(&holder.root, rest);
         let others = self.0.iter().filter(|entry| {
@@ -91,23 +121,24 @@ impl AttachedMounts {
     }
 }
 
-/// Makes every mount that can be reached by a path read-only, with the flags `more`.
+/// Adds flags to all mounts at and beneath each of `targets`, which are mountpoints, deeper ones
+/// after those above them.
 ///
 /// There is no safe wrapper of mount_setattr(2), which does that with one call, so each mount is
 /// remounted. Its other options are kept: the kernel has locked them.
-pub(super) fn make_all_read_only(more: MountFlags) -> Result<(), StageFailure> {
-    let read = || AttachedMounts::read().step("read the table of mounts");
-    let is_done = |entry: &AttachedMount| entry.is_read_only && entry.flags.contains(more);
-    for entry in read()?.0.iter().filter(|entry| !is_done(entry)) {
-        // The second pass decides, so errors do not count here.
-        let _ = remount_read_only(&entry.point, entry.flags | more);
-    }
-    for entry in read()?.0.iter().filter(|entry| !is_done(entry)) {
-        // A mount that lies beneath another one, or in a directory that we may not enter, can be
-        // reached by no path. If it can be reached, this call names the error.
+pub(super) fn restrict(targets: &[(&Path, MountFlags)]) -> Result<(), StageFailure> {
+    let table = AttachedMounts::read().step("read the table of mounts")?;
+    for entry in &table.0 {
+        let Some((_, more)) = targets.iter().rfind(|(target, _)| entry.point.starts_with(target))
+        else {
+            continue;
+        };
+        // One that lies beneath another one, or in a directory that we may not enter, can be
+        // reached by no path.
         if is_at(&entry.point, entry.id) {
-            remount_read_only(&entry.point, entry.flags | more).step(&format!(
-                "make {} read-only",
+            let kept = if entry.is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+            remount(&entry.point, entry.flags | kept | *more).step(&format!(
+                "restrict the mount at {}",
                 crate::name::printable(entry.point.as_os_str().as_encoded_bytes())
             ))?;
         }
@@ -117,12 +148,16 @@ pub(super) fn make_all_read_only(more: MountFlags) -> Result<(), StageFailure> {
 
 /// Makes the mount at `point` read-only, which has the options `flags`.
 pub(super) fn remount_read_only(point: &Path, flags: MountFlags) -> rustix::io::Result<()> {
-    mount_remount(point, MountFlags::BIND | MountFlags::RDONLY | flags, c"")
+    remount(point, MountFlags::RDONLY | flags)
+}
+
+fn remount(point: &Path, flags: MountFlags) -> rustix::io::Result<()> {
+    mount_remount(point, MountFlags::BIND | flags, c"")
 }
 
 /// Returns true if a path lookup of `point` ends at the mount `id`.
 fn is_at(point: &Path, id: u64) -> bool {
-    statx(CWD, point, AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID)
+    statx(CWD, point, AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC, StatxFlags::MNT_ID)
         .is_ok_and(|stat| stat.stx_mnt_id == id)
 }
 
@@ -146,12 +181,12 @@ fn parse_line(line: &[u8]) -> Option<AttachedMount> {
         flags |= MountFlags::STRICTATIME;
     }
     let mut of_file_system = fields.skip_while(|field| *field != b"-").skip(1);
-    let is_overlay = of_file_system.next() == Some(b"overlay");
-    let upper = of_file_system.nth(1).filter(|_| is_overlay).and_then(|options| {
+    let kind = of_file_system.next()?.to_vec();
+    let upper = of_file_system.nth(1).filter(|_| kind == b"overlay").and_then(|options| {
         let mut options = options.split(|byte| *byte == b',');
         options.find_map(|option| option.strip_prefix(b"upperdir=")).map(unescape)
     });
-    Some(AttachedMount { id, device, root, point, flags, is_read_only: has(b"ro"), upper })
+    Some(AttachedMount { id, device, root, point, flags, is_read_only: has(b"ro"), kind, upper })
 }
 
 /// Decodes octal escapes such as `\040`; any other backslash is literal.

@@ -1,36 +1,61 @@
 //! The tree of mounts that the command sees.
 //!
-//! Everything is read-only but for private directories for temporary files, the view of the
-//! workspace, the folder of the worker, and the paths that the caller names. All of these are
-//! prepared while the real tree is visible, and then put into place shallow paths first, so that
-//! none covers another that lies deeper.
+//! The machine is shown as it is, but read-only and without anything that answers. On it lie private
+//! directories for temporary files, devices, the view of the workspace, the folder of the worker,
+//! and the paths that the caller names. All of these are prepared while the real tree is visible.
+//! Then a new root takes the place of the real one, and they are put into it, shallow paths first,
+//! so that none covers another that lies deeper. What was not put there is not there.
 
-use std::collections::BTreeSet;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::CWD;
+use rustix::fs::{CWD, Mode, mkdirat, readlinkat, symlink};
 use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change,
-    move_mount, open_tree,
+    MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, mount, mount_change,
+    move_mount, unmount,
 };
-use rustix::process::geteuid;
+use rustix::process::{Resource, Rlimit, chdir, getrlimit, pivot_root, setrlimit};
 
+use super::aliases::aliases;
 use super::cause::{FailedStep, StageFailure};
-use super::files;
-use super::mount_table::{AttachedMounts, make_all_read_only, remount_read_only};
+use super::machine::{MachinePart, Shown, clone_tree};
+use super::mount_table::{AttachedMounts, remount_read_only, restrict};
 use super::overlay::open_overlay;
 use super::spec::{SandboxSpec, WorkspaceView};
-use super::{devices, sockets};
+use super::stage::PROGRAM;
+use super::{devices, files, machine, sockets};
 
-/// Private directories for temporary files.
-const TEMPORARY_DIRS: [&str; 2] = ["/tmp", "/dev/shm"];
+/// Where the new root is made: a directory in which nobody has a workspace.
+const NEW_ROOT: &str = "/sys";
 
-/// Options of private directories for temporary files.
-const TEMPORARY: &CStr = c"mode=1777";
+/// Where the real root is until the new one is complete.
+const OLD_ROOT: &str = "/.swarmletfs-old";
+
+/// Path of this program in the sandbox, also if it is in a directory that is not shown.
+pub(super) const OWN_PROGRAM: &str = "/.swarmletfs";
+
+/// Options of the new root, which holds mountpoints and links only.
+const ROOT_OPTIONS: &CStr = c"mode=755,size=16m,nr_inodes=64k";
+
+/// Directories of the kernel.
+const KERNEL: [&str; 2] = ["/proc", "/sys"];
+
+/// Directory of the sockets of users' sessions.
+const SESSIONS: &str = "/run/user";
+
+/// Private directories for temporary files, each with the part of the memory that it can take: one
+/// of this many. Several sandboxes together do not exceed the memory.
+const TEMPORARY: [(&str, u64); 2] = [("/tmp", 8), ("/dev/shm", 16)];
+
+/// Minimum size of such a directory, in bytes.
+const TEMPORARY_MIN: u64 = 64 << 20;
+
+/// Maximum size of the table of the memory, in bytes.
+const MEMORY_TABLE_MAX: u64 = 64 << 10;
 
 /// Options of the directory that covers a store: it holds mountpoints only.
 const COVER: &CStr = c"mode=755,size=64k,nr_inodes=64";
@@ -40,14 +65,16 @@ const PRIVATE: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
 /// Something to put over a path. The order of the variants is that of mounts on one path.
 enum Layer {
-    /// A new, empty directory.
-    Empty(&'static CStr),
+    /// A part of the machine.
+    Machine(Shown),
+    /// A new, empty directory for temporary files.
+    Temporary(CString),
     /// A new directory of devices.
     Devices,
-    /// New terminals.
-    Terminals,
-    /// The real file or directory.
-    Real(OwnedFd),
+    /// A device.
+    Device(OwnedFd),
+    /// A real file or directory that the command may write.
+    Writable(OwnedFd),
     /// The view of the workspace, or of what belongs to it.
     View(OwnedFd),
     /// A new, empty directory that holds mountpoints and is read-only in the end.
@@ -66,18 +93,28 @@ struct Planned {
     layer: Layer,
 }
 
-/// Builds the tree of mounts of `spec` in this mount namespace. `sockets` are those to hide.
-pub(super) fn build(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<(), StageFailure> {
+/// A part of the machine that is shown, and the mountpoint of its file system outside.
+#[derive(Debug)]
+pub(super) struct ShownPart {
+    pub(super) path: PathBuf,
+    pub(super) mountpoint: PathBuf,
+}
+
+/// Builds the tree of mounts of `spec` in this mount namespace. Returns the parts of the machine
+/// that hold file systems in use.
+pub(super) fn build(spec: &SandboxSpec) -> Result<Vec<ShownPart>, StageFailure> {
+    with_descriptors(|| build_tree(spec))
+}
+
+fn build_tree(spec: &SandboxSpec) -> Result<Vec<ShownPart>, StageFailure> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .step("separate the mounts")?;
-    let mut planned = plan(spec, sockets)?;
-    // Modes keep an ordinary user from the devices, but not root.
-    let no_devices = if geteuid().is_root() { MountFlags::NODEV } else { MountFlags::empty() };
-    make_all_read_only(no_devices)?;
+    let (mut planned, shown) = plan(spec)?;
     planned.sort_by_key(|planned| (planned.target.components().count(), planned.layer.rank()));
+    enter_new_root().step("change the root")?;
     // What was put into place, and whether mountpoints can be made in it: in directories of the
     // sandbox. What is beneath a real directory exists, or must not be made.
-    let mut placed: Vec<(&Path, bool)> = Vec::new();
+    let mut placed: Vec<(&Path, bool)> = vec![(Path::new("/"), true)];
     for Planned { target, layer } in &planned {
         let holder = placed.iter().rfind(|(path, _)| target.starts_with(path));
         if holder.is_some_and(|(_, is_own)| *is_own) {
@@ -87,79 +124,139 @@ pub(super) fn build(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<(
             make_mountpoint(target, layer).step_at("make a mountpoint at", target)?;
         }
         layer.put(target)?;
-        let is_own = matches!(layer, Layer::Empty(_) | Layer::Devices | Layer::Cover);
+        let is_own = matches!(
+            layer,
+            Layer::Machine(Shown::Folder(_)) | Layer::Temporary(_) | Layer::Devices | Layer::Cover
+        );
         placed.push((target, is_own));
     }
+    let restricted: Vec<(&Path, MountFlags)> = planned
+        .iter()
+        .filter_map(|planned| Some((planned.target.as_path(), planned.layer.restriction(planned)?)))
+        .collect();
+    restrict(&restricted)?;
     for Planned { target, .. } in planned.iter().filter(|planned| planned.layer.is_closed_last()) {
         remount_read_only(target, PRIVATE).step_at("close", target)?;
     }
-    Ok(())
+    unmount(OLD_ROOT, UnmountFlags::DETACH).step("leave the old root")?;
+    rustix::fs::rmdir(OLD_ROOT).step("leave the old root")?;
+    remount_read_only(Path::new("/"), PRIVATE).step("close the new root")?;
+    Ok(shown)
+}
+
+/// Mounts a new, empty root, and moves the real one into it.
+fn enter_new_root() -> rustix::io::Result<()> {
+    mount("tmpfs", NEW_ROOT, "tmpfs", PRIVATE, ROOT_OPTIONS)?;
+    chdir(NEW_ROOT)?;
+    let old = Path::new(OLD_ROOT).strip_prefix("/").unwrap_or(Path::new(OLD_ROOT));
+    mkdirat(CWD, old, Mode::RWXU)?;
+    pivot_root(".", old)?;
+    chdir("/")
 }
 
 /// Prepares all layers, while the real tree is visible.
-fn plan(spec: &SandboxSpec, sockets: &BTreeSet<PathBuf>) -> Result<Vec<Planned>, StageFailure> {
+fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailure> {
     let mut planned = Vec::new();
     let mut add = |target: &Path, layer| planned.push(Planned { target: target.into(), layer });
-    for path in TEMPORARY_DIRS.map(Path::new).into_iter().filter(|path| exists(path)) {
-        add(path, Layer::Empty(TEMPORARY));
-    }
-    if geteuid().is_root() {
-        add(Path::new("/dev"), Layer::Devices);
-        for path in devices::devices() {
-            add(&path, Layer::Real(clone_tree(&path)?));
-        }
-        if let Some(terminal) = devices::terminal() {
-            add(Path::new(devices::CONSOLE), Layer::Real(clone_tree(&terminal)?));
-        }
-    } else if exists(Path::new(devices::TERMINALS)) {
-        add(Path::new(devices::TERMINALS), Layer::Terminals);
-    }
-    add(&spec.store, Layer::Cover);
+    let clone = |path: &Path| clone_tree(path).step_at("open", path);
     let table = AttachedMounts::read().step("read the table of mounts")?;
-    for alias in table.aliases(&spec.store).iter().filter(|path| exists(path)) {
-        add(alias, Layer::Cover);
+    add(Path::new("/dev"), Layer::Devices);
+    for path in devices::devices() {
+        add(&path, Layer::Device(clone(&path)?));
     }
-    add(&spec.worker_folder, Layer::WorkerFolder(clone_tree(&spec.worker_folder)?));
+    if let Some(terminal) = devices::terminal() {
+        add(Path::new(devices::CONSOLE), Layer::Device(clone(&terminal)?));
+    }
+    let memory = available_memory();
+    for (path, share) in TEMPORARY {
+        let options = format!("mode=1777,size={}", (memory / share).max(TEMPORARY_MIN));
+        let options = CString::new(options).unwrap_or_default();
+        add(Path::new(path), Layer::Temporary(options));
+    }
+    if files::is_dir(Path::new(SESSIONS)) {
+        add(Path::new(SESSIONS), Layer::Cover);
+    }
+    let witness = spec.worker_folder.strip_prefix(&spec.store).unwrap_or(Path::new(""));
+    let hidden = [(spec.store.as_path(), witness)]
+        .into_iter()
+        .chain(spec.hidden.iter().map(|path| (path.as_path(), Path::new(""))));
+    for (path, witness) in hidden.filter(|(path, _)| files::is_dir(path)) {
+        add(path, Layer::Cover);
+        for alias in aliases(&table, path, witness) {
+            add(&alias, Layer::Cover);
+        }
+    }
+    add(&spec.worker_folder, Layer::WorkerFolder(clone(&spec.worker_folder)?));
     for path in &spec.write {
-        add(path, Layer::Real(clone_tree(path)?));
+        add(path, Layer::Writable(clone(path)?));
+        for socket in sockets::beneath(path)?.iter().filter(|path| !spec.sockets.contains(path)) {
+            add(socket, Layer::Closed(clone(Path::new("/dev/null"))?));
+        }
     }
     add(
         &spec.workspace,
         Layer::View(match &spec.view {
             WorkspaceView::Overlay(dirs) => open_overlay(&spec.workspace, dirs)?,
-            WorkspaceView::Copy(copy) => clone_tree(copy)?,
+            WorkspaceView::Copy(copy) => clone(copy)?,
         }),
     );
     if let Some((path, dirs)) = &spec.git_common {
         add(path, Layer::View(open_overlay(path, dirs)?));
     }
-    for path in sockets::directories() {
-        add(path, Layer::Cover);
-    }
-    for path in sockets.iter().filter(|path| !spec.sockets.contains(path) && exists(path)) {
-        add(path, Layer::Closed(clone_tree(Path::new("/dev/null"))?));
-    }
     for path in &spec.sockets {
-        add(path, Layer::Socket(clone_tree(path)?));
+        add(path, Layer::Socket(clone(path)?));
     }
-    Ok(planned)
+    // Landlock admits no program of the old root.
+    let program = readlinkat(CWD, PROGRAM, Vec::new()).step("find this program")?;
+    let program = clone(Path::new(OsStr::from_bytes(program.to_bytes())))?;
+    add(Path::new(OWN_PROGRAM), Layer::Machine(Shown::Real(program)));
+    for path in KERNEL.map(Path::new).into_iter().filter(|path| files::is_dir(path)) {
+        add(path, Layer::Machine(Shown::Real(clone(path)?)));
+    }
+    // An empty directory, which the new root covers later.
+    mount("tmpfs", NEW_ROOT, "tmpfs", PRIVATE, COVER).step("mount a temporary file system")?;
+    let mut shown = Vec::new();
+    for MachinePart { path, shown: how, mountpoint } in machine::parts(&table, Path::new(NEW_ROOT))?
+    {
+        if matches!(how, Shown::Overlay(_) | Shown::Real(_)) && mountpoint != Path::new("/") {
+            shown.push(ShownPart { path: path.clone(), mountpoint });
+        }
+        add(&path, Layer::Machine(how));
+    }
+    // What the sandbox itself needs stays in use.
+    let own = planned.iter().filter(|planned| !matches!(planned.layer, Layer::Machine(_)));
+    let own: Vec<&Path> = own.map(|planned| planned.target.as_path()).collect();
+    shown.retain(|part| !own.iter().any(|target| target.starts_with(&part.path)));
+    Ok((planned, shown))
 }
 
-/// Returns a detached copy of the mounts at and beneath a path.
-fn clone_tree(path: &Path) -> Result<OwnedFd, StageFailure> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_RECURSIVE;
-    open_tree(CWD, path, flags).step_at("open", path)
+/// Returns the size of the memory that programs can take, in bytes.
+fn available_memory() -> u64 {
+    let table = files::read(Path::new("/proc/meminfo"), MEMORY_TABLE_MAX).unwrap_or_default();
+    let table = String::from_utf8_lossy(&table);
+    let line = table.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.unwrap_or(0).saturating_mul(1024)
 }
 
-fn exists(path: &Path) -> bool {
-    rustix::fs::stat(path).is_ok()
+/// Runs `work` with as many descriptors as this process may have. The layers are descriptors.
+fn with_descriptors<T>(work: impl FnOnce() -> T) -> T {
+    let before = getrlimit(Resource::Nofile);
+    // With fewer, `work` fails where they do not suffice.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before.clone() });
+    let result = work();
+    let _ = setrlimit(Resource::Nofile, before);
+    result
 }
 
 fn make_mountpoint(target: &Path, layer: &Layer) -> io::Result<()> {
     let is_file = match layer {
-        Layer::Real(file) | Layer::Socket(file) => {
+        // These make themselves.
+        Layer::Machine(Shown::Link(_) | Shown::Folder(_)) => return Ok(()),
+        Layer::Machine(Shown::Real(file))
+        | Layer::Device(file)
+        | Layer::Writable(file)
+        | Layer::Socket(file) => {
             let mode = rustix::fs::fstat(file)?.st_mode;
             !rustix::fs::FileType::from_raw_mode(mode).is_dir()
         }
@@ -176,11 +273,26 @@ impl Layer {
     /// Returns the place in the order of mounts on one path.
     fn rank(&self) -> u8 {
         match self {
-            Layer::Empty(_) | Layer::Devices | Layer::Terminals => 0,
-            Layer::Real(_) => 1,
-            Layer::View(_) => 2,
-            Layer::Cover | Layer::Closed(_) => 3,
-            Layer::WorkerFolder(_) | Layer::Socket(_) => 4,
+            Layer::Machine(Shown::Folder(_)) => 0,
+            Layer::Machine(Shown::Link(_) | Shown::Overlay(_)) => 1,
+            Layer::Machine(Shown::Real(_)) => 2,
+            Layer::Temporary(_) | Layer::Devices => 3,
+            Layer::Device(_) | Layer::Writable(_) => 4,
+            Layer::View(_) => 5,
+            Layer::Cover | Layer::Closed(_) => 6,
+            Layer::WorkerFolder(_) | Layer::Socket(_) => 7,
+        }
+    }
+
+    /// Returns the flags of the mounts of a layer that is real; `None` for one that has them.
+    fn restriction(&self, planned: &Planned) -> Option<MountFlags> {
+        match self {
+            Layer::Machine(Shown::Real(_)) => Some(PRIVATE | MountFlags::RDONLY),
+            // A device that may be written must work.
+            Layer::Writable(_) if planned.target.starts_with("/dev") => Some(MountFlags::NOSUID),
+            Layer::Writable(_) | Layer::WorkerFolder(_) => Some(PRIVATE),
+            Layer::View(_) => Some(PRIVATE),
+            _ => None,
         }
     }
 
@@ -191,21 +303,30 @@ impl Layer {
 
     /// Mounts the layer over `target`.
     fn put(&self, target: &Path) -> Result<(), StageFailure> {
-        let new = |flags, options: &CStr| mount("tmpfs", target, "tmpfs", flags, options);
+        let new = |options: &CStr| mount("tmpfs", target, "tmpfs", PRIVATE, options);
         match self {
-            Layer::Empty(options) => new(PRIVATE, options).step_at("cover", target),
-            Layer::Cover => new(PRIVATE, COVER).step_at("hide", target),
+            Layer::Machine(Shown::Folder(mode)) => {
+                files::make_dir(target, *mode).step_at("make", target)
+            }
+            Layer::Machine(Shown::Link(to)) => symlink(to, target).step_at("make", target),
+            Layer::Temporary(options) => new(options).step_at("cover", target),
+            Layer::Cover => match new(COVER) {
+                // It is in a file system that is not shown.
+                Err(Errno::NOENT) => Ok(()),
+                hidden => hidden.step_at("hide", target),
+            },
             Layer::Devices => {
-                new(PRIVATE, COVER).step_at("cover", target)?;
+                new(COVER).step_at("cover", target)?;
                 devices::complete()
             }
-            Layer::Terminals => devices::cover_terminals(),
             Layer::Closed(tree) => match attach(tree, target) {
                 // Its process ended meanwhile, and took the socket along.
                 Err(Errno::NOENT) => Ok(()),
                 closed => closed.step_at("mount at", target),
             },
-            Layer::Real(tree)
+            Layer::Machine(Shown::Overlay(tree) | Shown::Real(tree))
+            | Layer::Device(tree)
+            | Layer::Writable(tree)
             | Layer::View(tree)
             | Layer::WorkerFolder(tree)
             | Layer::Socket(tree) => attach(tree, target).step_at("mount at", target),

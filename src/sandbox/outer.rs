@@ -13,9 +13,10 @@ use rustix::process::{
 
 use super::cause::{FailedStep, StageFailure};
 use super::limits::ControlGroup;
-use super::signals::StageSignals;
+use super::signals::{StageEvent, StageSignals};
 use super::stage::{Stage, StageOrder};
-use super::{NOT_RUN, files, identity, loopback, mounts, privileges, sockets};
+use super::watch::OutsideMounts;
+use super::{NOT_RUN, files, identity, loopback, mounts, privileges};
 
 /// Serves the outer stage.
 pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
@@ -33,12 +34,12 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
     let group = ControlGroup::enter(&order.spec)?;
     order.has_group = group.is_some();
     order.write(descriptor)?;
-    let sockets = sockets::bound()?;
+    let outside = OutsideMounts::open().step("watch the mounts")?;
     identity::enter(namespaces, descriptor)?;
     if !order.spec.network {
         loopback::bring_up()?;
     }
-    mounts::build(&order.spec, &sockets)?;
+    let shown = mounts::build(&order.spec)?;
 
     let (status, status_writer) = status_pipe()?;
     privileges::pass_on()?;
@@ -46,7 +47,11 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
     drop(status_writer);
     let child = Pid::from_child(&child);
     let own_end = loop {
-        queue.wait_for_child_event(child.as_raw_pid())?;
+        let event = queue.wait_for_event(child.as_raw_pid(), Some(outside.as_fd()))?;
+        if event == StageEvent::Watched {
+            outside.release(&shown);
+            continue;
+        }
         if let Some((_, ended)) =
             waitpid(Some(child), WaitOptions::NOHANG).step("wait for the sandbox")?
         {

@@ -3,13 +3,15 @@
 //! They are blocked and received through a descriptor, so that none can end a stage before it has
 //! passed the end of the command on.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use super::cause::{FailedStep, StageFailure};
 
@@ -52,12 +54,27 @@ impl StageSignals {
         self.descriptor.as_raw_fd()
     }
 
-    /// Waits for SIGCHLD, and passes other signals to `child`.
+    /// Waits for SIGCHLD or for an exceptional condition of `watched`, and passes other signals to
+    /// `child`.
     ///
     /// The kernel sends signals of the terminal to the whole process group, so the child has
     /// received them, too. Those are not passed on.
-    pub(super) fn wait_for_child_event(&self, child: i32) -> Result<(), StageFailure> {
+    pub(super) fn wait_for_event(
+        &self,
+        child: i32,
+        watched: Option<BorrowedFd<'_>>,
+    ) -> Result<StageEvent, StageFailure> {
         loop {
+            let own = PollFd::new(&self.descriptor, PollFlags::IN);
+            let mut polled = vec![own];
+            polled.extend(watched.as_ref().map(|fd| PollFd::new(fd, PollFlags::PRI)));
+            match poll(&mut polled, None) {
+                Err(Errno::INTR) => continue,
+                ready => ready.step("wait for the command")?,
+            };
+            if polled.get(1).is_some_and(|watched| !watched.revents().is_empty()) {
+                return Ok(StageEvent::Watched);
+            }
             let Some(info) = self.descriptor.read_signal().step("receive signals")? else {
                 continue;
             };
@@ -66,7 +83,7 @@ impl StageSignals {
                 continue;
             };
             if signal == Signal::SIGCHLD {
-                return Ok(());
+                return Ok(StageEvent::Child);
             }
             // SI_USER, SI_QUEUE and SI_TKILL, by which processes send signals, are at most 0.
             if info.ssi_code <= 0 {
@@ -75,4 +92,13 @@ impl StageSignals {
             }
         }
     }
+}
+
+/// What a stage waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StageEvent {
+    /// A child may have ended.
+    Child,
+    /// The watched descriptor has news.
+    Watched,
 }

@@ -1,84 +1,80 @@
-//! Sockets of the file system, through which a command could act outside of its sandbox: a
-//! container daemon, the buses of D-Bus, an agent for keys, systemd.
+//! Sockets in the real directories that a command may write, through which it could act outside of
+//! its sandbox: an agent for keys, a connection of ssh, an editor.
 //!
-//! Read-only mounts and Landlock do not keep a process from connecting to a socket, so each one
-//! that is bound when the command starts is covered, except for those of name services. Directories
-//! in which services make sockets later are covered as a whole.
+//! Each one is covered when the command starts, except for those that are admitted. What else is
+//! shown of the machine has no sockets, see [`super::machine`].
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, lstat};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, openat};
 
-use super::cause::{FailedStep, StageFailure};
-use super::files;
+use super::cause::StageFailure;
 
-/// Maximum size of the table of sockets, in bytes.
-const TABLE_MAX: u64 = 64 << 20;
+/// Maximum number of entries to look at in one directory that may be written.
+const ENTRIES_MAX: usize = 2_000_000;
 
-/// Directories that are covered as a whole.
-const DIRECTORIES: [&str; 7] = [
-    "/run/user",
-    "/run/dbus",
-    "/run/docker",
-    "/run/containerd",
-    "/run/podman",
-    "/run/crio",
-    "/run/lxd",
-];
-
-/// Sockets of name services: users, groups and hosts could not be looked up without them.
-const NAME_SERVICES: [&str; 5] = [
-    "/run/nscd",
-    "/run/systemd/resolve",
-    "/run/systemd/userdb",
-    "/var/lib/sss/pipes",
-    "/run/avahi-daemon",
-];
-
-/// Returns the directories that are covered as a whole.
-pub(super) fn directories() -> impl Iterator<Item = &'static Path> {
-    let is_directory = |path: &&Path| {
-        lstat(*path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
-    };
-    DIRECTORIES.iter().map(Path::new).filter(is_directory)
-}
-
-/// Returns the paths of all bound sockets of this network namespace that can be found, except for
-/// those of name services.
-pub(super) fn bound() -> Result<BTreeSet<PathBuf>, StageFailure> {
-    let table = files::read(Path::new("/proc/net/unix"), TABLE_MAX).step("list the sockets")?;
-    Ok(parse(&table)
-        .filter(|path| !NAME_SERVICES.iter().any(|service| path.starts_with(service)))
-        .filter(|path| {
-            lstat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_socket())
-        })
-        .collect())
-}
-
-/// Parses `address: references protocol flags type state inode path`. Abstract sockets begin with
-/// `@`; a relative path says nothing.
-fn parse(table: &[u8]) -> impl Iterator<Item = PathBuf> {
-    table.split(|byte| *byte == b'\n').filter_map(|line| {
-        let start = line.windows(2).position(|pair| pair == b" /")?;
-        Some(PathBuf::from(OsString::from_vec(line.get(start + 1..)?.to_vec())))
-    })
+/// Returns the sockets at and beneath `path`. Links are not followed, and directories that cannot
+/// be listed are left out.
+///
+/// # Errors
+///
+/// There are too many entries to look at.
+pub(super) fn beneath(path: &Path) -> Result<Vec<PathBuf>, StageFailure> {
+    let (mut found, mut seen) = (Vec::new(), 0);
+    let mut folders = vec![path.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let listed = openat(CWD, &folder, flags, Mode::empty()).and_then(Dir::new);
+        for entry in listed.into_iter().flatten().map_while(Result::ok) {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                // Some file systems do not tell.
+                FileType::Unknown => rustix::fs::lstat(folder.join(name))
+                    .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+                kind => kind,
+            };
+            match kind {
+                FileType::Directory => folders.push(folder.join(name)),
+                FileType::Socket => found.push(folder.join(name)),
+                _ => {}
+            }
+            seen += 1;
+        }
+        if seen > ENTRIES_MAX {
+            let path = crate::name::printable(path.as_os_str().as_bytes());
+            return Err(StageFailure::new(format!(
+                "cannot look for sockets in {path}: it has more than {ENTRIES_MAX} entries; try to \
+                 make a smaller directory writable"
+            )));
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
 
     #[test]
-    fn paths_are_read_and_abstract_names_are_not() {
-        let table = b"Num       RefCount Protocol Flags    Type St Inode Path
-0000000000000000: 00000002 00000000 00010000 0001 01 29726 /run/a b.sock
-0000000000000000: 00000003 00000000 00000000 0001 03 27
-0000000000000000: 00000002 00000000 00010000 0001 01 33 @/tmp/x
-0000000000000000: 00000002 00000000 00010000 0001 01 34 relative
-";
-        assert_eq!(parse(table).collect::<Vec<_>>(), [Path::new("/run/a b.sock")]);
+    fn sockets_are_found_under_every_name_and_links_are_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(at("shown/inner")).unwrap();
+        let _socket = UnixListener::bind(at("bound")).unwrap();
+        std::fs::hard_link(at("bound"), at("shown/inner/other-name")).unwrap();
+        std::fs::rename(at("bound"), at("shown/renamed")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), at("shown/link")).unwrap();
+        std::fs::write(at("shown/file"), "").unwrap();
+        let mut found = beneath(&at("shown")).unwrap();
+        found.sort();
+        assert_eq!(found, [at("shown/inner/other-name"), at("shown/renamed")]);
+        assert_eq!(beneath(&at("none")).unwrap(), [] as [PathBuf; 0]);
     }
 }

@@ -23,6 +23,9 @@ pub(crate) struct SandboxSpec {
     /// The store, which is hidden except for the folder of the worker.
     #[serde(with = "path_bytes")]
     pub(crate) store: PathBuf,
+    /// More directories that are hidden, under every path.
+    #[serde(with = "path_bytes::list")]
+    pub(crate) hidden: Vec<PathBuf>,
     /// The folder of the worker in the store, which is writable.
     #[serde(with = "path_bytes")]
     pub(crate) worker_folder: PathBuf,
@@ -57,6 +60,7 @@ impl SandboxSpec {
             view,
             git_common: None,
             store,
+            hidden: Vec::new(),
             worker_folder,
             write: Vec::new(),
             sockets: Vec::new(),

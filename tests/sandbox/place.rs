@@ -160,7 +160,7 @@ impl Place {
     /// Runs Python code with and without a sandbox. Returns the lines of both outputs, the control
     /// first.
     pub fn attack(&self, options: &[&str], code: &str) -> (Vec<String>, Vec<String>) {
-        let code = format!("{PRELUDE}\n{code}");
+        let code = with_prelude(code);
         let words = ["python3", "-c", &code];
         let inside = self.run(options, &words);
         let outside = self.plain(&words);
@@ -173,7 +173,7 @@ impl Place {
     /// Runs Python code in a sandbox only. Attempts that would change the machine have no control
     /// outside of a namespace.
     pub fn attack_inside(&self, options: &[&str], code: &str) -> Vec<String> {
-        let code = format!("{PRELUDE}\n{code}");
+        let code = with_prelude(code);
         let output = self.run(options, &["python3", "-c", &code]);
         assert!(output.status.success(), "uid {}: {output:?}", self.uid);
         lines(&output.stdout)
@@ -182,7 +182,7 @@ impl Place {
     /// Runs Python code with all capabilities in a user and a mount namespace of its own, whose
     /// mounts are private.
     pub fn attack_in_namespace(&self, code: &str) -> Vec<String> {
-        let code = format!("{PRELUDE}\n{code}");
+        let code = with_prelude(code);
         let words = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "private"];
         let output = self.plain(&[&words[..], &["python3", "-c", &code]].concat());
         assert!(output.status.success(), "uid {}: {output:?}", self.uid);
@@ -195,6 +195,11 @@ impl Place {
         assert_eq!(outside, vec!["ok"; expected.len()], "uid {}: control of {code}", self.uid);
         assert_eq!(inside, expected, "uid {}: {code}", self.uid);
     }
+}
+
+/// Returns Python code that can use `attempt`.
+pub fn with_prelude(code: &str) -> String {
+    format!("{PRELUDE}\n{code}")
 }
 
 pub fn swarmletfs() -> &'static str {

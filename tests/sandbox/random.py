@@ -165,6 +165,76 @@ def make_an_unnamed_file():
     os.close(os.open(home, os.O_TMPFILE | os.O_WRONLY, 0o600))
 
 
+# Modes that lend rights, at each place that can be written.
+
+def writable(name):
+    folder = rng.choice([".", own(), "/tmp", "dir"])
+    return os.path.join(folder, "%s-%d" % (name, rng.getrandbits(32)))
+
+
+def with_mode(change):
+    """Fails unless the change gave a file the bits."""
+    at = writable("mode")
+    open(at, "w").close()
+    change(at)
+    if not os.stat(at).st_mode & 0o6000:
+        raise PermissionError(1, "")
+
+
+@attack
+def make_a_file_setuid():
+    with_mode(lambda at: os.chmod(at, rng.choice([0o4755, 0o2755, 0o6777])))
+
+
+@attack
+def make_an_open_file_setuid():
+    with_mode(lambda at: os.fchmod(os.open(at, os.O_RDONLY), 0o4755))
+
+
+@attack
+def create_a_setuid_file():
+    at = writable("created")
+    os.close(os.open(at, os.O_CREAT | os.O_WRONLY, 0o4777))
+    if not os.stat(at).st_mode & 0o4000:
+        raise PermissionError(1, "")
+
+
+@attack
+def create_a_setuid_file_by_openat2():
+    how = struct.pack("QQQ", os.O_CREAT | os.O_WRONLY, 0o4755, 0)
+    check(libc.syscall(437, -100, writable("openat2").encode(), how, len(how)))
+
+
+@attack
+def make_a_setuid_node():
+    os.mknod(writable("node"), stat.S_IFREG | 0o4755)
+
+
+@inside
+def give_a_file_capabilities():
+    at = writable("capable")
+    open(at, "w").close()
+    os.setxattr(at, "security.capability", struct.pack("<IIIII", 0x02000001, 0xffffffff, 0, 0xffffffff, 0))
+
+
+@inside
+def copy_a_setuid_program():
+    at = writable("copied")
+    shutil.copy2(rng.choice(["/bin/su", "/usr/bin/passwd", "/bin/mount"]), at)
+    if not os.stat(at).st_mode & 0o6000:
+        raise PermissionError(1, "")
+
+
+@inside
+def link_a_program_of_the_machine():
+    os.link("/bin/su", writable("linked"))
+
+
+@inside
+def set_up_a_ring():
+    check(libc.syscall(425, 4, ctypes.create_string_buffer(120)))
+
+
 # The workspace and the store.
 
 @attack
@@ -324,6 +394,29 @@ def connect_to_a_socket():
 
 
 @attack
+def connect_to_a_socket_under_another_name():
+    socket.socket(socket.AF_UNIX).connect(home + "/" + rng.choice(["linked.sock", "renamed.sock"]))
+
+
+@attack
+def connect_through_a_link_to_a_socket():
+    link = "/tmp/link-%d" % rng.getrandbits(32)
+    os.symlink(home + "/linked.sock", link)
+    socket.socket(socket.AF_UNIX).connect(link)
+
+
+@attack
+def write_into_a_fifo():
+    os.write(os.open(home + "/fifo", os.O_WRONLY | os.O_NONBLOCK), b"x")
+
+
+@attack
+def read_the_cache():
+    if not os.listdir(home + "/.cache/swarmletfs"):
+        raise FileNotFoundError(2, "")
+
+
+@attack
 def connect_to_an_abstract_socket():
     socket.socket(socket.AF_UNIX).connect("\0" + marker)
 
@@ -467,12 +560,6 @@ def forge_changes():
 @plant
 def close_a_folder():
     os.chmod(rng.choice(["dir", own(), own("logs"), own("changes")]), rng.choice([0, 0o500, 0o200, 0o777]))
-
-
-@plant
-def make_a_program_setuid():
-    shutil.copy("/bin/true", "setuid-%d" % os.getpid())
-    os.chmod("setuid-%d" % os.getpid(), 0o6777)
 
 
 @plant

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use fastrand::Rng;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::json;
 
 use super::for_each_user;
@@ -66,7 +67,8 @@ struct Target<'a> {
     place: &'a Place,
     victim: Child,
     marker: String,
-    _sockets: [UnixListener; 2],
+    _sockets: [UnixListener; 3],
+    _fifo: fs::File,
 }
 
 impl<'a> Target<'a> {
@@ -75,19 +77,35 @@ impl<'a> Target<'a> {
         place.make_dir("home/folder");
         place.write("home/folder/file", "kept\n");
         place.write("workspace/secret", "secret!!\n");
+        place.make_dir("home/.cache");
+        place.make_dir("home/.cache/swarmletfs");
+        place.write("home/.cache/swarmletfs/segment", "secret\n");
         ["store/drafts", "cache"].into_iter().for_each(|name| drop(place.make_dir(name)));
         let path = place.path("home/agent.sock");
         let _ = fs::remove_file(&path);
         let socket = UnixListener::bind(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        for name in ["linked.sock", "bound.sock", "renamed.sock", "fifo"] {
+            let _ = fs::remove_file(place.path("home").join(name));
+        }
+        fs::hard_link(&path, place.path("home/linked.sock")).unwrap();
+        let renamed = UnixListener::bind(place.path("home/bound.sock")).unwrap();
+        fs::rename(place.path("home/bound.sock"), place.path("home/renamed.sock")).unwrap();
+        let fifo = place.path("home/fifo");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::empty(), 0).unwrap();
+        for name in ["renamed.sock", "fifo"] {
+            let open = fs::Permissions::from_mode(0o666);
+            fs::set_permissions(place.path("home").join(name), open).unwrap();
+        }
+        let fifo = fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
         let address = SocketAddr::from_abstract_name(&marker).unwrap();
-        let sockets = [socket, UnixListener::bind_addr(&address).unwrap()];
+        let sockets = [socket, renamed, UnixListener::bind_addr(&address).unwrap()];
         let mut victim = Command::new("sleep");
         victim.arg("60").stdout(Stdio::null()).stderr(Stdio::null());
         let is_root = rustix::process::geteuid().is_root();
         let victim = if is_root { victim.uid(place.uid).gid(place.uid) } else { &mut victim };
         let victim = victim.spawn().unwrap();
-        Target { place, victim, marker, _sockets: sockets }
+        Target { place, victim, marker, _sockets: sockets, _fifo: fifo }
     }
 
     fn context(&self, hides: bool) -> String {
@@ -213,7 +231,7 @@ fn each_attack_succeeds_without_a_sandbox() {
     let target = Target::new(&place);
     let context = target.context(false);
     let listed = text(&place.plain(&["python3", "-c", SCRIPT, &context, "list"]).stdout);
-    assert!(listed.lines().count() > 25, "{listed}");
+    assert!(listed.lines().count() > 35, "{listed}");
     drop(target);
     for name in listed.lines() {
         let place = Place::of_user();

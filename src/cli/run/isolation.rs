@@ -11,6 +11,7 @@ use super::preset::Needs;
 use super::remembered::TrialMemory;
 use super::report::Reporter;
 use super::{EngineArg, RunArgs, user};
+use crate::cli::cache_args;
 use crate::cli::exit::UsageError;
 use crate::cli::run_command::find_program;
 use crate::cli::terminal::display_path;
@@ -251,6 +252,7 @@ impl Isolation {
                 .git_common
                 .map(|path| (path, layers(draft.git_overlay_dirs(), arguments.durable))),
             store: root.to_path_buf(),
+            hidden: cache_args::default_dir().into_iter().collect(),
             worker_folder: worker.folder().path().to_path_buf(),
             write: self.needs.writable,
             sockets: self.sockets,

@@ -21,7 +21,10 @@ use crate::cli::terminal::display_path;
 use crate::cli::write_args::into_cli_error;
 use crate::draft::{ChangeSearch, Draft, DraftRecord, DraftState, SearchReport};
 use crate::model::{CommandExit, Status};
-use crate::write::{Error, ExecutionLog, Finish, NewWorker, Store, Worker};
+use crate::write::{Dir, Error, ExecutionLog, Finish, NewWorker, Store, Worker};
+
+/// The permissions of other users.
+const OTHERS: u32 = 0o7;
 
 /// Why a worker of a server of tools was abandoned.
 const NO_FINISH: &str = "the session ended without finish";
@@ -165,6 +168,7 @@ fn run_worker(
     reporter: &Reporter,
 ) -> anyhow::Result<ExitCode> {
     let metadata = worker.metadata()?;
+    let has_walls = isolation.has_walls();
     let (mut draft, _lock) = Draft::create(store, worker.id(), record)?;
     let prepared = draft.prepare().map_err(anyhow::Error::from).and_then(|()| {
         let sink = LogSink { log: worker.execution_log()?, is_kept: !arguments.serves_tools };
@@ -185,6 +189,8 @@ fn run_worker(
         max_bytes: arguments.max_bytes,
         quiet: arguments.write.quiet,
     };
+    // A second wall around what the command leaves there, until it was looked through.
+    let closed = has_walls.then(|| ClosedFolder::close(worker.folder())).transpose()?;
     let mut search = ChangeSearch::new(&draft, worker);
     let mut ended = watch_during(&mut search, || run_command::run(&spec, &mut sink))??;
     if ended.exit_code == run_command::NOT_FOUND {
@@ -228,11 +234,35 @@ fn run_worker(
     // Without walls, the command writes the log of changes itself.
     let conclusion = Conclusion { finish, cure: &cure, is_logged: arguments.access.no_sandbox };
     problems.extend(conclude(worker, &mut draft, &mut search, conclusion, &mut end));
+    drop(closed);
     problems.iter().for_each(|problem| reporter.failure(problem));
     reporter.report(&RunEvent::Ended(end));
     let is_whole = problems.is_empty() && !ended.lost_output;
     let has_hidden_failure = ended.exit_code == 0 && !is_whole;
     Ok(if has_hidden_failure { exit::not_recorded() } else { ExitCode::from(ended.exit_code) })
+}
+
+/// Keeps other users out of the directory of a worker. Dropping it gives the directory its mode
+/// back.
+struct ClosedFolder<'a> {
+    folder: &'a Dir,
+    /// The mode before.
+    mode: u32,
+}
+
+impl ClosedFolder<'_> {
+    fn close(folder: &Dir) -> anyhow::Result<ClosedFolder<'_>> {
+        let mode = folder.own_mode()?;
+        folder.set_own_mode(mode & !OTHERS)?;
+        Ok(ClosedFolder { folder, mode })
+    }
+}
+
+impl Drop for ClosedFolder<'_> {
+    fn drop(&mut self) {
+        // It stays closed.
+        let _ = self.folder.set_own_mode(self.mode);
+    }
 }
 
 /// Puts back what the command removed from the record of its worker, as far as it is known, and

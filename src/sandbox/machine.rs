@@ -1,0 +1,206 @@
+//! The machine as the command sees it: everything can be read, and nothing answers.
+//!
+//! Read-only mounts do not keep a process from connecting to a socket, nor from writing into a FIFO
+//! or a device. So the real directories are not shown, but read-only overlays of them, in which
+//! sockets, FIFOs and devices are entries of their own that nobody serves. It does not matter under
+//! which name or in which namespace the others were made.
+//!
+//! The kernel makes no overlay of a directory in which something is mounted. Such a directory is
+//! made anew, with an overlay for each of its directories.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, lstat, readlinkat};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, OpenTreeFlags, open_tree};
+
+use super::cause::{FailedStep, StageFailure};
+use super::files;
+use super::mount_table::{AttachedMount, AttachedMounts};
+use super::overlay::open_read_only;
+use crate::store::MOUNT_TYPE;
+
+/// Directories that are not shown as they are: those of the kernel, of devices, of temporary files,
+/// and of the sessions of users.
+const LEFT_OUT: [&str; 5] = ["/proc", "/sys", "/dev", "/tmp", "/run/user"];
+
+/// Directories of name services, which are shown as they are: without their sockets, users, groups
+/// and hosts could not be looked up.
+const NAME_SERVICES: [&str; 5] = [
+    "/run/nscd",
+    "/run/systemd/resolve",
+    "/run/systemd/userdb",
+    "/var/lib/sss/pipes",
+    "/run/avahi-daemon",
+];
+
+/// Types of file systems that hold neither sockets nor FIFOs, or are read-only images. The kernel
+/// makes no overlays of most of them.
+const PLAIN: [&str; 11] = [
+    "vfat", "msdos", "exfat", "ntfs", "ntfs3", "iso9660", "udf", "squashfs", "erofs", "cramfs",
+    "nsfs",
+];
+
+/// Maximum number of entries of directories that are made anew.
+const ENTRIES_MAX: usize = 20_000;
+
+/// Something of the machine, at its path.
+pub(super) struct MachinePart {
+    pub(super) path: PathBuf,
+    pub(super) shown: Shown,
+    /// The mountpoint of the file system that it belongs to.
+    pub(super) mountpoint: PathBuf,
+}
+
+/// How a part of the machine is shown.
+pub(super) enum Shown {
+    /// A new directory with this mode.
+    Folder(u32),
+    /// A new symlink.
+    Link(PathBuf),
+    /// A detached overlay of a directory.
+    Overlay(OwnedFd),
+    /// A detached mount of the real file or directory.
+    Real(OwnedFd),
+}
+
+/// Returns all parts of the machine. `empty` is an empty directory in [`LEFT_OUT`].
+///
+/// # Errors
+///
+/// The root file system cannot be shown. A directory of any other file system for which that is so
+/// is replaced by one that cannot be entered.
+pub(super) fn parts(
+    table: &AttachedMounts,
+    empty: &Path,
+) -> Result<Vec<MachinePart>, StageFailure> {
+    let root = table.at(Path::new("/")).ok_or_else(|| {
+        StageFailure::new("cannot find the root file system in the table of mounts")
+    })?;
+    let mut machine = Machine { table, empty, root: root.id, parts: Vec::new() };
+    machine.add_folder(Path::new("/"), root)?;
+    for path in NAME_SERVICES.map(Path::new) {
+        if files::is_dir(path)
+            && let Ok(tree) = clone_tree(path)
+        {
+            machine.add(path, root, Shown::Real(tree));
+        }
+    }
+    Ok(machine.parts)
+}
+
+/// Returns a detached copy of the mounts at and beneath a path.
+pub(super) fn clone_tree(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    open_tree(CWD, path, flags)
+}
+
+struct Machine<'a> {
+    table: &'a AttachedMounts,
+    empty: &'a Path,
+    /// Number of the mount of the root.
+    root: u64,
+    parts: Vec<MachinePart>,
+}
+
+impl Machine<'_> {
+    fn add(&mut self, path: &Path, mount: &AttachedMount, shown: Shown) {
+        let (path, mountpoint) = (path.to_path_buf(), mount.point.clone());
+        self.parts.push(MachinePart { path, shown, mountpoint });
+    }
+
+    /// Adds the directory `path` of a mount.
+    fn add_folder(&mut self, path: &Path, mount: &AttachedMount) -> Result<(), StageFailure> {
+        if mount.kind == MOUNT_TYPE.as_bytes() {
+            self.add(path, mount, Shown::Folder(0));
+            return Ok(());
+        }
+        if self.table.points_beneath(path).next().is_some() {
+            return self.add_entries(path, mount);
+        }
+        let tree = if PLAIN.iter().any(|kind| kind.as_bytes() == mount.kind) {
+            clone_tree(path).map(Shown::Real)
+        } else {
+            let no_programs = mount.flags & MountFlags::NOEXEC;
+            open_read_only(path, self.empty, no_programs).map(Shown::Overlay)
+        };
+        let shown = match tree {
+            Err(error) if mount.id == self.root => {
+                let path = crate::name::printable(path.as_os_str().as_bytes());
+                return Err(error).step_with(&format!("show {path} to the command"), cause);
+            }
+            shown => shown.unwrap_or(Shown::Folder(0)),
+        };
+        self.add(path, mount, shown);
+        Ok(())
+    }
+
+    /// Makes the directory `path` anew, with what is in it.
+    fn add_entries(&mut self, path: &Path, mount: &AttachedMount) -> Result<(), StageFailure> {
+        let mode = lstat(path).map_or(0, |stat| stat.st_mode);
+        self.add(path, mount, Shown::Folder(mode & 0o777));
+        // A directory that cannot be listed shows the ways to the mounts in it.
+        let listed = files::list(path).unwrap_or_default().into_iter().map(OsString::from_vec);
+        let on_the_way = self.table.points_beneath(path).filter_map(|point| {
+            let rest = point.strip_prefix(path).ok()?;
+            rest.components().next().map(|name| name.as_os_str().to_owned())
+        });
+        let names: BTreeSet<OsString> = listed.chain(on_the_way).collect();
+        for name in names {
+            self.add_entry(&path.join(name), mount)?;
+        }
+        Ok(())
+    }
+
+    fn add_entry(&mut self, path: &Path, holder: &AttachedMount) -> Result<(), StageFailure> {
+        if LEFT_OUT.iter().any(|left_out| path == Path::new(left_out)) {
+            return Ok(());
+        }
+        if self.parts.len() > ENTRIES_MAX {
+            return Err(StageFailure::new(format!(
+                "cannot show the machine to the command: directories with other file systems in \
+                 them have more than {ENTRIES_MAX} entries; try to unmount these file systems"
+            )));
+        }
+        // What is gone or cannot be seen is left out.
+        let Ok(stat) = lstat(path) else { return Ok(()) };
+        let mount = self.table.at(path).unwrap_or(holder);
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => self.add_folder(path, mount)?,
+            FileType::Symlink => {
+                if let Ok(target) = readlinkat(CWD, path, Vec::new()) {
+                    let target = OsStr::from_bytes(target.to_bytes()).into();
+                    self.add(path, mount, Shown::Link(target));
+                }
+            }
+            FileType::RegularFile => {
+                if let Ok(tree) = clone_tree(path) {
+                    self.add(path, mount, Shown::Real(tree));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn cause(errno: Option<Errno>) -> Option<&'static str> {
+    match errno {
+        Some(Errno::NODEV) => Some("this kernel has no overlayfs; try `modprobe overlay` as root"),
+        Some(Errno::PERM | Errno::ACCESS) => Some(
+            "mounts are forbidden here, as in containers and by AppArmor on Ubuntu; try to start \
+             the container with a seccomp profile that allows them",
+        ),
+        Some(Errno::INVAL) => Some(
+            "the kernel makes no overlay of this file system; overlays in two layers of \
+             containers, and directories that ignore case, are such ones",
+        ),
+        _ => None,
+    }
+}

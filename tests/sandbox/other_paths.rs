@@ -1,0 +1,92 @@
+//! The store under other paths: mounts of it, caches, and file systems that show the same.
+
+use std::process::Stdio;
+
+use super::lifetime::await_that;
+use super::place::{Place, swarmletfs, text};
+
+/// Runs a shell script as root in a mount namespace of its own, with the place as its directory.
+/// `run SCRIPT` runs another one in a sandbox.
+fn as_root(place: &Place, script: &str) -> String {
+    let line = place.in_sandbox(&[], &["sh", "-c"]);
+    let quoted = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+    let script = format!("run() {{ (cd workspace && {quoted} \"$1\"); }}\ncd ..\n{script}");
+    let words = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", &script];
+    let output = place.plain(&words);
+    assert!(output.status.success(), "{output:?}");
+    text(&output.stdout)
+}
+
+#[test]
+fn mount_of_the_store_shows_nothing() {
+    let Some(place) = Place::of_root() else { return };
+    place.write("store/workers/other/metadata.json", r#"{"worker_id": "other"}"#);
+    let said = as_root(
+        &place,
+        &format!(
+            "mkdir mnt; {program} mount --store store mnt
+            trap '{program} umount --lazy mnt' EXIT
+            echo outside: $(ls mnt/workers | grep -c other)
+            run 'echo inside: $(ls ../mnt | wc -l)'",
+            program = swarmletfs()
+        ),
+    );
+    assert_eq!(said, "outside: 1\ninside: 0\n");
+}
+
+#[test]
+fn file_system_that_shows_the_store_shows_nothing_of_it() {
+    let Some(place) = Place::of_root() else { return };
+    let said = as_root(
+        &place,
+        "mkdir bound over
+        mount --bind store bound
+        empty=$(mktemp -d); mount -t overlay -o lowerdir=$PWD:$empty none over; rmdir $empty
+        for path in bound over/store; do echo outside: $(ls $path/workers | grep -c other); done
+        run 'for path in bound over/store; do echo inside: $(ls ../$path | wc -l); done
+             ls ../over | grep -c workspace'",
+    );
+    assert_eq!(said, "outside: 1\noutside: 1\ninside: 0\ninside: 0\n1\n");
+}
+
+#[test]
+fn cache_shows_nothing() {
+    super::for_each_user(|place| {
+        place.make_dir("home/.cache");
+        place.make_dir("home/.cache/swarmletfs");
+        place.write("home/.cache/swarmletfs/segment", "secret\n");
+        let home = place.path("home");
+        let list = "echo $(ls $HOME/.cache/swarmletfs | wc -l)";
+        assert_eq!(text(&place.plain(&["sh", "-c", list]).stdout), "1\n");
+        for options in [&[][..], &["--write", home.to_str().unwrap()]] {
+            assert_eq!(place.shell(options, list), "0\n");
+        }
+    });
+}
+
+/// A sandbox must not keep a disk in use that the user has unmounted.
+#[test]
+fn file_system_that_is_unmounted_outside_is_released() {
+    let Some(place) = Place::of_root() else { return };
+    let line = place.in_sandbox(
+        &[],
+        &[
+            "sh",
+            "-ec",
+            "test -e ../disk/file; touch $SWARMLET_STORE/workers/$SWARMLET_WORKER/started
+                        while [ -e ../disk/file ]; do sleep 0.02; done; echo released",
+        ],
+    );
+    let quoted = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+    let script = format!(
+        "mkdir ../disk; mount -t tmpfs none ../disk; touch ../disk/file
+        {quoted} & while [ ! -e ../store/workers/worker-{}/started ]; do sleep 0.02; done
+        umount ../disk; wait $!",
+        place.count()
+    );
+    let words = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", &script];
+    let run = place.command(&words).stdout(Stdio::piped()).spawn().unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), "released\n", "{output:?}");
+    await_that("the disk is gone", || !place.path("disk/file").exists());
+}

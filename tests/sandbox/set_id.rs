@@ -1,0 +1,115 @@
+//! Programs that would lend the rights of a worker's user to every user of the machine.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::for_each_user;
+
+/// Each call that can give a file a mode, with a setuid bit in it.
+const MODES: &str = "
+import stat
+os.umask(0)
+def made(path, mode=0o755):
+    open(path, 'w').close()
+    os.chmod(path, mode)
+    return path.encode()
+def by_openat2(path):
+    how = struct.pack('QQQ', os.O_CREAT | os.O_WRONLY, 0o4755, 0)
+    check(libc.syscall(437, -100, path.encode(), how, len(how)))
+def tries(at):
+    attempt(lambda: os.chmod(made(at + 'chmod'), 0o4755))
+    attempt(lambda: os.chmod(made(at + 'setgid'), 0o2755))
+    attempt(lambda: os.fchmod(os.open(made(at + 'fchmod'), os.O_WRONLY), 0o6755))
+    attempt(lambda: os.chmod(os.path.basename(made(at + 'at')), 0o4755, dir_fd=os.open(at or '.', os.O_RDONLY)))
+    attempt(lambda: os.open(at + 'open', os.O_CREAT | os.O_WRONLY, 0o4755))
+    attempt(lambda: os.open(at or '.', os.O_TMPFILE | os.O_WRONLY, 0o4755))
+    attempt(lambda: check(libc.creat((at + 'creat').encode(), 0o4755)))
+    attempt(lambda: os.mknod(at + 'mknod', stat.S_IFREG | 0o4755))
+    attempt(lambda: by_openat2(at + 'openat2'))
+";
+
+#[test]
+fn no_call_makes_a_setuid_or_setgid_file() {
+    for_each_user(|place| {
+        let home = place.path("home");
+        place.make_dir("home/folder");
+        let code = format!("import struct\n{MODES}tries('')\ntries('{}/')", home.display());
+        let one = [&["EPERM"; 8][..], &["ENOSYS"]].concat();
+        let write = ["--write", home.to_str().unwrap()];
+        for options in [&write[..], &["--nested", write[0], write[1]]] {
+            // The files of the control are gone before the next one.
+            let both = [&one[..], &one[..]].concat();
+            place.fails_inside(options, &code, &both);
+            for name in ["chmod", "setgid", "fchmod", "at", "open", "creat", "mknod", "openat2"] {
+                let _ = std::fs::remove_file(place.path("home").join(name));
+                let _ = std::fs::remove_file(place.path("workspace").join(name));
+            }
+        }
+    });
+}
+
+#[test]
+fn own_directory_holds_no_setuid_file_and_is_closed_to_others() {
+    for_each_user(|place| {
+        let code = format!(
+            "import struct\n{MODES}
+own = os.environ['SWARMLET_STORE'] + '/workers/' + os.environ['SWARMLET_WORKER'] + '/'
+tries(own)
+print(oct(os.stat(own).st_mode & 0o7))
+print(sum(os.lstat(own + name).st_mode & 0o6000 != 0 for name in os.listdir(own)))
+"
+        );
+        let inside = place.attack_inside(&[], &code);
+        assert_eq!(inside[..9], [&["EPERM"; 8][..], &["ENOSYS"]].concat());
+        assert_eq!(inside[9..], ["0o0", "0"]);
+        let own = place.path(format!("store/workers/worker-{}", place.count()));
+        let mode = own.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o5, 0o5, "{mode:o}: open again after the end");
+    });
+}
+
+/// A write would keep the bit of a file that root may write.
+#[test]
+fn setuid_file_that_is_written_loses_the_bit() {
+    for_each_user(|place| {
+        let path = place.write("home/program", "old");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        let home = place.path("home");
+        place.shell(&["--write", home.to_str().unwrap()], "echo new > $HOME/program");
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755);
+    });
+}
+
+#[test]
+fn capabilities_cannot_be_given_to_files_and_io_uring_is_refused() {
+    for_each_user(|place| {
+        let code = "
+import struct
+open('program', 'w').close()
+capability = struct.pack('<IIIII', 0x02000001, 0xffffffff, 0, 0xffffffff, 0)
+attempt(lambda: os.setxattr('program', 'security.capability', capability))
+attempt(lambda: check(libc.syscall(425, 4, ctypes.create_string_buffer(120))))
+";
+        let (outside, inside) = place.attack(&[], code);
+        assert_eq!(outside[0] == "ok", place.uid == 0, "{outside:?}");
+        assert_eq!(inside, ["EPERM", "EPERM"]);
+    });
+}
+
+/// Programs that open files as they would on an older kernel, and this program itself, work.
+#[test]
+fn own_commands_and_modes_without_the_bits_work() {
+    for_each_user(|place| {
+        let program = super::place::swarmletfs();
+        let script = format!(
+            "echo '{{\"role\": \"assistant\", \"content\": \"hello\"}}' | {program} worker message >/dev/null
+            {program} record -- true
+            echo result > result; {program} worker put outputs/result result >/dev/null
+            touch file; chmod 1777 file; stat -c %a file"
+        );
+        let said = place.shell(&[], &script);
+        assert!(said.ends_with("1777\n"), "{said}");
+        let own = place.path(format!("store/workers/worker-{}", place.count()));
+        assert_eq!(std::fs::read_to_string(own.join("outputs/result")).unwrap(), "result\n");
+    });
+}
