@@ -33,6 +33,7 @@ mod preflight;
 mod privileges;
 mod probe;
 mod signals;
+mod silent;
 mod sockets;
 mod spec;
 mod stage;

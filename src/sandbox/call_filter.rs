@@ -43,7 +43,7 @@ const MISSING: u32 = 0x0005_0026;
 const SHARED: [(u32, Rule); 3] = [(437, Fail(MISSING)), (425, Fail(REFUSE)), (452, Mode(2))];
 
 /// The calls of an architecture, by their numbers: ioctl, the three of the keyring, open, openat,
-/// creat, chmod, fchmod, fchmodat, mknod and mknodat.
+/// creat, chmod, fchmod, fchmodat, mknod, mknodat and mq_open, whose files an overlay can copy.
 type Calls = &'static [(u32, Rule)];
 
 const X86_64: Calls = &[
@@ -59,6 +59,7 @@ const X86_64: Calls = &[
     (268, Mode(2)),
     (133, Mode(1)),
     (259, Mode(2)),
+    (240, Create(1)),
 ];
 
 const I386: Calls = &[
@@ -74,6 +75,7 @@ const I386: Calls = &[
     (306, Mode(2)),
     (14, Mode(1)),
     (297, Mode(2)),
+    (277, Create(1)),
 ];
 
 const ARM: Calls = &[
@@ -89,6 +91,7 @@ const ARM: Calls = &[
     (333, Mode(2)),
     (14, Mode(1)),
     (324, Mode(2)),
+    (274, Create(1)),
 ];
 
 /// The numbers of newer architectures, which have only the calls that name a directory.
@@ -101,6 +104,7 @@ const GENERIC: Calls = &[
     (52, Mode(1)),
     (53, Mode(2)),
     (33, Mode(2)),
+    (180, Create(1)),
 ];
 
 /// The architectures by which a kernel can be called that this program runs on: x86-64, i386,
@@ -253,7 +257,7 @@ mod tests {
             for (number, rule) in calls.iter().chain(&SHARED) {
                 let with = |mode| match rule {
                     Mode(argument) | Create(argument) => {
-                        let mut arguments = [u32::MAX & !SET_ID; 4];
+                        let mut arguments = [!SET_ID; 4];
                         let at = *argument as usize + usize::from(matches!(rule, Create(_)));
                         arguments[at] = mode;
                         Some(arguments)

@@ -68,7 +68,8 @@ pub(super) enum Shown {
     Real(OwnedFd),
 }
 
-/// Returns all parts of the machine. `empty` is an empty directory in [`LEFT_OUT`].
+/// Returns all parts of the machine. `empty` is an empty directory in [`LEFT_OUT`], `silent` are
+/// the mountpoints at which nothing answers.
 ///
 /// # Errors
 ///
@@ -77,11 +78,12 @@ pub(super) enum Shown {
 pub(super) fn parts(
     table: &AttachedMounts,
     empty: &Path,
+    silent: &BTreeSet<PathBuf>,
 ) -> Result<Vec<MachinePart>, StageFailure> {
     let root = table.at(Path::new("/")).ok_or_else(|| {
         StageFailure::new("cannot find the root file system in the table of mounts")
     })?;
-    let mut machine = Machine { table, empty, root: root.id, parts: Vec::new() };
+    let mut machine = Machine { table, empty, silent, root: root.id, parts: Vec::new() };
     machine.add_folder(Path::new("/"), root)?;
     for path in NAME_SERVICES.map(Path::new) {
         if files::is_dir(path)
@@ -104,6 +106,7 @@ pub(super) fn clone_tree(path: &Path) -> rustix::io::Result<OwnedFd> {
 struct Machine<'a> {
     table: &'a AttachedMounts,
     empty: &'a Path,
+    silent: &'a BTreeSet<PathBuf>,
     /// Number of the mount of the root.
     root: u64,
     parts: Vec<MachinePart>,
@@ -117,14 +120,10 @@ impl Machine<'_> {
 
     /// Adds the directory `path` of a mount.
     fn add_folder(&mut self, path: &Path, mount: &AttachedMount) -> Result<(), StageFailure> {
-        if mount.kind == MOUNT_TYPE.as_bytes() {
-            self.add(path, mount, Shown::Folder(0));
-            return Ok(());
-        }
         if self.table.points_beneath(path).next().is_some() {
             return self.add_entries(path, mount);
         }
-        let tree = if PLAIN.iter().any(|kind| kind.as_bytes() == mount.kind) {
+        let tree = if mount.is_of(&PLAIN) {
             clone_tree(path).map(Shown::Real)
         } else {
             let no_programs = mount.flags & MountFlags::NOEXEC;
@@ -168,9 +167,13 @@ impl Machine<'_> {
                  them have more than {ENTRIES_MAX} entries; try to unmount these file systems"
             )));
         }
+        let mount = self.table.at(path).unwrap_or(holder);
+        if mount.is_of(&[MOUNT_TYPE]) || self.silent.contains(&mount.point) {
+            self.add(path, mount, Shown::Folder(0));
+            return Ok(());
+        }
         // What is gone or cannot be seen is left out.
         let Ok(stat) = lstat(path) else { return Ok(()) };
-        let mount = self.table.at(path).unwrap_or(holder);
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => self.add_folder(path, mount)?,
             FileType::Symlink => {

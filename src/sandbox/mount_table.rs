@@ -12,7 +12,6 @@ use rustix::mount::{MountFlags, mount_remount};
 
 use super::cause::{FailedStep, StageFailure};
 use super::files;
-use crate::store::MOUNT_TYPE;
 
 /// Maximum size of the table, in bytes. The kernel allows 100,000 mounts by default.
 pub(super) const TABLE_MAX: u64 = 64 << 20;
@@ -40,9 +39,21 @@ pub(super) struct AttachedMount {
     pub(super) flags: MountFlags,
     is_read_only: bool,
     /// Type of the file system, such as `ext4` or `fuse.sshfs`.
-    pub(super) kind: Vec<u8>,
+    kind: Vec<u8>,
     /// The upper layer of an overlay.
     upper: Option<PathBuf>,
+}
+
+impl AttachedMount {
+    /// Returns true if the file system is of one of `types`; one with a dot at its end stands for
+    /// all that begin so.
+    pub(super) fn is_of(&self, types: &[&str]) -> bool {
+        let mut types = types.iter().map(|kind| kind.as_bytes());
+        types.any(|kind| match kind.ends_with(b".") {
+            true => self.kind.starts_with(kind),
+            false => self.kind == kind,
+        })
+    }
 }
 
 /// All mounts, in the order of the table. Of two at one path, the later one is visible.
@@ -84,17 +95,12 @@ impl AttachedMounts {
         points.filter(move |point| *point != path && point.starts_with(path))
     }
 
-    /// Iterates over the mountpoints of a type of file systems, or of all types that begin with
-    /// `kind` if it ends with a dot. Those of swarmletfs are left out.
-    pub(super) fn points_of(&self, kind: &str) -> impl Iterator<Item = &Path> {
-        let is_wanted = move |entry: &&AttachedMount| {
-            let is_of_kind = match kind.ends_with('.') {
-                true => entry.kind.starts_with(kind.as_bytes()),
-                false => entry.kind == kind.as_bytes(),
-            };
-            is_of_kind && entry.kind != MOUNT_TYPE.as_bytes()
-        };
-        self.0.iter().filter(is_wanted).map(|entry| entry.point.as_path())
+    /// Iterates over the mounts of types of file systems, see [`AttachedMount::is_of`].
+    pub(super) fn of_types<'a>(
+        &'a self,
+        types: &'a [&str],
+    ) -> impl Iterator<Item = &'a AttachedMount> {
+        self.0.iter().filter(|entry| entry.is_of(types))
     }
 
     /// Returns true if `path` is in the upper layer of an overlay that is mounted.

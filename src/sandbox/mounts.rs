@@ -6,6 +6,7 @@
 //! Then a new root takes the place of the real one, and they are put into it, shallow paths first,
 //! so that none covers another that lies deeper. What was not put there is not there.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +28,7 @@ use super::mount_table::{AttachedMounts, remount_read_only, restrict};
 use super::overlay::open_overlay;
 use super::spec::{SandboxSpec, WorkspaceView};
 use super::stage::PROGRAM;
-use super::{devices, files, machine, sockets};
+use super::{devices, files, machine, silent, sockets};
 
 /// Where the new root is made: a directory in which nobody has a workspace.
 const NEW_ROOT: &str = "/sys";
@@ -176,14 +177,16 @@ fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailu
     if files::is_dir(Path::new(SESSIONS)) {
         add(Path::new(SESSIONS), Layer::Cover);
     }
-    let witness = spec.worker_folder.strip_prefix(&spec.store).unwrap_or(Path::new(""));
-    let hidden = [(spec.store.as_path(), witness)]
-        .into_iter()
-        .chain(spec.hidden.iter().map(|path| (path.as_path(), Path::new(""))));
-    for (path, witness) in hidden.filter(|(path, _)| files::is_dir(path)) {
-        add(path, Layer::Cover);
-        for alias in aliases(&table, path, witness) {
-            add(&alias, Layer::Cover);
+    let silent = silent::silent(&table);
+    let mut covered = BTreeSet::new();
+    for (path, witness) in hidden(spec) {
+        covered.extend(aliases(&table, &path, &witness, &silent));
+        covered.insert(path);
+    }
+    // A cover hides all beneath it.
+    for path in &covered {
+        if !path.ancestors().skip(1).any(|above| covered.contains(above)) {
+            add(path, Layer::Cover);
         }
     }
     add(&spec.worker_folder, Layer::WorkerFolder(clone(&spec.worker_folder)?));
@@ -216,18 +219,36 @@ fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailu
     // An empty directory, which the new root covers later.
     mount("tmpfs", NEW_ROOT, "tmpfs", PRIVATE, COVER).step("mount a temporary file system")?;
     let mut shown = Vec::new();
-    for MachinePart { path, shown: how, mountpoint } in machine::parts(&table, Path::new(NEW_ROOT))?
-    {
+    let parts = machine::parts(&table, Path::new(NEW_ROOT), &silent)?;
+    for MachinePart { path, shown: how, mountpoint } in parts {
         if matches!(how, Shown::Overlay(_) | Shown::Real(_)) && mountpoint != Path::new("/") {
             shown.push(ShownPart { path: path.clone(), mountpoint });
         }
         add(&path, Layer::Machine(how));
     }
+    let others = planned.iter().filter(|planned| !matches!(planned.layer, Layer::Machine(_)));
+    let others: Vec<PathBuf> = others.map(|planned| planned.target.clone()).collect();
     // What the sandbox itself needs stays in use.
-    let own = planned.iter().filter(|planned| !matches!(planned.layer, Layer::Machine(_)));
-    let own: Vec<&Path> = own.map(|planned| planned.target.as_path()).collect();
-    shown.retain(|part| !own.iter().any(|target| target.starts_with(&part.path)));
+    shown.retain(|part| !others.iter().any(|target| target.starts_with(&part.path)));
+    // A mount in one of the other layers belongs to it, or is hidden with it.
+    let is_beneath = |path: &Path, target: &Path| path != target && path.starts_with(target);
+    planned.retain(|planned| {
+        !matches!(planned.layer, Layer::Machine(_))
+            || !others.iter().any(|target| is_beneath(&planned.target, target))
+    });
     Ok((planned, shown))
+}
+
+/// Returns the directories to hide, each with an entry by which it is recognized elsewhere: the
+/// store, and what another file system could show of it alone.
+fn hidden(spec: &SandboxSpec) -> Vec<(PathBuf, PathBuf)> {
+    let witness = spec.worker_folder.strip_prefix(&spec.store).unwrap_or(Path::new(""));
+    let mut hidden = vec![(spec.store.clone(), witness.to_owned())];
+    let listed = files::list(&spec.store).unwrap_or_default();
+    let inner = listed.iter().map(|name| spec.store.join(OsStr::from_bytes(name)));
+    hidden.extend(inner.chain(spec.hidden.iter().cloned()).map(|path| (path, PathBuf::new())));
+    hidden.retain(|(path, _)| files::is_dir(path));
+    hidden
 }
 
 /// Returns the size of the memory that programs can take, in bytes.
@@ -243,7 +264,7 @@ fn available_memory() -> u64 {
 fn with_descriptors<T>(work: impl FnOnce() -> T) -> T {
     let before = getrlimit(Resource::Nofile);
     // With fewer, `work` fails where they do not suffice.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before.clone() });
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before });
     let result = work();
     let _ = setrlimit(Resource::Nofile, before);
     result

@@ -9,8 +9,8 @@ use rustix::thread::{
 
 use super::cause::{FailedStep, StageFailure};
 
-/// Capabilities that root keeps, for files and processes of the sandbox. Without FSETID, a file that
-/// is written loses its setuid bit.
+/// Capabilities that root keeps, for files and processes of the sandbox. Without FSETID, a file
+/// that is written loses its setuid bit.
 const OF_ROOT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)

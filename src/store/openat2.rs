@@ -14,6 +14,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlag
 use rustix::io::Errno;
 
 use super::Kind;
+pub(super) use super::walk::mount_id;
 use super::walk::walk;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
@@ -73,13 +74,6 @@ pub(super) fn stat_entry(
 /// Stats the inode that a descriptor refers to.
 pub(super) fn statx(fd: BorrowedFd<'_>) -> Result<Statx> {
     Ok(rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?)
-}
-
-/// Returns the mount id of a stat result, or `None` if the kernel did not report it.
-pub(super) fn mount_id(stat: &Statx) -> Option<u64> {
-    StatxFlags::from_bits_retain(stat.stx_mask)
-        .contains(StatxFlags::MNT_ID)
-        .then_some(stat.stx_mnt_id)
 }
 
 /// Returns the kind of a stat'ed inode.

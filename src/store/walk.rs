@@ -8,10 +8,11 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags, openat, readlinkat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, readlinkat,
+};
 use rustix::io::Errno;
 
-use super::openat2::mount_id;
 use crate::name::RelPath;
 
 /// Maximum number of links on a path, as in the kernel.
@@ -81,6 +82,13 @@ pub(super) fn walk(
 fn mount_of(entry: BorrowedFd<'_>) -> rustix::io::Result<Option<u64>> {
     let stat = rustix::fs::statx(entry, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
     Ok(mount_id(&stat))
+}
+
+/// Returns the mount id of a stat result, or `None` if the kernel did not report it.
+pub(super) fn mount_id(stat: &Statx) -> Option<u64> {
+    StatxFlags::from_bits_retain(stat.stx_mask)
+        .contains(StatxFlags::MNT_ID)
+        .then_some(stat.stx_mnt_id)
 }
 
 /// Splits a path into names that mean something.

@@ -271,6 +271,10 @@ fn tools_of_a_worker_reach_nothing_outside_of_its_view() {
         let done = execute(&mut client, &script);
         assert_eq!(done["stdout"], "w\n", "{done}");
         assert_eq!(place.read("outside/secret"), "secret\n");
+        // A program that would lend the rights of this user to others.
+        let script = "cd $SWARMLET_STORE/workers/$SWARMLET_WORKER && cp /bin/true lend; \
+                      chmod 4755 lend; chmod 755 lend; stat -c %a lend .";
+        assert_eq!(execute(&mut client, script)["stdout"], "755\n750\n");
         client.end();
         assert!(!place.at("outside/new").exists() && at("up").is_symlink());
     }

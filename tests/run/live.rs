@@ -10,13 +10,14 @@ use crate::support::mount::PROGRAM;
 /// Names of the files of the workspace.
 const FILES: [&str; 4] = ["deleted", "kept", "replaced", "written"];
 
-/// Reads all files, waits for `go`, and changes all files.
+/// Reads all files, waits for `go`, and changes all files. The kernel remembers names outside that
+/// were looked up in vain, so `go` is waited for in a list.
 fn script(place: &Workspace) -> String {
-    let go = place.at("outside/go");
+    let outside = place.at("outside");
     format!(
-        "cat * > /dev/null; echo ready; until [ -e {} ]; do sleep 0.01; done
+        "cat * > /dev/null; echo ready; until ls {} | grep -q go; do sleep 0.01; done
          for name in {}; do echo worker >> $name; done",
-        go.display(),
+        outside.display(),
         FILES.join(" ")
     )
 }

@@ -27,7 +27,10 @@ fn connect(path: &Path) -> String {
     format!("attempt(lambda: socket.socket(socket.AF_UNIX).connect('{}'))", path.display())
 }
 
-/// The ways of ssh to give a socket its name, after it was bound.
+/// Promise: Nothing outside answers a command: no socket, FIFO or device, whatever its name is, but
+/// for those that the caller admits and name services.
+///
+/// The names are those that ssh gives a socket after it was bound.
 #[test]
 fn socket_with_another_name_than_it_was_bound_to_is_dead() {
     for_each_user(|place| {
@@ -135,10 +138,10 @@ fn devices_of_the_machine_are_not_there() {
     for_each_user(|place| {
         let said = place.shell(
             &["--nested"],
-            "for path in $(find /dev | sort); do ! [ -b $path -o -c $path ] || echo $path; done",
+            "for path in $(find /dev | sort); do [ -L $path ] || ! [ -b $path -o -c $path ] || echo $path; done",
         );
         let devices: Vec<&str> = said.lines().collect();
-        let ours = ["full", "null", "ptmx", "pts/ptmx", "random", "tty", "urandom", "zero"];
+        let ours = ["full", "null", "pts/ptmx", "random", "tty", "urandom", "zero"];
         assert_eq!(devices, ours.map(|name| format!("/dev/{name}")));
         let admitted = ["--nested", "--write", "/dev/full"];
         assert_eq!(place.shell(&admitted, "! echo x > /dev/full 2>/dev/null; echo $?"), "0\n");

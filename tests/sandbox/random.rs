@@ -23,6 +23,25 @@ use crate::support::scale::scale;
 const SCRIPT: &str = include_str!("random.py");
 /// Number of sequences of each kind of user.
 const SEQUENCES: usize = 6;
+/// Another user of the machine, with a uid that nobody has.
+const OTHER_USER: u32 = 23456;
+/// Prints the programs in these directories that would lend that user the rights of their owner,
+/// whenever they were there until the end of the input.
+const LOOKER: &str = "
+import os, select, sys
+found, looked = set(), False
+while not looked or not select.select([sys.stdin], [], [], 0.01)[0]:
+    for top in sys.argv[1:]:
+        for folder, _, names in os.walk(top):
+            for path in (os.path.join(folder, name) for name in names):
+                try:
+                    if os.lstat(path).st_mode & 0o6000:
+                        found.add(path)
+                except OSError:
+                    pass
+    looked = True
+print('\\n'.join(sorted(found)))
+";
 /// Files of the machine that no attack may change.
 const CANARIES: [&str; 7] = [
     "/etc",
@@ -98,6 +117,8 @@ impl<'a> Target<'a> {
             fs::set_permissions(place.path("home").join(name), open).unwrap();
         }
         let fifo = fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
+        let lends = place.write("home/lends", "");
+        fs::set_permissions(&lends, fs::Permissions::from_mode(0o4755)).unwrap();
         let address = SocketAddr::from_abstract_name(&marker).unwrap();
         let sockets = [socket, renamed, UnixListener::bind_addr(&address).unwrap()];
         let mut victim = Command::new("sleep");
@@ -179,7 +200,18 @@ fn check(place: &Place, seed: u64) {
     let private = if place.uid == 0 { &private[..] } else { &[] };
     let mut words = private.to_vec();
     words.extend(line.iter().map(String::as_str));
+    let looker = rustix::process::geteuid().is_root().then(|| {
+        let mut looker = Command::new("python3");
+        looker.args(["-c", LOOKER]).args(["home", "store"].map(|name| place.path(name)));
+        looker.uid(OTHER_USER).gid(OTHER_USER).stdin(Stdio::piped()).stdout(Stdio::piped());
+        looker.spawn().unwrap()
+    });
     let output = place.plain(&words);
+    if let Some(looker) = looker {
+        let found = text(&looker.wait_with_output().unwrap().stdout);
+        let control = place.path("home/lends");
+        assert_eq!(found.trim_end(), control.to_str().unwrap(), "{about}: {output:?}");
+    }
     // A record that a worker has damaged cannot be completed, which is said.
     let is_refused = output.status.code() == Some(125)
         && text(&output.stderr).starts_with("swarmletfs: cannot ");

@@ -47,6 +47,8 @@ fn no_call_makes_a_setuid_or_setgid_file() {
     });
 }
 
+/// Promise: No file that a command makes in a sandbox has a setuid or setgid bit or capabilities,
+/// and other users cannot enter the directory of a worker that runs.
 #[test]
 fn own_directory_holds_no_setuid_file_and_is_closed_to_others() {
     for_each_user(|place| {
@@ -81,18 +83,23 @@ fn setuid_file_that_is_written_loses_the_bit() {
 }
 
 #[test]
-fn capabilities_cannot_be_given_to_files_and_io_uring_is_refused() {
+fn other_ways_to_a_file_that_lends_rights_are_refused() {
     for_each_user(|place| {
         let code = "
 import struct
 open('program', 'w').close()
 capability = struct.pack('<IIIII', 0x02000001, 0xffffffff, 0, 0xffffffff, 0)
 attempt(lambda: os.setxattr('program', 'security.capability', capability))
+# An overlay copies a message queue as a file, with its mode.
+queue = b'/swarmletfs-test-%d' % os.getpid()
+attempt(lambda: check(libc.mq_open(queue, os.O_CREAT | os.O_RDWR, 0o4755, None)))
+libc.mq_unlink(queue)
 attempt(lambda: check(libc.syscall(425, 4, ctypes.create_string_buffer(120))))
 ";
         let (outside, inside) = place.attack(&[], code);
         assert_eq!(outside[0] == "ok", place.uid == 0, "{outside:?}");
-        assert_eq!(inside, ["EPERM", "EPERM"]);
+        assert_eq!(outside[1], "ok");
+        assert_eq!(inside, ["EPERM"; 3]);
     });
 }
 
@@ -104,7 +111,7 @@ fn own_commands_and_modes_without_the_bits_work() {
         let script = format!(
             "echo '{{\"role\": \"assistant\", \"content\": \"hello\"}}' | {program} worker message >/dev/null
             {program} record -- true
-            echo result > result; {program} worker put outputs/result result >/dev/null
+            echo result | {program} worker put outputs/result >/dev/null
             touch file; chmod 1777 file; stat -c %a file"
         );
         let said = place.shell(&[], &script);

@@ -224,7 +224,7 @@ fn doctor_names_system_calls_forbidden_by_a_container() {
     };
     finding(&report, "openat2", "note", &["5.6", "name by name"]);
     assert_eq!(report["kernel"]["openat2"], false);
-    finding(&report, "open", "ok", &[]);
+    finding(&report, "workers", "ok", &["1 worker"]);
     let report =
         (IsolatedDoctor { forbidden: LANDLOCK_CREATE_RULESET, ..IsolatedDoctor::new(&keep) })
             .json(&[&path])
