@@ -269,8 +269,8 @@ mod tests {
             "in ",
         ];
         let is = |pattern: &str, text: &str| Regex::new(pattern).unwrap().is_match(text.as_bytes());
-        let mut rng = fastrand::Rng::with_seed(1);
-        for _ in 0..300 {
+        let mut rng = crate::scale::rng();
+        for _ in 0..crate::scale::scale(300) {
             let text: String =
                 (0..rng.usize(1..5)).map(|_| parts[rng.usize(..parts.len())]).collect();
             let signs = LineSigns::detect(&text);

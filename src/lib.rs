@@ -135,6 +135,10 @@ pub mod render;
 mod retention;
 pub mod route;
 mod sandbox;
+#[cfg(test)]
+#[path = "../tests/support/scale.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod scale;
 pub mod search;
 pub mod store;
 pub mod text;

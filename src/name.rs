@@ -425,6 +425,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::scale::cases(256))]
+
         #[test]
         fn different_texts_have_different_names(texts in proptest::collection::vec(texts(), 1..8)) {
             let (mut seen, mut texts) = (std::collections::HashMap::new(), texts);

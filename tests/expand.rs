@@ -13,7 +13,7 @@ use swarmletfs::render::expand::{ExpandStats, InputFormat};
 use swarmletfs::text::budget::Budget;
 use swarmletfs::view::Filter;
 
-use crate::support::{TestStore, see};
+use crate::support::{TestStore, cases, see};
 
 /// Creates a store: `a` failed, `b` succeeded, `c` belongs to another run and another owner.
 fn store() -> TestStore {
@@ -251,6 +251,8 @@ fn late_markers_in_a_long_text_have_room() {
 }
 
 proptest! {
+    #![proptest_config(cases(256))]
+
     /// Promise: All other text stays byte for byte the same.
     #[test]
     fn other_text_stays_byte_for_byte(

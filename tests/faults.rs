@@ -25,7 +25,7 @@ use swarmletfs::view::{Filter, View};
 
 use crate::support::fault_injection::{Fault, FaultInjector, FaultPlan};
 use crate::support::intercept::InterceptedStore;
-use crate::support::{Seen, see, seen};
+use crate::support::{Seen, sample, scale, see, seen};
 
 const FAULTS: [Fault; 7] = [
     Fault::Errno(Errno::IO),
@@ -167,7 +167,7 @@ fn every_fault_at_every_call_is_contained() {
                 Fault::Errno(_) | Fault::Panic => &[false],
             };
             for &sticky in sticky_values {
-                for k in 1.. {
+                for k in sample(1..) {
                     let tree = tree(&plan);
                     plan.fail(k, fault, sticky);
                     let found = read(&tree, path);
@@ -195,7 +195,7 @@ fn every_fault_at_every_call_is_contained() {
         }
     }
     eprintln!("{runs} runs");
-    assert!(runs > 3_000, "only {runs} runs");
+    assert!(runs > scale(3_000), "only {runs} runs");
 }
 
 /// Promise: A store that cannot be listed keeps its known workers and reports the error.
@@ -244,7 +244,7 @@ fn change_during_a_fault_appears_at_the_next_read() {
         let changed = Arc::new(store());
         change(&changed);
         let right = read(&tree_of(changed.clone(), &plan), path).unwrap();
-        for k in 1.. {
+        for k in sample(1..) {
             let store = Arc::new(store());
             let tree = tree_of(store.clone(), &plan);
             read(&tree, path).unwrap();
@@ -264,5 +264,5 @@ fn change_during_a_fault_appears_at_the_next_read() {
             }
         }
     }
-    assert!(runs > 300, "only {runs} runs");
+    assert!(runs > scale(300), "only {runs} runs");
 }

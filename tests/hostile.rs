@@ -70,11 +70,6 @@ pub fn walk(folder: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     all
 }
 
-/// Returns `$SWARMLETFS_SEED`, or 1 if it is not set.
-fn seed() -> u64 {
-    std::env::var("SWARMLETFS_SEED").map_or(1, |seed| seed.parse().unwrap())
-}
-
 /// A deterministic generator of pseudorandom numbers.
 pub struct Dice(u64);
 

@@ -37,6 +37,7 @@ mod run;
 mod sandbox;
 mod scenarios;
 mod schema;
+mod seeds;
 mod since;
 mod support;
 mod tidy;

@@ -6,8 +6,8 @@
 //! determine every byte of a generated file, so a new tree over the same store must also give the
 //! same bytes.
 //!
-//! `SWARMLETFS_SCALE` increases the number and length of cases, `SWARMLETFS_SEED` changes them. A
-//! failing case is printed as code, to be added to tests/regression.rs as a named test.
+//! `SWARMLETFS_SCALE` changes the number and length of cases, `SWARMLETFS_SEED` the cases. A failing
+//! case is printed as code, to be added to tests/regression.rs as a named test.
 
 mod by;
 mod compare;
@@ -32,25 +32,19 @@ use swarmletfs::store::Memory;
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
-use crate::support::scale;
-use crate::support::scale::factor;
+use crate::support::{is_exhaustive, scale, seed};
 use harness::Harness;
 use ops::{MINE, Op};
 
 /// Operations between two comparisons.
 pub type Turn = Vec<Op>;
 
-/// Number of cases, and the maximum number of turns of each.
+/// Number of cases, the maximum number of turns of each, and the seed of all.
 #[derive(Debug, Clone, Copy)]
 struct CaseCount {
     cases: u32,
     turns: usize,
-}
-
-/// Returns the seed of all cases.
-fn seed() -> u64 {
-    let value = std::env::var("SWARMLETFS_SEED").unwrap_or_else(|_| "1".into());
-    value.parse().unwrap_or_else(|_| panic!("SWARMLETFS_SEED is {value:?}, not a whole number"))
+    seed: u64,
 }
 
 impl CaseCount {
@@ -58,15 +52,15 @@ impl CaseCount {
     fn scaled(cases: usize, turns: usize) -> CaseCount {
         CaseCount {
             cases: scale(cases) as u32,
-            turns: if factor() > 1 { turns * 6 } else { turns },
+            turns: if is_exhaustive() { turns * 6 } else { turns },
+            seed: seed(),
         }
     }
 
     /// Runs random cases. Shrinks the first failing case and prints it as code.
     fn run(self, stream: u64, case: fn(&[Turn]) -> Result<(), String>) {
-        let seed = seed();
         let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        bytes[..8].copy_from_slice(&self.seed.to_le_bytes());
         bytes[8..16].copy_from_slice(&stream.to_le_bytes());
         let config = Config {
             cases: self.cases,
@@ -83,7 +77,7 @@ impl CaseCount {
             Ok(()) => {}
             Err(TestError::Fail(why, turns)) => {
                 let (why, turns) = shrink(why.message().to_owned(), turns, case);
-                panic!("{why}\nseed {seed}; the smallest case:\n{}", code(&turns));
+                panic!("{why}\nthe smallest case:\n{}", code(&turns));
             }
             Err(TestError::Abort(why)) => panic!("{why}"),
         }

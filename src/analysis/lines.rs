@@ -211,6 +211,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::scale::cases(256))]
+
         #[test]
         fn pieces_cover_everything_once(raw in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(0x1b), any::<u8>()], 0..2_000)) {
             let (chunks, _) = split_chunks(&raw, 7);

@@ -436,6 +436,7 @@ mod tests {
 
     use super::*;
     use crate::draft::record::{DraftRecord, kernel_time};
+    use crate::scale::{is_full, scale, seed, seeds};
     use crate::write::{Lock, NewWorker, Store};
 
     /// A workspace and the draft of a worker on it.
@@ -1249,9 +1250,8 @@ mod tests {
 
     #[test]
     fn random_edits_are_found_exactly() {
-        let scale = std::env::var("SWARMLETFS_SCALE").map_or(1, |text| text.parse().unwrap());
         let mut kinds = std::collections::HashSet::new();
-        for seed in 0..60 * scale {
+        for seed in seeds(60) {
             fastrand::seed(seed);
             let engine = if seed % 3 == 0 { Engine::Copy } else { Engine::Overlay };
             let fill = |w: &Path| (0..fastrand::u8(..60)).for_each(|_| edit_at_random(w));
@@ -1261,7 +1261,7 @@ mod tests {
             let mut new = Tree::new();
             for round in 0..fastrand::u64(1..4) {
                 new = bed.edit(move |w| {
-                    fastrand::seed(seed * 10 + round);
+                    fastrand::seed(seed << 32 | round);
                     (0..fastrand::u8(..30)).for_each(|_| edit_at_random(w));
                     snapshot(w)
                 });
@@ -1280,13 +1280,14 @@ mod tests {
             kinds.extend(found.map(|change| format!("{:?} {:?}", change.kind, change.base)));
             bed.draft.remove_layers().unwrap();
         }
-        assert_eq!(kinds.len(), 8, "{kinds:?}");
+        assert!(kinds.len() == 8 || !is_full(), "{kinds:?}");
     }
 
     #[test]
     fn a_worker_may_write_while_it_is_searched() {
-        let bed = Bed::new(|w| {
-            fastrand::seed(7);
+        let seed = seed();
+        let bed = Bed::new(move |w| {
+            fastrand::seed(seed);
             (0..200).for_each(|_| edit_at_random(w));
         });
         let old = snapshot(&bed.workspace());
@@ -1294,9 +1295,9 @@ mod tests {
         let mut search = bed.search();
         let new = thread::scope(|scope| {
             let editor = scope.spawn(|| {
-                let new = bed.edit(|w| {
-                    fastrand::seed(8);
-                    (0..4_000).for_each(|_| edit_at_random(w));
+                let new = bed.edit(move |w| {
+                    fastrand::seed(!seed);
+                    (0..scale(4_000)).for_each(|_| edit_at_random(w));
                     snapshot(w)
                 });
                 is_done.store(true, std::sync::atomic::Ordering::Release);

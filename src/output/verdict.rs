@@ -359,6 +359,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::scale::cases(256))]
+
         /// Promise: No text of a worker leaves its place in a verdict: it holds one marker, which
         /// is the worker's, no control characters, and no tags.
         #[test]

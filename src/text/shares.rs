@@ -53,6 +53,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::scale::cases(256))]
+
         #[test]
         fn shares_are_bounded_and_nothing_is_left_that_somebody_needs(
             demands in proptest::collection::vec((0_usize..5_000, 1_usize..9), 0..30), total in 0_usize..20_000,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use crate::support::draft::{Node, Workbench, file, folder};
-use crate::support::scale::scale;
+use crate::support::scale;
 
 fn one_change(path: &str, new: Node) -> Workbench {
     let bench = Workbench::new(&folder([]));

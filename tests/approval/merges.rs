@@ -7,8 +7,8 @@ use fastrand::Rng;
 
 use crate::cli::program::{program, run};
 use crate::support::draft::{Node, Workbench, file, folder};
-use crate::support::scale::scale;
 use crate::support::tool::is_here;
+use crate::support::{is_full, seeds};
 
 const BASE: &str = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
 
@@ -104,7 +104,7 @@ fn random_changes_are_merged_as_by_git() {
         return;
     }
     let (mut merges, mut conflicts) = (0, 0);
-    for seed in 0..scale(40) as u64 {
+    for seed in seeds(40) {
         let mut rng = Rng::with_seed(seed);
         let base = random_text(&mut rng, None);
         let [current, new] = [(); 2].map(|()| random_text(&mut rng, Some(&base)));
@@ -128,5 +128,5 @@ fn random_changes_are_merged_as_by_git() {
         }
         assert_eq!(bench.tree(), with(&current), "{about}");
     }
-    assert!(merges > 5 && conflicts > 5, "{merges} merges and {conflicts} conflicts");
+    assert!(merges > 5 && conflicts > 5 || !is_full(), "{merges} merges and {conflicts} conflicts");
 }

@@ -6,7 +6,7 @@ use std::thread;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::support::draft::{Workbench, file, folder};
-use crate::support::scale::scale;
+use crate::support::scale;
 
 /// Promise: Of two workers that changed one file, the second one has a conflict, even if both are
 /// applied at once.

@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::support::TestStore;
 use crate::support::log::unannounced;
 use crate::support::mount::{CACHES, PROGRAM};
-use crate::support::scale::factor;
+use crate::support::patience;
 use crate::support::skip;
 
 /// Time limit of a command.
@@ -94,7 +94,7 @@ pub fn run(mut command: Command) -> CommandOutput {
         .stdout(fs::File::create(at("out")).unwrap())
         .stderr(fs::File::create(at("err")).unwrap());
     let mut child = command.spawn().unwrap();
-    let Some(status) = wait_timeout(&mut child, LIMIT * factor() as u32) else {
+    let Some(status) = wait_timeout(&mut child, patience(LIMIT)) else {
         let _ = child.kill();
         panic!(
             "{command:?} did not end in time: {}",

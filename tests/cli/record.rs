@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::program::{program, swarmletfs, wait_timeout};
 use crate::support::mount::PROGRAM;
 use crate::support::python::any_python;
-use crate::support::terminal;
+use crate::support::{rng, terminal};
 
 /// Time limit of a command, far more than any needs.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -256,7 +256,7 @@ fn streams_with_one_target_are_recorded_as_that_target_gets_them() {
 #[test]
 fn large_output_is_recorded_whole() {
     let place = Place::new();
-    let mut generator = fastrand::Rng::with_seed(64);
+    let mut generator = rng();
     let mut bytes = vec![0; 64 << 20];
     generator.fill(&mut bytes);
     fs::write(place.at("large"), &bytes).unwrap();

@@ -6,6 +6,7 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
+use crate::support::cases;
 
 /// Parts of outputs that a program, a terminal or an attacker may write.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
@@ -102,7 +103,7 @@ fn budgets() -> impl Strategy<Value = Vec<usize>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(40))]
 
     /// Promise: Hostile workers break neither the budget nor the frame.
     #[test]

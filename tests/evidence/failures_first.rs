@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::support::cases;
 
 /// Word that occurs only in outputs of successful calls.
 const FINE: &str = "flawless";
@@ -90,7 +91,7 @@ fn budgets() -> impl Iterator<Item = usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(24))]
 
     /// Promise: At every budget the root cause of a failed call comes before any text of a
     /// successful call.

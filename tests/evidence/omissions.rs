@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::support::cases;
 
 /// Returns the expected text of `file[range]`: overwritten progress states, colors and control
 /// characters removed, markers escaped, with a final line end.
@@ -128,7 +129,7 @@ fn output() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(60))]
 
     /// Promise: The shown text is on disk at the stated offsets.
     #[test]

@@ -151,7 +151,7 @@ fn answer_cut_off_at_any_point_is_marked() {
         }
     }
     eprintln!("{runs} answers, {cut} of them incomplete");
-    assert!(cut > 100, "only {cut} of {runs} were cut off");
+    assert!(cut > scale(100) as u32, "only {cut} of {runs} were cut off");
 }
 
 /// Promise: An incomplete answer shows what was found before the deadline.

@@ -14,6 +14,7 @@ use swarmletfs::tree::DirPosition;
 
 use super::{read, tree_of};
 use crate::support::fault_injection::FaultPlan;
+use crate::support::{sample, scale};
 
 /// Files that depend on the worker.
 const PATHS: [&str; 11] = [
@@ -68,7 +69,7 @@ fn change_at_any_call_appears_completely_or_not_at_all() {
         let after = read(&tree_of(Arc::new(changed), &plan), path).unwrap();
         assert!(before != after, "{path} does not show the change");
         for warm in [false, true] {
-            for k in 1.. {
+            for k in sample(1..) {
                 let store = Arc::new(store());
                 let tree = tree_of(store.clone(), &plan);
                 if warm {
@@ -99,7 +100,7 @@ fn change_at_any_call_appears_completely_or_not_at_all() {
             }
         }
     }
-    assert!(runs > 1_000, "only {runs} runs");
+    assert!(runs > scale(1_000), "only {runs} runs");
 }
 
 /// Number of versions written while one file is rendered.
@@ -137,7 +138,7 @@ fn rendering_during_changes_describes_one_moment() {
             read(&tree_of(Arc::new(store), &plan), path).unwrap()
         };
         let versions: Vec<_> = (0..=VERSIONS).map(of_version).collect();
-        for k in 1.. {
+        for k in sample(1..) {
             let store = Arc::new(Memory::new());
             write_version(&store, 0);
             let tree = tree_of(store.clone(), &plan);
@@ -154,7 +155,7 @@ fn rendering_during_changes_describes_one_moment() {
             }
         }
     }
-    assert!(runs > 100, "only {runs} runs");
+    assert!(runs > scale(100) / 2, "only {runs} runs");
 }
 
 /// Promise: A file that became a directory since its lookup is looked up again.

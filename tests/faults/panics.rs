@@ -18,7 +18,7 @@ use super::{PATHS, read, tree};
 use crate::cli::program::is_root;
 use crate::needs_fuse;
 use crate::support::fault_injection::{Fault, FaultPlan, PRIVATE};
-use crate::support::scale;
+use crate::support::{is_exhaustive, sample, scale};
 
 /// Time limit for a request, to detect a deadlock.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -55,11 +55,11 @@ fn at_once<T: Send + 'static, const N: usize>(
 fn a_panic_at_any_call_leaves_nothing_behind_in_the_tree() {
     let mut panics = 0;
     // Two threads read at once, so every call is made twice.
-    let step = if scale(1) > 1 { 1 } else { 2 };
+    let step = if is_exhaustive() { 1 } else { 2 };
     for path in PATHS {
         let plan = FaultPlan::none();
         let right = read(&tree(&plan), path).unwrap();
-        for k in (1..).step_by(step) {
+        for k in sample((1..).step_by(step)) {
             let tree = Arc::new(tree(&plan));
             plan.fail(k, Fault::Panic, false);
             let asked = tree.clone();
@@ -83,7 +83,7 @@ fn a_panic_at_any_call_leaves_nothing_behind_in_the_tree() {
             }
         }
     }
-    assert!(panics > 300, "only {panics} panics");
+    assert!(panics > scale(150), "only {panics} panics");
 }
 
 /// Promise: A panic is an error of one request and one line in the log.
@@ -112,7 +112,7 @@ fn check_panics(paths: impl Iterator<Item = &'static str>) {
     );
     let mut panics = 0;
     for path in paths {
-        for k in 1.. {
+        for k in sample(1..) {
             served.change();
             served.forget();
             served.panic_at(k);
@@ -140,7 +140,7 @@ fn check_panics(paths: impl Iterator<Item = &'static str>) {
             }
         }
     }
-    assert!(panics > 300, "only {panics} panics");
+    assert!(panics > scale(150), "only {panics} panics");
     let log = served.log();
     assert_eq!(log.lines().count(), panics, "{log}");
     assert!(!log.contains(PRIVATE), "{log}");

@@ -19,7 +19,7 @@ use swarmletfs::view::{Filter, View};
 
 use crate::hostile::Dice;
 use crate::mount::eventually;
-use crate::support::{scale, seen};
+use crate::support::{seeds, seen};
 
 /// Number of trees.
 const TREES: usize = 100;
@@ -293,11 +293,11 @@ fn tree_over(store: &Arc<Memory>, fresh: Duration) -> Tree {
 #[test]
 fn concurrent_use_leaks_nothing_and_open_files_keep_their_content() {
     let (calls, reads) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    for number in 0..scale(TREES) {
-        let mut dice = Dice::new(number as u64);
+    for number in seeds(TREES) {
+        let mut dice = Dice::new(number);
         let store = Arc::new(store(&mut dice));
         // Half of the trees read the store at each call, the others cache for a millisecond.
-        let tree = tree_over(&store, Duration::from_millis(number as u64 % 2));
+        let tree = tree_over(&store, Duration::from_millis(number % 2));
         let ended = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..THREADS {

@@ -16,7 +16,7 @@ use swarmletfs::view::{Filter, View};
 use super::*;
 use crate::support::intercept::InterceptedStore;
 use crate::support::open_counter::{OpenCounter, OpenLog};
-use crate::support::{Seen, see_folder};
+use crate::support::{Seen, sample, scale, see_folder};
 
 const METADATA: &str = "workers/w/metadata.json";
 
@@ -130,7 +130,7 @@ fn damage(ways: impl Fn(&[u8]) -> Vec<(String, Vec<u8>)>) -> usize {
 #[test]
 fn metadata_cut_at_any_byte_keeps_the_record() {
     let cut = |whole: &[u8]| {
-        (0..whole.len()).map(|n| (format!("cut at {n}"), whole[..n].to_vec())).collect()
+        sample(0..whole.len()).map(|n| (format!("cut at {n}"), whole[..n].to_vec())).collect()
     };
     assert_eq!(damage(cut), 0, "a part of an object is none");
 }
@@ -145,10 +145,10 @@ fn metadata_with_a_changed_byte_is_valid_or_keeps_the_last_good_record() {
             damaged[at] ^= mask;
             (format!("byte {at} ^ {mask:#x}"), damaged)
         };
-        ways.map(flipped).collect()
+        sample(ways).map(flipped).collect()
     };
     let changed = damage(flip);
-    assert!(changed > 100, "only {changed} of all changes left JSON");
+    assert!(changed > scale(100) / 2, "only {changed} of all changes left JSON");
 }
 
 /// Reads all workers many times.

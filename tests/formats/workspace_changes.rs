@@ -13,7 +13,7 @@ use crate::cli::program::{run, swarmletfs};
 use crate::mount::eventually;
 use crate::needs_fuse;
 use crate::support::Mount;
-use crate::support::scale::scale;
+use crate::support::seeds;
 use crate::support::tool::is_here;
 
 /// Number of pairs of random workspaces.
@@ -54,7 +54,7 @@ fn applied_diffs_give_exactly_what_the_worker_left() {
     if !is_here("git") {
         return;
     }
-    for seed in 0..scale(PAIRS) as u64 {
+    for seed in seeds(PAIRS) {
         let (old, new) = random_pair(seed);
         let store = store_of(&old, &new);
         let diff = diff(&store);
@@ -132,7 +132,7 @@ fn parts_of_a_diff_can_be_applied() {
     if !is_here("git") {
         return;
     }
-    for seed in 0..scale(PAIRS / 10) as u64 {
+    for seed in seeds(PAIRS / 10) {
         let (old, new) = random_pair(seed);
         let store = store_of(&old, &new);
         let tree = store.tree();

@@ -9,7 +9,7 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::Dice;
 use crate::evidence::Report;
-use crate::support::{TestStore, scale, see};
+use crate::support::{TestStore, scale, see, seed};
 
 /// Number of forgeries in one output.
 const LINES: usize = 50_000;
@@ -117,7 +117,7 @@ fn check_no_forgery(body: &str) -> usize {
 /// Promise: No line of a worker can be mistaken for a line of the frame.
 #[test]
 fn worker_lines_cannot_be_mistaken_for_the_frame() {
-    let mut dice = Dice::new(super::seed());
+    let mut dice = Dice::new(seed());
     let (mut learnt, mut tried) = ("#0123456789ab".to_owned(), 0);
     while tried < scale(1_000_000) {
         let mut output = String::new();
@@ -137,7 +137,7 @@ fn worker_lines_cannot_be_mistaken_for_the_frame() {
 /// Promise: No line of a worker can be mistaken for a line of an answer.
 #[test]
 fn worker_lines_cannot_be_mistaken_for_an_answer() {
-    let mut dice = Dice::new(super::seed());
+    let mut dice = Dice::new(seed());
     let store = TestStore::new();
     let output: String =
         (0..500).map(|_| format!("{} needle\n{0}\n", forged(&mut dice, "#0123456789ab"))).collect();

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::Filter;
 
 use crate::cli::program::check_printable;
 use crate::needs_fuse;
-use crate::support::scale::scale;
+use crate::support::cases;
 use crate::support::seen::names;
 use crate::support::{Mount, TestStore, see};
 
@@ -292,11 +292,7 @@ fn any_name() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn random_names_are_listed_and_found() {
-    let mut runner = TestRunner::new(Config {
-        cases: scale(48) as u32,
-        failure_persistence: None,
-        ..Config::default()
-    });
+    let mut runner = TestRunner::new(cases(48));
     let up_to = |most: usize| proptest::collection::btree_set(any_name(), 1..=most);
     let checked = runner.run(&(up_to(6), up_to(16)), |(workers, files)| {
         let store = TestStore::new();

@@ -22,7 +22,7 @@ use serde_json::json;
 use super::Dice;
 use crate::needs_fuse;
 use crate::support::user::as_user;
-use crate::support::{Mount, TestStore, scale};
+use crate::support::{Mount, TestStore, scale, seed};
 
 const OWNERS: usize = 8;
 /// Number of workers of each owner.
@@ -158,12 +158,12 @@ struct Client {
 
 impl Client {
     /// Creates a client with the rights of the user `uid`, or those of this process.
-    fn new(seed: usize, tokens: &[String], uid: Option<u32>) -> Client {
+    fn new(seed: u64, tokens: &[String], uid: Option<u32>) -> Client {
         let mut python = Command::new("python3");
         python.args(["-c", MAPPER]).args(tokens).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut mapper = with_rights_of(uid, || python.spawn().expect("python3"));
         let (paths, answers) = (mapper.stdin.take().unwrap(), mapper.stdout.take().unwrap());
-        let dice = Dice::new(seed as u64);
+        let dice = Dice::new(seed);
         let answers = BufReader::new(answers);
         Client { dice, uid, mapper, paths, answers, held: VecDeque::new() }
     }
@@ -295,13 +295,14 @@ impl<'a> Place<'a> {
 fn run_clients(
     places: &[Place<'_>],
     tokens: &[String],
-    seed: usize,
+    seed: u64,
     ops: usize,
 ) -> Vec<(Op, String)> {
-    let client =
-        |(owner, place): (usize, &Place<'_>)| Client::new(seed * 100 + owner, tokens, place.uid);
+    let client = |(owner, place): (usize, &Place<'_>)| {
+        Client::new(seed ^ (owner as u64) << 48, tokens, place.uid)
+    };
     let mut clients: Vec<Client> = places.iter().enumerate().map(client).collect();
-    let mut dice = Dice::new(seed as u64);
+    let mut dice = Dice::new(seed);
     let mut leaks = Vec::new();
     for number in 0..ops / 3 {
         let (mine, theirs) = (dice.below(OWNERS), dice.below(OWNERS));
@@ -368,7 +369,9 @@ fn run_clients(
 /// Runs clients of all owners at once, and fails if anything is revealed.
 fn assert_nothing_leaks(places: &[Place<'_>], tokens: &[String], ops: usize) {
     thread::scope(|scope| {
-        for seed in 0..CLIENTS {
+        let first = seed();
+        for client in 0..CLIENTS as u64 {
+            let seed = first + client;
             scope.spawn(move || {
                 let leaks = run_clients(places, tokens, seed, ops / CLIENTS);
                 assert!(leaks.is_empty(), "{} leaks, the first: {:?}", leaks.len(), leaks[0]);
@@ -498,7 +501,7 @@ fn control_root_finds_the_data_of_all_owners() {
         Place { roots: vec![place.shared_root.clone()], uid: None, ..place }
     };
     let places: Vec<Place<'_>> = tokens.iter().enumerate().map(place).collect();
-    assert_all_kinds_of_leaks(&run_clients(&places, &tokens, 1, 4_000));
+    assert_all_kinds_of_leaks(&run_clients(&places, &tokens, seed(), 4_000));
 }
 
 /// In unrestricted mounts, the same clients must find foreign data with every kind of call.
@@ -509,7 +512,7 @@ fn control_clients_find_foreign_data_in_unrestricted_mounts() {
     let tokens: Vec<String> = (0..OWNERS).map(token).collect();
     let mounts: Vec<Mount> = iter::repeat_with(|| Mount::new(&store.path())).take(OWNERS).collect();
     let places: Vec<Place<'_>> = mounts.iter().map(Place::own_mount).collect();
-    assert_all_kinds_of_leaks(&run_clients(&places, &tokens, 1, 3_000));
+    assert_all_kinds_of_leaks(&run_clients(&places, &tokens, seed(), 3_000));
 }
 
 /// Fails unless every kind of call and of shared file has revealed something.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::Dice;
 use crate::support::content::{WAYS, Way, allowed, read};
-use crate::support::{TestStore, scale, see};
+use crate::support::{TestStore, scale, see, seed};
 
 /// Number of structures read in each way.
 const STRUCTURES: usize = 2_000;
@@ -219,7 +219,7 @@ fn check(way: Way, content: &[u8]) {
 
 /// Reads random structures in one way.
 fn check_all(way: Way) {
-    let mut dice = Dice::new(36 + WAYS.iter().position(|other| *other == way).unwrap() as u64);
+    let mut dice = Dice::new(seed());
     for _ in 0..scale(STRUCTURES) {
         check(way, &structure(way, &mut dice));
     }

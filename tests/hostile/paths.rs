@@ -18,7 +18,7 @@ use swarmletfs::view::Filter;
 
 use super::{CANARY, Dice, holds_canary};
 use crate::needs_fuse;
-use crate::support::{Mount, TestStore};
+use crate::support::{Mount, TestStore, scale, seed};
 
 /// Number of paths tried without a mount.
 const PATHS: usize = 20_000;
@@ -242,9 +242,9 @@ fn check_reply(reply: Result<Vec<u8>>, path: &[u8]) -> bool {
 fn no_hostile_path_is_a_valid_name_or_leaves_the_disk_store() {
     let scene = Scene::new();
     let disk = Disk::open(&scene.own()).unwrap();
-    let mut dice = Dice::new(1);
+    let mut dice = Dice::new(seed());
     let (mut parsed, mut read) = (0, 0);
-    for _ in 0..PATHS {
+    for _ in 0..scale(PATHS) {
         let path = scene.path(&mut dice);
         for part in path.split(|b| *b == b'/').chain([path.as_slice()]) {
             match Name::new(part) {
@@ -339,9 +339,9 @@ fn hostile_paths_stay_in_the_view_of_an_owner() {
     let tree = Tree::new(scene.store.view(NEVER, filter), Settings::default());
     let workers = tree.lookup(ROOT, b"workers").unwrap().ino;
     let own = tree.lookup(workers, b"w1").unwrap().ino;
-    let mut dice = Dice::new(2);
+    let mut dice = Dice::new(seed());
     let mut read = 0;
-    for _ in 0..PATHS {
+    for _ in 0..scale(PATHS) {
         let path = scene.path(&mut dice);
         for from in [ROOT, workers, own] {
             read += usize::from(check_reply(ask(&tree, from, &path), &path));
@@ -353,7 +353,7 @@ fn hostile_paths_stay_in_the_view_of_an_owner() {
             }
         }
     }
-    assert!(read > 100, "the paths are not all refused for their form: {read}");
+    assert!(read > scale(100), "the paths are not all refused for their form: {read}");
     tree.forget(own, 1);
     tree.forget(workers, 1);
     assert_eq!(tree.open_counts(), (0, 0), "every inode and handle was given back");
@@ -364,11 +364,11 @@ fn control_common_resolvers_reach_the_canary() {
     let scene = Scene::new();
     let own = scene.own();
     let prefix = own.to_string_lossy().into_owned();
-    let mut dice = Dice::new(1);
+    let mut dice = Dice::new(seed());
     let (mut joined, mut decoded, mut checked) =
         (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let place = |bytes: &[u8]| String::from_utf8_lossy(bytes).split(' ').nth(1).map(str::to_owned);
-    for _ in 0..PATHS {
+    for _ in 0..scale(PATHS) {
         let path = scene.path(&mut dice);
         let (plain, clear) =
             (own.join(OsStr::from_bytes(&path)), own.join(OsStr::from_bytes(&unpercent(&path))));
@@ -408,9 +408,9 @@ fn hostile_paths_stay_in_the_mount() {
             rustix::fs::open(mount.at(path), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap()
         })
         .collect();
-    let mut dice = Dice::new(3);
+    let mut dice = Dice::new(seed());
     let mut read = 0;
-    for turn in 0..PATHS_MOUNTED {
+    for turn in 0..scale(PATHS_MOUNTED) {
         let path = scene.path(&mut dice);
         let root = &roots[turn % 2];
         // A `..` that leaves the mount is the reader's own step; all answers of the mount must stay
@@ -454,5 +454,5 @@ fn hostile_paths_stay_in_the_mount() {
             path.escape_ascii()
         );
     }
-    assert!(read > 10, "the paths are not all refused for their form: {read}");
+    assert!(read > scale(10), "the paths are not all refused for their form: {read}");
 }

@@ -24,8 +24,8 @@ use swarmletfs::view::Filter;
 use super::{CANARY, holds_canary, make_fifo};
 use crate::mount::eventually;
 use crate::needs_fuse;
-use crate::support::scale::{factor, scale};
 use crate::support::{Mount, TestStore};
+use crate::support::{patience, scale};
 
 /// Number of opens through the disk store.
 const DISK_OPENS: usize = 150_000;
@@ -105,7 +105,7 @@ impl Drop for RaceStore {
 fn watched<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let worker = thread::spawn(move || sender.send(work()));
-    match receiver.recv_timeout(WATCHDOG * factor() as u32) {
+    match receiver.recv_timeout(patience(WATCHDOG)) {
         Ok(result) => {
             worker.join().unwrap().unwrap();
             result

@@ -27,8 +27,7 @@ use crate::cli::program::{
     small_store, swarmletfs, umount, without_privileges,
 };
 use crate::needs_fuse;
-use crate::support::scale::{factor, scale};
-use crate::support::{TestStore, skip};
+use crate::support::{TestStore, patience, scale, skip};
 
 /// A test that runs longer hangs.
 const WATCHDOG: Duration = Duration::from_secs(100);
@@ -43,7 +42,7 @@ const OWNER: u32 = 54_321;
 fn watched<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let worker = thread::spawn(move || sender.send(work()));
-    match receiver.recv_timeout(WATCHDOG * factor() as u32) {
+    match receiver.recv_timeout(patience(WATCHDOG)) {
         Ok(result) => result,
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("a recorder hangs"),
         Err(mpsc::RecvTimeoutError::Disconnected) => {

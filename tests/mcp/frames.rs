@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use swarmletfs::tree::Tree;
 
 use super::Client;
-use crate::support::{TestStore, scale};
+use crate::support::{TestStore, cases};
 
 fn tree() -> (TestStore, Tree) {
     let store = TestStore::new();
@@ -240,10 +240,8 @@ fn random_messages_neither_stop_nor_end_the_server() {
     let (_store, tree) = tree();
     let client = std::cell::RefCell::new(Client::new(tree));
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        cases: scale(1_000) as u32,
         max_shrink_iters: 0,
-        failure_persistence: None,
-        ..ProptestConfig::default()
+        ..cases(1_000)
     });
     runner
         .run(&proptest::collection::vec(message(), 1..6), |messages| {

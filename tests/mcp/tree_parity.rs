@@ -7,7 +7,7 @@ use swarmletfs::tree::{Settings, Tree};
 
 use super::Client;
 use crate::hostile::views::random_store;
-use crate::support::{Seen, scale, see, see_folder};
+use crate::support::{Seen, see, see_folder, seeds};
 
 /// Number of random stores.
 const STORES: usize = 64;
@@ -15,7 +15,7 @@ const STORES: usize = 64;
 /// Promise: A client can read everything in the tree.
 #[test]
 fn client_reads_what_the_tree_holds() {
-    for seed in 0..scale(STORES) as u64 {
+    for seed in seeds(STORES) {
         let (store, filter, ids) = random_store(seed);
         let view = || {
             Tree::new(store.view(Duration::from_secs(3_600), filter.clone()), Settings::default())

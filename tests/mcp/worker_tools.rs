@@ -15,6 +15,7 @@ use super::roles;
 use crate::cli::program::{LIMIT, run, swarmletfs, tmpfs, wait_until};
 use crate::run::workspace::Workspace;
 use crate::support::mount::PROGRAM;
+use crate::support::{rng, scale};
 
 fn command(place: &Workspace, role: &str, options: &[&str]) -> Command {
     let (store, workspace) = (place.at("store"), place.at("workspace"));
@@ -882,9 +883,9 @@ fn random_changes_give_the_expected_workspace() {
         place.write(&format!("workspace/{path}"), &text);
         expected.insert(path, text);
     }
-    let mut random = fastrand::Rng::with_seed(7);
+    let mut random = rng();
     let mut client = client(&place, "worker:w");
-    for step in 0..300 {
+    for step in 0..scale(300) {
         let path = format!("d{}/f{}", random.u32(0..4), random.u32(0..8));
         match random.u32(0..4) {
             0 => {

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::hostile::Dice;
 use crate::needs_fuse;
-use crate::support::{Mount, TestStore, scale};
+use crate::support::{Mount, TestStore, scale, seed};
 
 /// Number of reads, over all [`THREADS`] threads.
 const READS: usize = 100_000;
@@ -38,7 +38,7 @@ struct Subject {
 
 fn store() -> TestStore {
     let store = TestStore::new();
-    let mut dice = Dice::new(12);
+    let mut dice = Dice::new(seed());
     store.worker("w", json!({"status": "failed", "error": "the build failed"}));
     for number in 1..40 {
         let lines: String =
@@ -297,7 +297,7 @@ fn read_calls_return_the_right_bytes_at_every_offset() {
     let mount = Mount::new(&store.path());
     let subjects = &subjects(&store, &mount, &copies);
     thread::scope(|scope| {
-        for seed in 0..THREADS as u64 {
+        for seed in seed()..seed() + THREADS as u64 {
             scope.spawn(move || exercise(subjects, seed, scale(READS) / THREADS));
         }
     });
@@ -342,7 +342,7 @@ fn memory_mappings_hold_the_right_bytes() {
     let mount = Mount::new(&store.path());
     let mut python = Command::new("python3");
     python
-        .args(["-c", MAPPER, "7", &scale(MAPS).to_string()])
+        .args(["-c", MAPPER, &seed().to_string(), &scale(MAPS).to_string()])
         .stdin(Stdio::piped())
         .stderr(Stdio::piped());
     let mut python = python.spawn().expect("python3");

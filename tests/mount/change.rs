@@ -22,7 +22,7 @@ use swarmletfs::view::Filter;
 use super::Snapshot;
 use crate::needs_fuse;
 use crate::support::frame::check_frame;
-use crate::support::scale::factor;
+use crate::support::patience;
 use crate::support::{Mount, TestStore, scale, see};
 
 /// Number of changes.
@@ -202,7 +202,7 @@ fn readers_during_changes_see_no_mixed_version() {
                 change(&store, n);
                 changes.store(n, Ordering::Relaxed);
                 n += 1;
-                if begun.elapsed() > Duration::from_secs(60) * factor() as u32
+                if begun.elapsed() > patience(Duration::from_secs(60))
                     || !wrong.lock().unwrap().is_empty()
                 {
                     break;

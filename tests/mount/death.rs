@@ -23,7 +23,7 @@ use crate::cli::program::{
 use crate::hostile::Dice;
 use crate::needs_fuse;
 use crate::support::mount::{connection_at, end_by_force};
-use crate::support::{Mount, TestStore, scale};
+use crate::support::{Mount, TestStore, scale, seed};
 
 const KILLS: usize = 50;
 const KILLS_AT_START: usize = 20;
@@ -66,14 +66,14 @@ struct Load {
 }
 
 impl Load {
-    fn on(point: &Path, seed: usize) -> Load {
+    fn on(point: &Path, number: usize) -> Load {
+        let seed = seed() + (number * CLIENTS) as u64;
         let (request_count, (sender, ends)) = (Arc::new(AtomicU64::new(0)), mpsc::channel());
         for client in 0..CLIENTS {
             let (point, request_count, sender) =
                 (point.to_path_buf(), request_count.clone(), sender.clone());
             thread::spawn(move || {
-                let (mut dice, mut held) =
-                    (Dice::new((seed * CLIENTS + client) as u64), Vec::new());
+                let (mut dice, mut held) = (Dice::new(seed + client as u64), Vec::new());
                 let end = loop {
                     match send_request(&point, &mut held, &mut dice) {
                         Ok(()) => request_count.fetch_add(1, Ordering::Relaxed),
@@ -178,7 +178,7 @@ fn killed_server_fails_requests_and_can_be_mounted_again() {
     needs_fuse!();
     let (store, sandbox) = (swarm(), MountSandbox::new());
     let (point, before) = (sandbox.folder("mnt"), state(&store));
-    let mut dice = Dice::new(23);
+    let mut dice = Dice::new(seed());
     for number in 0..scale(KILLS) {
         let done = mount(&store.path(), &point, &[]);
         done.assert_success();
@@ -208,7 +208,7 @@ fn server_killed_during_startup_leaves_no_unreported_mount() {
     needs_fuse!();
     let (store, sandbox) = (swarm(), MountSandbox::new());
     let point = sandbox.folder("mnt");
-    let mut dice = Dice::new(24);
+    let mut dice = Dice::new(seed());
     for number in 0..scale(KILLS_AT_START) {
         let mut command = with_log(swarmletfs(["mount"]), &point);
         command
@@ -265,7 +265,7 @@ fn aborted_connection_ends_the_server() {
     }
     let (store, sandbox) = (swarm(), MountSandbox::new());
     let (point, before) = (sandbox.folder("mnt"), state(&store));
-    let mut dice = Dice::new(25);
+    let mut dice = Dice::new(seed());
     for number in 0..scale(ABORTS) {
         let mut child = mount_in_foreground(&store.path(), &point, &sandbox.at("log"));
         let load = Load::on(&point, number).wait_for_requests(dice.next() % 300);

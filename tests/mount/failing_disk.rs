@@ -20,7 +20,7 @@ use crate::cli::program::is_root;
 use crate::hostile::Dice;
 use crate::needs_fuse;
 use crate::support::tool::is_here;
-use crate::support::{Mount, TestStore, scale, skip};
+use crate::support::{Mount, TestStore, scale, seed, skip};
 
 /// Number of times the disk fails and comes back.
 const ROUNDS: usize = 3;
@@ -210,11 +210,12 @@ fn fails_and_recovers(system: &str, options: &'static str) {
         .map(|path| ((*path).to_owned(), mount.read(path)))
         .collect();
     let (weather, reads, stop) = (AtomicU8::new(WORKING), AtomicUsize::new(0), AtomicU8::new(0));
+    let first = seed();
     thread::scope(|scope| {
         for reader in 0..READERS {
             let (mount, right, weather, reads, stop) = (&mount, &right, &weather, &reads, &stop);
             scope.spawn(move || {
-                let mut dice = Dice::new(reader as u64);
+                let mut dice = Dice::new(first + reader as u64);
                 while stop.load(Ordering::SeqCst) == 0 {
                     read_one(mount, right, weather, &mut dice);
                     reads.fetch_add(1, Ordering::SeqCst);

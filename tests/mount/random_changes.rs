@@ -14,7 +14,7 @@ use serde_json::json;
 use super::eventually;
 use crate::hostile::Dice;
 use crate::needs_fuse;
-use crate::support::{Mount, TestStore, scale};
+use crate::support::{Mount, TestStore, scale, seed};
 
 /// Concurrent writers. Each changes its own workers and waits until its change is visible.
 const WRITERS: usize = 16;
@@ -280,7 +280,7 @@ fn every_random_change_is_visible_by_every_means() {
         store: &store,
         mount,
         number,
-        dice: Dice::new(number as u64),
+        dice: Dice::new(seed() + number as u64),
         words: 0,
         workers: Vec::new(),
         gone: Vec::new(),

@@ -11,7 +11,7 @@ use super::{names, text};
 use crate::hostile::make_fifo;
 use crate::needs_fuse;
 use crate::support::tool::shell;
-use crate::support::{Mount, TestStore, see};
+use crate::support::{Mount, TestStore, rng, see};
 
 const REPORT: &str = "# Report\n\n## Section 1: Scope\n\nThree services.\n\n## Section 2: Method\n\nWe read the logs.\n\
                       Then we asked.\n\nIt took a week.\n\nNobody was harmed.\n\n## Section 3: Risks\n\nThere are risks.\n";
@@ -264,7 +264,7 @@ fn crowd() -> TestStore {
 fn comparison_is_never_larger_than_its_budget() {
     let store = crowd();
     let tree = store.tree();
-    let mut budget = 0;
+    let (mut budget, mut rng) = (0, rng());
     while budget <= 30_000 {
         for query in ["w0..w1", "w0..w1..w2..w3..w4..w5..w6..w7"] {
             let answer = text(&tree, &format!("compare.{budget}/{query}"));
@@ -278,7 +278,7 @@ fn comparison_is_never_larger_than_its_budget() {
                 answer.len()
             );
         }
-        budget += fastrand::usize(1..3_000);
+        budget += rng.usize(1..3_000);
     }
     for tokens in [0, 1, 5, 30, 100, 333, 1_000, 4_000, 8_000] {
         for folder in [format!("compare.{tokens}tok"), format!("compare.{tokens}tok@report")] {

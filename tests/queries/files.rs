@@ -15,8 +15,8 @@ use swarmletfs::view::{Filter, View};
 
 use super::{names, text};
 use crate::hostile::Dice;
-use crate::support::see;
 use crate::support::transcript::{self, Transcript, place};
+use crate::support::{see, seeds};
 
 /// A use of a file in a session.
 struct Use {
@@ -292,7 +292,7 @@ fn expected_overlaps(sessions: &[(String, Session)]) -> BTreeSet<BTreeSet<String
 /// Promise: A view shows the files, projects and branches of its own workers only.
 #[test]
 fn random_sessions_are_listed_by_file_project_and_branch() {
-    for seed in 0..40 {
+    for seed in seeds(40) {
         let mut dice = Dice::new(seed);
         let store = transcript::store();
         let sessions: Vec<(String, Session)> = (0..2 + dice.below(4))

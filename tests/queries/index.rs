@@ -16,7 +16,7 @@ use super::text;
 use crate::hostile::Dice;
 use crate::mount::eventually;
 use crate::support::TestStore;
-use crate::support::scale::scale;
+use crate::support::{seed, seeds};
 
 const WORDS: [&str; 16] = [
     "error",
@@ -122,7 +122,7 @@ fn damage(dice: &mut Dice, folder: &Path) {
 /// Promise: An answer is the same with an index, without one, and with a damaged one.
 #[test]
 fn answer_is_independent_of_the_index() {
-    for seed in 0..scale(6) as u64 {
+    for seed in seeds(6) {
         let (mut dice, store, folder) =
             (Dice::new(seed), TestStore::new(), tempfile::tempdir().unwrap());
         fs::create_dir(store.at("workers")).unwrap();
@@ -153,7 +153,8 @@ fn answer_is_independent_of_the_index() {
 /// Promise: Several processes can use the same index at once.
 #[test]
 fn processes_can_share_an_index() {
-    let (mut dice, store, folder) = (Dice::new(7), TestStore::new(), tempfile::tempdir().unwrap());
+    let (mut dice, store, folder) =
+        (Dice::new(seed()), TestStore::new(), tempfile::tempdir().unwrap());
     (0..60).for_each(|_| change(&mut dice, &store));
     let folder = folder.path().join("index");
     let queries: Vec<String> = (0..20).map(|_| random_query(&mut dice)).collect();

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::text;
 use crate::hostile::Dice;
 use crate::support::TestStore;
-use crate::support::scale::scale;
+use crate::support::seeds;
 use crate::support::tool::is_here;
 
 const PATTERNS: [&str; 22] = [
@@ -49,7 +49,7 @@ fn grep_finds_the_lines_that_ripgrep_finds() {
     if !is_here("rg") {
         return;
     }
-    for seed in 0..scale(4) as u64 {
+    for seed in seeds(4) {
         let mut dice = Dice::new(seed);
         let store = TestStore::new();
         for worker in 0..5 {

@@ -15,7 +15,7 @@ use swarmletfs::view::{Filter, View};
 
 use super::text;
 use crate::support::intercept::{InterceptedStore, Interceptor};
-use crate::support::scale::scale;
+use crate::support::scale;
 
 /// Content of every log, repeated up to its size.
 const TEXT: &[u8] = b"abababbabaaabbbabab xyxyxyyx 0101010011 error: no such file or directory aaaaaaaaaaaaaaaaaa\n";

@@ -12,7 +12,7 @@ use super::store::{
     assert_readable, assert_whole, assert_writable, command, ended_calls, input, new_store,
     outputs, record, worker, worker_lines,
 };
-use crate::support::scale;
+use crate::support::{rng, scale};
 
 /// Number of killed recorders at each check.
 const KILLS: usize = 100;
@@ -134,7 +134,7 @@ fn assert_all_there(store: &Path, acknowledged: &Acknowledged) {
 #[test]
 fn acknowledged_changes_survive_kills_at_random_moments() {
     let (_dir, store) = new_store();
-    let (wanted, mut rng) = (scale(KILLS), fastrand::Rng::with_seed(43));
+    let (wanted, mut rng) = (scale(KILLS), rng());
     let (mut acknowledged, mut kills) = (Acknowledged::default(), 0);
     // The moments are spread over the time that a recorder takes on this machine.
     let mut longest = Duration::from_millis(20);

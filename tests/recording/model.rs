@@ -11,7 +11,7 @@ use swarmletfs::write::{
 };
 
 use super::store::{assert_whole, ended_calls, metadata, outputs, read_tree, worker, worker_lines};
-use crate::support::scale;
+use crate::support::cases;
 
 /// A change of a worker, with parts from small alphabets.
 #[derive(Debug, Clone)]
@@ -211,9 +211,7 @@ fn open(path: &Path) -> Store {
 /// finished refuses each of them.
 #[test]
 fn random_changes_leave_what_the_model_holds() {
-    let cases = u32::try_from(scale(96)).unwrap();
-    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-    proptest!(config, |(changes in proptest::collection::vec(change(), 0..24))| {
+    proptest!(cases(96), |(changes in proptest::collection::vec(change(), 0..24))| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
         fs::create_dir_all(path.join("workers")).unwrap();

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::store::{TEMPORARY, command, new_store, record};
 use crate::mount::eventually;
 use crate::needs_fuse;
-use crate::support::{Mount, scale};
+use crate::support::{Mount, is_full, scale};
 
 /// Promise: A mount shows within a second what is recorded.
 #[test]
@@ -142,5 +142,5 @@ fn readers_meet_whole_workers_only() {
     });
     let [mounted, direct] = looks.map(AtomicUsize::into_inner);
     eprintln!("{count} new workers; {mounted} looks through a mount and {direct} at the store");
-    assert!(mounted > 10, "{mounted}");
+    assert!(mounted > 10 || !is_full(), "{mounted}");
 }

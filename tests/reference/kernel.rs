@@ -109,10 +109,10 @@ fn eventually(check: impl Fn() -> Result<(), String>) -> Result<(), String> {
 #[test]
 fn mount_matches_the_reference_model_after_every_change() {
     needs_fuse!();
-    let CaseCount { cases, turns } = CaseCount::scaled(3, 15);
+    let count = CaseCount::scaled(3, 15);
     thread::scope(|scope| {
         for lane in 0..LANES {
-            scope.spawn(move || CaseCount { cases, turns }.run(100 + lane as u64, mounted));
+            scope.spawn(move || count.run(100 + lane as u64, mounted));
         }
     });
 }

@@ -15,8 +15,8 @@ use super::workspace::Workspace;
 use crate::cli::program::{CommandOutput, run};
 use crate::formats::workspace_changes::fixture;
 use crate::support::mount::PROGRAM;
-use crate::support::scale::scale;
 use crate::support::tool::is_here;
+use crate::support::{is_full, scale, seed};
 
 /// Changes a folder at random, and lists its entries.
 const SCRIPT: &str = include_str!("random.py");
@@ -259,19 +259,22 @@ fn check(make: fn() -> Workspace, count: usize, first: u64) {
         }
     }
     let all = ["added", "deleted", "mode", "modified", "replaced"].map(str::to_owned);
-    assert_eq!(kinds, all.into());
+    assert!(kinds == all.into() || !is_full(), "{kinds:?}");
     eprintln!("{count} workers, the diffs of {exact} applied by git");
-    assert!(exact * 4 > count * 3, "the diffs of {exact} of {count} workers are exact");
+    assert!(
+        exact * 4 > count * 3 || !is_full(),
+        "the diffs of {exact} of {count} workers are exact"
+    );
 }
 
 /// Promise: A worker's changes.diff, applied by git, gives the files and links that the command saw
 /// at its end; `apply` gives its whole view with permissions, and `undo` the old workspace.
 #[test]
 fn random_commands_are_recorded_applied_and_taken_back_exactly() {
-    check(Workspace::new, scale(30), 0);
+    check(Workspace::new, scale(30), seed());
 }
 
 #[test]
 fn random_commands_of_an_ordinary_user_are_exact() {
-    check(Workspace::of_ordinary_user, scale(30), 1_000_000);
+    check(Workspace::of_ordinary_user, scale(30), !seed() >> 1);
 }

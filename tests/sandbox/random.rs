@@ -17,7 +17,7 @@ use serde_json::json;
 use super::for_each_user;
 use super::lifetime::{await_that, has_signal_scopes, processes_with};
 use super::place::{Place, swarmletfs, text};
-use crate::support::scale::scale;
+use crate::support::seeds;
 
 /// Attacks, and the program that makes them.
 const SCRIPT: &str = include_str!("random.py");
@@ -252,7 +252,7 @@ fn check(place: &Place, seed: u64) {
 #[test]
 fn random_attacks_change_nothing_outside() {
     for_each_user(|place| {
-        (0..scale(SEQUENCES) as u64).for_each(|seed| check(place, seed));
+        seeds(SEQUENCES).for_each(|seed| check(place, seed));
     });
 }
 

@@ -16,7 +16,7 @@ use super::coarse::Coarse;
 use super::{Answer, path, since, tree};
 use crate::support::fault_injection::{FaultInjector, FaultPlan};
 use crate::support::intercept::InterceptedStore;
-use crate::support::{TestStore, scale};
+use crate::support::{TestStore, sample, seeds};
 
 /// The newest size of each worker's log and its newest status, as listed by the answers.
 #[derive(Default)]
@@ -64,7 +64,7 @@ fn change_at_any_call_is_reported() {
     for (order, seconds) in
         orders.iter().flat_map(|order| [1, 8, 64].map(|seconds| (*order, seconds)))
     {
-        for k in 1.. {
+        for k in sample(1..) {
             let memory = Arc::new(Memory::new());
             for id in ids {
                 memory.write(
@@ -128,11 +128,11 @@ fn follow_writers(fresh: Duration) {
     let tree = Tree::new(store.view(fresh, Filter::default()), Settings::default());
     let (mut followed, mut cursor) = (Followed::default(), since(&tree, "now").next);
     let mut sizes: BTreeMap<String, u64> = BTreeMap::new();
-    for round in 0..scale(40) {
+    for round in seeds(40) {
         let is_written = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut rng = fastrand::Rng::with_seed(round as u64);
+                let mut rng = fastrand::Rng::with_seed(round);
                 // Rounds end at a random write for each worker, so that no later write hides a lost
                 // one.
                 for number in 0..rng.usize(1..40) {

@@ -15,7 +15,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use super::log::unannounced;
-use super::scale::factor;
+use super::scale::patience;
 
 /// Time after which the watchdog ends the mount by force, multiplied by [`factor`]. Every waiting
 /// client gets an error.
@@ -93,9 +93,7 @@ impl Mount {
         await_start(&mut mount.child);
         let point = mount.path();
         thread::spawn(move || {
-            if dropped.recv_timeout(WATCHDOG * factor() as u32)
-                == Err(mpsc::RecvTimeoutError::Timeout)
-            {
+            if dropped.recv_timeout(patience(WATCHDOG)) == Err(mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("watchdog: a mount test took too long");
                 end_by_force(&point);
             }

@@ -315,6 +315,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::scale::cases(256))]
+
         #[test]
         fn a_diff_leads_from_one_text_to_the_other(
             old in proptest::collection::vec("[abc{}]?", 0..40), new in proptest::collection::vec("[abc{}]?", 0..40),

@@ -135,7 +135,7 @@ mod tests {
 
     /// Returns passages with few distinct scores. Each takes at most 20 bytes.
     fn candidates(count: usize) -> Vec<Candidate> {
-        let mut rng = fastrand::Rng::with_seed(1);
+        let mut rng = crate::scale::rng();
         let candidate = |at| Candidate {
             score: Reverse(rng.i64(..50)),
             worker: at as u32 / 100,

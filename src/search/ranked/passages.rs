@@ -61,6 +61,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::scale::cases(256))]
+
         #[test]
         fn passages_cover_the_text(text in "(\\PC|\n| ){0,2000}") {
             let passages = passages(&text);

@@ -654,7 +654,7 @@ mod tests {
     /// Counts the passages with each word in their neighborhoods one by one.
     #[test]
     fn neighborhoods_are_counted_as_if_one_by_one() {
-        let mut rng = fastrand::Rng::with_seed(1);
+        let mut rng = crate::scale::rng();
         let file = FileChunk {
             path: RelPath::parse("a").unwrap(),
             start: 0,

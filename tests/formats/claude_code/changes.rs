@@ -17,10 +17,10 @@ use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
 use crate::formats::text;
-use crate::support::see;
 use crate::support::seen::names;
 use crate::support::tool::{is_here, shell};
 use crate::support::transcript::{Transcript, place, store, tree};
+use crate::support::{cases, see, seed};
 
 /// Directory of the worker.
 const CWD: &str = "/home/dev/app";
@@ -128,7 +128,7 @@ struct Session {
 
 impl Session {
     fn new(steps: &[(u8, usize, u64)]) -> Session {
-        let mut random = fastrand::Rng::with_seed(7);
+        let mut random = fastrand::Rng::with_seed(seed());
         let before: BTreeMap<String, String> =
             NAMES.iter().take(4).map(|name| ((*name).into(), content(&mut random))).collect();
         let mut transcript = Transcript::new("s");
@@ -205,7 +205,7 @@ impl Session {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(cases(48))]
 
     /// Promise: `git apply` of changes.diff turns the recorded originals into exactly the contents
     /// that the edits left behind.

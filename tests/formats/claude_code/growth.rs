@@ -16,8 +16,8 @@ use swarmletfs::store::{File, Kind, Meta, Store, read_range};
 use swarmletfs::trace::{ClaudeCode, Format, RecordSource, Transcripts};
 
 use super::*;
-use crate::support::scale;
 use crate::support::transcript::{PROJECT, path};
+use crate::support::{is_exhaustive, seeds};
 
 /// A worker as a format reads it.
 #[derive(Debug, Clone, PartialEq)]
@@ -155,7 +155,7 @@ fn transcript_with_oldest_subagents() -> Transcript {
 /// more in between at a larger scale.
 fn cuts(bytes: &[u8]) -> Vec<usize> {
     let near = |at: usize| bytes[at.saturating_sub(2)..(at + 3).min(bytes.len())].contains(&b'\n');
-    let step = if scale(1) > 1 { 1 } else { 29 };
+    let step = if is_exhaustive() { 1 } else { 29 };
     (0..bytes.len()).filter(|at| at % step == 0 || near(*at)).collect()
 }
 
@@ -333,7 +333,7 @@ fn growing_transcript_equals_one_parsed_from_the_start() {
         for step in [1, 7, 100] {
             grow(&transcript, &format!("{name} by {step}"), || step);
         }
-        for seed in 0..scale(2) as u64 {
+        for seed in seeds(2) {
             let mut rng = Rng::with_seed(seed);
             grow(&transcript, &format!("{name} with seed {seed}"), || rng.usize(1..900));
         }
@@ -418,7 +418,7 @@ fn an_overwritten_transcript_is_read_again() {
                     .collect::<Vec<_>>()
             })
             .collect();
-    for seed in 0..scale(10) as u64 {
+    for seed in seeds(10) {
         let mut rng = Rng::with_seed(seed);
         let (store, of_session) = (store(), place("s"));
         let (live, cache_folder) = (ClaudeCode::transcripts(), CacheFolder::new());

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::support::scale::factor;
+use crate::support::patience;
 use crate::support::see;
 use crate::support::transcript::{PROJECT, path};
 
@@ -265,7 +265,7 @@ fn deep_nesting_costs_one_line_and_no_stack() {
 fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let result = work();
-    let most = Duration::from_secs(60) * factor() as u32;
+    let most = patience(Duration::from_secs(60));
     assert!(begun.elapsed() < most, "{what} took {:?}", begun.elapsed());
     result
 }

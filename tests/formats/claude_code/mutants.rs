@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fastrand::Rng;
 
 use super::*;
-use crate::support::scale;
+use crate::support::seeds;
 use crate::support::transcript::{PROJECT, path};
 
 /// Number of damaged transcripts.
@@ -117,7 +117,7 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
 
 #[test]
 fn a_damaged_transcript_is_shown_as_far_as_it_is_readable() {
-    for seed in 0..scale(TRIED) as u64 {
+    for seed in seeds(TRIED) {
         let mut rng = Rng::with_seed(seed);
         let mut bytes = whole();
         let store = store();

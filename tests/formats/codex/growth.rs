@@ -9,7 +9,7 @@ use swarmletfs::store::{Kind, read_range};
 use swarmletfs::trace::{Format, RecordSource, Transcripts};
 
 use super::*;
-use crate::support::scale;
+use crate::support::{is_exhaustive, rng};
 
 /// The record of the only session, and the bytes of its files.
 type Shown = (Record, BTreeMap<RelPath, Vec<u8>>);
@@ -92,7 +92,7 @@ pub fn all_kinds() -> Rollout {
 /// Returns offsets around the ends of lines, and some in between.
 fn cuts(bytes: &[u8]) -> Vec<usize> {
     let near = |at: usize| bytes[at.saturating_sub(2)..(at + 3).min(bytes.len())].contains(&b'\n');
-    let step = if scale(1) > 1 { 1 } else { 37 };
+    let step = if is_exhaustive() { 1 } else { 37 };
     (0..=bytes.len()).filter(|at| at % step == 0 || near(*at) || *at == bytes.len()).collect()
 }
 
@@ -133,7 +133,7 @@ fn a_rollout_cut_at_any_byte_shows_a_part() {
 #[test]
 fn a_growing_rollout_equals_one_parsed_from_the_start() {
     let bytes = all_kinds().bytes();
-    let mut rng = fastrand::Rng::with_seed(1);
+    let mut rng = rng();
     for step in [0, 1, 13, 400] {
         let (store, at) = (Arc::new(Memory::new()), path(place(ID)));
         store.write(&at, "");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::growth::all_kinds;
 use super::*;
-use crate::support::scale;
+use crate::support::{rng, scale};
 
 #[test]
 fn a_value_of_any_type_in_any_field_costs_no_more_than_its_line() {
@@ -22,7 +22,7 @@ fn a_value_of_any_type_in_any_field_costs_no_more_than_its_line() {
         json!([[{}]]),
         json!({"a": []}),
     ];
-    let mut rng = fastrand::Rng::with_seed(7);
+    let mut rng = rng();
     for _ in 0..scale(60) {
         let mut rollout = Rollout::default();
         for line in &lines {

@@ -9,7 +9,7 @@ use swarmletfs::store::{File, Kind, read_range};
 use swarmletfs::trace::{Format, RecordSource, Transcripts};
 
 use super::*;
-use crate::support::scale;
+use crate::support::{is_exhaustive, rng, scale};
 
 /// A worker as a format reads it.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,7 +90,7 @@ fn assert_equal(live: Option<&WorkerView>, fresh: Option<&WorkerView>, when: &st
 
 fn cuts(bytes: &[u8]) -> Vec<usize> {
     let near = |at: usize| bytes[at.saturating_sub(2)..(at + 3).min(bytes.len())].contains(&b'\n');
-    let step = if scale(1) > 1 { 1 } else { 37 };
+    let step = if is_exhaustive() { 1 } else { 37 };
     (0..=bytes.len()).filter(|at| at % step == 0 || near(*at) || *at == bytes.len()).collect()
 }
 
@@ -130,7 +130,7 @@ fn calls_of_a_growing_session_only_grow() {
 /// Promise: A growing transcript shows the same as one that is parsed from the start.
 #[test]
 fn followed_session_equals_a_new_one() {
-    let mut random = fastrand::Rng::with_seed(27);
+    let mut random = rng();
     for round in 0..scale(30) {
         let mut log = Log::new();
         for at in 0..random.usize(1..25) {
@@ -188,7 +188,7 @@ fn open_thread_grows_with_its_session() {
 #[test]
 fn mutants_of_a_session_are_read_without_a_failure() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/gemini");
-    let mut random = fastrand::Rng::with_seed(61);
+    let mut random = rng();
     let seeds: Vec<Vec<u8>> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| std::fs::read(entry.unwrap().path()).unwrap())

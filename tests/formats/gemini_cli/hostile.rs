@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::support::scale::factor;
+use crate::support::patience;
 
 #[test]
 fn values_of_the_wrong_type_cost_only_themselves() {
@@ -124,6 +124,6 @@ fn many_records_are_read_in_time() {
         use swarmletfs::trace::Format;
         format.find_nested_workers(&*store, &log_path(), swarmletfs::deadline::Deadline::never());
         let took = begun.elapsed();
-        assert!(took < Duration::from_secs(20) * factor() as u32, "{name}: {took:?}");
+        assert!(took < patience(Duration::from_secs(20)), "{name}: {took:?}");
     }
 }

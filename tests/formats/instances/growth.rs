@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use swarmletfs::store::Memory;
 
 use super::*;
-use crate::support::scale;
+use crate::support::is_exhaustive;
 
 /// Returns the documents that a program writes one after another.
 pub fn versions(program: Program) -> Vec<Value> {
@@ -69,7 +69,7 @@ pub fn cut(program: Program, bytes: &[u8], step: usize) {
 fn document_cut_at_any_byte_shows_a_part() {
     for program in [Program::Mini, Program::Swe] {
         let bytes = serde_json::to_vec_pretty(versions(program).last().unwrap()).unwrap();
-        cut(program, &bytes, if scale(1) > 1 { 1 } else { 7 });
+        cut(program, &bytes, if is_exhaustive() { 1 } else { 7 });
     }
 }
 

@@ -21,9 +21,9 @@ use super::Gives::{self, AsOnDisk, TheBytes};
 use super::Row;
 use crate::mount::{PATIENCE, eventually};
 use crate::needs_fuse;
-use crate::support::scale::{factor, scale};
 use crate::support::tool::{is_here, lay_out, shell};
 use crate::support::{Mount, Seen, TestStore, see, see_folder};
+use crate::support::{patience, scale};
 
 /// Number of states.
 const STATES: usize = 12;
@@ -248,7 +248,7 @@ struct Case<'a> {
 /// all failures.
 fn repeat(cases: &[Case<'_>], mount: &Mount, change: impl Fn(usize)) -> Vec<String> {
     let (reading, wrong) = (AtomicUsize::new(2), Mutex::new(Vec::new()));
-    let (begun, patience) = (Instant::now(), PATIENCE * 2 * factor() as u32);
+    let (begun, limit) = (Instant::now(), patience(PATIENCE * 2));
     let read = |cases: &[Case<'_>]| {
         let mut progress = vec![(0, BTreeSet::new()); cases.len()];
         let is_done = |(times, versions): &(usize, BTreeSet<Hash>)| {
@@ -263,7 +263,7 @@ fn repeat(cases: &[Case<'_>], mount: &Mount, change: impl Fn(usize)) -> Vec<Stri
                     Err(what) => wrong.lock().unwrap().push(format!("{}\n    {what}", case.name)),
                 }
                 progress.0 += 1;
-                if begun.elapsed() > patience {
+                if begun.elapsed() > limit {
                     let what = format!("only {} versions in {} runs", progress.1.len(), progress.0);
                     return wrong.lock().unwrap().push(format!("{}\n    {what}", case.name));
                 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::mount::{PATIENCE, swarm};
 use crate::needs_fuse;
 use crate::support::tool::{is_here, shell};
-use crate::support::{Mount, Seen, TestStore, scale, see_folder};
+use crate::support::{Mount, Seen, TestStore, patience, scale, see_folder};
 
 /// Part of the name of every temporary file or worker.
 const PASSING: &str = "passing";
@@ -118,7 +118,7 @@ fn stable_entries_are_visited_once_during_changes() {
             for times in 1.. {
                 let (these, passing) = walk(command);
                 disturbed += usize::from(passing);
-                let late = begun.elapsed() > PATIENCE * 2 * scale::factor() as u32;
+                let late = begun.elapsed() > patience(PATIENCE * 2);
                 if !these.is_empty() || late {
                     wrong.push(format!(
                         "{tool}: {command}\n    {times} walks, {disturbed} of them visited a temporary file; {these:?}"
