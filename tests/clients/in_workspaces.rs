@@ -9,7 +9,7 @@ use super::{say, target};
 fn run(installed: &str, preset: &str) {
     let Ok(program) = fs::read_to_string(target().join("clients/programs").join(installed)) else {
         say(&format!(
-            "SKIP {installed} is not installed; to get it: scripts/setup, if npm is there"
+            "SKIP {installed} is not installed; to get it: scripts/setup --all, if npm is there"
         ));
         return;
     };
@@ -27,11 +27,13 @@ fn run(installed: &str, preset: &str) {
 }
 
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn two_claude_code_sessions_work_on_one_repository() {
     run("claude-code", "claude");
 }
 
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn two_codex_sessions_work_on_one_repository() {
     run("codex", "codex");
 }

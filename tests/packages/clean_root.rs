@@ -179,11 +179,11 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the Debian root that scripts/setup makes. Without one, reports a skip.
+/// Returns the Debian root that scripts/setup --all makes. Without one, reports a skip.
 fn debian_root() -> Option<PathBuf> {
     let root = target().join("debian-root");
     if !root.with_extension("content").exists() {
-        skip("no Debian root to install in: scripts/setup makes it as root on Debian");
+        skip("no Debian root to install in: scripts/setup --all makes it as root on Debian");
         return None;
     }
     Some(root)
@@ -210,7 +210,7 @@ pub fn package() -> &'static Path {
 /// Returns true if cargo deb and the tools that it runs are there. Otherwise reports a skip.
 pub fn can_be_built() -> bool {
     if !target().join("tools/bin/cargo-deb").exists() {
-        skip("cargo-deb is not installed: scripts/setup installs it");
+        skip("cargo-deb is not installed: scripts/setup --all installs it");
         return false;
     }
     is_here("dpkg-deb") && is_here("dpkg-shlibdeps")

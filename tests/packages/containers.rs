@@ -35,6 +35,7 @@ fn dockerfiles_have_no_faults() {
 }
 
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn container_mounts_with_two_capabilities() {
     let Some(root) = CleanRoot::enter() else { return };
     root.install();
@@ -65,6 +66,7 @@ mount --bind /srv/swarm /image/store
 ";
 
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn container_reads_without_privileges_and_writes_nothing() {
     let Some(root) = CleanRoot::enter() else { return };
     if !cfg!(target_arch = "x86_64") {

@@ -20,6 +20,7 @@ fn with_fstab() -> Option<CleanRoot> {
 
 /// Promise: Removing the package leaves nothing behind.
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn installed_program_has_manual_pages_and_completions_and_is_removed_wholly() {
     let Some(root) = CleanRoot::enter() else { return };
     let before = root.output(FILES);
@@ -46,6 +47,7 @@ fn installed_program_has_manual_pages_and_completions_and_is_removed_wholly() {
 
 /// Promise: Root mounts by /etc/fstab without fuse3.
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn fstab_mounts_without_fuse3() {
     let Some(root) = with_fstab() else { return };
     root.output("! command -v fusermount3 fusermount mount.fuse");
@@ -70,6 +72,7 @@ fn fstab_mounts_without_fuse3() {
 }
 
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn mount_command_mounts_by_both_types() {
     let Some(root) = with_fstab() else { return };
     for file_system in ["swarmletfs", "fuse.swarmletfs"] {
@@ -87,6 +90,7 @@ fn mount_command_mounts_by_both_types() {
 }
 
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn letters_of_mount_are_accepted() {
     let Some(root) = with_fstab() else { return };
     root.output("mount --fake --verbose /mnt/swarm && test ! -e /mnt/swarm/summary");
@@ -98,6 +102,7 @@ fn letters_of_mount_are_accepted() {
 }
 
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn failures_have_exit_codes_of_mount() {
     let Some(root) = with_fstab() else { return };
     for (arguments, code, named) in [

@@ -17,6 +17,7 @@ fn booted() -> Option<CleanRoot> {
 }
 
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn systemd_finds_no_fault_in_the_units() {
     let Some(root) = booted() else { return };
     root.output(SETTINGS);
@@ -31,6 +32,7 @@ fn systemd_finds_no_fault_in_the_units() {
 
 /// Promise: A line of /etc/fstab is mounted by systemd, at the boot or at the first access.
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn systemd_mounts_by_fstab() {
     let Some(root) = booted() else { return };
     root.output(
@@ -53,6 +55,7 @@ fn systemd_mounts_by_fstab() {
 /// Promise: `swarmletfs@NAME.service` has started when its mount can be read, and the mount is gone
 /// when it has stopped.
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn service_is_active_while_its_mount_can_be_read() {
     let Some(root) = booted() else { return };
     root.output(SETTINGS);
@@ -72,6 +75,7 @@ fn service_is_active_while_its_mount_can_be_read() {
 
 /// Promise: A service whose process was killed leaves no dead mount.
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn killed_service_leaves_no_dead_mount() {
     let Some(root) = booted() else { return };
     root.output(SETTINGS);
@@ -95,6 +99,7 @@ const SESSION: &str = r#"{"type": "user", "uuid": "u1", "parentUuid": null, "ses
  "version": "2.0.0", "message": {"role": "user", "content": "Check the backups"}}"#;
 
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn timer_of_a_user_archives_sessions() {
     let Some(root) = booted() else { return };
     let file = "projects/-w/0a1b2c3d-0000-4000-8000-000000000001.jsonl";
@@ -112,6 +117,7 @@ fn timer_of_a_user_archives_sessions() {
 }
 
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn service_with_a_mistake_fails_with_its_reason() {
     let Some(root) = booted() else { return };
     root.output(SETTINGS);
@@ -124,6 +130,7 @@ fn service_with_a_mistake_fails_with_its_reason() {
 
 /// Promise: Removing the package stops its services, and purging it removes what they wrote.
 #[test]
+#[ignore = "only in scripts/check --all"]
 fn removed_package_leaves_no_mount_and_no_state() {
     let Some(root) = booted() else { return };
     root.output(SETTINGS);
