@@ -36,6 +36,7 @@ mod opened;
 mod overlay;
 mod record;
 mod search;
+mod sparse;
 mod stored;
 mod tracked;
 mod view_rules;

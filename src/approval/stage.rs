@@ -190,7 +190,8 @@ fn make(
                     None if step.action() == Action::SetMode => {
                         Box::new(workspace.open_workspace_file(&step.path)?)
                     }
-                    None => Box::new(contents.open(&step.path)?),
+                    // One byte more shows that it is not what was stated, however long it is.
+                    None => Box::new(contents.open(&step.path)?.take(after.size.saturating_add(1))),
                 });
             let is_file = step.before.as_ref().is_some_and(|old| old.kind() == EntryKind::File);
             let old = is_file.then(|| workspace.open_workspace_file(&step.path)).transpose()?;
@@ -215,7 +216,7 @@ pub(super) fn copy_checked(
     file: File,
     state: &EntryState,
 ) -> PathResult<bool> {
-    let mut content = HashingReader::new(file);
+    let mut content = HashingReader::new(file.take(state.size.saturating_add(1)));
     let temporary = folder.write_temporary(&mut content)?;
     if !is_content_of(content, state) {
         return Ok(false);

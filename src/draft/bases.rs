@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::candidate::LiveEntry;
 use super::content::{ContentHash, FileContent};
+use super::sparse::ReadLimits;
 use super::stored;
 use crate::error::{Error, Result};
 use crate::name::{Name, RelPath};
@@ -60,20 +61,30 @@ impl Bases {
 
     /// Returns the content that was saved for `path`: by an earlier search, or before another
     /// command replaced the file.
-    pub(super) fn saved(&self, path: &RelPath) -> Result<Option<FileContent>> {
+    pub(super) fn saved(
+        &self,
+        path: &RelPath,
+        limits: ReadLimits<'_>,
+    ) -> Result<Option<FileContent>> {
         let Some(root) = self.root()? else { return Ok(None) };
-        stored::open(&root, path)?.map(FileContent::read).transpose()
+        let file = stored::open(&root, path)?;
+        file.map(|file| FileContent::read(file, limits)).transpose()
     }
 
     /// Reads the file of the workspace at `path`.
-    pub(super) fn read(&self, path: &RelPath, live: &LiveEntry<'_>) -> Result<OldContent> {
+    pub(super) fn read(
+        &self,
+        path: &RelPath,
+        live: &LiveEntry<'_>,
+        limits: ReadLimits<'_>,
+    ) -> Result<OldContent> {
         if !self.is_proved(&live.stat)
-            && let Some(content) = self.saved(path)?
+            && let Some(content) = self.saved(path, limits)?
         {
             return Ok(OldContent { content, proof: Proof::Saved });
         }
         let (file, before) = live.folder.open_file(live.name)?;
-        let content = FileContent::read(file)?;
+        let content = FileContent::read(file, limits)?;
         let after = live.folder.stat(live.name)?;
         let is_proved = self.is_proved(&before) && after == Some(before);
         let proof = if is_proved { Proof::Fresh } else { Proof::None };
@@ -86,13 +97,14 @@ impl Bases {
         path: &RelPath,
         workspace: &OpenFolder,
         sha256: &str,
+        limits: ReadLimits<'_>,
     ) -> Result<Option<FileContent>> {
-        if let Some(content) = self.saved(path)? {
+        if let Some(content) = self.saved(path, limits)? {
             return Ok(Some(content));
         }
-        let Some(mut content) = read_beneath(workspace, path)? else { return Ok(None) };
+        let Some(content) = read_beneath(workspace, path, limits)? else { return Ok(None) };
         // The file may change while it is read, so the hash is checked again when it is stored.
-        Ok((content.id()?.sha256 == sha256).then_some(content))
+        Ok((content.id(limits)?.sha256 == sha256).then_some(content))
     }
 
     /// Saves the content of the workspace's file at `path`. A large content is read from the saved
@@ -102,11 +114,12 @@ impl Bases {
         &mut self,
         path: &RelPath,
         content: &mut FileContent,
+        limits: ReadLimits<'_>,
         is_unchanged: impl FnOnce(&ContentHash) -> bool,
     ) -> Result<bool> {
         if !self.saved.contains(path) {
             let root = stored::enter_or_replace(&self.draft, &Name::new(BASE)?)?;
-            let ((), id) = content.hashed(|reader| stored::put(&root, path, reader))?;
+            let ((), id) = content.hashed(limits, |reader| stored::put(&root, path, reader))?;
             // A small content was whole in memory when it was proved.
             if matches!(content, FileContent::Large(_)) && !is_unchanged(&id) {
                 stored::remove(&root, path)?;
@@ -115,7 +128,7 @@ impl Bases {
             self.saved.insert(path.clone());
         }
         if matches!(content, FileContent::Large(_))
-            && let Some(saved) = self.saved(path)?
+            && let Some(saved) = self.saved(path, limits)?
         {
             *content = saved;
         }
@@ -137,7 +150,11 @@ impl Bases {
 }
 
 /// Reads the file `path` beneath `root`, or returns `None` if there is none.
-fn read_beneath(root: &OpenFolder, path: &RelPath) -> Result<Option<FileContent>> {
+fn read_beneath(
+    root: &OpenFolder,
+    path: &RelPath,
+    limits: ReadLimits<'_>,
+) -> Result<Option<FileContent>> {
     let name = path.file_name().ok_or(Error::InvalidName)?;
     let open = || {
         let parent = path.parent().names().try_fold(None, |parent: Option<OpenFolder>, name| {
@@ -146,7 +163,7 @@ fn read_beneath(root: &OpenFolder, path: &RelPath) -> Result<Option<FileContent>
         parent.as_ref().unwrap_or(root).open_file(&name)
     };
     match open() {
-        Ok((file, _)) => FileContent::read(file).map(Some),
+        Ok((file, _)) => FileContent::read(file, limits).map(Some),
         Err(error) if super::candidate::is_gone(&error) => Ok(None),
         Err(error) => Err(error),
     }

@@ -1,6 +1,7 @@
 //! Paths of a workspace that may differ from what the worker found.
 
 use super::manifest::CopiedEntry;
+use super::sparse;
 use crate::error::Error;
 use crate::name::{Name, RelPath};
 use crate::store::{EntryStat, OpenFolder};
@@ -72,5 +73,5 @@ pub(super) fn is_gone(error: &Error) -> bool {
 
 /// Returns why an entry whose reading failed is refused.
 pub(super) fn unreadable(error: &Error) -> String {
-    format!("it cannot be read: {error}")
+    sparse::describe_limit(error).unwrap_or_else(|| format!("it cannot be read: {error}"))
 }

@@ -8,6 +8,7 @@ use super::content::{ContentHash, FileContent, MEMORY_MAX, count_lines};
 use super::folder::Draft;
 use super::limits;
 use super::lines::LineCounts;
+use super::sparse::{ReadLimits, describe_limit};
 use super::stored;
 use crate::error::{Error, Result};
 use crate::model::{Base, ChangeKind, ChangedFile, ChangedPath, EntryKind, EntryState, encode};
@@ -57,13 +58,14 @@ struct OldFile {
     id: Option<ContentHash>,
 }
 
-/// The directories of a search.
+/// The directories of a search, and its bounds.
 #[derive(Clone, Copy)]
 pub(super) struct Places<'a> {
     /// The worker's directory.
     pub(super) worker: &'a Dir,
     /// The root of the workspace.
     pub(super) workspace: &'a OpenFolder,
+    pub(super) limits: ReadLimits<'a>,
 }
 
 impl Side {
@@ -146,7 +148,7 @@ impl PathComparison {
             && limits::refusal(candidate.path).is_none()
         {
             // Another command replaced the file meanwhile, and saved what the worker had found.
-            orphan = self.bases.saved(candidate.path).ok().flatten();
+            orphan = self.bases.saved(candidate.path, places.limits).ok().flatten();
             if orphan.is_some() {
                 let mode = new.as_ref().map_or(0o644, |new| new.mode);
                 old = Some(Side { kind: EntryKind::File, mode, size: 0, target: None });
@@ -173,10 +175,10 @@ impl PathComparison {
         if refuse(&mut change, candidate, [Some(new), None]) {
             return Ok(ComparedPath::Changed(Box::new(change)));
         }
-        match self.new_content(candidate, new, &mut change) {
-            NewContent::Content(mut content) => {
+        match self.new_content(candidate, new, &mut change, places) {
+            NewContent::Content(content) => {
                 set_counts(&mut change, new_counts(new, Some(&content)));
-                self.store_new(candidate.path, &mut content, new, change, places)
+                self.store_new(candidate.path, &content, new, change, places)
             }
             NewContent::None => {
                 set_counts(&mut change, new_counts(new, None));
@@ -222,7 +224,7 @@ impl PathComparison {
             Ok(file) => file,
             Err(error) => return Ok(self.old_failed(change, &error)),
         };
-        let content = match self.new_content(candidate, new, &mut change) {
+        let content = match self.new_content(candidate, new, &mut change, places) {
             NewContent::Content(content) => Some(content),
             NewContent::None => None,
             NewContent::Later => return Ok(ComparedPath::Later),
@@ -236,8 +238,11 @@ impl PathComparison {
         if !self.store_old(candidate, old, file.as_mut(), &mut change, places)? {
             return Ok(ComparedPath::Later);
         }
+        if change.refused.is_some() {
+            return Ok(ComparedPath::Changed(Box::new(change)));
+        }
         match content {
-            Some(mut content) => self.store_new(candidate.path, &mut content, new, change, places),
+            Some(content) => self.store_new(candidate.path, &content, new, change, places),
             None => Ok(ComparedPath::Changed(Box::new(change))),
         }
     }
@@ -275,7 +280,7 @@ impl PathComparison {
             }
             EntryKind::File => {}
         }
-        let mut content = match self.new_content(candidate, new, &mut change) {
+        let content = match self.new_content(candidate, new, &mut change, places) {
             NewContent::Content(content) => content,
             NewContent::None => return Ok(ComparedPath::Changed(Box::new(change))),
             NewContent::Later => return Ok(ComparedPath::Later),
@@ -286,22 +291,28 @@ impl PathComparison {
             Ok(None) => return Ok(ComparedPath::Later),
             Err(error) => return Ok(self.old_failed(change, &error)),
         };
-        let is_same = match (&mut file.content, &file.id) {
-            (Some(old), _) => old.equals(&mut content),
-            (None, Some(id)) => content.id().map(|new| new == *id),
+        let limits = places.limits;
+        let is_same = match (&file.content, &file.id) {
+            (Some(old), _) => old.equals(&content, limits),
+            (None, Some(id)) => content.id(limits).map(|new| new == *id),
             (None, None) => Ok(false),
         };
-        match is_same {
+        // The hash of a content whose permissions only differ.
+        let same = match is_same {
             Ok(true) if old.mode == new.mode => return Ok(ComparedPath::Same),
-            Ok(true) => {
-                let id = content.id().ok();
-                change.old = Some(old.state(id.clone()));
-                change.new = Some(new.state(id));
+            Ok(true) => content.id(limits).map(Some),
+            Ok(false) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match same {
+            Ok(Some(id)) => {
+                change.old = Some(old.state(Some(id.clone())));
+                change.new = Some(new.state(Some(id)));
                 change.base = self.base_of_entry(candidate);
                 refuse(&mut change, candidate, [Some(old), Some(new)]);
                 return Ok(ComparedPath::Changed(Box::new(change)));
             }
-            Ok(false) => change.kind = ChangeKind::Modified,
+            Ok(None) => change.kind = ChangeKind::Modified,
             Err(_) if !self.is_final => return Ok(ComparedPath::Later),
             Err(error) => {
                 change.refused = Some(unreadable(&error));
@@ -318,7 +329,10 @@ impl PathComparison {
         if !self.store_old(candidate, old, Some(&mut file), &mut change, places)? {
             return Ok(ComparedPath::Later);
         }
-        self.store_new(candidate.path, &mut content, new, change, places)
+        if change.refused.is_some() {
+            return Ok(ComparedPath::Changed(Box::new(change)));
+        }
+        self.store_new(candidate.path, &content, new, change, places)
     }
 
     /// Returns the base of a change without contents: unknown if others may have changed the entry.
@@ -344,10 +358,11 @@ impl PathComparison {
         if old.kind != EntryKind::File {
             return Ok(None);
         }
+        let limits = places.limits;
         match candidate.old {
             None => Ok(None),
             Some(OldEntry::Live(live)) => {
-                let (content, proof) = match self.bases.read(candidate.path, &live) {
+                let (content, proof) = match self.bases.read(candidate.path, &live, limits) {
                     Ok(OldContent { content, proof }) => (Some(content), proof),
                     // Others removed the file from the workspace.
                     Err(error) if is_gone(&error) && self.is_final => (None, Proof::None),
@@ -358,7 +373,7 @@ impl PathComparison {
             Some(OldEntry::Copied(entry)) => {
                 let id = ContentHash { size: entry.size, sha256: entry.sha256.clone() };
                 let workspace = places.workspace;
-                let content = self.bases.read_copied(candidate.path, workspace, &id.sha256);
+                let content = self.bases.read_copied(candidate.path, workspace, &id.sha256, limits);
                 let proof = Proof::Fresh;
                 Ok(Some(OldFile { content: content.unwrap_or(None), proof, id: Some(id) }))
             }
@@ -371,7 +386,8 @@ impl PathComparison {
             return ComparedPath::Later;
         }
         change.base = Base::Unknown;
-        change.refused = Some(format!("its old content cannot be read: {error}"));
+        let reason = || format!("its old content cannot be read: {error}");
+        change.refused = Some(describe_limit(error).unwrap_or_else(reason));
         ComparedPath::Changed(Box::new(change))
     }
 
@@ -381,6 +397,7 @@ impl PathComparison {
         candidate: &PossibleChange<'_>,
         new: &Side,
         change: &mut ChangedFile,
+        places: Places<'_>,
     ) -> NewContent {
         let Some(entry) = candidate.new.filter(|_| new.kind == EntryKind::File) else {
             return NewContent::None;
@@ -388,7 +405,8 @@ impl PathComparison {
         if !self.is_final && new.size > MEMORY_MAX && !is_settled(&entry) {
             return NewContent::Later;
         }
-        match self.open_new(&entry).and_then(FileContent::read) {
+        let read = |file| FileContent::read(file, places.limits);
+        match self.open_new(&entry).and_then(read) {
             Ok(content) => NewContent::Content(content),
             Err(error) if is_gone(&error) && !self.is_final => NewContent::Later,
             Err(error) => {
@@ -431,8 +449,12 @@ impl PathComparison {
             change.old = Some(old.state(file.id.clone()));
             return Ok(true);
         };
+        let limits = places.limits;
         if file.proof == Proof::None {
-            change.old = Some(old.state(content.id().ok()));
+            match content.id(limits) {
+                Err(error) if describe_limit(&error).is_some() => refuse_unread(change, &error),
+                id => change.old = Some(old.state(id.ok())),
+            }
             return Ok(true);
         }
         let path = candidate.path.as_bytes();
@@ -444,19 +466,30 @@ impl PathComparison {
                 }
                 (None, _) => false,
             };
-            let saved = self.bases.save(candidate.path, content, is_unchanged);
-            if !saved.during("write", &self.bases.path(), path)? {
-                change.old = Some(old.state(file.id.clone()));
-                return Ok(true);
+            match self.bases.save(candidate.path, content, limits, is_unchanged) {
+                Ok(true) => {}
+                Ok(false) => {
+                    change.old = Some(old.state(file.id.clone()));
+                    return Ok(true);
+                }
+                Err(error) if describe_limit(&error).is_some() => {
+                    refuse_unread(change, &error);
+                    return Ok(self.is_final);
+                }
+                Err(error) => return Err(error).during("write", &self.bases.path(), path),
             }
         }
-        match put(places.worker, BASE, candidate.path, content) {
+        match put(places.worker, BASE, candidate.path, content, limits) {
             Ok(id) => {
                 change.old = Some(old.state(Some(id)));
                 change.base = Base::Saved;
                 Ok(true)
             }
             Err(_) if !self.is_final => Ok(false),
+            Err(error) if describe_limit(&error).is_some() => {
+                refuse_unread(change, &error);
+                Ok(true)
+            }
             Err(error) => Err(error).during("write", &places.worker.path().join(BASE), path),
         }
     }
@@ -465,17 +498,21 @@ impl PathComparison {
     fn store_new(
         &self,
         path: &RelPath,
-        content: &mut FileContent,
+        content: &FileContent,
         new: &Side,
         mut change: ChangedFile,
         places: Places<'_>,
     ) -> WriteResult<ComparedPath> {
-        match put(places.worker, CHANGES, path, content) {
+        match put(places.worker, CHANGES, path, content, places.limits) {
             Ok(id) => {
                 change.new = Some(new.state(Some(id)));
                 Ok(ComparedPath::Changed(Box::new(change)))
             }
             Err(_) if !self.is_final => Ok(ComparedPath::Later),
+            Err(error) if describe_limit(&error).is_some() => {
+                refuse_unread(&mut change, &error);
+                Ok(ComparedPath::Changed(Box::new(change)))
+            }
             Err(error) => {
                 Err(error).during("write", &places.worker.path().join(CHANGES), path.as_bytes())
             }
@@ -491,12 +528,18 @@ enum NewContent {
     Later,
 }
 
-fn put(worker: &Dir, tree: &str, path: &RelPath, content: &mut FileContent) -> Result<ContentHash> {
+fn put(
+    worker: &Dir,
+    tree: &str,
+    path: &RelPath,
+    content: &FileContent,
+    limits: ReadLimits<'_>,
+) -> Result<ContentHash> {
     let name = Name::new(tree)?;
     stored::enter_or_replace(worker, &name)?;
     // The file in the workspace may be private, or in a private folder.
     let root = worker.enter_or_create_private(&name)?;
-    content.hashed(|reader| stored::put(&root, path, reader)).map(|(_, id)| id)
+    content.hashed(limits, |reader| stored::put(&root, path, reader)).map(|(_, id)| id)
 }
 
 fn is_settled(entry: &LiveEntry<'_>) -> bool {
@@ -523,6 +566,12 @@ fn changed(
     }
 }
 
+/// Refuses a change of which a content was not read because of the limits.
+fn refuse_unread(change: &mut ChangedFile, error: &Error) {
+    change.refused = Some(unreadable(error));
+    change.base = Base::Unknown;
+}
+
 /// Sets the reason if the change can never be applied. Returns true if there is one.
 fn refuse(
     change: &mut ChangedFile,
@@ -530,8 +579,8 @@ fn refuse(
     sides: [Option<&Side>; 2],
 ) -> bool {
     let is_special = sides.into_iter().flatten().any(|side| side.kind == EntryKind::Special);
-    let size =
-        candidate.new.filter(|new| new.stat.kind == Kind::File).map_or(0, |new| new.stat.size);
+    let file_size = |side: &Side| if side.kind == EntryKind::File { side.size } else { 0 };
+    let size = sides.into_iter().flatten().map(file_size).max().unwrap_or_default();
     let reason = candidate.refused.clone().or_else(|| limits::refusal(candidate.path));
     let reason = reason.or_else(|| limits::size_refusal(size));
     change.refused = reason.or_else(|| is_special.then(|| SPECIAL.to_owned()));

@@ -1,8 +1,9 @@
 //! Contents of files: compared, hashed and counted without holding large ones in memory.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 
 use super::lines::LineCounts;
+use super::sparse::{ReadLimits, SparseReader};
 use crate::error::Result;
 use crate::store::OpenFile;
 use crate::write::{HashingReader, from_io};
@@ -29,11 +30,27 @@ pub(super) struct ContentHash {
     pub(super) sha256: String,
 }
 
+impl ContentHash {
+    /// Reads the whole of `file`, within no limits.
+    pub(super) fn of(file: OpenFile) -> Result<ContentHash> {
+        let mut reader = HashingReader::new(file);
+        io::copy(&mut reader, &mut io::sink()).map_err(from_io)?;
+        let (size, sha256) = reader.into_hash();
+        Ok(ContentHash { size, sha256 })
+    }
+}
+
 impl FileContent {
     /// Reads `file` from its beginning.
-    pub(super) fn read(file: OpenFile) -> Result<FileContent> {
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or not within `limits`.
+    pub(super) fn read(file: OpenFile, limits: ReadLimits<'_>) -> Result<FileContent> {
+        limits.admit(&file)?;
         let mut bytes = Vec::new();
-        (&file).take(MEMORY_MAX + 1).read_to_end(&mut bytes).map_err(from_io)?;
+        let reader = SparseReader::new(&file, limits);
+        reader.take(MEMORY_MAX + 1).read_to_end(&mut bytes).map_err(from_io)?;
         if bytes.len() as u64 <= MEMORY_MAX {
             Ok(FileContent::Small(bytes))
         } else {
@@ -44,24 +61,25 @@ impl FileContent {
     /// Calls `work` with a reader of the content. Returns its result, and the size and the hash of
     /// what it read.
     pub(super) fn hashed<T>(
-        &mut self,
+        &self,
+        limits: ReadLimits<'_>,
         work: impl FnOnce(&mut dyn Read) -> Result<T>,
     ) -> Result<(T, ContentHash)> {
-        let mut reader = HashingReader::new(self.reader()?);
+        let mut reader = HashingReader::new(self.reader(limits));
         let done = work(&mut reader)?;
         let (size, sha256) = reader.into_hash();
         Ok((done, ContentHash { size, sha256 }))
     }
 
     /// Returns the size and the hash.
-    pub(super) fn id(&mut self) -> Result<ContentHash> {
+    pub(super) fn id(&self, limits: ReadLimits<'_>) -> Result<ContentHash> {
         let read = |reader: &mut dyn Read| io::copy(reader, &mut io::sink()).map_err(from_io);
-        self.hashed(read).map(|(_, id)| id)
+        self.hashed(limits, read).map(|(_, id)| id)
     }
 
     /// Returns true if both are equal.
-    pub(super) fn equals(&mut self, other: &mut FileContent) -> Result<bool> {
-        match (&*self, &*other) {
+    pub(super) fn equals(&self, other: &FileContent, limits: ReadLimits<'_>) -> Result<bool> {
+        match (self, other) {
             (FileContent::Small(one), FileContent::Small(other)) => return Ok(one == other),
             (FileContent::Large(one), FileContent::Large(other)) => {
                 let size = |file: &OpenFile| file.metadata().map(|meta| meta.len());
@@ -71,7 +89,7 @@ impl FileContent {
             }
             _ => return Ok(false),
         }
-        let (mut one, mut other) = (self.reader()?, other.reader()?);
+        let (mut one, mut other) = (self.reader(limits), other.reader(limits));
         let (mut left, mut right) = (vec![0; BUFFER], vec![0; BUFFER]);
         loop {
             let n = fill(&mut one, &mut left).map_err(from_io)?;
@@ -95,13 +113,10 @@ impl FileContent {
         std::str::from_utf8(bytes).ok()
     }
 
-    fn reader(&mut self) -> Result<Box<dyn Read + '_>> {
+    fn reader<'a>(&'a self, limits: ReadLimits<'a>) -> Box<dyn Read + 'a> {
         match self {
-            FileContent::Small(bytes) => Ok(Box::new(bytes.as_slice())),
-            FileContent::Large(file) => {
-                file.seek(SeekFrom::Start(0)).map_err(from_io)?;
-                Ok(Box::new(file))
-            }
+            FileContent::Small(bytes) => Box::new(bytes.as_slice()),
+            FileContent::Large(file) => Box::new(SparseReader::new(file, limits)),
         }
     }
 }
@@ -127,31 +142,41 @@ fn fill(reader: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::cell::Cell;
+    use std::io::{Seek, Write};
 
     use super::*;
+
+    use crate::deadline::Deadline;
+
+    fn within<T>(work: impl FnOnce(ReadLimits<'_>) -> T) -> T {
+        let holes = Cell::new(u64::MAX);
+        work(ReadLimits { deadline: Deadline::never(), holes: &holes })
+    }
 
     fn content(parts: &[&[u8]]) -> FileContent {
         let mut file = tempfile::tempfile().unwrap();
         parts.iter().for_each(|part| file.write_all(part).unwrap());
         file.rewind().unwrap();
-        FileContent::read(file).unwrap()
+        within(|limits| FileContent::read(file, limits)).unwrap()
     }
 
     #[test]
     fn large_contents_are_compared_and_hashed_as_small_ones_are() {
         let zeros = vec![0; usize::try_from(MEMORY_MAX).unwrap()];
-        let [mut one, mut other, mut third] =
+        let [one, other, third] =
             [b"ab", b"ab", b"ac"].map(|end| content(&[&zeros, end]));
         assert!(matches!(one, FileContent::Large(_)) && one.text().is_none());
-        assert!(one.equals(&mut other).unwrap());
-        assert!(!one.equals(&mut third).unwrap());
-        let all = [&zeros[..], b"ab"].concat();
-        let id = one.id().unwrap();
-        assert_eq!(id, FileContent::Small(all).id().unwrap());
-        assert_eq!(id.size, MEMORY_MAX + 2);
-        assert_ne!(id, third.id().unwrap());
-        assert!(!one.equals(&mut content(&[b"ab"])).unwrap());
+        within(|limits| {
+            assert!(one.equals(&other, limits).unwrap());
+            assert!(!one.equals(&third, limits).unwrap());
+            let all = [&zeros[..], b"ab"].concat();
+            let id = one.id(limits).unwrap();
+            assert_eq!(id, FileContent::Small(all).id(limits).unwrap());
+            assert_eq!(id.size, MEMORY_MAX + 2);
+            assert_ne!(id, third.id(limits).unwrap());
+            assert!(!one.equals(&content(&[b"ab"]), limits).unwrap());
+        });
     }
 
     #[test]

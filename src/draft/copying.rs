@@ -6,7 +6,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::candidate::is_gone;
-use super::content::{ContentHash, FileContent};
+use super::content::ContentHash;
 use super::manifest::{CopiedEntry, CopyFacts, Manifest};
 use super::record::next_tick;
 use crate::error::{Error, Result};
@@ -131,7 +131,7 @@ fn copy_file(from: &OpenFolder, name: &Name, to: &Dir, mode: u32) -> Result<Cont
         before = after;
     }
     let written = to.open_to_read(name)?.ok_or(Error::NotFound)?;
-    let id = FileContent::read(written)?.id()?;
+    let id = ContentHash::of(written)?;
     set_file_attributes(&copy, mode, &before)?;
     Ok(id)
 }

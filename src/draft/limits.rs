@@ -12,8 +12,7 @@ pub(super) const FOREIGN: &str = "it is on another file system than the workspac
 /// Maximum length of a path, in bytes. With the directory in front, the system accepts it.
 const LENGTH_MAX: usize = 4_000;
 
-/// Largest file that is recorded, in bytes. A file with holes can state any size, and reading it
-/// takes as long as if all of it was there.
+/// Largest file that is recorded, in bytes, before and after a change.
 const FILE_MAX: u64 = 8 << 30;
 
 /// Returns why a file of `size` bytes is not recorded, or `None` if it is.

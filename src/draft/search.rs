@@ -1,7 +1,9 @@
 //! The search for what a worker changed, while it runs and after its end.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
@@ -12,6 +14,7 @@ use super::folder::Draft;
 use super::manifest::Manifest;
 use super::overlay::OverlayWalk;
 use super::record::Engine;
+use super::sparse::{HOLES_MAX, ReadLimits};
 use super::{stored, view_rules};
 use crate::deadline::Deadline;
 use crate::error::Error as PathError;
@@ -23,6 +26,9 @@ use crate::name::{Name, RelPath};
 use crate::store::{EntryStat, OpenFolder};
 use crate::trace::swarmlet::{APPLIED, BASE, CHANGES, CHANGES_FILE, METADATA, METRICS, RESULT};
 use crate::write::{Dir, During, Error as WriteError, Result, SetIdReport, Worker};
+
+/// Time in which the search after a worker's end reads contents. What is left is refused.
+const CONTENT_TIME: Duration = Duration::from_secs(300);
 
 /// Searches for the changes of a workspace, and records them in the worker's directory.
 pub(crate) struct ChangeSearch {
@@ -45,6 +51,8 @@ pub(crate) struct ChangeSearch {
     notes: Vec<String>,
     /// The end of its command.
     command: Option<CommandExit>,
+    /// Time in which the last search reads contents.
+    content_time: Duration,
 }
 
 /// The result of a search.
@@ -93,6 +101,7 @@ impl ChangeSearch {
             directory_notes: Vec::new(),
             notes: Vec::new(),
             command: None,
+            content_time: CONTENT_TIME,
         }
     }
 
@@ -207,7 +216,13 @@ impl ChangeSearch {
         };
         comparison.is_final = is_final;
         let folder = self.folder_without_sync()?;
-        let ignored = self.examine(&mut comparison, &folder, deadline);
+        // What the worker left may be more than can be read in any time, such as many names of one
+        // file. Without a deadline of the search, its contents have one.
+        let end = Instant::now() + self.content_time;
+        let holes = Cell::new(HOLES_MAX);
+        let content_deadline = if is_final { Deadline::new(&end) } else { deadline };
+        let limits = ReadLimits { deadline: content_deadline, holes: &holes };
+        let ignored = self.examine(&mut comparison, &folder, deadline, limits);
         self.comparison = Some(comparison);
         let ignored = ignored?;
         self.forget_unseen(&folder);
@@ -237,6 +252,7 @@ impl ChangeSearch {
         comparison: &mut PathComparison,
         folder: &Dir,
         deadline: Deadline<'_>,
+        limits: ReadLimits<'_>,
     ) -> SearchResult<u64> {
         let record = self.draft.record();
         let lower = OpenFolder::open(&self.workspace).during("open", &self.workspace, b"")?;
@@ -248,7 +264,7 @@ impl ChangeSearch {
         }
         self.generation += 1;
         let may_change_modes = comparison.is_final;
-        let places = Places { worker: folder, workspace: &lower };
+        let places = Places { worker: folder, workspace: &lower, limits };
         let (known, generation) = (&mut self.known, self.generation);
         let visitor = &mut Examiner { comparison, known, generation, places };
         let (workspace, hidden) = (self.workspace.as_path(), self.hidden.as_slice());
@@ -599,9 +615,8 @@ mod tests {
                     _ => content(new, CHANGES, &path),
                 };
                 if new.kind == EntryKind::File {
-                    let id =
-                        crate::draft::content::FileContent::Small(content.clone()).id().unwrap();
-                    assert_eq!((&id.sha256, id.size), (&new.sha256, new.size), "{path:?}");
+                    let id = (crate::write::hash_bytes(&content), content.len() as u64);
+                    assert_eq!(id, (new.sha256.clone(), new.size), "{path:?}");
                 }
                 tree.insert(path, (new.kind, new.mode, content));
             }
@@ -1010,6 +1025,64 @@ mod tests {
         let changes = bed.changes();
         let huge = changes.files.iter().find(|file| file.path.as_text() == "huge").unwrap();
         assert_eq!(huge.refused.as_deref(), Some("it has more than 8 GiB"));
+    }
+
+    /// Promise: The search for changes reads holes and contents within bounds, and names each file
+    /// that it did not read.
+    #[test]
+    fn holes_are_bounded_in_all_files_together() {
+        let fill = |w: &Path| fs::write(w.join("old"), "old").unwrap();
+        for engine in [Engine::Overlay, Engine::Copy] {
+            let bed = Bed::with(engine, fill, |_| {});
+            bed.edit(|w| {
+                // Each one alone is not too large for a file.
+                for name in ["many", "old"] {
+                    fs::File::create(w.join(name)).unwrap().set_len(4 << 30).unwrap();
+                }
+                fs::File::create(w.join("few")).unwrap().set_len(1 << 20).unwrap();
+            });
+            let report = bed.search().finish().unwrap();
+            assert_eq!((report.files, report.refused), (3, 2), "{engine:?}");
+            assert!(report.needs_layers && bed.stored("changes/few").exists());
+            for file in bed.changes().files.iter().filter(|file| file.path.as_text() != "few") {
+                let reason = file.refused.as_deref().unwrap();
+                assert!(reason.starts_with("its holes were not read"), "{reason}");
+                assert!(!bed.stored(CHANGES).join(file.path.as_text()).exists());
+            }
+        }
+    }
+
+    /// Promise: The search for changes reads holes and contents within bounds, and names each file
+    /// that it did not read.
+    #[test]
+    fn contents_for_which_no_time_is_left_are_refused() {
+        let fill = |w: &Path| {
+            for name in ["edited", "gone", "mode"] {
+                fs::write(w.join(name), name).unwrap();
+            }
+        };
+        for engine in [Engine::Overlay, Engine::Copy] {
+            let bed = Bed::with(engine, fill, |_| {});
+            bed.edit(|w| {
+                fs::write(w.join("added"), "new").unwrap();
+                fs::write(w.join("edited"), "new").unwrap();
+                fs::remove_file(w.join("gone")).unwrap();
+                fs::set_permissions(w.join("mode"), fs::Permissions::from_mode(0o600)).unwrap();
+            });
+            let mut search = bed.search();
+            assert_eq!(search.finish().unwrap().refused, 0, "{engine:?}");
+            search.content_time = Duration::ZERO;
+            let report = search.finish().unwrap();
+            // Of a copied file that is gone, the hash is known, and its content is not needed.
+            let refused = if engine == Engine::Overlay { 4 } else { 3 };
+            assert_eq!((report.files, report.refused), (4, refused), "{engine:?}");
+            assert!(report.needs_layers);
+            let changes = bed.changes();
+            let added = changes.files.iter().find(|file| file.path.as_text() == "added").unwrap();
+            let expected = "there was no time left to read it";
+            assert_eq!(added.refused.as_deref(), Some(expected), "{engine:?}");
+            assert!(!bed.stored("changes/added").exists());
+        }
     }
 
     #[test]

@@ -145,3 +145,27 @@ fn folder_that_closes_above_a_change_is_applied_and_undone() {
         assert_eq!(place.outside("cat closed/open/file"), "old\n");
     }
 }
+
+/// Promise: The search for changes reads holes and contents within bounds, and names each file that
+/// it did not read.
+#[test]
+fn files_of_holes_do_not_hold_the_runner() {
+    for engine in [&[][..], &["--engine", "copy"]] {
+        for place in Workspace::all() {
+            // The helper ends a command that takes as long as reading a part of this would.
+            let script = "for n in $(seq 60); do truncate -s 7G holes$n; done
+                truncate -s 1M few; sleep 1000";
+            let done = place.sh(&[engine, &["--timeout", "1"]].concat(), script);
+            assert_eq!(done.code, Some(124), "{done:#?}");
+            assert!(done.err.contains("61 files changed") && done.err.contains("60 changes cannot"));
+            let changes = place.json("store/workers/w/changes.json");
+            let files = changes["files"].as_array().unwrap();
+            let is_unread = |file: &&serde_json::Value| {
+                let reason = file["refused"].as_str();
+                reason.is_some_and(|reason| reason.starts_with("its holes were not read"))
+            };
+            assert_eq!(files.iter().filter(is_unread).count(), 60);
+            assert!(place.at("store/workers/w/changes/few").exists());
+        }
+    }
+}
