@@ -9,7 +9,7 @@ use super::neighbors;
 use crate::draft::Draft;
 use crate::error::Error as PathError;
 use crate::name::Name;
-use crate::write::{Dir, During, Result, Store};
+use crate::write::{Dir, During, Error, Result, Store};
 
 /// An interrupted command that was ended.
 #[derive(Debug)]
@@ -52,6 +52,10 @@ pub(crate) fn recover_workspace(store: &Store, path: &Path) -> Result<Vec<Recove
             Err(PathError::NotFound | PathError::NotADirectory) => continue,
             opened => opened.during("open the workspace", &workspace, b"")?,
         };
+        // It was moved away, too.
+        if !draft.record().is_workspace(&opened).during("open the workspace", &workspace, b"")? {
+            continue;
+        }
         let _lock = opened.lock().during("lock the workspace", &workspace, b"")?;
         recovered.extend(recover_drafts(store, &opened, std::slice::from_ref(&draft))?);
     }
@@ -71,6 +75,7 @@ pub(super) fn recover_drafts(
     let mut recovered = Vec::new();
     for draft in drafts {
         let Some(journal) = Journal::read(draft.folder())? else { continue };
+        must_be_own(draft, workspace)?;
         let worker = store.worker(draft.worker().as_bytes())?;
         if let Some(end) = moves::recover(workspace, draft.folder(), worker.folder())? {
             let worker = draft.worker().clone();
@@ -78,4 +83,23 @@ pub(super) fn recover_drafts(
         }
     }
     Ok(recovered)
+}
+
+/// Fails if root would move files in `workspace` for a user who could not: the journal of a draft
+/// moves and removes what its owner chose.
+///
+/// # Errors
+///
+/// That is so, or the owners cannot be read.
+pub(super) fn must_be_own(draft: &Draft, workspace: &Dir) -> Result<()> {
+    let owners = || Ok((draft.folder().owner()?, workspace.owner()?));
+    let (owner, of_workspace) = owners().during("open the workspace", workspace.path(), b"")?;
+    if owner == rustix::process::geteuid().as_raw() || owner == of_workspace {
+        return Ok(());
+    }
+    Err(Error::Approval {
+        action: format!("change the workspace of {}", draft.worker().display()),
+        reason: format!("its draft belongs to the user with the id {owner}"),
+        cure: "run this as that user".to_owned(),
+    })
 }

@@ -8,7 +8,7 @@ use super::content::StoredContents;
 use super::journal::{ApprovalCommand, Journal, Phase};
 use super::moves::{self, Recovered};
 use super::neighbors;
-use super::recovery::{recover_drafts, recover_workspace};
+use super::recovery::{RecoveredCommand, must_be_own, recover_drafts, recover_workspace};
 use super::selection::ChangeSelection;
 use super::stage;
 use crate::audit::AuditPath;
@@ -123,22 +123,6 @@ impl<'a> Approval<'a> {
         draft.is_ok_and(|draft| draft.ignores(path))
     }
 
-    /// Returns true if commands were interrupted that changed the workspace, or change it now.
-    /// [`Approval::check`] and each change finish them or take them back.
-    ///
-    /// # Errors
-    ///
-    /// The draft cannot be read.
-    pub(crate) fn is_interrupted(&self) -> Result<bool> {
-        let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(false) };
-        for draft in neighbors::drafts(self.store, &draft.record().workspace())? {
-            if Journal::read(draft.folder())?.is_some() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Returns true if a command that changed the workspace for this worker was interrupted.
     ///
     /// # Errors
@@ -149,10 +133,15 @@ impl<'a> Approval<'a> {
         Ok(Journal::read(draft.folder())?.is_some())
     }
 
-    /// Finishes or takes back what interrupted commands left in the workspace.
-    fn recover(&self) -> Result<()> {
-        let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(()) };
-        recover_workspace(self.store, &draft.record().workspace()).map(drop)
+    /// Finishes or takes back what interrupted commands left in the workspace. Waits for commands
+    /// that still run.
+    ///
+    /// # Errors
+    ///
+    /// The workspace or the store cannot be read or written.
+    pub(crate) fn recover(&self) -> Result<Vec<RecoveredCommand>> {
+        let Some(draft) = Draft::open(self.store, self.id())? else { return Ok(Vec::new()) };
+        recover_workspace(self.store, &draft.record().workspace())
     }
 
     /// Checks the changes of `selection` against the workspace, and changes nothing.
@@ -470,13 +459,7 @@ impl<'a> Approval<'a> {
             );
             return Err(self.error("change the workspace of", reason, &cure));
         }
-        let owners = || Ok((draft.folder().owner()?, workspace.owner()?));
-        let (owner, of_workspace) = owners().during("open the workspace", &path, b"")?;
-        // Root must not move files for a user who could not.
-        if owner != rustix::process::geteuid().as_raw() && owner != of_workspace {
-            let reason = format!("its draft belongs to the user with the id {owner}");
-            return Err(self.error("change the workspace of", &reason, "run this as that user"));
-        }
+        must_be_own(draft, &workspace)?;
         let lock = workspace.lock().during("lock the workspace", &path, b"")?;
         Ok((workspace, lock))
     }

@@ -74,12 +74,8 @@ pub(super) fn run(arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
 fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
     let approval = open(store, &arguments.worker)?;
     // What can be shown does not depend on it, so an error is a message.
-    match approval.is_interrupted() {
-        Ok(false) => {}
-        Ok(true) => print_message(
-            "a command that changes the workspace was interrupted or runs; the next `swarmletfs \
-             apply` or `undo` completes it or takes it back",
-        ),
+    match approval.recover() {
+        Ok(recovered) => recovered.iter().for_each(|command| print_message(&command.to_string())),
         Err(error) => print_message(&error.to_string()),
     }
     let mut changes = approval.changes().map_err(into_cli_error)?;

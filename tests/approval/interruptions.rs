@@ -161,15 +161,18 @@ fn interrupt_everywhere(command: &str, before: &Node, after: &Node) {
             done.assert_failure(1, &["cannot "]);
             assert!(now == *before || now == *after, "{at}: {done:#?}: {now:#?}");
         }
-        // A command that only shows something says so. The next one that may change repairs.
-        let is_interrupted = bench.draft("w1").join("journal.json").exists();
-        let shown = bench.run(&["changes", "w1", "--stat"]);
-        assert_eq!(shown.assert_success().err.contains("interrupted"), is_interrupted, "{at}");
-        assert_eq!(bench.draft("w1").join("journal.json").exists(), is_interrupted, "{at}");
-        bench.run(&["apply", "w1", "--dry-run"]).assert_success();
+        // Whichever command comes next completes it or takes it back, and says so if it shows more.
+        let journal = bench.draft("w1").join("journal.json");
+        let is_interrupted = journal.exists();
+        if call.number % 2 == 0 {
+            bench.run(&["apply", "w1", "--dry-run"]).assert_success();
+        } else {
+            let shown = bench.run(&["changes", "w1", "--stat"]);
+            assert_eq!(shown.assert_success().err.contains("interrupted"), is_interrupted, "{at}");
+        }
         let now = bench.tree();
         assert!(now == *before || now == *after, "neither old nor new: {at}: {now:#?}");
-        assert!(!bench.draft("w1").join("journal.json").exists(), "{at}");
+        assert!(!journal.exists(), "{at}");
         assert_no_temporaries(&bench.store, &at);
         for command in ["apply", "undo"] {
             let next = bench.run(&[command, "w1", "--yes", "--no-sync"]);
@@ -208,4 +211,34 @@ fn apply_survives_a_failure_at_every_system_call() {
 fn undo_survives_a_failure_at_every_system_call() {
     let (old, new) = trees();
     interrupt_everywhere("undo", &new, &old);
+}
+
+/// Promise: A journal moves and removes only what a command of this program would.
+#[test]
+fn root_completes_no_journal_of_a_user_in_a_workspace_of_others() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for is_own in [false, true] {
+        let mut bench = Workbench::with_worker(trees());
+        let temporary = ".swarmletfs-tmp-1";
+        fs::write(bench.at(temporary), "of someone\n").unwrap();
+        let journal = serde_json::json!({
+            "version": 1, "operation": "apply", "number": 1, "phase": "cleaning",
+            "temporaries": [temporary], "moves": [],
+        });
+        fs::write(bench.draft("w1").join("journal.json"), journal.to_string()).unwrap();
+        bench.give_away(false);
+        if !is_own {
+            std::os::unix::fs::chown(&bench.workspace, Some(0), Some(0)).unwrap();
+        }
+        let shown = bench.run(&["changes", "w1", "--stat"]);
+        let refusal = "its draft belongs to the user with the id 65534";
+        assert_eq!(shown.assert_success().err.contains(refusal), !is_own, "{shown:#?}");
+        assert_eq!(bench.at(temporary).exists(), !is_own);
+        if !is_own {
+            bench.run(&["discard", "w1", "--yes"]).assert_failure(1, &[refusal]);
+            assert!(bench.at(temporary).exists());
+        }
+    }
 }
