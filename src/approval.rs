@@ -28,8 +28,12 @@ mod review;
 mod selection;
 mod session;
 mod stage;
+mod unasked;
 
 pub(crate) use recovery::recover_workspace;
-pub(crate) use review::{describe_change, has_changed, relevant_diff, unseen_changes};
-pub(crate) use selection::{ChangeSelection, PathRules, UnappliedChange};
+pub(crate) use review::{
+    describe_change, describe_left_out, has_changed, relevant_diff, unseen_changes,
+};
+pub(crate) use selection::{ChangeSelection, UnappliedChange};
 pub(crate) use session::{Approval, Checked};
+pub(crate) use unasked::PathRules;

@@ -8,3 +8,4 @@ mod merges;
 mod questions;
 mod random;
 mod together;
+mod unasked;

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 
 use super::check::Action;
-use super::selection::ChangeSelection;
+use super::selection::{ChangeSelection, UnappliedChange};
 use super::session::{Approval, Checked, CheckedFile};
+use super::unasked::PathRules;
 use crate::model::{ChangedFile, EntryKind, WorkspaceChanges};
 use crate::name::RelPath;
+use crate::text::count;
 use crate::text::diff_text::{self, Section};
-use crate::write::{Error, Result};
+use crate::write::{Dir, Durability, Error, Result};
 
 impl Approval<'_> {
     /// Parses a path of the workspace: relative to it, or an absolute one within it.
@@ -35,6 +37,23 @@ impl Approval<'_> {
         })
     }
 
+    /// Selects the changes of `paths`, or all if there are none, without those that are refused.
+    ///
+    /// # Errors
+    ///
+    /// The changes are no valid ones, or there is none of a path.
+    pub(crate) fn select(
+        &self,
+        changes: WorkspaceChanges,
+        paths: &[RelPath],
+        rules: PathRules,
+    ) -> Result<ChangeSelection> {
+        // What can be shown does not depend on it. Before anything is applied, it is opened again.
+        let workspace = self.workspace().ok();
+        let workspace = workspace.and_then(|path| Dir::open(&path, Durability::None).ok());
+        ChangeSelection::new(changes, paths, rules, workspace.as_ref())
+    }
+
     /// Returns the first of `paths` that has no changes because it is ignored in the workspace.
     pub(crate) fn first_ignored<'p>(
         &self,
@@ -49,6 +68,30 @@ impl Approval<'_> {
 pub(crate) fn has_changed(changes: &WorkspaceChanges, path: &RelPath) -> bool {
     let is_in = |file: &ChangedFile| file.path.parse().is_ok_and(|file| file.is_within(path));
     changes.files.iter().any(is_in)
+}
+
+/// Most paths that are named for one reason if they are left out; more are counted.
+const LEFT_OUT_LISTED: usize = 5;
+
+/// Returns lines about the changes that are left out. Those of `named` paths are always named.
+pub(crate) fn describe_left_out(selection: &ChangeSelection, named: &[RelPath]) -> Vec<String> {
+    let mut by_reason: BTreeMap<&str, Vec<&RelPath>> = BTreeMap::new();
+    for UnappliedChange { path, reason } in selection.left_out() {
+        by_reason.entry(reason).or_default().push(path);
+    }
+    let mut lines = Vec::new();
+    for (reason, mut paths) in by_reason {
+        paths.sort_by_key(|path| !named.contains(path));
+        let is_shown = |path: &RelPath, at: usize| at < LEFT_OUT_LISTED || named.contains(path);
+        let shown = paths.iter().enumerate().take_while(|(at, path)| is_shown(path, *at));
+        let shown: Vec<_> = shown.map(|(_, path)| path).collect();
+        lines.extend(shown.iter().map(|path| format!("left out: {}: {reason}", path.display())));
+        let more = paths.len() - shown.len();
+        if more > 0 {
+            lines.push(format!("left out: {}: {reason}", count(more as u64, "more path")));
+        }
+    }
+    lines
 }
 
 /// Returns a line about a change to make.

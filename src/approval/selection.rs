@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::unasked::{ChangedEntry, PathRules, UnaskedPaths};
 use crate::model::{Base, CHANGES_VERSION, ChangedFile, EntryKind, EntryState, WorkspaceChanges};
-use crate::name::{Name, RelPath};
+use crate::name::RelPath;
 use crate::store::is_temporary;
 use crate::trace::swarmlet::CHANGES_FILE;
-use crate::write::{Error, Result};
+use crate::write::{Dir, Error, Result};
 
 /// Deepest path that is applied, in names. Readers of a store go no deeper, either.
 const DEPTH_MAX: usize = 60;
-/// The directory of git, or the file that stands for it.
-const GIT: &[u8] = b".git";
 
 /// A change of one path: the state that it must have, and the one that it gets.
 #[derive(Debug, Clone)]
@@ -24,13 +23,6 @@ pub(super) struct Change {
     pub(super) to: Option<EntryState>,
     /// False if nobody knows the content before.
     pub(super) is_from_known: bool,
-}
-
-/// Decides which paths can be applied.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct PathRules {
-    /// Allows paths within `.git`.
-    pub(crate) allows_git: bool,
 }
 
 /// A change that is not applied.
@@ -45,12 +37,14 @@ pub(crate) struct UnappliedChange {
 pub(crate) struct ChangeSelection {
     pub(super) changes: BTreeMap<RelPath, Change>,
     left_out: Vec<UnappliedChange>,
+    rules: PathRules,
     /// The content of changes.json that was selected from; `None` for an application to take back.
     pub(super) source: Option<Arc<WorkspaceChanges>>,
 }
 
 impl ChangeSelection {
     /// Selects the changes of `paths`, or all if there are none. A path stands for all beneath it.
+    /// Without the `workspace`, only the names of paths decide what programs run unasked.
     ///
     /// # Errors
     ///
@@ -59,6 +53,7 @@ impl ChangeSelection {
         changes: WorkspaceChanges,
         paths: &[RelPath],
         rules: PathRules,
+        workspace: Option<&Dir>,
     ) -> Result<ChangeSelection> {
         if changes.version != CHANGES_VERSION {
             return Err(bad_changes("its version is not known"));
@@ -79,9 +74,11 @@ impl ChangeSelection {
         let is_named = |changed: &RelPath| {
             paths.is_empty() || paths.iter().any(|path| changed.is_within(path))
         };
-        let mut selection = ChangeSelection::default();
+        let mut selection = ChangeSelection { rules, ..ChangeSelection::default() };
+        let entries = all.iter().map(|(path, file)| ChangedEntry::new(path, file.new.as_ref()));
+        let unasked = UnaskedPaths::find(workspace, entries);
         for (path, file) in &all {
-            selection.add(path, file, rules);
+            selection.add(path, file, &unasked);
         }
         let accepted = all.into_keys().filter(is_named).collect();
         let left_out = selection.left_out.iter().filter(|left_out| is_named(&left_out.path));
@@ -90,8 +87,10 @@ impl ChangeSelection {
         Ok(ChangeSelection { left_out, source: Some(Arc::new(changes)), ..selected })
     }
 
-    fn add(&mut self, path: &RelPath, file: &ChangedFile, rules: PathRules) {
-        if let Some(reason) = refusal(path, file, rules) {
+    fn add(&mut self, path: &RelPath, file: &ChangedFile, unasked: &UnaskedPaths) {
+        let entry = ChangedEntry::new(path, file.new.as_ref());
+        let refused = refusal(path, file).or_else(|| unasked.refusal(entry, self.rules));
+        if let Some(reason) = refused {
             self.left_out.push(UnappliedChange { path: path.clone(), reason });
             return;
         }
@@ -130,7 +129,22 @@ impl ChangeSelection {
                 continued.filter(|path| path.is_within(&change.path)).for_each(&mut add);
             }
         }
-        ChangeSelection { changes, left_out: Vec::new(), source: self.source.clone() }
+        let (rules, source) = (self.rules, self.source.clone());
+        ChangeSelection { changes, left_out: Vec::new(), rules, source }
+    }
+
+    /// Returns the changes that programs would run unasked in the workspace as it is now, which
+    /// others may have changed since the selection.
+    pub(super) fn unasked_now(&self, workspace: &Dir) -> Vec<UnappliedChange> {
+        let entries = || {
+            self.changes.values().map(|change| ChangedEntry::new(&change.path, change.to.as_ref()))
+        };
+        let unasked = UnaskedPaths::find(Some(workspace), entries());
+        let refused = entries().filter_map(|entry| {
+            let reason = unasked.refusal(entry, self.rules)?;
+            Some(UnappliedChange { path: entry.path.clone(), reason })
+        });
+        refused.collect()
     }
 
     /// Returns this selection without `paths` and all beneath them; `None` if the rest needs one.
@@ -144,7 +158,7 @@ impl ChangeSelection {
     /// Returns the selection of these changes.
     pub(super) fn from_changes(changes: impl IntoIterator<Item = Change>) -> ChangeSelection {
         let changes = changes.into_iter().map(|change| (change.path.clone(), change)).collect();
-        ChangeSelection { changes, left_out: Vec::new(), source: None }
+        ChangeSelection { changes, ..ChangeSelection::default() }
     }
 
     /// Returns the list that the changes come from, unless they come from an application.
@@ -163,10 +177,8 @@ fn is_folder(state: Option<&EntryState>) -> bool {
 }
 
 /// Returns why the change of `path` is never applied; `None` if it may be.
-fn refusal(path: &RelPath, file: &ChangedFile, rules: PathRules) -> Option<String> {
+fn refusal(path: &RelPath, file: &ChangedFile) -> Option<String> {
     let states = [&file.old, &file.new].into_iter().flatten();
-    // File systems that ignore case open `.GIT`, too.
-    let is_git = |name: Name| name.as_bytes().eq_ignore_ascii_case(GIT);
     if let Some(reason) = &file.refused {
         Some(reason.clone())
     } else if states.clone().any(|state| state.kind == EntryKind::Special) {
@@ -177,8 +189,6 @@ fn refusal(path: &RelPath, file: &ChangedFile, rules: PathRules) -> Option<Strin
         Some(format!("it has more than {DEPTH_MAX} folders"))
     } else if path.names().any(|name| is_temporary(&name)) {
         Some("its name is one that swarmletfs uses itself".to_owned())
-    } else if !rules.allows_git && path.names().any(is_git) {
-        Some("it belongs to git, which may run it; try --git-dir".to_owned())
     } else {
         None
     }

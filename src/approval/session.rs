@@ -9,7 +9,7 @@ use super::journal::{ApprovalCommand, Journal, Phase};
 use super::moves::{self, Recovered};
 use super::neighbors;
 use super::recovery::{RecoveredCommand, must_be_own, recover_drafts, recover_workspace};
-use super::selection::ChangeSelection;
+use super::selection::{ChangeSelection, UnappliedChange};
 use super::stage;
 use crate::audit::AuditPath;
 use crate::draft::{Draft, DraftState};
@@ -299,6 +299,7 @@ impl<'a> Approval<'a> {
         selection: &ChangeSelection,
         merges: bool,
     ) -> Result<ApplyPlan> {
+        let mut unasked = Vec::new();
         // While it ran, the worker could write its changes.json. Only now nobody does.
         if let Some(source) = &selection.source {
             if self.changes()? != **source {
@@ -310,15 +311,16 @@ impl<'a> Approval<'a> {
                 let reason = "they were not searched for after its end";
                 return Err(self.error("apply the changes of", reason, &cure));
             }
-        }
-        if !merges {
-            return check(&locked.workspace, selection, None);
+            unasked = selection.unasked_now(&locked.workspace);
         }
         let action = format!("apply the changes of {}", self.id().display());
         let folder = self.worker.folder();
         let (base, new) = (StoredContents::new(folder, BASE), StoredContents::new(folder, CHANGES));
         let source = MergeSource { base, new, action: &action };
-        check(&locked.workspace, selection, Some(&source))
+        let mut plan = check(&locked.workspace, selection, merges.then_some(&source))?;
+        let conflict = |UnappliedChange { path, reason }| Conflict { path, reason };
+        plan.conflicts.extend(unasked.into_iter().map(conflict));
+        Ok(plan)
     }
 
     /// Makes the steps of `plan`, all or none.

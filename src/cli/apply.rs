@@ -14,8 +14,8 @@ use super::prompt::Prompt;
 use super::terminal::{display_path, print_message, shell_quote};
 use super::write_args::{WriteArgs, into_cli_error};
 use crate::approval::{
-    Approval, ChangeSelection, Checked, PathRules, UnappliedChange, describe_change, relevant_diff,
-    unseen_changes,
+    Approval, ChangeSelection, Checked, PathRules, describe_change, describe_left_out,
+    relevant_diff, unseen_changes,
 };
 use crate::name::RelPath;
 use crate::text::diff_text::{self, Section};
@@ -30,9 +30,11 @@ worker found it; one that is as the worker left it is skipped. Otherwise nothing
 the conflicts are listed. With --merge, files that others changed, too, are merged as by \
 `git merge-file`; the first one that cannot be merged ends it.
 
-With PATH, only the changes of these files and folders are applied. Paths within .git are left out \
-unless --git-dir is given, and devices, FIFOs, sockets and setuid bits always. `swarmletfs undo` \
-takes the changes back.
+With PATH, only the changes of these files and folders are applied. Left out, counted and named are \
+files that programs run unasked: those of git, also in a folder that becomes a repository, unless \
+--git-dir is given; and those that shells, editors, agents and hooks run, such as .envrc, .vscode \
+and .husky, unless --with-programs is given. Devices, FIFOs, sockets and setuid bits are always \
+left out. `swarmletfs undo` takes the changes back.
 
 Examples:
   swarmletfs apply w1
@@ -65,9 +67,13 @@ pub(super) struct ApplyArgs {
     #[arg(long)]
     merge: bool,
 
-    /// Apply changes of .git, too: hooks and settings in it can run programs
+    /// Apply changes of .git and of other repositories, too: git runs programs that they name
     #[arg(long)]
     git_dir: bool,
+
+    /// Apply files, too, that other programs run unasked, such as .envrc and .vscode
+    #[arg(long)]
+    with_programs: bool,
 
     /// Print what would be applied, and change nothing
     #[arg(long, conflicts_with_all = ["yes", "interactive"])]
@@ -94,7 +100,8 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
     let approval = open(store, &arguments.worker)?;
     let workspace = approval.workspace().map_err(into_cli_error)?;
     let paths = parse_paths(&approval, &arguments.paths)?;
-    let rules = PathRules { allows_git: arguments.git_dir };
+    let rules =
+        PathRules { allows_git: arguments.git_dir, allows_programs: arguments.with_programs };
     let changes = approval.changes().map_err(into_cli_error)?;
     refuse_ignored(&approval, &changes, &paths, "apply")?;
     if paths.is_empty()
@@ -102,20 +109,10 @@ fn apply(store: &Store, arguments: &ApplyArgs) -> anyhow::Result<ExitCode> {
     {
         print_notice(arguments, &text);
     }
-    let mut selection = ChangeSelection::new(changes, &paths, rules).map_err(into_cli_error)?;
+    let mut selection = approval.select(changes, &paths, rules).map_err(into_cli_error)?;
     // A file that was named and is left out is no success.
     let is_named = |path: &RelPath| paths.contains(path);
-    let mut left_out: BTreeMap<&str, u64> = BTreeMap::new();
-    for UnappliedChange { path, reason } in selection.left_out() {
-        if is_named(path) || selection.left_out().len() <= LEFT_OUT_LISTED {
-            print_message(&format!("left out: {}: {reason}", path.display()));
-        } else {
-            *left_out.entry(reason.as_str()).or_default() += 1;
-        }
-    }
-    for (reason, paths) in left_out {
-        print_message(&format!("left out: {}: {reason}", count(paths, "path")));
-    }
+    describe_left_out(&selection, &paths).iter().for_each(|line| print_message(line));
     let lacks_named = selection.left_out().iter().any(|left_out| is_named(&left_out.path));
     let done_code = if lacks_named { exit::failure() } else { ExitCode::SUCCESS };
     let cure = if arguments.merge { MERGE_CURE } else { CURE };
@@ -216,9 +213,6 @@ fn skip_conflicts(checked: &Checked, approval: &Approval<'_>) -> anyhow::Result<
     let conflicts = count(checked.conflicts.len() as u64, "conflict");
     prompt.confirm(&format!("Skip {conflicts} and go on?"))
 }
-
-/// Most paths that are named if they are left out; more are counted.
-const LEFT_OUT_LISTED: usize = 5;
 
 /// The remedy for conflicts of `apply`.
 const CURE: &str = "try --merge, or only the other paths: name them, or use --interactive";

@@ -5,14 +5,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use clap::Args;
+use serde::Serialize;
 
 use super::exit::UsageError;
 use super::pager::{self, DiffArgs};
 use super::terminal::{escape_controls, print_message};
 use super::tree_commands::cat;
 use super::write_args::{WriteArgs, into_cli_error};
-use crate::approval::{Approval, has_changed};
-use crate::model::{ChangedFile, WorkspaceChanges};
+use crate::approval::{
+    Approval, ChangeSelection, PathRules, UnappliedChange, describe_left_out, has_changed,
+};
+use crate::model::{ChangedFile, ChangedPath, WorkspaceChanges};
 use crate::name::{Name, RelPath};
 use crate::route::CHANGES;
 use crate::text::diff_text;
@@ -51,7 +54,7 @@ pub(super) struct ChangesArgs {
     #[arg(long, conflicts_with = "json")]
     name_only: bool,
 
-    /// Print changes.json
+    /// Print changes.json, and in `left_out` what `swarmletfs apply` leaves out
     #[arg(long)]
     json: bool,
 
@@ -80,10 +83,10 @@ fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
     }
     let mut changes = approval.changes().map_err(into_cli_error)?;
     let paths = parse_paths(&approval, &arguments.paths)?;
+    let is_named = |file: &ChangedFile| {
+        file.path.parse().is_ok_and(|path| paths.iter().any(|named| path.is_within(named)))
+    };
     if !paths.is_empty() {
-        let is_named = |file: &ChangedFile| {
-            file.path.parse().is_ok_and(|path| paths.iter().any(|named| path.is_within(named)))
-        };
         refuse_ignored(&approval, &changes, &paths, "show")?;
         for path in &paths {
             if !has_changed(&changes, path) {
@@ -93,11 +96,22 @@ fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
                 return Err(UsageError(message).into());
             }
         }
+    }
+    let selection = approval.select(changes.clone(), &paths, PathRules::default());
+    let selection = selection.unwrap_or_else(|error| {
+        print_message(&error.to_string());
+        ChangeSelection::default()
+    });
+    if !paths.is_empty() {
         changes.files.retain(is_named);
     }
     if arguments.json {
-        let json = serde_json::to_vec_pretty(&changes)?;
+        let left_out = selection.left_out().iter().map(LeftOutChange::new).collect();
+        let json = serde_json::to_vec_pretty(&ShownChanges { changes: &changes, left_out })?;
         return pager::print(&[&json, &b"\n"[..]].concat());
+    }
+    for line in describe_left_out(&selection, &paths) {
+        print_message(&format!("`swarmletfs apply`: {line}"));
     }
     if arguments.name_only {
         return pager::print(names(&changes).as_bytes());
@@ -113,6 +127,29 @@ fn show(store: &Store, arguments: &ChangesArgs) -> anyhow::Result<ExitCode> {
     });
     let shown: Vec<u8> = sections.flat_map(|section| section.text).copied().collect();
     arguments.diff.show(&shown)
+}
+
+/// The content of changes.json, and what `apply` leaves out of it.
+#[derive(Serialize)]
+struct ShownChanges<'a> {
+    #[serde(flatten)]
+    changes: &'a WorkspaceChanges,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<LeftOutChange<'a>>,
+}
+
+/// A change that `apply` leaves out.
+#[derive(Serialize)]
+struct LeftOutChange<'a> {
+    #[serde(flatten)]
+    path: ChangedPath,
+    reason: &'a str,
+}
+
+impl LeftOutChange<'_> {
+    fn new(change: &UnappliedChange) -> LeftOutChange<'_> {
+        LeftOutChange { path: ChangedPath::new(&change.path), reason: &change.reason }
+    }
 }
 
 /// Fails if one of `paths` has no changes because it is ignored.

@@ -135,7 +135,8 @@ fn fifo(at: &Path) {
     mknodat(CWD, at, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
 }
 
-/// Promise: Paths within `.git` are applied only with `--git-dir`.
+/// Promise: Files that programs run unasked are left out and named, under every spelling of their
+/// names, unless `--git-dir` or `--with-programs` is given.
 #[test]
 fn paths_within_git_are_left_out() {
     let git = || folder([("hooks", folder([("pre-commit", file("evil\n"))]))]);

@@ -10,6 +10,16 @@ use crate::support::terminal;
 /// Runs a command on a terminal, and answers each question, which ends in `] `. Returns the exit
 /// code and what the terminal shows.
 fn answer(bench: &Workbench, arguments: &[&str], answers: &[&str]) -> (Option<i32>, String) {
+    answer_after(bench, arguments, answers, || {})
+}
+
+/// Does the same, and calls `work` before each answer.
+fn answer_after(
+    bench: &Workbench,
+    arguments: &[&str],
+    answers: &[&str],
+    work: impl Fn(),
+) -> (Option<i32>, String) {
     let (mut master, slave) = terminal::open();
     let fd = || slave.as_fd().try_clone_to_owned().unwrap();
     let mut command = bench.command(arguments);
@@ -31,6 +41,7 @@ fn answer(bench: &Workbench, arguments: &[&str], answers: &[&str]) -> (Option<i3
             let answer = answers
                 .next()
                 .unwrap_or_else(|| panic!("another question: {}", String::from_utf8_lossy(&shown)));
+            work();
             master.write_all(format!("{answer}\n").as_bytes()).unwrap();
         }
     }
@@ -141,4 +152,20 @@ fn what_changes_between_the_question_and_the_answer_is_a_conflict() {
     assert_eq!(wait_timeout(&mut child, LIMIT).unwrap().code(), Some(1));
     assert_eq!(std::fs::read_to_string(bench.at("a")).unwrap(), "a\n");
     assert_eq!(std::fs::read_to_string(bench.at("b")).unwrap(), "ours\n");
+}
+
+/// Promise: A folder that is or becomes a repository of git is left out, unless `--git-dir` is given.
+#[test]
+fn a_repository_that_is_made_during_the_question_is_a_conflict() {
+    let old = folder([("docs", folder([("refs", folder([]))]))]);
+    let new = folder([("docs", folder([("objects", folder([])), ("refs", folder([]))]))]);
+    for is_repository in [true, false] {
+        let bench = Workbench::with_worker((old.clone(), new.clone()));
+        let head = bench.at(if is_repository { "docs/HEAD" } else { "docs/TAIL" });
+        let make = || std::fs::write(&head, "ref: refs/heads/main\n").unwrap();
+        let (code, shown) = answer_after(&bench, &["apply", "w1"], &["y"], make);
+        assert_eq!(code, Some(i32::from(is_repository)), "{shown}");
+        assert_eq!(bench.at("docs/objects").exists(), !is_repository, "{shown}");
+        assert_eq!(shown.contains("conflict: docs/objects: git takes"), is_repository, "{shown}");
+    }
 }

@@ -1,6 +1,10 @@
 //! Workspaces that are repositories of git.
 
+use std::ffi::OsStr;
+
 use super::workspace::Workspace;
+use crate::cli::program::run;
+use crate::support::mount::PROGRAM;
 use crate::support::{skip, tool};
 
 /// Options of git that do not depend on the user.
@@ -160,5 +164,43 @@ fn submodule_alone_can_be_read_and_not_committed_to() {
         assert!(done.err.contains("Read-only file system"), "{done:#?}");
         assert_eq!(place.changes("w"), ["modified notes"]);
         assert_eq!(place.outside("git status --porcelain; git log --oneline | wc -l"), "1\n");
+    }
+}
+
+/// Promise: A folder that is or becomes a repository of git is left out, unless `--git-dir` is given.
+#[test]
+fn a_repository_of_a_worker_runs_no_program_of_the_person() {
+    if !has_git() {
+        return;
+    }
+    for place in Workspace::all() {
+        repository(&place);
+        let marker = place.at("outside/marker");
+        let (path, store) = (marker.display(), place.at("store"));
+        let script = format!(
+            "mkdir dir/objects dir/refs; echo 'ref: refs/heads/main' > dir/HEAD
+            set -- git config --file dir/config
+            \"$@\" core.bare false; \"$@\" core.worktree .; \"$@\" core.fsmonitor 'touch {path}; false'
+            echo b > b"
+        );
+        place.sh(&[], &script).assert_success();
+        let apply = |options: &[&str]| {
+            let words = [&[PROGRAM, "apply", "w", "--yes"], options].concat();
+            let words = words.into_iter().map(OsStr::new);
+            run(place.command(words.chain([OsStr::new("--store"), store.as_os_str()])))
+        };
+        let status = || {
+            place.outside("cd dir; git status --short");
+            let is_made = marker.exists();
+            let _ = std::fs::remove_file(&marker);
+            is_made
+        };
+        let applied = apply(&[]);
+        let left_out = "left out: dir/config: git takes its folder for a repository";
+        assert!(applied.assert_success().err.contains(left_out), "{applied:#?}");
+        assert!(place.at("workspace/b").exists() && !status());
+        // The same files, asked for, run the program.
+        apply(&["--git-dir"]).assert_success();
+        assert!(status(), "the control runs no program");
     }
 }

@@ -110,7 +110,7 @@ fn select(
     }
     let ignored = left_out_as_ignored(changes.ignored).filter(|_| paths.is_empty());
     let selection =
-        ChangeSelection::new(changes, &paths, PathRules::default()).map_err(into_tool_error)?;
+        approval.select(changes, &paths, PathRules::default()).map_err(into_tool_error)?;
     let left_out = selection.left_out().iter();
     let left_out = left_out
         .map(|left_out| format!("left out: {}: {}", left_out.path.display(), left_out.reason));

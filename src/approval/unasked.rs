@@ -1,0 +1,300 @@
+//! Finds the changes of paths that programs run unasked.
+//!
+//! Names are compared as the most forgiving file system would compare them. A path counts by its
+//! own names, by the repository of git that it belongs to, and by the links that lead to it. So the
+//! workspace is looked at, too: a repository can be made of old entries and new ones.
+
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::error::Result;
+use crate::model::{EntryKind, EntryState};
+use crate::name::{Name, RelPath};
+use crate::store::Kind;
+use crate::unicode::visible;
+use crate::write::{Dir, EntryMeta, from_io};
+
+use table::{REPOSITORY, TABLE, UnaskedEntry};
+
+/// The file that stands for the directory of git, and the start of its content.
+const GIT_FILE: &str = ".git";
+const GIT_DIR: &[u8] = b"gitdir:";
+/// Largest file `.git` that is read, in bytes.
+const GIT_FILE_MAX: u64 = 8 << 10;
+/// Most links that are followed for one path.
+const LINKS_MAX: usize = 40;
+/// Number of letters of a long name in its short form, as `gitmod~1`.
+const SHORT_NAME: usize = 6;
+/// Number of letters of a long name in a short form with a hash, as `gi7eba~1`.
+const HASHED_NAME: usize = 2;
+
+/// Decides which of the listed paths can be applied.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PathRules {
+    /// Allows what git runs.
+    pub(crate) allows_git: bool,
+    /// Allows what other programs run.
+    pub(crate) allows_programs: bool,
+}
+
+impl PathRules {
+    fn allows(self, is_of_git: bool) -> bool {
+        if is_of_git { self.allows_git } else { self.allows_programs }
+    }
+}
+
+/// A change of one path, as far as it matters here.
+#[derive(Clone, Copy)]
+pub(super) struct ChangedEntry<'a> {
+    pub(super) path: &'a RelPath,
+    /// Kind of the entry afterwards; `None` if there is none.
+    kind: Option<EntryKind>,
+}
+
+impl<'a> ChangedEntry<'a> {
+    /// Returns a change of `path` to `state`.
+    pub(super) fn new(path: &'a RelPath, state: Option<&EntryState>) -> ChangedEntry<'a> {
+        ChangedEntry { path, kind: state.map(|state| state.kind) }
+    }
+}
+
+/// The places of one workspace that count by more than their names.
+#[derive(Debug, Default)]
+pub(super) struct UnaskedPaths {
+    repositories: BTreeSet<RelPath>,
+    /// Paths that links with listed names lead to, or through.
+    targets: BTreeMap<RelPath, &'static UnaskedEntry>,
+}
+
+/// The entries of a folder that make it a repository of git.
+#[derive(Debug, Default)]
+struct RepositoryParts {
+    has_head: bool,
+    has_objects: bool,
+    has_refs: bool,
+    has_common_dir: bool,
+}
+
+impl RepositoryParts {
+    fn add(&mut self, name: &str) {
+        match name {
+            "head" => self.has_head = true,
+            "objects" => self.has_objects = true,
+            "refs" => self.has_refs = true,
+            "commondir" => self.has_common_dir = true,
+            _ => {}
+        }
+    }
+
+    fn is_repository(&self) -> bool {
+        self.has_head && (self.has_objects && self.has_refs || self.has_common_dir)
+    }
+}
+
+impl UnaskedPaths {
+    /// Looks at the folders of `changes`: as they are in `workspace`, and as they will be.
+    pub(super) fn find<'a>(
+        workspace: Option<&Dir>,
+        changes: impl IntoIterator<Item = ChangedEntry<'a>>,
+    ) -> UnaskedPaths {
+        let mut folders: BTreeMap<RelPath, RepositoryParts> = BTreeMap::new();
+        for change in changes {
+            let parent = change.path.parent();
+            let mut folder = Some(parent.clone());
+            while let Some(new) = folder.take_if(|folder| !folders.contains_key(folder)) {
+                folder = (!new.is_root()).then(|| new.parent());
+                folders.insert(new, RepositoryParts::default());
+            }
+            if let (Some(name), Some(_)) = (change.path.file_name(), change.kind) {
+                folders.entry(parent).or_default().add(&fold(&name));
+            }
+        }
+        let mut found = UnaskedPaths::default();
+        for (folder, mut parts) in folders {
+            if let Some(workspace) = workspace {
+                found.look_into(workspace, &folder, &mut parts);
+            }
+            if parts.is_repository() {
+                found.repositories.insert(folder);
+            }
+        }
+        found
+    }
+
+    /// Adds what the entries of a folder of the workspace mean. What cannot be read means nothing:
+    /// nothing is applied there, either.
+    fn look_into(&mut self, workspace: &Dir, folder: &RelPath, parts: &mut RepositoryParts) {
+        let names = workspace.enter(folder).and_then(|folder| folder.list()).unwrap_or_default();
+        let above = folded(folder);
+        for name in names {
+            let name_folded = fold(&name);
+            parts.add(&name_folded);
+            let path: Vec<&str> =
+                above.iter().map(String::as_str).chain([name_folded.as_str()]).collect();
+            for entry in TABLE.iter().filter(|entry| entry.ends(&path)) {
+                let target = target_of(workspace, &folder.join(&name), entry);
+                if let Some(target) = target.ok().flatten() {
+                    self.follow(workspace, folder, target, entry);
+                }
+            }
+        }
+    }
+
+    /// Adds the path to which `target` leads from `folder`, and the links on the way. A path out of
+    /// the workspace is none that a worker changes.
+    fn follow(
+        &mut self,
+        workspace: &Dir,
+        folder: &RelPath,
+        target: Vec<u8>,
+        entry: &'static UnaskedEntry,
+    ) {
+        let (mut at, mut rest, mut links) = (folder.clone(), Vec::new(), 0);
+        let mut next = Some(target);
+        loop {
+            if let Some(target) = next.take() {
+                links += 1;
+                let Some(inside) = inside(workspace, &target).filter(|_| links <= LINKS_MAX) else {
+                    return;
+                };
+                if target.starts_with(b"/") {
+                    at = RelPath::root();
+                }
+                rest.extend(inside.rsplit(|byte| *byte == b'/').map(<[u8]>::to_vec));
+            }
+            let Some(name) = rest.pop() else { break };
+            match name.as_slice() {
+                b"" | b"." => {}
+                b".." if at.is_root() => return,
+                b".." => at = at.parent(),
+                name => {
+                    let Ok(name) = Name::new(name) else { return };
+                    let path = at.join(&name);
+                    let is_link = |meta: EntryMeta| meta.kind == Kind::Link;
+                    if workspace.entry(&path).ok().flatten().is_some_and(is_link) {
+                        next = workspace.link_target(&path).ok();
+                        self.targets.insert(path, entry);
+                    } else {
+                        at = path;
+                    }
+                }
+            }
+        }
+        self.targets.insert(at, entry);
+    }
+
+    /// Returns why `change` is left out unless `rules` allow it; `None` if no program runs it
+    /// unasked.
+    pub(super) fn refusal(&self, change: ChangedEntry<'_>, rules: PathRules) -> Option<String> {
+        let names = folded(change.path);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let is_above = change.kind.is_some_and(|kind| kind != EntryKind::Folder);
+        let leads_here = |target: &RelPath| {
+            change.path.is_within(target) || is_above && target.is_within(change.path)
+        };
+        let linked = self.targets.iter().filter(|(target, _)| leads_here(target));
+        let listed = TABLE.iter().filter(|entry| entry.covers(&names));
+        let mut entries = listed.chain(linked.map(|(_, entry)| *entry));
+        if let Some(entry) = entries.find(|entry| !rules.allows(entry.is_of_git)) {
+            return Some(with_cure(entry.reason, entry.is_of_git));
+        }
+        let is_in_repository = || {
+            let mut folder = change.path.parent();
+            while !self.repositories.contains(&folder) {
+                if folder.is_root() {
+                    return false;
+                }
+                folder = folder.parent();
+            }
+            true
+        };
+        (!rules.allows(true) && is_in_repository()).then(|| with_cure(REPOSITORY, true))
+    }
+}
+
+impl UnaskedEntry {
+    /// Returns true if a path with these folded names is this entry, or beneath it.
+    fn covers(&self, names: &[&str]) -> bool {
+        (1..=names.len()).any(|end| names.get(..end).is_some_and(|path| self.ends(path)))
+    }
+
+    /// Returns true if a path with these folded names is this entry.
+    fn ends(&self, names: &[&str]) -> bool {
+        let mut names = names.iter().rev();
+        self.path.rsplit('/').all(|part| names.next().is_some_and(|name| is_called(name, part)))
+    }
+}
+
+/// Returns true if a folded name opens the entry `listed` on some file system.
+fn is_called(name: &str, listed: &str) -> bool {
+    match listed.strip_prefix('*') {
+        Some(end) => name.ends_with(end),
+        None => name == listed || is_short_form(name, listed),
+    }
+}
+
+/// Returns true if a folded name may be the short form of `listed` on a file system like vfat, such
+/// as `git~1` for `.git`.
+fn is_short_form(name: &str, listed: &str) -> bool {
+    let Some((base, number)) = name.split_once('~') else { return false };
+    let long = listed.trim_start_matches('.').split('.').next().unwrap_or_default();
+    let begins = |letters: usize| base.get(..letters) == Some(long.get(..letters).unwrap_or(long));
+    let has_hash = base.len() == SHORT_NAME
+        && begins(HASHED_NAME)
+        && base.bytes().skip(HASHED_NAME).all(|byte| byte.is_ascii_hexdigit());
+    let is_cut = base == long.get(..SHORT_NAME).unwrap_or(long);
+    number.starts_with(|first: char| first.is_ascii_digit()) && (is_cut || has_hash)
+}
+
+/// Returns a name as file systems compare it that ignore case, invisible characters, and spaces and
+/// dots at its end.
+fn fold(name: &Name) -> String {
+    let text = name.to_text();
+    let text = text.split([':', '\\']).next().unwrap_or_default();
+    let text = visible(text);
+    // Twice, since some letters have the same upper case only.
+    let text = text.trim_end_matches([' ', '.']).to_uppercase();
+    text.to_lowercase()
+}
+
+fn folded(path: &RelPath) -> Vec<String> {
+    path.names().map(|name| fold(&name)).collect()
+}
+
+/// Returns where the entry of a listed name leads: the target of a link, or the directory that a
+/// file `.git` names.
+fn target_of(
+    workspace: &Dir,
+    path: &RelPath,
+    entry: &UnaskedEntry,
+) -> Result<Option<Vec<u8>>> {
+    match workspace.entry(path)?.map(|meta| meta.kind) {
+        Some(Kind::Link) => workspace.link_target(path).map(Some),
+        Some(Kind::File) if entry.path == GIT_FILE => {
+            let mut content = Vec::new();
+            let file = workspace.open_workspace_file(path)?;
+            file.take(GIT_FILE_MAX).read_to_end(&mut content).map_err(from_io)?;
+            Ok(content.strip_prefix(GIT_DIR).map(|path| path.trim_ascii().to_vec()))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Returns a target from the root of the workspace if it is absolute, and else as it is; `None` for
+/// an absolute one out of the workspace.
+fn inside<'t>(workspace: &Dir, target: &'t [u8]) -> Option<&'t [u8]> {
+    if !target.starts_with(b"/") {
+        return Some(target);
+    }
+    let root = workspace.path().as_os_str().as_bytes();
+    let inside = target.strip_prefix(root.strip_suffix(b"/").unwrap_or(root))?;
+    (inside.is_empty() || inside.starts_with(b"/")).then_some(inside)
+}
+
+fn with_cure(reason: &str, is_of_git: bool) -> String {
+    let flag = if is_of_git { "--git-dir" } else { "--with-programs" };
+    format!("{reason}; try {flag}")
+}
