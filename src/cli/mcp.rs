@@ -18,7 +18,7 @@ use tracing::warn;
 
 use super::exit::{self, UsageError};
 use super::record::parse_timeout;
-use super::run::{LimitArgs, ToolsRun, serve_tools};
+use super::run::{EnvOption, LimitArgs, ToolsRun, env_parser, serve_tools};
 use super::store_selection::StoreSelection;
 use super::terminal::print_message;
 use super::write_args::{STORE_VARIABLE, into_cli_error, named_worker, survive_size_limits};
@@ -108,6 +108,11 @@ pub(super) struct McpArgs {
     /// several times
     #[arg(long, value_name = "PATH")]
     hide: Vec<PathBuf>,
+
+    /// As a worker, a variable that its commands receive: NAME or a pattern such as 'AWS_*' of
+    /// yours, or NAME=VALUE; can be given several times
+    #[arg(long, value_name = "NAME[=VALUE]", value_parser = env_parser())]
+    env: Vec<EnvOption>,
 
     /// As a worker, give its commands no network but their own localhost
     #[arg(long)]
@@ -223,6 +228,7 @@ fn check_options(arguments: &McpArgs) -> anyhow::Result<()> {
         (!is_worker && arguments.workspace.is_some(), "--workspace without --as worker; add it"),
         (!is_worker && arguments.task.is_some(), "--task without --as worker; add it"),
         (!is_worker && !arguments.hide.is_empty(), "--hide without --as worker; add it"),
+        (!is_worker && !arguments.env.is_empty(), "--env without --as worker; add it"),
         (!is_worker && arguments.no_network, "--no-network without --as worker; add it"),
         (
             !is_worker && arguments.limits.are_given(),
@@ -257,6 +263,7 @@ fn run_worker(arguments: &McpArgs, id: Option<String>) -> anyhow::Result<ExitCod
         owner: view.owner.clone(),
         run: view.run.clone(),
         hide: arguments.hide.clone(),
+        env: arguments.env.clone(),
         no_network: arguments.no_network,
         limits: arguments.limits.clone(),
     };

@@ -128,7 +128,7 @@ fn record_in(store: &Store, arguments: RecordArgs) -> anyhow::Result<(Ended, any
     let mut sink = CallSink(call);
     let spec = CommandSpec {
         command,
-        environment: Vec::new(),
+        environment: std::env::vars_os().collect(),
         timeout,
         tty,
         max_bytes,

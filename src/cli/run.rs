@@ -5,6 +5,7 @@
 //! - `trial`: tries out the sandbox of the copy engine
 //! - `remembered`: a trial of the sandbox that succeeded
 //! - `preset`: what known programs need
+//! - `environment`: the variables that the command receives
 //! - `session`: a worker from its start to its end
 //! - `change_watch`: the changes while the command runs
 //! - `standard_input`: what the command reads
@@ -16,6 +17,7 @@
 
 mod change_watch;
 mod each;
+mod environment;
 mod isolation;
 mod place;
 mod preset;
@@ -34,6 +36,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser, ValueParser};
 use clap::{Args, ValueEnum};
 
 use super::exit;
@@ -41,6 +44,7 @@ use super::record::parse_timeout;
 use super::worker_args::WorkerArgs;
 use super::write_args::{WriteArgs, parse_size};
 
+pub(super) use environment::EnvOption;
 use preset::Preset;
 use report::Reporter;
 #[cfg(feature = "mcp")]
@@ -50,8 +54,9 @@ pub(super) use tools::{ToolsRun, serve_tools};
 pub(super) const HELP: &str = "\
 The command sees the workspace at its own path and can change it, but it changes a copy: an \
 overlay of the kernel, in which nothing is copied at the start, or else a copy of all files. The \
-rest of the machine can be read and not written, the store and other workers are not there, and \
-everything that the command started ends with it. What it changed is recorded with the worker, \
+rest of the machine can be read and not written, the store and other workers are not there, of \
+your environment variables only harmless ones are passed on, and everything that the command \
+started ends with it. What it changed is recorded with the worker, \
 also while it runs. `swarmletfs changes` shows it, `apply` brings it into the workspace, and \
 `discard` drops it. docs/RUN.md says what the walls protect from, and what not.
 
@@ -67,6 +72,7 @@ Examples:
   swarmletfs run --task 'Fix issue 12' --preset claude -- claude -p \"$(cat task.md)\"
   swarmletfs run --task 'Fix issue 12' --preset codex -- codex exec \"$(cat task.md)\"
   swarmletfs run --hide .env --no-network --timeout 30m -- make test
+  swarmletfs run --env GITHUB_TOKEN --env 'AWS_*' -- ./deploy
   swarmletfs run --each tasks.txt -j 4 --preset gemini -- gemini -p {}
   swarmletfs run --recover ID
 
@@ -169,7 +175,12 @@ struct AccessArgs {
     #[arg(long, value_name = "PATH")]
     hide: Vec<PathBuf>,
 
-    /// Let a known program write the folders in $HOME that it needs
+    /// A variable that the command receives: NAME or a pattern such as 'AWS_*' of yours, or
+    /// NAME=VALUE; can be given several times
+    #[arg(long, value_name = "NAME[=VALUE]", value_parser = env_parser())]
+    env: Vec<EnvOption>,
+
+    /// Let a known program write the folders in $HOME that it needs, and pass its variables on
     #[arg(long, value_enum, value_name = "PROGRAM", default_value = "none")]
     preset: Preset,
 
@@ -189,6 +200,11 @@ struct AccessArgs {
     /// As root, run everything as this user
     #[arg(long = "as", value_name = "USER")]
     as_user: Option<OsString>,
+}
+
+/// Returns the parser of `--env`.
+pub(super) fn env_parser() -> ValueParser {
+    OsStringValueParser::new().try_map(EnvOption::parse).into()
 }
 
 /// Options that limit the command.

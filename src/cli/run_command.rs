@@ -10,8 +10,7 @@
 //! - `pty`: `--tty`
 //! - `keeper`: a process for a command of a worker's tools
 //!
-//! The command stays in our process group, and keeps stdin, the environment and every other
-//! descriptor. So job control, a job server of make and the terminal work as without us.
+//! The command stays in our process group, and keeps stdin and every other descriptor. So job control, a job server of make and the terminal work as without us.
 
 mod descendants;
 #[cfg(feature = "mcp")]
@@ -28,6 +27,7 @@ mod standard_stream;
 pub(super) use keeper::keep_command;
 pub(super) use spawn::find_program;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::time::Duration;
@@ -46,8 +46,8 @@ pub(super) const NOT_FOUND: u8 = 127;
 pub(super) struct CommandSpec {
     /// The program, which is searched in `$PATH`, and its arguments.
     pub(super) command: Vec<OsString>,
-    /// Variables to set or replace in the environment of the command.
-    pub(super) environment: Vec<(OsString, OsString)>,
+    /// The whole environment of the command.
+    pub(super) environment: BTreeMap<OsString, OsString>,
     /// Time after which the command and all its descendants are ended.
     pub(super) timeout: Option<Duration>,
     /// Runs the command on a terminal of its own.

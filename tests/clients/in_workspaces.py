@@ -116,7 +116,7 @@ def main():
             turns = {"main": script(worker, project)}
             model = models.enter_context(ScriptedModel(api, turns, home / "requests.jsonl"))
             run = [swarmletfs, "run", "--store", store, "--workspace", project, "--id", worker, "--preset", name,
-                   "--write", home / "tmp", "--", program, *words]
+                   "--write", home / "tmp", "--env", "SCRIPTED_KEY=none", "--", program, *words]
             started[worker] = subprocess.Popen(
                 run, cwd=project, env=environment(home, model.url), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, text=True,

@@ -803,6 +803,19 @@ fn hidden_files_and_the_network_are_not_there() {
     client.end();
 }
 
+/// Promise: The commands of a worker find no token of the caller but those that an option names.
+#[test]
+fn commands_find_no_token_that_no_option_names() {
+    for (options, expected) in [(&[][..], ""), (&["--env", "GITHUB_TOKEN"], "secret")] {
+        let place = Workspace::new();
+        let mut command = command(&place, "worker:w", options);
+        command.env("GITHUB_TOKEN", "secret");
+        let mut client = ProcessClient::start(command, false);
+        assert_eq!(execute(&mut client, "echo $GITHUB_TOKEN")["stdout"], format!("{expected}\n"));
+        client.end();
+    }
+}
+
 /// Promise: The tools of a worker are never served without a draft behind them.
 #[test]
 fn tools_of_a_worker_are_not_served_without_a_sandbox() {

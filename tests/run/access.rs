@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::{fs, thread};
 
 use super::workspace::Workspace;
-use crate::cli::program::run;
+use crate::cli::program::{CommandOutput, run};
 use crate::support::mount::PROGRAM;
 use crate::support::python::any_python;
 
@@ -17,6 +17,54 @@ fn variables_name_the_worker_and_the_store() {
             let done = place.sh(&options, "echo $SWARMLET_WORKER $SWARMLET_STORE");
             assert_eq!(done.out, format!("{id} {}\n", place.at("store").display()));
         }
+    }
+}
+
+/// Variables of the caller that hold tokens.
+const TOKENS: [&str; 5] = [
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "GITHUB_TOKEN",
+    "OPENAI_API_KEY",
+    "SSH_AUTH_SOCK",
+];
+
+/// Returns the tokens that a command finds in its environment.
+fn tokens(place: &Workspace, options: &[&str]) -> (Vec<String>, CommandOutput) {
+    let mut command = place.runner(options, &["env"]);
+    command.envs(TOKENS.map(|name| (name, "secret"))).env("LC_TIME", "C.UTF-8");
+    command.env("TMPDIR", "/var/tmp");
+    let done = run(command);
+    done.assert_success();
+    let has = |name: &&str| done.out.lines().any(|line| line == format!("{name}=secret"));
+    (TOKENS.iter().filter(has).map(|name| (*name).to_owned()).collect(), done)
+}
+
+/// Promise: `run` passes on no token, but those of the program of its preset and those that the
+/// user names.
+#[test]
+fn tokens_are_passed_on_by_request_only() {
+    for place in Workspace::all() {
+        let (all, done) = tokens(&place, &["--id", "control", "--no-sandbox"]);
+        assert_eq!(all, TOKENS, "{done:#?}");
+        let (none, done) = tokens(&place, &["--id", "a"]);
+        assert_eq!(none, [""; 0], "{done:#?}");
+        for line in ["LC_TIME=C.UTF-8", "TMPDIR=/tmp", "SWARMLET_WORKER=a"] {
+            assert!(done.out.lines().any(|shown| shown == line), "{line}: {done:#?}");
+        }
+        let (preset, _) = tokens(&place, &["--id", "b", "--preset", "codex"]);
+        assert_eq!(preset, ["OPENAI_API_KEY"]);
+        let options = ["--id", "c", "--env", "GITHUB_TOKEN", "--env", "AWS_*", "--env", "NEW=a=b"];
+        let more = ["--env", "SWARMLET_WORKER=z", "--env", "NO_SUCH_VARIABLE"];
+        let (named, done) = tokens(&place, &[&options[..], &more].concat());
+        assert_eq!(named, TOKENS[..3]);
+        for line in ["NEW=a=b", "SWARMLET_WORKER=c"] {
+            assert!(done.out.lines().any(|shown| shown == line), "{line}: {done:#?}");
+        }
+        assert!(
+            done.err.contains("no variable is passed on for --env NO_SUCH_VARIABLE"),
+            "{done:#?}"
+        );
     }
 }
 

@@ -1,16 +1,17 @@
 //! Chooses the engine and the walls of a run, and prepares the command that is run behind them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{Access, access};
 
+use super::environment::{EnvironmentRules, Variables};
 use super::place::{StartPlace, resolve_socket};
 use super::preset::Needs;
 use super::remembered::TrialMemory;
 use super::report::Reporter;
-use super::{EngineArg, RunArgs, user};
+use super::{AccessArgs, EngineArg, RunArgs, user};
 use crate::cli::cache_args;
 use crate::cli::exit::UsageError;
 use crate::cli::run_command::find_program;
@@ -47,12 +48,14 @@ pub(super) struct Isolation {
     sockets: Vec<PathBuf>,
     /// The needs of the command, by its preset and by options.
     needs: Needs,
+    /// The variables of the command, without those of the preset and of the worker.
+    environment: Variables,
 }
 
 /// A command that is ready to be run.
 pub(super) struct PreparedCommand {
     pub(super) command: Vec<OsString>,
-    pub(super) environment: Vec<(OsString, OsString)>,
+    pub(super) environment: Variables,
     /// Why the command may not find a program that is there outside; `None` if it is there inside.
     pub(super) private_program: Option<String>,
     /// Keeps what the command inherits.
@@ -104,6 +107,7 @@ impl Isolation {
             git_common: None,
             sockets,
             needs,
+            environment: choose_variables(access, reporter)?,
         };
         if access.no_sandbox {
             if access.engine == Some(EngineArg::Overlay) {
@@ -218,9 +222,10 @@ impl Isolation {
         (worker, draft): (&Worker, &Draft),
     ) -> anyhow::Result<PreparedCommand> {
         let root = store.root().path();
-        let mut environment = self.needs.environment;
-        environment.push((WORKER_VARIABLE.into(), worker.id().as_os_str().to_owned()));
-        environment.push((STORE_VARIABLE.into(), root.into()));
+        let mut environment = self.environment;
+        environment.extend(self.needs.environment);
+        environment.insert(WORKER_VARIABLE.into(), worker.id().as_os_str().to_owned());
+        environment.insert(STORE_VARIABLE.into(), root.into());
         let command = arguments.command.clone();
         if !self.has_walls {
             let beneath = place.directory_in_workspace();
@@ -229,13 +234,13 @@ impl Isolation {
             let directory = if is_root { copy } else { copy.join(beneath) };
             std::env::set_current_dir(&directory)
                 .with_context(|| format!("cannot enter {}", display_path(&directory)))?;
-            environment.push(("PWD".into(), directory.into()));
+            environment.insert("PWD".into(), directory.into());
             let private_program = None;
             return Ok(PreparedCommand { command, environment, private_program, _wrapped: None });
         }
-        environment.push(("PWD".into(), place.directory.clone().into()));
-        if std::env::var_os(TMPDIR).is_some() {
-            environment.push((TMPDIR.into(), PRIVATE_TMP.into()));
+        environment.insert("PWD".into(), place.directory.clone().into());
+        if let Some(folder) = environment.get_mut(OsStr::new(TMPDIR)) {
+            *folder = PRIVATE_TMP.into();
         }
         let private_program = find_private(&command, place, &self.needs.writable);
         let view = match self.engine {
@@ -265,6 +270,22 @@ impl Isolation {
         let command = wrapped.command.clone();
         Ok(PreparedCommand { command, environment, private_program, _wrapped: Some(wrapped) })
     }
+}
+
+/// Returns the variables of the command. Without walls, it can read those of this process anyway,
+/// so it receives all of them.
+///
+/// # Errors
+///
+/// The patterns of `--env` are too large.
+fn choose_variables(access: &AccessArgs, reporter: &Reporter) -> anyhow::Result<Variables> {
+    let passed = if access.no_sandbox { "*" } else { access.preset.variables() };
+    let agent = if access.ssh_agent { SSH_AGENT } else { "" };
+    let rules = EnvironmentRules::new(&format!("{passed} {agent}"), &access.env)?;
+    for pattern in &rules.unmatched {
+        reporter.notice(format!("no variable is passed on for --env {pattern}: none is set"));
+    }
+    Ok(rules.apply(std::env::vars_os()))
 }
 
 /// Reports limits that hold for each process only.

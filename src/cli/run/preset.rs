@@ -53,6 +53,22 @@ struct Variables {
 }
 
 impl Preset {
+    /// Returns patterns of the variables that the program reads, its tokens among them.
+    pub(super) fn variables(self) -> &'static str {
+        match self {
+            Preset::Claude => {
+                "ANTHROPIC_* CLAUDE_* API_TIMEOUT_MS DISABLE_AUTOUPDATER DISABLE_TELEMETRY \
+                 DISABLE_ERROR_REPORTING MAX_THINKING_TOKENS MCP_TIMEOUT ENABLE_TOOL_SEARCH IS_SANDBOX"
+            }
+            Preset::Codex => "OPENAI_* CODEX_*",
+            Preset::Gemini => {
+                "GEMINI_* GOOGLE_API_KEY GOOGLE_CLOUD_PROJECT GOOGLE_CLOUD_LOCATION \
+                 GOOGLE_GEMINI_* GOOGLE_GENAI_*"
+            }
+            Preset::None => "",
+        }
+    }
+
     /// Returns what the program needs. Its folder is made if it is missing.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, FromArgMatches};
 
+use super::environment::EnvOption;
 use super::place::resolve;
 use super::report::Reporter;
 use super::{LimitArgs, RunArgs, session};
@@ -26,6 +27,8 @@ pub(in crate::cli) struct ToolsRun {
     pub(in crate::cli) run: Option<String>,
     /// Paths of the workspace that the worker must not see.
     pub(in crate::cli) hide: Vec<PathBuf>,
+    /// Variables that the server and its commands receive.
+    pub(in crate::cli) env: Vec<EnvOption>,
     pub(in crate::cli) no_network: bool,
     pub(in crate::cli) limits: LimitArgs,
 }
@@ -61,5 +64,6 @@ pub(in crate::cli) fn serve_tools(tools: ToolsRun, command: &str) -> anyhow::Res
     let mut arguments = RunArgs::from_arg_matches(&parsed)?;
     arguments.serves_tools = true;
     arguments.limits = tools.limits;
+    arguments.access.env = tools.env;
     session::run(&arguments, &Reporter::person(false))
 }

@@ -4,7 +4,7 @@
 //! blocked. Unblocking them while it starts could end us in between. `posix_spawn` sets the mask
 //! in the new process alone.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -47,10 +47,9 @@ pub(super) fn spawn(spec: &CommandSpec, streams: &ChildStreams, mask: &SigSet) -
     let (attributes, actions) = prepare(streams, mask)?;
     let arguments = spec.command.iter().map(|argument| c_string(argument));
     let arguments: Vec<CString> = arguments.collect::<Result<_, _>>()?;
-    let is_replaced = |name: &OsString| spec.environment.iter().any(|(other, _)| other == name);
-    let environment: Vec<CString> = std::env::vars_os()
-        .filter(|(name, _)| !is_replaced(name))
-        .chain(spec.environment.iter().cloned())
+    let environment: Vec<CString> = spec
+        .environment
+        .iter()
         .map(|(name, value)| {
             c_string(OsStr::from_bytes(&[name.as_bytes(), b"=", value.as_bytes()].concat()))
         })
