@@ -40,6 +40,7 @@ mod stage;
 mod watch;
 mod wrap;
 
+pub(crate) use files::close_descriptors_except;
 pub(crate) use landlock::LandlockLevel;
 pub(crate) use limits::{LimitMethod, limit_method};
 pub(crate) use mount_table::unescape;
@@ -58,13 +59,13 @@ const NOT_RUN: u8 = 125;
 ///
 /// `descriptor` holds the order. A failure is printed on stderr.
 pub(crate) fn serve_stage(stage: Stage, descriptor: i32, status: Option<i32>) -> ExitCode {
-    let ended = match stage {
+    let ended = privileges::allow_tracing(false).and_then(|()| match stage {
         Stage::Outer => outer::serve(descriptor),
         Stage::Maps => identity::serve_maps(descriptor),
         Stage::Init => init::serve(descriptor, status),
         Stage::Inner => inner::serve(descriptor),
         Stage::Check => probe::serve_check(),
-    };
+    });
     ended.unwrap_or_else(|failure| {
         // Nothing else can be done if stderr is closed.
         let _ = files::print_error(&format!("swarmletfs: {failure}\n"));

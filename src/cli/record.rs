@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::duration::parse_duration;
 use super::exit;
-use super::run_command::{self, CommandSpec, Ended, Sink};
+use super::run_command::{self, CommandSpec, Ended, Sink, StreamMode};
 use super::terminal::print_message;
 use super::write_args::{WriteArgs, into_cli_error, open_worker, parse_size};
 use crate::write::{Call, CallEnd, Store};
@@ -130,7 +130,7 @@ fn record_in(store: &Store, arguments: RecordArgs) -> anyhow::Result<(Ended, any
         command,
         environment: std::env::vars_os().collect(),
         timeout,
-        tty,
+        streams: StreamMode::of_option(tty),
         max_bytes,
         quiet: write.quiet,
     };

@@ -137,6 +137,10 @@ pub(super) struct RunArgs {
     #[arg(long = "__line", value_name = "LINE", hide = true, requires = "each")]
     line: Option<OsString>,
 
+    /// True for the process that becomes the one of --as
+    #[arg(long = user::BECOMES, hide = true, requires = "as_user")]
+    becomes_user: bool,
+
     #[command(flatten)]
     write: WriteArgs,
 
@@ -244,14 +248,13 @@ enum EngineArg {
 /// Runs the command. A failure is printed.
 pub(super) fn run(mut arguments: RunArgs) -> ExitCode {
     if let Some(user) = arguments.access.as_user.take() {
-        let error = match user::is_done(&user) {
-            Ok(true) => None,
-            Ok(false) => Some(user::run_as(&user)),
-            Err(error) => Some(error),
-        };
-        if let Some(error) = error {
-            exit::report(Err(error));
-            return exit::not_recorded();
+        match user::run_as(&user, &arguments.access.env, arguments.becomes_user) {
+            Ok(None) => {}
+            Ok(Some(code)) => return code,
+            Err(error) => {
+                exit::report(Err(error));
+                return exit::not_recorded();
+            }
         }
     }
     if let Some(id) = &arguments.recover {

@@ -7,10 +7,10 @@
 //! - `recording`: what goes to the recording
 //! - `signals`, `spawn`: the command starts as if we were not there, and gets our signals
 //! - `descendants`: the processes that the command started
-//! - `pty`: `--tty`
+//! - `pty`: a terminal for the command
 //! - `keeper`: a process for a command of a worker's tools
 //!
-//! The command stays in our process group, and keeps stdin and every other descriptor. So job control, a job server of make and the terminal work as without us.
+//! Without a terminal of its own, the command stays in our process group, and keeps stdin and every other descriptor. So job control, a job server of make and the terminal work as without us.
 
 mod descendants;
 #[cfg(feature = "mcp")]
@@ -50,12 +50,31 @@ pub(super) struct CommandSpec {
     pub(super) environment: BTreeMap<OsString, OsString>,
     /// Time after which the command and all its descendants are ended.
     pub(super) timeout: Option<Duration>,
-    /// Runs the command on a terminal of its own.
-    pub(super) tty: bool,
+    /// The standard streams and the session of the command.
+    pub(super) streams: StreamMode,
     /// Maximum number of bytes of output to record. The middle of a longer output is omitted.
     pub(super) max_bytes: Option<u64>,
     /// Prints no hint about processes that outlive the command.
     pub(super) quiet: bool,
+}
+
+/// The standard streams and the session of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StreamMode {
+    /// It inherits stdin and our session, and its output is recorded.
+    Recorded,
+    /// It has a terminal of its own, whose output is recorded.
+    Terminal,
+    /// It has a session of its own, and a terminal of its own in place of each of our streams that
+    /// is one. It inherits the other streams.
+    Apart,
+}
+
+impl StreamMode {
+    /// Returns the mode that the option `--tty` stands for.
+    pub(super) fn of_option(tty: bool) -> StreamMode {
+        if tty { StreamMode::Terminal } else { StreamMode::Recorded }
+    }
 }
 
 /// Receives the output of a command, in order.

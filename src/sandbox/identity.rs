@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getppid};
 
 use super::cause::{FailedStep, StageFailure};
-use super::files;
 use super::stage::Stage;
+use super::{files, privileges};
 
 /// Maximum size of a map of ids, in bytes. The kernel allows 340 lines.
 const MAP_MAX: u64 = 64 << 10;
@@ -82,13 +82,20 @@ fn identity_map(name: &str) -> Result<String, StageFailure> {
 }
 
 fn write_own_maps(uid: u32, gid: u32) -> Result<(), StageFailure> {
-    let write = |name: &str, text: String| {
-        let path = Path::new("/proc/self").join(name);
-        files::write(&path, text.as_bytes()).step_with("map the user id", |_| Some(RESTRICTED))
+    let open = |name| {
+        let opened = files::open_for_writing(&Path::new("/proc/self").join(name));
+        opened.step_with("map the user id", |_| Some(RESTRICTED))
     };
-    write("setgroups", "deny".to_owned())?;
-    write("uid_map", format!("{uid} {uid} 1"))?;
-    write("gid_map", format!("{gid} {gid} 1"))
+    // The files of a process that cannot be traced belong to root.
+    privileges::allow_tracing(true)?;
+    let opened = ["setgroups", "uid_map", "gid_map"].map(open);
+    privileges::allow_tracing(false)?;
+    let texts = ["deny".to_owned(), format!("{uid} {uid} 1"), format!("{gid} {gid} 1")];
+    for (file, text) in opened.into_iter().zip(texts) {
+        files::write_all(file?, text.as_bytes())
+            .step_with("map the user id", |_| Some(RESTRICTED))?;
+    }
+    Ok(())
 }
 
 fn namespace_cause(errno: Option<Errno>) -> Option<&'static str> {

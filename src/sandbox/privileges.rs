@@ -1,6 +1,6 @@
 //! Capabilities: what the command may do beyond the rights of its user.
 
-use rustix::process::geteuid;
+use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
@@ -42,6 +42,14 @@ pub(super) fn pass_on() -> Result<(), StageFailure> {
         configure_capability_in_ambient_set(capability, true).step("pass capabilities on")?;
     }
     Ok(())
+}
+
+/// Forbids other processes of the same user to trace this one, or to read its memory, environment
+/// and descriptors by /proc, or allows it. It is allowed again when a program is executed.
+pub(super) fn allow_tracing(is_allowed: bool) -> Result<(), StageFailure> {
+    let behavior =
+        if is_allowed { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
+    set_dumpable_behavior(behavior).step("protect a process of the sandbox")
 }
 
 /// Gives up all capabilities of this process.

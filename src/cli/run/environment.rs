@@ -32,6 +32,10 @@ const BASE: [&str; 5] = [
      GIT_CONFIG_NOSYSTEM CI SOURCE_DATE_EPOCH SWARMLETFS_LOG",
 ];
 
+/// Patterns of the variables of root that a command of another user receives. The others name
+/// places of root.
+const OF_ROOT: [&str; 1] = ["PATH TERM COLORTERM NO_COLOR LANG LANGUAGE LC_* TZ SWARMLETFS_LOG"];
+
 /// A variable that `--env` names.
 #[derive(Debug, Clone)]
 pub(in crate::cli) enum EnvOption {
@@ -72,9 +76,26 @@ impl EnvironmentRules {
     ///
     /// A pattern is too large.
     pub(super) fn new(preset: &str, options: &[EnvOption]) -> anyhow::Result<EnvironmentRules> {
+        EnvironmentRules::with(&BASE, preset, options)
+    }
+
+    /// Returns the rules for a runner that root starts for another user.
+    ///
+    /// # Errors
+    ///
+    /// A pattern is too large.
+    pub(super) fn of_other_user(options: &[EnvOption]) -> anyhow::Result<EnvironmentRules> {
+        EnvironmentRules::with(&OF_ROOT, "", options)
+    }
+
+    fn with(
+        base: &[&str],
+        preset: &str,
+        options: &[EnvOption],
+    ) -> anyhow::Result<EnvironmentRules> {
         let context = || "cannot choose the variables of the command";
         let mut passed = GlobSetBuilder::new();
-        for pattern in BASE.iter().chain([&preset]).flat_map(|words| words.split_whitespace()) {
+        for pattern in base.iter().chain([&preset]).flat_map(|words| words.split_whitespace()) {
             passed.add(Glob::new(pattern).with_context(context)?);
         }
         let mut rules =
@@ -95,9 +116,14 @@ impl EnvironmentRules {
         Ok(rules)
     }
 
+    /// Returns true if the variable is passed on.
+    pub(super) fn passes(&self, name: &OsStr) -> bool {
+        self.passed.is_match(name)
+    }
+
     /// Returns the variables of `all` that are passed on, and those that the user sets.
     pub(super) fn apply(self, all: impl Iterator<Item = (OsString, OsString)>) -> Variables {
-        let mut variables: Variables = all.filter(|(name, _)| self.passed.is_match(name)).collect();
+        let mut variables: Variables = all.filter(|(name, _)| self.passes(name)).collect();
         variables.extend(self.set);
         variables
     }
@@ -137,6 +163,13 @@ mod tests {
             "PATH=/bin",
         ];
         assert_eq!(named, expected);
+    }
+
+    #[test]
+    fn variables_that_name_places_of_root_are_not_for_another_user() {
+        let rules = EnvironmentRules::of_other_user(&[option("AWS_*")]).unwrap();
+        let all = ["AWS_KEY", "CARGO_HOME", "HOME", "LANG", "TMPDIR", "USER", "XDG_CACHE_HOME"];
+        assert_eq!(names(rules, &all), ["AWS_KEY=value", "LANG=value"]);
     }
 
     #[test]

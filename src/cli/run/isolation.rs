@@ -15,7 +15,7 @@ use super::{AccessArgs, EngineArg, RunArgs, user};
 use crate::cli::cache_args;
 use crate::cli::exit::UsageError;
 use crate::cli::run_command::find_program;
-use crate::cli::terminal::display_path;
+use crate::cli::terminal::{display_path, escape_controls};
 use crate::cli::write_args::{STORE_VARIABLE, WORKER_VARIABLE};
 use crate::draft::{Draft, Engine, LayerPaths};
 use crate::sandbox::{
@@ -283,7 +283,8 @@ fn choose_variables(access: &AccessArgs, reporter: &Reporter) -> anyhow::Result<
     let agent = if access.ssh_agent { SSH_AGENT } else { "" };
     let rules = EnvironmentRules::new(&format!("{passed} {agent}"), &access.env)?;
     for pattern in &rules.unmatched {
-        reporter.notice(format!("no variable is passed on for --env {pattern}: none is set"));
+        let shown = escape_controls(pattern);
+        reporter.notice(format!("no variable is passed on for --env {shown}: none is set"));
     }
     Ok(rules.apply(std::env::vars_os()))
 }

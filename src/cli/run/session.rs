@@ -16,7 +16,7 @@ use super::standard_input;
 use crate::approval::recover_workspace;
 use crate::cli::exit;
 use crate::cli::record::command_line;
-use crate::cli::run_command::{self, CommandSpec, Ended, Sink};
+use crate::cli::run_command::{self, CommandSpec, Ended, Sink, StreamMode};
 use crate::cli::terminal::display_path;
 use crate::cli::write_args::into_cli_error;
 use crate::draft::{ChangeSearch, Draft, DraftRecord, DraftState, SearchReport};
@@ -185,7 +185,7 @@ fn run_worker(
         command: prepared.command.clone(),
         environment: prepared.environment.clone(),
         timeout: arguments.limits.timeout,
-        tty: arguments.tty,
+        streams: StreamMode::of_option(arguments.tty),
         max_bytes: arguments.max_bytes,
         quiet: arguments.write.quiet,
     };

@@ -1,20 +1,22 @@
-//! `--tty`: a terminal for the command, connected to ours.
+//! A terminal for the command, connected to ours.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::unistd::getpgrp;
 use rustix::event::PollFlags;
 use rustix::fs::OFlags;
 use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Pid, Signal as RawSignal, kill_current_process_group, kill_process_group};
 use rustix::pty::OpenptFlags;
 use rustix::stdio::{stderr, stdin, stdout};
 use rustix::termios::{
-    OptionalActions, SpecialCodeIndex, Termios, Winsize, isatty, tcgetattr, tcgetpgrp,
-    tcgetwinsize, tcsetattr, tcsetwinsize,
+    LocalModes, OptionalActions, OutputModes, SpecialCodeIndex, Termios, Winsize, isatty,
+    tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, tcsetwinsize,
 };
 
+use super::StreamMode;
 use super::standard_stream::is_ready;
 
 /// Size of a terminal if ours is none.
@@ -30,16 +32,24 @@ pub(super) struct Pty {
     /// Keeps the terminal open until the command has it.
     pub(super) slave: OwnedFd,
     pub(super) slave_path: CString,
+    /// The streams that the terminal takes the place of.
+    pub(super) replaced: Vec<BorrowedFd<'static>>,
     pub(super) input: TerminalInput,
 }
 
 impl Pty {
-    /// Opens a terminal with the settings and the size of ours, and makes ours raw.
+    /// Opens a terminal with the settings and the size of ours, and makes ours raw. Returns `None`
+    /// if it would take the place of none.
     ///
     /// # Errors
     ///
     /// Fails if the system has no terminal left, or without /dev/pts.
-    pub(super) fn open() -> io::Result<Pty> {
+    pub(super) fn open(mode: StreamMode) -> io::Result<Option<Pty>> {
+        let mut replaced = vec![stdin(), stdout(), stderr()];
+        if mode == StreamMode::Apart {
+            replaced.retain(|fd| isatty(fd));
+        }
+        let Some(first) = replaced.first() else { return Ok(None) };
         let master =
             rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         rustix::pty::grantpt(&master)?;
@@ -47,21 +57,27 @@ impl Pty {
         let slave_path = rustix::pty::ptsname(&master, Vec::new())?;
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = rustix::fs::open(&slave_path, flags, rustix::fs::Mode::empty())?;
-        let raw_mode = if isatty(stdin()) { Some(RawMode::new(stdin())?) } else { None };
-        if let Some(raw_mode) = &raw_mode {
-            tcsetattr(&slave, OptionalActions::Now, &raw_mode.original)?;
+        // What goes to our terminal beside the output of the command, such as that of the next
+        // program of a pipeline, needs its processing. The output is then processed there.
+        let is_shared = mode == StreamMode::Apart && !(isatty(stdin()) && isatty(stdout()));
+        if let Ok(mut settings) = tcgetattr(first) {
+            if is_shared {
+                settings.output_modes.remove(OutputModes::OPOST);
+            }
+            tcsetattr(&slave, OptionalActions::Now, &settings)?;
         }
+        let raw_mode = if isatty(stdin()) { Some(RawMode::new(stdin(), is_shared)?) } else { None };
         let end_of_file = tcgetattr(&slave)?.special_codes[SpecialCodeIndex::VEOF];
         let input = TerminalInput {
             master: rustix::io::fcntl_dupfd_cloexec(&master, 3)?,
-            raw_mode,
             end_of_file,
             pending: Vec::new(),
             ends_line: true,
-            is_open: true,
+            is_open: raw_mode.is_some() || mode == StreamMode::Terminal,
+            raw_mode,
         };
         input.copy_size();
-        Ok(Pty { master, slave, slave_path, input })
+        Ok(Some(Pty { master, slave, slave_path, replaced, input }))
     }
 }
 
@@ -82,11 +98,14 @@ pub(super) struct TerminalInput {
 impl TerminalInput {
     /// Returns true if the next thing to do is to read stdin.
     pub(super) fn wants_input(&self) -> bool {
-        self.is_open && self.pending.is_empty()
+        // In the background, a read would stop us.
+        let may_read = self.raw_mode.as_ref().is_none_or(RawMode::is_in_foreground);
+        self.is_open && self.pending.is_empty() && may_read
     }
 
-    /// Reads stdin once, which must be ready, and passes it on.
-    pub(super) fn read(&mut self) {
+    /// Reads stdin once, which must be ready, and passes it on. Stops the session of `command` and
+    /// us if the key for that was typed.
+    pub(super) fn read(&mut self, command: Pid) {
         let mut buffer = [0; INPUT_CHUNK];
         let count = match rustix::io::read(stdin(), &mut buffer) {
             Ok(count) => count,
@@ -94,6 +113,7 @@ impl TerminalInput {
             Err(_) => 0,
         };
         let (bytes, _) = buffer.split_at(count);
+        let stops = self.has_stop_key(bytes, command);
         if let Some(last) = bytes.last() {
             self.ends_line = *last == b'\n';
             self.pending.extend_from_slice(bytes);
@@ -107,6 +127,34 @@ impl TerminalInput {
             }
         }
         self.flush();
+        if stops {
+            self.stop(command);
+        }
+    }
+
+    /// Returns true if `bytes` have the key that stops a job, and the terminal of the command
+    /// treats it as such, for no job but `command` itself.
+    fn has_stop_key(&self, bytes: &[u8], command: Pid) -> bool {
+        self.raw_mode.is_some()
+            && tcgetpgrp(&self.master).is_ok_and(|group| group == command)
+            && tcgetattr(&self.master).is_ok_and(|settings| {
+                settings.local_modes.contains(LocalModes::ISIG)
+                    && bytes.contains(&settings.special_codes[SpecialCodeIndex::VSUSP])
+            })
+    }
+
+    /// Stops the command and us until a shell continues us. The kernel does not stop the command,
+    /// because no shell is in its session.
+    fn stop(&mut self, command: Pid) {
+        // It may have ended.
+        let _ = kill_process_group(command, RawSignal::STOP);
+        if let Some(raw_mode) = &self.raw_mode {
+            raw_mode.restore();
+        }
+        // Has no effect without a shell that could continue us.
+        let _ = kill_current_process_group(RawSignal::TSTP);
+        self.resume();
+        let _ = kill_process_group(command, RawSignal::CONT);
     }
 
     /// Passes on the bytes that wait, as far as there is room.
@@ -155,32 +203,45 @@ struct RawMode {
 }
 
 impl RawMode {
-    fn new(fd: BorrowedFd<'static>) -> io::Result<RawMode> {
+    /// Makes a terminal raw if we are in the foreground, except for its output if that is shared.
+    fn new(fd: BorrowedFd<'static>, is_shared: bool) -> io::Result<RawMode> {
         let original = tcgetattr(fd)?;
         let mut raw = original.clone();
         raw.make_raw();
-        tcsetattr(fd, OptionalActions::Now, &raw)?;
-        Ok(RawMode { fd, original, raw })
+        if is_shared {
+            raw.output_modes = original.output_modes;
+        }
+        let raw_mode = RawMode { fd, original, raw };
+        raw_mode.set();
+        Ok(raw_mode)
+    }
+
+    fn is_in_foreground(&self) -> bool {
+        // Fails for a terminal of another session, which stops nobody.
+        tcgetpgrp(self.fd).map_or(true, |group| group.as_raw_pid() == getpgrp().as_raw())
     }
 
     /// Makes the terminal raw if we are in the foreground.
     fn set(&self) {
-        let is_foreground =
-            tcgetpgrp(self.fd).is_ok_and(|group| group == rustix::process::getpgrp());
-        if is_foreground {
-            let _ = tcsetattr(self.fd, OptionalActions::Now, &self.raw);
+        self.apply(&self.raw);
+    }
+
+    /// Gives the terminal its settings back if we are in the foreground. Otherwise, the shell has
+    /// done so.
+    fn restore(&self) {
+        self.apply(&self.original);
+    }
+
+    fn apply(&self, settings: &Termios) {
+        if self.is_in_foreground() {
+            let _ = tcsetattr(self.fd, OptionalActions::Now, settings);
         }
     }
 }
 
 impl Drop for RawMode {
     fn drop(&mut self) {
-        // In the background, SIGTTOU would stop us here.
-        let mask = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK);
-        let _ = tcsetattr(self.fd, OptionalActions::Now, &self.original);
-        if let Ok(mask) = mask {
-            let _ = mask.thread_set_mask();
-        }
+        self.restore();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -20,7 +20,7 @@ use super::signals::{ReceivedSignal, SignalQueue};
 use super::source::{OutputSource, OutputTarget, ReadProgress};
 use super::spawn::{ChildStreams, spawn};
 use super::standard_stream::StandardStream;
-use super::{CANNOT_RUN, CommandSpec, Ended, NOT_FOUND, Sink, TIMED_OUT};
+use super::{CANNOT_RUN, CommandSpec, Ended, NOT_FOUND, Sink, StreamMode, TIMED_OUT};
 use crate::cli::terminal::escape_controls;
 
 /// Size of the read buffer, in bytes.
@@ -120,8 +120,8 @@ struct CommandSession<'a> {
     /// Sources to read, in the order of their events.
     ready: VecDeque<usize>,
     buffer: Vec<u8>,
-    /// True if the command has a terminal of its own.
-    has_terminal: bool,
+    /// True if the command has a session of its own.
+    has_session: bool,
     input: Option<TerminalInput>,
     /// True while stdin is polled for input.
     polls_stdin: bool,
@@ -146,12 +146,12 @@ struct CommandSession<'a> {
 pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<Ended> {
     let mut recording = Recording::new(sink, spec.max_bytes);
     let mut stderr = StandardStream::new(rustix::stdio::stderr());
-    let stdout = StandardStream::new(rustix::stdio::stdout());
-    let signals = SignalQueue::new(spec.tty)?;
+    let signals = SignalQueue::new(spec.streams != StreamMode::Recorded)?;
     let descendants = Descendants::new().context("cannot follow the processes of the command")?;
     let epoll = epoll::create(CreateFlags::CLOEXEC).context("cannot wait for output")?;
 
-    let Streams { sources, child: streams, input, slave } = Streams::open(spec)?;
+    let Streams { sources, stdout, child: streams, input, slave } = Streams::open(spec.streams)?;
+    let stdout = StandardStream::new(stdout);
     // Before the command starts, so that an error leaves none behind.
     register(&epoll, &signals, &sources, input.as_ref()).context("cannot wait for output")?;
     let started = Instant::now();
@@ -189,7 +189,7 @@ pub(super) fn run(spec: &CommandSpec, sink: &mut dyn Sink) -> anyhow::Result<End
         ready: VecDeque::new(),
         sources: sources.into_iter().map(Some).collect(),
         buffer: vec![0; BUFFER_SIZE],
-        has_terminal: spec.tty,
+        has_session: spec.streams != StreamMode::Recorded,
         input,
         polls_stdin: false,
         child,
@@ -232,6 +232,8 @@ fn register(
 /// Both ends of what the command writes to.
 struct Streams {
     sources: Vec<OutputSource>,
+    /// Receives the output of the sources that are for stdout.
+    stdout: BorrowedFd<'static>,
     child: ChildStreams,
     /// Set for a terminal.
     input: Option<TerminalInput>,
@@ -245,18 +247,28 @@ impl Streams {
     /// # Errors
     ///
     /// Fails if no descriptor or no terminal is left.
-    fn open(spec: &CommandSpec) -> anyhow::Result<Streams> {
-        if spec.tty {
-            let pty = Pty::open().context("cannot open a terminal for the command")?;
-            return Ok(Streams {
-                sources: vec![OutputSource::terminal(pty.master)?],
-                child: ChildStreams::Terminal(pty.slave_path),
-                input: Some(pty.input),
-                slave: Some(pty.slave),
-            });
+    fn open(mode: StreamMode) -> anyhow::Result<Streams> {
+        let stdout = rustix::stdio::stdout();
+        if mode == StreamMode::Recorded {
+            let (sources, child) = open_pipes().context("cannot create a pipe for the output")?;
+            return Ok(Streams { sources, stdout, child, input: None, slave: None });
         }
-        let (sources, child) = open_pipes().context("cannot create a pipe for the output")?;
-        Ok(Streams { sources, child, input: None, slave: None })
+        let pty = Pty::open(mode).context("cannot open a terminal for the command")?;
+        let Some(pty) = pty else {
+            let child = ChildStreams::Session { terminal: None, replaced: Vec::new() };
+            return Ok(Streams { sources: Vec::new(), stdout, child, input: None, slave: None });
+        };
+        let replaced: Vec<i32> = pty.replaced.iter().map(AsRawFd::as_raw_fd).collect();
+        // The output of a terminal goes to a terminal, to stdin if there is no other.
+        let streams = [stdout, rustix::stdio::stderr(), rustix::stdio::stdin()];
+        let shown = streams.into_iter().find(|fd| replaced.contains(&fd.as_raw_fd()));
+        Ok(Streams {
+            sources: vec![OutputSource::terminal(pty.master)?],
+            stdout: shown.unwrap_or(stdout),
+            child: ChildStreams::Session { terminal: Some(pty.slave_path), replaced },
+            input: Some(pty.input),
+            slave: Some(pty.slave),
+        })
     }
 }
 
@@ -545,7 +557,7 @@ impl CommandSession<'_> {
             // then the event of the master continues.
             Err(_) => {
                 while let Some(input) = self.input.as_mut().filter(|input| input.wants_input()) {
-                    input.read();
+                    input.read(self.child);
                 }
             }
         }
@@ -556,7 +568,7 @@ impl CommandSession<'_> {
         if let Some(input) = self.input.as_mut().filter(|input| input.wants_input())
             && is_input_ready()
         {
-            input.read();
+            input.read(self.child);
         }
     }
 
@@ -566,8 +578,8 @@ impl CommandSession<'_> {
             Signal::SIGWINCH => self.input.iter().for_each(TerminalInput::copy_size),
             Signal::SIGCONT => self.input.iter().for_each(TerminalInput::resume),
             signal if self.command_end.is_none() => {
-                // On a terminal of its own, the command is in another process group.
-                if !received.is_from_kernel || self.has_terminal {
+                // In a session of its own, the command is in another process group.
+                if !received.is_from_kernel || self.has_session {
                     self.send(signal);
                 }
             }
@@ -593,7 +605,7 @@ impl CommandSession<'_> {
                 let at = Instant::now();
                 self.command_end = Some(CommandEnd { status, at });
                 self.hint_at = at.checked_add(HOLDERS_HINT);
-                if self.has_terminal {
+                if self.has_session {
                     // Its terminal ends with it, also for processes in the background. Everything
                     // that it wrote can be read now.
                     self.stop_reading();
@@ -601,6 +613,7 @@ impl CommandSession<'_> {
             }
         }
         if matches!(self.limit, TimeLimitPhase::Terminating(_) | TimeLimitPhase::Killing { .. })
+            && self.command_end.is_some()
             && self.descendants.list().is_ok_and(|left| left.is_empty())
         {
             self.limit = TimeLimitPhase::Draining(Instant::now() + GRACE);
@@ -681,8 +694,10 @@ impl CommandSession<'_> {
 
     /// Sends signals to the command and all its descendants.
     fn signal_all(&mut self, signals: &[RawSignal]) {
-        // Without /proc only the command is known.
-        if self.descendants.signal_all(signals).is_err() && self.command_end.is_none() {
+        // Without /proc no process is known. With its option hidepid, those that cannot be traced
+        // are not, as the stages of a sandbox.
+        let _ = self.descendants.signal_all(signals);
+        if self.command_end.is_none() {
             for signal in signals {
                 let _ = kill_process(self.child, *signal);
             }

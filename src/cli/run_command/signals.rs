@@ -38,15 +38,16 @@ pub(super) struct SignalQueue {
 }
 
 impl SignalQueue {
-    /// Blocks the signals that are passed on, SIGCHLD, and for a terminal SIGWINCH and SIGCONT.
+    /// Blocks the signals that are passed on, SIGCHLD, and for a session of the command SIGWINCH
+    /// and SIGCONT.
     ///
     /// # Errors
     ///
     /// Fails if no descriptor is left.
-    pub(super) fn new(has_terminal: bool) -> anyhow::Result<SignalQueue> {
+    pub(super) fn new(has_session: bool) -> anyhow::Result<SignalQueue> {
         let mut mask = SigSet::from_iter(PASSED);
         mask.add(Signal::SIGCHLD);
-        if has_terminal {
+        if has_session {
             mask.extend([Signal::SIGWINCH, Signal::SIGCONT]);
         }
         // While SIGCHLD is ignored, which a process can inherit, the exit status of a child is

@@ -33,8 +33,13 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 pub(super) enum ChildStreams {
     /// stdin is inherited, stdout and stderr are these.
     Pipes { stdout: OwnedFd, stderr: OwnedFd },
-    /// All three are the terminal with this path.
-    Terminal(CString),
+    /// The command leads a session of its own.
+    Session {
+        /// The path of a terminal for it.
+        terminal: Option<CString>,
+        /// The numbers of the streams that are the terminal. The others are inherited.
+        replaced: Vec<i32>,
+    },
 }
 
 /// Starts the command of `spec`, found in `$PATH`, in our process group or in a session of its own
@@ -97,13 +102,15 @@ fn prepare(
             actions.add_dup2(stdout.as_raw_fd(), 1)?;
             actions.add_dup2(stderr.as_raw_fd(), 2)?;
         }
-        ChildStreams::Terminal(path) => {
+        ChildStreams::Session { terminal, replaced } => {
             flags |= PosixSpawnFlags::from_bits_retain(POSIX_SPAWN_SETSID);
             // The first terminal that the leader of a new session opens becomes its controlling
             // terminal.
-            actions.add_open(0, path.as_c_str(), OFlag::O_RDWR, Mode::empty())?;
-            actions.add_dup2(0, 1)?;
-            actions.add_dup2(0, 2)?;
+            for (path, number) in
+                terminal.iter().flat_map(|path| replaced.iter().map(move |number| (path, number)))
+            {
+                actions.add_open(*number, path.as_c_str(), OFlag::O_RDWR, Mode::empty())?;
+            }
         }
     }
     let mut attributes = PosixSpawnAttr::init()?;
