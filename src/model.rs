@@ -182,6 +182,16 @@ pub enum Flaw {
     IdMismatch(String),
     /// metadata.json names two different owners, so the worker has none.
     ConflictingOwners,
+    /// metadata.json states something else of the worker than the registry of the store, which
+    /// counts.
+    Claim {
+        /// The field of metadata.json.
+        field: String,
+        /// Its value, as text.
+        text: String,
+    },
+    /// The record in the registry of the store cannot be used; it is this.
+    BadRegistration(String),
     /// The store's index states this different status.
     IndexDisagrees(String),
     /// The transcript cannot be read, for this reason.

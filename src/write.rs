@@ -49,6 +49,7 @@ mod messages;
 mod metadata;
 mod new_worker;
 mod put_path;
+mod registry;
 mod removal;
 mod store;
 mod supervisor_file;

@@ -3,7 +3,7 @@
 mod frames;
 mod http;
 mod http_flood;
-mod process;
+pub mod process;
 mod sdk;
 mod supervisor;
 mod tools;

@@ -6,6 +6,7 @@ mod each;
 mod ends;
 mod full_disk;
 mod git;
+mod identity;
 mod interrupted;
 mod live;
 mod nested;

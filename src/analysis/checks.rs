@@ -193,6 +193,14 @@ fn flaw(flaw: &Flaw, status: Status) -> FailedCheck {
         Flaw::ConflictingOwners => {
             ("two_owners", "metadata.json names two owners, so the worker has none".into())
         }
+        Flaw::Claim { field, text } => (
+            "claims_otherwise",
+            format!("metadata.json claims {field} {}", one_line(text, QUOTE_MAX)),
+        ),
+        Flaw::BadRegistration(reason) => {
+            let message = one_line(&format!("its record in registry/ is {reason}"), 300);
+            return FailedCheck::new("bad_registration", message, "metadata.json");
+        }
         Flaw::IndexDisagrees(word) => (
             "index_disagrees",
             format!("the store's index.json has another status: {}", one_line(word, QUOTE_MAX)),

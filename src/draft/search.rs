@@ -312,12 +312,16 @@ impl ChangeSearch {
 
     /// Writes changes.json.
     fn write(&self, changes: &WorkspaceChanges, folder: &Dir) -> Result<()> {
-        let write = || {
-            let json = serde_json::to_vec_pretty(changes)
-                .map_err(|_| PathError::Io(rustix::io::Errno::INVAL))?;
-            stored::put(folder, &RelPath::constant(CHANGES_FILE), &mut json.as_slice())
-        };
-        write().during("write", folder.path(), CHANGES_FILE.as_bytes())
+        let json = serde_json::to_vec_pretty(changes)
+            .map_err(|_| PathError::Io(rustix::io::Errno::INVAL))
+            .during("write", folder.path(), CHANGES_FILE.as_bytes())?;
+        // Readers take the file only if this says that it is not the worker's.
+        self.worker.vouch_for(&json, folder)?;
+        stored::put(folder, &RelPath::constant(CHANGES_FILE), &mut json.as_slice()).during(
+            "write",
+            folder.path(),
+            CHANGES_FILE.as_bytes(),
+        )
     }
 }
 

@@ -1,5 +1,8 @@
 //! index.json: a worker in full, or a line for each worker of a run or the swarm, for programs.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use rustix::io::Errno;
 
 use super::Body;
@@ -15,7 +18,7 @@ use crate::analysis::worker_digest::{self, WorkerDigest, WorkerRow};
 use crate::analysis::{NO_RESULT, checks};
 use crate::catalog::Fingerprint;
 use crate::error::{Error, Result};
-use crate::model::{Outcome, Output, Record, Trace, Worker};
+use crate::model::{Flaw, Outcome, Output, Record, Trace, Worker};
 use crate::route::name_collision;
 use crate::route::shown_path::shown_path;
 use crate::store::Time;
@@ -61,6 +64,7 @@ pub(crate) fn worker(
         error: worker.error.as_deref().map(visible),
         summary: worker.summary.as_deref().map(visible),
         supervisor_notes: worker.supervisor_notes.as_deref().map(visible),
+        claimed: claims(worker),
         file_uses: file_uses(&digest.files),
         files: files
             .into_iter()
@@ -89,6 +93,15 @@ pub(crate) fn worker(
         bytes: (printable(&text) + "\n").into_bytes(),
         complete: digest.whole && now.key == fingerprint.key,
     })
+}
+
+/// Returns what the metadata of a worker claims of it against the registry of the store.
+fn claims(worker: &Worker) -> BTreeMap<&str, Cow<'_, str>> {
+    let claims = worker.flaws.iter().filter_map(|flaw| match flaw {
+        Flaw::Claim { field, text } => Some((field.as_str(), visible(text))),
+        _ => None,
+    });
+    claims.collect()
 }
 
 /// Returns the files that a worker read or changed. A file that was created and then edited counts

@@ -30,6 +30,9 @@ pub(crate) struct WorkerIndexJson<'a> {
     pub(crate) summary: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) supervisor_notes: Option<Cow<'a, str>>,
+    /// What its metadata claims of it against the registry of the store.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) claimed: BTreeMap<&'a str, Cow<'a, str>>,
     #[serde(flatten)]
     pub(crate) file_uses: FileUses,
     pub(crate) files: Vec<FileRow>,

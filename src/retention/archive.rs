@@ -55,7 +55,7 @@ impl Archive {
     /// or a copy cannot be read, written or is not equal.
     pub(super) fn copy(&self, source: &Store, id: &Name) -> Result<()> {
         let worker = source.worker(id.as_bytes())?;
-        let from = worker.folder();
+        let (from, record) = (worker.folder(), worker.registry_record()?);
         let compare = |copy: &Dir| match is_equal(from, copy, DEPTH_MAX) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::Approval {
@@ -67,6 +67,9 @@ impl Archive {
         };
         if let Some(existing) = self.store.find_worker(id)? {
             compare(existing.folder())?;
+            if let Some(record) = record {
+                self.store.add_record_of_copy(id, existing.folder(), record)?;
+            }
             // Another program may have made the copy.
             let synced = self.store.root().sync_file_system();
             return synced.during("write", &self.path, b"");
@@ -82,7 +85,7 @@ impl Archive {
             let open = || to.set_own_mode(from.own_mode()? & MODE);
             open().during("copy to", to.path(), b"")
         };
-        self.store.add_copy(id, fill).map(drop)
+        self.store.add_copy(id, record, fill).map(drop)
     }
 }
 

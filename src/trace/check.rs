@@ -105,6 +105,16 @@ pub(super) fn add_record_remarks(record: &Record, remarks: &mut Remarks) {
                     "owner_id has two values; the worker is shown to neither owner".into()
                 });
             }
+            Flaw::Claim { field, text } => {
+                remarks.add(problem("claims_otherwise"), &metadata, content, || {
+                    format!("claims {field} {}; the registry of the store counts", quote(text))
+                });
+            }
+            Flaw::BadRegistration(reason) => {
+                remarks.add(problem("bad_registration"), &metadata, content, || {
+                    format!("the record in the registry of the store is {reason}")
+                });
+            }
             Flaw::IndexDisagrees(word) => {
                 remarks.add(problem("index_disagrees"), &metadata, content, || {
                     format!(

@@ -15,6 +15,7 @@ mod outputs;
 mod printed;
 mod python;
 mod record;
+mod registry;
 mod status;
 mod thread;
 mod tombstone;
@@ -22,20 +23,25 @@ mod workspace;
 
 pub(crate) use index::SIZE_MAX as INDEX_MAX;
 pub(crate) use layout::{
-    APPLIED, AUDIT, BASE, CALLS, CHANGES, CHANGES_FILE, DRAFTS, METADATA, SUPERVISOR, TASK,
-    TOMBSTONES, WORKERS,
+    APPLIED, AUDIT, BASE, CALLS, CHANGES, CHANGES_FILE, DRAFTS, METADATA, REGISTRY, SUPERVISOR,
+    TASK, TOMBSTONES, WORKERS,
 };
 pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, SUPERVISOR_NOTES, own_status};
 pub(crate) use metrics::{CALL_EVENT, FILE as METRICS, START_EVENT};
 pub(crate) use python::strings as python_strings;
 pub(crate) use record::{EXECUTION_LOG, LOGS, RESULT, TOOLS_USED, split_call_name};
+pub(crate) use registry::{FolderId, RegistryRecord, SIZE_MAX as REGISTRY_MAX};
 pub(crate) use thread::FILE as THREAD;
 pub(crate) use tombstone::{SIZE_MAX as TOMBSTONE_MAX, Tombstone};
 
 /// The index of a store, beside its workers.
 pub(crate) const INDEX: &str = "index.json";
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
+
+use registry::RegisteredFolder;
 
 use super::meta::{hash_meta, if_exists, if_file_or_folder};
 use super::{Candidates, Detection, FolderState, Format, RecordSource};
@@ -56,6 +62,8 @@ pub struct Swarmlet {
     index: Mutex<index::StoreIndex>,
     /// The directories found by the last search.
     cached: Mutex<Option<layout::CachedCandidates>>,
+    /// The registry, if the store had one when it was last searched.
+    registry: Mutex<Option<Arc<dyn Store>>>,
     /// The only worker to read, or `None` for all.
     only: Option<RelPath>,
 }
@@ -69,6 +77,22 @@ impl Swarmlet {
     /// Creates a format whose store holds only the worker at `path`. Nothing else is listed.
     pub fn only(path: RelPath) -> Swarmlet {
         Swarmlet { only: Some(path), ..Swarmlet::default() }
+    }
+
+    /// Returns the registry of `store`, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened.
+    fn registry(&self, store: &dyn Store) -> Result<Option<Arc<dyn Store>>> {
+        let known = self.registry.lock().clone();
+        if known.is_some() {
+            return Ok(known);
+        }
+        // A worker may have been registered since the last search.
+        let found = registry::open(store)?;
+        self.registry.lock().clone_from(&found);
+        Ok(found)
     }
 }
 
@@ -95,10 +119,23 @@ impl Format for Swarmlet {
                 found
             }
         };
+        let registry = registry::open(store)?;
+        *self.registry.lock() = registry;
         let index = self.index.lock().clone();
         let index = index.refresh(store, &found.folders);
         *self.index.lock() = index;
         Ok(found)
+    }
+
+    fn enter(&self, store: &dyn Store, path: &RelPath) -> Result<Box<dyn Store>> {
+        let folder = store.enter(path)?;
+        // Only these workers run in a sandbox.
+        let id = path.file_name().filter(|_| path.parent() == layout::path(WORKERS));
+        let Some(id) = id else { return Ok(folder) };
+        Ok(match self.registry(store)? {
+            Some(registry) => RegisteredFolder::enter(folder, registry, &id),
+            None => folder,
+        })
     }
 
     fn folder_state(&self, folder: &dyn Store, path: &RelPath) -> Result<Option<FolderState>> {
@@ -107,7 +144,10 @@ impl Format for Swarmlet {
         // one.
         let metadata = if_exists(folder.stat_without_acl(&layout::path(layout::METADATA)))?;
         let calls = if_file_or_folder(folder.stat_without_acl(&layout::path(layout::CALLS)))?;
-        if metadata.is_none() && calls.is_none_or(|calls| calls.kind != Kind::Folder) {
+        let registered = registry::record_meta(folder)?;
+        let has_calls = calls.is_some_and(|calls| calls.kind == Kind::Folder);
+        // A worker that removes its files stays a worker.
+        if metadata.is_none() && !has_calls && registered.is_none() {
             return Ok(None);
         }
         // One layout stores the task in a file of its own.
@@ -118,7 +158,7 @@ impl Format for Swarmlet {
         hash.update(path.as_bytes());
         hash.update(&[0]);
         let (mut newest_write, mut newest_change) = (own.last_write(), own.ctime);
-        for meta in [Some(own), metadata, calls, task] {
+        for meta in [Some(own), metadata, calls, task, registered] {
             hash_meta(&mut hash, meta.as_ref());
             if let Some(meta) = meta {
                 (newest_write, newest_change) =
@@ -150,7 +190,7 @@ impl Format for Swarmlet {
         // Decoded without the lock.
         let indexed = self.index.lock().get(path);
         let entries = indexed.entries();
-        metadata::read_worker(folder, path, &entries, last_good).0
+        metadata::read_worker(folder, path, &entries, last_good).worker
     }
 
     fn read_record(
@@ -162,9 +202,8 @@ impl Format for Swarmlet {
         // Decoded without the lock.
         let indexed = self.index.lock().get(&last_good.root);
         let entries = indexed.entries();
-        let (worker, metadata) =
-            metadata::read_worker(source.folder, &last_good.root, &entries, Some(last_good));
-        Ok(record::read_record(source, worker, &metadata, deadline))
+        let read = metadata::read_worker(source.folder, &last_good.root, &entries, Some(last_good));
+        Ok(record::read_record(source, read, deadline))
     }
 
     fn ids_are_folder_names(&self) -> bool {

@@ -7,6 +7,7 @@ use super::audit_log;
 use super::dir::{Dir, Durability};
 use super::error::Result;
 use super::index::{self, IfMissing};
+use super::registry;
 use crate::audit::{AuditEntry, AuditPath};
 use crate::name::{Name, RelPath};
 
@@ -95,11 +96,12 @@ impl StoreFolder {
         }
     }
 
-    /// Writes the entry of the worker `id` into the index of the store. The worker's own metadata
-    /// counts, so an error becomes a warning.
+    /// Writes the entry of the worker `id` into the index of the store. The worker's own files
+    /// count, so an error becomes a warning.
     pub(super) fn update_index(&self, id: &Name, if_missing: IfMissing) {
         let path = self.worker_path(id);
-        if let Err(error) = index::update(&self.workers, &path, id, if_missing) {
+        let read = |folder: &Dir| registry::metadata(self, id, folder);
+        if let Err(error) = index::update(&self.workers, &path, id, if_missing, read) {
             self.warn(error.to_string());
         }
     }

@@ -6,7 +6,7 @@ use unicode_normalization::UnicodeNormalization;
 use super::error::{During, Error, Result};
 use super::temporary::random_hex;
 use crate::name::Name;
-use crate::trace::swarmlet::{APPLIED, AUDIT, DRAFTS, SUPERVISOR, TOMBSTONES, WORKERS};
+use crate::trace::swarmlet::{APPLIED, AUDIT, DRAFTS, REGISTRY, SUPERVISOR, TOMBSTONES, WORKERS};
 use std::path::Path;
 
 /// Maximum length of an id, in bytes.
@@ -14,8 +14,17 @@ const ID_MAX: usize = 200;
 /// Maximum length of the part of an id that is made from the task, in bytes.
 const SLUG_MAX: usize = 30;
 /// Names that are no worker's, in either layout of a store.
-const RESERVED: [&str; 8] =
-    [WORKERS, SUPERVISOR, "tool_outputs", AUDIT, DRAFTS, TOMBSTONES, APPLIED, "lost+found"];
+const RESERVED: [&str; 9] = [
+    WORKERS,
+    SUPERVISOR,
+    "tool_outputs",
+    AUDIT,
+    DRAFTS,
+    TOMBSTONES,
+    REGISTRY,
+    APPLIED,
+    "lost+found",
+];
 
 /// Checks an id that the user gave to a new worker. Ids are parts of paths, markers and commands,
 /// so they have only letters, digits and `._:-`.

@@ -27,7 +27,7 @@ pub(super) enum IfMissing {
 }
 
 /// Writes the entry of the worker `id` into the index beside the workers. `worker_path` is the path
-/// of the worker from the root of the store.
+/// of the worker from the root of the store, and `read` reads its metadata.
 ///
 /// # Errors
 ///
@@ -37,6 +37,7 @@ pub(super) fn update(
     worker_path: &RelPath,
     id: &Name,
     missing: IfMissing,
+    read: impl FnOnce(&Dir) -> Result<MetadataMap>,
 ) -> Result<()> {
     let (path, file) = (workers.path(), INDEX.as_bytes());
     let name = Name::new(INDEX).during("update", path, file)?;
@@ -55,7 +56,7 @@ pub(super) fn update(
     };
     // Read under the lock: another process may have finished the worker meanwhile.
     let folder = workers.enter(&id.clone().into()).during("open", path, id.as_bytes())?;
-    let entry = entry(worker_path, id, &metadata::read(&folder)?);
+    let entry = entry(worker_path, id, &read(&folder)?);
     let entries = entries_of(&mut index, path)?;
     let count = insert(entries, id, entry);
     save(workers, &name, &mut index, count)

@@ -12,14 +12,15 @@ use super::error::{During, Result};
 use super::folder::StoreFolder;
 use super::lock::Lock;
 use super::metadata;
+use super::registry;
 use super::temporary;
 use super::worker_folder::WorkerFolder;
 use crate::audit::AuditPath;
 use crate::deadline::Deadline;
-use crate::error::Error as PathError;
+use crate::error::{Error as PathError, Result as PathResult};
 use crate::name::{Name, RelPath};
 use crate::store::{Kind, is_temporary};
-use crate::trace::swarmlet::{CALLS, METADATA, METRICS};
+use crate::trace::swarmlet::{CALLS, METADATA, METRICS, REGISTRY};
 
 /// Youngest temporary entry that counts as left behind: its lock may not be taken yet.
 const AGE_MIN: Duration = Duration::from_secs(10);
@@ -52,6 +53,7 @@ pub struct Leftovers {
 /// Searches a store until `deadline` passes.
 pub(super) fn find(store: &StoreFolder, deadline: Deadline<'_>) -> Result<Leftovers> {
     let mut leftovers = Leftovers::default();
+    find_in_registry(store, &mut leftovers);
     let names = store.workers.list().during("list", store.workers.path(), b"")?;
     for name in names {
         if !deadline.has_time() {
@@ -70,6 +72,20 @@ pub(super) fn find(store: &StoreFolder, deadline: Deadline<'_>) -> Result<Leftov
         }
     }
     Ok(leftovers)
+}
+
+/// Finds the files that a crash left in the registry.
+fn find_in_registry(store: &StoreFolder, leftovers: &mut Leftovers) {
+    let find = || {
+        let Some(registry) = registry::open(&store.root)? else { return Ok(Vec::new()) };
+        let names = registry.list()?.into_iter().filter(is_temporary);
+        let path = RelPath::constant(REGISTRY);
+        names.map(|name| find_temporary(&registry, &path, &name)).collect::<PathResult<Vec<_>>>()
+    };
+    match find() {
+        Ok(found) => leftovers.found.extend(found.into_iter().flatten()),
+        Err(_) => leftovers.unread += 1,
+    }
 }
 
 fn find_in_worker(store: &StoreFolder, id: &Name) -> Result<Vec<Leftover>, PathError> {

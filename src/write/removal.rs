@@ -14,7 +14,7 @@ use super::index;
 use super::lock::Lock;
 use super::store::Store;
 use super::worker_folder::WorkerFolder;
-use super::{temporary, tombstones};
+use super::{registry, temporary, tombstones};
 use crate::audit::AuditPath;
 use crate::deadline::Deadline;
 use crate::error::Result as PathResult;
@@ -110,6 +110,8 @@ impl Store {
             }
         }
         index::remove(&store.workers, &gone)?;
+        // A worker is there before its record.
+        registry::remove(&store.root, |id| Ok(store.workers.kind(&id.clone().into())?.is_none()))?;
         if let Some(drafts) = open_drafts(&store.root)? {
             delete_all(&drafts, temporary::is_removed_name)?;
             let names = drafts.list().during("list", drafts.path(), b"")?;
@@ -174,6 +176,7 @@ fn remove<G>(
     // The worker is gone. What follows, the next removal completes.
     let complete = || {
         index::remove(workers, &BTreeSet::from([id.clone()]))?;
+        registry::remove_one(store, id)?;
         if let Some(drafts) = open_drafts(&store.root)? {
             delete(&drafts, id).during("remove the draft", drafts.path(), id.as_bytes())?;
         }

@@ -16,15 +16,20 @@ use super::hashing::{HashingReader, entry_of};
 use super::index::IfMissing;
 use super::metadata::{self, MetadataMap, TEXT_MAX};
 use super::worker_folder::WorkerFolder;
-use super::{messages, put_path};
+use super::{messages, put_path, registry};
 use crate::audit::AuditPath;
 use crate::error::Error as PathError;
 use crate::model::Status;
 use crate::name::{Name, RelPath};
 use crate::store::Kind;
 use crate::trace::swarmlet::{
-    CALLS, EXECUTION_LOG, LOGS, METADATA, RESULT, SUPERVISOR_NOTES, THREAD,
+    CALLS, EXECUTION_LOG, LOGS, METADATA, RESULT, RegistryRecord, SUPERVISOR_NOTES, THREAD,
 };
+
+/// The field of metadata.json with the status.
+const STATUS: &str = "status";
+/// The field of metadata.json with the exit code of the worker's process.
+const EXIT_CODE: &str = "exit_code";
 
 /// A worker that is being recorded.
 ///
@@ -102,7 +107,7 @@ impl Finish {
 
     /// Sets the exit code of the worker's process.
     pub fn exit_code(mut self, code: i64) -> Finish {
-        self.fields.insert("exit_code".into(), code.into());
+        self.fields.insert(EXIT_CODE.into(), code.into());
         self
     }
 
@@ -173,6 +178,36 @@ impl Worker {
     /// a sandbox cannot do that when it finishes.
     pub(crate) fn update_index(&self) {
         self.0.store().update_index(self.id(), IfMissing::Leave);
+    }
+
+    /// Keeps what metadata.json says of the worker where the worker cannot write it. From now on,
+    /// its own metadata.json only makes claims.
+    ///
+    /// # Errors
+    ///
+    /// The metadata cannot be read, or the store cannot be written.
+    pub(crate) fn register(&self) -> Result<()> {
+        registry::register(self.0.store(), self.id(), self.folder())
+    }
+
+    /// Returns the record of the worker in the registry, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub(crate) fn registry_record(&self) -> Result<Option<RegistryRecord>> {
+        registry::find(self.0.store(), self.id(), self.folder())
+    }
+
+    /// Vouches for `changes`, the next content of changes.json, if the worker could write that
+    /// file, too. With a `folder` that does not wait for the disk, this does not either.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be written.
+    pub(crate) fn vouch_for(&self, changes: &[u8], folder: &Dir) -> Result<()> {
+        let vouch = |record: &mut RegistryRecord| record.vouch_for(changes);
+        registry::update(self.0.store(), self.id(), folder, vouch).map(drop)
     }
 
     /// Returns the fields of metadata.json.
@@ -322,14 +357,28 @@ impl Worker {
             let reason = format!("it has more than {TEXT_MAX} bytes");
             return Err(Error::invalid(notes.as_bytes(), "a note", reason));
         }
+        let notes = Some(notes).filter(|notes| !notes.trim().is_empty());
+        let set = |record: &mut RegistryRecord| record.set_notes(notes);
+        let is_kept = registry::update(self.0.store(), self.id(), self.folder(), set)?;
+        match self.write_notes(notes, paths) {
+            // The worker may be in the way.
+            Err(error) if is_kept => {
+                self.0.store().warn(format!("the notes are kept, but not in {METADATA}: {error}"));
+                Ok(())
+            }
+            written => written,
+        }
+    }
+
+    /// Writes the notes of the supervisor into metadata.json.
+    fn write_notes(&self, notes: Option<&str>, paths: &mut Vec<AuditPath>) -> Result<()> {
         let folder = self.0.folder();
         let _lock = folder.lock().during("lock", folder.path(), b"")?;
         let mut fields = metadata::read(folder)?;
-        if notes.trim().is_empty() {
-            fields.remove(SUPERVISOR_NOTES);
-        } else {
-            fields.insert(SUPERVISOR_NOTES.into(), notes.into());
-        }
+        match notes {
+            None => fields.remove(SUPERVISOR_NOTES),
+            Some(notes) => fields.insert(SUPERVISOR_NOTES.into(), notes.into()),
+        };
         let bytes = metadata::to_bytes(&fields)?;
         metadata::write(folder, &bytes)?;
         paths.push(entry_of(METADATA, &bytes));
@@ -355,7 +404,7 @@ impl Worker {
     ///
     /// The metadata cannot be read.
     pub(crate) fn has_finished(&self) -> Result<bool> {
-        let fields = metadata::read(self.folder())?;
+        let fields = registry::metadata(self.0.store(), self.id(), self.folder())?;
         Ok(metadata::must_be_unfinished(&fields, self.id()).is_err())
     }
 
@@ -378,7 +427,8 @@ impl Worker {
     }
 
     /// Finishes the worker unless it has finished by itself. Returns the status that it has then.
-    /// The log of changes gets an entry for that end, unless `is_logged`.
+    /// The log of changes gets an entry for that end, unless `is_logged`, and the registry its
+    /// status with the exit code of `end`.
     ///
     /// # Errors
     ///
@@ -386,16 +436,35 @@ impl Worker {
     pub(crate) fn ensure_finished(&self, end: Finish, is_logged: bool) -> Result<Option<String>> {
         let fields = metadata::read(self.folder())?;
         let unfinished = metadata::must_be_unfinished(&fields, self.id());
+        let exit_code = end.fields.get(EXIT_CODE).cloned();
         // It may still finish itself after this look.
         let finished = unfinished.and_then(|()| self.finish(end));
         let Err(Error::Finished { status, .. }) = finished else {
             return finished.map(|()| None);
         };
+        let status_word = fields.get(STATUS).cloned();
+        let seen = [(STATUS, status_word), (EXIT_CODE, exit_code)].into_iter();
+        let seen = seen.filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+        if self.record_end(&seen, Timestamp::now())? {
+            // A reader that waits for changes of the worker's files sees its end.
+            metadata::write(self.folder(), &metadata::to_bytes(&fields)?)?;
+        }
         if !is_logged {
             self.log("finish", Vec::new(), &Ok(()));
         }
         self.update_index();
         Ok(Some(status))
+    }
+
+    /// Records the end of the worker, which the fields `end` of metadata.json state, in the
+    /// registry. Returns false if the worker is not in it.
+    fn record_end(&self, end: &MetadataMap, now: Timestamp) -> Result<bool> {
+        let record_end = |record: &mut RegistryRecord| {
+            let mut end = end.clone();
+            end.extend(times(record.metadata(), now));
+            record.end = Some(end);
+        };
+        registry::update(self.0.store(), self.id(), self.folder(), record_end)
     }
 
     fn finish_checked(&self, end: Finish, paths: &mut Vec<AuditPath>) -> Result<()> {
@@ -424,24 +493,35 @@ impl Worker {
             return Err(Error::OpenCall { worker: self.id().display(), call: call.display() });
         }
         let now = Timestamp::now();
-        fields.insert("status".into(), end.status.as_str().into());
-        fields.extend(end.fields);
-        fields.insert("finished_at".into(), metadata::time(now).into());
-        let started = fields.get("started_at").or_else(|| fields.get("created_at"));
-        let started = started.and_then(Value::as_str).and_then(|time| time.parse().ok());
-        if let Some(took) = started.map(|started: Timestamp| now.duration_since(started)) {
-            let ms = u64::try_from(took.as_millis()).unwrap_or_default();
-            fields.insert("duration_ms".into(), ms.into());
-        }
+        let mut stated = end.fields;
+        stated.insert(STATUS.into(), end.status.as_str().into());
+        fields.extend(stated.clone());
+        let times = times(&fields, now);
+        fields.extend(times);
         let bytes = metadata::to_bytes(&fields)?;
         if let Some(temporary) = result {
             let replaced =
                 Name::new(RESULT).and_then(|name| temporary.replace(self.0.folder(), &name));
             replaced.during("write", folder, RESULT.as_bytes())?;
         }
+        self.record_end(&stated, now)?;
         // Written last: a reader that sees the status finds everything else.
         metadata::write(self.0.folder(), &bytes)?;
         paths.push(entry_of(METADATA, &bytes));
         Ok(())
     }
+}
+
+/// Returns the fields of metadata.json that say when a worker ended, which is `now`, and how long it
+/// took since the start in `fields`.
+fn times(fields: &MetadataMap, now: Timestamp) -> MetadataMap {
+    let mut times = MetadataMap::new();
+    times.insert("finished_at".into(), metadata::time(now).into());
+    let started = fields.get("started_at").or_else(|| fields.get("created_at"));
+    let started = started.and_then(Value::as_str).and_then(|time| time.parse().ok());
+    if let Some(took) = started.map(|started: Timestamp| now.duration_since(started)) {
+        let ms = u64::try_from(took.as_millis()).unwrap_or_default();
+        times.insert("duration_ms".into(), ms.into());
+    }
+    times
 }

@@ -77,6 +77,8 @@ enum RecordProblem {
     NoMessage,
     OtherId,
     TwoOwners,
+    Claims,
+    BadRegistration,
     IndexDisagrees,
     SameId,
 }
@@ -187,6 +189,10 @@ impl Workers {
                 }
                 Flaw::IdMismatch(_) => add(RecordProblem::OtherId, None),
                 Flaw::ConflictingOwners => add(RecordProblem::TwoOwners, None),
+                Flaw::Claim { field, .. } => add(RecordProblem::Claims, Some(field.clone())),
+                Flaw::BadRegistration(reason) => {
+                    add(RecordProblem::BadRegistration, Some(escape_controls(reason)))
+                }
                 Flaw::IndexDisagrees(_) => add(RecordProblem::IndexDisagrees, None),
                 Flaw::BadTranscript(reason) => {
                     add(RecordProblem::BadTranscript, Some(escape_controls(reason)))
@@ -356,6 +362,13 @@ impl RecordProblem {
             ),
             RecordProblem::TwoOwners => {
                 note("two_owners", "with two owners in its metadata, hidden from both")
+            }
+            RecordProblem::Claims => note(
+                "claims",
+                "with metadata that claims something else than the registry, which counts",
+            ),
+            RecordProblem::BadRegistration => {
+                note("bad_registration", "with a record in the registry that is not used")
             }
             RecordProblem::BadTranscript => {
                 let message = format!("the transcript of {workers} cannot be read: {names}");

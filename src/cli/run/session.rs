@@ -107,7 +107,8 @@ fn run_in(
             return;
         }
         // The first error counts. A worker without an end is found by `doctor`.
-        let _ = worker.finish(Finish::failed(format!("it was not run: {error:#}")));
+        let end = Finish::failed(format!("it was not run: {error:#}"));
+        let _ = worker.ensure_finished(end, true);
     })
 }
 
@@ -172,7 +173,12 @@ fn run_worker(
     let (mut draft, _lock) = Draft::create(store, worker.id(), record)?;
     let prepared = draft.prepare().map_err(anyhow::Error::from).and_then(|()| {
         let sink = LogSink { log: worker.execution_log()?, is_kept: !arguments.serves_tools };
-        Ok((sink, isolation.prepare(arguments, place, store, (worker, &draft))?))
+        let prepared = isolation.prepare(arguments, place, store, (worker, &draft))?;
+        if has_walls {
+            // The command can write the folder of its worker, and so what that says of it.
+            worker.register()?;
+        }
+        Ok((sink, prepared))
     });
     let (mut sink, prepared) = prepared.inspect_err(|_| {
         // The first error counts. There is nothing to keep of a command that did not run. A copy

@@ -27,6 +27,8 @@ pub(crate) const AUDIT: &str = "audit";
 pub(crate) const DRAFTS: &str = "drafts";
 /// The directory of the records of removed workers, beside the workers.
 pub(crate) const TOMBSTONES: &str = "tombstones";
+/// The directory of the records of workers in a sandbox, beside the workers.
+pub(crate) const REGISTRY: &str = "registry";
 /// The list of a worker's changes in its workspace.
 pub(crate) const CHANGES_FILE: &str = "changes.json";
 /// The directory of the changed files of a workspace, as the worker left them.
@@ -36,7 +38,7 @@ pub(crate) const BASE: &str = "base";
 /// The directory of what was replaced when changes were applied.
 pub(crate) const APPLIED: &str = "applied";
 /// Directories in a store's root that are not workers, unless they look like one.
-const BESIDE_WORKERS: [&str; 3] = [AUDIT, DRAFTS, TOMBSTONES];
+const BESIDE_WORKERS: [&str; 4] = [AUDIT, DRAFTS, TOMBSTONES, REGISTRY];
 /// Maximum number of directories that are probed to detect a store.
 const PROBED_FOLDERS_MAX: usize = 1_000;
 
@@ -77,7 +79,7 @@ pub(super) fn find_workers(store: &dyn Store) -> Result<Candidates> {
 
 /// A search result, with the state of the listed directories.
 pub(super) struct CachedCandidates {
-    state: [Key; 5],
+    state: [Key; 6],
     found: Candidates,
 }
 
@@ -102,7 +104,7 @@ pub(super) fn find_cached(
 
 /// Returns the fingerprints of the directories that [`find_workers`] reads. Returns `None` if a
 /// later change could leave them equal.
-fn folder_keys(store: &dyn Store) -> Option<[Key; 5]> {
+fn folder_keys(store: &dyn Store) -> Option<[Key; 6]> {
     let state = |path: &RelPath| {
         let meta = if_exists(store.stat_without_acl(path)).ok()?;
         let at_rest = meta.is_none_or(|meta| meta.ctime.is_past_tick());
@@ -116,6 +118,7 @@ fn folder_keys(store: &dyn Store) -> Option<[Key; 5]> {
         state(&path(AUDIT))?,
         state(&path(DRAFTS))?,
         state(&path(TOMBSTONES))?,
+        state(&path(REGISTRY))?,
     ])
 }
 

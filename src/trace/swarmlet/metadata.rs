@@ -6,6 +6,7 @@ use super::super::bounded::{self, MetadataObject};
 use super::super::value::{parse_time, scalar_text, shorten_word, text_list, truncate};
 use super::index::IndexEntry;
 use super::layout::{METADATA, TASK, path};
+use super::registry::Registration;
 use super::status;
 use crate::error::{Error, Result};
 use crate::model::{Flaw, Owner, SharedStr, Status, TASK_MAX, Worker, WorkerId};
@@ -17,34 +18,49 @@ pub(crate) const SUPERVISOR_NOTES: &str = "supervisor_notes";
 /// Maximum size of a metadata file that is read, in bytes.
 pub(crate) const SIZE_MAX: u64 = 2 << 20;
 
-/// Reads the worker in `folder`, which lies at `root` in its store. Also returns its metadata,
-/// which is empty if absent or torn. The store's index supplies missing values, but never the
-/// owner: only a worker's own metadata can state it. If the metadata is torn, the last good record
-/// stays unchanged.
+/// A worker as it was read from its metadata.
+pub(super) struct ReadWorker {
+    pub(super) worker: Worker,
+    /// Its metadata, as far as it counts; empty if absent or torn.
+    pub(super) metadata: Map<String, Value>,
+    /// What the registry of the store has of it.
+    pub(super) registration: Registration,
+}
+
+/// Reads the worker in `folder`, which lies at `root` in its store. What the registry has of it
+/// stands above its metadata. The store's index supplies missing values, but never the owner. If
+/// the metadata is torn, the last good record stays unchanged, unless the registry has one.
 pub(super) fn read_worker(
     folder: &dyn Store,
     root: &RelPath,
     index: &[IndexEntry],
     last_good: Option<&Worker>,
-) -> (Worker, Map<String, Value>) {
-    let mut is_complete = true;
-    let (object, mut flaws) = match read_metadata(folder) {
+) -> ReadWorker {
+    let registration = Registration::read(folder);
+    let mut is_complete = !matches!(registration, Registration::Bad { is_permanent: false, .. });
+    let (mut object, mut flaws) = match read_metadata(folder) {
         Ok(MetadataObject { object, has_conflicting_owners: true }) => {
-            (object, vec![Flaw::ConflictingOwners])
+            let flaw = match registration.is_binding() {
+                true => Flaw::Claim { field: "owner_id".into(), text: "two different ids".into() },
+                false => Flaw::ConflictingOwners,
+            };
+            (object, vec![flaw])
         }
         Ok(MetadataObject { object, .. }) => (object, Vec::new()),
         Err(MetadataError::Absent) => (Map::new(), vec![Flaw::NoMetadata]),
         Err(MetadataError::Bad { reason, is_permanent }) => {
-            if let Some(last_good) = last_good.filter(|worker| worker.has_record()) {
+            let last_good = last_good.filter(|worker| worker.has_record());
+            if let Some(last_good) = last_good.filter(|_| !registration.is_binding()) {
                 let mut worker = Worker { is_complete: is_permanent, ..last_good.clone() };
                 worker.flaws.retain(|flaw| !matches!(flaw, Flaw::BadMetadata { .. }));
                 worker.flaws.push(Flaw::BadMetadata { reason, last_good_shown: true });
-                return (worker, Map::new());
+                return ReadWorker { worker, metadata: Map::new(), registration };
             }
-            is_complete = is_permanent;
+            is_complete &= is_permanent;
             (Map::new(), vec![Flaw::BadMetadata { reason, last_good_shown: false }])
         }
     };
+    flaws.extend(registration.correct(&mut object));
     let fields = MetadataFields(&object);
     let id = WorkerId(root.file_name().unwrap_or_else(|| to_file_name("worker", &[])));
     if let Some(claimed) =
@@ -61,7 +77,11 @@ pub(super) fn read_worker(
     };
     let index = index.iter().find(|entry| entry.is_about(owner.as_ref()));
     let (status, status_source) = stated_status(&fields, index, &mut flaws);
+    let has_own_task = !registration.is_binding();
     let task = fields.text("task").or_else(|| {
+        if !has_own_task {
+            return None;
+        }
         task_file(folder, TASK_MAX).unwrap_or_else(|error| {
             is_complete &= error.is_not_a_file();
             None
@@ -110,7 +130,7 @@ pub(super) fn read_worker(
         flaws,
         is_complete,
     };
-    (worker, object)
+    ReadWorker { worker, metadata: object, registration }
 }
 
 /// Returns the status, and the text that states it: a word, or an exit code if there is no word.

@@ -1,16 +1,15 @@
 //! Builds a worker's record from its files: calls with outcomes, inputs and durations, the last
 //! message, and substitutes in the layout without calls.
 
-use serde_json::{Map, Value};
-
 use super::super::RecordSource;
 use super::super::bounded::BoundedValue;
 use super::super::input::InputLine;
 use super::super::value::{scalar_text, truncate};
 use super::layout::{CALLS, CHANGES_FILE, TASK, path};
+use super::metadata::{self, ReadWorker};
 use super::metrics::{self, CallFiles, RecordedCall};
 use super::outcome::{self, OutputVerdict};
-use super::{metadata, outputs, thread, workspace};
+use super::{outputs, thread, workspace};
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace, Worker};
@@ -39,14 +38,13 @@ const TOOL_NAME_MAX: usize = 200;
 /// Maximum number of tool names.
 const TOOLS_MAX: usize = 200;
 
-/// Reads the files of `worker`, whose metadata.json is `metadata`. A file that cannot be read is
-/// noted, and the others are still read.
+/// Reads the files of a worker. A file that cannot be read is noted, and the others are still read.
 pub(super) fn read_record(
     source: RecordSource<'_>,
-    worker: Worker,
-    metadata: &Map<String, Value>,
+    read: ReadWorker,
     deadline: Deadline<'_>,
 ) -> Record {
+    let ReadWorker { worker, metadata, registration } = read;
     let folder = source.folder;
     let opener = FileOpener::default();
     let mut read_errors = ReadErrors::default();
@@ -59,7 +57,7 @@ pub(super) fn read_record(
     let (records, metrics) = read_errors
         .ok_or_note(metrics::FILE, metrics::read(folder, &files, deadline))
         .unwrap_or_default();
-    let records = metrics::with_metadata(records, metadata, &files);
+    let records = metrics::with_metadata(records, &metadata, &files);
     // Outputs come before the thread, because outcomes matter more than inputs.
     let mut unread = 0;
     for (file, record) in listed.into_iter().zip(records) {
@@ -87,8 +85,11 @@ pub(super) fn read_record(
         trace.tools_used =
             read_errors.ok_or_note(TOOLS_USED, read_tools_used(folder)).unwrap_or_default();
     }
-    let run = read_errors.ok_or_note(CHANGES_FILE, workspace::run_facts(folder));
+    let run = read_errors.ok_or_note(CHANGES_FILE, workspace::run_facts(folder, &registration));
     let run = run.unwrap_or_default();
+    if run.is_forged {
+        read_errors.0.push((path(CHANGES_FILE), "the runner did not write it".into()));
+    }
     // The command of such a worker may know nothing of records.
     trace.is_plain_command = run.has_changes;
     (trace.workspace_files, trace.command) = (run.files, run.command);
@@ -97,8 +98,10 @@ pub(super) fn read_record(
     let last_words =
         thread.last_words.filter(|_| worker.status.is_finished() && thread.lines.partial.is_none());
     trace.final_words = result.unwrap_or(last_words);
-    let task = metadata::task(metadata)
-        .or_else(|| read_errors.ok_or_note(TASK, metadata::task_file(folder, TASK_MAX)).flatten())
+    let mut own_task =
+        || read_errors.ok_or_note(TASK, metadata::task_file(folder, TASK_MAX)).flatten();
+    let task = metadata::task(&metadata)
+        .or_else(|| if registration.is_binding() { None } else { own_task() })
         // While the metadata is torn, the file can only extend the task that was read before.
         .filter(|task| {
             !worker.is_torn() || !worker.task.is_empty() && task.starts_with(&worker.task)

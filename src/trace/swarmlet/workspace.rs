@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::layout::{APPLIED, BASE, CHANGES_FILE, path};
+use super::registry::Registration;
 use crate::error::Result;
 use crate::model::{
     CHANGES_VERSION, ChangedFile, CommandExit, EntryKind, RecordedChanges, WorkspaceChanges,
@@ -19,19 +20,59 @@ const FILES_MAX: usize = 2_000;
 /// The directories that hold what was there before the worker or a person changed it.
 const ORIGINALS: &[&str] = &[BASE, APPLIED];
 
+/// A file of the name changes.json.
+enum ChangesFile {
+    /// A file that does not state a version first, or none.
+    OfWorker,
+    /// A file that looks like a list of changes, and that the runner of the worker did not write.
+    Forged,
+    /// A list of changes; `None` if it is too large to be read.
+    Ours(Option<Vec<u8>>),
+}
+
+impl ChangesFile {
+    /// Reads the file of a worker that has this `registration`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read.
+    fn read(folder: &dyn Store, registration: &Registration) -> Result<ChangesFile> {
+        if !may_be_changes(folder)? {
+            return Ok(ChangesFile::OfWorker);
+        }
+        Ok(match read_whole(folder, &path(CHANGES_FILE), SIZE_MAX)? {
+            Some(bytes) if !registration.vouches_for(&bytes) => ChangesFile::Forged,
+            read => ChangesFile::Ours(read),
+        })
+    }
+}
+
 /// Returns true if the worker has a changes.json that states a version first. Other files of this
 /// name are the worker's own.
 ///
 /// # Errors
 ///
 /// Fails if the file cannot be read.
-pub(super) fn has_changes(folder: &dyn Store) -> Result<bool> {
+fn may_be_changes(folder: &dyn Store) -> Result<bool> {
     let head = folder.open(&path(CHANGES_FILE)).and_then(|file| read_range(&*file, 0, HEAD_BYTES));
     match head {
         Ok(head) => Ok(states_version(&head)),
         Err(error) if error.is_not_a_file() => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Returns true if the worker has a list of changes, which its runner wrote if it has one.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
+pub(super) fn has_changes(folder: &dyn Store) -> Result<bool> {
+    let registration = Registration::read(folder);
+    if !registration.is_binding() {
+        return may_be_changes(folder);
+    }
+    Ok(matches!(ChangesFile::read(folder, &registration)?, ChangesFile::Ours(_)))
 }
 
 /// Returns true if `head` begins an object whose first key is the version.
@@ -51,14 +92,17 @@ pub(super) fn folders_of_originals(folder: &dyn Store) -> &'static [&'static str
 ///
 /// Fails if the file cannot be read.
 pub(super) fn read_changes(folder: &dyn Store) -> Result<Option<RecordedChanges>> {
-    if !has_changes(folder)? {
-        return Ok(None);
-    }
-    let read = match read_whole(folder, &path(CHANGES_FILE), SIZE_MAX)? {
-        Some(bytes) => parse(&bytes),
-        None => Err(format!("larger than {SIZE_MAX} bytes, so it is not read")),
-    };
-    Ok(Some(RecordedChanges::Workspace(Box::new(read))))
+    Ok(match ChangesFile::read(folder, &Registration::read(folder))? {
+        ChangesFile::Ours(bytes) => {
+            Some(RecordedChanges::Workspace(Box::new(parse_whole(bytes.as_deref()))))
+        }
+        ChangesFile::OfWorker | ChangesFile::Forged => None,
+    })
+}
+
+/// Parses changes.json, or fails if it is too large to be read.
+fn parse_whole(bytes: Option<&[u8]>) -> std::result::Result<WorkspaceChanges, String> {
+    bytes.map_or_else(|| Err(format!("larger than {SIZE_MAX} bytes, so it is not read")), parse)
 }
 
 /// Parses changes.json.
@@ -84,20 +128,27 @@ pub(super) fn parse(bytes: &[u8]) -> std::result::Result<WorkspaceChanges, Strin
 pub(super) struct RecordedRun {
     /// True if there is a changes.json of ours, understood or not.
     pub(super) has_changes: bool,
+    /// True if there is one that the runner of the worker did not write.
+    pub(super) is_forged: bool,
     pub(super) files: Vec<WorkspaceFile>,
     pub(super) command: Option<CommandExit>,
 }
 
-/// Reads what changes.json says of a run; nothing if it is not understood.
+/// Reads what changes.json says of a run; nothing if it is not understood, or if the worker has a
+/// `registration` that does not vouch for it.
 ///
 /// # Errors
 ///
 /// Fails if the file cannot be read.
-pub(super) fn run_facts(folder: &dyn Store) -> Result<RecordedRun> {
-    let Some(RecordedChanges::Workspace(read)) = read_changes(folder)? else {
-        return Ok(RecordedRun::default());
+pub(super) fn run_facts(folder: &dyn Store, registration: &Registration) -> Result<RecordedRun> {
+    let bytes = match ChangesFile::read(folder, registration)? {
+        ChangesFile::OfWorker => return Ok(RecordedRun::default()),
+        ChangesFile::Forged => {
+            return Ok(RecordedRun { is_forged: true, ..RecordedRun::default() });
+        }
+        ChangesFile::Ours(bytes) => bytes,
     };
-    let Ok(changes) = *read else {
+    let Ok(changes) = parse_whole(bytes.as_deref()) else {
         return Ok(RecordedRun { has_changes: true, ..RecordedRun::default() });
     };
     // Before the end, the worker itself may have written it.
@@ -110,7 +161,7 @@ pub(super) fn run_facts(folder: &dyn Store) -> Result<RecordedRun> {
         added: file.added,
         removed: file.removed,
     });
-    Ok(RecordedRun { has_changes: true, files: files.collect(), command })
+    Ok(RecordedRun { has_changes: true, is_forged: false, files: files.collect(), command })
 }
 
 fn is_no_folder(file: &ChangedFile) -> bool {
@@ -183,7 +234,7 @@ mod tests {
         let files = [file("d", "folder"), file("../x", "file"), file("a", "file")].join(",");
         let json = format!(r#"{{"version": 1, {HEAD}, "files": [{files}]}}"#);
         store.write(&path(CHANGES_FILE), json);
-        let files = run_facts(&store).unwrap().files;
+        let files = run_facts(&store, &Registration::None).unwrap().files;
         assert_eq!(files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["a"]);
         assert_eq!(folders_of_originals(&store), ORIGINALS);
         assert!(folders_of_originals(&Memory::new()).is_empty());

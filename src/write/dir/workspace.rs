@@ -59,6 +59,11 @@ impl EntryIdentity {
     pub(crate) fn inode(self) -> u64 {
         self.inode
     }
+
+    /// Returns the time of creation in seconds and nanoseconds; zero where there is none.
+    pub(crate) fn created(self) -> (i64, u32) {
+        self.created
+    }
 }
 
 /// Owner that a new entry gets if root makes it.

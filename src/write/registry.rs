@@ -1,0 +1,193 @@
+//! The records of workers in a sandbox; see [`crate::trace::swarmlet::RegistryRecord`].
+//!
+//! Only a process outside of the sandbox reaches the registry. A record is replaced under the lock
+//! of the registry, never under that of the worker's directory, which the worker can hold.
+
+use super::dir::{Dir, Durability};
+use super::error::{During, Error, Result, bad_content};
+use super::folder::StoreFolder;
+use super::lines::to_document;
+use super::lock::Lock;
+use super::metadata::{self, MetadataMap, TEXT_MAX};
+use crate::error::{Error as PathError, Result as PathResult};
+use crate::name::{Name, RelPath};
+use crate::store::is_temporary;
+use crate::trace::swarmlet::{FolderId, REGISTRY, REGISTRY_MAX, RegistryRecord, TASK};
+
+/// Makes the record of the worker `id` from its metadata.json, in place of that of an earlier
+/// worker. No process has run in its sandbox yet.
+///
+/// # Errors
+///
+/// The metadata cannot be read, or the store cannot be written.
+pub(super) fn register(store: &StoreFolder, id: &Name, folder: &Dir) -> Result<()> {
+    let fields = metadata::read(folder)?;
+    let read_task = || folder.read(&Name::new(TASK)?, TEXT_MAX as u64);
+    let task = read_task().during("read", folder.path(), TASK.as_bytes())?;
+    let task = task.map(|task| String::from_utf8_lossy(&task).trim_end().to_owned());
+    let write = || {
+        let registry = create(&store.root)?;
+        let _lock = registry.lock()?;
+        let record = RegistryRecord::new(id_of(&registry)?, id_of(folder)?, fields, task);
+        put(&registry, id, &record)
+    };
+    write().during("make a record of a worker in", store.root.path(), REGISTRY.as_bytes())
+}
+
+/// Changes the record of the worker `id`, whose directory is `folder`. Returns false if it has
+/// none, as inside of a sandbox.
+///
+/// # Errors
+///
+/// The record is damaged, or the store cannot be written.
+pub(super) fn update(
+    store: &StoreFolder,
+    id: &Name,
+    folder: &Dir,
+    change: impl FnOnce(&mut RegistryRecord),
+) -> Result<bool> {
+    // Most workers have no record, and need no lock.
+    let Some(registry) = open_for(store, id)? else { return Ok(false) };
+    let _lock = registry.lock().during("lock", registry.path(), b"")?;
+    let Some(mut record) = read(&registry, id, folder)? else { return Ok(false) };
+    change(&mut record);
+    // A change of what need not be on disk need not wait for the record either.
+    let write = || match folder.durability() {
+        Durability::Full => put(&registry, id, &record),
+        Durability::None => put(&registry.without_sync()?, id, &record),
+    };
+    write().during("write", registry.path(), id.as_bytes())?;
+    Ok(true)
+}
+
+/// Returns the record of the worker `id`, whose directory is `folder`, if it has one.
+///
+/// # Errors
+///
+/// The record is damaged, or cannot be read.
+pub(super) fn find(store: &StoreFolder, id: &Name, folder: &Dir) -> Result<Option<RegistryRecord>> {
+    match open_for(store, id)? {
+        Some(registry) => read(&registry, id, folder),
+        None => Ok(None),
+    }
+}
+
+/// Returns the metadata of the worker `id`, with what its record says in place of what the worker
+/// says of itself.
+///
+/// # Errors
+///
+/// The metadata of a worker without a record, or the record, cannot be read.
+pub(super) fn metadata(store: &StoreFolder, id: &Name, folder: &Dir) -> Result<MetadataMap> {
+    let Some(record) = find(store, id, folder)? else { return metadata::read(folder) };
+    // The worker may have damaged its file.
+    let mut fields = metadata::read(folder).unwrap_or_default();
+    record.correct(&mut fields);
+    Ok(fields)
+}
+
+/// Writes the record of a copy of a worker, whose directory is `folder`. The caller holds the lock
+/// of the `registry`.
+pub(super) fn put_copy(
+    registry: &Dir,
+    id: &Name,
+    folder: &Dir,
+    record: RegistryRecord,
+) -> Result<()> {
+    let write = || put(registry, id, &record.for_copy(id_of(registry)?, id_of(folder)?));
+    write().during("write", registry.path(), id.as_bytes())
+}
+
+/// Opens the registry of a store, which is made if it is missing, with its lock.
+pub(super) fn lock(root: &Dir) -> Result<(Dir, Lock)> {
+    let open = || {
+        let registry = create(root)?;
+        let lock = registry.lock()?;
+        Ok((registry, lock))
+    };
+    open().during("open", root.path(), REGISTRY.as_bytes())
+}
+
+/// Removes the records of the workers for which `is_gone` returns true. A worker that cannot be
+/// found out about keeps its record.
+pub(super) fn remove(root: &Dir, is_gone: impl Fn(&Name) -> PathResult<bool>) -> Result<()> {
+    let remove = || {
+        let Some(registry) = open(root)? else { return Ok(()) };
+        let _lock = registry.lock()?;
+        for file in registry.list()?.iter().filter(|file| !is_temporary(file)) {
+            if RegistryRecord::worker_of(file).is_some_and(|id| is_gone(&id).unwrap_or(false)) {
+                registry.remove_all(file)?;
+            }
+        }
+        registry.sync()
+    };
+    remove().during("remove what is left in", root.path(), REGISTRY.as_bytes())
+}
+
+/// Removes the record of the worker `id`, if it has one.
+pub(super) fn remove_one(store: &StoreFolder, id: &Name) -> Result<()> {
+    let Some(registry) = open_for(store, id)? else { return Ok(()) };
+    let remove = || {
+        let _lock = registry.lock()?;
+        registry.remove_all(&RegistryRecord::file_name(id)?)?;
+        registry.sync()
+    };
+    remove().during("remove", registry.path(), id.as_bytes())
+}
+
+/// Opens the registry of a store, if there is one.
+pub(super) fn open(root: &Dir) -> PathResult<Option<Dir>> {
+    match root.enter(&RelPath::constant(REGISTRY)) {
+        Ok(registry) => Ok(Some(registry)),
+        Err(PathError::NotFound | PathError::NotADirectory | PathError::Escape) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens the registry of a store if it has a record of the worker `id`.
+fn open_for(store: &StoreFolder, id: &Name) -> Result<Option<Dir>> {
+    // Such an id is too long for a record.
+    let Ok(file) = RegistryRecord::file_name(id) else { return Ok(None) };
+    let open = || {
+        let Some(registry) = open(&store.root)? else { return Ok(None) };
+        Ok(registry.kind(&file.into())?.map(|_| registry))
+    };
+    open().during("open", store.root.path(), REGISTRY.as_bytes())
+}
+
+/// Opens the registry of a store, and makes it if it is missing.
+fn create(root: &Dir) -> PathResult<Dir> {
+    if let Some(registry) = open(root)? {
+        return Ok(registry);
+    }
+    // Of two processes that make it, one would give it its permissions while the other uses it.
+    let _lock = root.lock()?;
+    // Everyone who records workers may run them.
+    root.create_dir_alike(&Name::new(REGISTRY)?)?;
+    root.sync()?;
+    root.enter(&RelPath::constant(REGISTRY))
+}
+
+fn read(registry: &Dir, id: &Name, folder: &Dir) -> Result<Option<RegistryRecord>> {
+    let read = || {
+        let json = registry.read(&RegistryRecord::file_name(id)?, REGISTRY_MAX)?;
+        Ok::<_, PathError>((json, id_of(registry)?, id_of(folder)?))
+    };
+    let (json, own, about) = read().during("read", registry.path(), id.as_bytes())?;
+    let Some(json) = json else { return Ok(None) };
+    let damaged = || -> Error { bad_content(registry.path(), &id.display(), "it is damaged") };
+    let record = RegistryRecord::parse(&json).ok_or_else(damaged)?;
+    Ok(record.is_about(own, about).then_some(record))
+}
+
+fn put(registry: &Dir, id: &Name, record: &RegistryRecord) -> PathResult<()> {
+    let json = to_document(record)?;
+    let temporary = registry.write_temporary(&mut json.as_slice())?;
+    temporary.replace(registry, &RegistryRecord::file_name(id)?)
+}
+
+fn id_of(folder: &Dir) -> PathResult<FolderId> {
+    folder
+        .identity()
+        .map(|identity| FolderId { inode: identity.inode(), created: identity.created() })
+}
