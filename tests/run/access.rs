@@ -37,7 +37,8 @@ fn tokens(place: &Workspace, options: &[&str]) -> (Vec<String>, CommandOutput) {
     let done = run(command);
     done.assert_success();
     let has = |name: &&str| done.out.lines().any(|line| line == format!("{name}=secret"));
-    (TOKENS.iter().filter(has).map(|name| (*name).to_owned()).collect(), done)
+    let found = TOKENS.into_iter().filter(has).map(str::to_owned).collect();
+    (found, done)
 }
 
 /// Promise: `run` passes on no token, but those of the program of its preset and those that the
