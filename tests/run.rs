@@ -1,6 +1,7 @@
 //! `swarmletfs run`: a command as a worker, from its start to its end.
 
 mod access;
+mod as_user;
 mod changes;
 mod each;
 mod ends;

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use serde_json::{Value, json};
 
 use super::workspace::Workspace;
-use crate::cli::program::{run, wait_until};
+use crate::cli::program::{is_root, run, wait_until};
 use crate::support::mount::PROGRAM;
 use crate::support::terminal::Terminal;
 use crate::support::{skip, tool};
@@ -58,9 +58,10 @@ while True:
     time.sleep(0.02)
 ";
 
-/// Follows `steps` in a shell with job control, where `$RUN` is `prefix`.
+/// Follows `steps` in a shell with job control, where `$RUN` is `prefix`. The shell is one of the
+/// user of `place`, or one of root.
 #[track_caller]
-fn follow(place: &Workspace, prefix: &str, steps: &Value) {
+fn follow(place: &Workspace, is_root: bool, prefix: &str, steps: &Value) {
     let driver = place.write("driver.py", DRIVER);
     let steps = steps.to_string();
     let words = [
@@ -72,7 +73,7 @@ fn follow(place: &Workspace, prefix: &str, steps: &Value) {
         "--noprofile".as_ref(),
         OsStr::new("-i"),
     ];
-    let mut command = place.command(words);
+    let mut command = if is_root { place.command_of_root(words) } else { place.command(words) };
     command
         .env("RUN", prefix)
         .env("TERM", "dumb")
@@ -108,15 +109,20 @@ fn keys_and_size_of_the_terminal_work_as_without_a_sandbox() {
     ]);
     for place in Workspace::all() {
         place.write("printer.py", PRINTER);
-        follow(&place, "env", &steps);
+        follow(&place, false, "env", &steps);
         let (store, workspace) = (place.at("store"), place.at("workspace"));
         let prefix = format!(
             "{PROGRAM} run --quiet --id w --store {} --workspace {}",
             store.display(),
             workspace.display()
         );
-        follow(&place, &prefix, &steps);
+        follow(&place, false, &prefix, &steps);
         assert_eq!(place.metadata("w")["error"], "ended by signal 2 (SIGINT)");
+        if is_root() && place.is_ordinary() {
+            let prefix = prefix.replace("--id w ", "--id of-root --as nobody ");
+            follow(&place, true, &prefix, &steps);
+            assert_eq!(place.metadata("of-root")["error"], "ended by signal 2 (SIGINT)");
+        }
     }
 }
 

@@ -124,8 +124,13 @@ impl Workspace {
     /// Returns a command of the user.
     pub fn command<'a>(&self, words: impl IntoIterator<Item = &'a OsStr>) -> Command {
         let words: Vec<&OsStr> = words.into_iter().collect();
-        let words = if self.is_ordinary { without_privileges(&words) } else { words };
-        let mut command = program(words[0], &words[1..]);
+        self.command_of_root(if self.is_ordinary { without_privileges(&words) } else { words })
+    }
+
+    /// Returns a command of the user who runs the tests.
+    pub fn command_of_root<'a>(&self, words: impl IntoIterator<Item = &'a OsStr>) -> Command {
+        let mut words = words.into_iter();
+        let mut command = program(words.next().unwrap(), words);
         command.current_dir(self.dir.path()).env("HOME", self.at("home"));
         // The folder of the tests may be in a repository of git.
         command.env("GIT_CEILING_DIRECTORIES", self.at(""));

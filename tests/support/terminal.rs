@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::pty::OpenptFlags;
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
 /// Time limit for what a test waits for.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -31,6 +31,7 @@ pub fn open() -> (File, OwnedFd) {
 pub struct Terminal {
     child: Child,
     master: File,
+    device: u64,
     shown: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
     /// Number of bytes of `shown` that [`Terminal::expect`] is done with.
@@ -42,6 +43,7 @@ impl Terminal {
     pub fn start(command: &Command) -> Terminal {
         let (master, slave) = open();
         tcsetwinsize(&slave, SIZE).unwrap();
+        let device = rustix::fs::fstat(&slave).unwrap().st_rdev;
         let fd = || slave.as_fd().try_clone_to_owned().unwrap();
         let mut session = Command::new("setsid");
         session.args(["--ctty", "--wait"]).arg(command.get_program()).args(command.get_args());
@@ -66,7 +68,17 @@ impl Terminal {
                 sink.lock().unwrap().extend_from_slice(&buffer[..count]);
             }
         });
-        Terminal { child, master, shown, reader, seen: 0 }
+        Terminal { child, master, device, shown, reader, seen: 0 }
+    }
+
+    /// Returns the number of the terminal, as stat(2) and /proc have it.
+    pub fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Returns the settings of the terminal.
+    pub fn settings(&self) -> Termios {
+        tcgetattr(&self.master).unwrap()
     }
 
     /// Types text.
