@@ -803,7 +803,7 @@ fn hidden_files_and_the_network_are_not_there() {
     client.end();
 }
 
-/// Promise: The commands of a worker find no token of the caller but those that an option names.
+/// The commands of a worker find no token of the caller but those that an option names.
 #[test]
 fn commands_find_no_token_that_no_option_names() {
     for (options, expected) in [(&[][..], ""), (&["--env", "GITHUB_TOKEN"], "secret")] {

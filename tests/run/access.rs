@@ -41,7 +41,7 @@ fn tokens(place: &Workspace, options: &[&str]) -> (Vec<String>, CommandOutput) {
     (found, done)
 }
 
-/// Promise: `run` passes on no token, but those of the program of its preset and those that the
+/// `run` passes on no token, but those of the program of its preset and those that the
 /// user names.
 #[test]
 fn tokens_are_passed_on_by_request_only() {

@@ -84,7 +84,7 @@ fn processes(place: &Workspace) -> Vec<Process> {
     pids.filter_map(read).collect()
 }
 
-/// Promise: No process of the user has root's variables, descriptors or terminal, and others of the
+/// No process of the user has root's variables, descriptors or terminal, and others of the
 /// user cannot trace the runner or read its memory.
 #[test]
 fn processes_of_the_user_have_nothing_of_root() {
@@ -136,7 +136,7 @@ fn processes_of_the_user_have_nothing_of_root() {
     assert_eq!(place.metadata("w")["status"], "completed");
 }
 
-/// Promise: Root's terminal has its settings back after the end of the runner, however it ends.
+/// Root's terminal has its settings back after the end of the runner, however it ends.
 #[test]
 fn terminal_of_root_has_its_settings_back() {
     if !is_root() {
@@ -176,7 +176,7 @@ fn terminal_of_root_has_its_settings_back() {
     }
 }
 
-/// Promise: What is no terminal is passed on as it is, and root's terminal cannot be opened.
+/// What is no terminal is passed on as it is, and root's terminal cannot be opened.
 #[test]
 fn pipes_are_passed_on_and_the_terminal_is_not() {
     if !is_root() {
@@ -207,7 +207,7 @@ fn pipes_are_passed_on_and_the_terminal_is_not() {
     }
 }
 
-/// Promise: The runner ends with the process of root, also if that is killed.
+/// The runner ends with the process of root, also if that is killed.
 #[test]
 fn runner_ends_with_the_process_of_root() {
     if !is_root() {
