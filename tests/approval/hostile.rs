@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use crate::support::draft::{Node, Workbench, file, folder};
-use crate::support::scale;
+use crate::support::{is_full, scale};
 
 fn one_change(path: &str, new: Node) -> Workbench {
     let bench = Workbench::new(&folder([]));
@@ -270,7 +270,7 @@ fn folders_that_become_links_at_any_moment_lead_nowhere() {
         is_done.store(true, Ordering::Relaxed);
     });
     eprintln!("{applied} commands succeeded, {refused} met a link");
-    assert!(applied > 0);
+    assert!(applied > 0 || !is_full());
     assert_eq!(Node::read(&outside), before);
     // With the folder in its place, the next command completes or takes back what was left.
     bench.run(&["apply", "w1", "--dry-run"]).assert_success();

@@ -185,7 +185,7 @@ fn interrupt_everywhere(command: &str, before: &Node, after: &Node) {
         calls.len()
     );
     assert!(failures >= 40 && kills >= 40 || !is_full(), "{failures}, {kills}");
-    assert!(missed * 20 <= failures + kills, "{missed} calls were not met");
+    assert!(missed * 20 <= failures + kills || !is_full(), "{missed} calls were not met");
 }
 
 /// Asserts that nothing is left but temporary files of the store, which `doctor --repair` removes.

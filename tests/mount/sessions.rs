@@ -131,7 +131,7 @@ fn readers_of_a_growing_session_see_no_mix() {
     let mount = Mount::new(&store.path());
     let (ended, seen) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut transcript = new_transcript();
-    let lines = scale(LINES);
+    let lines = scale(LINES).max(LINES);
     for n in 1..=lines {
         transcript.bash(
             &format!("t{n}"),

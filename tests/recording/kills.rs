@@ -12,7 +12,7 @@ use super::store::{
     assert_readable, assert_whole, assert_writable, command, ended_calls, input, new_store,
     outputs, record, worker, worker_lines,
 };
-use crate::support::{rng, scale};
+use crate::support::{is_full, rng, scale};
 
 /// Number of killed recorders at each check.
 const KILLS: usize = 100;
@@ -193,5 +193,6 @@ fn acknowledged_changes_survive_kills_at_random_moments() {
         workers.len(),
         files.len()
     );
-    assert!(calls.len() > 10 && messages.len() > 10 && workers.len() > 10);
+    let are_many = calls.len() > 10 && messages.len() > 10 && workers.len() > 10;
+    assert!(are_many || !is_full());
 }

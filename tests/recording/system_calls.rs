@@ -271,7 +271,7 @@ fn inject_everywhere(change: &Change) {
     );
     let are_enough = failures >= change.least && kills >= change.least;
     assert!(are_enough || !is_full(), "{failures}, {kills}");
-    assert!(missed * 20 <= failures + kills, "{missed} calls were not met");
+    assert!(missed * 20 <= failures + kills || !is_full(), "{missed} calls were not met");
 }
 
 /// Reads and continues a store after a failure or a crash.
