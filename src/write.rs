@@ -66,6 +66,7 @@ pub(crate) use dir::{
     file_meta, from_io, set_file_attributes, set_file_mode, set_file_times, set_mode,
 };
 pub(crate) use error::During;
+pub(crate) use execution_log::LogState;
 pub(crate) use hashing::{HashingReader, hash_bytes};
 pub(crate) use lines::to_line;
 pub(crate) use lock::Lock;

@@ -111,6 +111,13 @@ impl<'a> Approval<'a> {
                 "`swarmletfs run` runs a worker in a view of a workspace",
             ));
         };
+        if !self.worker.vouches_for(&json)? {
+            return Err(self.error(
+                "read the changes of",
+                "its runner did not write its changes.json",
+                "it has changes when the runner has found some, at the latest at its end",
+            ));
+        }
         serde_json::from_slice(&json).map_err(|error| {
             let reason = format!("line {}: {error}", error.line());
             Error::invalid(CHANGES_FILE.as_bytes(), "changes of a workspace", reason)

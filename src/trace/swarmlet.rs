@@ -26,11 +26,11 @@ pub(crate) use layout::{
     APPLIED, AUDIT, BASE, CALLS, CHANGES, CHANGES_FILE, DRAFTS, METADATA, REGISTRY, SUPERVISOR,
     TASK, TOMBSTONES, WORKERS,
 };
-pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, SUPERVISOR_NOTES, own_status};
+pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, own_status};
 pub(crate) use metrics::{CALL_EVENT, FILE as METRICS, START_EVENT};
 pub(crate) use python::strings as python_strings;
 pub(crate) use record::{EXECUTION_LOG, LOGS, RESULT, TOOLS_USED, split_call_name};
-pub(crate) use registry::{FolderId, RegistryRecord, SIZE_MAX as REGISTRY_MAX};
+pub(crate) use registry::{FolderId, RegistryRecord, SIZE_MAX as REGISTRY_MAX, SUPERVISOR_NOTES};
 pub(crate) use thread::FILE as THREAD;
 pub(crate) use tombstone::{SIZE_MAX as TOMBSTONE_MAX, Tombstone};
 

@@ -100,7 +100,7 @@ impl StoreFolder {
     /// count, so an error becomes a warning.
     pub(super) fn update_index(&self, id: &Name, if_missing: IfMissing) {
         let path = self.worker_path(id);
-        let read = |folder: &Dir| registry::metadata(self, id, folder);
+        let read = |folder: &Dir| registry::metadata(&self.root, id, folder);
         if let Err(error) = index::update(&self.workers, &path, id, if_missing, read) {
             self.warn(error.to_string());
         }

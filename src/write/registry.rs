@@ -5,7 +5,6 @@
 
 use super::dir::{Dir, Durability};
 use super::error::{During, Error, Result, bad_content};
-use super::folder::StoreFolder;
 use super::lines::to_document;
 use super::lock::Lock;
 use super::metadata::{self, MetadataMap, TEXT_MAX};
@@ -20,18 +19,18 @@ use crate::trace::swarmlet::{FolderId, REGISTRY, REGISTRY_MAX, RegistryRecord, T
 /// # Errors
 ///
 /// The metadata cannot be read, or the store cannot be written.
-pub(super) fn register(store: &StoreFolder, id: &Name, folder: &Dir) -> Result<()> {
+pub(super) fn register(root: &Dir, id: &Name, folder: &Dir) -> Result<()> {
     let fields = metadata::read(folder)?;
     let read_task = || folder.read(&Name::new(TASK)?, TEXT_MAX as u64);
     let task = read_task().during("read", folder.path(), TASK.as_bytes())?;
     let task = task.map(|task| String::from_utf8_lossy(&task).trim_end().to_owned());
     let write = || {
-        let registry = create(&store.root)?;
+        let registry = create(root)?;
         let _lock = registry.lock()?;
         let record = RegistryRecord::new(id_of(&registry)?, id_of(folder)?, fields, task);
         put(&registry, id, &record)
     };
-    write().during("make a record of a worker in", store.root.path(), REGISTRY.as_bytes())
+    write().during("make a record of a worker in", root.path(), REGISTRY.as_bytes())
 }
 
 /// Changes the record of the worker `id`, whose directory is `folder`. Returns false if it has
@@ -41,13 +40,13 @@ pub(super) fn register(store: &StoreFolder, id: &Name, folder: &Dir) -> Result<(
 ///
 /// The record is damaged, or the store cannot be written.
 pub(super) fn update(
-    store: &StoreFolder,
+    root: &Dir,
     id: &Name,
     folder: &Dir,
     change: impl FnOnce(&mut RegistryRecord),
 ) -> Result<bool> {
     // Most workers have no record, and need no lock.
-    let Some(registry) = open_for(store, id)? else { return Ok(false) };
+    let Some(registry) = open_for(root, id)? else { return Ok(false) };
     let _lock = registry.lock().during("lock", registry.path(), b"")?;
     let Some(mut record) = read(&registry, id, folder)? else { return Ok(false) };
     change(&mut record);
@@ -65,8 +64,8 @@ pub(super) fn update(
 /// # Errors
 ///
 /// The record is damaged, or cannot be read.
-pub(super) fn find(store: &StoreFolder, id: &Name, folder: &Dir) -> Result<Option<RegistryRecord>> {
-    match open_for(store, id)? {
+pub(super) fn find(root: &Dir, id: &Name, folder: &Dir) -> Result<Option<RegistryRecord>> {
+    match open_for(root, id)? {
         Some(registry) => read(&registry, id, folder),
         None => Ok(None),
     }
@@ -78,8 +77,8 @@ pub(super) fn find(store: &StoreFolder, id: &Name, folder: &Dir) -> Result<Optio
 /// # Errors
 ///
 /// The metadata of a worker without a record, or the record, cannot be read.
-pub(super) fn metadata(store: &StoreFolder, id: &Name, folder: &Dir) -> Result<MetadataMap> {
-    let Some(record) = find(store, id, folder)? else { return metadata::read(folder) };
+pub(super) fn metadata(root: &Dir, id: &Name, folder: &Dir) -> Result<MetadataMap> {
+    let Some(record) = find(root, id, folder)? else { return metadata::read(folder) };
     // The worker may have damaged its file.
     let mut fields = metadata::read(folder).unwrap_or_default();
     record.correct(&mut fields);
@@ -125,8 +124,8 @@ pub(super) fn remove(root: &Dir, is_gone: impl Fn(&Name) -> PathResult<bool>) ->
 }
 
 /// Removes the record of the worker `id`, if it has one.
-pub(super) fn remove_one(store: &StoreFolder, id: &Name) -> Result<()> {
-    let Some(registry) = open_for(store, id)? else { return Ok(()) };
+pub(super) fn remove_one(root: &Dir, id: &Name) -> Result<()> {
+    let Some(registry) = open_for(root, id)? else { return Ok(()) };
     let remove = || {
         let _lock = registry.lock()?;
         registry.remove_all(&RegistryRecord::file_name(id)?)?;
@@ -145,14 +144,14 @@ pub(super) fn open(root: &Dir) -> PathResult<Option<Dir>> {
 }
 
 /// Opens the registry of a store if it has a record of the worker `id`.
-fn open_for(store: &StoreFolder, id: &Name) -> Result<Option<Dir>> {
+fn open_for(root: &Dir, id: &Name) -> Result<Option<Dir>> {
     // Such an id is too long for a record.
     let Ok(file) = RegistryRecord::file_name(id) else { return Ok(None) };
     let open = || {
-        let Some(registry) = open(&store.root)? else { return Ok(None) };
+        let Some(registry) = open(root)? else { return Ok(None) };
         Ok(registry.kind(&file.into())?.map(|_| registry))
     };
-    open().during("open", store.root.path(), REGISTRY.as_bytes())
+    open().during("open", root.path(), REGISTRY.as_bytes())
 }
 
 /// Opens the registry of a store, and makes it if it is missing.

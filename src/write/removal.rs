@@ -176,7 +176,7 @@ fn remove<G>(
     // The worker is gone. What follows, the next removal completes.
     let complete = || {
         index::remove(workers, &BTreeSet::from([id.clone()]))?;
-        registry::remove_one(store, id)?;
+        registry::remove_one(&store.root, id)?;
         if let Some(drafts) = open_drafts(&store.root)? {
             delete(&drafts, id).during("remove the draft", drafts.path(), id.as_bytes())?;
         }

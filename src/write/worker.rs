@@ -21,10 +21,7 @@ use crate::audit::AuditPath;
 use crate::error::Error as PathError;
 use crate::model::Status;
 use crate::name::{Name, RelPath};
-use crate::store::Kind;
-use crate::trace::swarmlet::{
-    CALLS, EXECUTION_LOG, LOGS, METADATA, RESULT, RegistryRecord, SUPERVISOR_NOTES, THREAD,
-};
+use crate::trace::swarmlet::{CALLS, METADATA, RESULT, RegistryRecord, SUPERVISOR_NOTES, THREAD};
 
 /// The field of metadata.json with the status.
 const STATUS: &str = "status";
@@ -187,7 +184,7 @@ impl Worker {
     ///
     /// The metadata cannot be read, or the store cannot be written.
     pub(crate) fn register(&self) -> Result<()> {
-        registry::register(self.0.store(), self.id(), self.folder())
+        registry::register(&self.0.store().root, self.id(), self.folder())
     }
 
     /// Returns the record of the worker in the registry, if it has one.
@@ -196,7 +193,7 @@ impl Worker {
     ///
     /// It cannot be read.
     pub(crate) fn registry_record(&self) -> Result<Option<RegistryRecord>> {
-        registry::find(self.0.store(), self.id(), self.folder())
+        registry::find(&self.0.store().root, self.id(), self.folder())
     }
 
     /// Vouches for `changes`, the next content of changes.json, if the worker could write that
@@ -207,7 +204,17 @@ impl Worker {
     /// The store cannot be written.
     pub(crate) fn vouch_for(&self, changes: &[u8], folder: &Dir) -> Result<()> {
         let vouch = |record: &mut RegistryRecord| record.vouch_for(changes);
-        registry::update(self.0.store(), self.id(), folder, vouch).map(drop)
+        registry::update(&self.0.store().root, self.id(), folder, vouch).map(drop)
+    }
+
+    /// Returns true if the runner of the worker wrote `changes` as changes.json, or if the worker is
+    /// not in the registry.
+    ///
+    /// # Errors
+    ///
+    /// The registry cannot be read.
+    pub(crate) fn vouches_for(&self, changes: &[u8]) -> Result<bool> {
+        Ok(self.registry_record()?.is_none_or(|record| record.vouches_for(changes)))
     }
 
     /// Returns the fields of metadata.json.
@@ -243,12 +250,6 @@ impl Worker {
         }
         metadata::write(folder, &metadata::to_bytes(&fields)?)?;
         Ok(true)
-    }
-
-    /// Returns true if `logs/execution.log` is there, as a file.
-    pub(crate) fn has_execution_log(&self) -> bool {
-        let path = RelPath::constant(LOGS).join_path(&RelPath::constant(EXECUTION_LOG));
-        matches!(self.0.folder().kind(&path), Ok(Some(Kind::File)))
     }
 
     /// Adds a message of `role` (`user`, `assistant`, `system` or `tool`) to the conversation.
@@ -359,7 +360,7 @@ impl Worker {
         }
         let notes = Some(notes).filter(|notes| !notes.trim().is_empty());
         let set = |record: &mut RegistryRecord| record.set_notes(notes);
-        let is_kept = registry::update(self.0.store(), self.id(), self.folder(), set)?;
+        let is_kept = registry::update(&self.0.store().root, self.id(), self.folder(), set)?;
         match self.write_notes(notes, paths) {
             // The worker may be in the way.
             Err(error) if is_kept => {
@@ -404,7 +405,7 @@ impl Worker {
     ///
     /// The metadata cannot be read.
     pub(crate) fn has_finished(&self) -> Result<bool> {
-        let fields = registry::metadata(self.0.store(), self.id(), self.folder())?;
+        let fields = registry::metadata(&self.0.store().root, self.id(), self.folder())?;
         Ok(metadata::must_be_unfinished(&fields, self.id()).is_err())
     }
 
@@ -464,7 +465,7 @@ impl Worker {
             end.extend(times(record.metadata(), now));
             record.end = Some(end);
         };
-        registry::update(self.0.store(), self.id(), self.folder(), record_end)
+        registry::update(&self.0.store().root, self.id(), self.folder(), record_end)
     }
 
     fn finish_checked(&self, end: Finish, paths: &mut Vec<AuditPath>) -> Result<()> {

@@ -96,8 +96,12 @@ fn assert_supervised(place: &Workspace, status: &str) {
     let claim = "claims_otherwise: metadata.json claims supervisor_notes APPROVED";
     assert!(summary.contains(claim), "{summary}");
     assert!(look(place, &["ls", "runs", "--owner", "7"]).contains("48"));
-    let found = look(place, &["search", "herons", "--owner", "7"]);
-    assert!(found.contains("Count the herons."), "{found}");
+    // What it wrote is found as the content of its own file, in the view of its owner.
+    let found = look(place, &["search", "counted", "--owner", "7"]);
+    assert!(found.contains("workers/w/metadata.json"), "{found}");
+    let mut other = swarmletfs(["search", "counted", "--owner", "8", "--store"]);
+    other.arg(place.at("store"));
+    assert_eq!(run(other).code, Some(1));
     assert!(!look(place, &["ls", "by/tag"]).contains("approved"));
 }
 
@@ -162,7 +166,10 @@ fn forged_list_of_changes_is_the_words_of_the_worker() {
         assert!(listed.contains("changes.json") && !listed.contains("changes.diff"), "{listed}");
         let summary = look(&place, &["cat", "workers/w/summary"]);
         assert!(!summary.contains("forged.rs"), "{summary}");
-        assert!(summary.contains("changes.json: the runner did not write it"), "{summary}");
+        assert!(summary.contains("the runner did not write it [changes.json]"), "{summary}");
+        let mut changes = swarmletfs(["changes", "w", "--store"]);
+        changes.arg(place.at("store"));
+        run(changes).assert_failure(1, &["its runner did not write its changes.json"]);
         end(child);
         // The runner has put its own in the place.
         assert_eq!(place.json("store/workers/w/changes.json")["command"]["exit_code"], 3);
@@ -231,6 +238,38 @@ fn notes_of_a_supervisor_count_however_the_worker_hinders_them() {
         end(child);
         assert_eq!(index(&place)["supervisor_notes"], "It is good.");
     }
+}
+
+#[test]
+fn log_that_the_worker_rewrote_is_noted() {
+    for place in Workspace::all() {
+        for (id, forge) in [
+            ("w1", "echo 'all tests passed' > logs/execution.log"),
+            ("w2", "cp logs/execution.log l; echo more >> l; mv l logs/execution.log"),
+        ] {
+            let script = format!("echo begun; cd $SWARMLET_STORE/workers/{id}; {forge}; echo end");
+            let done = place.sh(&["--id", id], &script);
+            let note =
+                "damaged the record of its worker: logs/execution.log is not what it printed";
+            assert!(done.err.contains(note), "{id}: {done:#?}");
+        }
+        let done =
+            place.sh(&["--id", "w3"], "echo begun; cd $SWARMLET_STORE/workers; cat */logs/*");
+        assert!(!done.err.contains("damaged"), "{done:#?}");
+    }
+}
+
+#[test]
+fn file_that_a_crash_left_in_the_registry_is_repaired() {
+    let place = Workspace::new();
+    place.sh(&[], "true").assert_success();
+    place.outside("touch -d '1 hour ago' ../store/registry/.swarmletfs-new-1");
+    let mut doctor = swarmletfs(["doctor", "--repair"]);
+    doctor.arg(place.at("store"));
+    run(doctor);
+    let names = fs::read_dir(place.at("store/registry")).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["w.json"]);
 }
 
 #[test]

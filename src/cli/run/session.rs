@@ -21,7 +21,7 @@ use crate::cli::terminal::display_path;
 use crate::cli::write_args::into_cli_error;
 use crate::draft::{ChangeSearch, Draft, DraftRecord, DraftState, SearchReport};
 use crate::model::{CommandExit, Status};
-use crate::write::{Dir, Error, ExecutionLog, Finish, NewWorker, Store, Worker};
+use crate::write::{Dir, Error, ExecutionLog, Finish, LogState, NewWorker, Store, Worker};
 
 /// The permissions of other users.
 const OTHERS: u32 = 0o7;
@@ -209,11 +209,12 @@ fn run_worker(
     drop(prepared);
 
     let mut problems = Vec::new();
+    let restored = restore_record(worker, &sink.log, &metadata, &mut search);
     let logged = sink.log.end().map_err(anyhow::Error::from);
     if let Err(error) = ended.sink_error.take().map_or(logged, Err) {
         problems.push(error.context("the output is not recorded wholly"));
     }
-    problems.extend(restore_record(worker, &metadata, &mut search).err());
+    problems.extend(restored.err());
     let error = describe_failure(&ended, arguments.limits.timeout);
     let exit_code = i64::from(ended.exit_code);
     let reason = (!error.is_empty()).then(|| error.clone());
@@ -275,6 +276,7 @@ impl Drop for ClosedFolder<'_> {
 /// notes that.
 fn restore_record(
     worker: &Worker,
+    log: &ExecutionLog,
     metadata: &Map<String, Value>,
     search: &mut ChangeSearch,
 ) -> anyhow::Result<()> {
@@ -282,8 +284,10 @@ fn restore_record(
     // What is closed is found damaged.
     let _ = folder.make_self_accessible();
     let mut damage = Vec::new();
-    if !worker.has_execution_log() {
-        damage.push("logs/execution.log is missing");
+    match log.state() {
+        LogState::Whole => {}
+        LogState::Changed => damage.push("logs/execution.log is not what it printed"),
+        LogState::Missing => damage.push("logs/execution.log is missing"),
     }
     let restored = worker.restore_metadata(metadata);
     if !matches!(restored, Ok(false)) {

@@ -6,15 +6,13 @@ use super::super::bounded::{self, MetadataObject};
 use super::super::value::{parse_time, scalar_text, shorten_word, text_list, truncate};
 use super::index::IndexEntry;
 use super::layout::{METADATA, TASK, path};
-use super::registry::Registration;
+use super::registry::{Registration, SUPERVISOR_NOTES};
 use super::status;
 use crate::error::{Error, Result};
 use crate::model::{Flaw, Owner, SharedStr, Status, TASK_MAX, Worker, WorkerId};
 use crate::name::{RelPath, to_file_name};
 use crate::store::{Store, read_range, read_whole};
 
-/// The field with the notes that a supervisor made on a worker.
-pub(crate) const SUPERVISOR_NOTES: &str = "supervisor_notes";
 /// Maximum size of a metadata file that is read, in bytes.
 pub(crate) const SIZE_MAX: u64 = 2 << 20;
 

@@ -15,7 +15,6 @@ use serde_json::{Map, Value};
 use super::super::meta::if_exists;
 use super::super::value::{scalar_text, shorten_word};
 use super::layout::{REGISTRY, path};
-use super::metadata::SUPERVISOR_NOTES;
 use crate::error::{Error, Result};
 use crate::model::Flaw;
 use crate::name::{Name, RelPath};
@@ -53,6 +52,8 @@ const SUPERVISED: [&str; 14] = [
 const END: [&str; 5] = ["status", "exit_code", "finished_at", "duration_ms", "completion_time_ms"];
 /// The fields of the end that clocks of two programs state differently.
 const CLOCKS: [&str; 2] = ["finished_at", "duration_ms"];
+/// The field with the notes that a supervisor made on the worker.
+pub(crate) const SUPERVISOR_NOTES: &str = "supervisor_notes";
 /// The field with the owner.
 const OWNER: &str = "owner_id";
 
@@ -182,7 +183,7 @@ impl RegistryRecord {
     }
 
     /// Returns true if the runner wrote `changes` as changes.json.
-    pub(super) fn vouches_for(&self, changes: &[u8]) -> bool {
+    pub(crate) fn vouches_for(&self, changes: &[u8]) -> bool {
         self.changes.contains(&hash(changes))
     }
 
@@ -193,7 +194,7 @@ impl RegistryRecord {
         for key in SUPERVISED {
             let known = self.metadata.get(key);
             let claimed = take(stated, key);
-            claims.extend(claimed.iter().filter_map(|value| claim(key, value, known)));
+            add_claims(&mut claims, key, &claimed, known);
             stated.extend(known.map(|value| (key.to_owned(), value.clone())));
         }
         let claimed = END.map(|key| (key, take(stated, key)));
@@ -202,7 +203,7 @@ impl RegistryRecord {
             return claims;
         };
         for (key, values) in claimed.into_iter().filter(|(key, _)| !CLOCKS.contains(key)) {
-            claims.extend(values.iter().filter_map(|value| claim(key, value, end.get(key))));
+            add_claims(&mut claims, key, &values, end.get(key));
         }
         stated.extend(end.clone());
         claims
@@ -222,6 +223,15 @@ fn take(fields: &mut Map<String, Value>, key: &str) -> Vec<Value> {
     let config = fields.get_mut("config").and_then(Value::as_object_mut);
     let inner = config.and_then(|config| config.remove(key));
     top.into_iter().chain(inner).filter(|value| !value.is_null()).collect()
+}
+
+/// Adds what the field `key` claims by `values`, each once, unless it is `known`.
+fn add_claims(claims: &mut Vec<Claim>, key: &str, values: &[Value], known: Option<&Value>) {
+    for claim in values.iter().filter_map(|value| claim(key, value, known)) {
+        if !claims.contains(&claim) {
+            claims.push(claim);
+        }
+    }
 }
 
 /// Returns the claim that the field `key` makes by `value`, unless that is `known`.
