@@ -266,11 +266,7 @@ fn folded(path: &RelPath) -> Vec<String> {
 
 /// Returns where the entry of a listed name leads: the target of a link, or the directory that a
 /// file `.git` names.
-fn target_of(
-    workspace: &Dir,
-    path: &RelPath,
-    entry: &UnaskedEntry,
-) -> Result<Option<Vec<u8>>> {
+fn target_of(workspace: &Dir, path: &RelPath, entry: &UnaskedEntry) -> Result<Option<Vec<u8>>> {
     match workspace.entry(path)?.map(|meta| meta.kind) {
         Some(Kind::Link) => workspace.link_target(path).map(Some),
         Some(Kind::File) if entry.path == GIT_FILE => {

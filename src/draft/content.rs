@@ -164,8 +164,7 @@ mod tests {
     #[test]
     fn large_contents_are_compared_and_hashed_as_small_ones_are() {
         let zeros = vec![0; usize::try_from(MEMORY_MAX).unwrap()];
-        let [one, other, third] =
-            [b"ab", b"ab", b"ac"].map(|end| content(&[&zeros, end]));
+        let [one, other, third] = [b"ab", b"ab", b"ac"].map(|end| content(&[&zeros, end]));
         assert!(matches!(one, FileContent::Large(_)) && one.text().is_none());
         within(|limits| {
             assert!(one.equals(&other, limits).unwrap());

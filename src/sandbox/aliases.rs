@@ -51,8 +51,8 @@ fn look(path: &Path) -> rustix::io::Result<Stat> {
     statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
 }
 
-/// Compares what such file systems pass on: some round times to seconds, and most number their files
-/// anew.
+/// Compares what such file systems pass on: some round times to seconds, and most number their
+/// files anew.
 fn is_same(own: &Stat, other: &Stat) -> bool {
     (own.st_mtime, own.st_mode) == (other.st_mtime, other.st_mode)
 }

@@ -259,7 +259,10 @@ fn many_paths_are_counted_and_named_in_json() {
     bench.worker("w1", &folder([]), &new);
     for command in [&["changes", "w1", "--name-only"][..], &["apply", "w1", "--yes"]] {
         let done = bench.run(command);
-        assert!(done.assert_success().err.contains("left out: 8 more paths: an editor"), "{done:#?}");
+        assert!(
+            done.assert_success().err.contains("left out: 8 more paths: an editor"),
+            "{done:#?}"
+        );
     }
     let json = bench.run(&["changes", "w1", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json.assert_success().out).unwrap();

@@ -567,13 +567,17 @@ fn time_limit_holds_while_nobody_reads_the_output() {
 #[test]
 fn time_limit_gives_up_a_command_that_cannot_be_ended() {
     let place = Place::new();
-    // 424 is pidfd_send_signal, 22 PR_SET_SECCOMP and 38 PR_SET_NO_NEW_PRIVS.
+    // 424 is pidfd_send_signal, 62 and 129 are kill, 22 is PR_SET_SECCOMP and 38
+    // PR_SET_NO_NEW_PRIVS.
     let [python, script] = python!(
         &place,
         "import ctypes, os, struct, sys\n\
-         code = [(0x20, 0, 0, 0), (0x15, 0, 1, 424), (6, 0, 0, 0x50001), (6, 0, 0, 0x7fff0000)]\n\
-         code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *it) for it in code))\n\
-         filter = struct.pack('HP', 4, ctypes.addressof(code))\n\
+         kill = 62 if os.uname().machine == 'x86_64' else 129\n\
+         code = [(0x20, 0, 0, 0), (0x15, 1, 0, 424), (0x15, 0, 1, kill)]\n\
+         code += [(6, 0, 0, 0x50001), (6, 0, 0, 0x7fff0000)]\n\
+         bytes = b''.join(struct.pack('HBBI', *it) for it in code)\n\
+         instructions = ctypes.create_string_buffer(bytes)\n\
+         filter = struct.pack('HP', len(code), ctypes.addressof(instructions))\n\
          prctl = ctypes.CDLL(None).prctl\n\
          prctl.argtypes = [ctypes.c_int] + 4 * [ctypes.c_ulong]\n\
          assert prctl(38, 1, 0, 0, 0) == 0\n\

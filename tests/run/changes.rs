@@ -157,7 +157,9 @@ fn files_of_holes_do_not_hold_the_runner() {
                 truncate -s 1M few; sleep 1000";
             let done = place.sh(&[engine, &["--timeout", "1"]].concat(), script);
             assert_eq!(done.code, Some(124), "{done:#?}");
-            assert!(done.err.contains("61 files changed") && done.err.contains("60 changes cannot"));
+            assert!(
+                done.err.contains("61 files changed") && done.err.contains("60 changes cannot")
+            );
             let changes = place.json("store/workers/w/changes.json");
             let files = changes["files"].as_array().unwrap();
             let is_unread = |file: &&serde_json::Value| {

@@ -180,7 +180,8 @@ fn a_repository_of_a_worker_runs_no_program_of_the_person() {
         let script = format!(
             "mkdir dir/objects dir/refs; echo 'ref: refs/heads/main' > dir/HEAD
             set -- git config --file dir/config
-            \"$@\" core.bare false; \"$@\" core.worktree .; \"$@\" core.fsmonitor 'touch {path}; false'
+            \"$@\" core.repositoryformatversion 0; \"$@\" core.bare false
+            \"$@\" core.worktree .; \"$@\" core.fsmonitor 'touch {path}; false'
             echo b > b"
         );
         place.sh(&[], &script).assert_success();

@@ -99,7 +99,9 @@ impl<'a> Target<'a> {
         place.make_dir("home/.cache");
         place.make_dir("home/.cache/swarmletfs");
         place.write("home/.cache/swarmletfs/segment", "secret\n");
-        ["store/drafts", "cache"].into_iter().for_each(|name| drop(place.make_dir(name)));
+        ["store/drafts", "store/registry", "cache"]
+            .into_iter()
+            .for_each(|name| drop(place.make_dir(name)));
         let path = place.path("home/agent.sock");
         let _ = fs::remove_file(&path);
         let socket = UnixListener::bind(&path).unwrap();

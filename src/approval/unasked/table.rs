@@ -28,7 +28,8 @@ const VERSION_CONTROL: &str = "it belongs to a version control system, which may
 const EDITOR: &str = "an editor that opens the folder may run programs that it names";
 const AGENT: &str = "an agent that works in the folder may run programs that it names";
 const CONTAINER: &str = "an editor runs the commands that it names when it starts the container";
-const TOOLCHAIN: &str = "cargo and rustc run programs that it names, also for a prompt or an editor";
+const TOOLCHAIN: &str =
+    "cargo and rustc run programs that it names, also for a prompt or an editor";
 const SHELL: &str = "a shell runs it when it starts or ends";
 const SESSION: &str = "a session of the user runs it, or programs that it names";
 const INTERPRETER: &str = "an interpreter or debugger that starts in the folder may run it";
