@@ -1,10 +1,10 @@
 //! The tree of mounts that the command sees.
 //!
-//! The machine is shown as it is, but read-only and without anything that answers. On it lie private
-//! directories for temporary files, devices, the view of the workspace, the folder of the worker,
-//! and the paths that the caller names. All of these are prepared while the real tree is visible.
-//! Then a new root takes the place of the real one, and they are put into it, shallow paths first,
-//! so that none covers another that lies deeper. What was not put there is not there.
+//! The machine is shown as it is, but read-only and without anything that answers. On it lie
+//! private directories for temporary files, devices, the view of the workspace, the folder of the
+//! worker, and the paths that the caller names. All of these are prepared while the real tree is
+//! visible. Then a new root takes the place of the real one, and they are put into it, shallow
+//! paths first, so that none covers another that lies deeper. What was not put there is not there.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
