@@ -32,7 +32,7 @@ use swarmletfs::store::Memory;
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
-use crate::support::{is_exhaustive, scale, seed};
+use crate::support::{is_exhaustive, is_full, scale, seed};
 use harness::Harness;
 use ops::{MINE, Op};
 
@@ -52,7 +52,11 @@ impl CaseCount {
     fn scaled(cases: usize, turns: usize) -> CaseCount {
         CaseCount {
             cases: scale(cases) as u32,
-            turns: if is_exhaustive() { turns * 6 } else { turns },
+            turns: match (is_exhaustive(), is_full()) {
+                (true, _) => turns * 6,
+                (false, true) => turns,
+                (false, false) => turns / 3,
+            },
             seed: seed(),
         }
     }

@@ -24,7 +24,7 @@ pub mod user;
 
 pub use mount::Mount;
 pub use python::python;
-pub use scale::{cases, is_exhaustive, is_full, patience, rng, sample, scale, seed, seeds};
+pub use scale::{cases, is_exhaustive, is_full, patience, rng, sample, scale, seed, seeds, some};
 pub use seen::{Seen, see, see_folder};
 pub use store::TestStore;
 

@@ -15,7 +15,7 @@ use super::{CANARY, holds_canary};
 use crate::cli::program::{Bound, is_root};
 use crate::needs_fuse;
 use crate::support::seen::names;
-use crate::support::{Mount, Seen, TestStore, see};
+use crate::support::{Mount, Seen, TestStore, see, some};
 
 /// The ID of an out-of-band output.
 const ARTIFACT: &str = "0123456789abcdef0123456789abcdef";
@@ -159,7 +159,7 @@ fn shows_canary(tree: &Tree) -> bool {
 #[test]
 fn planted_links_and_bind_mounts_reach_no_foreign_file() {
     for way in [HardLink, SymbolicLink, BindMount] {
-        for (place, loot, name) in PLACES {
+        for (place, loot, name) in some(PLACES) {
             let mut fixture = CrossingStore::new();
             if !fixture.plant(way, place, loot) {
                 return;

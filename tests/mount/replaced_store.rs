@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::eventually;
 use crate::needs_fuse;
-use crate::support::{Mount, TestStore};
+use crate::support::{Mount, TestStore, scale};
 
 /// Repetitions of each change to a store.
 const ROUNDS: usize = 3;
@@ -124,7 +124,7 @@ fn renamed_store_stays_readable() {
     fill(&store, "one");
     let mount = Mount::new(&store.path());
     under_readers(&mount, || {
-        for _ in 0..ROUNDS {
+        for _ in 0..scale(ROUNDS) {
             let away = store.path().with_extension("away");
             fs::rename(store.path(), &away).unwrap();
             await_word(&mount, "one");
@@ -167,7 +167,7 @@ fn replaced_store_is_served() {
     fill(&other, "two");
     let mount = Mount::new(&store.path());
     under_readers(&mount, || {
-        for round in 0..ROUNDS {
+        for round in 0..scale(ROUNDS) {
             rustix::fs::renameat_with(
                 rustix::fs::CWD,
                 store.path(),
@@ -210,7 +210,7 @@ fn store_replaced_by_a_file_is_served_again_on_return() {
     let mount = Mount::new(&store.path());
     let away = store.path().with_extension("away");
     under_readers(&mount, || {
-        for _ in 0..ROUNDS {
+        for _ in 0..scale(ROUNDS) {
             fs::rename(store.path(), &away).unwrap();
             fs::write(store.path(), "a file").unwrap();
             await_word(&mount, "one");

@@ -11,6 +11,7 @@ use super::store::{gc, indexed, make_draft, new_store, old_worker, tombstone, wo
 use crate::cli::program::{CommandOutput, program, run};
 use crate::recording::store::{assert_whole, in_store, read_tree, record, worker};
 use crate::support::mount::PROGRAM;
+use crate::support::sample;
 use crate::support::tool::is_here;
 
 /// System calls that change the store, or decide about it.
@@ -136,7 +137,7 @@ fn inject_everywhere(original: &Original, step: usize) {
         }
     }
     assert!(plan.len() > 40, "{} injections: {plan:?}", plan.len());
-    for (name, number, injection) in plan.into_iter().step_by(step) {
+    for (name, number, injection) in sample(plan.into_iter().step_by(step)) {
         let store = original.copy();
         let about = format!("{injection} at {name} {number}");
         let inject = format!("inject={name}:{injection}:when={number}");

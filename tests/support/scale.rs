@@ -78,6 +78,16 @@ pub fn sample<T>(all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
     all.into_iter().filter(move |_| rng.f64() < factor)
 }
 
+/// Returns as many random items of `all` as [`scale`] gives for their number, at most all of them.
+pub fn some<T>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut all: Vec<T> = all.into_iter().collect();
+    if !is_full() {
+        rng().shuffle(&mut all);
+        all.truncate(scale(all.len()));
+    }
+    all
+}
+
 /// Returns random numbers that follow from [`seed`], others at each call of a thread.
 pub fn rng() -> fastrand::Rng {
     thread_local! {

@@ -14,9 +14,9 @@ use swarmletfs::trace::ClaudeCode;
 use swarmletfs::tree::{Settings, Tree};
 use swarmletfs::view::{Filter, View};
 
-use crate::support::see;
 use crate::support::seen::names;
 use crate::support::transcript::{Transcript, place, store};
+use crate::support::{scale, see};
 
 /// Number of subagents inside sessions.
 const AGENTS: usize = 4;
@@ -108,5 +108,5 @@ fn check(count: usize) {
 /// Promise: A worker's name is the same with an empty, a filled and no cache.
 #[test]
 fn worker_name_is_independent_of_the_cache() {
-    [10, 300, 2_000].into_iter().for_each(check);
+    [10, 300, scale(2_000)].into_iter().for_each(check);
 }

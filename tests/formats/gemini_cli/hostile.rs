@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::support::patience;
+use crate::support::{patience, scale};
 
 #[test]
 fn values_of_the_wrong_type_cost_only_themselves() {
@@ -100,7 +100,7 @@ fn deep_and_long_values_are_read_within_bounds() {
 /// Records that repeat, rewind and replace must not cost time in proportion to all before them.
 #[test]
 fn many_records_are_read_in_time() {
-    let count = 60_000;
+    let count = scale(60_000);
     let message = |at: usize| {
         format!(
             "{{\"id\":\"m{at}\",\"type\":\"gemini\",\"content\":\"\",\"tokens\":{{\"input\":1}},\"toolCalls\":[{{\"id\":\"c{at}\",\"name\":\"t\"}}]}}\n"

@@ -120,7 +120,7 @@ fn deep_and_long_events_are_read_in_time() {
 #[test]
 fn many_events_and_branches_take_time_in_proportion() {
     let mut events = Events::begun();
-    for at in 0..20_000 {
+    for at in 0..scale(20_000) {
         events.call(&format!("c{at}"), "x", json!({}));
         let parent = if at % 2 == 0 { 1 } else { at };
         let (last, parent) = (events.0.len() - 1, events.0[parent]["id"].clone());
