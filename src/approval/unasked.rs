@@ -6,9 +6,11 @@
 
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use crate::error::Result;
 use crate::model::{EntryKind, EntryState};
@@ -17,7 +19,7 @@ use crate::store::Kind;
 use crate::unicode::visible;
 use crate::write::{Dir, EntryMeta, from_io};
 
-use table::{REPOSITORY, TABLE, UnaskedEntry};
+use table::{HOOKS, REPOSITORY, TABLE, UnaskedEntry};
 
 /// The file that stands for the directory of git, and the start of its content.
 const GIT_FILE: &str = ".git";
@@ -61,12 +63,15 @@ impl<'a> ChangedEntry<'a> {
     }
 }
 
+/// Folded names of a path. Equal ones may be one path, by the file system of the workspace.
+type FoldedPath = Vec<String>;
+
 /// The places of one workspace that count by more than their names.
 #[derive(Debug, Default)]
 pub(super) struct UnaskedPaths {
-    repositories: BTreeSet<RelPath>,
+    repositories: BTreeSet<FoldedPath>,
     /// Paths that links with listed names lead to, or through.
-    targets: BTreeMap<RelPath, &'static UnaskedEntry>,
+    targets: Vec<(FoldedPath, &'static UnaskedEntry)>,
 }
 
 /// The entries of a folder that make it a repository of git.
@@ -100,27 +105,31 @@ impl UnaskedPaths {
         workspace: Option<&Dir>,
         changes: impl IntoIterator<Item = ChangedEntry<'a>>,
     ) -> UnaskedPaths {
-        let mut folders: BTreeMap<RelPath, RepositoryParts> = BTreeMap::new();
+        let mut folders: BTreeSet<RelPath> = BTreeSet::new();
+        let mut parts: BTreeMap<FoldedPath, RepositoryParts> = BTreeMap::new();
         for change in changes {
             let parent = change.path.parent();
-            let mut folder = Some(parent.clone());
-            while let Some(new) = folder.take_if(|folder| !folders.contains_key(folder)) {
-                folder = (!new.is_root()).then(|| new.parent());
-                folders.insert(new, RepositoryParts::default());
-            }
             if let (Some(name), Some(_)) = (change.path.file_name(), change.kind) {
-                folders.entry(parent).or_default().add(&fold(&name));
+                parts.entry(folded(&parent)).or_default().add(&fold(&name));
+            }
+            let mut folder = Some(parent);
+            while let Some(new) = folder.take_if(|folder| !folders.contains(folder)) {
+                folder = (!new.is_root()).then(|| new.parent());
+                folders.insert(new);
             }
         }
         let mut found = UnaskedPaths::default();
-        for (folder, mut parts) in folders {
-            if let Some(workspace) = workspace {
-                found.look_into(workspace, &folder, &mut parts);
+        if let Some(workspace) = workspace {
+            if let Some(hooks) = hooks_folder(workspace) {
+                found.follow(workspace, &RelPath::root(), hooks, &HOOKS);
             }
-            if parts.is_repository() {
-                found.repositories.insert(folder);
+            for folder in &folders {
+                let parts = parts.entry(folded(folder)).or_default();
+                found.look_into(workspace, folder, parts);
             }
         }
+        let repositories = parts.into_iter().filter(|(_, parts)| parts.is_repository());
+        found.repositories.extend(repositories.map(|(folder, _)| folder));
         found
     }
 
@@ -128,18 +137,17 @@ impl UnaskedPaths {
     /// nothing is applied there, either.
     fn look_into(&mut self, workspace: &Dir, folder: &RelPath, parts: &mut RepositoryParts) {
         let names = workspace.enter(folder).and_then(|folder| folder.list()).unwrap_or_default();
-        let above = folded(folder);
+        let mut path = folded(folder);
         for name in names {
-            let name_folded = fold(&name);
-            parts.add(&name_folded);
-            let path: Vec<&str> =
-                above.iter().map(String::as_str).chain([name_folded.as_str()]).collect();
-            for entry in TABLE.iter().filter(|entry| entry.ends(&path)) {
+            path.push(fold(&name));
+            parts.add(path.last().map_or("", String::as_str));
+            for entry in entries_at(&path) {
                 let target = target_of(workspace, &folder.join(&name), entry);
                 if let Some(target) = target.ok().flatten() {
                     self.follow(workspace, folder, target, entry);
                 }
             }
+            path.pop();
         }
     }
 
@@ -176,54 +184,60 @@ impl UnaskedPaths {
                     let is_link = |meta: EntryMeta| meta.kind == Kind::Link;
                     if workspace.entry(&path).ok().flatten().is_some_and(is_link) {
                         next = workspace.link_target(&path).ok();
-                        self.targets.insert(path, entry);
+                        self.targets.push((folded(&path), entry));
                     } else {
                         at = path;
                     }
                 }
             }
         }
-        self.targets.insert(at, entry);
+        self.targets.push((folded(&at), entry));
     }
 
     /// Returns why `change` is left out unless `rules` allow it; `None` if no program runs it
     /// unasked.
     pub(super) fn refusal(&self, change: ChangedEntry<'_>, rules: PathRules) -> Option<String> {
-        let names = folded(change.path);
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let path = folded(change.path);
+        // Each folder of the path, from the root down, and then the path itself.
+        let beginnings = || (0..=path.len()).filter_map(|end| path.get(..end));
         let is_above = change.kind.is_some_and(|kind| kind != EntryKind::Folder);
-        let leads_here = |target: &RelPath| {
-            change.path.is_within(target) || is_above && target.is_within(change.path)
-        };
+        let leads_here =
+            |target: &[String]| path.starts_with(target) || is_above && target.starts_with(&path);
         let linked = self.targets.iter().filter(|(target, _)| leads_here(target));
-        let listed = TABLE.iter().filter(|entry| entry.covers(&names));
-        let mut entries = listed.chain(linked.map(|(_, entry)| *entry));
+        let linked = linked.map(|(_, entry)| *entry);
+        let mut entries = beginnings().flat_map(entries_at).chain(linked);
         if let Some(entry) = entries.find(|entry| !rules.allows(entry.is_of_git)) {
             return Some(with_cure(entry.reason, entry.is_of_git));
         }
-        let is_in_repository = || {
-            let mut folder = change.path.parent();
-            while !self.repositories.contains(&folder) {
-                if folder.is_root() {
-                    return false;
-                }
-                folder = folder.parent();
-            }
-            true
-        };
-        (!rules.allows(true) && is_in_repository()).then(|| with_cure(REPOSITORY, true))
+        let is_in_repository =
+            beginnings().any(|folder| folder != path && self.repositories.contains(folder));
+        (is_in_repository && !rules.allows(true)).then(|| with_cure(REPOSITORY, true))
     }
 }
 
-impl UnaskedEntry {
-    /// Returns true if a path with these folded names is this entry, or beneath it.
-    fn covers(&self, names: &[&str]) -> bool {
-        (1..=names.len()).any(|end| names.get(..end).is_some_and(|path| self.ends(path)))
-    }
+/// Returns the entries that a path is, by its last names.
+fn entries_at(path: &[String]) -> impl Iterator<Item = &'static UnaskedEntry> {
+    static BY_NAME: LazyLock<HashMap<&str, Vec<&UnaskedEntry>>> = LazyLock::new(|| {
+        let mut by_name: HashMap<&str, Vec<&UnaskedEntry>> = HashMap::new();
+        for entry in TABLE {
+            let name = entry.path.rsplit('/').next().unwrap_or_default();
+            by_name.entry(name.trim_start_matches('*')).or_default().push(entry);
+        }
+        by_name
+    });
+    let name = path.last().map_or("", String::as_str);
+    let named = |key: &str| BY_NAME.get(key).into_iter().flatten().copied();
+    let end = name.rfind('.').filter(|dot| *dot > 0).and_then(|dot| name.get(dot..));
+    // A short form can stand for any entry.
+    let short = if name.contains('~') { TABLE } else { &[] };
+    let entries = named(name).chain(end.into_iter().flat_map(named)).chain(short);
+    entries.filter(|entry| entry.is_at(path))
+}
 
-    /// Returns true if a path with these folded names is this entry.
-    fn ends(&self, names: &[&str]) -> bool {
-        let mut names = names.iter().rev();
+impl UnaskedEntry {
+    /// Returns true if a path is this entry, by its last names.
+    fn is_at(&self, path: &[String]) -> bool {
+        let mut names = path.iter().rev();
         self.path.rsplit('/').all(|part| names.next().is_some_and(|name| is_called(name, part)))
     }
 }
@@ -260,8 +274,22 @@ fn fold(name: &Name) -> String {
     text.to_lowercase()
 }
 
-fn folded(path: &RelPath) -> Vec<String> {
+fn folded(path: &RelPath) -> FoldedPath {
     path.names().map(|name| fold(&name)).collect()
+}
+
+/// Returns the absolute path of the folder with the hooks of the workspace's repository; `None` if it
+/// is in none, or git is not installed.
+fn hooks_folder(workspace: &Dir) -> Option<Vec<u8>> {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(workspace.path());
+    git.args(["rev-parse", "--path-format=absolute", "--git-path", "hooks"]);
+    for variable in ["GIT_DIR", "GIT_COMMON_DIR", "GIT_WORK_TREE"] {
+        git.env_remove(variable);
+    }
+    let found = git.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let path = found.stdout.strip_suffix(b"\n").filter(|_| found.status.success())?;
+    Some(path.to_vec())
 }
 
 /// Returns where the entry of a listed name leads: the target of a link, or the directory that a

@@ -121,6 +121,13 @@ fn a_repository_of_old_entries_and_new_ones_is_left_out() {
     bench.run(&["apply", "w2", "--yes", "--git-dir"]).assert_success();
     assert!(runs_program(&bench.at("docs"), &marker, false), "the control runs no program");
 
+    // Some file systems have one folder for these three.
+    let parts = [("Docs", "HEAD"), ("dOCS", "objects"), ("docs", "refs")];
+    let three = folder(parts.map(|(name, part)| (name, folder([(part, file("x"))]))));
+    let other = Workbench::new(&folder([]));
+    other.worker("w1", &folder([]), &three);
+    assert_left_out(&other.run(&["apply", "w1", "--yes"]), "dOCS/objects");
+
     // It is one now, so that its settings are left out, too.
     let now = bench.tree();
     bench.worker("w3", &now, &folder([("docs", folder([]))]));

@@ -167,6 +167,39 @@ fn submodule_alone_can_be_read_and_not_committed_to() {
     }
 }
 
+#[test]
+fn hooks_in_the_folder_that_the_settings_name_are_left_out() {
+    if !has_git() {
+        return;
+    }
+    for place in Workspace::all() {
+        repository(&place);
+        place.outside("git config core.hooksPath tools/hooks");
+        let marker = place.at("outside/marker");
+        let script = format!(
+            "mkdir -p tools/hooks; cd tools/hooks; printf '#!/bin/sh\ntouch {}\n' > pre-commit; chmod +x *",
+            marker.display()
+        );
+        place.sh(&[], &script).assert_success();
+        let apply = |options: &[&str]| {
+            let store = place.at("store");
+            let words = [&[PROGRAM, "apply", "w", "--yes"], options].concat();
+            let words = words.into_iter().map(OsStr::new);
+            run(place.command(words.chain([OsStr::new("--store"), store.as_os_str()])))
+        };
+        let commit = || {
+            place.outside("echo >> dir/a; git commit -qam again");
+            marker.exists()
+        };
+        let applied = apply(&[]);
+        let left_out = "left out: tools/hooks/pre-commit: git runs the hooks";
+        assert!(applied.assert_success().err.contains(left_out), "{applied:#?}");
+        assert!(!commit());
+        apply(&["--git-dir"]).assert_success();
+        assert!(commit(), "the control runs no program");
+    }
+}
+
 /// Promise: A folder that is or becomes a repository of git is left out, unless `--git-dir` is given.
 #[test]
 fn a_repository_of_a_worker_runs_no_program_of_the_person() {

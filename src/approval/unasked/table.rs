@@ -42,6 +42,10 @@ const fn other(path: &'static str, reason: &'static str) -> UnaskedEntry {
     UnaskedEntry { path, reason, is_of_git: false }
 }
 
+/// The folder of hooks that the settings of the workspace's repository name.
+pub(super) static HOOKS: UnaskedEntry =
+    git("hooks", "git runs the hooks in it: its settings name the folder");
+
 /// All of them.
 pub(super) const TABLE: &[UnaskedEntry] = &[
     git(".git", GIT),
