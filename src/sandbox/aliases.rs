@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Stat, statat};
 
-use super::files;
 use super::mount_table::AttachedMounts;
 use crate::store::MOUNT_TYPE;
 
@@ -43,7 +42,7 @@ pub(super) fn aliases(
             }
         }
     }
-    found.retain(|path| files::is_dir(path));
+    found.retain(|path| look(path).is_ok());
     found
 }
 

@@ -1,5 +1,6 @@
 //! A seccomp filter for calls that no namespace holds: those that type into the terminal of the
-//! caller, those of its keyring, and those that make a file setuid or setgid.
+//! caller, those of its keyring, those that make a file setuid or setgid, and sockets to the host of
+//! a virtual machine.
 //!
 //! A file that a command leaves on the real disk outlives the sandbox. With a setuid bit it would
 //! lend the rights of its owner to every user of the machine, so the bits are refused where they
@@ -19,6 +20,12 @@ const SET_ID: u32 = 0o6000;
 /// The flags of open(2) with which the mode counts: O_CREAT and O_TMPFILE.
 const CREATES: u32 = 0o100 | 0o20_000_000;
 
+/// AF_VSOCK: one space of addresses for the host and all namespaces.
+const TO_HOST: u32 = 40;
+
+/// The number of socket(2) among the calls of socketcall(2), which has its arguments in memory.
+const SOCKET: u32 = 1;
+
 /// What becomes of a call.
 #[derive(Clone, Copy)]
 enum Rule {
@@ -28,22 +35,26 @@ enum Rule {
     Request,
     /// Fails if the mode in this argument has a bit of [`SET_ID`].
     Mode(u32),
+    /// Fails with this result if its first argument is this one.
+    First(u32, u32),
     /// The same for the mode in the argument after the flags in this one, if these create a file.
     Create(u32),
 }
 
-use Rule::{Create, Fail, Mode, Request};
+use Rule::{Create, Fail, First, Mode, Request};
 
-/// Results of the filter: allow the call, or fail it with EPERM or ENOSYS.
+/// Results of the filter: allow the call, or fail it with EPERM, ENOSYS or EAFNOSUPPORT.
 const ALLOW: u32 = 0x7fff_0000;
 const REFUSE: u32 = 0x0005_0001;
 const MISSING: u32 = 0x0005_0026;
+const NO_FAMILY: u32 = 0x0005_0061;
 
 /// The numbers that all architectures share: openat2, io_uring_setup and fchmodat2.
 const SHARED: [(u32, Rule); 3] = [(437, Fail(MISSING)), (425, Fail(REFUSE)), (452, Mode(2))];
 
 /// The calls of an architecture, by their numbers: ioctl, the three of the keyring, open, openat,
-/// creat, chmod, fchmod, fchmodat, mknod, mknodat and mq_open, whose files an overlay can copy.
+/// creat, chmod, fchmod, fchmodat, mknod, mknodat, mq_open, whose files an overlay can copy, and
+/// socket.
 type Calls = &'static [(u32, Rule)];
 
 const X86_64: Calls = &[
@@ -60,6 +71,7 @@ const X86_64: Calls = &[
     (133, Mode(1)),
     (259, Mode(2)),
     (240, Create(1)),
+    (41, First(TO_HOST, NO_FAMILY)),
 ];
 
 const I386: Calls = &[
@@ -76,6 +88,8 @@ const I386: Calls = &[
     (14, Mode(1)),
     (297, Mode(2)),
     (277, Create(1)),
+    (359, First(TO_HOST, NO_FAMILY)),
+    (102, First(SOCKET, MISSING)),
 ];
 
 const ARM: Calls = &[
@@ -92,6 +106,7 @@ const ARM: Calls = &[
     (14, Mode(1)),
     (324, Mode(2)),
     (274, Create(1)),
+    (281, First(TO_HOST, NO_FAMILY)),
 ];
 
 /// The numbers of newer architectures, which have only the calls that name a directory.
@@ -105,6 +120,7 @@ const GENERIC: Calls = &[
     (53, Mode(2)),
     (33, Mode(2)),
     (180, Create(1)),
+    (198, First(TO_HOST, NO_FAMILY)),
 ];
 
 /// The architectures by which a kernel can be called that this program runs on: x86-64, i386,
@@ -195,6 +211,12 @@ impl Rule {
                     statement(RETURN, ALLOW),
                 ]
             }
+            First(argument, result) => vec![
+                statement(LOAD, low_half(0)),
+                jump(JUMP_IF_EQUAL, argument, 0, 1),
+                statement(RETURN, result),
+                statement(RETURN, ALLOW),
+            ],
             Mode(argument) => mode(argument),
             Create(argument) => {
                 let checks = mode(argument + 1);
@@ -287,5 +309,9 @@ mod tests {
         assert_eq!(run(x86_64, 16, [0, 0x5413, 0, 0]), ALLOW);
         assert_eq!(run(x86_64, 0, [u32::MAX; 4]), ALLOW);
         assert_eq!(run(0x1234, 0, [0; 4]), REFUSE);
+        assert_eq!(run(x86_64, 41, [40, 1, 0, 0]), NO_FAMILY);
+        assert_eq!(run(x86_64, 41, [1, 1, 0, 0]), ALLOW);
+        assert_eq!(run(0x4000_0003, 102, [1, 0, 0, 0]), MISSING);
+        assert_eq!(run(0x4000_0003, 102, [3, 0, 0, 0]), ALLOW);
     }
 }

@@ -7,15 +7,18 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, lstat, symlink};
 use rustix::mount::{MountFlags, mount, mount_bind};
-use rustix::termios::ttyname;
+use rustix::termios::{isatty, ttyname};
 
 use super::cause::{FailedStep, StageFailure};
 use super::files;
 use super::mount_table::remount_read_only;
 
-/// The devices that a command may use.
-const DEVICES: [&str; 6] =
-    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+/// The devices that every command may use.
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// The terminal of a session. A command that was given no terminal could take the caller's by this
+/// name.
+const TERMINAL: &str = "/dev/tty";
 
 /// Links in /dev that programs expect.
 const LINKS: [(&str, &str); 5] = [
@@ -31,7 +34,12 @@ pub(super) const CONSOLE: &str = "/dev/console";
 
 /// Returns the devices that a command may use.
 pub(super) fn devices() -> impl Iterator<Item = PathBuf> {
-    DEVICES.iter().map(PathBuf::from).filter(|path| lstat(path).is_ok())
+    let has_terminal = isatty(rustix::stdio::stdin())
+        || isatty(rustix::stdio::stdout())
+        || isatty(rustix::stdio::stderr());
+    let terminal = has_terminal.then_some(TERMINAL);
+    let devices = DEVICES.into_iter().chain(terminal);
+    devices.map(PathBuf::from).filter(|path| lstat(path).is_ok())
 }
 
 /// Returns the path of the terminal of the caller, if it has one.

@@ -80,7 +80,7 @@ enum Layer {
     View(OwnedFd),
     /// A new, empty directory that holds mountpoints and is read-only in the end.
     Cover,
-    /// A device in place of a socket: nothing can connect to it.
+    /// A device in place of a file that is hidden, or of a socket: nothing can connect to it.
     Closed(OwnedFd),
     /// The folder of the worker.
     WorkerFolder(OwnedFd),
@@ -142,6 +142,10 @@ fn build_tree(spec: &SandboxSpec) -> Result<Vec<ShownPart>, StageFailure> {
     unmount(OLD_ROOT, UnmountFlags::DETACH).step("leave the old root")?;
     rustix::fs::rmdir(OLD_ROOT).step("leave the old root")?;
     remount_read_only(Path::new("/"), PRIVATE).step("close the new root")?;
+    // Copies that the command makes of this tree, in namespaces of its own, follow it: what is
+    // unmounted here is unmounted there.
+    mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC)
+        .step("share the mounts")?;
     Ok(shown)
 }
 
@@ -185,9 +189,14 @@ fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailu
     }
     // A cover hides all beneath it.
     for path in &covered {
-        if !path.ancestors().skip(1).any(|above| covered.contains(above)) {
-            add(path, Layer::Cover);
+        if path.ancestors().skip(1).any(|above| covered.contains(above)) {
+            continue;
         }
+        let cover = match files::is_dir(path) {
+            true => Layer::Cover,
+            false => Layer::Closed(clone(Path::new("/dev/null"))?),
+        };
+        add(path, cover);
     }
     add(&spec.worker_folder, Layer::WorkerFolder(clone(&spec.worker_folder)?));
     for path in &spec.write {

@@ -141,10 +141,42 @@ fn devices_of_the_machine_are_not_there() {
             "for path in $(find /dev | sort); do [ -L $path ] || ! [ -b $path -o -c $path ] || echo $path; done",
         );
         let devices: Vec<&str> = said.lines().collect();
-        let ours = ["full", "null", "pts/ptmx", "random", "tty", "urandom", "zero"];
+        let ours = ["full", "null", "pts/ptmx", "random", "urandom", "zero"];
         assert_eq!(devices, ours.map(|name| format!("/dev/{name}")));
         let admitted = ["--nested", "--write", "/dev/full"];
         assert_eq!(place.shell(&admitted, "! echo x > /dev/full 2>/dev/null; echo $?"), "0\n");
+    });
+}
+
+/// The host of a virtual machine has one space of such addresses for all network namespaces.
+#[test]
+fn sockets_to_the_host_cannot_be_made() {
+    for_each_user(|place| {
+        let code = "attempt(lambda: socket.socket(40, socket.SOCK_STREAM))";
+        for options in [&[][..], &["--no-network"], &["--nested"]] {
+            assert_eq!(place.attack_inside(options, code), ["EAFNOSUPPORT"]);
+        }
+    });
+}
+
+/// A command that could take the terminal of its caller would read what is typed next.
+#[test]
+fn command_without_a_terminal_does_not_get_the_callers() {
+    for_each_user(|place| {
+        let code = super::place::with_prelude("attempt(lambda: os.open('/dev/tty', os.O_RDWR))");
+        let quote = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| super::place::quoted(word)).collect();
+            words.join(" ")
+        };
+        let outside = quote(&["python3", "-c", &code]);
+        let inside = place.in_sandbox(&[], &["python3", "-c", &code]);
+        let inside = quote(&inside.iter().map(String::as_str).collect::<Vec<_>>());
+        for (line, expected) in [(outside, "ok"), (inside, "ENOENT")] {
+            // script(1) has a terminal, and the command has none of it.
+            let line = format!("{line} </dev/null 2>&1 | cat");
+            let said = place.plain(&["script", "-qec", &line, "/dev/null"]);
+            assert_eq!(super::place::text(&said.stdout).trim(), expected, "{said:?}");
+        }
     });
 }
 

@@ -1,15 +1,14 @@
 //! The store under other paths: mounts of it, caches, and file systems that show the same.
 
-use std::process::Stdio;
+use std::process::Command;
 
-use super::lifetime::await_that;
-use super::place::{Place, swarmletfs, text};
+use super::place::{Place, quoted, swarmletfs, text};
 
 /// Runs a shell script as root in a mount namespace of its own, with the place as its directory.
 /// `run SCRIPT` runs another one in a sandbox.
 fn as_root(place: &Place, script: &str) -> String {
     let line = place.in_sandbox(&[], &["sh", "-c"]);
-    let quoted = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+    let quoted = line.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
     let script = format!("run() {{ (cd workspace && {quoted} \"$1\"); }}\ncd ..\n{script}");
     let words = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", &script];
     let output = place.plain(&words);
@@ -56,6 +55,19 @@ fn file_system_that_shows_the_store_shows_nothing_of_it() {
     assert_eq!(said.lines().collect::<Vec<_>>(), expected);
 }
 
+#[test]
+fn mount_of_a_file_of_the_store_is_empty() {
+    let Some(place) = Place::of_root() else { return };
+    let said = as_root(
+        &place,
+        "touch file
+        mount --bind store/workers/other/result.txt file
+        cat file
+        run 'cat ../file | wc -c'",
+    );
+    assert_eq!(said, "secret\n0\n");
+}
+
 /// A look at such a mount would hold every run.
 #[test]
 fn file_system_that_does_not_answer_is_closed() {
@@ -85,29 +97,34 @@ fn cache_shows_nothing() {
     });
 }
 
-/// A sandbox must not keep a disk in use that the user has unmounted.
+/// A sandbox must not keep a disk in use that the user has unmounted, also where the command has
+/// copied its tree of mounts.
 #[test]
 fn file_system_that_is_unmounted_outside_is_released() {
-    let Some(place) = Place::of_root() else { return };
-    let line = place.in_sandbox(
-        &[],
-        &[
-            "sh",
-            "-ec",
-            "test -e ../disk/file; touch $SWARMLET_STORE/workers/$SWARMLET_WORKER/started
-                        while [ -e ../disk/file ]; do sleep 0.02; done; echo released",
-        ],
-    );
-    let quoted = line.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
-    let script = format!(
-        "mkdir ../disk; mount -t tmpfs none ../disk; touch ../disk/file
-        {quoted} & while [ ! -e ../store/workers/worker-{}/started ]; do sleep 0.02; done
-        umount ../disk; wait $!",
-        place.count()
-    );
-    let words = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", &script];
-    let run = place.command(&words).stdout(Stdio::piped()).spawn().unwrap();
-    let output = run.wait_with_output().unwrap();
-    assert_eq!(text(&output.stdout), "released\n", "{output:?}");
-    await_that("the disk is gone", || !place.path("disk/file").exists());
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::of_user();
+    let own_mounts = ["unshare", "--user", "--mount", "--propagation", "unchanged"];
+    for namespace in [&[][..], &own_mounts] {
+        let _ = std::fs::remove_dir(place.path("disk"));
+        let wait = "test -e ../disk/file; touch $SWARMLET_STORE/workers/$SWARMLET_WORKER/started
+            while [ -e ../disk/file ]; do sleep 0.02; done; echo released";
+        let line = place.in_sandbox(&[], &[namespace, &["sh", "-ec", wait]].concat());
+        let quoted: Vec<String> = line.iter().map(|word| quoted(word)).collect();
+        let script = format!(
+            "mkdir ../disk; mount -t tmpfs none ../disk; touch ../disk/file
+            HOME={home} setpriv --reuid {uid} --regid {uid} --clear-groups {line} &
+            while [ ! -e ../store/workers/worker-{count}/started ]; do sleep 0.02; done
+            umount ../disk; wait $!",
+            home = place.path("home").display(),
+            uid = place.uid,
+            line = quoted.join(" "),
+            count = place.count()
+        );
+        let mut words = Command::new("timeout");
+        words.args(["60", "unshare", "--mount", "--propagation", "private", "sh", "-ec", &script]);
+        let output = words.current_dir(place.path("workspace")).output().unwrap();
+        assert_eq!(text(&output.stdout), "released\n", "{output:?}");
+    }
 }

@@ -213,3 +213,8 @@ pub fn text(bytes: &[u8]) -> String {
 fn lines(bytes: &[u8]) -> Vec<String> {
     text(bytes).lines().map(str::to_owned).collect()
 }
+
+/// Quotes a word for a shell.
+pub fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}

@@ -48,7 +48,7 @@ fn no_call_makes_a_setuid_or_setgid_file() {
 }
 
 /// Promise: No file that a command makes in a sandbox has a setuid or setgid bit or capabilities,
-/// and other users cannot enter the directory of a worker that runs.
+/// and the directory of a worker is closed to other users when it starts.
 #[test]
 fn own_directory_holds_no_setuid_file_and_is_closed_to_others() {
     for_each_user(|place| {
