@@ -51,7 +51,7 @@ impl Approval<'_> {
         // What can be shown does not depend on it. Before anything is applied, it is opened again.
         let workspace = self.workspace().ok();
         let workspace = workspace.and_then(|path| Dir::open(&path, Durability::None).ok());
-        ChangeSelection::new(changes, paths, rules, workspace.as_ref())
+        ChangeSelection::new(changes, paths, rules, workspace.as_ref(), self.store_path())
     }
 
     /// Returns the first of `paths` that has no changes because it is ignored in the workspace.

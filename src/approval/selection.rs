@@ -1,6 +1,7 @@
 //! Selects the changes to apply: all, or those of named paths, without those that are refused.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::unasked::{ChangedEntry, PathRules, UnaskedPaths};
@@ -44,7 +45,7 @@ pub(crate) struct ChangeSelection {
 
 impl ChangeSelection {
     /// Selects the changes of `paths`, or all if there are none. A path stands for all beneath it.
-    /// Without the `workspace`, only the names of paths decide what programs run unasked.
+    /// The worker is in `store`. Without the `workspace`, only the names of paths decide what programs run unasked.
     ///
     /// # Errors
     ///
@@ -54,6 +55,7 @@ impl ChangeSelection {
         paths: &[RelPath],
         rules: PathRules,
         workspace: Option<&Dir>,
+        store: &Path,
     ) -> Result<ChangeSelection> {
         if changes.version != CHANGES_VERSION {
             return Err(bad_changes("its version is not known"));
@@ -76,7 +78,7 @@ impl ChangeSelection {
         };
         let mut selection = ChangeSelection { rules, ..ChangeSelection::default() };
         let entries = all.iter().map(|(path, file)| ChangedEntry::new(path, file.new.as_ref()));
-        let unasked = UnaskedPaths::find(workspace, entries);
+        let unasked = UnaskedPaths::find(workspace, store, entries);
         for (path, file) in &all {
             selection.add(path, file, &unasked);
         }
@@ -135,11 +137,11 @@ impl ChangeSelection {
 
     /// Returns the changes that programs would run unasked in the workspace as it is now, which
     /// others may have changed since the selection.
-    pub(super) fn unasked_now(&self, workspace: &Dir) -> Vec<UnappliedChange> {
+    pub(super) fn unasked_now(&self, workspace: &Dir, store: &Path) -> Vec<UnappliedChange> {
         let entries = || {
             self.changes.values().map(|change| ChangedEntry::new(&change.path, change.to.as_ref()))
         };
-        let unasked = UnaskedPaths::find(Some(workspace), entries());
+        let unasked = UnaskedPaths::find(Some(workspace), store, entries());
         let refused = entries().filter_map(|entry| {
             let reason = unasked.refusal(entry, self.rules)?;
             Some(UnappliedChange { path: entry.path.clone(), reason })

@@ -1,6 +1,6 @@
 //! One worker's changes, and what a person decides about them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::applied::{self, Application, AppliedRecord};
 use super::check::{Action, ApplyPlan, ChangeStep, Conflict, MergeSource, check};
@@ -84,6 +84,11 @@ impl<'a> Approval<'a> {
     /// Returns the id of the worker.
     pub(crate) fn id(&self) -> &Name {
         self.worker.id()
+    }
+
+    /// Returns the path of the store.
+    pub(super) fn store_path(&self) -> &Path {
+        self.store.root().path()
     }
 
     /// Returns the path of the workspace.
@@ -318,7 +323,7 @@ impl<'a> Approval<'a> {
                 let reason = "they were not searched for after its end";
                 return Err(self.error("apply the changes of", reason, &cure));
             }
-            unasked = selection.unasked_now(&locked.workspace);
+            unasked = selection.unasked_now(&locked.workspace, self.store_path());
         }
         let action = format!("apply the changes of {}", self.id().display());
         let folder = self.worker.folder();

@@ -1,25 +1,28 @@
 //! Finds the changes of paths that programs run unasked.
 //!
 //! Names are compared as the most forgiving file system would compare them. A path counts by its
-//! own names, by the repository of git that it belongs to, and by the links that lead to it. So the
-//! workspace is looked at, too: a repository can be made of old entries and new ones.
+//! own names, by the repository of git that it belongs to, and by the links and the settings of git
+//! that lead to it. So the workspace is looked at, too: a repository can be made of old entries and
+//! new ones. A link counts by where it leads, if that is the store.
 
+mod settings;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use crate::error::Result;
-use crate::model::{EntryKind, EntryState};
+use crate::model::{EntryKind, EntryState, decode};
 use crate::name::{Name, RelPath};
 use crate::store::Kind;
 use crate::unicode::visible;
-use crate::write::{Dir, EntryMeta, from_io};
+use crate::write::{Dir, Durability, EntryMeta, from_io};
 
-use table::{HOOKS, REPOSITORY, TABLE, UnaskedEntry};
+use table::{HOOKS, REPOSITORY, SETTINGS, STORE, TABLE, UnaskedEntry};
 
 /// The file that stands for the directory of git, and the start of its content.
 const GIT_FILE: &str = ".git";
@@ -28,6 +31,8 @@ const GIT_DIR: &[u8] = b"gitdir:";
 const GIT_FILE_MAX: u64 = 8 << 10;
 /// Most links that are followed for one path.
 const LINKS_MAX: usize = 40;
+/// Most entries of a listed folder that are looked at for links.
+const ENTRIES_MAX: usize = 2_000;
 /// Number of letters of a long name in its short form, as `gitmod~1`.
 const SHORT_NAME: usize = 6;
 /// Number of letters of a long name in a short form with a hash, as `gi7eba~1`.
@@ -52,14 +57,23 @@ impl PathRules {
 #[derive(Clone, Copy)]
 pub(super) struct ChangedEntry<'a> {
     pub(super) path: &'a RelPath,
-    /// Kind of the entry afterwards; `None` if there is none.
-    kind: Option<EntryKind>,
+    /// The entry afterwards; `None` if there is none.
+    state: Option<&'a EntryState>,
 }
 
 impl<'a> ChangedEntry<'a> {
     /// Returns a change of `path` to `state`.
-    pub(super) fn new(path: &'a RelPath, state: Option<&EntryState>) -> ChangedEntry<'a> {
-        ChangedEntry { path, kind: state.map(|state| state.kind) }
+    pub(super) fn new(path: &'a RelPath, state: Option<&'a EntryState>) -> ChangedEntry<'a> {
+        ChangedEntry { path, state }
+    }
+
+    fn kind(self) -> Option<EntryKind> {
+        self.state.map(|state| state.kind)
+    }
+
+    /// Returns where a link leads.
+    fn target(self) -> Option<Vec<u8>> {
+        self.state?.target.as_deref().map(decode)
     }
 }
 
@@ -72,6 +86,16 @@ pub(super) struct UnaskedPaths {
     repositories: BTreeSet<FoldedPath>,
     /// Paths that links with listed names lead to, or through.
     targets: Vec<(FoldedPath, &'static UnaskedEntry)>,
+    /// Links that lead into the store.
+    into_store: BTreeSet<RelPath>,
+}
+
+/// Where a path leads.
+enum Destination {
+    Inside(RelPath),
+    Outside(PathBuf),
+    /// Too many links, or no path.
+    Nowhere,
 }
 
 /// The entries of a folder that make it a repository of git.
@@ -100,18 +124,22 @@ impl RepositoryParts {
 }
 
 impl UnaskedPaths {
-    /// Looks at the folders of `changes`: as they are in `workspace`, and as they will be.
+    /// Looks at the folders of `changes`, as they are in the `workspace` and as they will be, and at
+    /// the links that would lead into `store`.
     pub(super) fn find<'a>(
         workspace: Option<&Dir>,
+        store: &Path,
         changes: impl IntoIterator<Item = ChangedEntry<'a>>,
     ) -> UnaskedPaths {
         let mut folders: BTreeSet<RelPath> = BTreeSet::new();
         let mut parts: BTreeMap<FoldedPath, RepositoryParts> = BTreeMap::new();
+        let mut links: BTreeMap<RelPath, Vec<u8>> = BTreeMap::new();
         for change in changes {
             let parent = change.path.parent();
-            if let (Some(name), Some(_)) = (change.path.file_name(), change.kind) {
+            if let (Some(name), Some(_)) = (change.path.file_name(), change.kind()) {
                 parts.entry(folded(&parent)).or_default().add(&fold(&name));
             }
+            links.extend(change.target().map(|target| (change.path.clone(), target)));
             let mut folder = Some(parent);
             while let Some(new) = folder.take_if(|folder| !folders.contains(folder)) {
                 folder = (!new.is_root()).then(|| new.parent());
@@ -120,17 +148,35 @@ impl UnaskedPaths {
         }
         let mut found = UnaskedPaths::default();
         if let Some(workspace) = workspace {
-            if let Some(hooks) = hooks_folder(workspace) {
-                found.follow(workspace, &RelPath::root(), hooks, &HOOKS);
-            }
+            found.look_into_git(workspace);
             for folder in &folders {
                 let parts = parts.entry(folded(folder)).or_default();
                 found.look_into(workspace, folder, parts);
+            }
+            for (path, target) in &links {
+                let destination =
+                    destination(workspace, &links, &path.parent(), target.clone(), |_| ());
+                if matches!(destination, Destination::Outside(path) if is_in(store, &path)) {
+                    found.into_store.insert(path.clone());
+                }
             }
         }
         let repositories = parts.into_iter().filter(|(_, parts)| parts.is_repository());
         found.repositories.extend(repositories.map(|(folder, _)| folder));
         found
+    }
+
+    /// Adds what the workspace's repository runs and reads from the workspace: the files that its
+    /// settings name, and its hooks, each of which can be a link.
+    fn look_into_git(&mut self, workspace: &Dir) {
+        let root = RelPath::root();
+        for path in settings::named_paths(workspace) {
+            self.follow(workspace, &root, path, &SETTINGS);
+        }
+        let Some(hooks) = settings::hooks_folder(workspace) else { return };
+        if let Destination::Inside(hooks) = self.follow(workspace, &root, hooks, &HOOKS) {
+            self.follow_links_in(workspace, hooks, &HOOKS);
+        }
     }
 
     /// Adds what the entries of a folder of the workspace mean. What cannot be read means nothing:
@@ -145,53 +191,53 @@ impl UnaskedPaths {
                 let target = target_of(workspace, &folder.join(&name), entry);
                 if let Some(target) = target.ok().flatten() {
                     self.follow(workspace, folder, target, entry);
+                } else if entry.path != GIT_FILE {
+                    self.follow_links_in(workspace, folder.join(&name), entry);
                 }
             }
             path.pop();
         }
     }
 
-    /// Adds the path to which `target` leads from `folder`, and the links on the way. A path out of
-    /// the workspace is none that a worker changes.
+    /// Adds where the links lead that are in a folder with a listed name, or beneath it.
+    fn follow_links_in(&mut self, workspace: &Dir, folder: RelPath, entry: &'static UnaskedEntry) {
+        let mut folders = vec![folder];
+        let mut left = ENTRIES_MAX;
+        while let Some(folder) = folders.pop() {
+            let names = workspace.enter(&folder).and_then(|folder| folder.list());
+            for path in names.unwrap_or_default().iter().map(|name| folder.join(name)) {
+                let Some(fewer) = left.checked_sub(1) else { return };
+                left = fewer;
+                match workspace.entry(&path).ok().flatten().map(|meta| meta.kind) {
+                    Some(Kind::Folder) => folders.push(path),
+                    Some(Kind::Link) => {
+                        if let Ok(target) = workspace.link_target(&path) {
+                            self.follow(workspace, &folder, target, entry);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Adds the path to which `target` leads from `folder`, and the links on the way.
     fn follow(
         &mut self,
         workspace: &Dir,
         folder: &RelPath,
         target: Vec<u8>,
         entry: &'static UnaskedEntry,
-    ) {
-        let (mut at, mut rest, mut links) = (folder.clone(), Vec::new(), 0);
-        let mut next = Some(target);
-        loop {
-            if let Some(target) = next.take() {
-                links += 1;
-                let Some(inside) = inside(workspace, &target).filter(|_| links <= LINKS_MAX) else {
-                    return;
-                };
-                if target.starts_with(b"/") {
-                    at = RelPath::root();
-                }
-                rest.extend(inside.rsplit(|byte| *byte == b'/').map(<[u8]>::to_vec));
-            }
-            let Some(name) = rest.pop() else { break };
-            match name.as_slice() {
-                b"" | b"." => {}
-                b".." if at.is_root() => return,
-                b".." => at = at.parent(),
-                name => {
-                    let Ok(name) = Name::new(name) else { return };
-                    let path = at.join(&name);
-                    let is_link = |meta: EntryMeta| meta.kind == Kind::Link;
-                    if workspace.entry(&path).ok().flatten().is_some_and(is_link) {
-                        next = workspace.link_target(&path).ok();
-                        self.targets.push((folded(&path), entry));
-                    } else {
-                        at = path;
-                    }
-                }
-            }
+    ) -> Destination {
+        let mut passed = Vec::new();
+        let to = destination(workspace, &BTreeMap::new(), folder, target, |link| {
+            passed.push(folded(link));
+        });
+        if let Destination::Inside(path) = &to {
+            passed.push(folded(path));
         }
-        self.targets.push((folded(&at), entry));
+        self.targets.extend(passed.into_iter().map(|path| (path, entry)));
+        to
     }
 
     /// Returns why `change` is left out unless `rules` allow it; `None` if no program runs it
@@ -200,7 +246,7 @@ impl UnaskedPaths {
         let path = folded(change.path);
         // Each folder of the path, from the root down, and then the path itself.
         let beginnings = || (0..=path.len()).filter_map(|end| path.get(..end));
-        let is_above = change.kind.is_some_and(|kind| kind != EntryKind::Folder);
+        let is_above = change.kind().is_some_and(|kind| kind != EntryKind::Folder);
         let leads_here =
             |target: &[String]| path.starts_with(target) || is_above && target.starts_with(&path);
         let linked = self.targets.iter().filter(|(target, _)| leads_here(target));
@@ -208,6 +254,9 @@ impl UnaskedPaths {
         let mut entries = beginnings().flat_map(entries_at).chain(linked);
         if let Some(entry) = entries.find(|entry| !rules.allows(entry.is_of_git)) {
             return Some(with_cure(entry.reason, entry.is_of_git));
+        }
+        if self.into_store.contains(change.path) && !rules.allows(STORE.is_of_git) {
+            return Some(with_cure(STORE.reason, STORE.is_of_git));
         }
         let is_in_repository =
             beginnings().any(|folder| folder != path && self.repositories.contains(folder));
@@ -278,18 +327,67 @@ fn folded(path: &RelPath) -> FoldedPath {
     path.names().map(|name| fold(&name)).collect()
 }
 
-/// Returns the absolute path of the folder with the hooks of the workspace's repository; `None` if it
-/// is in none, or git is not installed.
-fn hooks_folder(workspace: &Dir) -> Option<Vec<u8>> {
-    let mut git = Command::new("git");
-    git.arg("-C").arg(workspace.path());
-    git.args(["rev-parse", "--path-format=absolute", "--git-path", "hooks"]);
-    for variable in ["GIT_DIR", "GIT_COMMON_DIR", "GIT_WORK_TREE"] {
-        git.env_remove(variable);
+/// Returns where `target` leads from `folder`, and calls `pass` with each link on the way. The links
+/// in `new` count as if they were in the workspace.
+fn destination(
+    workspace: &Dir,
+    new: &BTreeMap<RelPath, Vec<u8>>,
+    folder: &RelPath,
+    target: Vec<u8>,
+    mut pass: impl FnMut(&RelPath),
+) -> Destination {
+    let (mut at, mut rest, mut links) = (folder.clone(), Vec::new(), 0);
+    let outside = |start: &Path, rest: Vec<Vec<u8>>| {
+        let rest: PathBuf = rest.iter().rev().map(|name| OsStr::from_bytes(name)).collect();
+        Destination::Outside(start.join(rest))
+    };
+    let mut next = Some(target);
+    loop {
+        if let Some(target) = next.take() {
+            links += 1;
+            if links > LINKS_MAX {
+                return Destination::Nowhere;
+            }
+            let Some(inside) = inside(workspace, &target) else {
+                return outside(Path::new(OsStr::from_bytes(&target)), rest);
+            };
+            if target.starts_with(b"/") {
+                at = RelPath::root();
+            }
+            rest.extend(inside.rsplit(|byte| *byte == b'/').map(<[u8]>::to_vec));
+        }
+        let Some(name) = rest.pop() else { return Destination::Inside(at) };
+        match name.as_slice() {
+            b"" | b"." => {}
+            b".." if at.is_root() => return outside(&workspace.path().join(".."), rest),
+            b".." => at = at.parent(),
+            name => {
+                let Ok(name) = Name::new(name) else { return Destination::Nowhere };
+                let path = at.join(&name);
+                let is_link = |meta: EntryMeta| meta.kind == Kind::Link;
+                let known = || {
+                    let is_link = workspace.entry(&path).ok().flatten().is_some_and(is_link);
+                    is_link.then(|| workspace.link_target(&path).unwrap_or_default())
+                };
+                next = new.get(&path).cloned().or_else(known);
+                if next.is_some() {
+                    pass(&path);
+                } else {
+                    at = path;
+                }
+            }
+        }
     }
-    let found = git.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    let path = found.stdout.strip_suffix(b"\n").filter(|_| found.status.success())?;
-    Some(path.to_vec())
+}
+
+/// Returns true if a path outside of the workspace is in `store`, whatever links lead there.
+fn is_in(store: &Path, path: &Path) -> bool {
+    let real = path.ancestors().find_map(|above| {
+        let real = Dir::open(above, Durability::None).ok()?.real_path().ok()?;
+        Some(real.join(path.strip_prefix(above).ok()?))
+    });
+    let store = Dir::open(store, Durability::None).and_then(|store| store.real_path());
+    store.is_ok_and(|store| real.is_some_and(|real| real.starts_with(store)))
 }
 
 /// Returns where the entry of a listed name leads: the target of a link, or the directory that a

@@ -200,6 +200,63 @@ fn hooks_in_the_folder_that_the_settings_name_are_left_out() {
     }
 }
 
+/// A setting or a link that is there already can make any file one that runs.
+#[test]
+fn what_settings_and_links_of_the_person_lead_to_is_left_out() {
+    if !has_git() {
+        return;
+    }
+    for place in Workspace::all() {
+        repository(&place);
+        place.outside(
+            "git config include.path ../conf/git
+            git config filter.x.clean 'sh tools/clean.sh -v'
+            ln -s ../../tools/hook .git/hooks/pre-commit
+            mkdir .vscode; ln -s ../conf/tasks.json .vscode/tasks.json",
+        );
+        let script = "mkdir -p conf tools
+            for file in conf/git conf/other conf/tasks.json tools/clean.sh tools/hook; do
+                echo new > $file
+            done";
+        place.sh(&[], script).assert_success();
+        let store = place.at("store");
+        let words = [PROGRAM, "apply", "w", "--yes", "--store"].map(OsStr::new);
+        let applied = run(place.command(words.into_iter().chain([store.as_os_str()])));
+        for path in ["conf/git", "conf/tasks.json", "tools/clean.sh", "tools/hook"] {
+            assert!(applied.err.contains(&format!("left out: {path}: ")), "{path}: {applied:#?}");
+            assert!(!place.at("workspace").join(path).exists());
+        }
+        assert_eq!(place.read("workspace/conf/other"), "new\n");
+    }
+}
+
+/// The folder of a worker is none of the person's, and stays.
+#[test]
+fn links_into_the_store_are_left_out() {
+    for place in Workspace::all() {
+        let script = "own=$SWARMLET_STORE/workers/$SWARMLET_WORKER; mkdir $own/evil
+            ln -s $own/evil absolute; ln -s ../store/workers/w/evil relative
+            ln -s $(dirname $SWARMLET_STORE) above; ln -s above/store/workers/w/evil through
+            ln -s ../outside harmless";
+        place.sh(&[], script).assert_success();
+        let apply = |options: &[&str]| {
+            let store = place.at("store");
+            let words = [&[PROGRAM, "apply", "w", "--yes"], options].concat();
+            let words = words.into_iter().map(OsStr::new);
+            run(place.command(words.chain([OsStr::new("--store"), store.as_os_str()])))
+        };
+        let applied = apply(&[]);
+        for path in ["absolute", "relative", "through"] {
+            let left_out = format!("left out: {path}: it leads into the store");
+            assert!(applied.err.contains(&left_out), "{path}: {applied:#?}");
+            assert!(!place.at("workspace").join(path).is_symlink());
+        }
+        assert!(place.at("workspace/harmless").is_symlink());
+        apply(&["--with-programs"]).assert_success();
+        assert!(place.at("workspace/through").is_symlink());
+    }
+}
+
 /// Promise: A folder that is or becomes a repository of git is left out, unless `--git-dir` is given.
 #[test]
 fn a_repository_of_a_worker_runs_no_program_of_the_person() {

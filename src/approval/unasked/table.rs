@@ -46,6 +46,14 @@ const fn other(path: &'static str, reason: &'static str) -> UnaskedEntry {
 pub(super) static HOOKS: UnaskedEntry =
     git("hooks", "git runs the hooks in it: its settings name the folder");
 
+/// Files that the settings of the workspace's repository name.
+pub(super) static SETTINGS: UnaskedEntry =
+    git("settings", "git reads or runs it: the settings of the repository name it");
+
+/// A link into the store, where the folders of workers are.
+pub(super) static STORE: UnaskedEntry =
+    other("store", "it leads into the store, where workers can leave what programs run");
+
 /// All of them.
 pub(super) const TABLE: &[UnaskedEntry] = &[
     git(".git", GIT),
@@ -69,7 +77,21 @@ pub(super) const TABLE: &[UnaskedEntry] = &[
     other(".lefthook.toml", HOOK),
     other(".lefthook.yaml", HOOK),
     other(".lefthook.yml", HOOK),
+    other(".lefthook.jsonc", HOOK),
+    other(".lefthook-local.json", HOOK),
+    other(".lefthook-local.jsonc", HOOK),
+    other(".lefthook-local.toml", HOOK),
+    other(".lefthook-local.yaml", HOOK),
+    other(".lefthook-local.yml", HOOK),
     other("lefthook.json", HOOK),
+    other("lefthook.jsonc", HOOK),
+    other("lefthook-local.jsonc", HOOK),
+    other(".git-hooks", HOOK),
+    other(".trunk", HOOK),
+    other("captainhook.json", HOOK),
+    other("grumphp.yml", HOOK),
+    other("hk.pkl", HOOK),
+    other("prek.toml", HOOK),
     other("lefthook.toml", HOOK),
     other("lefthook.yaml", HOOK),
     other("lefthook.yml", HOOK),
@@ -90,6 +112,12 @@ pub(super) const TABLE: &[UnaskedEntry] = &[
     other(".mise.local.toml", ENVIRONMENT),
     other("mise.toml", ENVIRONMENT),
     other("mise.local.toml", ENVIRONMENT),
+    other("mise.dev.toml", ENVIRONMENT),
+    other("mise/config.local.toml", ENVIRONMENT),
+    other(".autoenv", ENVIRONMENT),
+    other(".autoenv.leave", ENVIRONMENT),
+    other(".flox", ENVIRONMENT),
+    other(".idx", CONTAINER),
     other(".rtx.toml", ENVIRONMENT),
     other(".config/mise.toml", ENVIRONMENT),
     other(".tool-versions", ENVIRONMENT),
@@ -112,6 +140,8 @@ pub(super) const TABLE: &[UnaskedEntry] = &[
     other(".exrc", EDITOR),
     other(".nvimrc", EDITOR),
     other(".nvim.lua", EDITOR),
+    other(".lazy.lua", EDITOR),
+    other("_vimrc", EDITOR),
     other(".config/nvim", EDITOR),
     other(".vimrc", EDITOR),
     other(".gvimrc", EDITOR),
@@ -129,9 +159,14 @@ pub(super) const TABLE: &[UnaskedEntry] = &[
     other(".aider.conf.yml", AGENT),
     other(".amazonq", AGENT),
     other(".claude", AGENT),
+    other(".clinerules", AGENT),
+    other(".factory", AGENT),
+    other(".kilocode", AGENT),
+    other(".trae", AGENT),
     other(".claude.json", AGENT),
     other(".codex", AGENT),
     other(".continue", AGENT),
+    other(".continuerc.json", AGENT),
     other(".copilot", AGENT),
     other(".crush.json", AGENT),
     other("crush.json", AGENT),
@@ -160,6 +195,8 @@ pub(super) const TABLE: &[UnaskedEntry] = &[
     other(".ghci", INTERPRETER),
     other(".ocamlinit", INTERPRETER),
     other(".irbrc", INTERPRETER),
+    other("sitecustomize.py", INTERPRETER),
+    other("usercustomize.py", INTERPRETER),
     other(".pryrc", INTERPRETER),
     other(".rprofile", INTERPRETER),
     // Shells and sessions, for a workspace that is a home directory.
@@ -188,6 +225,9 @@ pub(super) const TABLE: &[UnaskedEntry] = &[
     other(".config/systemd", SESSION),
     other(".local/share/systemd", SESSION),
     other(".pam_environment", SESSION),
+    other(".config/starship.toml", SESSION),
+    other(".inputrc", SESSION),
+    other(".lessfilter", SESSION),
     other(".screenrc", SESSION),
     other(".ssh", SESSION),
     other(".tmux.conf", SESSION),

@@ -3,10 +3,11 @@
 //! A workspace belongs to a person and not to a store. So files may have several hard links, links
 //! are made and removed but never followed, and permissions are set exactly.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, StatxFlags, Uid, XattrFlags};
 use rustix::io::Errno;
@@ -97,6 +98,13 @@ impl Dir {
             Err(Error::NotFound | Error::NotADirectory) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the path of this directory without links.
+    pub(crate) fn real_path(&self) -> Result<PathBuf> {
+        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        let path = rustix::fs::readlink(path, Vec::new())?.into_bytes();
+        Ok(PathBuf::from(OsString::from_vec(path)))
     }
 
     /// Returns the target of the link `path`.
