@@ -48,11 +48,21 @@ fn usage_errors_exit_with_125() {
     hidden.current_dir(&inner);
     run(hidden).assert_failure(125, &["cannot hide ../inner: the command starts in it"]);
     assert_eq!(place.workers(), [""; 0]);
-    // A folder that holds the workspace can be written; the workspace itself stays a view.
+    // In a folder above the store, another one could take its place.
     let above = place.at("");
-    let done = place.sh(&["--write", above.to_str().unwrap()], "echo x > ../above; echo x > new");
-    done.assert_success();
-    assert!(place.at("above").exists() && !place.at("workspace/new").exists());
+    let refused = place.sh(&["--write", above.to_str().unwrap()], "true");
+    refused.assert_failure(125, &["the store is in it"]);
+    // A folder that holds the workspace can be written; the workspace itself stays a view.
+    let (store, above) = (place.at("store"), place.folder("outside/above"));
+    let workspace = place.folder("outside/above/workspace");
+    let words = [PROGRAM, "run", "--quiet"].map(OsStr::new);
+    let places = [("--store", &store), ("--workspace", &workspace), ("--write", &above)];
+    let places = places.iter().flat_map(|(name, path)| [OsStr::new(name), path.as_os_str()]);
+    let script = ["--", "sh", "-c", "echo x > ../above; echo x > new"].map(OsStr::new);
+    let mut command = place.command(words.into_iter().chain(places).chain(script));
+    command.current_dir(&workspace);
+    run(command).assert_success();
+    assert!(above.join("above").exists() && !workspace.join("new").exists());
 }
 
 /// Promise: A protection that this machine lacks is named, or the run is refused.
