@@ -94,20 +94,32 @@ pub(crate) fn day(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d").to_string()
 }
 
-/// The name of a file of the log: `2026-01-20.jsonl`, `2026-01-20.2.jsonl`, and for a user who may
-/// not append to these `2026-01-20.uid1000.jsonl`. Names sort by day, part and user.
+/// The name of a file of the log: `2026-01-20.jsonl`, `2026-01-20.2.jsonl`, and for the entries of
+/// one user or process `2026-01-20.uid1000.jsonl` or `2026-01-20.uid1000.pid77.jsonl`. Names sort
+/// by day, part, user and process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LogName {
     /// The day of the changes in it.
     pub(crate) day: String,
-    /// The number among the files of a day and a user, from 1.
+    /// The number among the files of a day and a group, from 1.
     pub(crate) part: u32,
-    /// Owner of a per-user file.
+    /// The entries that are in it.
+    pub(crate) group: LogGroup,
+}
+
+/// The entries of a log that share files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LogGroup {
+    /// The user, or `None` for all.
     pub(crate) uid: Option<u32>,
+    /// The process, or `None` for all of the user.
+    pub(crate) pid: Option<u32>,
 }
 
 /// Prefix of a user's id in the name of a file.
 const UID: &str = "uid";
+/// Prefix of a process's id in the name of a file.
+const PID: &str = "pid";
 
 impl LogName {
     /// Returns the name on disk.
@@ -116,9 +128,10 @@ impl LogName {
     ///
     /// The day is not a part of a name.
     pub(crate) fn to_name(&self) -> Result<Name> {
-        let uid = self.uid.map(|uid| format!(".{UID}{uid}")).unwrap_or_default();
+        let uid = self.group.uid.map(|uid| format!(".{UID}{uid}")).unwrap_or_default();
+        let pid = self.group.pid.map(|pid| format!(".{PID}{pid}")).unwrap_or_default();
         let part = if self.part == 1 { String::new() } else { format!(".{}", self.part) };
-        Name::new(format!("{}{uid}{part}{SUFFIX}", self.day))
+        Name::new(format!("{}{uid}{pid}{part}{SUFFIX}", self.day))
     }
 
     /// Parses a name on disk. Returns `None` if it is not that of a file of the log.
@@ -126,12 +139,16 @@ impl LogName {
         let text = name.to_text();
         let mut words = text.strip_suffix(SUFFIX)?.split('.').peekable();
         let day = words.next().filter(|day| day.parse::<Date>().is_ok())?.to_owned();
-        let uid = words.peek().and_then(|word| word.strip_prefix(UID)?.parse().ok());
-        if uid.is_some() {
-            words.next();
-        }
+        let mut id = |prefix: &str| {
+            let id = words.peek().and_then(|word| word.strip_prefix(prefix)?.parse().ok());
+            if id.is_some() {
+                words.next();
+            }
+            id
+        };
+        let group = LogGroup { uid: id(UID), pid: id(PID) };
         let part = words.next().map_or(Some(1), |part| part.parse().ok())?;
-        words.next().is_none().then_some(LogName { day, part, uid })
+        words.next().is_none().then_some(LogName { day, part, group })
     }
 }
 
@@ -253,6 +270,7 @@ mod tests {
             "2026-01-19.jsonl",
             "2026-01-20.jsonl",
             "2026-01-20.uid7.jsonl",
+            "2026-01-20.uid7.pid9.jsonl",
             "2026-01-20.2.jsonl",
             "2026-01-20.uid7.2.jsonl",
             "2026-01-20.10.jsonl",
@@ -260,7 +278,13 @@ mod tests {
         let parsed = names.map(|name| LogName::parse(&Name::new(name).unwrap()).unwrap());
         assert!(parsed.is_sorted(), "{parsed:?}");
         assert_eq!(parsed.map(|name| name.to_name().unwrap().to_text().into_owned()), names);
-        for other in ["x.jsonl", "2026-01-20", "2026-01-20.x.jsonl", "2026-01-20.2.3.jsonl"] {
+        for other in [
+            "x.jsonl",
+            "2026-01-20",
+            "2026-01-20.x.jsonl",
+            "2026-01-20.2.3.jsonl",
+            "2026-01-20.pid9.uid7.jsonl",
+        ] {
             assert_eq!(LogName::parse(&Name::new(other).unwrap()), None, "{other}");
         }
     }

@@ -3,7 +3,12 @@
 //! The read side of a mount writes to no store, so the log is elsewhere. Entries go through a
 //! bounded queue to one thread, so that no reader waits for the log. What does not fit into the
 //! queue is counted, and the next entry states the number.
+//!
+//! A reader that opens much makes the log full. Each user has files of its own, and so has each
+//! process that opens much, or whose children do. The one that has most loses entries first, so
+//! that no reader can remove the entries of the others.
 
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -15,7 +20,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::audit::LogEntry;
+use crate::audit::{LogEntry, LogGroup, day};
 use crate::error::Result;
 use crate::name::{Name, RelPath};
 use crate::route::ContentKind;
@@ -27,6 +32,12 @@ pub(crate) const LIMIT_DEFAULT: u64 = 256 << 20;
 const QUEUE: usize = 16 << 10;
 /// Most entries that are written at once.
 const BATCH: usize = 256;
+/// Share of the limit from which on a process, or the children of one, have files of their own.
+const OWN_FILES_PART: u64 = 64;
+/// Most processes whose entries are counted.
+const COUNTED_MAX: usize = 64 << 10;
+/// Maximum length of a process's status, in bytes. It lists up to 65,536 groups.
+const STATUS_MAX: u64 = 1 << 20;
 /// Longest name of a program on Linux, in bytes; a line end follows.
 const COMM_MAX: u64 = 64;
 /// Longest time for which a reader waits until its name is read.
@@ -50,6 +61,9 @@ pub(crate) struct ReadEntry {
     /// Name of the reader's program; absent if the process had ended before it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) program: Option<String>,
+    /// Process id of the reader's parent, if it is known.
+    #[serde(skip)]
+    pub(crate) parent: Option<u32>,
     /// Path in the tree; bytes that are not UTF-8 are replaced.
     pub(crate) path: String,
     /// Kind of the file or directory; absent for an attempt.
@@ -64,6 +78,9 @@ pub(crate) struct ReadEntry {
     /// Number of earlier entries that were lost, because readers were faster than the disk.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) lost: u64,
+    /// Number of older entries that were removed since the entry before, because the log was full.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) removed: u64,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -86,8 +103,17 @@ pub(crate) struct ReadLog {
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The id of a process, and the receiver of its name.
-type NameRequest = (u32, SyncSender<Option<String>>);
+/// What is known of a reader's process.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Process {
+    /// Name of the program.
+    pub(crate) program: Option<String>,
+    /// Process id of the parent.
+    pub(crate) parent: Option<u32>,
+}
+
+/// The id of a process, and the receiver of what is known of it.
+type NameRequest = (u32, SyncSender<Process>);
 
 impl ReadLog {
     /// Starts to write into the directory `folder`, which only this user can read, at most `limit`
@@ -113,12 +139,14 @@ impl ReadLog {
         Ok(ReadLog { entries: Some(sender), lost, names, writer })
     }
 
-    /// Returns the name of a process. The threads that serve a mount cannot read it themselves, and
-    /// later the process may have ended.
-    pub(crate) fn program(&self, pid: u32) -> Option<String> {
-        let (sender, name) = sync_channel(1);
-        self.names.try_send((pid, sender)).ok()?;
-        name.recv_timeout(NAME_TIME_MAX).ok()?
+    /// Returns what is known of a process. The threads that serve a mount cannot read it
+    /// themselves, and later the process may have ended.
+    pub(crate) fn process(&self, pid: u32) -> Process {
+        let (sender, process) = sync_channel(1);
+        if self.names.try_send((pid, sender)).is_err() {
+            return Process::default();
+        }
+        process.recv_timeout(NAME_TIME_MAX).unwrap_or_default()
     }
 
     /// Adds an entry, whose number of lost entries is filled in.
@@ -149,55 +177,111 @@ impl Drop for ReadLog {
 fn answer_names(proc: &Dir, requests: &Receiver<NameRequest>) {
     while let Ok((pid, sender)) = requests.recv() {
         // The reader may not wait any more.
-        let _ = sender.try_send(program(proc, pid));
+        let _ = sender.try_send(process(proc, pid));
+    }
+}
+
+/// Decides which entries share files, by the number of bytes that each process and the children of
+/// each wrote.
+struct Groups {
+    /// Number of bytes from which on a process has files of its own, and a batch is written.
+    quiet_max: u64,
+    by_process: HashMap<u32, u64>,
+    by_parent: HashMap<u32, u64>,
+}
+
+impl Groups {
+    fn new(limit: u64) -> Groups {
+        let (by_process, by_parent) = Default::default();
+        Groups { quiet_max: limit / OWN_FILES_PART, by_process, by_parent }
+    }
+
+    /// Returns the group of an entry whose line has this length.
+    fn group(&mut self, entry: &ReadEntry, length: usize) -> LogGroup {
+        let is_loud = |counts: &mut HashMap<u32, u64>, pid: u32| {
+            if counts.len() >= COUNTED_MAX && !counts.contains_key(&pid) {
+                counts.clear();
+            }
+            let bytes = counts.entry(pid).or_default();
+            *bytes = bytes.saturating_add(length as u64);
+            *bytes > self.quiet_max
+        };
+        let own = is_loud(&mut self.by_process, entry.pid).then_some(entry.pid);
+        let of_parent = entry.parent.filter(|parent| is_loud(&mut self.by_parent, *parent));
+        LogGroup { uid: Some(entry.uid), pid: own.or(of_parent) }
     }
 }
 
 /// Writes entries until all senders are gone, and then the number of those that were lost.
 fn write(folder: &Dir, entries: &Receiver<ReadEntry>, limit: u64, lost: &AtomicU64) {
-    let mut is_failing = false;
-    while let Ok(first) = entries.recv() {
-        let (time, uid) = (first.time, rustix::process::geteuid().as_raw());
-        let (mut lines, mut number) = (Vec::new(), 0);
+    let (mut is_failing, mut removed, mut groups) = (false, 0, Groups::new(limit));
+    while let Ok(mut first) = entries.recv() {
+        let day_of_first = day(first.time);
+        first.removed = std::mem::take(&mut removed);
+        let mut by_group: BTreeMap<LogGroup, (Vec<u8>, u64)> = BTreeMap::new();
+        let mut length = 0;
         let more = entries.try_iter().take(BATCH - 1);
         for entry in std::iter::once(first).chain(more) {
-            number += entry.lost + 1;
-            lines.extend(to_line(&entry).unwrap_or_default());
+            let line = to_line(&entry).unwrap_or_default();
+            let (lines, number) = by_group.entry(groups.group(&entry, line.len())).or_default();
+            length += line.len() as u64;
+            lines.extend(line);
+            *number += entry.lost + 1;
+            if length > groups.quiet_max {
+                break;
+            }
         }
-        match append_line(folder, &lines, (time, uid), limit) {
-            Ok(()) => is_failing = false,
-            Err(error) => {
-                lost.fetch_add(number, Ordering::Relaxed);
-                if !std::mem::replace(&mut is_failing, true) {
-                    warn!("cannot write the log of reads: {error}");
+        for (group, (lines, number)) in by_group {
+            match append_line(folder, &lines, day_of_first.clone(), group, limit) {
+                Ok(more) => {
+                    removed += more;
+                    is_failing = false;
+                }
+                Err(error) => {
+                    lost.fetch_add(number, Ordering::Relaxed);
+                    if !std::mem::replace(&mut is_failing, true) {
+                        warn!("cannot write the log of reads: {error}");
+                    }
                 }
             }
         }
     }
     let lost = lost.swap(0, Ordering::Relaxed);
-    if lost > 0 {
+    if lost > 0 || removed > 0 {
         let (time, uid) = (Timestamp::now(), rustix::process::geteuid().as_raw());
         let last = ReadEntry {
             time,
             uid,
             pid: std::process::id(),
             program: None,
+            parent: None,
             path: String::new(),
             kind: None,
             bytes: None,
             result: LOST.to_owned(),
             lost,
+            removed,
         };
         let line = to_line(&last).unwrap_or_default();
-        if let Err(error) = append_line(folder, &line, (time, uid), limit) {
+        let group = LogGroup { uid: Some(uid), pid: None };
+        if let Err(error) = append_line(folder, &line, day(time), group, limit) {
             warn!("cannot write that {lost} entries of the log of reads were lost: {error}");
         }
     }
 }
 
-/// Returns the name of a process.
-fn program(proc: &Dir, pid: u32) -> Option<String> {
-    let folder = proc.enter(&RelPath::parse(pid.to_string()).ok()?).ok()?;
-    let name = folder.read(&Name::new("comm").ok()?, COMM_MAX).ok()??;
-    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+/// Returns what `/proc` has of a process.
+fn process(proc: &Dir, pid: u32) -> Process {
+    let path = RelPath::parse(pid.to_string()).ok();
+    let Some(folder) = path.and_then(|path| proc.enter(&path).ok()) else {
+        return Process::default();
+    };
+    let read = |name: &str, max| {
+        let bytes = folder.read(&Name::new(name).ok()?, max).ok()??;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let status = read("status", STATUS_MAX).unwrap_or_default();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
+    let program = read("comm", COMM_MAX).map(|name| name.trim_end().to_owned());
+    Process { program, parent }
 }

@@ -202,7 +202,9 @@ fn log_of_reads_is_bounded() {
     // A batch is written as a whole.
     assert!(sizes <= 100 << 10, "{sizes}");
     let entries = audited.entries();
-    assert_eq!(entries.last().unwrap()["path"], "workers/w2/summary");
+    // The last entry only says how many were removed.
+    let last = entries.iter().rfind(|entry| entry["result"] != "lost").unwrap();
+    assert_eq!(last["path"], "workers/w2/summary");
     assert!(entries.len() < 600);
 }
 
@@ -226,4 +228,36 @@ fn wrong_options_are_refused() {
     // There is no log yet.
     assert_eq!(audited.entries(), Vec::<Value>::new());
     assert_eq!(audited.stats(&[])["reads"]["opens"], 0);
+}
+
+/// Promise: A reader that opens much removes its own entries from the log of reads, and not those
+/// of the others. The log says how many it removed.
+#[test]
+fn a_reader_that_opens_much_does_not_empty_the_log_of_reads() {
+    needs_fuse!();
+    let (own, child) = ("for f in $(seq 700); do : < summary; done", "cat summary");
+    let children = "for f in $(seq 700); do cat summary; done > /dev/null";
+    for flood in [own, children] {
+        let audited = Audited::new();
+        let mount = audited.mount(&["--audit-max", "60k"]);
+        assert!(
+            mount
+                .shell(&format!("cd \"$M\" && {child} > /dev/null && cd workers/w2 && {child}"))
+                .status
+                .success()
+        );
+        assert!(mount.shell(&format!("cd \"$M\"/workers/w1 && {flood}")).status.success());
+        drop(mount);
+        let sizes: u64 = audited.files().iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+        // A batch is written as a whole.
+        assert!(sizes <= 200 << 10, "{sizes}");
+        let entries = audited.entries();
+        let of = |path: &str| entries.iter().filter(|entry| entry["path"] == path).count() as u64;
+        assert_eq!((of("summary"), of("workers/w2/summary")), (1, 1), "{flood}");
+        // The control: the log is full.
+        let kept = of("workers/w1/summary");
+        assert!(kept > 0 && kept < 700, "{flood}: {kept}");
+        let removed = audited.stats(&[])["reads"]["removed"].as_u64().unwrap();
+        assert!(removed >= 700 - kept, "{flood}: {removed} removed, {kept} kept");
+    }
 }

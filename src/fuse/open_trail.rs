@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::read_log::{ABSENT, OK, ReadEntry, ReadLog};
+use crate::read_log::{ABSENT, OK, Process, ReadEntry, ReadLog};
 use crate::route::ContentKind;
 use crate::tree::{Ino, ROOT};
 
@@ -27,8 +27,8 @@ const PROGRAM_TTL: Duration = Duration::from_secs(1);
 /// The names of known inodes, and the log.
 pub(super) struct OpenTrail {
     log: ReadLog,
-    /// The names of programs by process, and the time at which they were read.
-    programs: Mutex<HashMap<u32, (Instant, Option<String>)>>,
+    /// What is known of processes, and the time at which it was read.
+    processes: Mutex<HashMap<u32, (Instant, Process)>>,
     /// The parent and the name of each inode.
     names: Mutex<HashMap<Ino, NameIn>>,
 }
@@ -51,22 +51,22 @@ impl From<&Request> for Reader {
 
 impl OpenTrail {
     pub(super) fn new(log: ReadLog) -> OpenTrail {
-        OpenTrail { log, programs: Mutex::default(), names: Mutex::default() }
+        OpenTrail { log, processes: Mutex::default(), names: Mutex::default() }
     }
 
-    fn program(&self, pid: u32) -> Option<String> {
-        if let Some((read, name)) = self.programs.lock().get(&pid)
+    fn process(&self, pid: u32) -> Process {
+        if let Some((read, process)) = self.processes.lock().get(&pid)
             && read.elapsed() < PROGRAM_TTL
         {
-            return name.clone();
+            return process.clone();
         }
-        let name = self.log.program(pid);
-        let mut programs = self.programs.lock();
-        if programs.len() >= PROGRAMS_MAX {
-            programs.clear();
+        let process = self.log.process(pid);
+        let mut processes = self.processes.lock();
+        if processes.len() >= PROGRAMS_MAX {
+            processes.clear();
         }
-        programs.insert(pid, (Instant::now(), name.clone()));
-        name
+        processes.insert(pid, (Instant::now(), process.clone()));
+        process
     }
 
     /// Keeps the name of an inode that was looked up, or records the miss.
@@ -115,11 +115,13 @@ impl OpenTrail {
         error: Option<&Error>,
     ) {
         let path = path.strip_prefix(b"/").unwrap_or(path);
+        let Process { program, parent } = self.process(reader.pid);
         self.log.add(ReadEntry {
             time: Timestamp::now(),
             uid: reader.uid,
             pid: reader.pid,
-            program: self.program(reader.pid),
+            program,
+            parent,
             path: String::from_utf8_lossy(path).into_owned(),
             kind: opened.map(|(kind, _)| kind),
             bytes: opened.and_then(|(_, bytes)| bytes),
@@ -129,6 +131,7 @@ impl OpenTrail {
                 Some(error) => error.to_string(),
             },
             lost: 0,
+            removed: 0,
         });
     }
 

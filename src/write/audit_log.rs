@@ -1,5 +1,6 @@
 //! Appends to the log of changes, and keeps its size within a limit.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -11,13 +12,15 @@ use super::dir::{Dir, Metadata, from_io};
 use super::error::{During, Result};
 use super::lines::{append_lines, to_line};
 use super::lock::lock_file;
-use crate::audit::{self, AuditEntry, LogName};
+use crate::audit::{self, AuditEntry, LogGroup, LogName};
 use crate::error::Error as PathError;
 use crate::name::Name;
 
 /// Share of the limit that one file may have. The oldest file is removed as a whole, so a limit
 /// needs several.
-const FILES: u64 = 4;
+const FILES: u64 = 16;
+/// Share of a file's limit that is written between two checks of the limit of the log.
+const CHECKS: u64 = 8;
 /// Limit of one file, in bytes, however large the log may be. Readers read as much.
 const FILE_MAX: u64 = 64 << 20;
 /// Attempts to find a file with room, against other processes that fill or remove it.
@@ -36,12 +39,21 @@ pub(super) fn append(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<()> {
 
 fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError> {
     let folder = root.enter_or_create(&Name::new(audit::FOLDER)?)?;
-    append_line(&folder, &to_line(entry)?, (entry.time, entry.uid), limit)
+    let (line, day) = (to_line(entry)?, audit::day(entry.time));
+    match append_line(&folder, &line, day.clone(), LogGroup::default(), limit) {
+        // A file of another user may be closed to this one, or no file at all. This user then
+        // writes a file of its own.
+        Err(error) if is_closed(&error) => {
+            let group = LogGroup { uid: Some(entry.uid), pid: None };
+            append_line(&folder, &line, day, group, limit).map(drop)
+        }
+        appended => appended.map(drop),
+    }
 }
 
-/// Appends whole lines to the log in `folder`, whose files have the names of [`LogName`]. `time`
-/// and `uid` are those of the first entry. Old files are removed until all have at most `limit`
-/// bytes.
+/// Appends whole lines of `group` to the log in `folder`, whose files have the names of
+/// [`LogName`]. `day` is that of the first entry. Files are removed until all have at most about
+/// `limit` bytes. Returns the number of entries in them.
 ///
 /// # Errors
 ///
@@ -49,21 +61,14 @@ fn append_to(root: &Dir, entry: &AuditEntry, limit: u64) -> Result<(), PathError
 pub(crate) fn append_line(
     folder: &Dir,
     line: &[u8],
-    (time, uid): (Timestamp, u32),
+    day: String,
+    group: LogGroup,
     limit: u64,
-) -> Result<(), PathError> {
-    let mut log = latest(folder, audit::day(time), None)?;
+) -> Result<u64, PathError> {
+    let mut log = latest(folder, day, group)?;
     for _ in 0..ATTEMPTS {
         let name = log.to_name()?;
-        let mut file = match folder.open_append(&name) {
-            // A file of another user may be closed to this one, or no file at all. This user then
-            // writes a file of its own.
-            Err(error) if log.uid.is_none() && is_closed(&error) => {
-                log = latest(folder, log.day, Some(uid))?;
-                continue;
-            }
-            opened => opened?,
-        };
+        let mut file = folder.open_append(&name)?;
         lock_file(&file)?;
         let meta = file.metadata().map_err(from_io)?;
         // Another process removed it between the open and the lock.
@@ -77,7 +82,11 @@ pub(crate) fn append_line(
         }
         let is_complete = |line: &[u8]| serde_json::from_slice::<IgnoredAny>(line).is_ok();
         append_lines(&mut file, line, is_complete, |_| Ok(()))?;
-        return if size == 0 { remove_oldest(folder, &log, limit) } else { Ok(()) };
+        let step = (file_max(limit) / CHECKS).max(1);
+        let size_after = size + line.len() as u64;
+        let is_due = size == 0 || size / step != size_after / step;
+        let room = file_max(limit).max(size_after);
+        return if is_due { remove_oldest(folder, &log, room, limit) } else { Ok(0) };
     }
     Err(PathError::Io(Errno::BUSY))
 }
@@ -87,13 +96,13 @@ fn file_max(limit: u64) -> u64 {
     (limit / FILES).min(FILE_MAX)
 }
 
-/// Returns the name of the latest file of a day: of a user, or for all. Earlier ones are full, or
-/// were removed.
-fn latest(folder: &Dir, day: String, uid: Option<u32>) -> Result<LogName, PathError> {
+/// Returns the name of the latest file of a day and a group. Earlier ones are full, or were
+/// removed.
+fn latest(folder: &Dir, day: String, group: LogGroup) -> Result<LogName, PathError> {
     let names = folder.list()?;
     let logs = names.iter().filter_map(LogName::parse);
-    let latest = logs.filter(|log| log.day == day && log.uid == uid).max();
-    Ok(latest.unwrap_or(LogName { day, part: 1, uid }))
+    let latest = logs.filter(|log| log.day == day && log.group == group).max();
+    Ok(latest.unwrap_or(LogName { day, part: 1, group }))
 }
 
 /// Returns true if a file cannot be opened for writing by this user.
@@ -102,9 +111,9 @@ fn is_closed(error: &PathError) -> bool {
     is_denied || error.is_not_a_file()
 }
 
-/// Removes the oldest files of the log until the others, and room for `current`, are within
-/// `limit`.
-fn remove_oldest(folder: &Dir, current: &LogName, limit: u64) -> Result<(), PathError> {
+/// Removes files of the log until the others, and `room` for `current`, are within `limit`. Returns
+/// the number of entries in them.
+fn remove_oldest(folder: &Dir, current: &LogName, room: u64, limit: u64) -> Result<u64, PathError> {
     let mut files = Vec::new();
     for name in folder.list()? {
         if let Some(log) = LogName::parse(&name).filter(|log| log != current)
@@ -114,19 +123,43 @@ fn remove_oldest(folder: &Dir, current: &LogName, limit: u64) -> Result<(), Path
         }
     }
     files.sort();
-    let mut total: u64 = files.iter().map(|(.., size)| size).sum::<u64>() + file_max(limit);
-    for (_, name, size) in files {
-        if total <= limit {
-            break;
-        }
+    let mut total: u64 = files.iter().map(|(.., size)| size).sum::<u64>() + room;
+    let mut removed = 0;
+    while total > limit {
+        let group = heaviest_group(&files);
+        let Some(at) = files.iter().position(|(log, ..)| group == Some(log.group)) else { break };
+        let (_, name, size) = files.remove(at);
+        // What cannot be read is removed uncounted.
+        let contents = folder.read(&name, FILE_MAX).ok().flatten().unwrap_or_default();
         match folder.remove_tree(&name) {
-            Ok(()) => total -= size,
+            Ok(()) => {
+                total -= size;
+                removed += memchr::memchr_iter(b'\n', &contents).count() as u64;
+            }
             // A file of another user in a directory with the sticky bit.
             Err(error) if is_closed(&error) => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(removed)
+}
+
+/// Returns the group that loses entries next: of the user with the most, and of those the process
+/// with the most. The processes with files of their own are compared together with all others of
+/// their user first, so that many of them remove no more than one.
+fn heaviest_group(files: &[(LogName, Name, u64)]) -> Option<LogGroup> {
+    let groups = files.iter().map(|(log, _, size)| (log.group, *size));
+    let uid = heaviest(groups.clone().map(|(group, size)| (group.uid, size)))?;
+    let of_user = groups.filter(|(group, _)| group.uid == uid);
+    let has_pid = heaviest(of_user.clone().map(|(group, size)| (group.pid.is_some(), size)))?;
+    heaviest(of_user.filter(|(group, _)| group.pid.is_some() == has_pid))
+}
+
+/// Returns the key with the largest sum of sizes.
+fn heaviest<K: Ord>(sizes: impl Iterator<Item = (K, u64)>) -> Option<K> {
+    let mut sums: BTreeMap<K, u64> = BTreeMap::new();
+    sizes.for_each(|(key, size)| *sums.entry(key).or_default() += size);
+    sums.into_iter().max_by_key(|(_, sum)| *sum).map(|(key, _)| key)
 }
 
 /// Returns the entry of a change that happens now.
@@ -143,5 +176,29 @@ pub(super) fn entry(action: &str, role: Option<String>) -> AuditEntry {
         worker: None,
         paths: Vec::new(),
         result: "ok".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_with_the_most_entries_lose_the_next_ones() {
+        let next = |files: &[(u32, Option<u32>, u64)]| {
+            let file = |(uid, pid, size): &(u32, Option<u32>, u64)| {
+                let group = LogGroup { uid: Some(*uid), pid: *pid };
+                let log = LogName { day: "2026-01-20".to_owned(), part: 1, group };
+                let name = log.to_name().unwrap();
+                (log, name, *size)
+            };
+            let files: Vec<_> = files.iter().map(file).collect();
+            heaviest_group(&files).map(|group| (group.uid.unwrap(), group.pid))
+        };
+        assert_eq!(next(&[]), None);
+        // Users first, then the processes of one.
+        assert_eq!(next(&[(1, None, 5), (2, None, 3), (2, Some(7), 3)]), Some((2, Some(7))));
+        assert_eq!(next(&[(1, None, 5), (1, Some(7), 3), (1, Some(8), 1)]), Some((1, None)));
+        assert_eq!(next(&[(1, None, 5), (1, Some(7), 2), (1, Some(8), 4)]), Some((1, Some(8))));
     }
 }

@@ -81,6 +81,10 @@ pub(super) fn text_line(entry: &ReadEntry) -> String {
     if entry.lost > 0 {
         line.push_str(&format!("  ({} before it were lost)", count(entry.lost, "entry")));
     }
+    if entry.removed > 0 {
+        let removed = count(entry.removed, "old entry");
+        line.push_str(&format!("  ({removed} were removed: the log is full)"));
+    }
     escape_controls(&line).to_string()
 }
 
@@ -112,6 +116,7 @@ pub(super) struct Summed {
     /// Bytes of the opened files in the directories of workers.
     worker_bytes: u64,
     lost: u64,
+    removed: u64,
 }
 
 #[derive(Serialize)]
@@ -129,6 +134,8 @@ pub(super) struct ReadStats {
     most_refused: Vec<PathRow>,
     /// Entries that were lost because readers were faster than the log.
     lost: u64,
+    /// Entries that were removed because the log was full.
+    removed: u64,
     workers_read: u64,
     /// Size of all files of these workers.
     workers_bytes: u64,
@@ -157,6 +164,7 @@ struct PathRow {
 impl Summed {
     pub(super) fn add(&mut self, entry: ReadEntry) {
         self.lost = self.lost.saturating_add(entry.lost);
+        self.removed = self.removed.saturating_add(entry.removed);
         let bytes = entry.bytes.unwrap_or_default();
         match &*entry.result {
             OK => {}
@@ -209,6 +217,7 @@ impl Summed {
             most_missed: most(self.misses),
             most_refused: most(self.refused),
             lost: self.lost,
+            removed: self.removed,
             workers_read: self.workers.len() as u64,
             workers_bytes,
             opened_bytes: opened,
@@ -255,6 +264,9 @@ impl ReadStats {
         list(&mut lines, format!("refused: {}", self.refused), &self.most_refused);
         if self.lost > 0 {
             lines.push(format!("lost: {}; readers were faster than the log", self.lost));
+        }
+        if self.removed > 0 {
+            lines.push(format!("removed: {}; the log was full", self.removed));
         }
         if let Some(saved) = self.saved {
             lines.push(format!(
