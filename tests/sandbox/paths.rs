@@ -65,16 +65,17 @@ fn store_in_the_workspace_is_hidden() {
 fn places_in_tmp_work() {
     for_each_user(|place| {
         let place = Place::in_folder(place.uid, TempDir::new_in("/tmp").unwrap());
-        place.write("private", "");
+        place.make_dir("open");
+        place.write("open/private", "");
         assert_eq!(
             place.shell(&[], "echo changed > file; cat file; ls .."),
             "changed\nstore\nworkspace\n"
         );
         assert_eq!(place.read("workspace/file"), "original\n");
-        let parent = place.path("");
-        let script = "ls ../private; echo made > ../made; echo changed > file";
-        place.shell(&["--write", parent.to_str().unwrap()], script);
-        assert_eq!(place.read("made"), "made\n");
+        let open = place.path("open");
+        let script = "ls ../open/private; echo made > ../open/made; echo changed > file";
+        place.shell(&["--write", open.to_str().unwrap()], script);
+        assert_eq!(place.read("open/made"), "made\n");
         assert_eq!(place.read("workspace/file"), "original\n");
     });
 }
