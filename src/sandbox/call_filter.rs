@@ -1,6 +1,6 @@
 //! A seccomp filter for calls that no namespace holds: those that type into the terminal of the
-//! caller, those of its keyring, those that make a file setuid or setgid, and sockets to the host of
-//! a virtual machine.
+//! caller, those of its keyring, those that make a file setuid or setgid, and sockets to the host
+//! of a virtual machine.
 //!
 //! A file that a command leaves on the real disk outlives the sandbox. With a setuid bit it would
 //! lend the rights of its owner to every user of the machine, so the bits are refused where they

@@ -74,8 +74,9 @@ pub(crate) fn writable_refusal(path: &Path, store: &Path) -> Option<&'static str
     if path.parent().is_none() {
         return Some("all files would be writable; try a directory beneath it");
     }
-    if store.starts_with(path) {
-        return Some("the store is in it, and could be replaced; try a directory beneath it");
+    if path.starts_with(store) {
+        return Some("it is in the store, which workers cannot see");
     }
-    path.starts_with(store).then_some("it is in the store, which workers cannot see")
+    let reason = "the store is in it, and could be replaced; try a directory beneath it";
+    store.starts_with(path).then_some(reason)
 }
