@@ -6,8 +6,8 @@
 //! determine every byte of a generated file, so a new tree over the same store must also give the
 //! same bytes.
 //!
-//! `SWARMLETFS_SCALE` changes the number and length of cases, `SWARMLETFS_SEED` the cases. A failing
-//! case is printed as code, to be added to tests/regression.rs as a named test.
+//! `SWARMLETFS_SCALE` changes the number and length of cases, `SWARMLETFS_SEED` the cases. A
+//! failing case is printed as code, to be added to tests/regression.rs as a named test.
 
 mod by;
 mod compare;

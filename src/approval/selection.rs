@@ -45,7 +45,8 @@ pub(crate) struct ChangeSelection {
 
 impl ChangeSelection {
     /// Selects the changes of `paths`, or all if there are none. A path stands for all beneath it.
-    /// The worker is in `store`. Without the `workspace`, only the names of paths decide what programs run unasked.
+    /// The worker is in `store`. Without the `workspace`, only the names of paths decide what
+    /// programs run unasked.
     ///
     /// # Errors
     ///

@@ -124,8 +124,8 @@ impl RepositoryParts {
 }
 
 impl UnaskedPaths {
-    /// Looks at the folders of `changes`, as they are in the `workspace` and as they will be, and at
-    /// the links that would lead into `store`.
+    /// Looks at the folders of `changes`, as they are in the `workspace` and as they will be, and
+    /// at the links that would lead into `store`.
     pub(super) fn find<'a>(
         workspace: Option<&Dir>,
         store: &Path,
@@ -327,8 +327,8 @@ fn folded(path: &RelPath) -> FoldedPath {
     path.names().map(|name| fold(&name)).collect()
 }
 
-/// Returns where `target` leads from `folder`, and calls `pass` with each link on the way. The links
-/// in `new` count as if they were in the workspace.
+/// Returns where `target` leads from `folder`, and calls `pass` with each link on the way. The
+/// links in `new` count as if they were in the workspace.
 fn destination(
     workspace: &Dir,
     new: &BTreeMap<RelPath, Vec<u8>>,

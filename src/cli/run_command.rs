@@ -10,7 +10,8 @@
 //! - `pty`: a terminal for the command
 //! - `keeper`: a process for a command of a worker's tools
 //!
-//! Without a terminal of its own, the command stays in our process group, and keeps stdin and every other descriptor. So job control, a job server of make and the terminal work as without us.
+//! Without a terminal of its own, the command stays in our process group, and keeps stdin and every
+//! other descriptor. So job control, a job server of make and the terminal work as without us.
 
 mod descendants;
 #[cfg(feature = "mcp")]

@@ -207,8 +207,8 @@ impl Worker {
         registry::update(&self.0.store().root, self.id(), folder, vouch).map(drop)
     }
 
-    /// Returns true if the runner of the worker wrote `changes` as changes.json, or if the worker is
-    /// not in the registry.
+    /// Returns true if the runner of the worker wrote `changes` as changes.json, or if the worker
+    /// is not in the registry.
     ///
     /// # Errors
     ///
@@ -513,8 +513,8 @@ impl Worker {
     }
 }
 
-/// Returns the fields of metadata.json that say when a worker ended, which is `now`, and how long it
-/// took since the start in `fields`.
+/// Returns the fields of metadata.json that say when a worker ended, which is `now`, and how long
+/// it took since the start in `fields`.
 fn times(fields: &MetadataMap, now: Timestamp) -> MetadataMap {
     let mut times = MetadataMap::new();
     times.insert("finished_at".into(), metadata::time(now).into());

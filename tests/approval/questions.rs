@@ -154,7 +154,8 @@ fn what_changes_between_the_question_and_the_answer_is_a_conflict() {
     assert_eq!(std::fs::read_to_string(bench.at("b")).unwrap(), "ours\n");
 }
 
-/// Promise: A folder that is or becomes a repository of git is left out, unless `--git-dir` is given.
+/// Promise: A folder that is or becomes a repository of git is left out, unless `--git-dir` is
+/// given.
 #[test]
 fn a_repository_that_is_made_during_the_question_is_a_conflict() {
     let old = folder([("docs", folder([("refs", folder([]))]))]);

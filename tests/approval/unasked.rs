@@ -49,7 +49,8 @@ fn assert_left_out(done: &CommandOutput, path: &str) {
     assert!(done.assert_success().err.contains(&format!("left out: {path}: ")), "{done:#?}");
 }
 
-/// Promise: A folder that is or becomes a repository of git is left out, unless `--git-dir` is given.
+/// Promise: A folder that is or becomes a repository of git is left out, unless `--git-dir` is
+/// given.
 #[test]
 fn a_repository_that_runs_programs_is_left_out() {
     if !is_here("git") {
@@ -90,7 +91,8 @@ fn a_repository_that_runs_programs_is_left_out() {
     }
 }
 
-/// Promise: A folder that is or becomes a repository of git is left out, unless `--git-dir` is given.
+/// Promise: A folder that is or becomes a repository of git is left out, unless `--git-dir` is
+/// given.
 #[test]
 fn a_repository_of_old_entries_and_new_ones_is_left_out() {
     if !is_here("git") {

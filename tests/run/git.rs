@@ -257,7 +257,8 @@ fn links_into_the_store_are_left_out() {
     }
 }
 
-/// Promise: A folder that is or becomes a repository of git is left out, unless `--git-dir` is given.
+/// Promise: A folder that is or becomes a repository of git is left out, unless `--git-dir` is
+/// given.
 #[test]
 fn a_repository_of_a_worker_runs_no_program_of_the_person() {
     if !has_git() {

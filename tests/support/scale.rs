@@ -37,7 +37,8 @@ pub fn patience(limit: Duration) -> Duration {
     limit.mul_f64(factor().max(1.0))
 }
 
-/// Returns the seed of this run, which has 32 bits. A test that fails prints the command that repeats it.
+/// Returns the seed of this run, which has 32 bits. A test that fails prints the command that
+/// repeats it.
 pub fn seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
     thread_local! {
