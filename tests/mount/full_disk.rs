@@ -67,7 +67,7 @@ fn store() -> TestStore {
             &id,
             1,
             "sh",
-            format!("Error: reason {number}\n{}", "and nothing more\n".repeat(2_000)),
+            format!("Error: reason {number}\n{}", "and nothing more\n".repeat(500)),
         );
     }
     store
