@@ -48,7 +48,7 @@ impl Approval<'_> {
         paths: &[RelPath],
         rules: PathRules,
     ) -> Result<ChangeSelection> {
-        // What can be shown does not depend on it. Before anything is applied, it is opened again.
+        // Changes are shown without a workspace, too. Before any is applied, it is opened again.
         let workspace = self.workspace().ok();
         let workspace = workspace.and_then(|path| Dir::open(&path, Durability::None).ok());
         ChangeSelection::new(changes, paths, rules, workspace.as_ref(), self.store_path())
@@ -73,7 +73,7 @@ pub(crate) fn has_changed(changes: &WorkspaceChanges, path: &RelPath) -> bool {
 /// Most paths that are named for one reason if they are left out; more are counted.
 const LEFT_OUT_LISTED: usize = 5;
 
-/// Returns lines about the changes that are left out. Those of `named` paths are always named.
+/// Returns lines about the changes that are left out. Each path in `named` is listed.
 pub(crate) fn describe_left_out(selection: &ChangeSelection, named: &[RelPath]) -> Vec<String> {
     let mut by_reason: BTreeMap<&str, Vec<&RelPath>> = BTreeMap::new();
     for UnappliedChange { path, reason } in selection.left_out() {

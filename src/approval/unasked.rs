@@ -153,10 +153,17 @@ impl UnaskedPaths {
                 let parts = parts.entry(folded(folder)).or_default();
                 found.look_into(workspace, folder, parts);
             }
+            let store = real_path(store);
             for (path, target) in &links {
                 let destination =
                     destination(workspace, &links, &path.parent(), target.clone(), |_| ());
-                if matches!(destination, Destination::Outside(path) if is_in(store, &path)) {
+                let is_in_store = |path: &Path| {
+                    let path = real_path(path);
+                    store
+                        .as_ref()
+                        .is_some_and(|store| path.is_some_and(|path| path.starts_with(store)))
+                };
+                if matches!(destination, Destination::Outside(path) if is_in_store(&path)) {
                     found.into_store.insert(path.clone());
                 }
             }
@@ -380,14 +387,12 @@ fn destination(
     }
 }
 
-/// Returns true if a path outside of the workspace is in `store`, whatever links lead there.
-fn is_in(store: &Path, path: &Path) -> bool {
-    let real = path.ancestors().find_map(|above| {
+/// Returns a path without links, as far as its folders can be opened; `None` if none can.
+fn real_path(path: &Path) -> Option<PathBuf> {
+    path.ancestors().find_map(|above| {
         let real = Dir::open(above, Durability::None).ok()?.real_path().ok()?;
         Some(real.join(path.strip_prefix(above).ok()?))
-    });
-    let store = Dir::open(store, Durability::None).and_then(|store| store.real_path());
-    store.is_ok_and(|store| real.is_some_and(|real| real.starts_with(store)))
+    })
 }
 
 /// Returns where the entry of a listed name leads: the target of a link, or the directory that a

@@ -28,15 +28,13 @@ pub(super) fn aliases(
     let names: Vec<_> = folder.components().skip(1).collect();
     let showing = table.of_types(&SHOWING_OTHERS).filter(|mount| !mount.is_of(&[MOUNT_TYPE]));
     let points = showing.map(|mount| mount.point.as_path());
+    let has_witness = !witness.as_os_str().is_empty();
     for point in points.filter(|point| !folder.starts_with(point) && !silent.contains(*point)) {
         // The other file system shows a directory on the way to `folder`.
         for start in 0..=names.len() {
             let path: PathBuf =
                 [point].into_iter().chain(names.iter().skip(start).map(AsRef::as_ref)).collect();
-            let has_witness = !witness.as_os_str().is_empty();
-            let is_same = look(&path).is_ok_and(|other| {
-                is_same(&own, &other) && (has_witness || own.st_mtime_nsec == other.st_mtime_nsec)
-            });
+            let is_same = look(&path).is_ok_and(|other| is_same(&own, &other, has_witness));
             if is_same && look(&path.join(witness)).is_ok() {
                 found.push(path);
             }
@@ -50,8 +48,9 @@ fn look(path: &Path) -> rustix::io::Result<Stat> {
     statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
 }
 
-/// Compares what such file systems pass on: some round times to seconds, and most number their
-/// files anew.
-fn is_same(own: &Stat, other: &Stat) -> bool {
+/// Compares the attributes that such file systems pass on; most number their files anew. Some round
+/// times to seconds, so these suffice where a witness is compared as well.
+fn is_same(own: &Stat, other: &Stat, has_witness: bool) -> bool {
     (own.st_mtime, own.st_mode) == (other.st_mtime, other.st_mode)
+        && (has_witness || own.st_mtime_nsec == other.st_mtime_nsec)
 }

@@ -26,7 +26,7 @@ const TO_HOST: u32 = 40;
 /// The number of socket(2) among the calls of socketcall(2), which has its arguments in memory.
 const SOCKET: u32 = 1;
 
-/// What becomes of a call.
+/// The treatment of a call.
 #[derive(Clone, Copy)]
 enum Rule {
     /// Fails with this result.

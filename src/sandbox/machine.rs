@@ -172,7 +172,7 @@ impl Machine<'_> {
             self.add(path, mount, Shown::Folder(0));
             return Ok(());
         }
-        // What is gone or cannot be seen is left out.
+        // An entry that is gone or cannot be seen is left out.
         let Ok(stat) = lstat(path) else { return Ok(()) };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => self.add_folder(path, mount)?,

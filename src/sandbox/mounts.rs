@@ -113,7 +113,7 @@ fn build_tree(spec: &SandboxSpec) -> Result<Vec<ShownPart>, StageFailure> {
     let (mut planned, shown) = plan(spec)?;
     planned.sort_by_key(|planned| (planned.target.components().count(), planned.layer.rank()));
     enter_new_root().step("change the root")?;
-    // What was put into place, and whether mountpoints can be made in it: in directories of the
+    // The layers in place, and whether mountpoints can be made in them: in directories of the
     // sandbox. What is beneath a real directory exists, or must not be made.
     let mut placed: Vec<(&Path, bool)> = vec![(Path::new("/"), true)];
     for Planned { target, layer } in &planned {
@@ -237,7 +237,7 @@ fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailu
     }
     let others = planned.iter().filter(|planned| !matches!(planned.layer, Layer::Machine(_)));
     let others: Vec<PathBuf> = others.map(|planned| planned.target.clone()).collect();
-    // What the sandbox itself needs stays in use.
+    // A part that the sandbox itself needs stays in use.
     shown.retain(|part| !others.iter().any(|target| target.starts_with(&part.path)));
     // A mount in one of the other layers belongs to it, or is hidden with it.
     let is_beneath = |path: &Path, target: &Path| path != target && path.starts_with(target);

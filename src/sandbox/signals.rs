@@ -94,7 +94,7 @@ impl StageSignals {
     }
 }
 
-/// What a stage waits for.
+/// An event that a stage waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StageEvent {
     /// A child may have ended.

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 
 use super::workspace::Workspace;
-use crate::cli::program::run;
+use crate::cli::program::{CommandOutput, run};
 use crate::support::mount::PROGRAM;
 use crate::support::{skip, tool};
 
@@ -167,6 +167,14 @@ fn submodule_alone_can_be_read_and_not_committed_to() {
     }
 }
 
+/// Applies the changes of the worker `w`.
+fn apply(place: &Workspace, options: &[&str]) -> CommandOutput {
+    let store = place.at("store");
+    let words = [&[PROGRAM, "apply", "w", "--yes"], options].concat();
+    let words = words.into_iter().map(OsStr::new);
+    run(place.command(words.chain([OsStr::new("--store"), store.as_os_str()])))
+}
+
 #[test]
 fn hooks_in_the_folder_that_the_settings_name_are_left_out() {
     if !has_git() {
@@ -181,12 +189,7 @@ fn hooks_in_the_folder_that_the_settings_name_are_left_out() {
             marker.display()
         );
         place.sh(&[], &script).assert_success();
-        let apply = |options: &[&str]| {
-            let store = place.at("store");
-            let words = [&[PROGRAM, "apply", "w", "--yes"], options].concat();
-            let words = words.into_iter().map(OsStr::new);
-            run(place.command(words.chain([OsStr::new("--store"), store.as_os_str()])))
-        };
+        let apply = |options: &[&str]| apply(&place, options);
         let commit = || {
             place.outside("echo >> dir/a; git commit -qam again");
             marker.exists()
@@ -219,9 +222,7 @@ fn what_settings_and_links_of_the_person_lead_to_is_left_out() {
                 echo new > $file
             done";
         place.sh(&[], script).assert_success();
-        let store = place.at("store");
-        let words = [PROGRAM, "apply", "w", "--yes", "--store"].map(OsStr::new);
-        let applied = run(place.command(words.into_iter().chain([store.as_os_str()])));
+        let applied = apply(&place, &[]);
         for path in ["conf/git", "conf/tasks.json", "tools/clean.sh", "tools/hook"] {
             assert!(applied.err.contains(&format!("left out: {path}: ")), "{path}: {applied:#?}");
             assert!(!place.at("workspace").join(path).exists());
@@ -239,12 +240,7 @@ fn links_into_the_store_are_left_out() {
             ln -s $(dirname $SWARMLET_STORE) above; ln -s above/store/workers/w/evil through
             ln -s ../outside harmless";
         place.sh(&[], script).assert_success();
-        let apply = |options: &[&str]| {
-            let store = place.at("store");
-            let words = [&[PROGRAM, "apply", "w", "--yes"], options].concat();
-            let words = words.into_iter().map(OsStr::new);
-            run(place.command(words.chain([OsStr::new("--store"), store.as_os_str()])))
-        };
+        let apply = |options: &[&str]| apply(&place, options);
         let applied = apply(&[]);
         for path in ["absolute", "relative", "through"] {
             let left_out = format!("left out: {path}: it leads into the store");
@@ -267,7 +263,7 @@ fn a_repository_of_a_worker_runs_no_program_of_the_person() {
     for place in Workspace::all() {
         repository(&place);
         let marker = place.at("outside/marker");
-        let (path, store) = (marker.display(), place.at("store"));
+        let path = marker.display();
         let script = format!(
             "mkdir dir/objects dir/refs; echo 'ref: refs/heads/main' > dir/HEAD
             set -- git config --file dir/config
@@ -276,11 +272,7 @@ fn a_repository_of_a_worker_runs_no_program_of_the_person() {
             echo b > b"
         );
         place.sh(&[], &script).assert_success();
-        let apply = |options: &[&str]| {
-            let words = [&[PROGRAM, "apply", "w", "--yes"], options].concat();
-            let words = words.into_iter().map(OsStr::new);
-            run(place.command(words.chain([OsStr::new("--store"), store.as_os_str()])))
-        };
+        let apply = |options: &[&str]| apply(&place, options);
         let status = || {
             place.outside("cd dir; git status --short");
             let is_made = marker.exists();
