@@ -1,11 +1,13 @@
 //! A seccomp filter for calls that no namespace holds: those that type into the terminal of the
-//! caller, those of its keyring, those that make a file setuid or setgid, and sockets to the host
-//! of a virtual machine.
+//! caller, those of its keyring, those that make a file setuid or setgid or give it capabilities,
+//! and sockets to the host of a virtual machine.
 //!
 //! A file that a command leaves on the real disk outlives the sandbox. With a setuid bit it would
 //! lend the rights of its owner to every user of the machine, so the bits are refused where they
 //! would be set. Two calls pass modes that a filter cannot read, in memory: openat2(2), which
-//! programs replace where it is missing, and those of io_uring.
+//! programs replace where it is missing, and those of io_uring. Capabilities are an extended
+//! attribute, whose name is in memory, too, and which root of a user namespace may set. So no
+//! attribute can be set, as on a file system that has none.
 
 use seccompiler::{BpfProgram, apply_filter, sock_filter};
 
@@ -43,18 +45,21 @@ enum Rule {
 
 use Rule::{Create, Fail, First, Mode, Request};
 
-/// Results of the filter: allow the call, or fail it with EPERM, ENOSYS or EAFNOSUPPORT.
+/// Results of the filter: allow the call, or fail it with EPERM, ENOSYS, EAFNOSUPPORT or
+/// EOPNOTSUPP.
 const ALLOW: u32 = 0x7fff_0000;
 const REFUSE: u32 = 0x0005_0001;
 const MISSING: u32 = 0x0005_0026;
 const NO_FAMILY: u32 = 0x0005_0061;
+const NO_ATTRIBUTES: u32 = 0x0005_005f;
 
-/// The numbers that all architectures share: openat2, io_uring_setup and fchmodat2.
-const SHARED: [(u32, Rule); 3] = [(437, Fail(MISSING)), (425, Fail(REFUSE)), (452, Mode(2))];
+/// The numbers that all architectures share: openat2, io_uring_setup, fchmodat2 and setxattrat.
+const SHARED: [(u32, Rule); 4] =
+    [(437, Fail(MISSING)), (425, Fail(REFUSE)), (452, Mode(2)), (463, Fail(NO_ATTRIBUTES))];
 
 /// The calls of an architecture, by their numbers: ioctl, the three of the keyring, open, openat,
-/// creat, chmod, fchmod, fchmodat, mknod, mknodat, mq_open, whose files an overlay can copy, and
-/// socket.
+/// creat, chmod, fchmod, fchmodat, mknod, mknodat, mq_open, whose files an overlay can copy,
+/// socket, and the three that set an extended attribute.
 type Calls = &'static [(u32, Rule)];
 
 const X86_64: Calls = &[
@@ -72,6 +77,9 @@ const X86_64: Calls = &[
     (259, Mode(2)),
     (240, Create(1)),
     (41, First(TO_HOST, NO_FAMILY)),
+    (188, Fail(NO_ATTRIBUTES)),
+    (189, Fail(NO_ATTRIBUTES)),
+    (190, Fail(NO_ATTRIBUTES)),
 ];
 
 const I386: Calls = &[
@@ -90,6 +98,9 @@ const I386: Calls = &[
     (277, Create(1)),
     (359, First(TO_HOST, NO_FAMILY)),
     (102, First(SOCKET, MISSING)),
+    (226, Fail(NO_ATTRIBUTES)),
+    (227, Fail(NO_ATTRIBUTES)),
+    (228, Fail(NO_ATTRIBUTES)),
 ];
 
 const ARM: Calls = &[
@@ -107,6 +118,9 @@ const ARM: Calls = &[
     (324, Mode(2)),
     (274, Create(1)),
     (281, First(TO_HOST, NO_FAMILY)),
+    (226, Fail(NO_ATTRIBUTES)),
+    (227, Fail(NO_ATTRIBUTES)),
+    (228, Fail(NO_ATTRIBUTES)),
 ];
 
 /// The numbers of newer architectures, which have only the calls that name a directory.
@@ -121,6 +135,9 @@ const GENERIC: Calls = &[
     (33, Mode(2)),
     (180, Create(1)),
     (198, First(TO_HOST, NO_FAMILY)),
+    (5, Fail(NO_ATTRIBUTES)),
+    (6, Fail(NO_ATTRIBUTES)),
+    (7, Fail(NO_ATTRIBUTES)),
 ];
 
 /// The architectures by which a kernel can be called that this program runs on: x86-64, i386,
@@ -311,6 +328,9 @@ mod tests {
         assert_eq!(run(0x1234, 0, [0; 4]), REFUSE);
         assert_eq!(run(x86_64, 41, [40, 1, 0, 0]), NO_FAMILY);
         assert_eq!(run(x86_64, 41, [1, 1, 0, 0]), ALLOW);
+        for number in [188, 189, 190, 463, X32 | 190] {
+            assert_eq!(run(x86_64, number, [0; 4]), NO_ATTRIBUTES);
+        }
         assert_eq!(run(0x4000_0003, 102, [1, 0, 0, 0]), MISSING);
         assert_eq!(run(0x4000_0003, 102, [3, 0, 0, 0]), ALLOW);
     }

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::for_each_user;
+use super::place::Place;
 
 /// Each call that can give a file a mode, with a setuid bit in it.
 const MODES: &str = "
@@ -99,8 +100,27 @@ attempt(lambda: check(libc.syscall(425, 4, ctypes.create_string_buffer(120))))
         let (outside, inside) = place.attack(&[], code);
         assert_eq!(outside[0] == "ok", place.uid == 0, "{outside:?}");
         assert_eq!(outside[1], "ok");
-        assert_eq!(inside, ["EPERM"; 3]);
+        assert_eq!(inside, ["ENOTSUP", "EPERM", "EPERM"]);
     });
+}
+
+/// In a user namespace, its root has the right to give capabilities to a file.
+#[test]
+fn root_of_a_namespace_inside_gives_no_file_capabilities() {
+    let place = Place::of_user();
+    let code = "
+import struct, subprocess
+inner = \"import os, struct; os.setxattr('program', 'security.capability', struct.pack('<IIIII', 0x02000001, 0xffffffff, 0, 0xffffffff, 0))\"
+open('program', 'w').close()
+done = subprocess.run(['unshare', '--user', '--map-root-user', 'python3', '-c', inner])
+print(done.returncode, os.listxattr('program'))
+os.remove('program')
+";
+    for options in [&[][..], &["--nested"]] {
+        let (outside, inside) = place.attack(options, code);
+        assert_eq!(outside, ["0 ['security.capability']"]);
+        assert_eq!(inside, ["1 []"], "{options:?}");
+    }
 }
 
 /// Programs that open files as they would on an older kernel, and this program itself, work.
