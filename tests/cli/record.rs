@@ -436,9 +436,9 @@ fn key_that_stops_the_job_stops_command_and_recording_until_both_continue() {
          if pid == 0:\n\
          \x20   signal.signal(signal.SIGTTOU, signal.SIG_IGN)\n\
          \x20   job = os.fork()\n\
-         \x20   os.setpgid(job, job)\n\
-         \x20   os.tcsetpgrp(0, job or os.getpid())\n\
          \x20   if job == 0:\n\
+         \x20       os.setpgid(0, 0)\n\
+         \x20       os.tcsetpgrp(0, os.getpid())\n\
          \x20       signal.signal(signal.SIGTTOU, signal.SIG_DFL)\n\
          \x20       os.execv(sys.argv[1], sys.argv[1:])\n\
          \x20   stopped = os.waitpid(job, os.WUNTRACED)[1]\n\

@@ -205,10 +205,12 @@ fn misses(seed: u64, ground: &StoreCase, tree: &Tree, ids: &[String]) {
         // A hint depends on the id that was typed. It names only what the view shows.
         let lines = done.err.lines().map(|line| {
             let Some((error, hint)) = line.split_once(": did you mean `") else { return line };
-            let meant = hint.trim_end_matches("`?").split('/').nth(1).unwrap();
-            assert!(see_folder(tree, "workers").unwrap().keys().any(|path| {
+            let meant = hint.trim_end_matches("`?").trim_matches('\'').split('/').nth(1).unwrap();
+            let workers = see_folder(tree, "workers").unwrap();
+            let is_meant = |path: &Vec<u8>| {
                 path.split(|byte| *byte == b'/').any(|name| name == meant.as_bytes())
-            }));
+            };
+            assert!(workers.keys().any(is_meant), "store {seed}: {line}");
             error
         });
         lines.map(|line| format!("{}\n", line.replace(id, "ID"))).collect::<String>()
