@@ -1,6 +1,6 @@
 //! Time limits that work polls, so that it stops soon after they pass.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The limit of the time for a piece of work.
 ///
@@ -38,12 +38,22 @@ impl<'a> Deadline<'a> {
     pub fn has_time(self) -> bool {
         self.0.has_time()
     }
+
+    /// Returns the time that is left, or `None` if it is not known.
+    pub(crate) fn time_left(self) -> Option<Duration> {
+        self.0.time_left()
+    }
 }
 
 /// Decides when a [`Deadline`] passes.
 pub trait TimeLimit: Sync {
     /// Returns true while there is time left.
     fn has_time(&self) -> bool;
+
+    /// Returns the time that is left, or `None` if it is not known.
+    fn time_left(&self) -> Option<Duration> {
+        None
+    }
 }
 
 impl<F: Fn() -> bool + Sync> TimeLimit for F {
@@ -55,5 +65,9 @@ impl<F: Fn() -> bool + Sync> TimeLimit for F {
 impl TimeLimit for Instant {
     fn has_time(&self) -> bool {
         Instant::now() < *self
+    }
+
+    fn time_left(&self) -> Option<Duration> {
+        Some(self.saturating_duration_since(Instant::now()))
     }
 }

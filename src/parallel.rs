@@ -6,8 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::deadline::Deadline;
+
 /// Time to work serially before starting threads: a map over cached data ends sooner.
 const SERIAL_TIME: Duration = Duration::from_millis(1);
+/// Minimum time for one item while others wait.
+const SHARE_MIN: Duration = Duration::from_millis(50);
 /// Maximum number of threads for one call, with the caller's.
 const THREADS_MAX: usize = 8;
 /// Number of processors. To find it, the standard library reads the limits of every control group
@@ -21,14 +25,51 @@ pub(crate) fn parallel_map<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R 
     parallel_map_on(thread_count(), SERIAL_TIME, items, map)
 }
 
-/// Maps `items` like [`parallel_map`] with a `map` that hands each item to another thread and waits
-/// for it. Twice as many items are in progress as there are processors, so that none is idle while
-/// an item is handed over.
-pub(crate) fn parallel_map_waiting<T: Sync, R: Send>(
+/// Maps `items` and preserves their order, until `deadline` passes. `map` may hand an item to
+/// another thread and wait for it, so twice as many items are in progress as there are processors.
+///
+/// No item takes the time of the others: each gets an equal share of it. Those whose share ran out,
+/// so that their result `is_cut`, are mapped again for longer once all others are mapped.
+pub(crate) fn parallel_rounds<T: Sync, R: Send>(
     items: &[T],
-    map: impl Fn(&T) -> R + Sync,
+    deadline: Deadline<'_>,
+    map: impl Fn(&T, Deadline<'_>) -> R + Sync,
+    is_cut: impl Fn(&R) -> bool,
 ) -> Vec<R> {
-    parallel_map_on(2 * thread_count(), SERIAL_TIME, items, map)
+    let threads = 2 * thread_count();
+    let mut share = deadline.time_left().map(|left| share_of(left, threads, items.len()));
+    // Also returns true if the share ran out. One beyond the range of the clock has no end.
+    let map_within = |item: &T, share: Option<Duration>| {
+        let end = share.and_then(|share| Instant::now().checked_add(share));
+        let is_within = || end.is_none_or(|end| Instant::now() < end);
+        let result = map(item, Deadline::new(&|| deadline.has_time() && is_within()));
+        (result, !is_within())
+    };
+    let mut results = parallel_map_on(threads, SERIAL_TIME, items, |item| map_within(item, share));
+    loop {
+        let mut cut: Vec<_> = items
+            .iter()
+            .zip(&mut results)
+            .filter(|(_, (result, ran_out))| *ran_out && is_cut(result))
+            .collect();
+        let left = deadline.time_left().filter(|_| !cut.is_empty() && deadline.has_time());
+        let Some(left) = left else { break };
+        // At least twice as long, so that each round gets further.
+        let doubled = share.unwrap_or_default().saturating_mul(2);
+        share = Some(share_of(left, threads, cut.len()).max(doubled));
+        let again: Vec<&T> = cut.iter().map(|(item, _)| *item).collect();
+        let mapped = parallel_map_on(threads, SERIAL_TIME, &again, |item| map_within(item, share));
+        for ((_, result), again) in cut.iter_mut().zip(mapped) {
+            **result = again;
+        }
+    }
+    results.into_iter().map(|(result, _)| result).collect()
+}
+
+/// Returns the share of an item in half the time that is left.
+fn share_of(left: Duration, threads: usize, items: usize) -> Duration {
+    let (threads, items) = (threads as u32, u32::try_from(items.max(1)).unwrap_or(u32::MAX));
+    (left / 2).saturating_mul(threads).checked_div(items).unwrap_or(left).max(SHARE_MIN)
 }
 
 fn parallel_map_on<T: Sync, R: Send>(
@@ -96,6 +137,42 @@ mod tests {
                 assert_eq!(calls.into_inner(), count);
             }
         }
+    }
+
+    /// As many items that never end as there are threads would block all others.
+    #[test]
+    fn slow_items_take_no_time_of_others_and_are_mapped_again() {
+        let items: Vec<u32> = (0..100).collect();
+        let is_slow = |item: &u32| *item < 64;
+        let end = Instant::now() + Duration::from_secs(60);
+        let (calls, all_are_known) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let map = |item: &u32, deadline: Deadline<'_>| {
+            if !is_slow(item) {
+                all_are_known.fetch_add(1, Ordering::Relaxed);
+                return Some(*item);
+            }
+            calls.fetch_add(1, Ordering::Relaxed);
+            while deadline.has_time() && all_are_known.load(Ordering::Relaxed) < 36 {
+                thread::yield_now();
+            }
+            deadline.has_time().then_some(*item)
+        };
+        let mapped = parallel_rounds(&items, Deadline::new(&end), map, Option::is_none);
+        assert_eq!(mapped, items.iter().copied().map(Some).collect::<Vec<_>>());
+        assert!(calls.into_inner() > 64);
+    }
+
+    #[test]
+    fn rounds_end_with_the_deadline_and_keep_the_last_results() {
+        let end = Instant::now() + Duration::from_millis(300);
+        let map = |item: &usize, deadline: Deadline<'_>| {
+            while deadline.has_time() && *item == 1 {
+                thread::yield_now();
+            }
+            (*item, deadline.has_time())
+        };
+        let mapped = parallel_rounds(&[0, 1], Deadline::new(&end), map, |(_, whole)| !whole);
+        assert_eq!(mapped, [(0, true), (1, false)]);
     }
 
     /// The barrier ensures that a thread other than the caller's takes part.

@@ -32,6 +32,7 @@ pub(crate) use open_folder::{EntryStat, File as OpenFile, OpenFolder};
 pub(crate) use openat2::{BENEATH, kind_of, open_beneath};
 pub use single_link::SingleLinkStore;
 
+use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::EntryKind;
 use crate::name::{Name, RelPath};
@@ -309,6 +310,16 @@ pub trait Store: Any + Send + Sync {
     /// because this call does not detect foreign mounts.
     fn backing(&self, _path: &RelPath) -> Result<Option<OwnedFd>> {
         Ok(None)
+    }
+
+    /// Reads what every file of a generated directory needs, until `deadline` passes. Without it,
+    /// the first use of a file does so, however long it takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Late`] if the deadline passes first. The next call goes on from there.
+    fn prepare(&self, _deadline: Deadline<'_>) -> Result<()> {
+        Ok(())
     }
 
     /// Returns the metadata of the files that this directory is generated from. Its contents change

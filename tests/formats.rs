@@ -4,7 +4,7 @@ mod black_box;
 mod calls;
 mod checks;
 mod claude_code;
-mod codex;
+pub mod codex;
 mod documented;
 mod expected;
 mod first_implementation;

@@ -5,6 +5,7 @@
 //! has a control: in the same harness, a typical resolver must reach the canary, or the test proves
 //! nothing.
 
+mod bombs;
 mod caches;
 mod claims;
 mod confined;

@@ -20,7 +20,7 @@ use crate::catalog::Fingerprint;
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::parallel::parallel_map_waiting;
+use crate::parallel::parallel_rounds;
 use crate::view::{Member, View};
 use crate::watchdog::{Unfinished, Watchdog};
 
@@ -204,12 +204,21 @@ impl DigestCache {
         // Small workers first, so that a large one does not use up the time of all others.
         missing.sort_unstable_by_key(|(cost, at, ..)| (*cost, *at));
         settings.start_stage(missing.len());
-        let computed = parallel_map_waiting(&missing, |(_, _, member, fingerprint)| {
-            let result =
-                self.get_or_compute(view, member, fingerprint, settings.control.as_ref(), deadline);
-            settings.count_one();
-            result
-        });
+        let computed = parallel_rounds(
+            &missing,
+            deadline,
+            |(_, _, member, fingerprint), deadline| {
+                let control = settings.control.as_ref();
+                let result = self.get_or_compute(view, member, fingerprint, control, deadline);
+                settings.count_one();
+                result
+            },
+            |result| match result {
+                DigestResult::Ready(digest, _) => digest.late,
+                DigestResult::Unread => true,
+                DigestResult::Gone => false,
+            },
+        );
         for ((_, at, ..), result) in missing.iter().zip(computed) {
             if let Some(slot) = results.get_mut(*at) {
                 *slot = result;

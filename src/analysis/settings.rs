@@ -213,4 +213,8 @@ impl TimeLimit for Clock<'_> {
     fn has_time(&self) -> bool {
         Clock::has_time(self)
     }
+
+    fn time_left(&self) -> Option<Duration> {
+        Some(self.end().saturating_duration_since(Instant::now()))
+    }
 }

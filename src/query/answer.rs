@@ -4,10 +4,13 @@ use std::fmt;
 use std::ops::AddAssign;
 
 use crate::analysis::missing::Missing;
+use crate::name::Name;
 use crate::search::regex::Unsearched;
 use crate::text::budget::Budget;
 use crate::text::count;
 
+/// Maximum number of workers that are named because there was no time for them.
+const LATE_MAX: usize = 5;
 /// Problem in the first line of the answer to a query that cannot be parsed.
 pub(super) const INVALID_QUERY: &str = "invalid query";
 
@@ -84,9 +87,17 @@ pub struct Coverage {
     pub bytes: u64,
     /// Files that were not searched, by reason.
     pub unsearched: Unsearched,
+    /// The workers with files that there was no time to search, at most [`LATE_MAX`].
+    pub late_workers: Vec<Name>,
 }
 
 impl Coverage {
+    /// Returns this extent of the search of `worker`.
+    pub(super) fn of(self, worker: &Name) -> Coverage {
+        let late_workers = if self.unsearched.late > 0 { vec![worker.clone()] } else { Vec::new() };
+        Coverage { late_workers, ..self }
+    }
+
     /// Returns true if no file was left out that a later search could read.
     pub fn is_whole(&self) -> bool {
         self.unsearched.late == 0 && self.unsearched.unreadable == 0
@@ -99,13 +110,15 @@ impl AddAssign for Coverage {
         self.files += more.files;
         self.bytes = self.bytes.saturating_add(more.bytes);
         self.unsearched += more.unsearched;
+        let room = LATE_MAX.saturating_sub(self.late_workers.len());
+        self.late_workers.extend(more.late_workers.into_iter().take(room));
     }
 }
 
 impl fmt::Display for Coverage {
     /// Formats the extent for the first line of an answer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Coverage { workers, files, bytes, unsearched } = self;
+        let Coverage { workers, files, bytes, unsearched, late_workers } = self;
         let (files, workers) = (count(*files, "file"), count(*workers, "worker"));
         write!(f, "searched {files} of {workers}, {bytes} B")?;
         let Unsearched { binary, unreadable, long_line, late } = *unsearched;
@@ -119,6 +132,14 @@ impl fmt::Display for Coverage {
         for (files, reason) in reasons.into_iter().filter(|(files, _)| *files > 0) {
             write!(f, "{separator}{files} {reason}")?;
             separator = ", ";
+        }
+        separator = " in ";
+        for worker in late_workers {
+            write!(f, "{separator}{}", worker.display())?;
+            separator = ", ";
+        }
+        if late_workers.len() == LATE_MAX {
+            write!(f, " and perhaps others")?;
         }
         Ok(())
     }

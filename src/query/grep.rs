@@ -28,7 +28,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::{Outcome, Status};
 use crate::name::{Name, RelPath};
-use crate::parallel::parallel_map;
+use crate::parallel::{parallel_map, parallel_rounds};
 use crate::route::shown_path::{
     display_path, is_raw_record, record_format, shown_path, worker_path,
 };
@@ -95,12 +95,17 @@ impl FileQuery for GrepQuery {
         // If time runs out, workers that are known to have failed have been searched.
         members.sort_by_key(|(member, _)| member.entry.status != Status::Failed);
         analyzer.settings.start_stage(members.len());
-        let found = parallel_map(&members, |(member, fingerprint)| {
-            let search = (&pattern, lists_others);
-            let found = count_matches(analyzer, member, fingerprint, search, searching.deadline());
-            analyzer.settings.count_one();
-            found
-        });
+        let search = (&pattern, lists_others);
+        let found = parallel_rounds(
+            &members,
+            searching.deadline(),
+            |(member, fingerprint), deadline| {
+                let found = count_matches(analyzer, member, fingerprint, search, deadline);
+                analyzer.settings.count_one();
+                found
+            },
+            |found| found.as_ref().is_some_and(|found| found.unsearched.late > 0),
+        );
         let mut searched = Coverage::default();
         let (mut with_hits, mut hits): (WorkerStates, Vec<Vec<FileMatchCount>>) =
             (Vec::new(), Vec::new());
@@ -113,7 +118,8 @@ impl FileQuery for GrepQuery {
             };
             let worker_path = worker_path(&member.name);
             others.extend(without.iter().map(|path| display_path(&worker_path, path)));
-            searched += Coverage { workers: 1, files, bytes, unsearched };
+            let extent = Coverage { workers: 1, files, bytes, unsearched, ..Coverage::default() };
+            searched += extent.of(&member.name);
             if !found.is_empty() {
                 with_hits.push(((*member).clone(), (*fingerprint).clone()));
                 hits.push(found);
@@ -182,6 +188,10 @@ fn count_matches(
     ) {
         Ok(found) => Some(found),
         Err(Error::NotFound) => None,
+        Err(error) if error.is_timeout() => {
+            found.unsearched.late = 1;
+            Some(found)
+        }
         Err(_) => {
             found.unsearched.unreadable = 1;
             Some(found)

@@ -25,7 +25,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::model::Outcome;
 use crate::name::RelPath;
-use crate::parallel::parallel_map;
+use crate::parallel::parallel_rounds;
 use crate::route::Scope;
 use crate::route::shown_path::is_raw_record;
 use crate::search::ranked::{
@@ -120,14 +120,22 @@ fn match_workers<'a>(
     let mut members: Vec<&(Arc<Member>, Result<Arc<Fingerprint>>)> = states.iter().collect();
     members.sort_by_key(|(member, _)| &member.name);
     analyzer.settings.start_stage(members.len());
-    let found = parallel_map(&members, |(member, fingerprint)| {
-        let fingerprint = fingerprint.as_ref().map_err(Clone::clone)?;
-        let index = analyzer.indexed(member, fingerprint, deadline);
-        analyzer.settings.count_one();
-        let index = index?;
-        let matches = WorkerMatches::new(&index, parsed, &|path| !is_raw_record(path));
-        Ok::<_, Error>((fingerprint, matches, coverage(&index)))
-    });
+    let found = parallel_rounds(
+        &members,
+        deadline,
+        |(member, fingerprint), deadline| {
+            let fingerprint = fingerprint.as_ref().map_err(Clone::clone)?;
+            let index = analyzer.indexed(member, fingerprint, deadline);
+            analyzer.settings.count_one();
+            let index = index?;
+            let matches = WorkerMatches::new(&index, parsed, &|path| !is_raw_record(path));
+            Ok::<_, Error>((fingerprint, matches, coverage(&index).of(&member.name)))
+        },
+        |found| match found {
+            Ok((.., extent)) => extent.unsearched.late > 0,
+            Err(error) => error.is_timeout(),
+        },
+    );
     let mut searched = Coverage::default();
     let (mut workers, mut all) = (Vec::new(), Vec::new());
     for ((member, _), found) in members.into_iter().zip(found) {
@@ -138,7 +146,11 @@ fn match_workers<'a>(
                 all.push(matches);
             }
             Err(Error::NotFound) => {}
-            Err(error) if error.is_timeout() => searched.unsearched.late += 1,
+            Err(error) if error.is_timeout() => {
+                let unsearched = Unsearched { late: 1, ..Unsearched::default() };
+                let extent = Coverage { unsearched, ..Coverage::default() };
+                searched += extent.of(&member.name);
+            }
             Err(_) => searched.unsearched.unreadable += 1,
         }
     }
@@ -149,7 +161,8 @@ fn match_workers<'a>(
 fn coverage(index: &WorkerIndex) -> Coverage {
     let Unread { binary, unreadable, late } = index.unread;
     let unsearched = Unsearched { binary, unreadable, long_line: 0, late };
-    Coverage { workers: 1, files: index.files, bytes: index.bytes, unsearched }
+    let (files, bytes) = (index.files, index.bytes);
+    Coverage { workers: 1, files, bytes, unsearched, ..Coverage::default() }
 }
 
 /// Workers whose index could be read, in the order of their names.

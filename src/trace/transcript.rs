@@ -5,6 +5,7 @@
 //! grows. A [`TranscriptFormat`] tells where the transcripts lie and what their records mean; the
 //! rest is common to all formats.
 
+mod archive;
 mod background;
 mod builder;
 mod cache;

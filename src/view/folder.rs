@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::{Member, View};
 use crate::catalog;
+use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::model::{Output, ToolCall};
 use crate::name::{Name, RelPath};
@@ -20,6 +21,15 @@ pub struct Folder {
 impl Folder {
     pub(super) fn new(store: Box<dyn Store>, originals: &'static [&'static str]) -> Folder {
         Folder { store, opener: FileOpener::default(), originals }
+    }
+
+    /// Reads what all files need, until `deadline` passes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Late`](crate::error::Error::Late) if the deadline passes first.
+    pub fn prepare(&self, deadline: Deadline<'_>) -> Result<()> {
+        self.store.prepare(deadline)
     }
 
     /// Returns the visible files, sorted by path, and the number of directories that could not be

@@ -27,9 +27,9 @@ and ripgrep.
 
 --json prints an array with an object for each PATH: query, complete (false if the time ran out; \
 incomplete then says what is missing), lines, files, workers (with matching lines), searched \
-(workers, files, bytes), not_searched (binary, unreadable, long_line, late), shown (worker, \
-path, lines with number, text and matches, and more: the number of omitted lines of the file), \
-left_out (files that are not shown, and their lines), or error.
+(workers, files, bytes), not_searched (binary, unreadable, long_line, late, and late_workers: up \
+to five ids), shown (worker, path, lines with number, text and matches, and more: the number of \
+omitted lines of the file), left_out (files that are not shown, and their lines), or error.
 
 Examples:
   swarmletfs grep 'timeout|refused'              all files of all workers

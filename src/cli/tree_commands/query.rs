@@ -17,7 +17,7 @@ use super::super::{ViewArgs, budget_arg, exit};
 use super::{TimeArgs, TreeReader, json, paths};
 use crate::cli::colors::ColorArgs;
 use crate::cli::pager::{AnswerKind, PagerArgs};
-use crate::name::printable;
+use crate::name::{Name, printable};
 use crate::query::{AnswerPage, Coverage, FileAnswer, FileQuery, Totals};
 use crate::search::regex::Unsearched;
 use crate::text::budget::Budget;
@@ -110,17 +110,19 @@ struct NotSearchedJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     long_line: Option<u64>,
     late: u64,
+    late_workers: Vec<String>,
 }
 
 impl TotalsJson {
     pub(super) fn new(totals: &Totals, long_line: Option<u64>) -> TotalsJson {
-        let Coverage { workers, files, bytes, unsearched } = totals.searched;
+        let Coverage { workers, files, bytes, unsearched, ref late_workers } = totals.searched;
+        let late_workers = late_workers.iter().map(Name::display).collect();
         let Unsearched { binary, unreadable, late, .. } = unsearched;
         TotalsJson {
             files: totals.files,
             workers: totals.workers,
             searched: SearchedJson { workers, files, bytes },
-            not_searched: NotSearchedJson { binary, unreadable, long_line, late },
+            not_searched: NotSearchedJson { binary, unreadable, long_line, late, late_workers },
         }
     }
 }

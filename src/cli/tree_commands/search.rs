@@ -26,9 +26,9 @@ and worker:GLOB, status:WORD, tool:GLOB, path:GLOB limit the search.
 
 --json prints an array with an object for each PATH: query, complete (false if the time ran out; \
 incomplete then says what is missing), passages, files, workers (with one of the words), \
-searched (workers, files, bytes), not_searched (binary, unreadable, late), same (passages \
-omitted as near duplicates of shown ones), shown (worker, path, outcome, passages, text: first \
-and end in bytes, and text), or error.
+searched (workers, files, bytes), not_searched (binary, unreadable, late, and late_workers: up to \
+five ids), same (passages omitted as near duplicates of shown ones), shown (worker, path, \
+outcome, passages, text: first and end in bytes, and text), or error.
 
 Examples:
   swarmletfs search 'connection pool timeout'                all files of all workers

@@ -157,7 +157,11 @@ impl Index {
             pending: Vec::new(),
             pending_bytes: 0,
         };
-        indexer.read(view, member, deadline)?;
+        indexer.read(view, member, deadline).inspect_err(|error| {
+            if error.is_timeout() {
+                self.search_was_late.store(true, Ordering::Release);
+            }
+        })?;
         let WorkerIndexer { contents, segments, .. } = indexer;
         if contents.unread.late > 0 {
             self.search_was_late.store(true, Ordering::Release);
@@ -264,6 +268,7 @@ struct WorkerIndexer<'a> {
 impl WorkerIndexer<'_> {
     fn read(&mut self, view: &View, member: &Member, deadline: Deadline<'_>) -> Result<()> {
         let folder = view.folder(member)?;
+        folder.prepare(deadline)?;
         let (files, unreadable) = folder.files()?;
         self.contents.unread.unreadable = unreadable;
         for (at, path) in files.iter().enumerate() {

@@ -90,6 +90,7 @@ pub fn search(
     deadline: Deadline<'_>,
 ) -> Result<WorkerMatchCounts> {
     let folder = view.folder(member)?;
+    folder.prepare(deadline)?;
     let (files, unreadable) = folder.files()?;
     let mut search = FileSearcher::without_line_numbers(pattern);
     let mut found = WorkerMatchCounts::default();

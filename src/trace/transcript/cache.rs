@@ -7,18 +7,20 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::cached_transcript::{CachedTranscript, TranscriptVersion};
-use super::folder_file::FolderListings;
+use super::container::Containers;
 use super::format::TranscriptFormat;
 use super::index::{Conversation, TranscriptIndex};
 use super::location::TranscriptLocation;
 use super::persist::IndexStore;
 use super::reader::read_on;
+use super::turn::Span;
 use crate::cache::single_shard;
 use crate::deadline::Deadline;
 use crate::error::Result;
@@ -27,12 +29,22 @@ use crate::store::{File, read_range};
 
 /// Capacity of the cache, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
+/// Maximum weight of an index in the cache, in bytes: the largest ones displace all others, but are
+/// not made again for each file of their workers.
+const WEIGHT_MAX: u64 = CACHE_BYTES / 16 * 15;
+/// Capacity for the results of records that have several, in bytes.
+const RESULT_BYTES: u64 = 64 << 20;
 /// Expected number of cached transcripts.
 const EXPECTED_ENTRIES: usize = 10_000;
 /// Number of bytes at each end of the read part that are hashed to detect changes.
 const HASHED_END_BYTES: u64 = 4_096;
+/// Interval at which a reader that waits for another one checks its deadline.
+const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum number of transcripts read concurrently.
 const PARALLEL_READS: usize = 16;
+
+/// The results in a record.
+pub(super) type Texts = Arc<[Vec<u8>]>;
 
 /// Indexes of the transcripts of one store.
 pub(super) struct TranscriptCache {
@@ -40,8 +52,10 @@ pub(super) struct TranscriptCache {
     read_locks: [Mutex<()>; PARALLEL_READS],
     hasher: RandomState,
     agents: Mutex<HashMap<RelPath, AgentList>>,
-    /// Listings of transcripts that are directories.
-    listings: Arc<FolderListings>,
+    containers: Containers,
+    /// The results of the record that was read last of each transcript, if they were several: they
+    /// are read one after the other, and a long record is decoded once.
+    results: Cache<RelPath, (TranscriptVersion, Span, Texts), ResultsWeighter>,
     /// Storage that outlives the process, if configured.
     disk: Option<IndexStore>,
 }
@@ -58,7 +72,17 @@ struct IndexWeighter;
 
 impl Weighter<RelPath, Arc<CachedTranscript>> for IndexWeighter {
     fn weight(&self, _: &RelPath, cached: &Arc<CachedTranscript>) -> u64 {
-        cached.index.weight()
+        cached.index.weight().min(WEIGHT_MAX)
+    }
+}
+
+#[derive(Clone)]
+struct ResultsWeighter;
+
+impl Weighter<RelPath, (TranscriptVersion, Span, Texts)> for ResultsWeighter {
+    fn weight(&self, _: &RelPath, (.., texts): &(TranscriptVersion, Span, Texts)) -> u64 {
+        let bytes = texts.iter().map(|text| text.len() as u64 + 100).sum::<u64>();
+        bytes.min(RESULT_BYTES / 16 * 15)
     }
 }
 
@@ -69,7 +93,8 @@ impl TranscriptCache {
             read_locks: std::array::from_fn(|_| Mutex::new(())),
             hasher: RandomState::new(),
             agents: Mutex::new(HashMap::new()),
-            listings: Arc::default(),
+            containers: Containers::default(),
+            results: single_shard(EXPECTED_ENTRIES, RESULT_BYTES, ResultsWeighter),
             disk,
         }
     }
@@ -95,8 +120,10 @@ impl TranscriptCache {
         if let Some(known) = cached_at(version) {
             return Ok((known.index.clone(), true));
         }
-        let slot = self.hasher.hash_one(path) as usize % PARALLEL_READS;
-        let _lock = self.read_locks.get(slot).map(Mutex::lock);
+        let Some(_lock) = self.read_lock(path, deadline) else {
+            let known = self.entries.get(path).map(|known| known.index.clone());
+            return Ok((known.unwrap_or_default(), false));
+        };
         // Taken before the read: later writes change it again.
         let version = TranscriptVersion::new(file.meta()?);
         if let Some(known) = cached_at(version) {
@@ -130,9 +157,43 @@ impl TranscriptCache {
         Ok((index, is_complete))
     }
 
-    /// Returns the listings of transcripts that are directories.
-    pub(super) fn listings(&self) -> &Arc<FolderListings> {
-        &self.listings
+    /// Waits until no other thread reads the transcript at `path`. Returns `None` once `deadline`
+    /// passes.
+    fn read_lock(&self, path: &RelPath, deadline: Deadline<'_>) -> Option<MutexGuard<'_, ()>> {
+        let slot = self.hasher.hash_one(path) as usize % PARALLEL_READS;
+        let lock = self.read_locks.get(slot)?;
+        loop {
+            let guard = lock.try_lock_for(LOCK_INTERVAL);
+            if guard.is_some() || !deadline.has_time() {
+                return guard;
+            }
+        }
+    }
+
+    pub(super) fn containers(&self) -> &Containers {
+        &self.containers
+    }
+
+    /// Returns the results in the record at `span` if they are cached.
+    pub(super) fn results(
+        &self,
+        path: &RelPath,
+        version: TranscriptVersion,
+        span: Span,
+    ) -> Option<Texts> {
+        let (of, at, texts) = self.results.get(path)?;
+        ((of, at) == (version, span)).then_some(texts)
+    }
+
+    /// Caches the results in the record at `span`, in place of those of another record.
+    pub(super) fn set_results(
+        &self,
+        path: &RelPath,
+        version: TranscriptVersion,
+        span: Span,
+        texts: Texts,
+    ) {
+        self.results.insert(path.clone(), (version, span, texts));
     }
 
     fn set_agents(&self, path: &RelPath, list: AgentList) {
@@ -176,4 +237,31 @@ fn hash_ends(file: &dyn File, length: u64) -> Result<[u8; 32]> {
         hash.update(&read_range(file, from, length_hashed as usize)?);
     }
     Ok(hash.finalize().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Memory, Store};
+    use crate::trace::transcript::index::LineEntry;
+
+    #[test]
+    fn largest_index_is_kept() {
+        let cache = TranscriptCache::new(None);
+        let mut index = TranscriptIndex::default();
+        let lines = CACHE_BYTES as usize / size_of::<LineEntry>() + 1;
+        index.main.lines = vec![LineEntry::default(); lines];
+        let path = RelPath::parse(b"a").unwrap();
+        let store = Memory::new();
+        store.write(&path, b"");
+        let cached = CachedTranscript {
+            version: TranscriptVersion::new(store.open(&path).unwrap().meta().unwrap()),
+            ends_hash: [0; 32],
+            index: Arc::new(index),
+            is_complete: true,
+            bytes_on_disk: 0,
+        };
+        cache.entries.insert(path.clone(), Arc::new(cached));
+        assert!(cache.entries.get(&path).is_some());
+    }
 }

@@ -22,7 +22,7 @@ const BYTES_MAX: usize = 64 << 20;
 /// Fails if the transcript cannot be read.
 pub(super) fn has_edits(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<bool> {
     let (index, is_complete) = folder.index(deadline)?;
-    let conversation = folder.conversation(&index)?;
+    let conversation = folder.found_conversation(&index, is_complete)?;
     Ok(!is_complete || edit_calls(conversation).next().is_some())
 }
 
@@ -33,7 +33,7 @@ pub(super) fn has_edits(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<b
 /// Fails if the transcript cannot be read, or changed since it was indexed.
 pub(super) fn read_edits(folder: &VirtualDir, deadline: Deadline<'_>) -> Result<RecordedEdits> {
     let (index, is_complete) = folder.index(deadline)?;
-    let conversation = folder.conversation(&index)?;
+    let conversation = folder.found_conversation(&index, is_complete)?;
     let file = folder.open_transcript()?;
     let mut recorded = RecordedEdits { timed_out: !is_complete, ..RecordedEdits::default() };
     let mut room = BYTES_MAX;

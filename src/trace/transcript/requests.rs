@@ -195,11 +195,16 @@ impl Requests {
     /// Those of `read`.
     pub(in crate::trace) fn render<E>(
         &self,
-        read: impl Fn(Span, RequestPart) -> Result<String, E>,
+        read: impl Fn(Span, &[RequestPart]) -> Result<Vec<String>, E>,
     ) -> Result<Vec<u8>, E> {
         let mut out = String::new();
-        for (at, place) in self.places.iter().enumerate() {
-            out.push_str(&section(at + 1, *place, &read(place.span, place.part)?));
+        let mut numbers = 1..;
+        for places in self.places.chunk_by(|a, b| a.span == b.span) {
+            let Some(first) = places.first() else { continue };
+            let parts: Vec<RequestPart> = places.iter().map(|place| place.part).collect();
+            for (place, text) in places.iter().zip(read(first.span, &parts)?) {
+                out.push_str(&section(numbers.next().unwrap_or_default(), *place, &text));
+            }
         }
         out.push_str(&self.last_line());
         Ok(out.into_bytes())

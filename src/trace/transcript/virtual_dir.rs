@@ -4,9 +4,11 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::cache::TranscriptCache;
+use super::cache::{Texts, TranscriptCache};
+use super::cached_transcript::TranscriptVersion;
 use super::container;
 use super::format::TranscriptFormat;
 use super::index::{CallEntry, CallResult, Conversation, LineFile, TextRef, TranscriptIndex};
@@ -14,6 +16,7 @@ use super::location::{Container, TranscriptLocation};
 use super::open_file::{GrowingFile, StaticFile, with_turns_at};
 use super::requests::request_text;
 use super::thread::CALLS;
+use super::turn::Span;
 use crate::deadline::Deadline;
 use crate::digest::digest;
 use crate::error::{Error, Result};
@@ -36,6 +39,8 @@ pub(super) struct VirtualDir {
     path: RelPath,
     format: Arc<dyn TranscriptFormat>,
     transcripts: Arc<TranscriptCache>,
+    /// The index that was read last.
+    held: Mutex<Option<(TranscriptVersion, Arc<TranscriptIndex>)>>,
 }
 
 /// A file or directory in the virtual directory.
@@ -57,7 +62,8 @@ impl VirtualDir {
         format: Arc<dyn TranscriptFormat>,
         transcripts: Arc<TranscriptCache>,
     ) -> VirtualDir {
-        VirtualDir { path: location.path(), folder, location, format, transcripts }
+        let (path, held) = (location.path(), Mutex::default());
+        VirtualDir { path, folder, location, format, transcripts, held }
     }
 
     pub(super) fn format(&self) -> &dyn TranscriptFormat {
@@ -71,7 +77,7 @@ impl VirtualDir {
     /// Returns the metadata of the transcript.
     pub(super) fn transcript_meta(&self) -> Result<Meta> {
         self.at_location(|location| {
-            container::meta(&*self.folder, location, self.transcripts.listings())
+            container::meta(&*self.folder, location, self.transcripts.containers())
         })
     }
 
@@ -83,7 +89,7 @@ impl VirtualDir {
     /// Opens the transcript. Returns it with the form in which it is stored now.
     pub(super) fn open_container(&self) -> Result<(Box<dyn File>, Container)> {
         self.at_location(|location| {
-            let file = container::open(&*self.folder, location, self.transcripts.listings())?;
+            let file = container::open(&*self.folder, location, self.transcripts.containers())?;
             Ok((file, location.container))
         })
     }
@@ -127,8 +133,17 @@ impl VirtualDir {
         transcript: &dyn File,
         deadline: Deadline<'_>,
     ) -> Result<(Arc<TranscriptIndex>, bool)> {
+        let version = TranscriptVersion::new(transcript.meta()?);
+        let held = self.held.lock().clone();
+        if let Some((_, index)) = held.filter(|(of, _)| *of == version) {
+            return Ok((index, true));
+        }
         let (format, location) = (&*self.format, &self.location);
-        self.transcripts.index(&self.path, transcript, format, location, deadline)
+        let read = self.transcripts.index(&self.path, transcript, format, location, deadline)?;
+        if read.1 {
+            *self.held.lock() = Some((version, read.0.clone()));
+        }
+        Ok(read)
     }
 
     /// Returns the file of a result that is too large for the transcript, with its metadata.
@@ -193,6 +208,17 @@ impl VirtualDir {
     /// Returns the worker's conversation in the transcript's index.
     pub(super) fn conversation<'a>(&self, index: &'a TranscriptIndex) -> Result<&'a Conversation> {
         index.conversation(self.location.agent.as_ref()).ok_or(Error::NotFound)
+    }
+
+    /// Returns the worker's conversation in an index. If the index `is_complete`, an absent one
+    /// does not exist; else there was no time to find it.
+    pub(super) fn found_conversation<'a>(
+        &self,
+        index: &'a TranscriptIndex,
+        is_complete: bool,
+    ) -> Result<&'a Conversation> {
+        let found = self.conversation(index);
+        if is_complete { found } else { found.map_err(|_| Error::Late) }
     }
 
     /// Returns the file or directory at `path`. Calls `index` only if that depends on the index.
@@ -302,12 +328,27 @@ impl VirtualDir {
     }
 
     fn read_output(&self, result: &CallResult) -> Result<Vec<u8>> {
+        let texts = self.results_at(result.span)?;
+        let text = texts.get(result.part).filter(|text| text.len() as u64 == result.bytes);
+        text.cloned().ok_or(Error::Stale)
+    }
+
+    /// Returns the results in the record at `span`.
+    fn results_at(&self, span: Span) -> Result<Texts> {
         let file = self.open_transcript()?;
-        let text = with_turns_at(&*file, &*self.format, result.span, |turns| {
+        let version = TranscriptVersion::new(file.meta()?);
+        if let Some(texts) = self.transcripts.results(&self.path, version, span) {
+            return Ok(texts);
+        }
+        let texts: Texts = with_turns_at(&*file, &*self.format, span, |turns| {
             let results = turns.iter().flat_map(|turn| &turn.results);
-            results.map(|result| result.text.as_bytes().to_vec()).nth(result.part)
+            results.map(|result| result.text.as_bytes().to_vec()).collect()
         })?;
-        text.filter(|text| text.len() as u64 == result.bytes).ok_or(Error::Stale)
+        // The others hold one output and are read as quickly.
+        if texts.len() > 1 {
+            self.transcripts.set_results(&self.path, version, span, texts.clone());
+        }
+        Ok(texts)
     }
 
     fn read_text(&self, text_ref: &TextRef) -> Result<Vec<u8>> {
@@ -427,8 +468,10 @@ impl Store for VirtualDir {
                 let index = self.full_index()?;
                 let meta = self.requests_meta(&self.transcript_meta()?, &index)?;
                 let file = self.open_transcript()?;
-                let bytes = self.conversation(&index)?.requests.render(|span, part| {
-                    with_turns_at(&*file, &*self.format, span, |turns| request_text(turns, part))
+                let bytes = self.conversation(&index)?.requests.render(|span, parts| {
+                    with_turns_at(&*file, &*self.format, span, |turns| {
+                        parts.iter().map(|part| request_text(turns, *part)).collect()
+                    })
                 })?;
                 if bytes.len() as u64 != meta.size {
                     return Err(Error::Stale);
@@ -453,6 +496,11 @@ impl Store for VirtualDir {
                 Ok(Box::new(StaticFile::new(meta, output)))
             }
         }
+    }
+
+    fn prepare(&self, deadline: Deadline<'_>) -> Result<()> {
+        let (_, is_complete) = self.index(deadline)?;
+        if is_complete { Ok(()) } else { Err(Error::Late) }
     }
 
     fn enter(&self, path: &RelPath) -> Result<Box<dyn Store>> {

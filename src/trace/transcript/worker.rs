@@ -225,7 +225,7 @@ pub(super) fn read_record(
     deadline: Deadline<'_>,
 ) -> Result<Record> {
     let (index, is_complete) = folder.index(deadline)?;
-    let conversation = folder.conversation(&index)?;
+    let conversation = folder.found_conversation(&index, is_complete)?;
     let metadata = MetadataFile::read(folder);
     let mut worker = if is_complete {
         build_worker(folder, path, [&index; 2], [conversation; 2], &metadata)

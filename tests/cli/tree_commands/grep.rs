@@ -115,7 +115,7 @@ fn grep_json_has_every_line_and_count() {
     );
     assert_eq!(
         answer["not_searched"],
-        json!({"binary": 0, "unreadable": 0, "long_line": 0, "late": 0})
+        json!({"binary": 0, "unreadable": 0, "long_line": 0, "late": 0, "late_workers": []})
     );
     let report = answer["shown"]
         .as_array()

@@ -1,0 +1,323 @@
+//! Compressed transcripts, decompressed once.
+//!
+//! A compressed stream can only be read from its beginning, but the parts of a transcript are read
+//! in any order and many times. So it is decompressed as far as it is read, into blocks that are
+//! kept in memory. Each block is compressed again, alone.
+
+use std::collections::VecDeque;
+use std::io::{BufReader, Read};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::cached_transcript::TranscriptVersion;
+use super::document;
+use crate::error::{Error, Result};
+use crate::name::RelPath;
+use crate::store::{File, Meta, copy_from};
+
+/// Binary logarithm of the largest zstd window that is accepted, in bytes.
+const WINDOW_LOG_MAX: u32 = 27;
+/// Number of decompressed bytes that are kept: one block more than any reader reads.
+const DECOMPRESSED_MAX: u64 = document::FILE_MAX + BLOCK as u64;
+/// Length of a block before it is compressed again, in bytes.
+const BLOCK: usize = 64 << 10;
+/// Level of compression of the blocks: the fastest.
+const LEVEL: i32 = 1;
+/// Maximum memory for all blocks, in bytes. Those that were read last are kept even beyond it.
+const CACHE_BYTES: usize = 128 << 20;
+/// Weight of a decoder: four are kept of transcripts that nobody reads. Most take a few MiB, and
+/// none more than its window.
+const DECODER_WEIGHT: usize = CACHE_BYTES / 4;
+/// Maximum number of transcripts of which blocks are kept.
+const CACHED_MAX: usize = 100;
+
+type Decoder = zstd::stream::read::Decoder<'static, BufReader<FileReader>>;
+
+/// The decompressed transcripts of one store, those read last at the end.
+#[derive(Default)]
+pub(super) struct Archives(Mutex<VecDeque<(RelPath, TranscriptVersion, Arc<Archive>)>>);
+
+impl Archives {
+    /// Returns the decompressed contents of `file`, which lies at `path` and has this `version`.
+    fn get(
+        &self,
+        path: &RelPath,
+        version: TranscriptVersion,
+        file: &Arc<dyn File>,
+    ) -> Result<Arc<Archive>> {
+        let mut held = self.0.lock();
+        let at = held.iter().position(|(known, ..)| known == path);
+        let known = at.and_then(|at| held.remove(at)).filter(|(_, at, _)| *at == version);
+        let archive = match known {
+            Some((.., archive)) => archive,
+            None => Arc::new(Archive::new(file.clone())?),
+        };
+        held.push_back((path.clone(), version, archive.clone()));
+        let mut weights: Vec<usize> = held.iter().map(|(.., archive)| archive.weight()).collect();
+        weights.reverse();
+        let mut total = 0;
+        let kept = weights.into_iter().take(CACHED_MAX).take_while(|weight| {
+            total += weight;
+            total <= CACHE_BYTES
+        });
+        let surplus = held.len() - kept.count().max(1);
+        held.drain(..surplus);
+        Ok(archive)
+    }
+}
+
+/// A compressed file that reads as its contents.
+pub(super) struct ArchiveFile {
+    file: Arc<dyn File>,
+    path: RelPath,
+    archives: Arc<Archives>,
+    /// The contents that were read last, which stay while the file is open.
+    held: Mutex<Option<(TranscriptVersion, Arc<Archive>)>>,
+}
+
+impl ArchiveFile {
+    /// Opens the contents of `file`, which lies at `path` in the store of `archives`.
+    pub(super) fn new(file: Box<dyn File>, path: RelPath, archives: Arc<Archives>) -> ArchiveFile {
+        ArchiveFile { file: file.into(), path, archives, held: Mutex::new(None) }
+    }
+}
+
+impl File for ArchiveFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let version = TranscriptVersion::new(self.file.meta()?);
+        let held = self.held.lock().clone();
+        let archive = match held.filter(|(of, _)| *of == version) {
+            Some((_, archive)) => archive,
+            None => {
+                let archive = self.archives.get(&self.path, version, &self.file)?;
+                *self.held.lock() = Some((version, archive.clone()));
+                archive
+            }
+        };
+        archive.read_at(buffer, offset)
+    }
+
+    fn meta(&self) -> Result<Meta> {
+        self.file.meta()
+    }
+}
+
+/// The contents of a compressed file, as far as they were read.
+struct Archive {
+    blocks: Mutex<Blocks>,
+}
+
+struct Blocks {
+    /// Reads on. `None` at the end of the contents, which damaged or torn ones have before it.
+    decoder: Option<Decoder>,
+    /// All blocks are full but the last.
+    compressed: Vec<Box<[u8]>>,
+    /// Number of bytes in all blocks before they were compressed.
+    length: u64,
+    /// Number of bytes in all blocks.
+    weight: usize,
+    /// The block that was read last, by its number.
+    last: Option<(usize, Vec<u8>)>,
+}
+
+impl Archive {
+    fn new(file: Arc<dyn File>) -> Result<Archive> {
+        let decoder = decoder(file).map_err(|_| Error::Io(Errno::IO))?;
+        let blocks = Blocks {
+            decoder: Some(decoder),
+            compressed: Vec::new(),
+            length: 0,
+            weight: 0,
+            last: None,
+        };
+        Ok(Archive { blocks: Mutex::new(blocks) })
+    }
+
+    /// Returns the memory that the contents take, unless they are being read.
+    fn weight(&self) -> usize {
+        self.blocks.try_lock().map_or(0, |blocks| {
+            blocks.weight + if blocks.decoder.is_some() { DECODER_WEIGHT } else { 0 }
+        })
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut blocks = self.blocks.lock();
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let at = offset.saturating_add(filled as u64);
+            while at >= blocks.length {
+                if !blocks.extend()? {
+                    return Ok(filled);
+                }
+            }
+            let (block, skip) = (at / BLOCK as u64, at % BLOCK as u64);
+            let block = blocks.block(usize::try_from(block).unwrap_or(usize::MAX))?;
+            filled += copy_from(block, skip, buffer.split_at_mut(filled).1);
+        }
+        Ok(filled)
+    }
+}
+
+impl Blocks {
+    /// Reads the next block. Returns false at the end.
+    fn extend(&mut self) -> Result<bool> {
+        let Some(decoder) = &mut self.decoder else { return Ok(false) };
+        let mut block = Vec::with_capacity(BLOCK);
+        // What precedes the damage is kept.
+        let read = decoder.take(BLOCK as u64).read_to_end(&mut block);
+        if read.is_err() || block.len() < BLOCK {
+            self.decoder = None;
+        }
+        if block.is_empty() {
+            return Ok(false);
+        }
+        let compressed =
+            zstd::bulk::compress(&block, LEVEL).map_err(|_| Error::Io(Errno::NOMEM))?;
+        self.length += block.len() as u64;
+        if self.length >= DECOMPRESSED_MAX {
+            self.decoder = None;
+        }
+        self.weight += compressed.len() + size_of::<Box<[u8]>>();
+        self.last = Some((self.compressed.len(), block));
+        self.compressed.push(compressed.into());
+        Ok(true)
+    }
+
+    /// Returns a block that was read before.
+    fn block(&mut self, number: usize) -> Result<&[u8]> {
+        let held = self.last.take().filter(|(held, _)| *held == number);
+        let block = match held {
+            Some((_, block)) => block,
+            None => {
+                let compressed = self.compressed.get(number).ok_or(Error::Io(Errno::IO))?;
+                zstd::bulk::decompress(compressed, BLOCK).map_err(|_| Error::Io(Errno::IO))?
+            }
+        };
+        Ok(&self.last.insert((number, block)).1)
+    }
+}
+
+/// Reads a file from its beginning.
+struct FileReader {
+    file: Arc<dyn File>,
+    offset: u64,
+}
+
+impl Read for FileReader {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.file.read_at(out, self.offset).map_err(std::io::Error::other)?;
+        self.offset += n as u64;
+        Ok(n)
+    }
+}
+
+fn decoder(file: Arc<dyn File>) -> std::io::Result<Decoder> {
+    let mut decoder = Decoder::with_buffer(BufReader::new(FileReader { file, offset: 0 }))?;
+    decoder.window_log_max(WINDOW_LOG_MAX)?;
+    Ok(decoder)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::name::Name;
+    use crate::scale::seed;
+    use crate::store::{Memory, Store, read_range};
+
+    /// A compressed file that counts the bytes that were read of it.
+    struct Counted(Vec<u8>, AtomicU64);
+
+    impl File for Counted {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+            let n = copy_from(&self.0, offset, buffer);
+            self.1.fetch_add(n as u64, Ordering::Relaxed);
+            Ok(n)
+        }
+
+        fn meta(&self) -> Result<Meta> {
+            unreachable!("an archive has one version")
+        }
+    }
+
+    fn contents(length: usize) -> Vec<u8> {
+        let mut rng = fastrand::Rng::with_seed(seed());
+        (0..length).map(|_| rng.u8(b'a'..=b'p')).collect()
+    }
+
+    fn archive(compressed: Vec<u8>) -> (Archive, Arc<Counted>) {
+        let file = Arc::new(Counted(compressed, AtomicU64::new(0)));
+        (Archive::new(file.clone()).unwrap(), file)
+    }
+
+    #[test]
+    fn any_order_of_reads_decompresses_each_byte_once() {
+        for length in [0, 1, BLOCK - 1, BLOCK, 3 * BLOCK + 7] {
+            let contents = contents(length);
+            let (archive, file) = archive(zstd::bulk::compress(&contents, 3).unwrap());
+            let mut rng = fastrand::Rng::with_seed(seed());
+            for _ in 0..200 {
+                let (from, want) = (rng.usize(..=length + 9), rng.usize(1..2 * BLOCK));
+                let mut read = vec![0; want];
+                let n = archive.read_at(&mut read, from as u64).unwrap();
+                let from = from.min(length);
+                assert_eq!(read[..n], contents[from..length.min(from + want)]);
+            }
+            assert!(file.1.load(Ordering::Relaxed) <= file.0.len() as u64);
+        }
+    }
+
+    #[test]
+    fn damaged_contents_end_where_the_damage_begins() {
+        let contents = contents(5 * BLOCK);
+        let mut compressed = zstd::bulk::compress(&contents, 3).unwrap();
+        compressed.truncate(compressed.len() / 2);
+        let (archive, _) = archive(compressed);
+        let mut read = vec![0; contents.len()];
+        let n = archive.read_at(&mut read, 0).unwrap();
+        assert!((BLOCK..contents.len()).contains(&n), "{n}");
+        assert_eq!(read[..n], contents[..n]);
+        assert_eq!(archive.read_at(&mut read, n as u64).unwrap(), 0);
+    }
+
+    #[test]
+    fn no_more_is_decompressed_than_is_ever_read() {
+        let endless = zstd::bulk::compress(&vec![b' '; DECOMPRESSED_MAX as usize + BLOCK], 3);
+        let (archive, _) = archive(endless.unwrap());
+        assert_eq!(archive.read_at(&mut [0; 2], DECOMPRESSED_MAX - 1).unwrap(), 1);
+        assert_eq!(archive.read_at(&mut [0], DECOMPRESSED_MAX).unwrap(), 0);
+        assert!(archive.weight() < 1 << 20);
+    }
+
+    /// A file with metadata.
+    struct Fixed(Vec<u8>, Meta);
+
+    impl File for Fixed {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+            Ok(copy_from(&self.0, offset, buffer))
+        }
+
+        fn meta(&self) -> Result<Meta> {
+            Ok(self.1)
+        }
+    }
+
+    #[test]
+    fn archives_are_bounded_and_the_last_is_kept() {
+        let archives = Arc::new(Archives::default());
+        let meta = Memory::new().stat(&RelPath::root()).unwrap();
+        let compressed = zstd::bulk::compress(&contents(2 * BLOCK), 3).unwrap();
+        let path = |number: usize| RelPath::from(Name::new(format!("{number}")).unwrap());
+        for number in 0..2 * CACHED_MAX {
+            let file = Box::new(Fixed(compressed.clone(), meta));
+            let file = ArchiveFile::new(file, path(number), archives.clone());
+            read_range(&file, 0, 2 * BLOCK + 1).unwrap();
+        }
+        let held = archives.0.lock();
+        assert_eq!(held.len(), CACHED_MAX);
+        assert_eq!(held.back().unwrap().0, path(2 * CACHED_MAX - 1));
+    }
+}
