@@ -87,7 +87,7 @@ pub struct Coverage {
     pub bytes: u64,
     /// Files that were not searched, by reason.
     pub unsearched: Unsearched,
-    /// The workers with files that there was no time to search, at most [`LATE_MAX`].
+    /// The workers with files that there was no time to search: up to five.
     pub late_workers: Vec<Name>,
 }
 
