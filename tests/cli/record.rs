@@ -533,10 +533,12 @@ fn time_limit_ends_daemons_and_processes_that_ignore_sigterm() {
 #[test]
 fn time_limit_lets_a_command_end_in_its_own_way() {
     let place = Place::new();
-    let script = "trap 'echo cleaned up; exit 0' TERM; echo begun; sleep 1000 & wait";
+    // A second signal while it counts would make it begin anew.
+    let script = "trap 'echo cleans up; while [ $((n += 1)) -lt 300000 ]; do :; done; exit 0' TERM; \
+                  echo begun; sleep 1000 & wait";
     let recorded = place.run(&["--timeout", "1s"], &["sh", "-c", script]);
     assert_eq!(recorded.status.code(), Some(124));
-    assert_eq!(recorded.out, b"begun\ncleaned up\n");
+    assert_eq!(recorded.out, b"begun\ncleans up\n");
     assert_eq!(place.ended()["exit_code"], 124);
 }
 

@@ -81,34 +81,33 @@ impl Descendants {
         Ok(found)
     }
 
-    /// Sends `signals` to all processes, also to those that are started meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// Fails if /proc cannot be read.
-    pub(super) fn signal_all(&self, signals: &[Signal]) -> io::Result<()> {
-        let mut signaled = HashSet::new();
+    /// Sends `signals` once to each process, also to those that are started meanwhile. Returns the
+    /// processes it sent them to: none if /proc cannot be read.
+    pub(super) fn signal_all(&self, signals: &[Signal]) -> HashSet<Pid> {
+        let (mut seen, mut signaled) = (HashSet::new(), HashSet::new());
         for _ in 0..SCANS_MAX {
-            let processes = self.list()?;
+            let Ok(processes) = self.list() else { break };
             let parents: BTreeSet<i32> =
                 processes.iter().map(|process| process.pid.as_raw_pid()).collect();
             let mut found_new = false;
-            for process in processes.iter().filter(|process| signaled.insert(process.pid)) {
+            for process in processes.iter().filter(|process| seen.insert(process.pid)) {
                 found_new = true;
-                self.signal(process, signals, &parents);
+                if self.signal(process, signals, &parents) {
+                    signaled.insert(process.pid);
+                }
             }
             if !found_new {
                 break;
             }
         }
-        Ok(())
+        signaled
     }
 
-    /// Signals a process, unless it has ended and another one has its id.
-    fn signal(&self, process: &Process, signals: &[Signal], parents: &BTreeSet<i32>) {
+    /// Signals a process, unless it has ended and another one has its id. Returns true if it did.
+    fn signal(&self, process: &Process, signals: &[Signal], parents: &BTreeSet<i32>) -> bool {
         // The descriptor holds one process. If that one still has a parent among ours, it is the
         // one that was listed, or another descendant.
-        let Ok(fd) = pidfd_open(process.pid, PidfdFlags::empty()) else { return };
+        let Ok(fd) = pidfd_open(process.pid, PidfdFlags::empty()) else { return false };
         let is_ours = read_process(process.pid).is_some_and(|now| {
             now.parent == self.own.as_raw_pid() || parents.contains(&now.parent)
         });
@@ -118,6 +117,7 @@ impl Descendants {
                 let _ = pidfd_send_signal(&fd, *signal);
             }
         }
+        is_ours
     }
 
     /// Returns the processes that hold one of these files open, or may do so. A file is given as

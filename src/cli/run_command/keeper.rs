@@ -79,7 +79,7 @@ fn follow_orders(server: &mut UnixStream, descendants: &Descendants) {
             [END] => drop(descendants.signal_all(&[Signal::TERM, Signal::CONT])),
             [KILL] => loop {
                 // What cannot be found now is in the next round.
-                let _ = descendants.signal_all(&[Signal::KILL]);
+                descendants.signal_all(&[Signal::KILL]);
                 thread::sleep(KILL_INTERVAL);
             },
             _ => {}

@@ -692,12 +692,12 @@ impl CommandSession<'_> {
         self.sources.clear();
     }
 
-    /// Sends signals to the command and all its descendants.
+    /// Sends signals once to the command and to each of its descendants.
     fn signal_all(&mut self, signals: &[RawSignal]) {
         // Without /proc no process is known. With its option hidepid, those that cannot be traced
         // are not, as the stages of a sandbox.
-        let _ = self.descendants.signal_all(signals);
-        if self.command_end.is_none() {
+        let signaled = self.descendants.signal_all(signals);
+        if self.command_end.is_none() && !signaled.contains(&self.child) {
             for signal in signals {
                 let _ = kill_process(self.child, *signal);
             }
