@@ -130,6 +130,10 @@ impl Machine<'_> {
             open_read_only(path, self.empty, no_programs).map(Shown::Overlay)
         };
         let shown = match tree {
+            // It was there a moment ago.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) if path != Path::new("/") => {
+                return Ok(());
+            }
             Err(error) if mount.id == self.root => {
                 let path = crate::name::printable(path.as_os_str().as_bytes());
                 return Err(error).step_with(&format!("show {path} to the command"), cause);

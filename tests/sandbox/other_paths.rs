@@ -1,6 +1,10 @@
 //! The store under other paths: mounts of it, caches, and file systems that show the same.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::mpsc::{self, TryRecvError};
+use std::thread;
 
 use super::place::{Place, quoted, swarmletfs, text};
 
@@ -82,6 +86,27 @@ fn file_system_that_does_not_answer_is_closed() {
     assert_eq!(said, "runs\n0\n");
 }
 
+/// A directory in which something is mounted is made anew, with an overlay of each one in it.
+#[test]
+fn directories_that_vanish_are_left_out() {
+    let Some(place) = Place::of_root() else { return };
+    place.make_dir("mounted");
+    let folders: Vec<PathBuf> = (0..100).map(|n| place.path(format!("brief-{n}"))).collect();
+    thread::scope(|scope| {
+        let (_alive, ended) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            while ended.try_recv() == Err(TryRecvError::Empty) {
+                folders.iter().for_each(|path| fs::create_dir(path).unwrap());
+                folders.iter().for_each(|path| fs::remove_dir(path).unwrap());
+            }
+        });
+        for _ in 0..10 {
+            let said = as_root(&place, "mount --bind mounted mounted\nrun 'echo runs'");
+            assert_eq!(said, "runs\n");
+        }
+    });
+}
+
 #[test]
 fn cache_shows_nothing() {
     super::for_each_user(|place| {
@@ -107,7 +132,7 @@ fn file_system_that_is_unmounted_outside_is_released() {
     let place = Place::of_user();
     let own_mounts = ["unshare", "--user", "--mount", "--propagation", "unchanged"];
     for namespace in [&[][..], &own_mounts] {
-        let _ = std::fs::remove_dir(place.path("disk"));
+        let _ = fs::remove_dir(place.path("disk"));
         let wait = "test -e ../disk/file; touch $SWARMLET_STORE/workers/$SWARMLET_WORKER/started
             while [ -e ../disk/file ]; do sleep 0.02; done; echo released";
         let line = place.in_sandbox(&[], &[namespace, &["sh", "-ec", wait]].concat());
