@@ -7,14 +7,17 @@
 //!
 //! The kernel makes no overlay of a directory in which something is mounted. Such a directory is
 //! made anew, with an overlay for each of its directories.
+//!
+//! Other processes may move directories meanwhile, and put links to hidden ones in their places. So
+//! each entry is opened once, without following links, and shown through its descriptor.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, lstat, readlinkat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat, readlinkat};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, OpenTreeFlags, open_tree};
 
@@ -84,7 +87,8 @@ pub(super) fn parts(
         StageFailure::new("cannot find the root file system in the table of mounts")
     })?;
     let mut machine = Machine { table, empty, silent, root: root.id, parts: Vec::new() };
-    machine.add_folder(Path::new("/"), root)?;
+    let folder = open_entry(CWD, OsStr::new("/")).step("open the root directory")?;
+    machine.add_folder(Path::new("/"), &folder, root)?;
     for path in NAME_SERVICES.map(Path::new) {
         if files::is_dir(path)
             && let Ok(tree) = clone_tree(path)
@@ -103,6 +107,12 @@ pub(super) fn clone_tree(path: &Path) -> rustix::io::Result<OwnedFd> {
     open_tree(CWD, path, flags)
 }
 
+/// Opens an entry of a directory, be it a link or anything else, to look at it.
+fn open_entry(parent: impl AsFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(parent, name, flags, Mode::empty())
+}
+
 struct Machine<'a> {
     table: &'a AttachedMounts,
     empty: &'a Path,
@@ -118,22 +128,24 @@ impl Machine<'_> {
         self.parts.push(MachinePart { path, shown, mountpoint });
     }
 
-    /// Adds the directory `path` of a mount.
-    fn add_folder(&mut self, path: &Path, mount: &AttachedMount) -> Result<(), StageFailure> {
+    /// Adds the directory at `path` of a mount, which is open as `folder`.
+    fn add_folder(
+        &mut self,
+        path: &Path,
+        folder: &OwnedFd,
+        mount: &AttachedMount,
+    ) -> Result<(), StageFailure> {
         if self.table.points_beneath(path).next().is_some() {
-            return self.add_entries(path, mount);
+            return self.add_entries(path, folder, mount);
         }
+        let opened = files::own_descriptor(folder.as_raw_fd());
         let tree = if mount.is_of(&PLAIN) {
-            clone_tree(path).map(Shown::Real)
+            clone_tree(&opened).map(Shown::Real)
         } else {
             let no_programs = mount.flags & MountFlags::NOEXEC;
-            open_read_only(path, self.empty, no_programs).map(Shown::Overlay)
+            open_read_only(&opened, self.empty, no_programs).map(Shown::Overlay)
         };
         let shown = match tree {
-            // It was there a moment ago.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) if path != Path::new("/") => {
-                return Ok(());
-            }
             Err(error) if mount.id == self.root => {
                 let path = crate::name::printable(path.as_os_str().as_bytes());
                 return Err(error).step_with(&format!("show {path} to the command"), cause);
@@ -144,24 +156,36 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Makes the directory `path` anew, with what is in it.
-    fn add_entries(&mut self, path: &Path, mount: &AttachedMount) -> Result<(), StageFailure> {
-        let mode = lstat(path).map_or(0, |stat| stat.st_mode);
+    /// Makes the directory at `path` anew, with what is in it.
+    fn add_entries(
+        &mut self,
+        path: &Path,
+        folder: &OwnedFd,
+        mount: &AttachedMount,
+    ) -> Result<(), StageFailure> {
+        let mode = fstat(folder).map_or(0, |stat| stat.st_mode);
         self.add(path, mount, Shown::Folder(mode & 0o777));
         // A directory that cannot be listed shows the ways to the mounts in it.
-        let listed = files::list(path).unwrap_or_default().into_iter().map(OsString::from_vec);
+        let listed = files::list(&files::own_descriptor(folder.as_raw_fd())).unwrap_or_default();
+        let listed = listed.into_iter().map(OsString::from_vec);
         let on_the_way = self.table.points_beneath(path).filter_map(|point| {
             let rest = point.strip_prefix(path).ok()?;
             rest.components().next().map(|name| name.as_os_str().to_owned())
         });
         let names: BTreeSet<OsString> = listed.chain(on_the_way).collect();
         for name in names {
-            self.add_entry(&path.join(name), mount)?;
+            self.add_entry(&path.join(name), folder, mount)?;
         }
         Ok(())
     }
 
-    fn add_entry(&mut self, path: &Path, holder: &AttachedMount) -> Result<(), StageFailure> {
+    /// Adds the entry at `path` of a directory, which is open as `folder`.
+    fn add_entry(
+        &mut self,
+        path: &Path,
+        folder: &OwnedFd,
+        holder: &AttachedMount,
+    ) -> Result<(), StageFailure> {
         if LEFT_OUT.iter().any(|left_out| path == Path::new(left_out)) {
             return Ok(());
         }
@@ -177,17 +201,20 @@ impl Machine<'_> {
             return Ok(());
         }
         // An entry that is gone or cannot be seen is left out.
-        let Ok(stat) = lstat(path) else { return Ok(()) };
+        let Ok(entry) = open_entry(folder, path.file_name().unwrap_or_default()) else {
+            return Ok(());
+        };
+        let Ok(stat) = fstat(&entry) else { return Ok(()) };
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => self.add_folder(path, mount)?,
+            FileType::Directory => self.add_folder(path, &entry, mount)?,
             FileType::Symlink => {
-                if let Ok(target) = readlinkat(CWD, path, Vec::new()) {
+                if let Ok(target) = readlinkat(&entry, "", Vec::new()) {
                     let target = OsStr::from_bytes(target.to_bytes()).into();
                     self.add(path, mount, Shown::Link(target));
                 }
             }
             FileType::RegularFile => {
-                if let Ok(tree) = clone_tree(path) {
+                if let Ok(tree) = clone_tree(&files::own_descriptor(entry.as_raw_fd())) {
                     self.add(path, mount, Shown::Real(tree));
                 }
             }

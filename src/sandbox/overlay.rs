@@ -100,10 +100,15 @@ fn mount_and_detach(
 ) -> rustix::io::Result<OwnedFd> {
     let options = CString::new(mount_options(lower, layers)).map_err(|_| Errno::INVAL)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | more;
-    mount(SOURCE, lower, "overlay", flags, options.as_c_str())?;
+    // It is here for a moment. A path of a descriptor would lead beneath it.
+    let place = match layers {
+        Layers::Changing(_) => lower,
+        Layers::Fixed(empty) => empty,
+    };
+    mount(SOURCE, place, "overlay", flags, options.as_c_str())?;
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = open_tree(CWD, lower, clone)?;
-    unmount(lower, UnmountFlags::DETACH)?;
+    let tree = open_tree(CWD, place, clone)?;
+    unmount(place, UnmountFlags::DETACH)?;
     Ok(tree)
 }
 

@@ -1,10 +1,14 @@
-//! The store under other paths: mounts of it, caches, and file systems that show the same.
+//! What else is mounted on the machine: the store under other paths, file systems that show it,
+//! do not answer or are unmounted, and the directories beside a mountpoint.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::place::{Place, quoted, swarmletfs, text};
 
@@ -86,25 +90,59 @@ fn file_system_that_does_not_answer_is_closed() {
     assert_eq!(said, "runs\n0\n");
 }
 
-/// A directory in which something is mounted is made anew, with an overlay of each one in it.
-#[test]
-fn directories_that_vanish_are_left_out() {
-    let Some(place) = Place::of_root() else { return };
+/// Runs `script` in sandboxes beside a mountpoint, while `change` is repeated: a directory with a
+/// mountpoint in it is made anew, and each entry in it is shown for itself.
+fn run_during(place: &Place, change: impl Fn() + Send, script: &str) -> Vec<String> {
     place.make_dir("mounted");
-    let folders: Vec<PathBuf> = (0..100).map(|n| place.path(format!("brief-{n}"))).collect();
+    let script = format!("mount --bind mounted mounted\nrun '{script}'");
     thread::scope(|scope| {
         let (_alive, ended) = mpsc::channel::<()>();
         scope.spawn(move || {
             while ended.try_recv() == Err(TryRecvError::Empty) {
-                folders.iter().for_each(|path| fs::create_dir(path).unwrap());
-                folders.iter().for_each(|path| fs::remove_dir(path).unwrap());
+                change();
             }
         });
-        for _ in 0..10 {
-            let said = as_root(&place, "mount --bind mounted mounted\nrun 'echo runs'");
-            assert_eq!(said, "runs\n");
+        (0..10).map(|_| as_root(place, &script)).collect()
+    })
+}
+
+#[test]
+fn directories_that_vanish_are_left_out() {
+    let Some(place) = Place::of_root() else { return };
+    let folders: Vec<PathBuf> = (0..100).map(|n| place.path(format!("brief-{n}"))).collect();
+    let change = || {
+        folders.iter().for_each(|path| fs::create_dir(path).unwrap());
+        folders.iter().for_each(|path| fs::remove_dir(path).unwrap());
+    };
+    assert_eq!(run_during(&place, change, "echo runs"), ["runs\n"; 10]);
+}
+
+#[test]
+fn links_that_take_the_place_of_others_show_nothing() {
+    let Some(place) = Place::of_root() else { return };
+    let secret = place.path("store/workers/other/result.txt");
+    let pairs: Vec<[PathBuf; 2]> = (0..60)
+        .map(|n| {
+            let [first, second] = ["a", "b"].map(|name| place.path(format!("{name}-{n}")));
+            if n % 2 == 0 {
+                fs::create_dir(&first).unwrap();
+                symlink(place.path("store"), &second).unwrap();
+            } else {
+                fs::write(&first, "").unwrap();
+                symlink(&secret, &second).unwrap();
+            }
+            [first, second]
+        })
+        .collect();
+    let read = "cat ../*-* ../*-*/workers/other/result.txt 2> /dev/null; true";
+    let outside = text(&place.plain(&["sh", "-c", read]).stdout);
+    assert_eq!(outside, "secret\n".repeat(60));
+    let change = || {
+        for [first, second] in &pairs {
+            renameat_with(CWD, first, CWD, second, RenameFlags::EXCHANGE).unwrap();
         }
-    });
+    };
+    assert_eq!(run_during(&place, change, read), [""; 10]);
 }
 
 #[test]
