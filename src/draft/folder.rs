@@ -55,7 +55,8 @@ impl Draft {
             let lock = folder.lock()?;
             Ok((folder, lock))
         };
-        let (folder, lock) = create().during("make a draft in", &path, b"")?;
+        let place = RelPath::constant(DRAFTS).join(id);
+        let (folder, lock) = create().during("make the draft", &path, place.as_bytes())?;
         let draft = Draft { folder: Arc::new(folder), worker: id.clone(), record };
         draft.save()?;
         Ok((draft, lock))

@@ -1,13 +1,13 @@
 //! The few files that the stages open: those of /proc, and mountpoints on file systems that the
 //! sandbox itself mounted. The files of stores and workspaces are not opened here.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, SeekFrom, mkdirat, openat, readlinkat};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, SeekFrom, fstat, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
 
 /// Mode of directories and files of the sandbox that are mounted over.
@@ -16,6 +16,27 @@ const MOUNTPOINT_MODE: Mode = Mode::from_raw_mode(0o755);
 /// Returns the path of an own descriptor, which opens its file anew.
 pub(super) fn own_descriptor(number: i32) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{number}"))
+}
+
+/// Opens a file or directory to mount it. No part of its absolute path may be a link.
+///
+/// A sandbox in a sandbox has no openat2(2), which does the same.
+pub(super) fn open_real(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let root = open_entry(CWD, OsStr::new("/"))?;
+    let names = path.components().filter(|part| *part != Component::RootDir);
+    names.map(Component::as_os_str).try_fold(root, |folder, name| {
+        let entry = open_entry(folder, name)?;
+        match FileType::from_raw_mode(fstat(&entry)?.st_mode) {
+            FileType::Symlink => Err(Errno::LOOP),
+            _ => Ok(entry),
+        }
+    })
+}
+
+/// Opens an entry of a directory, be it a link or anything else, to look at it.
+pub(super) fn open_entry(folder: impl AsFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(folder, name, flags, Mode::empty())
 }
 
 /// Opens a file for reading.
@@ -148,4 +169,21 @@ pub(crate) fn close_descriptors_except(kept: &[i32]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_mounted_is_reached_by_no_link() {
+        let temporary = tempfile::tempdir().unwrap();
+        let place = temporary.path().canonicalize().unwrap();
+        std::fs::create_dir_all(place.join("real/inner")).unwrap();
+        std::os::unix::fs::symlink("real", place.join("link")).unwrap();
+        open_real(&place.join("real/inner")).unwrap();
+        for path in ["link", "link/inner"] {
+            assert_eq!(open_real(&place.join(path)).unwrap_err(), Errno::LOOP, "{path}");
+        }
+    }
 }

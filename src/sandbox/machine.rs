@@ -13,11 +13,11 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat, readlinkat};
+use rustix::fs::{CWD, FileType, fstat, readlinkat};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, OpenTreeFlags, open_tree};
 
@@ -87,7 +87,7 @@ pub(super) fn parts(
         StageFailure::new("cannot find the root file system in the table of mounts")
     })?;
     let mut machine = Machine { table, empty, silent, root: root.id, parts: Vec::new() };
-    let folder = open_entry(CWD, OsStr::new("/")).step("open the root directory")?;
+    let folder = files::open_entry(CWD, OsStr::new("/")).step("open the root directory")?;
     machine.add_folder(Path::new("/"), &folder, root)?;
     for path in NAME_SERVICES.map(Path::new) {
         if files::is_dir(path)
@@ -105,12 +105,6 @@ pub(super) fn clone_tree(path: &Path) -> rustix::io::Result<OwnedFd> {
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE;
     open_tree(CWD, path, flags)
-}
-
-/// Opens an entry of a directory, be it a link or anything else, to look at it.
-fn open_entry(parent: impl AsFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(parent, name, flags, Mode::empty())
 }
 
 struct Machine<'a> {
@@ -138,12 +132,11 @@ impl Machine<'_> {
         if self.table.points_beneath(path).next().is_some() {
             return self.add_entries(path, folder, mount);
         }
-        let opened = files::own_descriptor(folder.as_raw_fd());
         let tree = if mount.is_of(&PLAIN) {
-            clone_tree(&opened).map(Shown::Real)
+            clone_tree(&files::own_descriptor(folder.as_raw_fd())).map(Shown::Real)
         } else {
             let no_programs = mount.flags & MountFlags::NOEXEC;
-            open_read_only(&opened, self.empty, no_programs).map(Shown::Overlay)
+            open_read_only(folder, self.empty, no_programs).map(Shown::Overlay)
         };
         let shown = match tree {
             Err(error) if mount.id == self.root => {
@@ -201,7 +194,7 @@ impl Machine<'_> {
             return Ok(());
         }
         // An entry that is gone or cannot be seen is left out.
-        let Ok(entry) = open_entry(folder, path.file_name().unwrap_or_default()) else {
+        let Ok(entry) = files::open_entry(folder, path.file_name().unwrap_or_default()) else {
             return Ok(());
         };
         let Ok(stat) = fstat(&entry) else { return Ok(()) };

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -163,8 +163,9 @@ fn enter_new_root() -> rustix::io::Result<()> {
 fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailure> {
     let mut planned = Vec::new();
     let mut add = |target: &Path, layer| planned.push(Planned { target: target.into(), layer });
-    let clone = |path: &Path| clone_tree(path).step_at("open", path);
+    let clone = |path: &Path| clone_real(path).step_at("open", path);
     let table = AttachedMounts::read().step("read the table of mounts")?;
+    let new_root = Path::new(NEW_ROOT);
     add(Path::new("/dev"), Layer::Devices);
     for path in devices::devices() {
         add(&path, Layer::Device(clone(&path)?));
@@ -198,6 +199,11 @@ fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailu
         };
         add(path, cover);
     }
+    for path in KERNEL.map(Path::new).into_iter().filter(|path| files::is_dir(path)) {
+        add(path, Layer::Machine(Shown::Real(clone(path)?)));
+    }
+    // An empty directory, which the new root covers later.
+    mount("tmpfs", new_root, "tmpfs", PRIVATE, COVER).step("mount a temporary file system")?;
     add(&spec.worker_folder, Layer::WorkerFolder(clone(&spec.worker_folder)?));
     for path in &spec.write {
         add(path, Layer::Writable(clone(path)?));
@@ -208,12 +214,12 @@ fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailu
     add(
         &spec.workspace,
         Layer::View(match &spec.view {
-            WorkspaceView::Overlay(dirs) => open_overlay(&spec.workspace, dirs)?,
+            WorkspaceView::Overlay(dirs) => open_overlay(&spec.workspace, dirs, new_root)?,
             WorkspaceView::Copy(copy) => clone(copy)?,
         }),
     );
     if let Some((path, dirs)) = &spec.git_common {
-        add(path, Layer::View(open_overlay(path, dirs)?));
+        add(path, Layer::View(open_overlay(path, dirs, new_root)?));
     }
     for path in &spec.sockets {
         add(path, Layer::Socket(clone(path)?));
@@ -222,13 +228,8 @@ fn plan(spec: &SandboxSpec) -> Result<(Vec<Planned>, Vec<ShownPart>), StageFailu
     let program = readlinkat(CWD, PROGRAM, Vec::new()).step("find this program")?;
     let program = clone(Path::new(OsStr::from_bytes(program.to_bytes())))?;
     add(Path::new(OWN_PROGRAM), Layer::Machine(Shown::Real(program)));
-    for path in KERNEL.map(Path::new).into_iter().filter(|path| files::is_dir(path)) {
-        add(path, Layer::Machine(Shown::Real(clone(path)?)));
-    }
-    // An empty directory, which the new root covers later.
-    mount("tmpfs", NEW_ROOT, "tmpfs", PRIVATE, COVER).step("mount a temporary file system")?;
     let mut shown = Vec::new();
-    let parts = machine::parts(&table, Path::new(NEW_ROOT), &silent)?;
+    let parts = machine::parts(&table, new_root, &silent)?;
     for MachinePart { path, shown: how, mountpoint } in parts {
         if matches!(how, Shown::Overlay(_) | Shown::Real(_)) && mountpoint != Path::new("/") {
             shown.push(ShownPart { path: path.clone(), mountpoint });
@@ -362,6 +363,12 @@ impl Layer {
             | Layer::Socket(tree) => attach(tree, target).step_at("mount at", target),
         }
     }
+}
+
+/// Returns a detached copy of the mounts at and beneath a path without links. A link that someone
+/// puts there while the sandbox starts is not followed.
+fn clone_real(path: &Path) -> rustix::io::Result<OwnedFd> {
+    clone_tree(&files::own_descriptor(files::open_real(path)?.as_raw_fd()))
 }
 
 /// Puts a detached mount over `target`.

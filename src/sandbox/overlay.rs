@@ -1,9 +1,8 @@
 //! Overlays: a directory with a layer on it that receives what is written.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
 use rustix::io::Errno;
@@ -14,6 +13,7 @@ use rustix::mount::{
 };
 
 use super::cause::{FailedStep, StageFailure};
+use super::files;
 use super::spec::OverlayDirs;
 
 /// Name of the mounted device in the table of mounts.
@@ -23,52 +23,63 @@ const SOURCE: &str = "swarmletfs";
 const ATTRIBUTES: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 
-/// The directories of an overlay on a directory.
-#[derive(Clone, Copy)]
-enum Layers<'a> {
-    /// A view that can be changed.
-    Changing(&'a OverlayDirs),
-    /// A view that cannot, with the path of an empty directory, because the kernel wants two
-    /// layers.
-    Fixed(&'a Path),
+/// The directories of an overlay, by paths of descriptors, which need no escapes in options.
+struct Layers {
+    lower: PathBuf,
+    /// The layer that receives what is written and its working directory, and whether writes wait
+    /// for the disk. Without it the view cannot be changed.
+    upper: Option<(PathBuf, PathBuf, bool)>,
 }
 
-/// Makes a detached mount of an overlay on `lower`, which can be changed.
-pub(super) fn open_overlay(lower: &Path, dirs: &OverlayDirs) -> Result<OwnedFd, StageFailure> {
-    open(lower, Layers::Changing(dirs), MountFlags::empty())
-        .step_with("mount an overlay on the workspace", overlay_cause)
-}
-
-/// Makes a detached, read-only mount that shows `lower`, with the flags `more`. `empty` is an empty
+/// Makes a detached mount of an overlay on `lower`, which can be changed. `empty` is an empty
 /// directory.
+pub(super) fn open_overlay(
+    lower: &Path,
+    dirs: &OverlayDirs,
+    empty: &Path,
+) -> Result<OwnedFd, StageFailure> {
+    let new = || {
+        let opened = [lower, &dirs.upper, &dirs.work].map(files::open_real);
+        let [lower, upper, work] = opened;
+        let (lower, upper, work) = (lower?, upper?, work?);
+        let path = |file: &OwnedFd| files::own_descriptor(file.as_raw_fd());
+        let upper = Some((path(&upper), path(&work), dirs.is_durable));
+        open(&Layers { lower: path(&lower), upper }, empty, MountFlags::empty())
+    };
+    new().step_with("mount an overlay on the workspace", overlay_cause)
+}
+
+/// Makes a detached, read-only mount that shows the directory open as `lower`, with the flags
+/// `more`. `empty` is an empty directory.
 ///
 /// No socket, FIFO or device of `lower` works in it: the overlay has entries of its own for them.
 pub(super) fn open_read_only(
-    lower: &Path,
+    lower: &OwnedFd,
     empty: &Path,
     more: MountFlags,
 ) -> rustix::io::Result<OwnedFd> {
-    open(lower, Layers::Fixed(empty), MountFlags::RDONLY | more)
+    let lower = files::own_descriptor(lower.as_raw_fd());
+    open(&Layers { lower, upper: None }, empty, MountFlags::RDONLY | more)
 }
 
 /// `userxattr` must never be left out: without it, a removed directory of the lower layer cannot be
 /// made anew by an ordinary user.
-fn open(lower: &Path, layers: Layers<'_>, more: MountFlags) -> rustix::io::Result<OwnedFd> {
+fn open(layers: &Layers, empty: &Path, more: MountFlags) -> rustix::io::Result<OwnedFd> {
     let new = || {
         let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
         let context = context.as_fd();
         fsconfig_set_string(context, "source", SOURCE)?;
-        fsconfig_set_string(context, "lowerdir+", lower)?;
-        match layers {
-            // Unlike the lower layer, these are taken to have escapes.
-            Layers::Changing(dirs) => {
-                fsconfig_set_string(context, "upperdir", escape(&dirs.upper, b"\\"))?;
-                fsconfig_set_string(context, "workdir", escape(&dirs.work, b"\\"))?;
-                if !dirs.is_durable {
+        fsconfig_set_string(context, "lowerdir+", &layers.lower)?;
+        match &layers.upper {
+            Some((upper, work, is_durable)) => {
+                fsconfig_set_string(context, "upperdir", upper)?;
+                fsconfig_set_string(context, "workdir", work)?;
+                if !is_durable {
                     fsconfig_set_flag(context, "volatile")?;
                 }
             }
-            Layers::Fixed(empty) => fsconfig_set_string(context, "lowerdir+", empty)?,
+            // The kernel wants two layers.
+            None => fsconfig_set_string(context, "lowerdir+", empty)?,
         }
         fsconfig_set_flag(context, "userxattr")?;
         fsconfig_create(context)?;
@@ -78,7 +89,7 @@ fn open(lower: &Path, layers: Layers<'_>, more: MountFlags) -> rustix::io::Resul
     new().or_else(|error| match error {
         // Kernels before 6.7 have no `lowerdir+`, and containers may forbid the new calls. A
         // refusal has the same errors, and then mount(2) fails, too.
-        Errno::NOSYS | Errno::INVAL | Errno::PERM => mount_and_detach(lower, layers, more),
+        Errno::NOSYS | Errno::INVAL | Errno::PERM => mount_and_detach(layers, empty, more),
         error => Err(error),
     })
 }
@@ -92,58 +103,34 @@ fn attributes_of(flags: MountFlags) -> MountAttrFlags {
     pairs.into_iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, own)| own).collect()
 }
 
-/// Makes a detached mount of an overlay on `lower` with mount(2), which old kernels have.
+/// Makes a detached mount of an overlay with mount(2), which old kernels have.
 fn mount_and_detach(
-    lower: &Path,
-    layers: Layers<'_>,
+    layers: &Layers,
+    empty: &Path,
     more: MountFlags,
 ) -> rustix::io::Result<OwnedFd> {
-    let options = CString::new(mount_options(lower, layers)).map_err(|_| Errno::INVAL)?;
+    let options = CString::new(mount_options(layers, empty)).map_err(|_| Errno::INVAL)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | more;
-    // It is here for a moment. A path of a descriptor would lead beneath it.
-    let place = match layers {
-        Layers::Changing(_) => lower,
-        Layers::Fixed(empty) => empty,
-    };
-    mount(SOURCE, place, "overlay", flags, options.as_c_str())?;
+    // It is there for a moment. A path of a descriptor would lead beneath it.
+    mount(SOURCE, empty, "overlay", flags, options.as_c_str())?;
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = open_tree(CWD, place, clone)?;
-    unmount(place, UnmountFlags::DETACH)?;
+    let tree = open_tree(CWD, empty, clone)?;
+    unmount(empty, UnmountFlags::DETACH)?;
     Ok(tree)
 }
 
 /// Returns the options of mount(2).
-fn mount_options(lower: &Path, layers: Layers<'_>) -> Vec<u8> {
-    let mut options = b"userxattr,lowerdir=".to_vec();
-    options.extend(escape(lower, b",:\\"));
-    match layers {
-        Layers::Changing(dirs) => {
-            for (name, path) in
-                [(b",upperdir=".as_slice(), &dirs.upper), (b",workdir=", &dirs.work)]
-            {
-                options.extend(name);
-                options.extend(escape(path, b",\\"));
-            }
-            if !dirs.is_durable {
-                options.extend(b",volatile");
-            }
-        }
-        Layers::Fixed(empty) => {
-            options.push(b':');
-            options.extend(escape(empty, b",:\\"));
-        }
+fn mount_options(layers: &Layers, empty: &Path) -> String {
+    let lower = layers.lower.display();
+    match &layers.upper {
+        Some((upper, work, is_durable)) => format!(
+            "userxattr,lowerdir={lower},upperdir={},workdir={}{}",
+            upper.display(),
+            work.display(),
+            if *is_durable { "" } else { ",volatile" }
+        ),
+        None => format!("userxattr,lowerdir={lower}:{}", empty.display()),
     }
-    options
-}
-
-/// Puts a backslash before each of `special`.
-fn escape(path: &Path, special: &[u8]) -> Vec<u8> {
-    let bytes = path.as_os_str().as_bytes().iter();
-    bytes
-        .flat_map(|byte| {
-            special.contains(byte).then_some(b'\\').into_iter().chain(std::iter::once(*byte))
-        })
-        .collect()
 }
 
 fn overlay_cause(errno: Option<Errno>) -> Option<&'static str> {
@@ -162,16 +149,5 @@ fn overlay_cause(errno: Option<Errno>) -> Option<&'static str> {
             Some("the file system of the store cannot hold a layer; try `--engine copy`")
         }
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn separators_of_options_are_escaped() {
-        assert_eq!(escape(Path::new(r"/a,b:c\d"), b",:\\"), br"/a\,b\:c\\d");
-        assert_eq!(escape(Path::new(r"/a,b:c\d"), b",\\"), br"/a\,b:c\\d");
     }
 }
