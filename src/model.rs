@@ -653,8 +653,9 @@ impl Trace {
     /// Returns the outcome of the worker.
     ///
     /// - Failed if `status` is failed, or if its own command or the last executed call failed.
-    /// - Ok if it completed, its own command or at least one call is ok, and every failed call is
-    ///   followed by a success of its command; see [`Trace::unresolved`].
+    /// - Ok if it completed, its own command or at least one call is ok, every failed call is
+    ///   followed by a success of its command, and the end of no call is missing; see
+    ///   [`Trace::unresolved`] and [`Trace::has_gaps`].
     /// - Unknown otherwise.
     pub fn outcome(&self, status: Status) -> Outcome {
         let exit_code = self.command.as_ref().map(|command| command.exit_code);
@@ -665,11 +666,23 @@ impl Trace {
         } else if status == Status::Completed
             && (exit_code.is_some() || is_ok())
             && self.unresolved().failed.is_empty()
+            && !self.has_gaps()
         {
             Outcome::Ok
         } else {
             Outcome::Unknown
         }
+    }
+
+    /// Returns true if the end of a call is not recorded, or was lost with other records.
+    pub fn has_gaps(&self) -> bool {
+        let Unused { excess_calls, is_torn, .. } = &self.unused;
+        self.calls.iter().any(|call| call.is_open)
+            || self.unanswered.total() > 0
+            || !self.bad_lines.is_empty()
+            || !self.partial_reads.is_empty()
+            || *excess_calls > 0
+            || *is_torn
     }
 
     /// Returns the last executed call if it failed.

@@ -26,6 +26,7 @@ mod value;
 mod walk;
 
 pub use claude_code::ClaudeCode;
+pub(crate) use claude_code::ended_task;
 pub use codex::Codex;
 pub use gemini_cli::GeminiCli;
 pub(crate) use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
@@ -36,6 +37,7 @@ pub use probe::{Probe, ProbeBudget};
 pub use swarmlet::Swarmlet;
 pub(crate) use swarmlet::python_strings;
 pub use swe_agent::SweAgent;
+pub(crate) use transcript::ReportedEnd;
 pub use transcript::Transcripts;
 pub use walk::{Walk, WalkEntry, walk};
 

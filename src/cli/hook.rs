@@ -23,6 +23,7 @@ use crate::deadline::Deadline;
 use crate::name::{Name, RelPath};
 use crate::output::verdict::verdict;
 use crate::trace::known::CLAUDE_CODE;
+use crate::trace::{ReportedEnd, ended_task};
 use crate::view::{Filter, View};
 
 /// Help text of the hook of Claude Code.
@@ -51,8 +52,6 @@ on the command line.";
 const INPUT_MAX: u64 = 1 << 20;
 /// Maximum length of a subagent's id, in bytes.
 const ID_MAX: usize = 64;
-/// Start of the prompt by which Claude Code reports the end of a background task.
-const NOTIFICATION: &str = "<task-notification>";
 
 /// Help text after the commands.
 pub(super) const HELP: &str = "\
@@ -147,35 +146,37 @@ struct HookOutput<'a> {
 /// Returns the answer to a hook, or `None` if there is nothing to say before `end`.
 fn answer(input: &[u8], end: Instant) -> Option<String> {
     let input: HookInput = serde_json::from_slice(input).ok()?;
-    let agent = ended_agent(&input)?;
+    let (agent, reported) = ended_agent(&input)?;
     let folders = session_places::folders_of(&CLAUDE_CODE);
     let context = folders.iter().find_map(|folder| {
         let transcripts = transcripts(folder, &input.transcript_path, &agent)?;
-        transcripts.into_iter().find_map(|transcript| verdict_on(folder, transcript, end))
+        transcripts
+            .into_iter()
+            .find_map(|transcript| verdict_on(folder, transcript, reported.as_ref(), end))
     })?;
     let output =
         HookOutput { hook_event_name: &input.hook_event_name, additional_context: &context };
     serde_json::to_string(&HookAnswer { hook_specific_output: output }).ok()
 }
 
-/// Returns the id of the subagent whose end the event reports to the agent that started it.
+/// Returns the id of the subagent whose end the event reports to the agent that started it, and
+/// what the event says of that end.
 ///
 /// An answer to SubagentStop would reach the subagent, which would then continue. So there is none.
-fn ended_agent(input: &HookInput) -> Option<String> {
-    let id = match input.hook_event_name.as_str() {
+fn ended_agent(input: &HookInput) -> Option<(String, Option<ReportedEnd>)> {
+    let (id, reported) = match input.hook_event_name.as_str() {
         "PostToolUse" => {
             let result: AgentResult = serde_json::from_value(input.tool_response.clone()?).ok()?;
-            (result.status == "completed").then_some(result.agent_id)?
+            (result.status == "completed").then_some((result.agent_id, None))?
         }
         "UserPromptSubmit" => {
-            let notification = input.prompt.as_deref()?.strip_prefix(NOTIFICATION)?;
-            let (_, id) = notification.split_once("<task-id>")?;
-            id.split_once("</task-id>")?.0.to_owned()
+            let (id, reported) = ended_task(input.prompt.as_deref()?)?;
+            (id.to_owned(), reported)
         }
         _ => return None,
     };
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    ((1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain)).then_some(id)
+    ((1..=ID_MAX).contains(&id.len()) && id.bytes().all(is_plain)).then_some((id, reported))
 }
 
 /// Returns the possible paths of the transcript of `agent`, relative to Claude Code's folder: in
@@ -199,12 +200,22 @@ fn transcripts(folder: &Path, session: &Path, agent: &str) -> Option<[RelPath; 2
 }
 
 /// Returns the verdict on the worker of `transcript`, or `None` if it cannot be read before `end`.
-fn verdict_on(folder: &Path, transcript: RelPath, end: Instant) -> Option<String> {
+/// An end that was `reported` wins over that by the worker's own record.
+fn verdict_on(
+    folder: &Path,
+    transcript: RelPath,
+    reported: Option<&ReportedEnd>,
+    end: Instant,
+) -> Option<String> {
     let source = Source::open_transcript(folder, transcript).ok()?;
     let view = View::new(vec![source], Freshness::default(), Filter::default()).ok()?;
     let member = view.visible().members.first()?.clone();
     let fingerprint = view.fingerprint(&member, false).ok()?;
     let record = view.record(&member, &fingerprint, Deadline::new(&end)).ok()?;
+    let mut record = (*record).clone();
+    if let Some(reported) = reported {
+        reported.apply(&mut record.worker);
+    }
     if record.timed_out() {
         return None;
     }

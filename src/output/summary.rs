@@ -167,7 +167,7 @@ pub(super) fn outcome(worker: &Worker, trace: &Trace, unresolved: &Unresolved<'_
             "it ended without an answer".into()
         }
         Outcome::Unknown => match &*unresolved.failed {
-            [] => "no call is known to have succeeded".into(),
+            [] => gap(trace).unwrap_or_else(|| "no call is known to have succeeded".into()),
             [call] => format!("{} failed, and nothing later made it good", call_file(call)),
             [others @ .., call] => {
                 let (file, more) = (call_file(call), others.len());
@@ -176,6 +176,18 @@ pub(super) fn outcome(worker: &Worker, trace: &Trace, unresolved: &Unresolved<'_
         },
     };
     format!("{outcome}: {why}")
+}
+
+/// Returns what the record of a worker lacks, so that its calls do not show how it ended.
+fn gap(trace: &Trace) -> Option<String> {
+    if let Some(open) = trace.calls.iter().rfind(|call| call.is_open) {
+        return Some(format!("the end of {} is not recorded", call_file(open)));
+    }
+    let unanswered = trace.unanswered.total();
+    if unanswered > 0 {
+        return Some(format!("no result of {} is recorded", count(unanswered, "call")));
+    }
+    trace.has_gaps().then(|| "a part of its record is missing".into())
 }
 
 /// Returns the file of a call for a line of text.

@@ -5,16 +5,18 @@ mod decode;
 mod edits;
 mod layout;
 mod schema;
+mod texts;
 
 use serde::Deserialize;
 use serde_json::Value;
 
+use self::texts::Notification;
 use super::Candidates;
 use super::lenient::MaybeStr;
 use super::probe::Probe;
 use super::transcript::{
-    CallRecord, IndexBuilder, RawRecord, Session, TranscriptFormat, TranscriptLocation,
-    Transcripts, Turn,
+    CallRecord, IndexBuilder, RawRecord, ReportedEnd, Session, TranscriptFormat,
+    TranscriptLocation, Transcripts, Turn,
 };
 use super::value::{shorten, truncate};
 use crate::error::Result;
@@ -35,6 +37,13 @@ impl ClaudeCode {
     }
 }
 
+/// Returns the ID of the task whose end a message of the program reports, and that end, unless the
+/// task's own record says how it ended.
+pub(crate) fn ended_task(message: &str) -> Option<(&str, Option<ReportedEnd>)> {
+    let report = Notification::parse_all(message).next()?;
+    Some((report.task, decode::reported_end(&report)))
+}
+
 /// The metadata file of a subagent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -43,6 +52,13 @@ struct AgentMetadata<'a> {
     agent_type: MaybeStr<'a>,
     #[serde(borrow)]
     description: MaybeStr<'a>,
+    /// The subagent that started this one. If there is none, the session did.
+    #[serde(borrow, rename = "parentAgentId")]
+    parent: MaybeStr<'a>,
+}
+
+fn agent_metadata(bytes: &[u8]) -> Option<AgentMetadata<'_>> {
+    serde_json::from_slice(bytes).ok()
 }
 
 impl TranscriptFormat for ClaudeCode {
@@ -91,6 +107,18 @@ impl TranscriptFormat for ClaudeCode {
         layout::spilled_result(location, session, call)
     }
 
+    fn starter(
+        &self,
+        location: &TranscriptLocation,
+        metadata: &dyn Fn() -> Option<Vec<u8>>,
+    ) -> Option<RelPath> {
+        let session = layout::starter(location, None)?;
+        let metadata = metadata();
+        let metadata = metadata.as_deref().and_then(agent_metadata);
+        let agent = metadata.and_then(|metadata| metadata.parent.non_empty());
+        agent.map_or(Some(session), |agent| layout::starter(location, Some(&agent)))
+    }
+
     fn describe(&self, worker: &mut Worker, session: &Session<'_>) {
         let location = session.location;
         let [index, _] = session.indexes;
@@ -102,10 +130,10 @@ impl TranscriptFormat for ClaudeCode {
             worker.run = named.or_else(|| index.facts.id.clone()).map(SharedStr::from);
             worker.parent.clone_from(&worker.run);
         }
-        let metadata = session
-            .metadata
-            .and_then(|bytes| serde_json::from_slice::<AgentMetadata<'_>>(bytes).ok())
-            .unwrap_or_default();
+        let metadata = session.metadata.and_then(agent_metadata).unwrap_or_default();
+        if let Some(parent) = metadata.parent.non_empty().filter(|_| !is_session) {
+            worker.parent = Some(shorten(&parent, WORD_MAX).into());
+        }
         let agent_type = metadata.agent_type.non_empty().map(|text| shorten(&text, WORD_MAX));
         let default_type = if is_session { "session" } else { "agent" };
         worker.task_type = Some(agent_type.map_or_else(|| default_type.into(), SharedStr::from));

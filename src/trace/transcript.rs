@@ -35,12 +35,13 @@ pub(super) use self::builder::IndexBuilder;
 pub(super) use self::calls::shorten_id;
 pub(super) use self::folder_file::record_number;
 pub(super) use self::format::{CallRecord, Session, SessionMetadata, TranscriptFormat};
+pub(crate) use self::index::ReportedEnd;
 pub(super) use self::index::{Ending, StatedStatus, TitleSource};
 pub(super) use self::location::{Container, Holds, Member, Shape, TranscriptLocation};
 pub(super) use self::requests::queued_text;
 pub(super) use self::turn::{
-    Arguments, CallPart, ProgramTexts, RawRecord, ResultPart, Role, Span, Turn, TurnEvent, Verdict,
-    parse_millis,
+    Arguments, CallPart, ProgramTexts, RawRecord, ResultPart, Role, Span, Stage, Turn, TurnEvent,
+    Verdict, parse_millis,
 };
 
 use std::any::Any;
@@ -174,6 +175,12 @@ impl Format for Transcripts {
         hash.update(path.as_bytes());
         hash.update(&[0]);
         metas.iter().for_each(|meta| hash_meta(&mut hash, Some(meta)));
+        if let Some(end) = as_virtual_dir(folder)?.reported_end(None) {
+            let ReportedEnd { status, word, message } = &end;
+            for part in [status.as_str(), word, message] {
+                hash.update(&[0]).update(part.as_bytes());
+            }
+        }
         let newest_write =
             metas.iter().fold(own.last_write(), |newest, meta| newest.max(meta.last_write()));
         let newest_change = metas.iter().fold(own.ctime, |newest, meta| newest.max(meta.ctime));

@@ -5,6 +5,7 @@
 mod changes;
 mod claims;
 mod endings;
+mod ends;
 mod growth;
 mod hostile;
 mod ids;
@@ -21,7 +22,7 @@ use swarmletfs::model::Worker;
 use swarmletfs::store::Memory;
 use swarmletfs::trace::{ClaudeCode, Format};
 
-use crate::support::transcript::{Checked, Transcript, place, store, tree};
+use crate::support::transcript::{Checked, PROJECT, Transcript, path, place, store, tree};
 
 /// Reads a store with this transcript as its only session, `s`.
 fn shown(transcript: &Transcript) -> Checked {

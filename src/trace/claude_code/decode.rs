@@ -7,13 +7,15 @@ use serde_json::Value;
 
 use super::super::lenient::MaybeU64;
 use super::super::transcript::{
-    Arguments, CallPart, IndexBuilder, ProgramTexts, RawRecord, ResultPart, Role, TitleSource,
-    Turn, TurnEvent, Verdict, parse_millis, queued_text, shorten_id,
+    Arguments, CallPart, IndexBuilder, ProgramTexts, RawRecord, ReportedEnd, ResultPart, Role,
+    Stage, TitleSource, Turn, TurnEvent, Verdict, parse_millis, queued_text, shorten_id,
 };
 use super::super::value::truncate;
 use super::schema::{
-    ContentBlock, LineMessage, MessageContent, TokenUsage, ToolUseResult, TranscriptLine, decode,
+    ContentBlock, LineMessage, MessageContent, Permission, TokenUsage, ToolUseResult,
+    TranscriptLine, decode,
 };
+use super::texts::{self, Notification, TypedCommand, Writer};
 use crate::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
 
 /// Maximum length of a title, in bytes.
@@ -25,15 +27,16 @@ const CONTENT_ARGUMENTS: [&str; 4] = ["new_string", "content", "new_source", "ed
 /// Number of bytes in which an exit code is searched.
 const EXIT_CODE_MAX: usize = 40;
 
-/// Line types that hold nothing to show.
-const IGNORED_TYPES: [&str; 15] = [
+/// Line types that hold no message.
+const IGNORED_TYPES: [&str; 20] = [
     "system",
     "file-history-snapshot",
+    "file-history-delta",
     "pr-link",
     "last-prompt",
-    "attachment",
     "permission-mode",
     "agent-name",
+    "agent-setting",
     "tag",
     "mode",
     "tools-used",
@@ -42,54 +45,15 @@ const IGNORED_TYPES: [&str; 15] = [
     "api-request-shape",
     "atis-latch",
     "cost-state",
+    "worktree-state",
+    "relocated",
+    "continued-in",
+    "fork-context-ref",
 ];
-/// Prefix of the message that starts a prompt stored under a name. The assistant answers it.
-const PROMPT_PREFIX: &str = "<command-message>";
-/// Prefixes of the messages that record that the user left.
-const FAREWELL_PREFIXES: [&str; 3] = [
-    "<command-name>/exit</command-name>",
-    "<command-name>/quit</command-name>",
-    "<command-name>/clear</command-name>",
-];
-/// The prefix of the message that records an interruption by the user.
-const INTERRUPTED_PREFIX: &str = "[Request interrupted by user";
-/// Prefixes of the result of a call that never ran: a parallel call failed, the user refused it, or
-/// it had no permission.
-const NOT_RUN_PREFIXES: [&str; 7] = [
-    "Sibling tool call errored",
-    "Cancelled: parallel tool call",
-    REFUSED_PREFIX,
-    "Permission to use ",
-    "Claude requested permissions to",
-    "This command requires approval",
-    INTERRUPTED_PREFIX,
-];
-/// A tag that the program puts around a result.
-const TOOL_USE_ERROR_TAG: &str = "<tool_use_error>";
 /// The prefix of a result that is stored in a file of its own.
 const SPILLED_PREFIX: &str = "<persisted-output>";
 /// The note of a tool that omitted a part of its output.
 const TRUNCATION_NOTE: &str = " truncated]";
-
-/// Prefixes of commands that run in the program or its shell.
-const COMMAND_PREFIXES: [&str; 2] = ["<command-", "<bash-input>"];
-/// Prefixes of the output of commands and hooks.
-const OUTPUT_PREFIXES: [&str; 4] =
-    ["<local-command-std", "<bash-stdout>", "<bash-stderr>", "<user-prompt-submit-hook>"];
-/// Prefixes of other texts that the program writes.
-const REMINDER_PREFIXES: [&str; 6] = [
-    "<system-reminder>",
-    "<ide_opened_file>",
-    "<ide_selection>",
-    "<local-command-caveat>",
-    "<task-notification>",
-    "Caveat: The messages below",
-];
-
-/// The prefix of the result of a call that the user refused.
-const REFUSED_PREFIX: &str = "The user doesn't want to";
-/// The text between the program's part of such a result and what the user said.
-const REFUSAL_WORDS_START: &str = "the user said:\n";
 
 /// Adds a line to the index. Returns false if it is not a JSON object.
 pub(super) fn add_record(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
@@ -111,11 +75,21 @@ fn line_turn<'a>(line: &'a TranscriptLine<'_>) -> Option<Turn<'a>> {
     if let Some(message) = line.line_message() {
         return Some(turn(line, &message));
     }
+    let results = line.queued_report().map(reports).unwrap_or_default();
     let request = Some(queued_text(line.content.as_str()).into());
-    (line.kind.as_str() == "queue-operation").then(|| Turn { request, ..Turn::default() })
+    let at_ms = parse_millis(line.timestamp.as_str());
+    match line.kind.as_str() {
+        "queue-operation" => Some(Turn { request, results, at_ms, ..Turn::default() }),
+        "attachment" => Some(Turn { results, at_ms, ..Turn::default() }),
+        _ => None,
+    }
 }
 
 fn add_line(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &TranscriptLine<'_>) {
+    let turn = line_turn(line);
+    if is_repeated(index, line, turn.as_ref()) {
+        return;
+    }
     let facts = &mut index.index.facts;
     IndexBuilder::set_fact(&mut facts.id, line.session_id.as_str());
     IndexBuilder::set_fact(&mut facts.cwd, line.cwd.as_str());
@@ -127,14 +101,24 @@ fn add_line(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &Transcri
             Some(agent) => index.agent_conversation(agent),
             None => conversation_of_line(index, line),
         };
-        if let Some(conversation) = conversation {
+        if let (Some(conversation), Some(turn)) = (conversation, turn) {
             count_tokens(index, conversation, &message);
-            index.add_turns(conversation, record.span, &[turn(line, &message)]);
-        }
-        if let Some(result) = &line.tool_use_result.0 {
-            set_reported_status(index, result.agent_id.as_str(), result.status.as_str());
+            index.add_turns(conversation, record.span, std::slice::from_ref(&turn));
+            if turn.event == TurnEvent::Report {
+                note_ends(index, &turn.text);
+            }
+            if let Some(result) = &line.tool_use_result.0 {
+                note_work(index, conversation, result);
+            }
         }
         return;
+    }
+    if let Some(text) = line.queued_report()
+        && let Some(turn) = turn
+        && let Some(conversation) = conversation_of_line(index, line)
+    {
+        index.add_reports(conversation, record.span, &turn);
+        note_ends(index, text);
     }
     match line.kind.as_str() {
         "summary" => {
@@ -146,7 +130,7 @@ fn add_line(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &Transcri
         "ai-title" => index.set_title(TitleSource::Generated, line.ai_title.non_empty()),
         "custom-title" => index.set_title(TitleSource::User, line.custom_title.non_empty()),
         "" => index.count_unknown_type("(none)"),
-        "user" | "assistant" | "progress" => {}
+        "user" | "assistant" | "progress" | "attachment" => {}
         "queue-operation" => {
             let at_ms = parse_millis(line.timestamp.as_str());
             let (operation, message) = (line.operation.as_str(), line.content.as_str());
@@ -156,6 +140,19 @@ fn add_line(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, line: &Transcri
         kind if IGNORED_TYPES.contains(&kind) => {}
         kind => index.count_unknown_type(kind),
     }
+}
+
+/// Returns true if the line repeats an earlier one. Its program writes some lines twice.
+fn is_repeated(
+    index: &mut IndexBuilder<'_>,
+    line: &TranscriptLine<'_>,
+    turn: Option<&Turn<'_>>,
+) -> bool {
+    let Some(turn) = turn.filter(|_| !line.uuid.as_str().is_empty()) else { return false };
+    let calls = turn.calls.iter().map(|call| &*call.id);
+    let results = turn.results.iter().map(|result| &*result.call);
+    let parts = [line.uuid.as_str(), &turn.text, &turn.thinking].into_iter();
+    index.is_repeated(parts.chain(calls).chain(results))
 }
 
 /// Returns the number of the conversation that a line belongs to; the file's own is 0.
@@ -179,7 +176,42 @@ fn conversation_of_line(index: &mut IndexBuilder<'_>, line: &TranscriptLine<'_>)
     Some(conversation)
 }
 
-/// Sets the final status of a subagent, as reported to its parent.
+/// Notes what a result says of work in the background: that of a subagent, or of a task that the
+/// agent stopped.
+fn note_work(index: &mut IndexBuilder<'_>, conversation: usize, result: &ToolUseResult<'_>) {
+    set_reported_status(index, result.agent_id.as_str(), result.status.as_str());
+    // The work of this subagent begins, or goes on.
+    for agent in [&result.agent_id, &result.revived_agent_id] {
+        index.note_end(agent.as_str(), None);
+    }
+    if let Some(task) = result.stopped_task() {
+        index.stop_task(conversation, task);
+    }
+}
+
+/// Notes the ends of subagents that a message of the program reports.
+fn note_ends(index: &mut IndexBuilder<'_>, text: &str) {
+    for report in Notification::parse_all(text) {
+        set_reported_status(index, report.task, report.status);
+        if let Some(end) = reported_end(&report) {
+            index.note_end(report.task, Some(end));
+        }
+    }
+}
+
+/// Returns the end of a subagent in a report, or `None` if its own record says how it ended.
+pub(super) fn reported_end(report: &Notification<'_>) -> Option<ReportedEnd> {
+    let status = match end_outcome(report.status, None)? {
+        Outcome::Failed => Status::Failed,
+        Outcome::Unknown => Status::Abandoned,
+        Outcome::Ok | Outcome::NotRun => return None,
+    };
+    let [word, message] =
+        [report.status, report.summary].map(|text| truncate(text.to_owned(), TITLE_MAX));
+    Some(ReportedEnd { status, word, message })
+}
+
+/// Sets the final status of a subagent inside of the transcript, as reported to its parent.
 fn set_reported_status(index: &mut IndexBuilder<'_>, agent: &str, status: &str) {
     if agent.is_empty() || status.is_empty() {
         return;
@@ -188,6 +220,7 @@ fn set_reported_status(index: &mut IndexBuilder<'_>, agent: &str, status: &str) 
     match status {
         "failed" | "error" => index.set_status(number, Status::Failed, Some(status)),
         "completed" => index.set_status(number, Status::Completed, None),
+        "killed" | "stopped" => index.set_status(number, Status::Abandoned, Some(status)),
         _ => index.clear_status(number),
     }
     if let Some(conversation) = index.conversation(number) {
@@ -244,20 +277,25 @@ fn turn<'a>(line: &'a TranscriptLine<'_>, message: &LineMessage<'a>) -> Turn<'a>
     // The fields of a line belong to its only result.
     let is_only = results().count() == 1;
     let details = line.tool_use_result.0.as_ref().filter(|_| is_only);
-    let ran = line.call_ran().filter(|_| is_only);
-    turn.results = results().map(|block| result_part(block, ran, details)).collect();
+    let permission = if is_only { line.permission_to_run() } else { Permission::Unknown };
+    turn.results = results().map(|block| result_part(block, permission, details)).collect();
+    if let Some(details) = details {
+        turn.results.extend(looked_at_end(details));
+    }
     turn.event = message_event(line, turn.text.trim());
+    if turn.event == TurnEvent::Report {
+        turn.results.extend(reports(&turn.text));
+    }
     if turn.event == TurnEvent::Message && !turn.text.trim().is_empty() {
-        let request = user_text(content, &mut turn.left_out);
-        if request.trim().is_empty() {
-            let text = turn.text.trim();
-            if text.starts_with(PROMPT_PREFIX) {
-                turn.event = TurnEvent::Prompt;
-            } else if FAREWELL_PREFIXES.iter().any(|prefix| text.starts_with(prefix)) {
-                turn.event = TurnEvent::Farewell;
-            }
+        let command = TypedCommand::parse(&turn.text);
+        if let Some(command) = command.as_ref().filter(|command| command.is_request()) {
+            turn.request = Some(command.typed().into());
+        } else if command.as_ref().is_some_and(TypedCommand::is_farewell) {
+            turn.event = TurnEvent::Farewell;
+            turn.left_out.commands += 1;
         } else {
-            turn.request = Some(request);
+            let request = user_text(content, &mut turn.left_out);
+            turn.request = Some(request).filter(|request| !request.trim().is_empty());
         }
     }
     turn
@@ -267,9 +305,9 @@ fn turn<'a>(line: &'a TranscriptLine<'_>, message: &LineMessage<'a>) -> Turn<'a>
 fn message_event(line: &TranscriptLine<'_>, text: &str) -> TurnEvent {
     if line.is_meta.is_set() {
         TurnEvent::ProgramText
-    } else if line.is_notification() {
+    } else if line.is_of_program() || Notification::parse_all(text).next().is_some() {
         TurnEvent::Report
-    } else if text.starts_with(INTERRUPTED_PREFIX) {
+    } else if texts::is_interruption(text) {
         TurnEvent::Interruption
     } else if line.is_compact_summary.is_set() {
         TurnEvent::Compaction
@@ -278,26 +316,46 @@ fn message_event(line: &TranscriptLine<'_>, text: &str) -> TurnEvent {
     }
 }
 
-/// Reads the result of a call. `ran` is true if the record states that the call ran, and `None` if
-/// it does not say.
+/// Reads the result of a call.
 fn result_part<'a>(
     block: &'a ContentBlock<'_>,
-    ran: Option<bool>,
-    details: Option<&ToolUseResult<'_>>,
+    permission: Permission,
+    details: Option<&'a ToolUseResult<'_>>,
 ) -> ResultPart<'a> {
     let text = block.content.text();
     let failed = block.is_error.is_set();
-    let not_run = failed && !ran.unwrap_or_else(|| !is_refusal(&text));
-    let outcome = match (failed, not_run) {
-        (_, true) => Outcome::NotRun,
-        (true, false) => Outcome::Failed,
-        (false, false) => Outcome::Ok,
+    let started = match details {
+        _ if failed => None,
+        Some(details) => details.started_work().map(Cow::Borrowed),
+        None => texts::started_work(&text).map(|id| id.to_owned().into()),
+    };
+    let exit_code = exit_code(&text).or_else(|| details.and_then(ToolUseResult::own_exit_code));
+    let is_refusal = match permission {
+        Permission::Refused => failed,
+        Permission::Given => false,
+        Permission::Unclear | Permission::Unknown => failed && texts::is_refusal(&text),
+    };
+    // A call that was stopped has the text of one that was refused, and may have done its work.
+    let is_unclear = permission == Permission::Unclear || texts::is_cut_off(&text);
+    let is_cut_off = failed && !is_refusal && is_unclear;
+    let outcome = match failed {
+        _ if is_refusal => Outcome::NotRun,
+        _ if is_cut_off => Outcome::Unknown,
+        true => Outcome::Failed,
+        false if started.is_some() => Outcome::Unknown,
+        false => details.map_or(Outcome::Ok, ToolUseResult::outcome),
     };
     let spilled = text.trim_start().starts_with(SPILLED_PREFIX);
-    let refusal = refusal_words(&text).filter(|_| not_run).map(|words| words.to_owned().into());
+    let words = texts::refusal_words(&text).filter(|_| outcome == Outcome::NotRun);
+    let refusal = words.map(|words| words.to_owned().into());
     ResultPart {
         call: block.tool_use_id.as_str().into(),
-        verdict: Verdict { exit_code: exit_code(&text), ..Verdict::from_outcome(outcome) },
+        verdict: Verdict { exit_code, ..Verdict::from_outcome(outcome) },
+        stage: match started {
+            Some(work) => Stage::Started(work),
+            None if is_cut_off => Stage::CutOff,
+            None => Stage::Done,
+        },
         truncated: !spilled && memmem::find(text.as_bytes(), TRUNCATION_NOTE.as_bytes()).is_some(),
         spilled,
         refusal,
@@ -307,16 +365,44 @@ fn result_part<'a>(
     }
 }
 
-/// Returns true if the result `text` states that the call never ran.
-fn is_refusal(text: &str) -> bool {
-    let text = text.strip_prefix(TOOL_USE_ERROR_TAG).unwrap_or(text);
-    NOT_RUN_PREFIXES.iter().any(|prefix| text.starts_with(prefix))
+/// Returns the end of work in the background that the result of a look at it states.
+fn looked_at_end<'a>(details: &'a ToolUseResult<'_>) -> Option<ResultPart<'a>> {
+    let (id, status, exit_code, output) = details.watched_work()?;
+    Some(ResultPart {
+        verdict: Verdict { exit_code, ..Verdict::from_outcome(end_outcome(status, exit_code)?) },
+        stage: Stage::Reported(id.into()),
+        text: output.into(),
+        ..ResultPart::default()
+    })
 }
 
-/// Returns what the user said while refusing a call, in the text of its result.
-fn refusal_words(result: &str) -> Option<&str> {
-    let (_, words) = result.strip_prefix(REFUSED_PREFIX)?.split_once(REFUSAL_WORDS_START)?;
-    Some(words).filter(|words| !words.trim().is_empty())
+/// Returns the ends of work in the background that a message of the program reports.
+fn reports(text: &str) -> Vec<ResultPart<'static>> {
+    let report = |report: Notification<'_>| {
+        let exit_code = report.exit_code();
+        let outcome = end_outcome(report.status, exit_code)?;
+        let hint = report.failures.lines().next().filter(|_| outcome == Outcome::Ok);
+        Some(ResultPart {
+            call: report.call.to_owned().into(),
+            verdict: Verdict { exit_code, ..Verdict::from_outcome(outcome) },
+            stage: Stage::Reported(report.task.to_owned().into()),
+            hint: hint.map(|line| line.to_owned().into()),
+            text: report.text().into(),
+            ..ResultPart::default()
+        })
+    };
+    Notification::parse_all(text).filter_map(report).collect()
+}
+
+/// Returns the outcome of work in the background, or `None` if it has not ended.
+fn end_outcome(status: &str, exit_code: Option<i64>) -> Option<Outcome> {
+    match status {
+        "" | "running" | "pending" => None,
+        "failed" | "error" => Some(Outcome::Failed),
+        _ if exit_code.is_some_and(|code| code != 0) => Some(Outcome::Failed),
+        "completed" => Some(Outcome::Ok),
+        _ => Some(Outcome::Unknown),
+    }
 }
 
 /// Parses `Exit code N` at the beginning of a result.
@@ -356,31 +442,31 @@ fn changed_file(result: &ToolUseResult<'_>) -> Option<FileAccess> {
     (!lines.is_empty()).then_some(FileAccess { path, kind: AccessKind::Edited, added, removed })
 }
 
-/// Counts a text if the program wrote it.
+/// Counts a queued text if the program wrote it.
 fn program_text(text: &str) -> Option<ProgramTexts> {
     let mut counts = ProgramTexts::default();
     if is_command(text) {
         counts.commands = 1;
         return Some(counts);
     }
-    is_program_text(text, &mut counts).then_some(counts)
+    let is_empty = own_text(text, &mut counts).is_empty();
+    is_empty.then_some(counts)
 }
 
-/// Returns true if the program wrote `text`, and counts it.
-fn is_program_text(text: &str, counts: &mut ProgramTexts) -> bool {
-    let text = text.trim_start();
-    let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
-    let counter = if starts(&COMMAND_PREFIXES) {
-        &mut counts.commands
-    } else if starts(&OUTPUT_PREFIXES) {
-        &mut counts.outputs
-    } else if starts(&REMINDER_PREFIXES) {
-        &mut counts.reminders
-    } else {
-        return false;
-    };
-    *counter += 1;
-    true
+/// Returns the part of `text` that the user wrote. Counts the parts of the program in `left_out`.
+fn own_text<'a>(text: &'a str, left_out: &mut ProgramTexts) -> &'a str {
+    let mut writers = Vec::new();
+    let own = texts::user_part(text, |writer| writers.push(writer));
+    // The parts of a command, or its two streams, are one text.
+    writers.dedup();
+    for writer in writers {
+        *match writer {
+            Writer::Command => &mut left_out.commands,
+            Writer::Output => &mut left_out.outputs,
+            Writer::Reminder => &mut left_out.reminders,
+        } += 1;
+    }
+    own
 }
 
 /// Returns true if a queued message is a command of the program, such as `/help`.
@@ -391,14 +477,16 @@ fn is_command(text: &str) -> bool {
 
 /// Returns the text that the user wrote in a message. Counts the program's texts in `left_out`.
 fn user_text<'a>(content: &'a MessageContent<'_>, left_out: &mut ProgramTexts) -> Cow<'a, str> {
+    let mut own = |text: Cow<'a, str>| match text {
+        Cow::Borrowed(text) => Cow::Borrowed(own_text(text, left_out)),
+        Cow::Owned(text) => Cow::Owned(own_text(&text, left_out).to_owned()),
+    };
     match content {
         MessageContent::Blocks(blocks) => {
-            let texts = blocks.iter().filter_map(ContentBlock::visible_text);
-            let own: Vec<Cow<'_, str>> =
-                texts.filter(|text| !is_program_text(text, left_out)).collect();
-            Cow::Owned(own.join("\n"))
+            let texts = blocks.iter().filter_map(ContentBlock::visible_text).map(own);
+            let texts: Vec<Cow<'_, str>> = texts.filter(|text| !text.is_empty()).collect();
+            Cow::Owned(texts.join("\n"))
         }
-        content if is_program_text(&content.text(), left_out) => Cow::Borrowed(""),
-        content => content.text(),
+        content => own(content.text()),
     }
 }

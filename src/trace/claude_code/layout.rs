@@ -66,6 +66,17 @@ pub(super) fn is_session(location: &TranscriptLocation) -> bool {
     location.holds != Holds::One && location.agent.is_none()
 }
 
+/// Returns the path of the transcript of the session that started a subagent, or of its `agent`.
+pub(super) fn starter(location: &TranscriptLocation, agent: Option<&str>) -> Option<RelPath> {
+    let session = location.session.as_ref().filter(|_| location.holds == Holds::One)?;
+    let transcript = |name: Name| Name::new([name.as_bytes(), TRANSCRIPT_SUFFIX].concat()).ok();
+    let Some(agent) = agent else {
+        return Some(location.folder.join(&transcript(session.clone())?));
+    };
+    let agent = Name::new([AGENT_PREFIX, agent.as_bytes()].concat()).ok()?;
+    Some(location.folder.join_path(&location.transcript.parent()).join(&transcript(agent)?))
+}
+
 /// Returns the path of a result too large for the transcript, from the project's directory.
 /// `session` is the session that the transcript states, for a path that names none.
 pub(super) fn spilled_result(

@@ -7,11 +7,18 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, ignore_kinds};
+use super::super::lenient::{
+    MaybeBool, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64, ignore_kinds,
+};
 use super::super::transcript::parse_millis;
+use super::texts::Notification;
+use crate::model::Outcome;
 
 /// The model name of messages that no model wrote.
 const SYNTHETIC_MODEL: &str = "<synthetic>";
+
+/// The lowest status of an HTTP answer that is an error.
+const HTTP_ERROR_MIN: i64 = 400;
 
 /// A line of a transcript. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
@@ -72,8 +79,37 @@ pub(super) struct TranscriptLine<'a> {
     /// The queued message.
     #[serde(borrow)]
     pub(super) content: MaybeStr<'a>,
+    /// True if a call was refused before it ran.
+    #[serde(rename = "toolDenialBeforeRun")]
+    pub(super) is_denied_before_run: MaybeBool,
+    /// `system` for a message that the program wrote.
+    #[serde(borrow, rename = "promptSource")]
+    pub(super) source: MaybeStr<'a>,
+    #[serde(borrow)]
+    pub(super) attachment: MaybeObject<Attachment<'a>>,
     #[serde(borrow, rename = "toolUseResult")]
     pub(super) tool_use_result: MaybeObject<ToolUseResult<'a>>,
+}
+
+/// Something that the program gave to the assistant beside the messages.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Attachment<'a> {
+    #[serde(borrow, rename = "commandMode")]
+    mode: MaybeStr<'a>,
+    #[serde(borrow)]
+    prompt: MaybeStr<'a>,
+}
+
+/// Whether a call was allowed to run, as far as the record of its result says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Permission {
+    Unknown,
+    /// The call was refused or stopped, and may have begun.
+    Unclear,
+    Given,
+    /// The call never ran.
+    Refused,
 }
 
 /// The decision on the permission of a call.
@@ -160,6 +196,115 @@ pub(super) struct ToolUseResult<'a> {
     pub(super) content: MaybeStr<'a>,
     #[serde(borrow, rename = "structuredPatch")]
     pub(super) patch: MaybeList<MaybeObject<PatchHunk<'a>>>,
+    #[serde(rename = "exitCode")]
+    exit_code: MaybeNumber,
+    /// The status of an HTTP answer.
+    code: MaybeNumber,
+    success: MaybeBool,
+    interrupted: MaybeBool,
+    /// True for the receipt of a subagent in the background.
+    #[serde(rename = "isAsync")]
+    is_async: MaybeBool,
+    /// The ID of a command that goes on in the background.
+    #[serde(borrow, rename = "backgroundTaskId")]
+    background_task: MaybeStr<'a>,
+    /// The ID of a workflow or a monitor that was started.
+    #[serde(borrow, rename = "taskId")]
+    started_task: MaybeStr<'a>,
+    /// How long a monitor that was started lasts at most.
+    #[serde(rename = "timeoutMs")]
+    timeout: MaybeNumber,
+    /// The ID of a subagent that had ended and goes on.
+    #[serde(borrow, rename = "revivedAgentId")]
+    pub(super) revived_agent_id: MaybeStr<'a>,
+    /// The command in the background that a call looked at.
+    #[serde(borrow, rename = "shellId")]
+    shell: MaybeStr<'a>,
+    #[serde(borrow)]
+    stdout: MaybeStr<'a>,
+    #[serde(borrow)]
+    stderr: MaybeStr<'a>,
+    /// The work in the background that a call looked at.
+    #[serde(borrow)]
+    task: MaybeObject<WatchedTask<'a>>,
+    /// The ID of the task that a call stopped.
+    #[serde(borrow, rename = "task_id")]
+    stopped_task: MaybeStr<'a>,
+    /// The same in older versions.
+    #[serde(borrow, rename = "shell_id")]
+    stopped_shell: MaybeStr<'a>,
+}
+
+/// Work in the background, as a look at it shows it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WatchedTask<'a> {
+    #[serde(borrow, rename = "task_id")]
+    id: MaybeStr<'a>,
+    #[serde(borrow)]
+    status: MaybeStr<'a>,
+    #[serde(rename = "exitCode")]
+    exit_code: MaybeNumber,
+    #[serde(borrow)]
+    output: MaybeStr<'a>,
+}
+
+impl ToolUseResult<'_> {
+    /// Returns the ID of the work that goes on after this result, if there is any; empty if the
+    /// result does not name it.
+    pub(super) fn started_work(&self) -> Option<&str> {
+        let ids = [&self.background_task, &self.revived_agent_id];
+        if let Some(id) = ids.into_iter().map(MaybeStr::as_str).find(|id| !id.is_empty()) {
+            return Some(id);
+        }
+        let is_monitor = !self.started_task.as_str().is_empty() && self.timeout.0.is_some();
+        let is_receipt =
+            self.is_async.is_set() || self.status.as_str() == "async_launched" || is_monitor;
+        let ids = [self.started_task.as_str(), self.agent_id.as_str()];
+        let id = ids.into_iter().find(|id| !id.is_empty());
+        is_receipt.then(|| id.unwrap_or_default())
+    }
+
+    /// Returns the ID, the status, the exit code and the output of the work in the background that
+    /// the call looked at.
+    pub(super) fn watched_work(&self) -> Option<(&str, &str, Option<i64>, &str)> {
+        if let Some(task) = &self.task.0 {
+            let (status, output) = (task.status.as_str(), task.output.as_str());
+            return Some((task.id.as_str(), status, task.exit_code.as_i64(), output));
+        }
+        let id = Some(self.shell.as_str()).filter(|id| !id.is_empty())?;
+        let outputs = [self.stderr.as_str(), self.stdout.as_str()];
+        let output = outputs.into_iter().find(|output| !output.is_empty()).unwrap_or_default();
+        Some((id, self.status.as_str(), self.exit_code.as_i64(), output))
+    }
+
+    /// Returns the ID of the task that the call stopped.
+    pub(super) fn stopped_task(&self) -> Option<&str> {
+        let ids = [self.stopped_task.as_str(), self.stopped_shell.as_str()];
+        ids.into_iter().find(|id| !id.is_empty())
+    }
+
+    /// Returns the exit code of the call itself.
+    pub(super) fn own_exit_code(&self) -> Option<i64> {
+        self.exit_code.as_i64().filter(|_| self.watched_work().is_none())
+    }
+
+    /// Returns the outcome of a call whose result is not marked as an error.
+    pub(super) fn outcome(&self) -> Outcome {
+        let code = self.code.as_i64().unwrap_or_default();
+        let failed = self.own_exit_code().is_some_and(|code| code != 0)
+            || self.success.0 == Some(false)
+            || code >= HTTP_ERROR_MIN;
+        match self.status.as_str() {
+            _ if failed => Outcome::Failed,
+            _ if self.interrupted.is_set() => Outcome::Unknown,
+            // The status of what a call looked at is not its own.
+            _ if self.watched_work().is_some() => Outcome::Ok,
+            "failed" | "error" => Outcome::Failed,
+            "killed" | "stopped" | "cancelled" | "interrupted" => Outcome::Unknown,
+            _ => Outcome::Ok,
+        }
+    }
 }
 
 /// A hunk of a recorded diff. Its lines are made for display: tabs may have become spaces.
@@ -273,21 +418,38 @@ pub(super) struct LineMessage<'a> {
 }
 
 impl TranscriptLine<'_> {
-    /// Returns true if the call of the line's result ran, and `None` if the line does not say.
-    pub(super) fn call_ran(&self) -> Option<bool> {
+    /// Returns whether the call of the line's result was allowed to run.
+    pub(super) fn permission_to_run(&self) -> Permission {
         let permission = self.permission.0.as_ref().map(|permission| permission.decision.as_str());
-        if self.is_denied_after_run.is_set() {
-            Some(true)
-        } else if !self.denial.as_str().is_empty() {
-            Some(false)
-        } else {
-            permission.filter(|decision| *decision == "accept").map(|_| true)
+        match (permission, self.denial.as_str()) {
+            _ if self.is_denied_before_run.is_set() => Permission::Refused,
+            _ if self.is_denied_after_run.is_set() => Permission::Given,
+            (Some("reject"), _) => Permission::Refused,
+            (Some("accept"), _) => Permission::Given,
+            (_, "") => Permission::Unknown,
+            (_, "permission-rule") => Permission::Refused,
+            // The program also writes these for calls that were stopped.
+            _ => Permission::Unclear,
         }
     }
 
-    /// Returns true if the program wrote a user's message to report an event.
-    pub(super) fn is_notification(&self) -> bool {
-        self.origin.0.as_ref().is_some_and(|origin| origin.kind.as_str() == "task-notification")
+    /// Returns true if the program, or another agent, wrote a user's message.
+    pub(super) fn is_of_program(&self) -> bool {
+        let origin = self.origin.0.as_ref().map(|origin| origin.kind.as_str());
+        origin.is_some_and(|kind| !matches!(kind, "" | "human")) || self.source.as_str() == "system"
+    }
+
+    /// Returns the report on work in the background that the line holds outside of a message.
+    pub(super) fn queued_report(&self) -> Option<&str> {
+        let attachment = self.attachment.0.as_ref();
+        let text = match self.kind.as_str() {
+            "queue-operation" => self.content.as_str(),
+            "attachment" if attachment?.mode.as_str() == "task-notification" => {
+                attachment?.prompt.as_str()
+            }
+            _ => return None,
+        };
+        Notification::parse_all(text).next().map(|_| text)
     }
 
     /// Returns the message, if the line holds one.

@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 
 use super::super::lenient::{MaybeList, MaybeStr, MaybeU64};
 use super::super::transcript::{
-    Arguments, CallPart, IndexBuilder, Member, RawRecord, ResultPart, Role, Span, TitleSource,
-    Turn, TurnEvent, Verdict, parse_millis,
+    Arguments, CallPart, IndexBuilder, Member, RawRecord, ResultPart, Role, Span, Stage,
+    TitleSource, Turn, TurnEvent, Verdict, parse_millis,
 };
 use super::super::value::truncate;
 use super::schema::{
@@ -39,6 +39,10 @@ const COMPLETE_TASK: &str = "complete_task";
 const EXIT_CODE_PREFIX: &str = "Exit Code: ";
 /// The prefix of an output whose whole text is in a file of its own.
 const SPILLED_PREFIX: &str = "Output too large. Showing first ";
+/// The prefix of the result of a command that goes on in the background.
+const BACKGROUND_PREFIX: &str = "Command moved to background (PID: ";
+/// The words in the result of a cancelled call that its user refused. Others may have run.
+const REFUSED: &str = "did not allow";
 /// The prefix of a shortened output in older versions.
 const TRUNCATED_PREFIX: &str = "Tool output was too large and has been truncated.";
 /// The message that records an interruption by the user.
@@ -332,18 +336,25 @@ fn result_part<'a>(call: &'a ToolCallRecord<'_>) -> Option<ResultPart<'a>> {
     if call.result.0.is_empty() {
         return None;
     }
+    let text = call.result.result_text(call.id.as_str());
+    let is_receipt = text.starts_with(BACKGROUND_PREFIX);
     let outcome = match call.status.as_str() {
+        "success" if is_receipt => Outcome::Unknown,
         "success" => Outcome::Ok,
         "error" => Outcome::Failed,
         // A call that wrote something was stopped while it ran.
         "cancelled" if call.result.has_output() => Outcome::Failed,
-        "cancelled" => Outcome::NotRun,
+        "cancelled" if text.contains(REFUSED) => Outcome::NotRun,
         "executing" | "scheduled" | "validating" | "awaiting_approval" => return None,
         _ => Outcome::Unknown,
     };
-    let text = call.result.result_text(call.id.as_str());
     let hint = if call.name.as_str() == SHELL { exit_code_line(&text) } else { None };
     Some(ResultPart {
+        stage: match call.status.as_str() {
+            "cancelled" if outcome == Outcome::Unknown => Stage::CutOff,
+            "success" if is_receipt => Stage::Started(Cow::Borrowed("")),
+            _ => Stage::Done,
+        },
         call: call.id.as_str().into(),
         verdict: Verdict::from_outcome(outcome),
         spilled: text.starts_with(SPILLED_PREFIX),

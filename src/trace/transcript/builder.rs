@@ -7,12 +7,12 @@ use std::io;
 use super::super::input::InputBudget;
 use super::super::value::{shorten, shorten_word, truncate};
 use super::calls::{
-    AccessedFiles, FILES_MAX, WORD_MAX, add_call, add_result, call_numbers, call_result,
-    shorten_id, shorten_path,
+    AccessedFiles, CallNumbers, FILES_MAX, WORD_MAX, add_call, add_result, call_result, shorten_id,
+    shorten_path,
 };
 use super::index::{
     CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, LineFile, MessageTokens,
-    SessionFacts, Shown, StatedStatus, TextRef, Title, TitleSource, TranscriptIndex,
+    ReportedEnd, SessionFacts, Shown, StatedStatus, TextRef, Title, TitleSource, TranscriptIndex,
 };
 use super::location::{Holds, Shape, TranscriptLocation};
 use super::messages::{
@@ -21,6 +21,7 @@ use super::messages::{
 use super::requests::RequestPart;
 use super::thread::{self, Links};
 use super::turn::{ResultPart, Role, Span, Turn, TurnEvent, Verdict};
+use crate::digest::digest;
 use crate::model::{FileAccess, Status, Tokens};
 use crate::name::to_file_name;
 
@@ -45,12 +46,14 @@ pub(in crate::trace) struct IndexBuilder<'f> {
     holds: Holds,
     /// Numbers of the conversations inside the transcript, by ID.
     agents: HashMap<String, usize>,
-    /// Numbers of the calls by ID, for each conversation; the transcript's own comes first.
-    calls: Vec<HashMap<String, usize>>,
+    /// Numbers of the calls, for each conversation; the transcript's own comes first.
+    calls: Vec<CallNumbers>,
     /// The messages that have IDs, for each conversation; the transcript's own comes first.
     messages: Vec<MessageNumbers>,
     /// The conversation of each record that the format noted, by the record's ID.
     records: HashMap<String, usize>,
+    /// Hashes of the records that have IDs.
+    seen: HashSet<u64>,
     /// Number of the conversation of the document that is being read, once it has one.
     document: Option<usize>,
     inputs: InputBudget,
@@ -72,6 +75,7 @@ impl<'f> IndexBuilder<'f> {
             shape: location.shape,
             holds: location.holds,
             records: HashMap::new(),
+            seen: index.seen.iter().copied().collect(),
             document: None,
             agents: index
                 .agents
@@ -79,7 +83,7 @@ impl<'f> IndexBuilder<'f> {
                 .enumerate()
                 .map(|(at, conversation)| (conversation.agent.clone(), at + 1))
                 .collect(),
-            calls: conversations().map(call_numbers).collect(),
+            calls: conversations().map(CallNumbers::new).collect(),
             messages: conversations().map(MessageNumbers::new).collect(),
             inputs: InputBudget(inputs.map(String::len).sum()),
             index,
@@ -145,7 +149,7 @@ impl<'f> IndexBuilder<'f> {
                     .agents_by_name
                     .insert(conversation.worker_name(), self.index.agents.len());
                 self.index.agents.push(conversation);
-                self.calls.push(HashMap::new());
+                self.calls.push(CallNumbers::default());
                 self.messages.push(MessageNumbers::default());
                 Some(*new.insert(count + 1))
             }
@@ -237,9 +241,50 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
+    /// Returns true if a record that consists of the same parts was added before.
+    pub(in crate::trace) fn is_repeated<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a str>,
+    ) -> bool {
+        let mut hash = blake3::Hasher::new();
+        for part in parts {
+            hash.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+        }
+        let hash = u64::from_le_bytes(digest(&hash));
+        let is_new = self.seen.insert(hash);
+        self.index.seen.extend(is_new.then_some(hash));
+        !is_new
+    }
+
+    /// Adds the reports in a turn that is no part of the conversation.
+    pub(in crate::trace) fn add_reports(&mut self, number: usize, span: Span, turn: &Turn<'_>) {
+        let conversation = match number.checked_sub(1) {
+            None => Some(&mut self.index.main),
+            Some(at) => self.index.agents.get_mut(at),
+        };
+        let Some((conversation, ids)) = conversation.zip(self.calls.get_mut(number)) else {
+            return;
+        };
+        for (part, result) in turn.results.iter().enumerate() {
+            add_result(conversation, ids, span, part, turn.at_ms, result);
+        }
+    }
+
+    /// Notes how a worker ended that this transcript started and that has one of its own; `None` if
+    /// it goes on.
+    pub(in crate::trace) fn note_end(&mut self, worker: &str, end: Option<ReportedEnd>) {
+        let (ends, worker) = (&mut self.index.ends, shorten_id(worker));
+        match end {
+            None => drop(ends.remove(&worker)),
+            Some(_) if worker.is_empty() => {}
+            Some(_) if ends.len() >= AGENTS_MAX && !ends.contains_key(&worker) => {}
+            Some(end) => drop(ends.insert(worker, end)),
+        }
+    }
+
     /// Returns true if the conversation has a call with this ID.
     pub(in crate::trace) fn has_call(&self, number: usize, id: &str) -> bool {
-        self.calls.get(number).is_some_and(|ids| ids.contains_key(&shorten_id(id)))
+        self.calls.get(number).is_some_and(|ids| ids.by_id.contains_key(&shorten_id(id)))
     }
 
     /// Sets the outcome that a record states for an earlier call. Returns false if there is no such
@@ -255,9 +300,18 @@ impl<'f> IndexBuilder<'f> {
         true
     }
 
+    /// Notes that the agent itself ended the work `task` of an earlier call, which so has no outcome.
+    pub(in crate::trace) fn stop_task(&mut self, number: usize, task: &str) {
+        let Some(at) = self.calls.get(number).and_then(|ids| ids.starter(task)) else { return };
+        let call = self.conversation(number).and_then(|own| own.calls.get_mut(at));
+        if let Some(result) = call.and_then(|call| call.result.as_mut()) {
+            result.is_open = false;
+        }
+    }
+
     /// Returns the tool of an earlier call.
     pub(in crate::trace) fn call_tool(&self, number: usize, id: &str) -> Option<&str> {
-        let at = *self.calls.get(number)?.get(&shorten_id(id))?;
+        let at = *self.calls.get(number)?.by_id.get(&shorten_id(id))?;
         let conversation = match number.checked_sub(1) {
             None => &self.index.main,
             Some(agent) => self.index.agents.get(agent)?,
@@ -267,7 +321,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Returns an earlier call.
     fn call_mut(&mut self, number: usize, id: &str) -> Option<&mut CallEntry> {
-        let at = *self.calls.get(number)?.get(&shorten_id(id))?;
+        let at = *self.calls.get(number)?.by_id.get(&shorten_id(id))?;
         self.conversation(number)?.calls.get_mut(at)
     }
 
@@ -477,7 +531,7 @@ impl<'f> IndexBuilder<'f> {
         }
         if let Some(ids) = self.calls.get_mut(number) {
             for call in removed {
-                ids.remove(&call.id);
+                ids.by_id.remove(&call.id);
             }
         }
     }
@@ -512,7 +566,7 @@ impl<'f> IndexBuilder<'f> {
     pub(in crate::trace) fn begin_session(&mut self) {
         self.index.main = Conversation::default();
         self.index.facts = SessionFacts::default();
-        self.calls.first_mut().into_iter().for_each(HashMap::clear);
+        self.calls.first_mut().into_iter().for_each(|numbers| *numbers = CallNumbers::default());
         self.messages.first_mut().into_iter().for_each(|numbers| *numbers = Default::default());
     }
 
@@ -622,17 +676,15 @@ fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
         TurnEvent::Submission => {
             conversation.submission = Some(text_ref(span, &turn.text));
         }
-        TurnEvent::Message | TurnEvent::Prompt | TurnEvent::Farewell | TurnEvent::ApiError => {
-            match own_request(turn) {
-                Some(request) => {
-                    requests.add(span, RequestPart::Message, turn.at_ms, request);
-                    conversation.task.get_or_insert_with(|| text_ref(span, &turn.text));
-                }
-                None => {
-                    conversation.fallback_task.get_or_insert_with(|| text_ref(span, &turn.text));
-                }
+        TurnEvent::Message | TurnEvent::Farewell | TurnEvent::ApiError => match own_request(turn) {
+            Some(request) => {
+                requests.add(span, RequestPart::Message, turn.at_ms, request);
+                conversation.task.get_or_insert_with(|| text_ref(span, request));
             }
-        }
+            None => {
+                conversation.fallback_task.get_or_insert_with(|| text_ref(span, &turn.text));
+            }
+        },
     }
 }
 
@@ -662,7 +714,6 @@ fn note_ending(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
         TurnEvent::ProgramText | TurnEvent::Compaction | TurnEvent::Submission => {}
         TurnEvent::Interruption => *ending = Ending::Interrupted,
         _ if own_request(turn).is_some() => *ending = Ending::AwaitingReply,
-        TurnEvent::Prompt => *ending = Ending::AwaitingReply,
         TurnEvent::Farewell if ending.is_open() => *ending = Ending::Left,
         TurnEvent::Farewell | TurnEvent::Message | TurnEvent::ApiError => {}
     }

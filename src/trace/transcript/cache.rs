@@ -4,7 +4,7 @@
 //! transcript wait instead of reading it again. `agents` is held briefly. No other lock is taken
 //! while either is held.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use quick_cache::sync::Cache;
 use super::cached_transcript::{CachedTranscript, TranscriptVersion};
 use super::container::Containers;
 use super::format::TranscriptFormat;
-use super::index::{Conversation, TranscriptIndex};
+use super::index::{Conversation, ReportedEnd, TranscriptIndex};
 use super::location::TranscriptLocation;
 use super::persist::IndexStore;
 use super::reader::read_on;
@@ -65,6 +65,7 @@ struct AgentList {
     /// The version of the transcript at which it was read completely.
     version: Option<TranscriptVersion>,
     agents: Arc<[Name]>,
+    ends: Arc<BTreeMap<String, ReportedEnd>>,
 }
 
 #[derive(Clone)]
@@ -140,9 +141,16 @@ impl TranscriptCache {
         };
         let (index, is_complete) = read_on(file, format, location, before, deadline)?;
         let index = Arc::new(index);
-        let agents = index.agents.iter().map(Conversation::worker_name).collect();
         // An incomplete index may miss some agents.
-        self.set_agents(path, AgentList { version: is_complete.then_some(version), agents });
+        let version_of_all = is_complete.then_some(version);
+        self.set_agents(
+            path,
+            AgentList {
+                version: version_of_all,
+                agents: index.agents.iter().map(Conversation::worker_name).collect(),
+                ends: index.ends.clone().into(),
+            },
+        );
         let mut known = CachedTranscript {
             version,
             ends_hash: hash_ends(file, index.bytes_read)?,
@@ -205,16 +213,23 @@ impl TranscriptCache {
         self.agents.lock().get(path).map(|list| list.agents.clone()).unwrap_or_default()
     }
 
+    /// Returns how a worker ended that the transcript at `path` started, as far as that was read.
+    pub(super) fn end(&self, path: &RelPath, worker: &str) -> Option<ReportedEnd> {
+        self.agents.lock().get(path)?.ends.get(worker).cloned()
+    }
+
     /// Returns true if this process or an earlier one indexed the current version of the
     /// transcript.
     pub(super) fn is_indexed(&self, path: &RelPath, now: TranscriptVersion) -> bool {
         if self.agents.lock().get(path).is_some_and(|list| list.version == Some(now)) {
             return true;
         }
-        let Some(agents) = self.disk.as_ref().and_then(|disk| disk.agents(path, now)) else {
+        let Some((agents, ends)) = self.disk.as_ref().and_then(|disk| disk.agents(path, now))
+        else {
             return false;
         };
-        self.set_agents(path, AgentList { version: Some(now), agents: agents.into() });
+        let (agents, ends) = (agents.into(), ends.into());
+        self.set_agents(path, AgentList { version: Some(now), agents, ends });
         true
     }
 

@@ -10,7 +10,7 @@ use super::super::value::{shorten, truncate};
 use super::index::{CallEntry, CallResult, Conversation, Ending};
 use super::messages::text_hash;
 use super::requests::RequestPart;
-use super::turn::{Arguments, CallPart, ResultPart, Span};
+use super::turn::{Arguments, CallPart, ResultPart, Span, Stage};
 use crate::failure_signs::suspect_line;
 use crate::model::{AccessKind, FileAccess, Outcome};
 
@@ -44,7 +44,7 @@ pub(in crate::trace) type AccessedFiles<'f> = &'f dyn Fn(&str, &Value) -> Vec<Fi
 /// Adds a call. Returns its index, or that of the call that it repeats.
 pub(super) fn add_call(
     conversation: &mut Conversation,
-    ids: &mut HashMap<String, usize>,
+    ids: &mut CallNumbers,
     inputs: &mut InputBudget,
     accessed_files: AccessedFiles<'_>,
     span: Span,
@@ -53,7 +53,7 @@ pub(super) fn add_call(
 ) -> Option<usize> {
     let at = conversation.calls.len();
     let id = shorten_id(&call.id);
-    if let Some(known) = ids.get(&id).filter(|_| !id.is_empty()) {
+    if let Some(known) = ids.by_id.get(&id).filter(|_| !id.is_empty()) {
         return Some(*known);
     }
     if at >= CALLS_MAX {
@@ -76,7 +76,7 @@ pub(super) fn add_call(
     let (input, subject_len) = arguments.and_then(input_line).unzip();
     let input = input.map(|line| inputs.truncate_input(line));
     if !id.is_empty() {
-        ids.insert(id.clone(), at);
+        ids.by_id.insert(id.clone(), at);
     }
     conversation.calls.push(CallEntry {
         id,
@@ -88,6 +88,7 @@ pub(super) fn add_call(
         is_command,
         files: files.into_iter().flatten().take(FILES_MAX).map(shorten_path).collect(),
         result: None,
+        task: None,
         stated: None,
         change_record: None,
     });
@@ -137,12 +138,15 @@ fn joined_words(value: Value) -> Value {
 /// Adds a result to its call. Returns the index of the call, or `None` without one.
 pub(super) fn add_result(
     conversation: &mut Conversation,
-    ids: &HashMap<String, usize>,
+    ids: &mut CallNumbers,
     span: Span,
     part: usize,
     at_ms: Option<i64>,
     result: &ResultPart<'_>,
 ) -> Option<usize> {
+    if let Stage::Reported(task) = &result.stage {
+        return add_report(conversation, ids, span, part, at_ms, result, task);
+    }
     conversation.ending = Ending::AwaitingReply;
     let at = if result.call.is_empty() {
         while conversation.calls.get(conversation.first_open).is_some_and(|c| c.result.is_some()) {
@@ -150,7 +154,7 @@ pub(super) fn add_result(
         }
         Some(conversation.first_open).filter(|at| *at < conversation.calls.len())
     } else {
-        ids.get(&shorten_id(&result.call)).copied()
+        ids.by_id.get(&shorten_id(&result.call)).copied()
     };
     let Some(call) = at.and_then(|at| conversation.calls.get_mut(at)) else {
         conversation.orphan_results += 1;
@@ -166,8 +170,42 @@ pub(super) fn add_result(
         conversation.requests.add(span, part, at_ms, words);
     }
     call.result = Some(call_result(call, span, part, at_ms, result));
+    if let (Stage::Started(task), Some(at)) = (&result.stage, at) {
+        let task = shorten_id(task);
+        ids.by_task.insert(task.clone(), at);
+        call.task = Some(task);
+    }
     refine_files(&mut call.files, &result.files);
+    if result.stage == Stage::CutOff && result.files.is_empty() {
+        call.files.retain(|file| file.kind == AccessKind::Read);
+    }
     at
+}
+
+/// Adds a report on the work that a call started. It is the result of the call if the record does
+/// not know the end of the work yet. Returns the index of the call that the report names.
+fn add_report(
+    conversation: &mut Conversation,
+    ids: &CallNumbers,
+    span: Span,
+    part: usize,
+    at_ms: Option<i64>,
+    result: &ResultPart<'_>,
+    task: &str,
+) -> Option<usize> {
+    let named = ids.by_id.get(&*shorten_id(&result.call)).copied();
+    let call = named.or_else(|| ids.starter(task));
+    let call = call.and_then(|at| conversation.calls.get_mut(at));
+    let is_awaited = |call: &CallEntry| call.verdict().is_none() || call.is_open();
+    if let Some(call) = call.filter(|call| is_awaited(call)) {
+        let is_open = result.verdict.outcome == Outcome::Unknown;
+        let took = call.at_ms.zip(at_ms).and_then(|(from, to)| to.checked_sub(from));
+        let duration_ms = took.and_then(|took| u64::try_from(took).ok()).filter(|_| !is_open);
+        let mut new = call_result(call, span, part, at_ms, result);
+        new.verdict.duration_ms = new.verdict.duration_ms.or(duration_ms);
+        call.result = Some(CallResult { is_open, ..new });
+    }
+    named
 }
 
 /// Creates the result of `call` that is number `part` in the record at `span`.
@@ -195,6 +233,7 @@ pub(super) fn call_result(
         spilled: result.spilled,
         truncated: result.truncated,
         is_report: false,
+        is_open: matches!(result.stage, Stage::Started(_)),
     }
 }
 
@@ -214,10 +253,31 @@ fn refine_files(files: &mut Vec<FileAccess>, changed: &[FileAccess]) {
     }
 }
 
-/// Returns the indexes of a conversation's calls, by ID.
-pub(in crate::trace) fn call_numbers(conversation: &Conversation) -> HashMap<String, usize> {
-    let calls = conversation.calls.iter().enumerate();
-    calls.filter(|(_, call)| !call.id.is_empty()).map(|(at, call)| (call.id.clone(), at)).collect()
+/// The indexes of a conversation's calls.
+#[derive(Debug, Default)]
+pub(super) struct CallNumbers {
+    /// By ID.
+    pub(super) by_id: HashMap<String, usize>,
+    /// The last one that started work with an ID, by that ID.
+    by_task: HashMap<String, usize>,
+}
+
+impl CallNumbers {
+    /// Returns the indexes of the calls of a conversation.
+    pub(super) fn new(conversation: &Conversation) -> CallNumbers {
+        let calls = || conversation.calls.iter().enumerate();
+        let ids = calls().filter(|(_, call)| !call.id.is_empty());
+        let tasks = calls().filter_map(|(at, call)| Some((call.task.clone()?, at)));
+        CallNumbers {
+            by_id: ids.map(|(at, call)| (call.id.clone(), at)).collect(),
+            by_task: tasks.collect(),
+        }
+    }
+
+    /// Returns the last call that started the work `task`.
+    pub(super) fn starter(&self, task: &str) -> Option<usize> {
+        self.by_task.get(&shorten_id(task)).copied().filter(|_| !task.is_empty())
+    }
 }
 
 /// Shortens an ID of excessive length. Different IDs stay different.

@@ -82,6 +82,16 @@ pub(in crate::trace) trait TranscriptFormat: Send + Sync + 'static {
         None
     }
 
+    /// Returns the path of the transcript that started the worker at `location` and reports its
+    /// end, from the store's root. `metadata` reads the file beside its transcript.
+    fn starter(
+        &self,
+        _location: &TranscriptLocation,
+        _metadata: &dyn Fn() -> Option<Vec<u8>>,
+    ) -> Option<RelPath> {
+        None
+    }
+
     /// Decodes the file beside a transcript that describes its session.
     fn read_metadata(&self, _metadata: &[u8]) -> SessionMetadata {
         SessionMetadata::default()

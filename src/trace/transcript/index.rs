@@ -9,7 +9,7 @@ use super::super::jsonl::LastLine;
 use super::requests::Requests;
 use super::summaries::Summaries;
 use super::turn::{Span, Verdict};
-use crate::model::{FileAccess, Status, Tokens};
+use crate::model::{FileAccess, Status, Tokens, Worker};
 use crate::name::{Name, to_file_name};
 
 /// The index of a transcript, as far as it was read.
@@ -35,6 +35,10 @@ pub(in crate::trace) struct TranscriptIndex {
     pub(in crate::trace) main: Conversation,
     /// Conversations of subagents inside the file.
     pub(in crate::trace) agents: Vec<Conversation>,
+    /// Hashes of the records that have IDs.
+    pub(in crate::trace) seen: Vec<u64>,
+    /// The ends of workers with transcripts of their own that the records report, by ID.
+    pub(in crate::trace) ends: BTreeMap<String, ReportedEnd>,
     /// Indexes into `agents`, by the name of the worker.
     #[serde(skip)]
     pub(in crate::trace) agents_by_name: HashMap<Name, usize>,
@@ -138,6 +142,25 @@ pub(in crate::trace) struct StatedStatus {
     pub(in crate::trace) status: Status,
     /// The word of the record.
     pub(in crate::trace) word: Option<String>,
+}
+
+/// The end of a worker, as reported to the one that started it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReportedEnd {
+    pub(in crate::trace) status: Status,
+    /// The word of the record.
+    pub(in crate::trace) word: String,
+    /// What the record says of it.
+    pub(in crate::trace) message: String,
+}
+
+impl ReportedEnd {
+    /// Gives `worker` this end in place of that by its own record.
+    pub(crate) fn apply(&self, worker: &mut Worker) {
+        worker.status = self.status;
+        worker.status_source = Some(self.word.as_str().into());
+        worker.error = Some(self.message.clone()).filter(|message| !message.is_empty());
+    }
 }
 
 /// The place of a message that has an ID.
@@ -267,6 +290,8 @@ pub(in crate::trace) struct CallEntry {
     /// The files that the call read or changed, from its arguments and its result.
     pub(in crate::trace) files: Vec<FileAccess>,
     pub(in crate::trace) result: Option<CallResult>,
+    /// The ID of the work that the call started and that goes on after its result.
+    pub(in crate::trace) task: Option<String>,
     /// An outcome that a record of its own states. It wins over that of the result.
     pub(in crate::trace) stated: Option<Verdict>,
     /// A record of its own that describes the changes of files.
@@ -285,6 +310,11 @@ impl CallEntry {
             }),
             (stated, result) => stated.or(result),
         }
+    }
+
+    /// Returns true if the call started work whose end the record does not show.
+    pub(in crate::trace) fn is_open(&self) -> bool {
+        self.stated.is_none() && self.result.as_ref().is_some_and(|result| result.is_open)
     }
 
     /// Returns the beginning of the command, or `None` if the call runs none.
@@ -316,6 +346,8 @@ pub(in crate::trace) struct CallResult {
     pub(in crate::trace) truncated: bool,
     /// True if the result is a report about the call. The assistant's own result replaces it.
     pub(in crate::trace) is_report: bool,
+    /// True if the work of the call has not ended as far as the record shows.
+    pub(in crate::trace) is_open: bool,
 }
 
 impl TranscriptIndex {
@@ -355,7 +387,10 @@ impl TranscriptIndex {
     pub(in crate::trace) fn weight(&self) -> u64 {
         let conversations = self.agents.iter().chain([&self.main]);
         let conversations = conversations.map(|conversation| conversation.weight() as u64);
-        conversations.sum::<u64>() + self.summaries.weight() as u64 + 1_000
+        conversations.sum::<u64>()
+            + 30 * self.seen.len() as u64
+            + self.summaries.weight() as u64
+            + 1_000
     }
 }
 

@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 
 use super::super::json_text::json_text;
 use super::cached_transcript::TranscriptVersion;
-use super::calls::{call_numbers, shorten_id};
+use super::calls::{CallNumbers, shorten_id};
 use super::format::TranscriptFormat;
 use super::index::{CallEntry, Conversation, LineEntry, LineFile, TranscriptIndex};
 use super::location::{Shape, TranscriptLocation};
 use super::reader::read_on;
 use super::thread::{self, Links};
-use super::turn::{RawRecord, Span, Turn};
+use super::turn::{RawRecord, Span, Stage, Turn};
 use crate::deadline::Deadline;
 use crate::error::{Error, Result};
 use crate::name::Name;
@@ -99,7 +99,7 @@ impl FileIndex {
         kind: LineFile,
     ) -> FileIndex {
         let conversation = index.conversation(agent).filter(|_| kind == LineFile::Thread);
-        let by_id = conversation.map(call_numbers).unwrap_or_default();
+        let by_id = conversation.map(CallNumbers::new).unwrap_or_default().by_id;
         let calls = conversation.map(|conversation| &*conversation.calls).unwrap_or_default();
         let results = calls.iter().enumerate().filter_map(|(at, call)| {
             let result = call.result.as_ref()?;
@@ -123,6 +123,7 @@ impl FileIndex {
             for result in &turn.results {
                 let part = links.results.len();
                 links.results.push(match &*result.call {
+                    "" if matches!(result.stage, Stage::Reported(_)) => None,
                     "" => self.by_result.get(&(span.offset, part)).copied(),
                     id => by_id(id),
                 });

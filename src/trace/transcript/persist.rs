@@ -4,12 +4,13 @@
 //! valid: it holds the metadata of the transcript and a hash of both ends of the part that was
 //! read. A reader must have opened the transcript before its entry is looked up here.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::cached_transcript::{CachedTranscript, TranscriptVersion};
-use super::index::TranscriptIndex;
+use super::index::{ReportedEnd, TranscriptIndex};
 use crate::cache::{DiskCache, Key, key};
 use crate::name::{Name, RelPath};
 use crate::store::{Identity, Kind, Meta, Time};
@@ -32,6 +33,7 @@ struct EntryHeader {
     ends_hash: [u8; 32],
     /// Names of the subagents inside the transcript.
     agents: Vec<Vec<u8>>,
+    ends: BTreeMap<String, ReportedEnd>,
 }
 
 impl EntryHeader {
@@ -45,12 +47,18 @@ impl EntryHeader {
 }
 
 impl IndexStore {
-    /// Returns the subagents inside a transcript, if the stored version equals `now`.
-    pub(super) fn agents(&self, path: &RelPath, now: TranscriptVersion) -> Option<Vec<Name>> {
+    /// Returns the subagents inside a transcript and the ends of others that it reports, if the
+    /// stored version equals `now`.
+    pub(super) fn agents(
+        &self,
+        path: &RelPath,
+        now: TranscriptVersion,
+    ) -> Option<(Vec<Name>, BTreeMap<String, ReportedEnd>)> {
         let entry = self.cache.get(self.key(path, now)?)?;
         let header: EntryHeader = postcard::from_bytes(&entry.head).ok()?;
         let names = header.agents.iter().map(Name::new);
-        if header.version(now.meta()) == now { names.collect::<Result<_, _>>().ok() } else { None }
+        let names = names.collect::<Result<_, _>>().ok()?;
+        (header.version(now.meta()) == now).then_some((names, header.ends))
     }
 
     /// Returns the cached transcript, if it may be a prefix of the current version.
@@ -96,6 +104,7 @@ impl IndexStore {
                 .iter()
                 .map(|agent| agent.worker_name().as_bytes().to_vec())
                 .collect(),
+            ends: cached.index.ends.clone(),
         };
         let encoded = postcard::to_stdvec(&header).ok().zip(cached.index.encode());
         let Some(((header, body), key)) = encoded.zip(self.key(path, cached.version)) else {

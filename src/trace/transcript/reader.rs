@@ -1,8 +1,11 @@
 //! Reads a transcript into an index. Resumes where the last read ended.
 
+use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
+use memchr::memrchr_iter;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::super::json_text::json_text;
@@ -19,6 +22,8 @@ use crate::store::{File, read_range};
 
 /// Maximum number of attempts to read a document that was whole before.
 const ATTEMPTS_MAX: usize = 10;
+/// Maximum number of bytes parsed beyond its length to find the whole records in a line.
+const PARSED_AGAIN_MAX: usize = 16 << 20;
 /// Time between two attempts.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(30);
 
@@ -86,7 +91,10 @@ pub(super) fn extend<T>(
     (builder.index, result)
 }
 
-/// Adds the line at `span` to an index. Returns false if it cannot be decoded.
+/// Adds the line at `span` to an index. Returns false if it cannot be decoded, or not all of it.
+///
+/// A program that is killed leaves a torn record or NUL bytes, and the next record follows on the
+/// same line. Whole records in such a line are added, once the line is complete.
 pub(super) fn add_line(
     builder: &mut IndexBuilder<'_>,
     format: &dyn TranscriptFormat,
@@ -94,7 +102,48 @@ pub(super) fn add_line(
     bytes: &[u8],
 ) -> bool {
     builder.index.line_count += 1;
-    format.add_record(builder, RawRecord { span, text: &json_text(bytes) })
+    if format.add_record(builder, RawRecord { span, text: &json_text(bytes) }) {
+        return true;
+    }
+    let Some(line) = bytes.strip_suffix(b"\n") else { return false };
+    let whole = whole_records(line);
+    let mut are_records = true;
+    for range in &whole {
+        let Some(bytes) = line.get(range.clone()) else { continue };
+        let span = Span { offset: span.offset + range.start as u64, len: bytes.len(), ..span };
+        are_records &= format.add_record(builder, RawRecord { span, text: &json_text(bytes) });
+    }
+    builder.index.line_count += (whole.len() as u64).saturating_sub(1);
+    let lost = whole.first().map(|first| line.get(..first.start).unwrap_or_default());
+    are_records && lost.is_some_and(|lost| lost.trim_ascii().is_empty())
+}
+
+/// Returns the places of the JSON objects that a line consists of. If it does not, returns the one
+/// at its end: objects before it may be parts of a torn one.
+fn whole_records(line: &[u8]) -> Vec<Range<usize>> {
+    let line = line.trim_ascii_end();
+    let mut found = Vec::new();
+    let mut end = line.len();
+    // An object that is none costs what is parsed until that shows.
+    let mut bytes_left = PARSED_AGAIN_MAX + line.len();
+    for start in memrchr_iter(b'{', line) {
+        let Some(bytes) = line.get(start..end) else { continue };
+        let parsed = serde_json::from_slice::<IgnoredAny>(bytes).err().map(|error| error.column());
+        if parsed.is_none() {
+            found.push(start..end);
+            end = line.get(..start).unwrap_or_default().trim_ascii_end().len();
+        }
+        match bytes_left.checked_sub(parsed.unwrap_or(bytes.len())) {
+            Some(left) => bytes_left = left,
+            None => break,
+        }
+    }
+    let is_all = line.get(..end).unwrap_or_default().trim_ascii().is_empty();
+    if !is_all {
+        found.truncate(1);
+    }
+    found.reverse();
+    found
 }
 
 /// Removes the last line from the counts if it will be read again. An unterminated line that was

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::index::{CallEntry, LineEntry, Shown};
-use super::turn::{Arguments, Turn};
+use super::turn::{Arguments, Stage, Turn};
 
 /// The directory of the calls' outputs, in a worker's virtual directory.
 pub(in crate::trace) const CALLS: &str = "tool_calls";
@@ -87,6 +87,9 @@ pub(super) fn write_turns(
         let time = || Some(Timestamp::from_millisecond(turn.at_ms?).ok()?.to_string());
         for result in &turn.results {
             let linked = linked_results.next().and_then(call_at);
+            if linked.is_none() && matches!(result.stage, Stage::Reported(_)) {
+                continue;
+            }
             let is_own = |call: &CallEntry| {
                 call.result.as_ref().is_some_and(|result| result.span == line.span)
             };

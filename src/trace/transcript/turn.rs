@@ -93,8 +93,6 @@ pub(in crate::trace) enum TurnEvent {
     Interruption,
     /// A summary of the conversation so far, which continues where it was.
     Compaction,
-    /// A prompt that is stored under a name. The assistant answers it.
-    Prompt,
     /// The user left before the assistant answered.
     Farewell,
     /// The API returned an error instead of an answer.
@@ -144,6 +142,8 @@ pub(in crate::trace) struct ResultPart<'a> {
     pub(in crate::trace) text: Cow<'a, str>,
     /// The outcome as the record states it.
     pub(in crate::trace) verdict: Verdict,
+    /// How far the work of the call is with this result.
+    pub(in crate::trace) stage: Stage<'a>,
     /// True if the record states that a part of the output was omitted.
     pub(in crate::trace) truncated: bool,
     /// True if the whole output is in a file of its own.
@@ -155,6 +155,25 @@ pub(in crate::trace) struct ResultPart<'a> {
     pub(in crate::trace) refusal: Option<Cow<'a, str>>,
     /// The files that the call changed, if the result tells more than the arguments.
     pub(in crate::trace) files: Vec<FileAccess>,
+}
+
+/// How far the work of a call is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(in crate::trace) enum Stage<'a> {
+    /// The work is done, or failed, or was never begun.
+    #[default]
+    Done,
+    /// The call was refused or stopped, and the record does not say whether it had begun. It counts
+    /// as having changed no file.
+    CutOff,
+    /// The result is the receipt of a start. The work goes on under this ID; empty if the record
+    /// names none.
+    Started(Cow<'a, str>),
+    /// A later report on the work with this ID, which an earlier call started. The report belongs
+    /// to the call that it names, or else to the last one that started work with the ID.
+    ///
+    /// With an unknown outcome, the work was cut off.
+    Reported(Cow<'a, str>),
 }
 
 /// The outcome of a call as the record states it.

@@ -11,7 +11,9 @@ use super::cache::{Texts, TranscriptCache};
 use super::cached_transcript::TranscriptVersion;
 use super::container;
 use super::format::TranscriptFormat;
-use super::index::{CallEntry, CallResult, Conversation, LineFile, TextRef, TranscriptIndex};
+use super::index::{
+    CallEntry, CallResult, Conversation, LineFile, ReportedEnd, TextRef, TranscriptIndex,
+};
 use super::location::{Container, TranscriptLocation};
 use super::open_file::{GrowingFile, StaticFile, with_turns_at};
 use super::requests::request_text;
@@ -27,6 +29,8 @@ const THREAD: &str = "thread.jsonl";
 const TASK: &str = "task.txt";
 const RESULT: &str = "result.txt";
 const REQUESTS: &str = "requests.txt";
+/// Maximum length of the metadata file beside a transcript, in bytes.
+const METADATA_MAX: usize = 1 << 20;
 /// Maximum number of result files that are checked for changes.
 const RESULTS_MAX: usize = 10_000;
 
@@ -116,10 +120,24 @@ impl VirtualDir {
         exists.then_some(metadata)
     }
 
-    /// Returns the first `max` bytes of the metadata file beside the transcript, if there is one.
-    pub(super) fn read_metadata(&self, max: usize) -> Option<Vec<u8>> {
+    /// Returns the beginning of the metadata file beside the transcript, if there is one.
+    pub(super) fn read_metadata(&self) -> Option<Vec<u8>> {
         let path = self.location.metadata.as_ref().filter(|_| self.location.agent.is_none())?;
-        read_range(&*self.folder.open(path).ok()?, 0, max).ok()
+        read_range(&*self.folder.open(path).ok()?, 0, METADATA_MAX).ok()
+    }
+
+    /// Returns how the worker ended by the record of the one that started it, as far as that was
+    /// read. With a deadline, reads it until that passes.
+    pub(super) fn reported_end(&self, deadline: Option<Deadline<'_>>) -> Option<ReportedEnd> {
+        let starter = self.format.starter(&self.location, &|| self.read_metadata())?;
+        if let Some(deadline) = deadline {
+            let location = self.format.locate(&starter)?;
+            let (format, transcripts) = (self.format.clone(), self.transcripts.clone());
+            let starter = VirtualDir::new(self.folder.clone(), location, format, transcripts);
+            // Without it, the worker's own record counts.
+            let _ = starter.index(deadline);
+        }
+        self.transcripts.end(&starter, &self.location.name.to_text())
     }
 
     /// Returns the index of the transcript, read until `deadline` passes, and true if it is
@@ -354,7 +372,9 @@ impl VirtualDir {
     fn read_text(&self, text_ref: &TextRef) -> Result<Vec<u8>> {
         let file = self.open_transcript()?;
         with_turns_at(&*file, &*self.format, text_ref.span, |turns| {
-            let mut texts = turns.iter().map(|turn| turn.text.as_bytes());
+            let texts = turns.iter().map(|turn| &turn.text);
+            let requests = turns.iter().filter_map(|turn| turn.request.as_ref());
+            let mut texts = texts.chain(requests).map(|text| text.as_bytes());
             texts.find(|text| text.len() as u64 == text_ref.bytes).map(<[u8]>::to_vec)
         })?
         .ok_or(Error::Stale)

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use super::super::value::{shorten, truncate};
 use super::builder::IndexBuilder;
 use super::format::{Session, SessionMetadata, TranscriptFormat};
-use super::index::{CallEntry, Conversation, Ending, StatedStatus, TranscriptIndex};
+use super::index::{CallEntry, Conversation, Ending, ReportedEnd, StatedStatus, TranscriptIndex};
 use super::location::{Container, Shape, TranscriptLocation};
 use super::reader::{add_line, extend};
 use super::thread::CALLS;
@@ -34,8 +34,6 @@ const TOKEN_BYTES_MAX: u64 = 12;
 const CALL_TOKENS_MIN: u64 = 10;
 /// Maximum length of the name of a branch, in bytes.
 const BRANCH_MAX: usize = 200;
-/// Maximum length of the metadata file beside a transcript, in bytes.
-const METADATA_MAX: usize = 1 << 20;
 
 /// Indexes of both ends of a transcript.
 struct HeadAndTail {
@@ -43,18 +41,23 @@ struct HeadAndTail {
     tail: TranscriptIndex,
 }
 
-/// The file beside a transcript that describes its session.
+/// What other files say of a worker: the one beside its transcript, and the transcript of the
+/// worker that started it.
 struct MetadataFile {
     bytes: Option<Vec<u8>>,
     /// The facts that the file states.
     stated: SessionMetadata,
+    /// How the worker ended by the record of the one that started it.
+    end: Option<ReportedEnd>,
 }
 
 impl MetadataFile {
-    fn read(folder: &VirtualDir) -> MetadataFile {
-        let bytes = folder.read_metadata(METADATA_MAX);
+    /// With a deadline, reads the record of the one that started the worker until that passes.
+    fn read(folder: &VirtualDir, deadline: Option<Deadline<'_>>) -> MetadataFile {
+        let bytes = folder.read_metadata();
         let stated = bytes.as_deref().map(|bytes| folder.format().read_metadata(bytes));
-        MetadataFile { bytes, stated: stated.unwrap_or_default() }
+        let end = folder.reported_end(deadline);
+        MetadataFile { bytes, stated: stated.unwrap_or_default(), end }
     }
 }
 
@@ -71,13 +74,13 @@ pub(super) fn read_listing(folder: &VirtualDir, path: &RelPath) -> Result<Worker
                 path,
                 [&ends.head, &ends.tail],
                 [&ends.head.main, &ends.tail.main],
-                &MetadataFile::read(folder),
+                &MetadataFile::read(folder, None),
             ));
         }
     }
     let (index, is_complete) = folder.index(Deadline::never())?;
     let conversation = folder.conversation(&index)?;
-    let metadata = MetadataFile::read(folder);
+    let metadata = MetadataFile::read(folder, None);
     let worker = build_worker(folder, path, [&index; 2], [conversation; 2], &metadata);
     Ok(Worker { is_complete, ..worker })
 }
@@ -174,6 +177,9 @@ fn build_worker(
     if let Ending::ApiError(text) = &last.ending {
         worker.error = Some(truncate(text.trim().to_owned(), TASK_MAX));
     }
+    if let Some(end) = &metadata.end {
+        end.apply(&mut worker);
+    }
     let session = Session {
         location,
         indexes: [first_index, last_index],
@@ -226,7 +232,7 @@ pub(super) fn read_record(
 ) -> Result<Record> {
     let (index, is_complete) = folder.index(deadline)?;
     let conversation = folder.found_conversation(&index, is_complete)?;
-    let metadata = MetadataFile::read(folder);
+    let metadata = MetadataFile::read(folder, Some(deadline));
     let mut worker = if is_complete {
         build_worker(folder, path, [&index; 2], [conversation; 2], &metadata)
     } else {
@@ -318,6 +324,7 @@ fn tool_call(
     let Some(verdict) = call.verdict() else { return Ok(tool_call) };
     tool_call.output = Output::InPlace;
     tool_call.outcome = verdict.outcome;
+    tool_call.is_open = call.is_open();
     tool_call.exit_code = verdict.exit_code;
     tool_call.duration_ms = verdict.duration_ms;
     if tool_call.outcome != Outcome::Failed && tool_call.outcome != Outcome::NotRun {

@@ -145,8 +145,8 @@ fn call_that_never_ran_comes_after_failed_ones() {
     for said in [
         "<tool_use_error>Sibling tool call errored</tool_use_error>",
         "<tool_use_error>Cancelled: parallel tool call Bash(make) errored</tool_use_error>",
-        "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit)",
-        "[Request interrupted by user for tool use]",
+        "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\nwait",
+        "PreToolUse:Read hook error: [/h.sh]: no",
     ] {
         let never = json!({"content": said, "is_error": true});
         let mut transcript = begun();
@@ -367,6 +367,55 @@ fn hidden_content_of_a_transcript_is_counted() {
 }
 
 /// Promise: A malformed line hides no other line.
+/// Promise: A whole record behind a torn one, behind another one or behind NUL bytes on its line is
+/// read. A worker with lost records is not ok by what is left.
+#[test]
+fn record_behind_a_torn_one_is_read() {
+    let transcript = |exit: &str, before: &str| {
+        let mut transcript = begun();
+        transcript.bash("a", "make one", "done").call("b", "Bash", json!({"command": "make two"}));
+        transcript.raw(before);
+        transcript.result("b", json!({"content": exit, "is_error": exit != "done"}));
+        transcript.says("Done.").clone()
+    };
+    let torn = r#"{"type":"attachment","uuid":"x","attachment":{"prompt":{"a":[1]},"b":"also che"#;
+    let nested = r#"{"type":"attachment","uuid":"x","attachment":{"a":1}"#;
+    let whole = r#"{"type":"user","uuid":"w","message":{"content":"also"}}"#;
+    for (before, unparsable) in
+        [(torn, 1), (nested, 1), ("\0\0\0\0", 1), (whole, 0), (&whole.repeat(2), 0)]
+    {
+        let index = shown(&transcript("Exit code 2\nno", before)).index("s");
+        assert_eq!(call(&index, 2)["exit_code"], 2, "{before}");
+        assert_eq!(index["source"]["unparsable_lines"], unparsable, "{before}");
+        let index = shown(&transcript("done", before)).index("s");
+        let expected = if unparsable > 0 { "unknown" } else { "ok" };
+        assert_eq!(index["outcome"], expected, "{before}");
+    }
+    // What is not whole costs no more than its size.
+    for junk in ["{\"a\":".repeat(2_000_000), "{".repeat(10_000_000), "{\"{".repeat(3_000_000)] {
+        let began = std::time::Instant::now();
+        let index = shown(&transcript("done", &(junk + "\n"))).index("s");
+        assert_eq!(index["source"]["unparsable_lines"], 1);
+        // A quadratic search takes hours; the time limit only guards against that.
+        assert!(began.elapsed().as_secs() < 60);
+    }
+}
+
+/// Promise: A record that a transcript holds twice counts once.
+#[test]
+fn repeated_record_counts_once() {
+    let mut transcript = begun();
+    transcript.bash("a", "make", "done").user("and go on").says("Done.");
+    let once = shown(&transcript);
+    let twice = shown_bytes(&[transcript.bytes(), transcript.bytes()].concat());
+    for field in ["tokens", "calls", "outcome", "status"] {
+        assert_eq!(twice.index("s")[field], once.index("s")[field], "{field}");
+    }
+    for file in ["requests.txt", "thread.jsonl"] {
+        assert_eq!(twice.text("s", file), once.text("s", file), "{file}");
+    }
+}
+
 #[test]
 fn malformed_line_hides_no_other() {
     let mut whole = begun();
@@ -381,7 +430,7 @@ fn malformed_line_hides_no_other() {
         (b"\n\n\n".to_vec(), 0),
         (b"\r\n".to_vec(), 0),
         (b"null\ntrue\n\"x\"\n".to_vec(), 3),
-        (glued, 1),
+        (glued, 0),
         ([b"[".repeat(100_000), b"\n".to_vec()].concat(), 1),
         ([b"{\"a\":".repeat(100_000), b"\n".to_vec()].concat(), 1),
     ] {

@@ -45,24 +45,45 @@ fn call_that_never_ran_is_neither_failure_nor_success() {
     // Alone, it is no success.
     let mut transcript = begun();
     transcript.call("b", "Bash", json!({"command": "x"}));
-    transcript.line(failed_result("b", "denied", json!({"toolDenialKind": "cancelled"})));
+    transcript.line(failed_result("b", "denied", json!({"toolDenialKind": "permission-rule"})));
     assert_eq!(shown(&transcript.says("Done.").clone()).index("s")["outcome"], "unknown");
 }
 
 /// Promise: The record decides whether a call ran, and its text only if the record does not.
 #[test]
 fn record_decides_whether_a_call_ran() {
+    const CUT_OFF: &str = "The user doesn't want to proceed with this tool use. The tool use was \
+                           rejected (eg. if it was a file edit).";
     let refused = "Permission to use Bash with command x has been denied.";
     let accepted = json!({"permissionDecision": {"decision": "accept", "source": "config"}});
     for (text, fields, expected) in [
         ("any text", json!({"toolDenialKind": "permission-rule"}), "not_run"),
-        ("any text", json!({"toolDenialKind": "user-rejected"}), "not_run"),
-        ("any text", json!({"toolDenialKind": "interrupted"}), "not_run"),
-        ("any text", json!({"toolDenialKind": "later"}), "not_run"),
+        ("any text", json!({"toolDenialKind": "x", "toolDenialBeforeRun": true}), "not_run"),
+        ("any text", json!({"permissionDecision": {"decision": "reject"}}), "not_run"),
+        // The call may have been stopped while it ran.
+        ("any text", json!({"toolDenialKind": "user-rejected"}), "unknown"),
+        ("any text", json!({"toolDenialKind": "later"}), "unknown"),
+        (CUT_OFF, json!({}), "unknown"),
+        (CUT_OFF, accepted.clone(), "unknown"),
+        ("[Request interrupted by user for tool use]", json!({}), "unknown"),
         ("any text", json!({"toolDenialKind": ""}), "failed"),
         ("any text", json!({"toolDenialKind": 7}), "failed"),
         (refused, json!({}), "not_run"),
         ("This command requires approval", json!({}), "not_run"),
+        ("PreToolUse:Bash hook error: [/h.sh]: no network here", json!({}), "not_run"),
+        ("Permission for this action has been denied. Reason: it deletes", json!({}), "not_run"),
+        (
+            "Permission for this tool use was denied. The tool use was rejected",
+            json!({}),
+            "not_run",
+        ),
+        ("<tool_use_error>Blocked: standalone sleep 100.</tool_use_error>", json!({}), "not_run"),
+        (
+            "<tool_use_error>File is in a directory that is denied by your permission settings.\
+          </tool_use_error>",
+            json!({}),
+            "not_run",
+        ),
         ("Claude requested permissions to write to /x, but", json!({}), "not_run"),
         // A hook withheld the result of a call that ran.
         (refused, json!({"toolDenialKind": "x", "toolDenialAfterRun": true}), "failed"),

@@ -199,3 +199,66 @@ fn texts_of_an_editor_are_left_out() {
          [1 request; left out: 3 messages of the program]\n"
     );
 }
+
+/// Promise: Markup of the program is never the words of the user, and the user's words inside of
+/// markup are never dropped.
+#[test]
+fn markup_of_the_program_is_not_what_the_user_said() {
+    let requests = |lines: &[Value]| {
+        let mut transcript = Transcript::new("s");
+        lines.iter().for_each(|line| {
+            let mut fields = line.clone();
+            if line.is_string() {
+                fields = json!({"type": "user", "message": {"content": line}});
+            }
+            transcript.line(fields);
+        });
+        let seen = shown(transcript.says("Done."));
+        let task = if seen.has("s", "task.txt") { seen.text("s", "task.txt") } else { "" };
+        let said = if seen.has("s", "requests.txt") { seen.text("s", "requests.txt") } else { "" };
+        let said: Vec<String> =
+            said.lines().filter_map(|line| Some(line.strip_prefix("    ")?.to_owned())).collect();
+        (task.to_owned(), said)
+    };
+    let command = |name: &str, arguments: &str| {
+        format!(
+            "<command-name>/{name}</command-name>\n            <command-message>{name}\
+                 </command-message>\n            <command-args>{arguments}</command-args>"
+        )
+    };
+    let reminder = "<system-reminder>\nbe brief\n</system-reminder>";
+    for (text, said) in [
+        (
+            "<command-message>fix</command-message>\n<command-name>/fix</command-name>\n\
+          <command-args>issue 12: it fails</command-args>"
+                .to_owned(),
+            "/fix issue 12: it fails",
+        ),
+        (
+            "<command-message>fix</command-message>\n<command-name>/fix</command-name>".into(),
+            "/fix",
+        ),
+        (command("goal", "All tests pass."), "/goal All tests pass."),
+        (format!("{reminder}\nmend it"), "mend it"),
+        (format!("mend it\n\n{reminder}"), "mend it"),
+        (format!("<ide_selection>x</ide_selection>{reminder} mend it{reminder}"), "mend it"),
+        ("<b>mend</b> it".into(), "<b>mend</b> it"),
+        ("what is <system-reminder>?".into(), "what is <system-reminder>?"),
+    ] {
+        let expected = (said.to_owned(), vec![said.to_owned()]);
+        assert_eq!(requests(&[json!(text)]), expected, "{text}");
+    }
+    for line in [
+        json!(command("clear", "")),
+        json!(command("model", "opus")),
+        json!(reminder),
+        json!("<teammate-message teammate_id=\"lead\">do it</teammate-message>"),
+        json!("<channel source=\"x\">do it</channel>"),
+        json!({"type": "user", "origin": {"kind": "coordinator"}, "message": {"content": "hurry"}}),
+        json!({"type": "user", "origin": {"kind": "cron"}, "message": {"content": "nightly"}}),
+        json!({"type": "user", "promptSource": "system", "message": {"content": "nightly"}}),
+    ] {
+        let (task, said) = requests(&[line.clone(), json!("mend it")]);
+        assert_eq!((&*task, &*said), ("mend it", &["mend it".to_owned()][..]), "{line}");
+    }
+}

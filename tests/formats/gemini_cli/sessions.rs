@@ -11,9 +11,12 @@ fn all_outcomes() -> Log {
         shell("c1", "cargo test", "Output: 3 passed\nProcess Group PGID: 7"),
         call("c2", "read_file", json!({"file_path": "/w/x"}), "error", json!({"error": "not found"})),
         call("c3", "run_shell_command", json!({"command": "rm x"}), "cancelled",
-            json!({"error": "[Operation Cancelled] Reason: no"})),
+            json!({"error": "[Operation Cancelled] Reason: User did not allow tool call"})),
         call("c4", "run_shell_command", json!({"command": "sleep 9"}), "cancelled",
             json!({"output": "one", "error": "[Operation Cancelled] Reason: stop"})),
+        call("c6", "run_shell_command", json!({"command": "rm y"}), "cancelled",
+            json!({"error": "[Operation Cancelled] Reason: User cancelled tool execution."})),
+        shell("c7", "server", "Command moved to background (PID: 7). Output hidden."),
         {"id": "c5", "name": "glob", "args": {"pattern": "*"}, "status": "executing"},
     ]);
     log.model("m1", "I look.", json!([])).again(json!({"toolCalls": calls}));
@@ -30,7 +33,10 @@ fn all_outcomes() -> Log {
 fn log_shows_each_message_once_with_its_calls() {
     let seen = shown(&all_outcomes());
     let index = seen.index(SESSION);
-    assert_eq!(outcomes(&index), ["ok", "failed", "not_run", "failed", "unknown"]);
+    assert_eq!(
+        outcomes(&index),
+        ["ok", "failed", "not_run", "failed", "unknown", "unknown", "unknown"]
+    );
     assert_eq!(
         seen.text(SESSION, "tool_calls/001_run_shell_command.txt"),
         "Output: 3 passed\nProcess Group PGID: 7"
@@ -52,6 +58,8 @@ fn log_shows_each_message_once_with_its_calls() {
             ("user", "Fix the tests"),
             ("assistant", "I look."),
             ("assistant", ""),
+            ("tool", ""),
+            ("tool", ""),
             ("tool", ""),
             ("tool", ""),
             ("tool", ""),
@@ -352,7 +360,7 @@ fn only_what_a_person_wrote_is_a_request() {
         "{requests}"
     );
     assert_eq!(seen.index(SESSION)["cwd"], "/w/app");
-    assert_eq!(seen.text(SESSION, "task.txt"), "see notes.md: all of its text");
+    assert_eq!(seen.text(SESSION, "task.txt"), "see @notes.md");
 }
 
 #[test]
