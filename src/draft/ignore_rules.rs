@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use memchr::memchr_iter;
 
 use super::tracked::TrackedPaths;
 use crate::name::RelPath;
@@ -14,6 +15,9 @@ use crate::name::RelPath;
 pub(super) const RULES_FILE: &str = ".gitignore";
 /// Name of a folder or file of git.
 const GIT: &[u8] = b".git";
+
+/// Maximum number of lines with rules that one search parses.
+const LINES_MAX: usize = 200_000;
 
 /// The rules that hold in a directory of the workspace: those of its own file and of the
 /// directories above it.
@@ -25,6 +29,8 @@ pub(super) struct IgnoreRules {
     tracked: TrackedPaths,
     /// Ignored directories in which git tracks files.
     entered: Vec<RelPath>,
+    /// Number of lines of all files with rules so far.
+    lines: usize,
 }
 
 /// The rules of one file.
@@ -95,14 +101,27 @@ impl IgnoreRules {
 
     fn push_version(&mut self, folder: &RelPath, content: &[u8], version: Option<RulesVersion>) {
         let origin = RulesFolder::Inside(folder.clone());
-        self.levels.push(FolderRules { origin, rules: parse(content), version });
+        let rules = self.parse(content);
+        self.levels.push(FolderRules { origin, rules, version });
     }
 
     /// Adds the rules of a file in a directory above the workspace, which has the path `workspace`
     /// from there.
     pub(super) fn push_above(&mut self, workspace: PathBuf, content: &[u8]) {
         let origin = RulesFolder::Above(workspace);
-        self.levels.push(FolderRules { origin, rules: parse(content), version: None });
+        let rules = self.parse(content);
+        self.levels.push(FolderRules { origin, rules, version: None });
+    }
+
+    /// Parses the rules of a file, unless those before it were too many. Then the file has none.
+    fn parse(&mut self, content: &[u8]) -> Gitignore {
+        self.lines = self.lines.saturating_add(memchr_iter(b'\n', content).count());
+        if self.is_incomplete() { Gitignore::empty() } else { parse(content) }
+    }
+
+    /// Returns true if the rules of some files were left out, because there are too many.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.lines > LINES_MAX
     }
 
     /// Returns the number of files whose rules hold.
@@ -257,5 +276,18 @@ mod tests {
         rules.push(&RelPath::root(), b"[\n\xff\n{a\n**/\n!\nb\n");
         assert!(rules.is_ignored(&path("b"), false));
         assert!(!rules.is_ignored(&RelPath::parse(b"\xfe/c").unwrap(), false));
+    }
+
+    #[test]
+    fn rules_are_parsed_up_to_a_limit() {
+        let mut rules = IgnoreRules::new(false);
+        rules.push(&RelPath::root(), b"*.log\n");
+        rules.push(&path("a"), &b"*.x\n".repeat(LINES_MAX - 1));
+        assert!(!rules.is_incomplete() && rules.is_ignored(&path("a/1.x"), false));
+        rules.push(&path("b"), b"*.x\n");
+        assert!(rules.is_incomplete());
+        assert!(
+            !rules.is_ignored(&path("b/1.x"), false) && rules.is_ignored(&path("a.log"), false)
+        );
     }
 }

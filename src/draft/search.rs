@@ -188,6 +188,7 @@ impl ChangeSearch {
             // What stands in the way of the record would keep the worker from ever being ended.
             for name in [METADATA, METRICS, RESULT] {
                 let name = Name::new(name)?;
+                folder.make_file_accessible(&name)?;
                 if folder.open_to_read(&name).is_err_and(|error| error.is_not_a_file()) {
                     folder.remove_all(&name)?;
                 }
@@ -222,14 +223,17 @@ impl ChangeSearch {
         let holes = Cell::new(HOLES_MAX);
         let content_deadline = if is_final { Deadline::new(&end) } else { deadline };
         let limits = ReadLimits { deadline: content_deadline, holes: &holes };
-        let ignored = self.examine(&mut comparison, &folder, deadline, limits);
+        let examined = self.examine(&mut comparison, &folder, deadline, limits);
         self.comparison = Some(comparison);
-        let ignored = ignored?;
+        let (ignored, has_all_rules) = examined?;
         self.forget_unseen(&folder);
         let files: Vec<_> = self.known.values().filter_map(|known| known.change.clone()).collect();
         let mut notes = self.draft.notes(self.manifest.as_ref().map(Manifest::facts));
         notes.extend(self.directory_notes.iter().cloned());
         notes.extend(self.notes.iter().cloned());
+        if !has_all_rules {
+            notes.push("the rules of some .gitignore were left out: there are too many".to_owned());
+        }
         self.report = SearchReport::new(&files, ignored, &notes);
         let record = self.draft.record();
         Ok(WorkspaceChanges {
@@ -246,14 +250,15 @@ impl ChangeSearch {
         })
     }
 
-    /// Compares every path that may differ. Returns the number of ignored ones.
+    /// Compares every path that may differ. Returns the number of ignored ones, and true if all
+    /// rules were read.
     fn examine(
         &mut self,
         comparison: &mut PathComparison,
         folder: &Dir,
         deadline: Deadline<'_>,
         limits: ReadLimits<'_>,
-    ) -> SearchResult<u64> {
+    ) -> SearchResult<(u64, bool)> {
         let record = self.draft.record();
         let lower = OpenFolder::open(&self.workspace).during("open", &self.workspace, b"")?;
         let layer = self.draft.layer();
@@ -285,12 +290,12 @@ impl ChangeSearch {
                 visitor,
             };
             walk.run(&upper, &lower)?;
-            return Ok(walk.ignored);
+            return Ok((walk.ignored, !walk.rules.is_incomplete()));
         }
         let mut walk =
             OverlayWalk { workspace, hidden, deadline, may_change_modes, rules, ignored, visitor };
         walk.run(&upper, &lower)?;
-        Ok(walk.ignored)
+        Ok((walk.ignored, !walk.rules.is_incomplete()))
     }
 
     /// Forgets the paths that the last search did not meet: they are as they were.

@@ -19,6 +19,9 @@ use super::{files, privileges};
 /// Maximum size of a map of ids, in bytes. The kernel allows 340 lines.
 const MAP_MAX: u64 = 64 << 10;
 
+/// The number of namespaces of control groups that a user namespace allows.
+const CONTROL_GROUP_NAMESPACES: &str = "/proc/sys/user/max_cgroup_namespaces";
+
 /// Known cause if a namespace can be made, but no user id can be mapped.
 const RESTRICTED: &str = "the kernel restricts user namespaces, as AppArmor on Ubuntu does; try \
      `sysctl kernel.apparmor_restrict_unprivileged_userns=0`";
@@ -45,6 +48,21 @@ pub(super) fn enter(others: CloneFlags, descriptor: i32) -> Result<(), StageFail
         ));
     }
     Ok(())
+}
+
+/// Forbids namespaces of control groups in this user namespace and those in it. A command with one
+/// could mount the tree of control groups, and end or change processes outside by it.
+pub(super) fn forbid_control_groups() -> Result<(), StageFailure> {
+    let limited = files::write(Path::new(CONTROL_GROUP_NAMESPACES), b"0\n");
+    // A sandbox around this one has forbidden them already.
+    match unshare(CloneFlags::CLONE_NEWCGROUP) {
+        Err(_) => Ok(()),
+        Ok(()) => limited
+            .and(Err(Errno::PERM.into()))
+            .step_with("keep the command from control groups", |_| {
+                Some("/proc/sys must be writable for that; try to leave out --nested")
+            }),
+    }
 }
 
 fn start_maps(descriptor: i32) -> Result<Child, StageFailure> {

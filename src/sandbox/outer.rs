@@ -36,6 +36,9 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
     order.write(descriptor)?;
     let outside = OutsideMounts::open().step("watch the mounts")?;
     identity::enter(namespaces, descriptor)?;
+    if order.spec.nested {
+        identity::forbid_control_groups()?;
+    }
     if !order.spec.network {
         loopback::bring_up()?;
     }

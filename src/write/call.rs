@@ -33,6 +33,8 @@ const ERROR_MAX: usize = 64 << 10;
 /// Outputs up to this size are hashed for the log of changes, in bytes. Hashing takes longer than
 /// writing.
 const HASHED_MAX: u64 = 16 << 20;
+/// Maximum number of bytes of the record of calls that are read.
+const METRICS_MAX: u64 = 256 << 20;
 /// Longest line of metrics.jsonl that is searched for open calls, in bytes.
 const LINE_MAX: u64 = 4 << 20;
 /// Size of the buffer for copies, in bytes.
@@ -330,8 +332,9 @@ impl OpenCall {
 /// Returns the open calls of a worker, in order.
 pub(super) fn find_open(folder: &Dir) -> Result<Vec<OpenCall>, PathError> {
     let Some(file) = folder.open_to_read(&Name::new(METRICS)?)? else { return Ok(Vec::new()) };
-    let (mut reader, mut line, mut open) = (BufReader::new(file), Vec::new(), HashSet::new());
-    // One line at a time: a worker with many calls has a large file.
+    // One line at a time: a worker with many calls has a large file. Readers read no more of it.
+    let mut reader = BufReader::new(file.take(METRICS_MAX));
+    let (mut line, mut open) = (Vec::new(), HashSet::new());
     while next_line(&mut reader, &mut line).map_err(from_io)? {
         let Ok(CallLine { event, seq, tool }) = serde_json::from_slice(&line) else { continue };
         match event.as_str() {

@@ -1,6 +1,6 @@
 //! The output of the command that is a worker itself.
 
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use super::dir::{File, from_io};
@@ -23,6 +23,8 @@ pub struct ExecutionLog {
     start: u64,
     /// Hash of all that was written.
     written: blake3::Hasher,
+    /// Length of all that was written, in bytes.
+    length: u64,
 }
 
 /// What became of the log that a command can write, too.
@@ -47,7 +49,7 @@ impl ExecutionLog {
         };
         let (file, start) = open().during("write", worker.folder().path(), LOGS.as_bytes())?;
         let written = blake3::Hasher::new();
-        Ok(ExecutionLog { worker: Arc::clone(worker), file, start, written })
+        Ok(ExecutionLog { worker: Arc::clone(worker), file, start, written, length: 0 })
     }
 
     /// Returns what became of the log. The command must have ended.
@@ -56,7 +58,13 @@ impl ExecutionLog {
             let logs = self.worker.folder().enter(&RelPath::constant(LOGS))?;
             let mut file =
                 logs.open_to_read(&Name::new(EXECUTION_LOG)?)?.ok_or(PathError::NotFound)?;
+            // What the command made of it may be larger than can be read in any time.
+            let size = file.metadata().map_err(from_io)?.len();
+            if Some(size) != self.start.checked_add(self.length) {
+                return Ok(false);
+            }
             file.seek(SeekFrom::Start(self.start)).map_err(from_io)?;
+            let mut file = file.take(self.length);
             let mut found = blake3::Hasher::new();
             io::copy(&mut file, &mut found).map_err(from_io)?;
             Ok(found.finalize() == self.written.finalize())
@@ -82,6 +90,7 @@ impl ExecutionLog {
 impl Write for ExecutionLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = self.file.write(bytes)?;
+        self.length += count as u64;
         self.written.update(bytes.split_at_checked(count).map_or(bytes, |(written, _)| written));
         Ok(count)
     }

@@ -168,3 +168,24 @@ fn files_of_holes_do_not_hold_the_runner() {
         }
     }
 }
+
+/// Promise: The record of a worker is read within bounds, and none that the command left keeps the
+/// worker from its end.
+#[test]
+fn record_of_holes_or_without_permissions_does_not_hold_the_runner() {
+    for place in Workspace::all() {
+        for (id, change) in [
+            ("w1", "truncate -s 1T metrics.jsonl"),
+            ("w2", "truncate -s 1T logs/execution.log"),
+            ("w3", "echo x > metrics.jsonl; chmod 0 metrics.jsonl"),
+            ("w4", "echo x > result.txt; chmod 0 result.txt metadata.json"),
+        ] {
+            let script =
+                format!("cd $SWARMLET_STORE/workers/{id}; {change}; echo new > $OLDPWD/new");
+            // The helper ends a command that takes as long as reading a part of this would.
+            place.sh(&["--id", id], &script).assert_success();
+            assert_eq!(place.metadata(id)["status"], "completed", "{id}");
+            assert_eq!(place.changes(id), ["added new"], "{id}");
+        }
+    }
+}

@@ -76,6 +76,21 @@ attempt(lambda: open('{w}/made', 'w'))
     });
 }
 
+/// Who can mount the tree of control groups can end processes outside, and change their limits.
+#[test]
+fn control_groups_cannot_be_reached() {
+    for_each_user(|place| {
+        let code = "
+attempt(lambda: check(libc.unshare(0x10000000 | 0x20000 | 0x2000000)))
+attempt(lambda: check(libc.unshare(0x10000000 | 0x20000)))
+attempt(lambda: check(libc.mount(b'none', b'/mnt', b'cgroup2', 0, None)))
+";
+        let (outside, inside) = place.attack(&["--nested"], code);
+        assert_eq!((&*outside[0], &*outside[2]), ("ok", "ok"), "uid {}: control", place.uid);
+        assert_eq!(inside, ["ENOSPC", "ok", "EPERM"], "uid {}", place.uid);
+    });
+}
+
 #[test]
 fn sandbox_of_an_agent_works_inside_if_allowed() {
     for_each_user(|place| {

@@ -13,6 +13,8 @@ use crate::store::{Kind, kind_of};
 
 /// Permissions of a directory that lets its owner remove what it holds.
 const OWNER_ONLY: u32 = 0o700;
+/// Permissions of a file that let its owner read and write it.
+const OWNER_FILE: u32 = 0o600;
 
 impl Dir {
     /// Removes the entry `name`, if there is one: a file, a link, or a directory with all that it
@@ -80,6 +82,20 @@ impl Dir {
     /// Lets the owner of this directory list and change it.
     pub(crate) fn make_self_accessible(&self) -> Result<()> {
         make_accessible(self.fd.as_fd())
+    }
+
+    /// Lets the owner of the file `name` read and write it. Does nothing to anything else.
+    pub(crate) fn make_file_accessible(&self, name: &Name) -> Result<()> {
+        let file = match self.openat2(&RelPath::from(name.clone()), OFlags::PATH, Mode::empty()) {
+            Err(Error::NotFound | Error::Escape | Error::Special) => return Ok(()),
+            file => file?,
+        };
+        let stat = stat(file.as_fd())?;
+        let mode = u32::from(stat.stx_mode) & 0o7777;
+        if kind_of(&stat) != Kind::File || mode & OWNER_FILE == OWNER_FILE {
+            return Ok(());
+        }
+        set_mode(file, mode | OWNER_FILE)
     }
 
     /// Opens this directory for changes that do not wait for the disk. See
