@@ -196,7 +196,7 @@ impl TranscriptFormat for MiniSweAgent {
         match MEMBERS.get(usize::from(record.span.part)) {
             Some(Member::Value(_)) => add_info(index, record),
             Some(Member::List(name)) => add_message(index, record, name.is_empty()),
-            None => false,
+            Some(Member::Nested(..)) | None => false,
         }
     }
 

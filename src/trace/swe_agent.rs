@@ -27,7 +27,16 @@ use crate::name::RelPath;
 /// End of the names of documents.
 const SUFFIX: &str = ".traj";
 /// The parts of a document that hold records.
-const MEMBERS: [Member; 4] = [
+const MEMBERS: [Member; 5] = [
+    ATTEMPT[0],
+    ATTEMPT[1],
+    ATTEMPT[2],
+    ATTEMPT[3],
+    // A run that tries several times. The rest of its document repeats the best attempt.
+    Member::Nested("attempts", &ATTEMPT),
+];
+/// The parts of an attempt that hold records.
+const ATTEMPT: [Member; 4] = [
     Member::List("trajectory"),
     Member::List("history"),
     Member::Value("info"),
@@ -46,11 +55,21 @@ enum TrajectoryRecord {
     /// The message with the task.
     Task,
     Info,
+    /// A step of one of several attempts.
+    AttemptStep,
+    /// The first one of these.
+    FirstAttemptStep,
 }
 
 impl TrajectoryRecord {
     fn from_part(part: u8) -> TrajectoryRecord {
-        let all = [TrajectoryRecord::FirstStep, TrajectoryRecord::Task, TrajectoryRecord::Info];
+        let all = [
+            TrajectoryRecord::FirstStep,
+            TrajectoryRecord::Task,
+            TrajectoryRecord::Info,
+            TrajectoryRecord::AttemptStep,
+            TrajectoryRecord::FirstAttemptStep,
+        ];
         all.into_iter().find(|kind| *kind as u8 == part).unwrap_or(TrajectoryRecord::Step)
     }
 }
@@ -170,19 +189,27 @@ impl TranscriptFormat for SweAgent {
     }
 
     fn add_record(&self, index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
-        match MEMBERS.get(usize::from(record.span.part)) {
-            Some(Member::List("trajectory")) => add_step(index, record),
+        let part = usize::from(record.span.part);
+        let (member, is_attempt) = match part.checked_sub(MEMBERS.len()) {
+            Some(part) => (ATTEMPT.get(part), true),
+            None => (MEMBERS.get(part), false),
+        };
+        match member {
+            Some(Member::List("trajectory")) => add_step(index, record, is_attempt),
             Some(Member::List(_)) => add_history(index, record),
-            Some(Member::Value("info")) => add_info(index, record),
+            Some(Member::Value("info")) => add_info(index, record, is_attempt),
             Some(Member::Value(_)) => add_config(index, record.text),
-            None => false,
+            Some(Member::Nested(..)) | None => false,
         }
     }
 
     fn with_turns(&self, record: RawRecord<'_>, use_turns: &mut dyn FnMut(&[Turn<'_>])) {
         let kind = TrajectoryRecord::from_part(record.span.part);
         match kind {
-            TrajectoryRecord::Step | TrajectoryRecord::FirstStep => {
+            TrajectoryRecord::Step
+            | TrajectoryRecord::FirstStep
+            | TrajectoryRecord::AttemptStep
+            | TrajectoryRecord::FirstAttemptStep => {
                 if let Some(step) = decode::<Step<'_>>(record.text) {
                     use_turns(&step_turns(&step, kind));
                 }
@@ -221,7 +248,14 @@ fn embedded_json(text: &str) -> Cow<'_, str> {
     serde_json::from_str::<String>(text).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-fn add_step(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
+fn add_step(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, is_attempt: bool) -> bool {
+    let first = index.index.main.lines.first().map(|line| line.span.part);
+    let first = first.map(TrajectoryRecord::from_part);
+    let has_attempts = first.map(|first| first == TrajectoryRecord::FirstAttemptStep);
+    if has_attempts.is_some_and(|has_attempts| has_attempts != is_attempt) {
+        // It repeats a step.
+        return true;
+    }
     let Some(step) = decode::<Step<'_>>(record.text) else { return false };
     if index.index.main.stated.is_none() {
         index.set_status(0, Status::Running, None);
@@ -232,8 +266,12 @@ fn add_step(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
     {
         IndexBuilder::set_fact(&mut index.index.facts.cwd, state.working_dir.as_str());
     }
-    let is_first = index.index.main.lines.is_empty();
-    let kind = if is_first { TrajectoryRecord::FirstStep } else { TrajectoryRecord::Step };
+    let kind = match (is_attempt, first) {
+        (false, None) => TrajectoryRecord::FirstStep,
+        (false, Some(_)) => TrajectoryRecord::Step,
+        (true, None) => TrajectoryRecord::FirstAttemptStep,
+        (true, Some(_)) => TrajectoryRecord::AttemptStep,
+    };
     let span = Span { part: kind as u8, ..record.span };
     index.add_turns(0, span, &step_turns(&step, kind));
     true
@@ -252,9 +290,11 @@ fn add_history(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
     true
 }
 
-fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
+/// Adds the facts about a run. Those about an attempt say nothing of the whole.
+fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, is_attempt: bool) -> bool {
     let Some(info) = decode::<TrajectoryInfo<'_>>(record.text) else { return false };
     match info.exit_status.as_str() {
+        _ if is_attempt => {}
         "" => index.set_status(0, Status::Running, None),
         SUBMITTED => index.set_status(0, Status::Completed, None),
         // The run reached a limit, and its work was handed in nevertheless.
@@ -266,7 +306,12 @@ fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>) -> bool {
     if let Some(stats) = &info.model_stats.0
         && let (Some(input), Some(output)) = (stats.tokens_sent.0, stats.tokens_received.0)
     {
-        index.set_total_tokens(0, Tokens { input, output, ..Tokens::default() });
+        let mut tokens = Tokens { input, output, ..Tokens::default() };
+        let before = index.index.main.last_message.as_ref().filter(|_| is_attempt);
+        if let Some(before) = before.map(|before| before.tokens) {
+            tokens += before;
+        }
+        index.set_total_tokens(0, tokens);
     }
     if !info.submission.as_str().is_empty() {
         let span = Span { part: TrajectoryRecord::Info as u8, ..record.span };
@@ -293,7 +338,7 @@ impl PromptMessage<'_> {
 /// Returns the turns of a step: the task if it is the first, the call, and the result.
 fn step_turns<'a>(step: &'a Step<'_>, kind: TrajectoryRecord) -> Vec<Turn<'a>> {
     let mut turns = Vec::new();
-    if kind == TrajectoryRecord::FirstStep
+    if matches!(kind, TrajectoryRecord::FirstStep | TrajectoryRecord::FirstAttemptStep)
         && let Some(prompt) = step.query.or(step.messages)
         && let Ok(messages) =
             serde_json::from_str::<MaybeList<MaybeObject<PromptMessage<'_>>>>(prompt.get())

@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::super::lenient::MaybeU64;
 use super::super::transcript::{
     Arguments, CallPart, Ending, IndexBuilder, ProgramTexts, RawRecord, ResultPart, Role, Span,
-    TitleSource, Turn, TurnEvent, Verdict, parse_millis,
+    Stage, TitleSource, Turn, TurnEvent, Verdict, parse_millis,
 };
 use super::super::value::truncate;
 use super::operation::{Operation, PATCH_TOOL, changed_files};
-use super::outcome::read_output;
-use super::patch;
+use super::outcome::{is_running, read_output, started_work};
+use super::patch::{self, SCRIPT_TOOL, patch_of_script};
 use super::schema::{
     Content, ContentPart, Line, Payload, RecordKind, RolloutTokens, StatedChanges, decode,
 };
@@ -23,7 +23,11 @@ const WORD_MAX: usize = 300;
 /// The conversation of the rollout.
 const MAIN: usize = 0;
 /// The tools that run a script, or wait for one.
-const SCRIPT_TOOLS: [&str; 2] = ["exec", "wait"];
+const SCRIPT_TOOLS: [&str; 2] = [SCRIPT_TOOL, "wait"];
+/// The tools that look at work that an earlier call started, with the argument that names it.
+const POLLING_TOOLS: [(&str, &str); 2] = [("wait", "cell_id="), ("write_stdin", "session_id=")];
+/// The text by which a script calls a tool.
+const TOOL_OF_SCRIPT: &str = "tools.";
 /// The prefix of the namespaces of MCP servers. Their tools are named together with it.
 const MCP_PREFIX: &str = "mcp__";
 
@@ -35,6 +39,10 @@ mod tag {
     pub(super) const COPIED: u8 = 2;
     /// The output of a script.
     pub(super) const SCRIPT: u8 = 3;
+    /// The output of a call that looks at a script.
+    pub(super) const POLLED_SCRIPT: u8 = 4;
+    /// The output of a call that looks at a process.
+    pub(super) const POLLED: u8 = 5;
 }
 
 /// Beginnings of texts in the user's name that the program wrote.
@@ -168,14 +176,15 @@ fn add_line(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, payload: 
         RecordKind::Event => add_event(index, span, line, payload),
         RecordKind::Item => {
             let kind = payload.kind.as_str();
-            let is_script = is_output(kind)
-                && index
-                    .call_tool(MAIN, payload.call_id.as_str())
-                    .is_some_and(|tool| SCRIPT_TOOLS.contains(&tool));
-            let part = match (is_copied, is_script) {
-                (true, _) => tag::COPIED,
-                (false, true) => tag::SCRIPT,
-                (false, false) => span.part,
+            let tool = index.call_tool(MAIN, payload.call_id.as_str()).filter(|_| is_output(kind));
+            let is_script = tool.is_some_and(|tool| SCRIPT_TOOLS.contains(&tool));
+            let polled = POLLING_TOOLS.iter().find(|(name, _)| tool == Some(*name));
+            let part = match (is_script, polled) {
+                _ if is_copied => tag::COPIED,
+                (true, None) => tag::SCRIPT,
+                (true, Some(_)) => tag::POLLED_SCRIPT,
+                (false, Some(_)) => tag::POLLED,
+                (false, None) => span.part,
             };
             let span = Span { part, ..span };
             let turns = turns(span, line, payload);
@@ -188,10 +197,44 @@ fn add_line(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, payload: 
                 index.set_files(MAIN, &result.call, Vec::new());
             });
             add_turns(index, span, &turns);
+            for result in turns.iter().flat_map(|turn| &turn.results).filter(|_| !is_copied) {
+                if is_script {
+                    note_operations(index, result);
+                }
+                if let Some((_, argument)) = polled.filter(|_| !is_running(&result.text)) {
+                    end_work(index, &result.call, argument);
+                }
+            }
         }
         RecordKind::Compacted => add_turns(index, span, &turns(span, line, payload)),
         RecordKind::Ignored => {}
         RecordKind::Unknown(kind) => index.count_unknown_type(kind),
+    }
+}
+
+/// Notes what a script that ran to its end did. Its operations are calls of their own; where they
+/// are not recorded, nobody knows how they ended.
+fn note_operations(index: &mut IndexBuilder<'_>, result: &ResultPart<'_>) {
+    let Some((script, after)) = index.call_and_later(MAIN, &result.call) else { return };
+    if after.iter().any(|call| Operation::is_own_id(&call.id)) {
+        index.set_files(MAIN, &result.call, Vec::new());
+        return;
+    }
+    let calls_tools = script.input.as_deref().is_some_and(|input| input.contains(TOOL_OF_SCRIPT));
+    if calls_tools && result.verdict.outcome == Outcome::Ok {
+        let verdict = Verdict { outcome: Outcome::Unknown, ..result.verdict };
+        index.set_verdict(MAIN, &result.call, verdict);
+    }
+}
+
+/// Notes that the work ended that the call `id` looked at. `argument` is the one that names it.
+fn end_work(index: &mut IndexBuilder<'_>, id: &str, argument: &str) {
+    let call = index.call_and_later(MAIN, id).map(|(call, _)| call);
+    let input = call.and_then(|call| call.input.as_deref()).unwrap_or_default();
+    let mut words = input.split_whitespace();
+    if let Some(work) = words.find_map(|word| word.strip_prefix(argument)) {
+        let work = work.to_owned();
+        index.stop_task(MAIN, &work);
     }
 }
 
@@ -550,7 +593,11 @@ fn call_id<'a>(span: Span, ids: [&'a str; 2]) -> Cow<'a, str> {
 
 /// Returns the result that an output item holds.
 fn output_part<'a>(span: Span, item: &'a Payload<'_>) -> ResultPart<'a> {
-    let read = read_output(item.output.text(""), span.part == tag::SCRIPT);
+    let is_script = matches!(span.part, tag::SCRIPT | tag::POLLED_SCRIPT);
+    let read = read_output(item.output.text(""), is_script);
+    // A look at work that goes on starts none.
+    let is_look = matches!(span.part, tag::POLLED_SCRIPT | tag::POLLED);
+    let started = started_work(&read.text).filter(|_| !is_look).map(str::to_owned);
     let verdict = match item.output.success() {
         Some(success) if read.verdict.outcome == Outcome::Unknown => {
             let outcome = if success { Outcome::Ok } else { Outcome::Failed };
@@ -561,6 +608,7 @@ fn output_part<'a>(span: Span, item: &'a Payload<'_>) -> ResultPart<'a> {
     ResultPart {
         call: call_id(span, [item.call_id.as_str(), ""]),
         verdict,
+        stage: started.map_or(Stage::Done, |work| Stage::Started(work.into())),
         truncated: read.truncated,
         hint: read.hint.map(Cow::Owned),
         text: read.text,
@@ -577,6 +625,11 @@ pub(super) fn accessed_files(tool: &str, arguments: &Value) -> Vec<FileAccess> {
     }
     if let Some(patch) = patch::patch_text(arguments) {
         return patch::accessed_files(patch);
+    }
+    if let Some(patch) =
+        arguments.as_str().filter(|_| tool == SCRIPT_TOOL).and_then(patch_of_script)
+    {
+        return patch::accessed_files(&patch);
     }
     let path = arguments.get("path").and_then(Value::as_str).filter(|_| tool == "view_image");
     let read = |path: &str| FileAccess {

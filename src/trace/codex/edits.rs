@@ -37,8 +37,12 @@ pub(super) fn read_edits(call: &CallRecord<'_>, result: RawRecord<'_>) -> Result
 
 /// Returns the changes that the arguments of a call ask for.
 fn asked_edits(call: &Payload<'_>) -> Vec<FileEdit> {
-    if let Some(patch) = call.input.0.as_deref() {
-        return patch::edits(patch);
+    if let Some(input) = call.input.0.as_deref() {
+        if call.name.as_str() == patch::SCRIPT_TOOL {
+            let patch = patch::patch_of_script(input);
+            return patch.map(|patch| patch::edits(&patch)).unwrap_or_default();
+        }
+        return patch::edits(input);
     }
     let arguments = super::decode::arguments_text(call);
     let arguments = arguments.as_deref().and_then(bounded::parse_any);

@@ -62,6 +62,11 @@ impl<'a> Operation<'a> {
         (!id.is_empty()).then_some(Operation { kind, id, session, fields })
     }
 
+    /// Returns true if the ID is that of an operation of a script.
+    pub(super) fn is_own_id(id: &str) -> bool {
+        id.starts_with(OWN_PREFIX)
+    }
+
     /// Returns true if the operation is a call of its own, because a script did it.
     pub(super) fn is_own_call(&self) -> bool {
         self.id.starts_with(OWN_PREFIX)

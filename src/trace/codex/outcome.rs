@@ -4,8 +4,10 @@
 //! Lines of the output itself count for nothing.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use memchr::memmem;
+use regex::Regex;
 use serde::Deserialize;
 
 use super::super::lenient::{MaybeObject, MaybeStr};
@@ -17,6 +19,8 @@ use crate::model::Outcome;
 const HEADER_LINES_MAX: usize = 8;
 /// Maximum length of a line before an output, in bytes. A command may be longer.
 const HEADER_LINE_MAX: usize = 64 << 10;
+/// Beginnings of lines in a header that name work that goes on.
+const RUNNING: [&str; 2] = ["Process running with session ID ", "Script running with cell ID "];
 /// The line that ends the header of an output.
 const OUTPUT: &str = "Output:";
 /// Beginnings of outputs of calls that were not carried out.
@@ -88,7 +92,8 @@ pub(super) fn read_output(text: Cow<'_, str>, of_script: bool) -> ReadOutput<'_>
     if of_script && let Some(outcome) = script_outcome(&text) {
         let truncated = is_truncated(&text);
         let verdict = Verdict::from_outcome(outcome);
-        return ReadOutput { text, verdict, truncated, hint: None };
+        let hint = failed_operation(&text).filter(|_| outcome == Outcome::Ok);
+        return ReadOutput { text, verdict, truncated, hint };
     }
     let header = Header::read(&text);
     let verdict = Verdict { duration_ms: header.duration_ms, ..header.verdict() };
@@ -117,6 +122,18 @@ fn json_output(text: &str) -> Option<(String, Verdict)> {
     Some((output.into_owned(), verdict))
 }
 
+/// Returns the ID of the work that goes on after an output, if there is any.
+pub(super) fn started_work(text: &str) -> Option<&str> {
+    let head = text.lines().take(HEADER_LINES_MAX).take_while(|line| *line != OUTPUT);
+    let id = head.filter_map(|line| RUNNING.iter().find_map(|prefix| line.strip_prefix(prefix)));
+    id.map(str::trim).find(|id| !id.is_empty())
+}
+
+/// Returns true if the work that a call looked at goes on.
+pub(super) fn is_running(text: &str) -> bool {
+    started_work(text).is_some()
+}
+
 /// Returns the outcome of a script: of the script itself, not of the commands in it.
 fn script_outcome(text: &str) -> Option<Outcome> {
     match text.lines().next()? {
@@ -124,6 +141,13 @@ fn script_outcome(text: &str) -> Option<Outcome> {
         "Script failed" => Some(Outcome::Failed),
         _ => None,
     }
+}
+
+/// Returns the exit code of a command that a script printed, if one is not 0.
+fn failed_operation(text: &str) -> Option<String> {
+    static EXIT_CODE: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r#""exit_code"\s*:\s*-?[1-9][0-9]*"#).ok());
+    Some(EXIT_CODE.as_ref()?.find(text)?.as_str().to_owned())
 }
 
 /// Returns true if a note in the text says that a part of it was omitted.
@@ -182,7 +206,7 @@ impl<'a> Header<'a> {
             self.duration_ms = seconds(time);
         } else if let Some(tokens) = line.strip_prefix("Original token count: ") {
             self.tokens = tokens.parse().ok();
-        } else if line.starts_with("Process running with session ID ") {
+        } else if RUNNING.iter().any(|prefix| line.starts_with(prefix)) {
             self.is_running = true;
         } else {
             let others = ["Command: ", "Chunk ID: ", "Total output lines: "];

@@ -3,12 +3,16 @@
 //! The grammar is in codex-rs/apply-patch of <https://github.com/openai/codex>. Hunks have no line
 //! numbers; a hunk's place is where its context is.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::model::{AccessKind, FileAccess, FileEdit, RecordedHunk, TextReplacement};
 
 use super::schema::{StatedChange, StatedChanges};
 
+/// The tool that runs a script.
+pub(super) const SCRIPT_TOOL: &str = "exec";
 const BEGIN: &str = "*** Begin Patch";
 const END: &str = "*** End Patch";
 const END_OF_FILE: &str = "*** End of File";
@@ -67,6 +71,21 @@ pub(super) fn patch_text(arguments: &Value) -> Option<&str> {
             let is_patch = script.trim_start().starts_with(BEGIN);
             (is_patch || first.is_some_and(is_applying)).then_some(*script)
         }
+        _ => None,
+    }
+}
+
+/// Returns the patch that a script applies, decoded from the string that holds it.
+pub(super) fn patch_of_script(script: &str) -> Option<Cow<'_, str>> {
+    let at = script.find(BEGIN).filter(|_| script.contains(COMMANDS[0]))?;
+    let (before, patch) = script.split_at(at);
+    match before.chars().next_back()? {
+        '"' => {
+            let string = script.get(at - 1..)?;
+            let mut strings = serde_json::Deserializer::from_str(string).into_iter::<String>();
+            strings.next()?.ok().map(Cow::Owned)
+        }
+        '`' => patch.split('`').next().map(Cow::Borrowed),
         _ => None,
     }
 }

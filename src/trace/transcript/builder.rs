@@ -309,14 +309,23 @@ impl<'f> IndexBuilder<'f> {
         }
     }
 
-    /// Returns the tool of an earlier call.
-    pub(in crate::trace) fn call_tool(&self, number: usize, id: &str) -> Option<&str> {
+    /// Returns an earlier call, and those after it.
+    pub(in crate::trace) fn call_and_later(
+        &self,
+        number: usize,
+        id: &str,
+    ) -> Option<(&CallEntry, &[CallEntry])> {
         let at = *self.calls.get(number)?.by_id.get(&shorten_id(id))?;
         let conversation = match number.checked_sub(1) {
             None => &self.index.main,
             Some(agent) => self.index.agents.get(agent)?,
         };
-        conversation.calls.get(at).map(|call| call.tool.as_str())
+        conversation.calls.get(at..)?.split_first()
+    }
+
+    /// Returns the tool of an earlier call.
+    pub(in crate::trace) fn call_tool(&self, number: usize, id: &str) -> Option<&str> {
+        self.call_and_later(number, id).map(|(call, _)| call.tool.as_str())
     }
 
     /// Returns an earlier call.

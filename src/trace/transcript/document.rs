@@ -159,7 +159,7 @@ impl<F: FnMut(DocumentEvent<'_>) -> bool> DocumentReader<'_, '_, F> {
             match self.json.peek()? {
                 ValueType::Object => {
                     (self.on_event)(DocumentEvent::Begin);
-                    self.read_object()?;
+                    self.read_object(self.members, 0)?;
                 }
                 ValueType::Array => {
                     (self.on_event)(DocumentEvent::Begin);
@@ -184,18 +184,31 @@ impl<F: FnMut(DocumentEvent<'_>) -> bool> DocumentReader<'_, '_, F> {
         u8::try_from(at).ok()
     }
 
-    fn read_object(&mut self) -> Result<(), Stop> {
+    /// Reads an object with these `members`, of which the first one has the number `first`.
+    fn read_object(&mut self, members: &[Member], first: usize) -> Result<(), Stop> {
         self.json.begin_object()?;
         while self.json.has_next()? {
             let name = self.json.next_name()?;
-            let at = self.members.iter().position(|member| match member {
+            let at = members.iter().position(|member| match member {
                 Member::List(list) => *list == name,
                 Member::Value(value) => *value == name,
+                Member::Nested(list, _) => *list == name,
             });
-            let member = at.and_then(|at| Some((u8::try_from(at).ok()?, self.members.get(at)?)));
+            let part = |at: usize| u8::try_from(first + at).ok();
+            let member = at.and_then(|at| Some((part(at)?, members.get(at)?)));
             match (member, self.json.peek()?) {
                 (Some((part, Member::List(_))), ValueType::Array) => self.read_list(part)?,
                 (Some((part, Member::Value(_))), _) => self.read_record(part)?,
+                (Some((_, Member::Nested(_, inner))), ValueType::Array) => {
+                    self.json.begin_array()?;
+                    while self.json.has_next()? {
+                        match self.json.peek()? {
+                            ValueType::Object => self.read_object(inner, first + members.len())?,
+                            _ => self.json.skip_value()?,
+                        }
+                    }
+                    self.json.end_array()?;
+                }
                 _ => self.json.skip_value()?,
             }
         }

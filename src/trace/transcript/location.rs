@@ -56,6 +56,9 @@ pub(in crate::trace) enum Member {
     List(&'static str),
     /// The value with this name is a record.
     Value(&'static str),
+    /// The elements of the list with this name are objects, whose members hold records. These
+    /// members count behind those of the document. It is the last member of a document.
+    Nested(&'static str, &'static [Member]),
 }
 
 /// The workers in a transcript.

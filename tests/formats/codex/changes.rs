@@ -184,6 +184,38 @@ fn operations_of_a_script_and_of_a_shell_change_files() {
     );
 }
 
+/// The operations of a script may not be recorded; then its text is all there is.
+#[test]
+fn patch_in_a_script_changes_files() {
+    if !is_here("git") {
+        return;
+    }
+    let patch = "*** Begin Patch\n*** Add File: a.txt\n+one \"1\"\n*** End Patch";
+    for input in [
+        format!("const p = {};\nawait tools.apply_patch(p);", json!(patch)),
+        format!("await tools.apply_patch(`{patch}`); text('done')"),
+    ] {
+        let mut rollout = Rollout::begun();
+        rollout.custom("w", "exec", &input).output("w", "Script completed\nOutput:\n");
+        assert_eq!(applied(&[], &diff(&rollout)), files(&[("a.txt", "one \"1\"\n")]));
+        // What an operation records is not counted twice.
+        let mut rollout = Rollout::begun();
+        rollout.custom("w", "exec", &input);
+        let changes = json!({"/app/a.txt": {"type": "add", "content": "2\n"}});
+        rollout.operation(
+            "FileChange",
+            "exec-1",
+            json!({"status": "completed", "changes": changes}),
+        );
+        rollout.output("w", "Script completed\nOutput:\n");
+        assert_eq!(applied(&[], &diff(&rollout)), files(&[("a.txt", "2\n")]));
+        // A script that failed changes nothing.
+        let mut rollout = Rollout::begun();
+        rollout.custom("w", "exec", &input).output("w", "Script failed\nOutput:\n");
+        assert_eq!(index_of(&rollout)["files_created"], Value::Null);
+    }
+}
+
 #[test]
 fn damaged_diffs_are_shown_as_unplaced() {
     let mut rollout = Rollout::begun();

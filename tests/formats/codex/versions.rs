@@ -129,6 +129,62 @@ fn operations_of_a_script_are_calls_behind_it() {
     assert!(output(&rollout, "001_exec.txt").ends_with("Output:\nFAIL\n"));
 }
 
+/// Promise: The success of a script is not that of the commands in it.
+#[test]
+fn script_without_recorded_operations_has_no_outcome() {
+    let script = |input: &str, output: &str| {
+        let mut rollout = Rollout::begun();
+        rollout.custom("w", "exec", input);
+        rollout.output("w", format!("Script completed\nWall time 0.1 seconds\nOutput:\n{output}"));
+        rollout.says("Done.").complete();
+        let index = index_of(&rollout);
+        let call = &index["tool_calls"][0];
+        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        (word(&call["outcome"]), word(&call["suspect"]), word(&index["outcome"]))
+    };
+    let words = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());
+    let run = "const r = await tools.exec_command({cmd: 'make'}); text(JSON.stringify(r));";
+    assert_eq!(script(run, "{\"exit_code\":0}"), words("unknown", "", "unknown"));
+    let failed = words("unknown", "\"exit_code\": 2", "unknown");
+    assert_eq!(script(run, "{\"output\":\"no\",\"exit_code\": 2}"), failed);
+    assert_eq!(script("text(1 + 1)", "2"), words("ok", "", "ok"));
+}
+
+/// Promise: Work that goes on after its call has no end until a later call sees it.
+#[test]
+fn work_that_goes_on_is_open_until_its_end_is_seen() {
+    for (tool, argument, running, done) in [
+        (
+            "exec",
+            "cell_id",
+            "Script running with cell ID 5\nOutput:\n",
+            "Script completed\nOutput:\n",
+        ),
+        (
+            "exec_command",
+            "session_id",
+            "Wall time: 1 seconds\nProcess running with session ID 5\nOutput:\n",
+            "Wall time: 1 seconds\nProcess exited with code 0\nOutput:\n",
+        ),
+    ] {
+        let polling = if tool == "exec" { "wait" } else { "write_stdin" };
+        let mut rollout = Rollout::begun();
+        rollout.command("ok", "ls", 0, "a");
+        rollout.custom("w", tool, "slow").output("w", running);
+        rollout.call("p1", polling, json!({argument: "5", "yield_ms": 1})).output("p1", running);
+        let open = |rollout: &Rollout| {
+            let mut ended = rollout.clone();
+            let index = index_of(ended.says("Done.").complete());
+            let is_open = |call: &Value| call["open"] == true;
+            let open = index["tool_calls"].as_array().unwrap().iter().map(is_open);
+            (open.collect::<Vec<_>>(), index["outcome"].as_str().unwrap().to_owned())
+        };
+        assert_eq!(open(&rollout), (vec![false, true, false], "unknown".into()), "{tool}");
+        rollout.call("p2", polling, json!({argument: "5"})).output("p2", done);
+        assert_eq!(open(&rollout), (vec![false; 4], "ok".into()), "{tool}");
+    }
+}
+
 #[test]
 fn an_operation_wins_over_the_output_and_stands_in_for_a_missing_one() {
     let mut rollout = Rollout::begun();

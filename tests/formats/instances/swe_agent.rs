@@ -91,6 +91,34 @@ fn steps_are_calls_without_a_known_outcome() {
     assert_eq!(thread, expected);
 }
 
+/// Promise: The steps of all attempts of a run are its calls, each once.
+#[test]
+fn attempts_of_a_run_are_read() {
+    let all = document(json!("submitted"), &steps());
+    let mut first = document(json!("exit_cost"), &steps()[..2]);
+    first["info"]["submission"] = json!("first");
+    let mut whole = json!({"attempts": [first, 7, all]});
+    // While the run goes on, nothing else is there.
+    let seen = shown(Program::Swe, &whole);
+    let tools = |seen: &Seen| -> Vec<String> {
+        seen.calls().iter().map(|call| call.tool.clone()).collect()
+    };
+    assert_eq!(tools(&seen), ["ls", "ls", "python", "submit"]);
+    assert_eq!((seen.worker.status, &*seen.worker.task), (Status::Running, "Mend the tests."));
+    let tokens = |seen: &Seen| seen.record.trace.tokens.map(|tokens| tokens.input);
+    assert_eq!(tokens(&seen), Some(14_000));
+    // In the end, the document repeats the best one.
+    for (name, value) in all.as_object().unwrap() {
+        whole[name] = value.clone();
+    }
+    whole["info"]["model_stats"]["tokens_sent"] = json!(15_000);
+    let seen = shown(Program::Swe, &whole);
+    assert_eq!(tools(&seen), ["ls", "ls", "python", "submit"]);
+    assert_eq!((seen.worker.status, tokens(&seen)), (Status::Completed, Some(15_000)));
+    assert_eq!(seen.text("result.txt"), "diff --git a/x b/x\r\n");
+    assert!(seen.record.trace.bad_lines.is_empty());
+}
+
 #[test]
 fn status_is_the_word_of_the_run() {
     for (word, status, source) in [
