@@ -15,6 +15,7 @@ mod literals;
 mod metadata;
 mod near_misses;
 mod openhands;
+mod outcome_fields;
 mod outcomes;
 mod recognition;
 mod recorded_calls;

@@ -273,3 +273,86 @@ fn subagent_has_the_end_that_its_starter_was_told_of() {
         assert_eq!(Checked::of(&live).index("a1")["status"], "completed", "{status}");
     }
 }
+
+/// Promise: The fields that state an outcome are read, and no other one looks like it.
+#[test]
+fn fields_that_state_an_outcome_are_read() {
+    let failed = |more: Value| {
+        let mut line = json!({"is_error": true});
+        more.as_object().unwrap().iter().for_each(|(key, value)| line[key] = value.clone());
+        line
+    };
+    let details = |details: Value| json!({"is_error": false, "toolUseResult": details});
+    let samples = [
+        ("is_error", failed(json!({})), "failed"),
+        ("toolDenialBeforeRun", failed(json!({"toolDenialBeforeRun": true})), "not_run"),
+        (
+            "permissionDecision.decision",
+            failed(json!({"permissionDecision": {"decision": "reject"}})),
+            "not_run",
+        ),
+        ("toolDenialKind", failed(json!({"toolDenialKind": "permission-rule"})), "not_run"),
+        ("toolDenialKind", failed(json!({"toolDenialKind": "user-rejected"})), "unknown"),
+        (
+            "toolDenialAfterRun",
+            failed(json!({"toolDenialKind": "permission-rule", "toolDenialAfterRun": true})),
+            "failed",
+        ),
+        ("toolUseResult.exitCode", details(json!({"exitCode": 1})), "failed"),
+        ("toolUseResult.success", details(json!({"success": false})), "failed"),
+        ("toolUseResult.status", details(json!({"status": "error"})), "failed"),
+        ("toolUseResult.status", details(json!({"status": "async_launched"})), "unknown"),
+        ("toolUseResult.code", details(json!({"code": 500})), "failed"),
+        ("toolUseResult.interrupted", details(json!({"interrupted": true})), "unknown"),
+        ("toolUseResult.backgroundTaskId", details(json!({"backgroundTaskId": "b"})), "unknown"),
+        ("toolUseResult.isAsync", details(json!({"isAsync": true})), "unknown"),
+        ("toolUseResult.taskId", details(json!({"taskId": "w", "timeoutMs": 1})), "unknown"),
+        ("toolUseResult.revivedAgentId", details(json!({"revivedAgentId": "a"})), "unknown"),
+        (
+            "toolUseResult.task.status",
+            details(json!({"task": {"task_id": "b1", "status": "failed"}})),
+            "failed of b1",
+        ),
+        (
+            "toolUseResult.task.exitCode",
+            details(json!({"task": {"task_id": "b1", "status": "completed", "exitCode": 1}})),
+            "failed of b1",
+        ),
+        (
+            "toolUseResult.shellId",
+            details(json!({"shellId": "b1", "status": "failed"})),
+            "failed of b1",
+        ),
+        ("toolUseResult.task_id", details(json!({"task_id": "b1"})), "closed b1"),
+        ("toolUseResult.shell_id", details(json!({"shell_id": "b1"})), "closed b1"),
+    ];
+    // The result of a call, after another one that started work.
+    let outcome = |fields: &Value| {
+        let mut transcript = started();
+        transcript.call("t", "Tool", json!({}));
+        let mut line = fields.clone();
+        let mut block = json!({"type": "tool_result", "tool_use_id": "t", "content": "text"});
+        if let Some(flag) = line.as_object_mut().unwrap().remove("is_error") {
+            block["is_error"] = flag;
+        }
+        line["type"] = json!("user");
+        line["message"] = json!({"content": [block]});
+        let index = shown(transcript.line(line)).index("s");
+        let own = call(&index, 3)["outcome"].as_str().unwrap().to_owned();
+        match (&call(&index, 2)["outcome"], &call(&index, 2)["open"]) {
+            (outcome, _) if outcome == "failed" => "failed of b1".to_owned(),
+            (_, open) if open != true => "closed b1".to_owned(),
+            _ => own,
+        }
+    };
+    let every = super::growth::transcript_with_every_line_type().bytes();
+    let lines =
+        every.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    crate::formats::outcome_fields::check(
+        "Claude Code",
+        &samples,
+        &lines.collect::<Vec<_>>(),
+        &[],
+        outcome,
+    );
+}

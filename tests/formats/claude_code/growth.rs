@@ -99,7 +99,7 @@ fn assert_same(
 }
 
 /// Creates a transcript with lines of every kind.
-fn transcript_with_every_line_type() -> Transcript {
+pub(super) fn transcript_with_every_line_type() -> Transcript {
     let mut t = Transcript::lean("s");
     t.line(json!({"type": "summary", "summary": "Before", "leafUuid": "x"}));
     t.line(json!({"type": "user", "isMeta": true, "uuid": "x", "message": {"content": "Caveat"}}));

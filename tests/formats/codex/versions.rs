@@ -324,3 +324,63 @@ fn outputs_truncated_at_the_source_are_named() {
         json!(["tool_calls/001_exec_command.txt", "tool_calls/003_shell.txt"])
     );
 }
+
+/// Promise: The fields that state an outcome are read, and no other one looks like it.
+#[test]
+fn fields_that_state_an_outcome_are_read() {
+    let operation = |fields: Value| {
+        let mut item = json!({"id": "a", "type": "CommandExecution"});
+        fields.as_object().unwrap().iter().for_each(|(key, value)| item[key] = value.clone());
+        json!({"event_msg": {"type": "item_completed", "item": item}})
+    };
+    let mcp = |result: Value| json!({"event_msg": {"type": "mcp_tool_call_end", "call_id": "a", "result": result}});
+    let output = |output: Value| {
+        json!({"response_item":
+        {"type": "function_call_output", "call_id": "a", "output": output}})
+    };
+    let in_text = json!({"text": {"output": "x", "metadata": {"exit_code": 1}}});
+    let samples = [
+        ("event_msg.item.exit_code", operation(json!({"exit_code": 1})), "failed"),
+        ("event_msg.item.status", operation(json!({"status": "failed"})), "failed"),
+        (
+            "event_msg.item.error",
+            operation(json!({"type": "McpToolCall", "error": {"message": "no"}})),
+            "failed",
+        ),
+        (
+            "event_msg.result.Ok.isError",
+            mcp(json!({"Ok": {"isError": true, "content": []}})),
+            "failed",
+        ),
+        ("event_msg.result.Err", mcp(json!({"Err": "no"})), "failed"),
+        (
+            "response_item.output.success",
+            output(json!({"success": false, "content": "no"})),
+            "failed",
+        ),
+        ("text.metadata.exit_code", in_text, "failed"),
+    ];
+    let outcome = |records: &Value| {
+        let mut rollout = Rollout::begun();
+        rollout.call("a", "exec_command", json!({"cmd": "x"}));
+        for (kind, payload) in records.as_object().unwrap() {
+            match kind.as_str() {
+                "text" => rollout.output("a", payload.to_string()),
+                kind => rollout.line(kind, payload.clone()),
+            };
+        }
+        outcomes(&rollout)[0].clone()
+    };
+    let all = super::growth::all_kinds().bytes();
+    let lines =
+        all.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    // The result of MCP that is no error.
+    let unrelated = ["Ok"];
+    crate::formats::outcome_fields::check(
+        "Codex",
+        &samples,
+        &lines.collect::<Vec<_>>(),
+        &unrelated,
+        outcome,
+    );
+}

@@ -412,3 +412,20 @@ fn unknown_types_and_bad_lines_are_counted() {
     assert_eq!(source["unparsable_lines"], 3, "{source:#}");
     assert_eq!(source["unknown_records"], json!({"(none)": 1, "telemetry": 1}), "{source:#}");
 }
+
+/// Promise: The fields that state an outcome are read, and no other one looks like it.
+#[test]
+fn fields_that_state_an_outcome_are_read() {
+    let samples = [
+        ("status", call("c", "x", json!({}), "success", json!({"output": "a"})), "ok"),
+        ("status", call("c", "x", json!({}), "error", json!({"error": "a"})), "failed"),
+    ];
+    let outcome = |call: &Value| {
+        let mut log = Log::new();
+        log.user("u", "go").model("m", "", json!([call]));
+        outcomes(&shown(&log).index(SESSION))[0].clone()
+    };
+    let more = all_outcomes().messages();
+    // The text of a result that has no output.
+    crate::formats::outcome_fields::check("Gemini CLI", &samples, &more, &["error"], outcome);
+}

@@ -391,3 +391,22 @@ fn one_instance_of_several_runs_is_several_workers() {
         assert_eq!(names(&tree, format!("runs/{run}/workers")).unwrap().len(), 2);
     }
 }
+
+/// Promise: The fields that state an outcome are read, and no other one looks like it.
+#[test]
+fn fields_that_state_an_outcome_are_read() {
+    let result = |code: i64| {
+        let mut result = result(2.0, "a", code, "x");
+        result["content"] = json!("x");
+        result
+    };
+    let samples =
+        [("extra.returncode", result(0), "ok"), ("extra.returncode", result(1), "failed")];
+    let outcome = |result: &Value| {
+        let mut messages = begun();
+        messages.extend([call(1.0, json!("go"), &[("a", "ls")]), result.clone()]);
+        let seen = shown(Program::Mini, &document(Value::Null, &messages));
+        seen.outcomes()[0].1.to_owned()
+    };
+    crate::formats::outcome_fields::check("mini-swe-agent", &samples, &[], &[], outcome);
+}

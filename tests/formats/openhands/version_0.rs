@@ -3,7 +3,7 @@
 use super::*;
 
 /// Reads an export of these events.
-fn shown(events: &[Value]) -> Shown {
+pub(super) fn shown(events: &[Value]) -> Shown {
     let store = store();
     store.write(&path("s.json"), json!(events).to_string());
     read_one(&*store)

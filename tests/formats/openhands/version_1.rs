@@ -261,3 +261,44 @@ fn interruption_leaves_the_status_unknown() {
         ("unknown", Some("interrupted"))
     );
 }
+
+/// Promise: The fields that state an outcome are read, and no other one looks like it.
+#[test]
+fn fields_that_state_an_outcome_are_read() {
+    let result = |fields: Value| {
+        let mut events = Events::default();
+        events.result("c", "x", "text", fields);
+        let mut result = events.0[0].clone();
+        result["observation"].as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        result
+    };
+    let old = json!({"id": 4, "observation": "error", "cause": 3, "content": "no"});
+    let samples = [
+        ("observation.is_error", result(json!({"is_error": true})), "failed"),
+        ("observation.is_error", result(json!({})), "ok"),
+        ("observation.exit_code", result(json!({"is_error": null, "exit_code": 1})), "failed"),
+        ("observation", old, "failed"),
+    ];
+    let outcome = |result: &Value| {
+        let seen = if result["cause"].is_null() {
+            let mut events = Events::begun();
+            events.call("c", "x", json!({}));
+            events.0.push(result.clone());
+            shown(&events)
+        } else {
+            let mut events = old_conversation();
+            events[4] = old_event(4, "agent", result.clone());
+            super::version_0::shown(&events)
+        };
+        seen.outcomes()[0].to_owned()
+    };
+    // Of a state, and of a version 0 command that could not be started.
+    let unrelated = ["success"];
+    crate::formats::outcome_fields::check(
+        "OpenHands",
+        &samples,
+        &old_conversation(),
+        &unrelated,
+        outcome,
+    );
+}
