@@ -17,6 +17,11 @@ use crate::trace::{ClaudeCode, Detection, Format, KnownFormat, Probe, ProbeBudge
 /// Default time without a write after which an unfinished worker counts as abandoned.
 pub const STALE_AFTER: Duration = Duration::from_secs(60 * 60);
 
+/// Time between the last message of a worker and a write to its files that shows that they are
+/// copies. It is longer than the difference between any two time zones, which some programs do not
+/// record.
+const COPIED_AFTER: Duration = Duration::from_secs(36 * 60 * 60);
+
 /// A store and the format of its traces.
 pub struct Source {
     pub(super) store: Arc<dyn Store>,
@@ -370,6 +375,16 @@ impl Source {
     pub(super) fn is_stale(&self, last_write: Time, now: SystemTime) -> bool {
         !self.format.finished_is_final()
             && now.duration_since(last_write.to_system()).is_ok_and(|age| age >= self.stale_after)
+    }
+
+    /// Returns true if a worker was written long after its last message, so that its files are
+    /// copies. Then its clock stopped when it was copied.
+    pub(super) fn is_copied(&self, last_write: Time, last_message: Option<Time>) -> bool {
+        let age = last_message.map(|at| last_write.secs.saturating_sub(at.secs));
+        let age = age.and_then(|age| u64::try_from(age).ok()).map(Duration::from_secs);
+        !self.format.finished_is_final()
+            && self.stale_after < Duration::MAX
+            && age.is_some_and(|age| age >= self.stale_after.max(COPIED_AFTER))
     }
 
     /// Returns the time at which a stale worker became stale.

@@ -148,6 +148,28 @@ fn subagent_of_an_older_version_lies_beside_its_session() {
     assert!(sessions.context(&sessions.ended(AGENT)).unwrap().contains("error: no disk"));
 }
 
+/// Promise: The answer never contradicts the notice that it answers, whatever the transcripts show.
+#[test]
+fn answer_does_not_contradict_the_notice() {
+    let sessions = Sessions::new();
+    let mut transcript = Transcript::of_agent(SESSION, AGENT);
+    transcript.user("Find x.").bash("t1", "ls", "x").says("I look for x.");
+    fs::write(sessions.agent_path(), transcript.bytes()).unwrap();
+    let says = |status: &str, expected: &[&str]| {
+        let notice = format!(
+            "<task-notification>\n<task-id>{AGENT}</task-id>\n<status>{status}</status>\n\
+             <summary>Agent \"x\" failed: API error</summary>\n</task-notification>"
+        );
+        let context = sessions.context(&sessions.prompted(&notice)).unwrap();
+        expected.iter().for_each(|text| assert!(context.contains(text), "{context}"));
+        assert_eq!(context.contains("): ok"), status == "completed", "{context}");
+    };
+    says("completed", &["): ok: completed without unresolved failures"]);
+    says("failed", &["): failed: its status says so", "API error"]);
+    says("killed", &["): unknown: it ended without an answer"]);
+    says("stopped", &["): unknown: it ended without an answer"]);
+}
+
 #[test]
 fn other_events_are_not_answered() {
     let sessions = Sessions::new();

@@ -250,7 +250,7 @@ fn timed_out_wait_names_unfinished_workers() {
 #[test]
 fn wait_counts_abandoned_workers_as_finished() {
     let store = TestStore::new();
-    let mut transcript = Transcript::new("s");
+    let mut transcript = Transcript::live("s");
     store.write("projects/-p/s.jsonl", transcript.user("look").bytes());
     // No file changes meanwhile: the clock decides.
     let waiting = Waiting::begin(&store, &["--stale", "2s"]);
@@ -268,7 +268,7 @@ fn wait_counts_abandoned_workers_as_finished() {
 #[test]
 fn since_reports_an_abandoned_worker() {
     let store = TestStore::new();
-    let mut transcript = Transcript::new("s");
+    let mut transcript = Transcript::live("s");
     store.write("projects/-p/s.jsonl", transcript.user("look").bytes());
     let written = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
     let swarmletfs_at = |arguments: &[&str]| {
@@ -278,7 +278,7 @@ fn since_reports_an_abandoned_worker() {
     };
     let mut first = swarmletfs_at(&["since", "now"]);
     wait_until("the cursor is after the write of s", || {
-        store.write("projects/-p/t.jsonl", Transcript::new("t").user("look").bytes());
+        store.write("projects/-p/t.jsonl", Transcript::live("t").user("look").bytes());
         first = swarmletfs_at(&["since", "now"]);
         let (time, _) = cursor(&first).split_once('-').unwrap();
         time.parse::<u128>().unwrap() > written + 50_000_000
@@ -286,7 +286,7 @@ fn since_reports_an_abandoned_worker() {
     wait_until("s is abandoned", || {
         swarmletfs_at(&["ls", "by/status/abandoned"]).out.contains("s\n")
     });
-    store.write("projects/-p/t.jsonl", Transcript::new("t").user("look again").bytes());
+    store.write("projects/-p/t.jsonl", Transcript::live("t").user("look again").bytes());
     let then = swarmletfs_at(&["since", cursor(&first)]);
     for line in ["\nfinished abandoned s: ", "; nothing was written for long\n", " running   t: "] {
         assert!(then.assert_success().out.contains(line), "{line}: {first:#?} {then:#?}");

@@ -25,6 +25,8 @@ pub struct Transcript {
     seconds: u32,
     /// True if lines have only the fields that are read.
     lean: bool,
+    /// True if lines have the time at which they are added.
+    live: bool,
     bytes: Vec<u8>,
 }
 
@@ -36,6 +38,7 @@ impl Transcript {
             agent: None,
             seconds: 0,
             lean: false,
+            live: false,
             bytes: Vec::new(),
         }
     }
@@ -43,6 +46,11 @@ impl Transcript {
     /// Starts the transcript of a session with short lines, for tests that try every byte.
     pub fn lean(session: &str) -> Transcript {
         Transcript { lean: true, ..Transcript::new(session) }
+    }
+
+    /// Starts the transcript of a session that goes on now.
+    pub fn live(session: &str) -> Transcript {
+        Transcript { live: true, ..Transcript::new(session) }
     }
 
     /// Starts the separate transcript of a subagent.
@@ -63,6 +71,9 @@ impl Transcript {
 
     /// Returns the timestamp of the next line.
     fn time(&self) -> String {
+        if self.live {
+            return jiff::Timestamp::now().to_string();
+        }
         format!("2026-02-01T10:{:02}:{:02}.000Z", self.seconds / 60 % 60, self.seconds % 60)
     }
 

@@ -16,6 +16,13 @@ fn status(transcript: &Transcript) -> (String, String) {
     (index["status"].as_str().unwrap().to_owned(), source.to_owned())
 }
 
+/// Begins the transcript of a session that goes on now.
+fn live() -> Transcript {
+    let mut transcript = Transcript::live("s");
+    transcript.user("look around");
+    transcript
+}
+
 fn pair(status: &str, source: &str) -> (String, String) {
     (status.to_owned(), source.to_owned())
 }
@@ -111,7 +118,7 @@ fn an_ending_behind_long_lines_is_found() {
 #[test]
 fn unfinished_session_not_written_for_an_hour_is_abandoned() {
     let store = TestStore::new();
-    let path = store.write("projects/-p/s.jsonl", begun().bytes());
+    let path = store.write("projects/-p/s.jsonl", live().bytes());
     let file = std::fs::File::options().append(true).open(&path).unwrap();
     let write_before = |age: Duration| file.set_modified(SystemTime::now() - age).unwrap();
     let tree = store.tree();
@@ -128,10 +135,10 @@ fn unfinished_session_not_written_for_an_hour_is_abandoned() {
     assert_eq!(status(), "abandoned");
     assert_eq!(Checked::of(&tree).index("s")["status_source"], "running");
     // An ended session keeps its status, and so does a file with a time to come.
-    std::fs::write(&path, begun().says("Done.").bytes()).unwrap();
+    std::fs::write(&path, live().says("Done.").bytes()).unwrap();
     write_before(10 * hour);
     assert_eq!(status(), "completed");
-    std::fs::write(&path, begun().bytes()).unwrap();
+    std::fs::write(&path, live().bytes()).unwrap();
     file.set_modified(SystemTime::now() + hour).unwrap();
     assert_eq!(status(), "running");
 }
@@ -140,14 +147,26 @@ fn unfinished_session_not_written_for_an_hour_is_abandoned() {
 #[test]
 fn abandoned_session_that_is_written_again_is_running_again() {
     let store = TestStore::new();
-    let path = store.write("projects/-p/s.jsonl", begun().bytes());
+    let path = store.write("projects/-p/s.jsonl", live().bytes());
     let file = std::fs::File::options().append(true).open(&path).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(7_200)).unwrap();
     let tree = store.tree();
     let status = || Checked::of(&tree).index("s")["status"].clone();
     assert_eq!(status(), "abandoned");
-    std::fs::write(&path, begun().call("a", "Bash", json!({"command": "ls"})).bytes()).unwrap();
+    std::fs::write(&path, live().call("a", "Bash", json!({"command": "ls"})).bytes()).unwrap();
     assert_eq!(status(), "running");
+}
+
+/// Promise: A copy of a session that did not end is not running because its file is new.
+#[test]
+fn copied_session_is_not_running() {
+    let store = TestStore::new();
+    store.write("projects/-p/s.jsonl", begun().bytes());
+    let checked = Checked::of(&store.tree());
+    assert_eq!(checked.index("s")["status"], "abandoned");
+    assert_eq!(checked.row("s")["status"], "abandoned");
+    store.write("projects/-p/s.jsonl", begun().says("Done.").bytes());
+    assert_eq!(Checked::of(&store.tree()).index("s")["status"], "completed");
 }
 
 /// Only the time of the last write and the clock decide, so a restart with another limit tells
