@@ -10,6 +10,9 @@ use super::schema::{Event, InstanceMetadata, decode, object};
 use super::{version_0, version_1};
 use crate::model::Status;
 
+/// The work of a command that goes on after its result.
+pub(super) const SHELL: &str = "shell";
+
 /// Maximum length of the words of an error, in bytes.
 const ERROR_MAX: usize = 300;
 /// The tag of a record that is an event, or a list of events.
@@ -79,7 +82,13 @@ fn add_events(index: &mut IndexBuilder<'_>, number: usize, record: RawRecord<'_>
                 None => index.count_unknown_type(event.kind.as_str()),
             }
         }
-        index.add_turns(number, record.span, &turns(events));
+        let turns = turns(events);
+        index.add_turns(number, record.span, &turns);
+        let mut results = turns.iter().flat_map(|turn| &turn.results);
+        if results.any(|result| result.verdict.exit_code.is_some()) {
+            // There is one shell, so the command before has ended.
+            index.stop_task(number, SHELL);
+        }
         for event in events {
             match version(event) {
                 Some(FormatVersion::Zero) => version_0::add_facts(index, number, event),

@@ -5,10 +5,11 @@ use std::borrow::Cow;
 use memchr::memmem;
 
 use super::super::transcript::{
-    Arguments as CallArguments, CallPart, Ending, IndexBuilder, ResultPart, Role, Turn, TurnEvent,
-    Verdict,
+    Arguments as CallArguments, CallPart, Ending, IndexBuilder, ResultPart, Role, Stage, Turn,
+    TurnEvent, Verdict,
 };
 use super::arguments::{THINK, call_arguments};
+use super::decode::SHELL;
 use super::metadata::add_metrics;
 use super::schema::{Arguments, Event, EventFields, object};
 use crate::model::{Outcome, Status};
@@ -112,12 +113,25 @@ fn observation_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
         call: call.into(),
         text: text.into(),
         verdict: verdict(event),
+        stage: if is_running(event) { Stage::Started(SHELL.into()) } else { Stage::Done },
         truncated: memmem::find(text.as_bytes(), TRUNCATION_NOTE.as_bytes()).is_some(),
         hint: error_hint(event).map(Into::into),
         refusal: (observation == "user_rejected").then(|| text.into()),
         ..ResultPart::default()
     };
     Turn { results: vec![result], ..silent }
+}
+
+/// Returns the exit code that an observation states.
+fn exit_code(event: &Event<'_>) -> Option<i64> {
+    let extras = event.extras.0.as_ref();
+    let details = extras.and_then(|extras| extras.metadata.0.as_ref());
+    details.and_then(|details| details.exit_code.0).or_else(|| extras?.exit_code.0)
+}
+
+/// Returns true if a command goes on, or timed out.
+fn is_running(event: &Event<'_>) -> bool {
+    event.observation.word() != "error" && exit_code(event) == Some(-1)
 }
 
 /// Returns the outcome that an observation states.
@@ -127,10 +141,7 @@ fn verdict(event: &Event<'_>) -> Verdict {
         "user_rejected" => return Verdict::from_outcome(Outcome::NotRun),
         _ => {}
     }
-    let extras = event.extras.0.as_ref();
-    let details = extras.and_then(|extras| extras.metadata.0.as_ref());
-    let code = details.and_then(|details| details.exit_code.0);
-    match code.or_else(|| extras?.exit_code.0) {
+    match exit_code(event) {
         // The command is still running, or it timed out.
         None | Some(-1) => Verdict::default(),
         Some(code) => Verdict::from_exit_code(code),

@@ -4,9 +4,10 @@ use memchr::memmem;
 
 use super::super::lenient::MaybeStr;
 use super::super::transcript::{
-    Arguments, CallPart, Ending, IndexBuilder, ResultPart, Role, Turn, TurnEvent, Verdict,
+    Arguments, CallPart, Ending, IndexBuilder, ResultPart, Role, Stage, Turn, TurnEvent, Verdict,
 };
 use super::arguments::call_arguments;
+use super::decode::SHELL;
 use super::edits::patched_files;
 use super::metadata::{ConversationState, Stats, status};
 use super::schema::{Event, EventFields, Observation, object};
@@ -161,18 +162,29 @@ fn observation_result<'a>(event: &'a Event<'_>) -> ResultPart<'a> {
     ResultPart {
         text: text.into(),
         verdict: verdict(observation),
+        stage: if is_running(observation) { Stage::Started(SHELL.into()) } else { Stage::Done },
         truncated: memmem::find(text.as_bytes(), TRUNCATION_NOTE.as_bytes()).is_some(),
         files: patched_files(observation),
         ..ResultPart::default()
     }
 }
 
+/// Returns the exit code that an observation states.
+fn exit_code(observation: &Observation<'_>) -> Option<i64> {
+    let details = observation.metadata.0.as_ref();
+    observation.exit_code.0.or_else(|| details?.exit_code.0)
+}
+
+/// Returns true if a command goes on.
+fn is_running(observation: &Observation<'_>) -> bool {
+    let is_error = observation.is_error.is_set() || observation.error.is_set;
+    !is_error && exit_code(observation) == Some(-1)
+}
+
 /// Returns the outcome that an observation states.
 fn verdict(observation: &Observation<'_>) -> Verdict {
-    let details = observation.metadata.0.as_ref();
-    let code = observation.exit_code.0.or_else(|| details?.exit_code.0);
     let is_error = observation.is_error.is_set() || observation.error.is_set;
-    match code {
+    match exit_code(observation) {
         Some(code) if !(-1..=0).contains(&code) => Verdict::from_exit_code(code),
         _ if is_error => Verdict::from_outcome(Outcome::Failed),
         Some(0) => Verdict::from_exit_code(0),

@@ -170,14 +170,22 @@ pub(super) fn add_result(
         conversation.requests.add(span, part, at_ms, words);
     }
     call.result = Some(call_result(call, span, part, at_ms, result));
-    if let (Stage::Started(task), Some(at)) = (&result.stage, at) {
-        let task = shorten_id(task);
-        ids.by_task.insert(task.clone(), at);
-        call.task = Some(task);
+    if let Stage::Started(task) = &result.stage {
+        call.task = Some(shorten_id(task));
     }
     refine_files(&mut call.files, &result.files);
     if result.stage == Stage::CutOff && result.files.is_empty() {
         call.files.retain(|file| file.kind == AccessKind::Read);
+    }
+    if let (Stage::Started(task), Some(at)) = (&result.stage, at)
+        && !task.is_empty()
+    {
+        // Work that is started again has ended before.
+        let before = ids.by_task.insert(shorten_id(task), at).filter(|before| *before != at);
+        let before = before.and_then(|before| conversation.calls.get_mut(before));
+        if let Some(result) = before.and_then(|call| call.result.as_mut()) {
+            result.is_open = false;
+        }
     }
     at
 }
@@ -268,6 +276,7 @@ impl CallNumbers {
         let calls = || conversation.calls.iter().enumerate();
         let ids = calls().filter(|(_, call)| !call.id.is_empty());
         let tasks = calls().filter_map(|(at, call)| Some((call.task.clone()?, at)));
+        let tasks = tasks.filter(|(task, _)| !task.is_empty());
         CallNumbers {
             by_id: ids.map(|(at, call)| (call.id.clone(), at)).collect(),
             by_task: tasks.collect(),
@@ -276,7 +285,7 @@ impl CallNumbers {
 
     /// Returns the last call that started the work `task`.
     pub(super) fn starter(&self, task: &str) -> Option<usize> {
-        self.by_task.get(&shorten_id(task)).copied().filter(|_| !task.is_empty())
+        self.by_task.get(&shorten_id(task)).copied()
     }
 }
 

@@ -262,6 +262,26 @@ fn interruption_leaves_the_status_unknown() {
     );
 }
 
+/// Promise: A command that goes on is open until a later result shows that the shell is free.
+#[test]
+fn command_that_goes_on_is_open_until_the_shell_is_free() {
+    let outcome = |events: &Events| shown(events.clone().finish("Done.")).record.outcome();
+    let mut events = Events::begun();
+    events.run("a", "ls", "", 0).run("b", "server", "", -1).run("c", "", "", -1);
+    assert_eq!(outcome(&events), Outcome::Unknown);
+    let open = |events: &Events| {
+        let calls = shown(events).record.trace.calls;
+        calls.iter().map(|call| call.is_open).collect::<Vec<_>>()
+    };
+    assert_eq!(open(&events), [false, false, true]);
+    events.run("d", "C-c", "", 130).run("e", "ls", "", 0).run("f", "C-c", "", 0);
+    assert_eq!(open(&events), [false; 6]);
+    // The interrupted command is a failure of its own.
+    let mut events = Events::begun();
+    events.run("b", "server", "", -1).run("e", "ls", "", 0);
+    assert_eq!(outcome(&events), Outcome::Ok);
+}
+
 /// Promise: The fields that state an outcome are read, and no other one looks like it.
 #[test]
 fn fields_that_state_an_outcome_are_read() {
