@@ -8,8 +8,7 @@ use std::path::Path;
 use regex::Regex;
 use serde_json::Value;
 
-/// A sample: the path of a field, records that hold it, and the outcome with it. A `*` in a path is
-/// every element of a list.
+/// A sample: the path of a field, records that hold it, and the outcome with it.
 pub type Sample = (&'static str, Value, &'static str);
 
 /// Returns the fields that the page names for a format.
@@ -73,9 +72,6 @@ fn remove(value: &mut Value, path: &[&str]) -> bool {
         ([name], Value::Object(fields)) => fields.remove(*name).is_some(),
         ([name, rest @ ..], Value::Object(fields)) => {
             fields.get_mut(*name).is_some_and(|value| remove(value, rest))
-        }
-        ([name, rest @ ..], Value::Array(list)) if *name == "*" => {
-            list.iter_mut().fold(false, |any, value| remove(value, rest) || any)
         }
         _ => false,
     }

@@ -290,6 +290,9 @@ fn turn<'a>(line: &'a TranscriptLine<'_>, message: &LineMessage<'a>) -> Turn<'a>
         let command = TypedCommand::parse(&turn.text);
         if let Some(command) = command.as_ref().filter(|command| command.is_request()) {
             turn.request = Some(command.typed().into());
+            if command.is_bare() {
+                turn.event = TurnEvent::Command;
+            }
         } else if command.as_ref().is_some_and(TypedCommand::is_farewell) {
             turn.event = TurnEvent::Farewell;
             turn.left_out.commands += 1;

@@ -168,7 +168,7 @@ pub(super) fn started_work(result: &str) -> Option<&str> {
 
 /// Removes the parts that the program wrote from both ends of a text in the user's name, and calls
 /// `on_part` with the author of each. Returns the rest, which is the user's.
-pub(super) fn user_part<'a>(text: &'a str, mut on_part: impl FnMut(Writer)) -> &'a str {
+pub(super) fn user_part(text: &str, mut on_part: impl FnMut(Writer)) -> &str {
     let mut rest = text.trim();
     if rest.starts_with(CAVEAT) {
         on_part(Writer::Reminder);
@@ -223,6 +223,11 @@ impl<'a> TypedCommand<'a> {
     pub(super) fn is_request(&self) -> bool {
         let is_local = LOCAL_COMMANDS.contains(&self.name);
         self.is_prompt || !is_local && !self.arguments.is_empty()
+    }
+
+    /// Returns true if the user added nothing to the name of the command.
+    pub(super) fn is_bare(&self) -> bool {
+        self.arguments.is_empty()
     }
 
     /// Returns true if the command records that the user left.

@@ -685,15 +685,21 @@ fn add_message(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
         TurnEvent::Submission => {
             conversation.submission = Some(text_ref(span, &turn.text));
         }
-        TurnEvent::Message | TurnEvent::Farewell | TurnEvent::ApiError => match own_request(turn) {
-            Some(request) => {
-                requests.add(span, RequestPart::Message, turn.at_ms, request);
-                conversation.task.get_or_insert_with(|| text_ref(span, request));
+        TurnEvent::Command | TurnEvent::Message | TurnEvent::Farewell | TurnEvent::ApiError => {
+            match own_request(turn) {
+                Some(request) if turn.event == TurnEvent::Command => {
+                    requests.add(span, RequestPart::Message, turn.at_ms, request);
+                    conversation.fallback_task = Some(text_ref(span, request));
+                }
+                Some(request) => {
+                    requests.add(span, RequestPart::Message, turn.at_ms, request);
+                    conversation.task.get_or_insert_with(|| text_ref(span, request));
+                }
+                None => {
+                    conversation.fallback_task.get_or_insert_with(|| text_ref(span, &turn.text));
+                }
             }
-            None => {
-                conversation.fallback_task.get_or_insert_with(|| text_ref(span, &turn.text));
-            }
-        },
+        }
     }
 }
 
@@ -724,7 +730,7 @@ fn note_ending(conversation: &mut Conversation, span: Span, turn: &Turn<'_>) {
         TurnEvent::Interruption => *ending = Ending::Interrupted,
         _ if own_request(turn).is_some() => *ending = Ending::AwaitingReply,
         TurnEvent::Farewell if ending.is_open() => *ending = Ending::Left,
-        TurnEvent::Farewell | TurnEvent::Message | TurnEvent::ApiError => {}
+        TurnEvent::Command | TurnEvent::Farewell | TurnEvent::Message | TurnEvent::ApiError => {}
     }
 }
 

@@ -93,6 +93,8 @@ pub(in crate::trace) enum TurnEvent {
     Interruption,
     /// A summary of the conversation so far, which continues where it was.
     Compaction,
+    /// The name of a command. What the user says next tells more about the task.
+    Command,
     /// The user left before the assistant answered.
     Farewell,
     /// The API returned an error instead of an answer.

@@ -248,6 +248,10 @@ fn markup_of_the_program_is_not_what_the_user_said() {
         let expected = (said.to_owned(), vec![said.to_owned()]);
         assert_eq!(requests(&[json!(text)]), expected, "{text}");
     }
+    // A bare command says less than what follows.
+    let bare = "<command-message>fix</command-message>\n<command-name>/fix</command-name>";
+    let expected = ("mend it".to_owned(), vec!["/fix".to_owned(), "mend it".to_owned()]);
+    assert_eq!(requests(&[json!(bare), json!("mend it")]), expected);
     for line in [
         json!(command("clear", "")),
         json!(command("model", "opus")),
