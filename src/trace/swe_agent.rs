@@ -307,7 +307,7 @@ fn add_info(index: &mut IndexBuilder<'_>, record: RawRecord<'_>, is_attempt: boo
         && let (Some(input), Some(output)) = (stats.tokens_sent.0, stats.tokens_received.0)
     {
         let mut tokens = Tokens { input, output, ..Tokens::default() };
-        let before = index.index.main.last_message.as_ref().filter(|_| is_attempt);
+        let before = index.index.main.recent_messages.last().filter(|_| is_attempt);
         if let Some(before) = before.map(|before| before.tokens) {
             tokens += before;
         }

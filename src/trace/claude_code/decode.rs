@@ -193,8 +193,9 @@ fn note_work(index: &mut IndexBuilder<'_>, conversation: usize, result: &ToolUse
 fn note_ends(index: &mut IndexBuilder<'_>, text: &str) {
     for report in Notification::parse_all(text) {
         set_reported_status(index, report.task, report.status);
-        if let Some(end) = reported_end(&report) {
-            index.note_end(report.task, Some(end));
+        let end = reported_end(&report);
+        if end.is_some() || end_outcome(report.status, None).is_some() {
+            index.note_end(report.task, end);
         }
     }
 }

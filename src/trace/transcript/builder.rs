@@ -11,7 +11,7 @@ use super::calls::{
     shorten_path,
 };
 use super::index::{
-    CallEntry, CallResult, Conversation, Ending, LastMessage, LineEntry, LineFile, MessageTokens,
+    CallEntry, CallResult, Conversation, Ending, LineEntry, LineFile, MessageTokens, RecentMessage,
     ReportedEnd, SessionFacts, Shown, StatedStatus, TextRef, Title, TitleSource, TranscriptIndex,
 };
 use super::location::{Holds, Shape, TranscriptLocation};
@@ -35,6 +35,9 @@ const UNKNOWN_TYPES_MAX: usize = 50;
 const TYPE_MAX: usize = 64;
 /// Maximum number of calls whose results are looked at when messages are removed.
 const REOPENED_MAX: usize = 1_000;
+/// Maximum number of messages whose tokens may change still. Lines of messages that are written at
+/// once are mixed.
+const RECENT_MAX: usize = 8;
 /// Maximum number of models whose tokens are counted separately.
 const MODELS_MAX: usize = 50;
 
@@ -48,6 +51,8 @@ pub(in crate::trace) struct IndexBuilder<'f> {
     agents: HashMap<String, usize>,
     /// Numbers of the calls, for each conversation; the transcript's own comes first.
     calls: Vec<CallNumbers>,
+    /// Hashes of the IDs of messages whose tokens were counted, for each conversation.
+    counted: Vec<HashSet<u64>>,
     /// The messages that have IDs, for each conversation; the transcript's own comes first.
     messages: Vec<MessageNumbers>,
     /// The conversation of each record that the format noted, by the record's ID.
@@ -84,6 +89,7 @@ impl<'f> IndexBuilder<'f> {
                 .map(|(at, conversation)| (conversation.agent.clone(), at + 1))
                 .collect(),
             calls: conversations().map(CallNumbers::new).collect(),
+            counted: conversations().map(|own| own.counted.iter().copied().collect()).collect(),
             messages: conversations().map(MessageNumbers::new).collect(),
             inputs: InputBudget(inputs.map(String::len).sum()),
             index,
@@ -150,6 +156,7 @@ impl<'f> IndexBuilder<'f> {
                     .insert(conversation.worker_name(), self.index.agents.len());
                 self.index.agents.push(conversation);
                 self.calls.push(CallNumbers::default());
+                self.counted.push(HashSet::new());
                 self.messages.push(MessageNumbers::default());
                 Some(*new.insert(count + 1))
             }
@@ -387,13 +394,30 @@ impl<'f> IndexBuilder<'f> {
         if model.is_empty() && tokens == Tokens::default() {
             return;
         }
-        let Some(conversation) = self.conversation(number) else { return };
-        let id = shorten_id(id);
-        let last = LastMessage { id: id.clone(), model: shorten(model, WORD_MAX), tokens };
-        if let Some(before) = conversation.last_message.replace(last)
-            && (before.id != id || id.is_empty())
-        {
-            add_tokens(conversation, before.model, before.tokens);
+        let (agents, main) = (&mut self.index.agents, &mut self.index.main);
+        let conversation = match number.checked_sub(1) {
+            None => Some(main),
+            Some(at) => agents.get_mut(at),
+        };
+        let Some((conversation, counted)) = conversation.zip(self.counted.get_mut(number)) else {
+            return;
+        };
+        let (id, model) = (shorten_id(id), shorten(model, WORD_MAX));
+        let recent = &mut conversation.recent_messages;
+        if let Some(known) = recent.iter_mut().find(|known| known.id == id && !id.is_empty()) {
+            (known.model, known.tokens) = (model, tokens);
+            return;
+        }
+        if !id.is_empty() && counted.contains(&text_hash(&id)) {
+            return;
+        }
+        recent.push(RecentMessage { id, model, tokens });
+        if recent.len() > RECENT_MAX {
+            let RecentMessage { id, model, tokens } = recent.remove(0);
+            if !id.is_empty() && counted.insert(text_hash(&id)) {
+                conversation.counted.push(text_hash(&id));
+            }
+            add_tokens(conversation, model, tokens);
         }
     }
 
@@ -404,9 +428,8 @@ impl<'f> IndexBuilder<'f> {
         };
         let model = shorten(model, WORD_MAX);
         // Tokens that were counted before are of this model, too.
-        if let Some(last) = conversation.last_message.as_mut().filter(|last| last.model.is_empty())
-        {
-            last.model.clone_from(&model);
+        for message in conversation.recent_messages.iter_mut().filter(|own| own.model.is_empty()) {
+            message.model.clone_from(&model);
         }
         conversation.model = Some(model);
     }
@@ -453,7 +476,7 @@ impl<'f> IndexBuilder<'f> {
         if let Some(conversation) = self.conversation(number) {
             conversation.tokens.clear();
             let model = conversation.model.clone().unwrap_or_default();
-            conversation.last_message = Some(LastMessage { id: String::new(), model, tokens });
+            conversation.recent_messages = vec![RecentMessage { id: String::new(), model, tokens }];
         }
     }
 
@@ -467,7 +490,7 @@ impl<'f> IndexBuilder<'f> {
             let tokens = tokens.into_iter().take(MODELS_MAX);
             conversation.tokens =
                 tokens.map(|(model, tokens)| (shorten(&model, WORD_MAX), tokens)).collect();
-            conversation.last_message = None;
+            conversation.recent_messages.clear();
         }
     }
 
@@ -576,6 +599,7 @@ impl<'f> IndexBuilder<'f> {
         self.index.main = Conversation::default();
         self.index.facts = SessionFacts::default();
         self.calls.first_mut().into_iter().for_each(|numbers| *numbers = CallNumbers::default());
+        self.counted.first_mut().into_iter().for_each(HashSet::clear);
         self.messages.first_mut().into_iter().for_each(|numbers| *numbers = Default::default());
     }
 

@@ -118,11 +118,14 @@ pub(in crate::trace) struct Conversation {
     /// Time of the last message, in milliseconds since 1970.
     pub(in crate::trace) last_ms: Option<i64>,
     pub(in crate::trace) model: Option<String>,
-    /// Tokens of all messages except the last, by model.
+    /// Tokens of all messages except the recent ones, by model.
     pub(in crate::trace) tokens: BTreeMap<String, Tokens>,
     /// Length of all that the assistant wrote, in bytes.
     pub(in crate::trace) written_bytes: u64,
-    pub(in crate::trace) last_message: Option<LastMessage>,
+    /// The messages whose tokens were counted last, in order. They may change still.
+    pub(in crate::trace) recent_messages: Vec<RecentMessage>,
+    /// Hashes of the IDs of all messages before whose tokens were counted.
+    pub(in crate::trace) counted: Vec<u64>,
     /// Number of the first call without a result, for results that name no call.
     pub(in crate::trace) first_open: usize,
     pub(in crate::trace) calls: Vec<CallEntry>,
@@ -188,9 +191,9 @@ pub(in crate::trace) struct MessageTokens {
     pub(in crate::trace) tokens: Tokens,
 }
 
-/// The ID and tokens of a conversation's last message. Each line of a message repeats its tokens.
+/// The ID and tokens of a message. Each line of a message repeats its tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::trace) struct LastMessage {
+pub(in crate::trace) struct RecentMessage {
     pub(in crate::trace) id: String,
     pub(in crate::trace) model: String,
     pub(in crate::trace) tokens: Tokens,
@@ -403,6 +406,7 @@ impl Conversation {
         1_000
             + calls
             + self.lines.len() * size_of::<LineEntry>()
+            + self.counted.len() * 30
             + self.marks.len() * marks
             + self.requests.weight()
     }
@@ -439,9 +443,9 @@ impl Conversation {
     /// Returns the tokens by model, if any were counted.
     pub(in crate::trace) fn tokens_by_model(&self) -> BTreeMap<String, Tokens> {
         let all = self.tokens.iter().map(|(model, tokens)| (model, *tokens));
-        let last = self.last_message.iter().map(|last| (&last.model, last.tokens));
+        let recent = self.recent_messages.iter().map(|message| (&message.model, message.tokens));
         let mut by_model: BTreeMap<String, Tokens> = BTreeMap::new();
-        for (model, tokens) in all.chain(last) {
+        for (model, tokens) in all.chain(recent) {
             *by_model.entry(model.clone()).or_default() += tokens;
         }
         by_model

@@ -414,6 +414,19 @@ fn repeated_record_counts_once() {
     for file in ["requests.txt", "thread.jsonl"] {
         assert_eq!(twice.text("s", file), once.text("s", file), "{file}");
     }
+    // Tokens count once for each message, in whatever order its lines are.
+    let mut transcript = begun();
+    let line = |transcript: &mut Transcript, message: usize, text: &str, output: u64| {
+        let usage = json!({"input_tokens": 1, "output_tokens": output});
+        let blocks = json!([{"type": "text", "text": text}]);
+        transcript.message(&format!("m{message}"), blocks, usage);
+    };
+    line(&mut transcript, 0, "a", 10);
+    line(&mut transcript, 1, "b", 10);
+    line(&mut transcript, 0, "c", 20);
+    (2..30).for_each(|message| line(&mut transcript, message, "d", 10));
+    (0..30).for_each(|message| line(&mut transcript, message, "e", 10));
+    assert_eq!(shown(&transcript).index("s")["tokens"]["output"], 20 + 29 * 10);
 }
 
 #[test]
