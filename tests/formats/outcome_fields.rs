@@ -1,5 +1,5 @@
-//! The table of fields that state an outcome, in docs/FORMATS.md: each of them is read, and a sample
-//! has no other field that looks like one.
+//! The table of fields that state an outcome, in docs/FORMATS.md: each of them is read, and a
+//! sample has no other field that looks like one.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -98,7 +98,7 @@ fn tail_follows_a_conversation() {
 #[test]
 fn mount_notices_that_a_session_becomes_abandoned() {
     needs_fuse!();
-    let (store, path) = session(&new_transcript());
+    let (store, path) = session(Transcript::live("s").user("look around"));
     let file = File::options().append(true).open(&path).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(3_600 - 5)).unwrap();
     let mount = Mount::new(&store.path());
@@ -110,12 +110,7 @@ fn mount_notices_that_a_session_becomes_abandoned() {
     eventually("abandoned", || (status() == "abandoned").then_some(()));
     assert_eq!(mount.list("by/status/abandoned"), ["s"]);
     // A session that is written again is running again.
-    append(
-        &path,
-        &added_lines(|transcript| {
-            transcript.user("go on");
-        }),
-    );
+    append(&path, &Transcript::live("s").user("go on").bytes());
     eventually("running", || (status() == "running").then_some(()));
     eventually("listed", || mount.list("by/status/abandoned").is_empty().then_some(()));
     let mount = Mount::with(&store.path(), &["-o", "stale=0"]);

@@ -6,12 +6,9 @@ use super::super::lenient::MaybeStr;
 use super::super::transcript::{IndexBuilder, RawRecord, Turn};
 use super::super::value::truncate;
 use super::metadata::add_metrics;
-use super::schema::{Event, InstanceMetadata, decode, object};
+use super::schema::{Event, InstanceMetadata, SHELL, decode, object};
 use super::{version_0, version_1};
 use crate::model::Status;
-
-/// The work of a command that goes on after its result.
-pub(super) const SHELL: &str = "shell";
 
 /// Maximum length of the words of an error, in bytes.
 const ERROR_MAX: usize = 300;

@@ -13,6 +13,9 @@ use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU6
 use super::super::transcript::{Role, Turn, parse_millis};
 use super::super::value::parse_utc;
 
+/// The work of a command that goes on after its result.
+pub(super) const SHELL: &str = "shell";
+
 /// An event of either version.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

@@ -9,9 +9,8 @@ use super::super::transcript::{
     TurnEvent, Verdict,
 };
 use super::arguments::{THINK, call_arguments};
-use super::decode::SHELL;
 use super::metadata::add_metrics;
-use super::schema::{Arguments, Event, EventFields, object};
+use super::schema::{Arguments, Event, EventFields, SHELL, object};
 use crate::model::{Outcome, Status};
 
 /// Actions that are no calls.

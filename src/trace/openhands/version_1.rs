@@ -7,10 +7,9 @@ use super::super::transcript::{
     Arguments, CallPart, Ending, IndexBuilder, ResultPart, Role, Stage, Turn, TurnEvent, Verdict,
 };
 use super::arguments::call_arguments;
-use super::decode::SHELL;
 use super::edits::patched_files;
 use super::metadata::{ConversationState, Stats, status};
-use super::schema::{Event, EventFields, Observation, object};
+use super::schema::{Event, EventFields, Observation, SHELL, object};
 use crate::model::Outcome;
 
 /// Events that hold nothing to read.

@@ -307,7 +307,7 @@ impl<'f> IndexBuilder<'f> {
         true
     }
 
-    /// Notes that the agent itself ended the work `task` of an earlier call, which so has no outcome.
+    /// Notes that the agent itself ended the work `task` of an earlier call. It has no outcome.
     pub(in crate::trace) fn stop_task(&mut self, number: usize, task: &str) {
         let Some(at) = self.calls.get(number).and_then(|ids| ids.starter(task)) else { return };
         let call = self.conversation(number).and_then(|own| own.calls.get_mut(at));

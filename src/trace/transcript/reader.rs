@@ -114,7 +114,7 @@ pub(super) fn add_line(
         are_records &= format.add_record(builder, RawRecord { span, text: &json_text(bytes) });
     }
     builder.index.line_count += (whole.len() as u64).saturating_sub(1);
-    let lost = whole.first().map(|first| line.get(..first.start).unwrap_or_default());
+    let lost = whole.first().and_then(|first| line.get(..first.start));
     are_records && lost.is_some_and(|lost| lost.trim_ascii().is_empty())
 }
 
@@ -131,14 +131,14 @@ fn whole_records(line: &[u8]) -> Vec<Range<usize>> {
         let parsed = serde_json::from_slice::<IgnoredAny>(bytes).err().map(|error| error.column());
         if parsed.is_none() {
             found.push(start..end);
-            end = line.get(..start).unwrap_or_default().trim_ascii_end().len();
+            end = line.get(..start).map_or(0, |before| before.trim_ascii_end().len());
         }
         match bytes_left.checked_sub(parsed.unwrap_or(bytes.len())) {
             Some(left) => bytes_left = left,
             None => break,
         }
     }
-    let is_all = line.get(..end).unwrap_or_default().trim_ascii().is_empty();
+    let is_all = line.get(..end).is_some_and(|before| before.trim_ascii().is_empty());
     if !is_all {
         found.truncate(1);
     }

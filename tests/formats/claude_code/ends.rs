@@ -99,7 +99,8 @@ fn receipt_of_a_start_is_no_end() {
     assert_eq!(outcomes(transcript.says("Done."), 1), pair("ok", "ok"));
 }
 
-/// Promise: A later end belongs to the call that it names, or else to the one that started the task.
+/// Promise: A later end belongs to the call that it names, or else to the one that started the
+/// task.
 #[test]
 fn end_that_comes_later_is_that_of_the_call() {
     for (at, tell) in WAYS.iter().enumerate() {

@@ -366,7 +366,6 @@ fn hidden_content_of_a_transcript_is_counted() {
     assert!(unknown.to_string().len() < 6_000);
 }
 
-/// Promise: A malformed line hides no other line.
 /// Promise: A whole record behind a torn one, behind another one or behind NUL bytes on its line is
 /// read. A worker with lost records is not ok by what is left.
 #[test]
@@ -429,6 +428,7 @@ fn repeated_record_counts_once() {
     assert_eq!(shown(&transcript).index("s")["tokens"]["output"], 20 + 29 * 10);
 }
 
+/// Promise: A malformed line hides no other line.
 #[test]
 fn malformed_line_hides_no_other() {
     let mut whole = begun();
