@@ -263,7 +263,8 @@ impl Transcripts {
     fn virtual_dir(&self, store: &dyn Store, path: &RelPath) -> Result<VirtualDir> {
         let location = self.format.locate(path).ok_or(Error::NotFound)?;
         let folder = self.folders.enter(store, &location.folder)?;
-        Ok(VirtualDir::new(folder, location, self.format.clone(), self.transcripts.clone()))
+        let (format, transcripts) = (self.format.clone(), self.transcripts.clone());
+        Ok(VirtualDir::new(folder, location, format, transcripts, self.only.is_none()))
     }
 
     fn holds(&self, path: &RelPath) -> Option<Holds> {

@@ -43,6 +43,8 @@ pub(super) struct VirtualDir {
     path: RelPath,
     format: Arc<dyn TranscriptFormat>,
     transcripts: Arc<TranscriptCache>,
+    /// True if other transcripts than the worker's own count, too.
+    reads_others: bool,
     /// The index that was read last.
     held: Mutex<Option<(TranscriptVersion, Arc<TranscriptIndex>)>>,
 }
@@ -65,9 +67,10 @@ impl VirtualDir {
         location: TranscriptLocation,
         format: Arc<dyn TranscriptFormat>,
         transcripts: Arc<TranscriptCache>,
+        reads_others: bool,
     ) -> VirtualDir {
         let (path, held) = (location.path(), Mutex::default());
-        VirtualDir { path, folder, location, format, transcripts, held }
+        VirtualDir { path, folder, location, format, transcripts, reads_others, held }
     }
 
     pub(super) fn format(&self) -> &dyn TranscriptFormat {
@@ -129,11 +132,14 @@ impl VirtualDir {
     /// Returns how the worker ended by the record of the one that started it, as far as that was
     /// read. With a deadline, reads it until that passes.
     pub(super) fn reported_end(&self, deadline: Option<Deadline<'_>>) -> Option<ReportedEnd> {
+        if !self.reads_others {
+            return None;
+        }
         let starter = self.format.starter(&self.location, &|| self.read_metadata())?;
         if let Some(deadline) = deadline {
             let location = self.format.locate(&starter)?;
             let (format, transcripts) = (self.format.clone(), self.transcripts.clone());
-            let starter = VirtualDir::new(self.folder.clone(), location, format, transcripts);
+            let starter = VirtualDir::new(self.folder.clone(), location, format, transcripts, true);
             // Without it, the worker's own record counts.
             let _ = starter.index(deadline);
         }
@@ -533,6 +539,7 @@ impl Store for VirtualDir {
             self.location.clone(),
             self.format.clone(),
             self.transcripts.clone(),
+            self.reads_others,
         )))
     }
 
