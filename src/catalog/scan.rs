@@ -311,8 +311,9 @@ fn read_entry(
     let mut worker =
         persisted.unwrap_or_else(|| source.format.read_worker(folder, path, last_good.as_ref()));
     // A copy of an old session is not running because its file is new.
-    let is_copied = source.is_copied(state.newest_write, worker.last_message.map(Into::into));
-    if is_stale || is_copied {
+    let is_stale =
+        is_stale || source.is_copied(state.newest_write, worker.last_message.map(Into::into));
+    if is_stale {
         worker.abandon();
     }
     if let Some(old) = unchanged.filter(|_| last_good.is_some_and(|last_good| last_good == worker))
@@ -329,7 +330,7 @@ fn read_entry(
         identity: state.identity,
         key: metadata_key,
         last_write: state.newest_write,
-        is_stale: is_stale || is_copied,
+        is_stale,
         first_seen: now,
     };
     // A worker that changed recently is likely to change again.

@@ -383,7 +383,6 @@ impl Source {
         let age = last_message.map(|at| last_write.secs.saturating_sub(at.secs));
         let age = age.and_then(|age| u64::try_from(age).ok()).map(Duration::from_secs);
         !self.format.finished_is_final()
-            && self.stale_after < Duration::MAX
             && age.is_some_and(|age| age >= self.stale_after.max(COPIED_AFTER))
     }
 

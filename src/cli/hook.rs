@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -160,7 +160,7 @@ fn answer(input: &[u8], end: Instant) -> Option<String> {
 }
 
 /// Returns the id of the subagent whose end the event reports to the agent that started it, and
-/// what the event says of that end.
+/// that end, if the event states a failure or a stop.
 ///
 /// An answer to SubagentStop would reach the subagent, which would then continue. So there is none.
 fn ended_agent(input: &HookInput) -> Option<(String, Option<ReportedEnd>)> {
@@ -200,7 +200,7 @@ fn transcripts(folder: &Path, session: &Path, agent: &str) -> Option<[RelPath; 2
 }
 
 /// Returns the verdict on the worker of `transcript`, or `None` if it cannot be read before `end`.
-/// An end that was `reported` wins over that by the worker's own record.
+/// A `reported` end wins over the worker's own record.
 fn verdict_on(
     folder: &Path,
     transcript: RelPath,
@@ -211,10 +211,9 @@ fn verdict_on(
     let view = View::new(vec![source], Freshness::default(), Filter::default()).ok()?;
     let member = view.visible().members.first()?.clone();
     let fingerprint = view.fingerprint(&member, false).ok()?;
-    let record = view.record(&member, &fingerprint, Deadline::new(&end)).ok()?;
-    let mut record = (*record).clone();
+    let mut record = view.record(&member, &fingerprint, Deadline::new(&end)).ok()?;
     if let Some(reported) = reported {
-        reported.apply(&mut record.worker);
+        reported.apply(&mut Arc::make_mut(&mut record).worker);
     }
     if record.timed_out() {
         return None;

@@ -178,7 +178,7 @@ pub(super) fn outcome(worker: &Worker, trace: &Trace, unresolved: &Unresolved<'_
     format!("{outcome}: {why}")
 }
 
-/// Returns what the record of a worker lacks, so that its calls do not show how it ended.
+/// Names the gap in a worker's record that leaves its outcome unknown.
 fn gap(trace: &Trace) -> Option<String> {
     if let Some(open) = trace.calls.iter().rfind(|call| call.is_open) {
         return Some(format!("the end of {} is not recorded", call_file(open)));

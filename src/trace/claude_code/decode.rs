@@ -176,8 +176,7 @@ fn conversation_of_line(index: &mut IndexBuilder<'_>, line: &TranscriptLine<'_>)
     Some(conversation)
 }
 
-/// Notes what a result says of work in the background: that of a subagent, or of a task that the
-/// agent stopped.
+/// Notes that the result of a call started, continued or stopped work in the background.
 fn note_work(index: &mut IndexBuilder<'_>, conversation: usize, result: &ToolUseResult<'_>) {
     set_reported_status(index, result.agent_id.as_str(), result.status.as_str());
     // The work of this subagent begins, or goes on.
@@ -413,7 +412,7 @@ fn end_outcome(status: &str, exit_code: Option<i64>) -> Option<Outcome> {
 fn exit_code(text: &str) -> Option<i64> {
     let rest = text.strip_prefix("Exit code ")?;
     let (head, _) = rest.split_at(rest.floor_char_boundary(EXIT_CODE_MAX));
-    head.split(|c: char| !(c.is_ascii_digit() || c == '-')).next()?.parse().ok()
+    texts::leading_number(head)
 }
 
 /// Returns the file that the arguments of a call name, with the lines that they add and remove.

@@ -101,7 +101,7 @@ pub(super) struct Attachment<'a> {
     prompt: MaybeStr<'a>,
 }
 
-/// Whether a call was allowed to run, as far as the record of its result says.
+/// The permission of a call to run, by the record of its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Permission {
     Unknown,
@@ -211,7 +211,7 @@ pub(super) struct ToolUseResult<'a> {
     /// The ID of a workflow or a monitor that was started.
     #[serde(borrow, rename = "taskId")]
     started_task: MaybeStr<'a>,
-    /// How long a monitor that was started lasts at most.
+    /// Maximum duration of a started monitor, in milliseconds.
     #[serde(rename = "timeoutMs")]
     timeout: MaybeNumber,
     /// The ID of a subagent that had ended and goes on.
@@ -298,7 +298,7 @@ impl ToolUseResult<'_> {
         match self.status.as_str() {
             _ if failed => Outcome::Failed,
             _ if self.interrupted.is_set() => Outcome::Unknown,
-            // The status of what a call looked at is not its own.
+            // The status belongs to the watched task.
             _ if self.watched_work().is_some() => Outcome::Ok,
             "failed" | "error" => Outcome::Failed,
             "killed" | "stopped" | "cancelled" | "interrupted" => Outcome::Unknown,

@@ -294,8 +294,13 @@ impl<'a> Notification<'a> {
             ["exit code ", "(exit "].map(|start| Some((self.summary.rfind(start)?, start)));
         let (at, start) = starts.into_iter().flatten().max()?;
         let rest = self.summary.get(at + start.len()..)?;
-        rest.split(|c: char| !(c.is_ascii_digit() || c == '-')).next()?.parse().ok()
+        leading_number(rest)
     }
+}
+
+/// Parses the number with which a text begins.
+pub(super) fn leading_number(text: &str) -> Option<i64> {
+    text.split(|c: char| !(c.is_ascii_digit() || c == '-')).next()?.parse().ok()
 }
 
 /// Returns the content of the first element `name` in a text.

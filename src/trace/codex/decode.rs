@@ -11,7 +11,7 @@ use super::super::transcript::{
 };
 use super::super::value::truncate;
 use super::operation::{Operation, PATCH_TOOL, changed_files};
-use super::outcome::{is_running, read_output, started_work};
+use super::outcome::{read_output, started_work};
 use super::patch::{self, SCRIPT_TOOL, patch_of_script};
 use super::schema::{
     Content, ContentPart, Line, Payload, RecordKind, RolloutTokens, StatedChanges, decode,
@@ -201,7 +201,8 @@ fn add_line(index: &mut IndexBuilder<'_>, span: Span, line: &Line<'_>, payload: 
                 if is_script {
                     note_operations(index, result);
                 }
-                if let Some((_, argument)) = polled.filter(|_| !is_running(&result.text)) {
+                if let Some((_, argument)) = polled.filter(|_| started_work(&result.text).is_none())
+                {
                     end_work(index, &result.call, argument);
                 }
             }

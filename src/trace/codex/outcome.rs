@@ -124,14 +124,7 @@ fn json_output(text: &str) -> Option<(String, Verdict)> {
 
 /// Returns the ID of the work that goes on after an output, if there is any.
 pub(super) fn started_work(text: &str) -> Option<&str> {
-    let head = text.lines().take(HEADER_LINES_MAX).take_while(|line| *line != OUTPUT);
-    let id = head.filter_map(|line| RUNNING.iter().find_map(|prefix| line.strip_prefix(prefix)));
-    id.map(str::trim).find(|id| !id.is_empty())
-}
-
-/// Returns true if the work that a call looked at goes on.
-pub(super) fn is_running(text: &str) -> bool {
-    started_work(text).is_some()
+    Header::read(text).running.map(str::trim).filter(|id| !id.is_empty())
 }
 
 /// Returns the outcome of a script: of the script itself, not of the commands in it.
@@ -166,7 +159,8 @@ fn millis(seconds: f64) -> Option<u64> {
 struct Header<'a> {
     exit_code: Option<i64>,
     duration_ms: Option<u64>,
-    is_running: bool,
+    /// The ID of the work that goes on.
+    running: Option<&'a str>,
     /// Number of tokens of the whole output.
     tokens: Option<usize>,
     /// The text after the header.
@@ -196,7 +190,7 @@ impl<'a> Header<'a> {
     }
 
     /// Reads a line. Returns false if it does not belong to the header.
-    fn add(&mut self, line: &str) -> bool {
+    fn add(&mut self, line: &'a str) -> bool {
         let seconds = |text: &str| text.strip_suffix(" seconds")?.parse().ok().and_then(millis);
         if let Some(code) = line.strip_prefix("Exit code: ") {
             self.exit_code = code.parse().ok();
@@ -206,8 +200,8 @@ impl<'a> Header<'a> {
             self.duration_ms = seconds(time);
         } else if let Some(tokens) = line.strip_prefix("Original token count: ") {
             self.tokens = tokens.parse().ok();
-        } else if RUNNING.iter().any(|prefix| line.starts_with(prefix)) {
-            self.is_running = true;
+        } else if let Some(id) = RUNNING.iter().find_map(|prefix| line.strip_prefix(prefix)) {
+            self.running = Some(id);
         } else {
             let others = ["Command: ", "Chunk ID: ", "Total output lines: "];
             return others.iter().any(|prefix| line.starts_with(prefix));
@@ -217,7 +211,7 @@ impl<'a> Header<'a> {
 
     /// Returns the outcome. A process that is still running has none.
     fn verdict(&self) -> Verdict {
-        match self.exit_code.filter(|_| !self.is_running) {
+        match self.exit_code.filter(|_| self.running.is_none()) {
             Some(exit_code) => Verdict::from_exit_code(exit_code),
             None => Verdict::default(),
         }
@@ -262,6 +256,16 @@ mod tests {
         assert_eq!(outcome("Script failed\nOutput:\n", true), Outcome::Failed);
         assert_eq!(outcome("Script running with cell ID 5\n", true), Outcome::Unknown);
         assert_eq!(outcome("Script failed\nOutput:\n", false), Outcome::Unknown);
+    }
+
+    #[test]
+    fn only_the_lines_before_an_output_name_work_that_goes_on() {
+        let running = "Process running with session ID 7\nOutput:\n";
+        assert_eq!(started_work(&format!("Wall time: 0 seconds\n{running}")), Some("7"));
+        assert_eq!(started_work("Script running with cell ID 5\n"), Some("5"));
+        for text in ["x\n", "Output:\n"].map(|before| format!("{before}{running}")) {
+            assert_eq!(started_work(&text), None, "{text}");
+        }
     }
 
     #[test]

@@ -126,10 +126,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Returns the conversation with a number; the transcript's own is 0.
     pub(in crate::trace) fn conversation(&mut self, number: usize) -> Option<&mut Conversation> {
-        match number.checked_sub(1) {
-            None => Some(&mut self.index.main),
-            Some(at) => self.index.agents.get_mut(at),
-        }
+        self.index.numbered_mut(number)
     }
 
     /// Returns the number of the conversation `agent` inside the transcript, adding it if
@@ -265,13 +262,8 @@ impl<'f> IndexBuilder<'f> {
 
     /// Adds the reports in a turn that is no part of the conversation.
     pub(in crate::trace) fn add_reports(&mut self, number: usize, span: Span, turn: &Turn<'_>) {
-        let conversation = match number.checked_sub(1) {
-            None => Some(&mut self.index.main),
-            Some(at) => self.index.agents.get_mut(at),
-        };
-        let Some((conversation, ids)) = conversation.zip(self.calls.get_mut(number)) else {
-            return;
-        };
+        let Some(conversation) = self.index.numbered_mut(number) else { return };
+        let Some(ids) = self.calls.get_mut(number) else { return };
         for (part, result) in turn.results.iter().enumerate() {
             add_result(conversation, ids, span, part, turn.at_ms, result);
         }
@@ -323,11 +315,7 @@ impl<'f> IndexBuilder<'f> {
         id: &str,
     ) -> Option<(&CallEntry, &[CallEntry])> {
         let at = *self.calls.get(number)?.by_id.get(&shorten_id(id))?;
-        let conversation = match number.checked_sub(1) {
-            None => &self.index.main,
-            Some(agent) => self.index.agents.get(agent)?,
-        };
-        conversation.calls.get(at..)?.split_first()
+        self.index.numbered(number)?.calls.get(at..)?.split_first()
     }
 
     /// Returns the tool of an earlier call.
@@ -394,14 +382,8 @@ impl<'f> IndexBuilder<'f> {
         if model.is_empty() && tokens == Tokens::default() {
             return;
         }
-        let (agents, main) = (&mut self.index.agents, &mut self.index.main);
-        let conversation = match number.checked_sub(1) {
-            None => Some(main),
-            Some(at) => agents.get_mut(at),
-        };
-        let Some((conversation, counted)) = conversation.zip(self.counted.get_mut(number)) else {
-            return;
-        };
+        let Some(conversation) = self.index.numbered_mut(number) else { return };
+        let Some(counted) = self.counted.get_mut(number) else { return };
         let (id, model) = (shorten_id(id), shorten(model, WORD_MAX));
         let recent = &mut conversation.recent_messages;
         if let Some(known) = recent.iter_mut().find(|known| known.id == id && !id.is_empty()) {
@@ -622,14 +604,7 @@ impl<'f> IndexBuilder<'f> {
     fn add_record_turns(&mut self, number: usize, span: Span, turns: &[Turn<'_>], again: bool) {
         let accessed_files = self.accessed_files;
         let as_lines = self.shape == Shape::Lines;
-        let (agents, main) = (&mut self.index.agents, &mut self.index.main);
-        let conversation = match number.checked_sub(1) {
-            None => main,
-            Some(at) => match agents.get_mut(at) {
-                Some(conversation) => conversation,
-                None => return,
-            },
-        };
+        let Some(conversation) = self.index.numbered_mut(number) else { return };
         let Some(ids) = self.calls.get_mut(number) else { return };
         let Some(messages) = self.messages.get_mut(number) else { return };
         let (mut links, mut shown) = (Links::default(), Shown::All);

@@ -362,6 +362,22 @@ impl TranscriptIndex {
         }
     }
 
+    /// Returns the conversation with a number; the transcript's own is 0.
+    pub(in crate::trace) fn numbered(&self, number: usize) -> Option<&Conversation> {
+        match number.checked_sub(1) {
+            None => Some(&self.main),
+            Some(at) => self.agents.get(at),
+        }
+    }
+
+    /// Returns the conversation with a number, to change it.
+    pub(in crate::trace) fn numbered_mut(&mut self, number: usize) -> Option<&mut Conversation> {
+        match number.checked_sub(1) {
+            None => Some(&mut self.main),
+            Some(at) => self.agents.get_mut(at),
+        }
+    }
+
     /// Returns an empty index to start over with. It remembers if the transcript was a whole
     /// document.
     pub(in crate::trace) fn before_rewrite(&self) -> TranscriptIndex {
