@@ -24,9 +24,7 @@ mod worker;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proptest::test_runner::{
-    Config, FileFailurePersistence, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner,
-};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use swarmletfs::catalog::{Freshness, Source};
 use swarmletfs::store::Memory;
 use swarmletfs::tree::{Settings, Tree};
@@ -69,8 +67,9 @@ impl CaseCount {
         let config = Config {
             cases: self.cases,
             max_shrink_iters: 20_000,
-            source_file: Some(file!()),
-            failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+            // Failing cases become tests of regression.rs. A file of them would be run by the next
+            // test, whatever its seed.
+            failure_persistence: None,
             ..Config::default()
         };
         let mut runner =

@@ -107,3 +107,12 @@ fn generated_files_are_unreadable_without_access_to_the_store() {
 fn output_shorter_than_its_note_is_listed_by_name() {
     replay(&[&[Append(A, Call2, Binary)], &[Append(A, Call1, Long)]]);
 }
+
+#[test]
+fn worker_with_a_damaged_line_of_metrics_is_not_ok() {
+    replay(&[
+        &[Write(TwinA, Call1, Fine)],
+        &[Says(TwinA, Meta(Success, Mine, Alone, Undated, WithTask))],
+        &[Write(TwinA, Metrics, Long)],
+    ]);
+}

@@ -152,7 +152,7 @@ impl Worker {
         let calls = calls(raw, &at("tool_calls"), &recorded);
         let records_calls = raw.is_folder(&at("tool_calls"));
         let final_words = raw.file(&at("result.txt")).and_then(final_words);
-        let outcome = ended(&calls, record.status());
+        let outcome = ended(&calls, record.status(), bad_lines);
         let hidden = raw
             .below(path)
             .any(|(_, entry)| matches!(entry.kind, RawKind::Link | RawKind::Special));
@@ -307,12 +307,14 @@ fn never_made_good(calls: &[Call]) -> bool {
     (0..calls.len()).any(|at| calls[at].outcome == "failed" && !good_after(at))
 }
 
-fn ended(calls: &[Call], status: &str) -> Outcome {
+/// Returns the outcome of a worker. An invalid line may have held the end of a call.
+fn ended(calls: &[Call], status: &str, bad_lines: bool) -> Outcome {
     if status == "failed" || calls.last().is_some_and(|call| call.outcome == "failed") {
         "failed"
     } else if status == "completed"
         && calls.iter().any(|call| call.outcome == "ok")
         && !never_made_good(calls)
+        && !bad_lines
     {
         "ok"
     } else {
