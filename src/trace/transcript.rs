@@ -30,6 +30,7 @@ mod thread;
 mod turn;
 mod virtual_dir;
 mod worker;
+mod zstd;
 
 pub(super) use self::builder::IndexBuilder;
 pub(super) use self::calls::shorten_id;
@@ -43,6 +44,7 @@ pub(super) use self::turn::{
     Arguments, CallPart, ProgramTexts, RawRecord, ResultPart, Role, Span, Stage, Turn, TurnEvent,
     Verdict, parse_millis,
 };
+pub(super) use self::zstd::Decompressed;
 
 use std::any::Any;
 use std::collections::HashSet;

@@ -10,7 +10,7 @@ use super::super::Candidates;
 use super::super::json_text::json_text;
 use super::super::lenient::MaybeObject;
 use super::super::probe::Probe;
-use super::super::transcript::{Container, Holds, Shape, TranscriptLocation};
+use super::super::transcript::{Container, Decompressed, Holds, Shape, TranscriptLocation};
 use super::super::walk::walk;
 use super::schema::{BARE_TYPES, Line, Payload, decode};
 use crate::error::{Error, Result};
@@ -51,8 +51,6 @@ const LINE_TYPES: [&str; 7] = [
 const BARE_LINES: usize = 20;
 /// Maximum number of decompressed bytes by which a rollout is recognized.
 const HEAD_MAX: u64 = 64 << 10;
-/// Binary logarithm of the largest zstd window that is accepted, in bytes.
-const WINDOW_LOG_MAX: u32 = 27;
 
 /// Parses the path of a rollout.
 pub(super) fn locate(path: &RelPath) -> Option<TranscriptLocation> {
@@ -175,14 +173,8 @@ pub(super) fn recognizes(probe: &Probe<'_>) -> bool {
 /// Returns the beginning of the contents of compressed bytes, as far as they can be decompressed.
 fn decompressed(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    let decoder = zstd::stream::read::Decoder::with_buffer(bytes).and_then(|mut decoder| {
-        decoder.window_log_max(WINDOW_LOG_MAX)?;
-        Ok(decoder)
-    });
-    if let Ok(decoder) = decoder {
-        // The input ends inside a frame, which is an error after the bytes before it.
-        let _ = decoder.take(HEAD_MAX).read_to_end(&mut out);
-    }
+    // The input ends inside a frame, which is an error after the bytes before it.
+    let _ = Decompressed::new(bytes).take(HEAD_MAX).read_to_end(&mut out);
     out
 }
 

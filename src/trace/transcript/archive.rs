@@ -5,26 +5,26 @@
 //! kept in memory. Each block is compressed again, alone.
 
 use std::collections::VecDeque;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Write};
 use std::sync::Arc;
 
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::cached_transcript::TranscriptVersion;
 use super::document;
+use super::zstd::Decompressed;
 use crate::error::{Error, Result};
 use crate::name::RelPath;
 use crate::store::{File, Meta, copy_from};
 
-/// Binary logarithm of the largest zstd window that is accepted, in bytes.
-const WINDOW_LOG_MAX: u32 = 27;
 /// Number of decompressed bytes that are kept: one block more than any reader reads.
 const DECOMPRESSED_MAX: u64 = document::FILE_MAX + BLOCK as u64;
 /// Length of a block before it is compressed again, in bytes.
 const BLOCK: usize = 64 << 10;
-/// Level of compression of the blocks: the fastest.
-const LEVEL: i32 = 1;
 /// Maximum memory for all blocks, in bytes. Those that were read last are kept even beyond it.
 const CACHE_BYTES: usize = 128 << 20;
 /// Weight of a decoder: four are kept of transcripts that nobody reads. Most take a few MiB, and
@@ -33,7 +33,7 @@ const DECODER_WEIGHT: usize = CACHE_BYTES / 4;
 /// Maximum number of transcripts of which blocks are kept.
 const CACHED_MAX: usize = 100;
 
-type Decoder = zstd::stream::read::Decoder<'static, BufReader<FileReader>>;
+type Decoder = Decompressed<BufReader<FileReader>>;
 
 /// The decompressed transcripts of one store, those read last at the end.
 #[derive(Default)]
@@ -46,13 +46,13 @@ impl Archives {
         path: &RelPath,
         version: TranscriptVersion,
         file: &Arc<dyn File>,
-    ) -> Result<Arc<Archive>> {
+    ) -> Arc<Archive> {
         let mut held = self.0.lock();
         let at = held.iter().position(|(known, ..)| known == path);
         let known = at.and_then(|at| held.remove(at)).filter(|(_, at, _)| *at == version);
         let archive = match known {
             Some((.., archive)) => archive,
-            None => Arc::new(Archive::new(file.clone())?),
+            None => Arc::new(Archive::new(file.clone())),
         };
         held.push_back((path.clone(), version, archive.clone()));
         let mut weights: Vec<usize> = held.iter().map(|(.., archive)| archive.weight()).collect();
@@ -64,7 +64,7 @@ impl Archives {
         });
         let surplus = held.len() - kept.count().max(1);
         held.drain(..surplus);
-        Ok(archive)
+        archive
     }
 }
 
@@ -91,7 +91,7 @@ impl File for ArchiveFile {
         let archive = match held.filter(|(of, _)| *of == version) {
             Some((_, archive)) => archive,
             None => {
-                let archive = self.archives.get(&self.path, version, &self.file)?;
+                let archive = self.archives.get(&self.path, version, &self.file);
                 *self.held.lock() = Some((version, archive.clone()));
                 archive
             }
@@ -123,16 +123,16 @@ struct Blocks {
 }
 
 impl Archive {
-    fn new(file: Arc<dyn File>) -> Result<Archive> {
-        let decoder = decoder(file).map_err(|_| Error::Io(Errno::IO))?;
+    fn new(file: Arc<dyn File>) -> Archive {
+        let source = BufReader::new(FileReader { file, offset: 0 });
         let blocks = Blocks {
-            decoder: Some(decoder),
+            decoder: Some(Decompressed::new(source)),
             compressed: Vec::new(),
             length: 0,
             weight: 0,
             last: None,
         };
-        Ok(Archive { blocks: Mutex::new(blocks) })
+        Archive { blocks: Mutex::new(blocks) }
     }
 
     /// Returns the memory that the contents take, unless they are being read.
@@ -173,8 +173,7 @@ impl Blocks {
         if block.is_empty() {
             return Ok(false);
         }
-        let compressed =
-            zstd::bulk::compress(&block, LEVEL).map_err(|_| Error::Io(Errno::NOMEM))?;
+        let compressed = compress(&block).map_err(|_| Error::Io(Errno::NOMEM))?;
         self.length += block.len() as u64;
         if self.length >= DECOMPRESSED_MAX {
             self.decoder = None;
@@ -192,7 +191,10 @@ impl Blocks {
             Some((_, block)) => block,
             None => {
                 let compressed = self.compressed.get(number).ok_or(Error::Io(Errno::IO))?;
-                zstd::bulk::decompress(compressed, BLOCK).map_err(|_| Error::Io(Errno::IO))?
+                let mut block = Vec::with_capacity(BLOCK);
+                let read = DeflateDecoder::new(&**compressed).read_to_end(&mut block);
+                read.map_err(|_| Error::Io(Errno::IO))?;
+                block
             }
         };
         Ok(&self.last.insert((number, block)).1)
@@ -213,10 +215,10 @@ impl Read for FileReader {
     }
 }
 
-fn decoder(file: Arc<dyn File>) -> std::io::Result<Decoder> {
-    let mut decoder = Decoder::with_buffer(BufReader::new(FileReader { file, offset: 0 }))?;
-    decoder.window_log_max(WINDOW_LOG_MAX)?;
-    Ok(decoder)
+fn compress(block: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(block)?;
+    encoder.finish()
 }
 
 #[cfg(test)]
@@ -250,7 +252,7 @@ mod tests {
 
     fn archive(compressed: Vec<u8>) -> (Archive, Arc<Counted>) {
         let file = Arc::new(Counted(compressed, AtomicU64::new(0)));
-        (Archive::new(file.clone()).unwrap(), file)
+        (Archive::new(file.clone()), file)
     }
 
     #[test]
@@ -289,7 +291,7 @@ mod tests {
         let (archive, _) = archive(endless.unwrap());
         assert_eq!(archive.read_at(&mut [0; 2], DECOMPRESSED_MAX - 1).unwrap(), 1);
         assert_eq!(archive.read_at(&mut [0], DECOMPRESSED_MAX).unwrap(), 0);
-        assert!(archive.weight() < 1 << 20);
+        assert!(archive.weight() < 2 << 20);
     }
 
     /// A file with metadata.
