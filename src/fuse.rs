@@ -4,13 +4,12 @@
 //! a stat run in a bounded pool, so that a render never blocks the threads that read from the
 //! kernel. A panic in a request drops its reply, which the kernel receives as EIO. Requests that
 //! would change something fail with EROFS. They arrive only if root remounted the mount read-write;
-//! otherwise the kernel refuses them. A mount with notes adds a directory that can be written.
+//! otherwise the kernel refuses them.
 
 mod attr_readers;
 mod confine;
 mod guard;
 mod listed_lookups;
-mod notes_adapter;
 mod open_trail;
 mod owner_dirs;
 mod passthrough_files;

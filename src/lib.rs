@@ -125,7 +125,6 @@ pub mod fuse;
 pub mod mcp;
 pub mod model;
 pub mod name;
-mod notes;
 mod output;
 mod parallel;
 mod path_bytes;

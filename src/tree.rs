@@ -48,8 +48,8 @@ use parking_lot::Mutex;
 
 pub use attr::{Attr, NodeKind};
 pub use handle::{DirListing, DirPosition, ListedEntry};
+pub(crate) use inode::InoRange;
 pub use inode::ROOT;
-pub(crate) use inode::{FOREIGN_INO, InoRange};
 pub use path::{LookupGuard, ResolvedPath, Symlinks};
 pub use request_class::RequestClass;
 pub(crate) use warm_up::warm_up;

@@ -62,8 +62,8 @@ pub(crate) use audit_log::append_line;
 #[cfg(feature = "mcp")]
 pub(crate) use dir::ViewEntry;
 pub(crate) use dir::{
-    Dir, EntryIdentity, EntryMeta, File, LiveMeta, NewOwner, NewTime, OpenMode, SetIdReport,
-    file_meta, from_io, set_file_attributes, set_file_mode, set_file_times, set_mode,
+    Dir, EntryIdentity, EntryMeta, File, NewOwner, SetIdReport, from_io, set_file_attributes,
+    set_mode,
 };
 pub(crate) use error::During;
 pub(crate) use execution_log::LogState;

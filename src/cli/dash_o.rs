@@ -13,8 +13,8 @@ use super::mount_options::{MountOptions, merge_value, parse_budget, parse_format
 use super::terminal::escape_controls;
 use super::write_args::parse_size;
 
-/// Options of mount(8) and fstab that have no effect: `notes` alone decides what can be written,
-/// and the mount is always nosuid and nodev.
+/// Options of mount(8) and fstab that have no effect: the mount is always read-only, nosuid and
+/// nodev.
 const IGNORED_OPTIONS: &[&str] = &[
     "ro",
     "rw",
@@ -87,7 +87,6 @@ fn apply_item(
         ("ttl", Some(value)) => set("ttl", &mut options.ttl, value, seconds)?,
         ("log", Some(value)) => merge_value("log", &mut options.log, Some(path("log", value)?))?,
         ("all_owners", None) => options.all_owners = true,
-        ("notes", None) => options.notes = true,
         ("audit", None) => options.audit = true,
         ("audit_max", Some(value)) => set("audit_max", &mut options.audit_max, value, parse_size)?,
         ("hard_links", None) => options.hard_links = true,

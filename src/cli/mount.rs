@@ -157,14 +157,11 @@ pub(super) fn plan(
     };
     let format = options.format();
     let stores = store_selection::choose(&mut options.stores, operand.as_slice(), format, quiet)?;
-    let single = [
-        (options.notes, "--notes writes to one store"),
-        (options.audit, "--audit records reads of one store"),
-    ];
-    if let Some((_, why)) = single.iter().find(|(is_given, _)| *is_given && stores.len() > 1) {
-        return Err(UsageError(format!(
-            "{why}, and several are given: mount the others elsewhere"
-        ))
+    if options.audit && stores.len() > 1 {
+        return Err(UsageError(
+            "--audit records reads of one store, and several are given: mount the others elsewhere"
+                .into(),
+        )
         .into());
     }
     let point = mountpoint::prepare(&mountpoint, &stores)?;

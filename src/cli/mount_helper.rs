@@ -32,7 +32,7 @@ mount(8) runs this program for lines of /etc/fstab with the type swarmletfs, and
 swarmletfs`. It returns when the mount answers. Root needs no other program for it, other users \
 need fusermount3.
 
-The options are those of swarmletfs-mount(1), with _ for -, such as allow_other and notes, and \
+The options are those of swarmletfs-mount(1), with _ for -, such as allow_other and all_owners, and \
 those of mount(8). One of only_owner=ID, owners=MAP and all_owners is needed. only_owner is \
 --owner: newer versions of mount(8) take owner=ID for their own option owner. An option that is \
 not known is an error, even with -s: a mistyped option must not show every worker.

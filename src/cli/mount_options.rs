@@ -68,11 +68,6 @@ pub(super) struct MountOptions {
     #[arg(long, value_name = "MAP")]
     pub(super) owners: Option<PathBuf>,
 
-    /// Let programs write to supervisor/ in the mount, the notes of whoever supervises the workers;
-    /// everything else stays read-only
-    #[arg(long, conflicts_with_all = ["owner", "run"])]
-    pub(super) notes: bool,
-
     /// Record which files are opened, by whom; `swarmletfs audit --stats` sums it up
     #[arg(long)]
     pub(super) audit: bool,
@@ -142,7 +137,6 @@ impl MountOptions {
         merge_value("log", &mut self.log, listed.log)?;
         self.all_owners |= listed.all_owners;
         self.hard_links |= listed.hard_links;
-        self.notes |= listed.notes;
         self.audit |= listed.audit;
         merge_value("audit_max", &mut self.audit_max, listed.audit_max)?;
         self.cache.no_cache |= listed.cache.no_cache;
@@ -175,17 +169,9 @@ impl MountOptions {
                 "index and no_index contradict each other: give only one".into(),
             ));
         }
-        if self.notes && (self.owner.is_some() || self.run.is_some()) {
-            return Err(UsageError(
-                "notes are about the workers of every owner and run: give notes without owner and \
-                 run"
-                .into(),
-            ));
-        }
         let alone = [
             (self.owner.is_some(), "owner"),
             (self.all_owners, "all_owners"),
-            (self.notes, "notes"),
             (self.audit, "audit"),
         ];
         if self.owners.is_some()

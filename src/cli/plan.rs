@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 
 use super::exit::UsageError;
 use super::mount_options::MountOptions;
@@ -16,13 +16,11 @@ use super::terminal::display_path;
 use super::{diagnosis, log, reads};
 use crate::catalog::{Freshness, STALE_AFTER};
 use crate::fuse::{MountAccess, MountExtras, MountListing, OwnerDir, OwnerDirs, Session, Trees};
-use crate::notes::Notes;
 use crate::read_log::{LIMIT_DEFAULT, ReadLog};
 use crate::text::budget::Budget;
 use crate::text::count;
 use crate::tree::{InoRange, Settings, Tree};
 use crate::view::{Filter, View};
-use crate::write::{Error, Store};
 
 /// A validated mount: every path is absolute, and all checks that do not read the store have
 /// passed.
@@ -121,38 +119,15 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// An option is about the only store of the mount.
+    /// The mount records the reads of its only store.
     pub(super) fn check_stores_can_change(&self) -> anyhow::Result<()> {
-        let options = &self.options;
-        let single = [(options.notes, "--notes"), (options.audit, "--audit")];
-        match single.iter().find(|(is_given, _)| *is_given) {
-            Some((_, option)) => bail!(
-                "the stores of this mount cannot change, since it has {option}; mount the other \
+        if self.options.audit {
+            bail!(
+                "the stores of this mount cannot change, since it has --audit; mount the other \
                  store elsewhere"
-            ),
-            None => Ok(()),
+            );
         }
-    }
-
-    /// Opens the notes, if they are served.
-    fn notes(&self) -> anyhow::Result<Option<Notes>> {
-        let options = &self.options;
-        let [store] = options.stores.as_slice() else { return Ok(None) };
-        if !options.notes {
-            return Ok(None);
-        }
-        let opened = Store::open(store).map_err(|error| match error {
-            // A store of another program is mounted without notes.
-            Error::Store { store, reason, .. } => {
-                anyhow!("cannot serve notes in {store}: {reason}; try without --notes")
-            }
-            error => error.into(),
-        });
-        let notes = opened?.notes_folder()?;
-        let place = display_path(notes.path());
-        Notes::new(notes).map(Some).with_context(|| {
-            format!("cannot serve notes in {place}; try without --notes, or let this user write it")
-        })
+        Ok(())
     }
 
     /// Starts the log of reads, if there is one.
@@ -176,8 +151,7 @@ impl Plan {
         let (trees, owner_dirs) = self.trees(content.views)?;
         let listing =
             MountListing { source: self.options.source.clone(), no_exec: self.options.no_exec };
-        let extras =
-            MountExtras { notes: self.notes()?, log: self.read_log()?, owner_dirs, listing };
+        let extras = MountExtras { log: self.read_log()?, owner_dirs, listing };
         let session = crate::fuse::mount_with(trees, &self.mountpoint, access, extras)
             .map_err(|error| diagnosis::diagnose_mount(&error).or_without_mount())?;
         let mounts = MountTable::read()?;

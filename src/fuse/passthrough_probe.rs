@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 
 use super::passthrough_files::request_passthrough;
-use super::session::{self, ChangePolicy, MountAccess, MountListing};
+use super::session::{self, MountAccess, MountListing};
 
 /// Name of the file.
 pub const PROBE_FILE: &str = "file";
@@ -35,7 +35,7 @@ const TTL: Duration = Duration::ZERO;
 /// The system refuses the mount.
 pub fn mount_passthrough_probe(mountpoint: &Path) -> io::Result<()> {
     let listing = MountListing::default();
-    let config = session::config(MountAccess::Mounter, 1, ChangePolicy::Refused, listing);
+    let config = session::config(MountAccess::Mounter, 1, listing);
     let session = fuser::Session::new(ProbeFs::new()?, mountpoint, &config)?;
     // Dropping the session would unmount whatever is mounted there by then.
     std::mem::forget(session.spawn()?);

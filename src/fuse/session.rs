@@ -2,25 +2,22 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fuser::{BackgroundSession, Config, Filesystem, MountOption, Notifier, SessionACL};
+use fuser::{BackgroundSession, Config, MountOption, Notifier, SessionACL};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use super::FuseAdapter;
 use super::confine::confine;
-use super::notes_adapter::NotesAdapter;
 use super::open_trail::OpenTrail;
 use super::owner_dirs::OwnerDirs;
 use super::service::{Service, Trees};
 use super::watch::{self, WatchGuard};
-use crate::notes::Notes;
 use crate::read_log::ReadLog;
 use crate::tree::{Tree, warm_up};
 
@@ -62,8 +59,6 @@ pub fn mount(
 /// Extras of a mount, besides reading.
 #[derive(Default)]
 pub(crate) struct MountExtras {
-    /// The notes, if the directory `supervisor/` can be written, and nothing else.
-    pub(crate) notes: Option<Notes>,
     /// The log of what is opened, if there is one.
     pub(crate) log: Option<ReadLog>,
     /// The directories around the trees, if there is one for each owner.
@@ -95,7 +90,7 @@ pub(crate) fn mount_with(
     let (sender, ended) = mpsc::channel();
     prepare_passthrough(&trees);
     let service = Arc::new(ArcSwap::from_pointee(Service::new(trees, true)));
-    let opens_directories = extras.log.is_some() || extras.notes.is_some();
+    let opens_directories = extras.log.is_some();
     let lists_attrs = !opens_directories && extras.owner_dirs.is_none();
     let reader = FuseAdapter {
         service: service.clone(),
@@ -106,20 +101,9 @@ pub(crate) fn mount_with(
         trail: extras.log.map(|log| Arc::new(OpenTrail::new(log))),
         _ended: sender,
     };
-    let listing = extras.listing;
-    let spawn = |service: &Arc<Service>| match extras.notes.map(Arc::new) {
-        None => {
-            let config = config(access, thread_count(), ChangePolicy::Refused, listing);
-            spawn_serving(fuser::Session::new(reader, mountpoint, &config)?, service, None)
-        }
-        Some(notes) => {
-            let adapter = NotesAdapter { reader, notes: notes.clone() };
-            let config = config(access, thread_count(), ChangePolicy::Served, listing);
-            let session = fuser::Session::new(adapter, mountpoint, &config)?;
-            spawn_serving(session, service, Some(notes.root()))
-        }
-    };
-    let (threads, watch_guard) = spawn(&service.load_full())?;
+    let config = config(access, thread_count(), extras.listing);
+    let session = fuser::Session::new(reader, mountpoint, &config)?;
+    let (threads, watch_guard) = spawn_serving(session, &service.load_full())?;
     Ok(Session {
         threads: ManuallyDrop::new(threads),
         service,
@@ -139,12 +123,11 @@ fn prepare_passthrough(trees: &Trees) {
     }
 }
 
-/// Starts the threads of `service` and those that read from the kernel. They can read what the
-/// trees read, and change files beneath `writable`.
-fn spawn_serving<F: Filesystem + Send + Sync + 'static>(
-    session: fuser::Session<F>,
+/// Starts the threads of `service` and those that read from the kernel. They can read the stores
+/// of the trees, and nothing else.
+fn spawn_serving(
+    session: fuser::Session<FuseAdapter>,
     service: &Arc<Service>,
-    writable: Option<BorrowedFd<'_>>,
 ) -> io::Result<(BackgroundSession, Option<WatchGuard>)> {
     service.pool().run(Box::new(|| {
         if let Err(error) = warm_up() {
@@ -152,15 +135,14 @@ fn spawn_serving<F: Filesystem + Send + Sync + 'static>(
         }
     }));
     let notifier = session.notifier();
-    start_confined(service, notifier, writable, || session.spawn())
+    start_confined(service, notifier, || session.spawn())
 }
 
-/// Starts the threads of `service`, and calls `spawn` to start further ones. They can read what the
-/// trees read, and change files beneath `writable`.
+/// Starts the threads of `service`, and calls `spawn` to start further ones. They can read the
+/// stores of the trees, and nothing else.
 fn start_confined<T: Send>(
     service: &Arc<Service>,
     notifier: Notifier,
-    writable: Option<BorrowedFd<'_>>,
     spawn: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<(T, Option<WatchGuard>)> {
     let trees = service.trees();
@@ -169,7 +151,7 @@ fn start_confined<T: Send>(
     thread::scope(|scope| {
         let start = || -> io::Result<_> {
             let roots = trees.first().map(|tree| tree.roots()).unwrap_or_default();
-            confine(&roots, writable);
+            confine(&roots);
             service.start(thread_count())?;
             let watch_guard =
                 can_watch.then(|| watch::start(trees.clone(), notifier)).transpose()?;
@@ -183,22 +165,8 @@ fn start_confined<T: Send>(
     })
 }
 
-/// Policy for requests that change something in a mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ChangePolicy {
-    /// The kernel refuses every change.
-    Refused,
-    /// The file system is asked.
-    Served,
-}
-
 /// Returns the configuration of a mount with `threads` serving threads.
-pub(super) fn config(
-    access: MountAccess,
-    threads: usize,
-    changes: ChangePolicy,
-    listing: MountListing,
-) -> Config {
+pub(super) fn config(access: MountAccess, threads: usize, listing: MountListing) -> Config {
     // For root the kernel parses the subtype option, for other users fusermount3 does.
     let subtype = if rustix::process::geteuid().is_root() {
         MountOption::CUSTOM("subtype=swarmletfs".into())
@@ -207,10 +175,7 @@ pub(super) fn config(
     };
     let mut config = Config::default();
     config.mount_options = vec![
-        match changes {
-            ChangePolicy::Refused => MountOption::RO,
-            ChangePolicy::Served => MountOption::RW,
-        },
+        MountOption::RO,
         MountOption::NoDev,
         MountOption::NoSuid,
         MountOption::NoAtime,
@@ -252,7 +217,7 @@ impl Session {
         prepare_passthrough(&trees);
         let service = Arc::new(Service::new(trees, false));
         let notifier = self.threads.notifier();
-        let ((), watch_guard) = start_confined(&service, notifier.clone(), None, || Ok(()))?;
+        let ((), watch_guard) = start_confined(&service, notifier.clone(), || Ok(()))?;
         self.service.store(service);
         *self.watch_guard.lock() = watch_guard;
         self.forget_attrs(&notifier);

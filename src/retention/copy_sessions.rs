@@ -134,7 +134,7 @@ impl SessionCopy {
         };
         // Only this process writes here, so these are what a crash left.
         for name in to.list()?.iter().filter(|name| is_temporary(name)) {
-            to.remove_live_file(name)?;
+            to.remove_entry(name)?;
         }
         let names = match from.list() {
             Ok(names) => names,

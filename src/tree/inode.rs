@@ -19,10 +19,10 @@ use crate::store::Time;
 /// Inode number of the root, unless the tree is one of several.
 pub const ROOT: Ino = 1;
 
-/// The bit that no inode number of a tree has. Others can number their files with it.
-pub(crate) const FOREIGN_INO: Ino = 1 << 63;
+/// The bit that no inode number has, so that none is negative where it is read as a signed number.
+const SIGN_BIT: Ino = 1 << 63;
 
-/// The inode numbers that a tree may give: those whose upper bits, below [`FOREIGN_INO`], are the
+/// The inode numbers that a tree may give: those whose upper bits, below [`SIGN_BIT`], are the
 /// number of the tree. The trees of one mount have different numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InoRange {
@@ -34,7 +34,7 @@ pub(crate) struct InoRange {
 
 impl InoRange {
     /// Returns the numbers of a tree that is alone.
-    pub(crate) const ALL: InoRange = InoRange { base: 0, mask: FOREIGN_INO - 1 };
+    pub(crate) const ALL: InoRange = InoRange { base: 0, mask: SIGN_BIT - 1 };
 
     /// Returns the numbers of each of `count` trees. None has a number below [`ROOT`] of the first,
     /// and none equals one of the files that a mount has besides its trees, which are few.
@@ -46,13 +46,13 @@ impl InoRange {
 
     /// Returns which of `count` trees has the number `ino`. Returns `None` if none has.
     pub(crate) fn index_of(ino: Ino, count: usize) -> Option<usize> {
-        let number = ((ino & !FOREIGN_INO) >> InoRange::shift(count)) as usize;
-        number.checked_sub(1).filter(|index| *index < count && ino & FOREIGN_INO == 0)
+        let number = ((ino & !SIGN_BIT) >> InoRange::shift(count)) as usize;
+        number.checked_sub(1).filter(|index| *index < count && ino & SIGN_BIT == 0)
     }
 
     /// Returns the number of bits that differ within one of `count` trees.
     fn shift(count: usize) -> u32 {
-        FOREIGN_INO.trailing_zeros() - (usize::BITS - count.leading_zeros())
+        SIGN_BIT.trailing_zeros() - (usize::BITS - count.leading_zeros())
     }
 
     /// Returns the number of the tree's root.
@@ -446,14 +446,14 @@ mod tests {
                 ];
                 for ino in numbers {
                     assert_eq!(InoRange::index_of(ino, count), Some(index), "{ino:x}");
-                    assert_eq!(InoRange::index_of(ino | FOREIGN_INO, count), None);
+                    assert_eq!(InoRange::index_of(ino | SIGN_BIT, count), None);
                 }
                 assert_eq!(numbers[0], numbers[2]);
                 assert!(!inodes.forget(range.root(), 5));
             }
             assert_eq!(InoRange::index_of(ROOT, count), None);
             assert_eq!(
-                InoRange::index_of(FOREIGN_INO - 1, count),
+                InoRange::index_of(SIGN_BIT - 1, count),
                 None.or_else(|| {
                     // The last tree has it if the trees use up all numbers.
                     (count + 1).is_power_of_two().then_some(count - 1)

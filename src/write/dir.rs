@@ -9,7 +9,6 @@
 //! to. With [`Durability::Full`], data reaches the disk before a change is reported as done.
 
 mod layer;
-mod live;
 mod removal;
 mod set_id;
 mod trust;
@@ -38,7 +37,6 @@ use crate::name::{Name, RelPath};
 use crate::store::{BENEATH, Kind, kind_of, open_beneath};
 
 pub(crate) use layer::set_file_attributes;
-pub(crate) use live::{LiveMeta, NewTime, OpenMode, file_meta, set_file_mode, set_file_times};
 pub(crate) use removal::set_mode;
 pub(crate) use set_id::SetIdReport;
 #[cfg(feature = "mcp")]

@@ -173,15 +173,6 @@ impl Store {
         supervisor_file::list(&self.0)
     }
 
-    /// Returns the directory of the supervisor's notes, which is created if it is missing.
-    ///
-    /// # Errors
-    ///
-    /// The store cannot be written, or something else has the name.
-    pub(crate) fn notes_folder(&self) -> Result<Dir> {
-        supervisor_file::folder(&self.0)
-    }
-
     /// Searches for what a crash left behind, until `deadline` passes.
     ///
     /// # Errors

@@ -62,18 +62,20 @@ pub(super) fn list(store: &StoreFolder) -> Result<Vec<ListedFile>> {
         let Some(top) = existing(store)? else { return Ok(Vec::new()) };
         let (mut listed, mut folders) = (Vec::new(), vec![RelPath::root()]);
         while let Some(folder) = folders.pop() {
-            let entries = match top.enter(&folder).and_then(|folder| folder.list_live()) {
+            let opened = top.enter(&folder).and_then(|dir| Ok((dir.list()?, dir)));
+            let (names, dir) = match opened {
                 // It was removed or replaced meanwhile.
                 Err(error) if error.is_not_found() => continue,
-                entries => entries?,
+                opened => opened?,
             };
-            for (name, meta) in entries.into_iter().filter(|(name, _)| !is_temporary(name)) {
+            for name in names.into_iter().filter(|name| !is_temporary(name)) {
+                let Some(entry) = dir.entry(&RelPath::from(name.clone()))? else { continue };
                 let path = folder.join(&name);
-                if meta.entry.kind == Kind::File {
-                    let (secs, nanos) = meta.entry.mtime;
-                    let (size, mtime) = (meta.entry.size, Time { secs, nanos });
+                if entry.kind == Kind::File {
+                    let (secs, nanos) = entry.mtime;
+                    let (size, mtime) = (entry.size, Time { secs, nanos });
                     listed.push(ListedFile { path, size, mtime });
-                } else if path.depth() < DEPTH_MAX {
+                } else if entry.kind == Kind::Folder && path.depth() < DEPTH_MAX {
                     folders.push(path);
                 }
             }
@@ -82,11 +84,6 @@ pub(super) fn list(store: &StoreFolder) -> Result<Vec<ListedFile>> {
         Ok(listed)
     };
     list().during("list", store.root.path(), FOLDER.as_bytes())
-}
-
-/// Returns the directory of the notes, which is created if it is missing.
-pub(super) fn folder(store: &StoreFolder) -> Result<Dir> {
-    create(store).during("open", store.root.path(), FOLDER.as_bytes())
 }
 
 fn existing(store: &StoreFolder) -> Result<Option<Dir>, PathError> {

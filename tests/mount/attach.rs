@@ -358,16 +358,6 @@ fn a_refused_change_says_why_and_changes_nothing() {
 }
 
 #[test]
-fn the_stores_of_a_mount_with_notes_do_not_change() {
-    needs_fuse!();
-    let (a, b) = (store("one", &["a1"]), store("two", &["b1"]));
-    Command::new(PROGRAM).arg("init").arg(a.path()).output().unwrap();
-    let mount = Mount::with(&a.path(), &["--notes"]);
-    let said = refusal("attach", &mount.path(), &b.path());
-    assert!(said.contains("since it has --notes"), "{said}");
-}
-
-#[test]
 fn the_socket_is_private_and_removed_with_the_mount() {
     needs_fuse!();
     let a = store("one", &["a1"]);

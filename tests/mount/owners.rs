@@ -332,7 +332,6 @@ fn a_map_or_options_that_cannot_be_used_are_refused() {
     for (option, expected) in [
         ("--owner=alice", "owners and owner do not go together"),
         ("--all-owners", "owners and all_owners do not go together"),
-        ("--notes", "owners and notes do not go together"),
         ("--audit", "owners and audit do not go together"),
     ] {
         let said = refusal(&good, &[option]);

@@ -571,37 +571,6 @@ fn nothing_can_be_changed_through_any_node() {
     );
 }
 
-/// Promise: With `--notes`, nothing outside of `supervisor/` can be changed, by no user.
-#[test]
-fn with_notes_nothing_else_can_be_changed_through_any_node() {
-    needs_fuse!();
-    let store = swarm();
-    let paths = settled(&store);
-    let before = State::of(&paths);
-    let mount = Mount::with(&store.path(), &["--allow-other", "--all-owners", "--notes"]);
-    let targets = targets(&mount);
-    let mut seen = Answers::new();
-    for who in [Superuser, Someone] {
-        attempt(&targets, Rw, who, &mut seen);
-    }
-    assert_eq!(seen.len(), (CALLS.len() + 1) * KINDS.len() * 2);
-    assert_refused(&seen);
-    let note = mount.at("supervisor/strategy.md");
-    for target in &targets {
-        for (from, to) in [(&note, &target.absent), (&target.node, &mount.at("supervisor/new"))] {
-            let renamed = rustix::fs::rename(from, to).unwrap_err();
-            let outside = target.kind == Root && *from == target.node;
-            assert_eq!(renamed, if outside { Errno::XDEV } else { Errno::ROFS }, "{from:?} {to:?}");
-        }
-    }
-    assert_eq!(rustix::fs::rmdir(mount.at("supervisor")), Err(Errno::ROFS));
-    assert_eq!(rustix::fs::rename(mount.at("supervisor"), mount.at("x")), Err(Errno::ROFS));
-    let differences = before.differences(&State::of(&paths));
-    assert!(differences.is_empty(), "the store was changed: {differences:#?}");
-    fs::write(mount.at("supervisor/new"), "a note").expect("the control");
-    assert_eq!(fs::read(store.at("supervisor/new")).unwrap(), b"a note");
-}
-
 #[test]
 fn reading_everything_leaves_no_trace_in_the_store() {
     needs_fuse!();
