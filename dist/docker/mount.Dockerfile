@@ -13,10 +13,10 @@
 FROM rust:1.91-slim-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --bin swarmletfs
+RUN cargo build --profile dist --locked --bin swarmletfs
 
 FROM debian:12-slim
-COPY --from=build /src/target/release/swarmletfs /usr/bin/swarmletfs
+COPY --from=build /src/target/dist/swarmletfs /usr/bin/swarmletfs
 # Mounting is for root, or for fusermount3, which would need more of the container.
 ENTRYPOINT ["swarmletfs", "mount", "--foreground", "--no-cache", "--allow-other"]
 CMD ["--all-owners", "/store", "/mnt/swarm"]

@@ -10,11 +10,11 @@
 FROM rust:1.91-slim-bookworm AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --bin swarmletfs
+RUN cargo build --profile dist --locked --bin swarmletfs
 
 # The C library and little else; no shell.
 FROM gcr.io/distroless/cc-debian12:nonroot
-COPY --from=build /src/target/release/swarmletfs /usr/bin/swarmletfs
+COPY --from=build /src/target/dist/swarmletfs /usr/bin/swarmletfs
 ENV SWARMLET_STORE=/store
 ENTRYPOINT ["/usr/bin/swarmletfs"]
 CMD ["cat", "--no-cache", "summary"]
