@@ -81,21 +81,11 @@
 //! `tests/tidy.rs` checks:
 //!
 //! ```text
-//! unicode          invisible characters and characters that look alike
-//! name, error      raw bytes become Name and RelPath once, on entry; the errno table
-//! digest           truncated hashes that identify contents and states
-//! parallel         maps a slice with several threads if that takes long
-//! path_bytes       serializes paths that are not UTF-8
-//! deadline         time limits that work polls
-//! watchdog         runs work that may never return on threads that can be detached
-//! cache            bounded caches, in memory and in a directory
-//! model            Worker, Trace, ToolCall, Outcome, Status: plain values without I/O
-//! store            reads bytes beneath roots that are opened once; no symlinks, no writes
+//! swarmletfs_base  names, errors, stores, texts, caches, and plain values such as Worker and Trace
 //! trace            formats: from a store to workers
 //! catalog          snapshots of all workers, and how stale they may be
 //! view             the catalog restricted to one owner; the only way to a name or a byte
 //! search           regex and ranked search over the files of a view
-//! text             budgets, cleaning, and the format of times and counts
 //! analysis         facts about a worker: digest, checks, root cause, excerpts
 //! route            names to requests: generated files, queries, cursors
 //! audit, write     changes of a store: recording workers, and the log of what was changed
@@ -109,25 +99,18 @@
 //! fuse, mcp, cli   adapters that translate and reply, without logic; cli starts the others
 //! ```
 
+#![warn(missing_docs)]
+
 pub mod analysis;
 mod approval;
 pub mod audit;
-pub mod cache;
 pub mod catalog;
 pub mod cli;
-pub mod deadline;
-mod digest;
 mod draft;
-pub mod error;
-mod failure_signs;
 pub mod fuse;
 #[cfg(feature = "mcp")]
 pub mod mcp;
-pub mod model;
-pub mod name;
 mod output;
-mod parallel;
-mod path_bytes;
 pub mod query;
 mod read_log;
 pub mod render;
@@ -139,14 +122,13 @@ mod sandbox;
 #[allow(dead_code, unreachable_pub)]
 mod scale;
 pub mod search;
-pub mod store;
-pub mod text;
 pub mod trace;
 pub mod tree;
-mod unicode;
 pub mod view;
-mod watchdog;
 pub mod write;
+
+pub use swarmletfs_base::{cache, deadline, error, model, name, store, text};
+use swarmletfs_base::{digest, failure_signs, parallel, path_bytes, unicode, watchdog};
 
 pub use analysis::settings::Settings;
 pub use catalog::{Freshness, Source};

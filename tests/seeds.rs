@@ -21,7 +21,8 @@ fn random_test_prints_the_command_that_repeats_it() {
     let done = run(Some("7"), "0.001");
     assert!(done.status.success(), "{done:?}");
     let line = format!(
-        "to repeat: SWARMLETFS_SEED=7 SWARMLETFS_SCALE=0.001 cargo test --test main {TEST}\n"
+        "to repeat: SWARMLETFS_SEED=7 SWARMLETFS_SCALE=0.001 \
+         cargo test -p swarmletfs --test main {TEST}\n"
     );
     assert!(text(&done.stdout).contains(&line), "{done:?}");
     assert!(!text(&done.stderr).contains("SWARMLETFS_SEED"), "{done:?}");

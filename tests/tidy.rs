@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 
 /// The layers from the bottom up. A module may use only the modules before it.
-const LAYERS: [&str; 34] = [
+const LAYERS: [&str; 33] = [
     "unicode",
     "name",
     "error",
@@ -39,7 +39,6 @@ const LAYERS: [&str; 34] = [
     "output",
     "render",
     "tree",
-    "notes",
     "fuse",
     "mcp",
     "cli",
@@ -47,7 +46,7 @@ const LAYERS: [&str; 34] = [
 /// Uses of a higher layer that are allowed.
 const ALLOWED: [(&str, &str); 1] = [("name", "error")];
 /// Uses of a lower layer that are forbidden.
-const FORBIDDEN: [(&str, &str); 29] = [
+const FORBIDDEN: [(&str, &str); 28] = [
     ("model", "store"),
     ("view", "trace"),
     ("text", "view"),
@@ -72,17 +71,36 @@ const FORBIDDEN: [(&str, &str); 29] = [
     ("tree", "audit"),
     ("fuse", "audit"),
     ("mcp", "fuse"),
-    ("mcp", "notes"),
     ("mcp", "catalog"),
     ("mcp", "view"),
     ("mcp", "analysis::analyzer"),
     ("mcp", "store"),
 ];
+/// The crates beneath the program, from the bottom up, each with the crates that it may use.
+const CRATES: [(&str, &[&str]); 1] = [("base", &[])];
 /// Maximum length of a file without its tests, in lines. A longer file is likely to hold two ideas.
 const LINES_MAX: usize = 800;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns the directories of Rust files of the program and its crates.
+fn crate_roots() -> Vec<PathBuf> {
+    let crates = CRATES.iter().map(|(name, _)| root().join("crates").join(name).join("src"));
+    [root().join("src")].into_iter().chain(crates).collect()
+}
+
+/// Returns every Rust file of the program and its crates.
+fn program_sources() -> Vec<PathBuf> {
+    crate_roots().iter().flat_map(|dir| sources(dir)).collect()
+}
+
+/// Returns the path of a file within its crate.
+fn path_in_crate(path: &Path) -> PathBuf {
+    let found =
+        crate_roots().into_iter().find_map(|dir| Some(path.strip_prefix(dir).ok()?.to_path_buf()));
+    found.unwrap_or_else(|| panic!("{path:?} is in no crate"))
 }
 
 /// Returns every Rust file under `dir`.
@@ -105,9 +123,9 @@ fn without_tests(path: &Path) -> String {
     text.split("#[cfg(test)]").next().unwrap().to_owned()
 }
 
-/// Returns the top-level module of a file under `src`, or `None` for lib.rs and main.rs.
+/// Returns the top-level module of a file, or `None` for lib.rs and main.rs.
 fn layer(path: &Path) -> Option<String> {
-    let relative = path.strip_prefix(root().join("src")).unwrap();
+    let relative = path_in_crate(path);
     let first = relative.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
     let name = first.trim_end_matches(".rs").to_owned();
     (!matches!(name.as_str(), "lib" | "main")).then_some(name)
@@ -116,7 +134,7 @@ fn layer(path: &Path) -> Option<String> {
 #[test]
 fn modules_use_only_lower_layers() {
     let level_of = |name: &str| LAYERS.iter().position(|layer| *layer == name);
-    for path in sources(&root().join("src")) {
+    for path in program_sources() {
         let Some(module) = layer(&path) else { continue };
         let level =
             level_of(&module).unwrap_or_else(|| panic!("{path:?}: {module} is in no layer"));
@@ -145,7 +163,7 @@ fn modules_use_only_lower_layers() {
 
 /// The module of a source file, from the crate's root; `main.rs` and `lib.rs` are the root.
 fn module(path: &Path) -> Vec<String> {
-    let inner = path.strip_prefix(root().join("src")).unwrap().with_extension("");
+    let inner = path_in_crate(path).with_extension("");
     let names: Vec<String> = inner.iter().map(|name| name.to_str().unwrap().to_owned()).collect();
     if matches!(names.as_slice(), [only] if only == "main" || only == "lib") {
         Vec::new()
@@ -189,10 +207,10 @@ fn used_paths(text: &str) -> Vec<String> {
     found
 }
 
-/// The arrows between the modules of each directory. An arrow from inside a module counts as the
-/// module's.
-fn sibling_arrows() -> BTreeMap<Vec<String>, BTreeSet<(String, String)>> {
-    let paths = sources(&root().join("src"));
+/// The arrows between the modules of each directory of the crate at `dir`. An arrow from inside a
+/// module counts as the module's.
+fn sibling_arrows(dir: &Path) -> BTreeMap<Vec<String>, BTreeSet<(String, String)>> {
+    let paths = sources(dir);
     let modules: BTreeSet<Vec<String>> = paths.iter().map(|path| module(path)).collect();
     let mut arrows: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for path in &paths {
@@ -221,11 +239,30 @@ fn sibling_arrows() -> BTreeMap<Vec<String>, BTreeSet<(String, String)>> {
 }
 
 #[test]
+fn crates_use_only_lower_crates() {
+    let known: BTreeSet<&str> = CRATES.iter().map(|(name, _)| *name).collect();
+    let found: BTreeSet<String> = fs::read_dir(root().join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(found.iter().map(String::as_str).eq(known), "{found:?}");
+    let used = Regex::new(r"(?m)^swarmletfs(-(\w+))?\b").unwrap();
+    for (name, allowed) in CRATES {
+        let manifest = root().join("crates").join(name).join("Cargo.toml");
+        let manifest = fs::read_to_string(manifest).unwrap();
+        for found in used.captures_iter(&manifest) {
+            let lower = found.get(2).map_or("the program", |name| name.as_str());
+            assert!(allowed.contains(&lower), "crates/{name} must not use {lower}");
+        }
+    }
+}
+
+#[test]
 fn modules_of_a_folder_form_no_cycle() {
-    let arrows = sibling_arrows();
-    assert!(arrows.len() > 10, "only {} folders were found", arrows.len());
-    for (folder, mut left) in arrows {
-        // The order of the directory `src` is that of the layers.
+    let arrows = || crate_roots().into_iter().flat_map(|dir| sibling_arrows(&dir));
+    assert!(arrows().count() > 10, "only {} folders were found", arrows().count());
+    for (folder, mut left) in arrows() {
+        // LAYERS states the order of the topmost modules.
         if folder.is_empty() {
             continue;
         }
@@ -238,17 +275,13 @@ fn modules_of_a_folder_form_no_cycle() {
                 break;
             }
         }
-        assert!(
-            left.is_empty(),
-            "in src/{}, modules in or above a cycle: {left:?}",
-            folder.join("/")
-        );
+        assert!(left.is_empty(), "in {}, modules in or above a cycle: {left:?}", folder.join("/"));
     }
 }
 
 #[test]
 fn no_file_is_too_long() {
-    for path in ["src", "benches", "examples", "python/src"]
+    for path in ["src", "crates", "benches", "examples", "python/src"]
         .into_iter()
         .flat_map(|dir| sources(&root().join(dir)))
     {
@@ -265,7 +298,7 @@ fn no_file_is_too_long() {
 fn no_index_out_of_range_becomes_a_default() {
     let of_slice = Regex::new(r"\bget(_mut)?\([^)]*\.\.[^)]*\)\s*\.unwrap_or_default\(\)").unwrap();
     let of_item = Regex::new(r"\.copied\(\)\s*\.unwrap_or(_default)?\((0|0\.0)?\)").unwrap();
-    for path in sources(&root().join("src")) {
+    for path in program_sources() {
         let text = without_tests(&path);
         let found = [&of_slice, &of_item].into_iter().find_map(|pattern| pattern.find(&text));
         assert!(found.is_none(), "{path:?}: {found:?}");
@@ -275,7 +308,7 @@ fn no_index_out_of_range_becomes_a_default() {
 /// rustfmt wraps code at this width but leaves comments alone.
 #[test]
 fn comments_fit_100_columns() {
-    for path in ["src", "tests", "benches", "examples", "fuzz/fuzz_targets", "python/src"]
+    for path in ["src", "crates", "tests", "benches", "examples", "fuzz/fuzz_targets", "python/src"]
         .into_iter()
         .flat_map(|dir| sources(&root().join(dir)))
     {
@@ -288,7 +321,7 @@ fn comments_fit_100_columns() {
 
 #[test]
 fn every_source_begins_with_a_module_comment() {
-    for path in ["src", "tests", "benches", "examples", "python/src"]
+    for path in ["src", "crates", "tests", "benches", "examples", "python/src"]
         .into_iter()
         .flat_map(|dir| sources(&root().join(dir)))
     {
@@ -351,7 +384,7 @@ fn every_test_file_is_a_module() {
 
 #[test]
 fn only_three_modules_below_cli_touch_a_file_system() {
-    for path in sources(&root().join("src")) {
+    for path in program_sources() {
         let module = layer(&path).unwrap_or_default();
         if matches!(module.as_str(), "store" | "cli" | "")
             || ["cache/disk.rs", "write/dir.rs"].iter().any(|file| path.ends_with(file))
@@ -367,7 +400,7 @@ fn only_three_modules_below_cli_touch_a_file_system() {
 
 #[test]
 fn no_key_hashes_debug_output() {
-    for path in sources(&root().join("src")) {
+    for path in program_sources() {
         for (at, line) in without_tests(&path).lines().enumerate() {
             let hashes_debug = line.contains(".update(format!(") && line.contains(":?}");
             assert!(
@@ -383,7 +416,7 @@ fn no_key_hashes_debug_output() {
 fn random_tests_take_the_seed_of_the_run() {
     let fixed =
         Regex::new(r"(with_seed|Dice::new)\([0-9]|ProptestConfig::(default|with_cases)").unwrap();
-    for path in sources(&root().join("src")).into_iter().chain(sources(&root().join("tests"))) {
+    for path in program_sources().into_iter().chain(sources(&root().join("tests"))) {
         let text = fs::read_to_string(&path).unwrap();
         let found = fixed.find(&text).map(|found| found.as_str());
         assert_eq!(found, None, "{path:?}: use tests/support/scale.rs");
@@ -432,7 +465,7 @@ fn every_promise_has_a_test() {
 
     let mut names: BTreeSet<String> = BTreeSet::new();
     let mut quotes: BTreeSet<String> = BTreeSet::new();
-    for path in sources(&root().join("src")).into_iter().chain(sources(&root().join("tests"))) {
+    for path in program_sources().into_iter().chain(sources(&root().join("tests"))) {
         let text = fs::read_to_string(&path).unwrap();
         let parts: Vec<&str> = text.split("#[test]").collect();
         for pair in parts.windows(2) {

@@ -45,7 +45,7 @@ pub struct Analyzer {
 impl Analyzer {
     /// Creates an analyzer of the workers of `view`.
     pub(crate) fn new(view: View, settings: Settings) -> Analyzer {
-        let watchdog = Watchdog::new();
+        let watchdog = Watchdog::default();
         let store = view.digest_store().map(|(cache, scope)| DigestStore::new(cache, &scope));
         let cache = Arc::new(DigestCache::new(settings.patience(), store, watchdog.clone()));
         let index = Arc::new(Index::new(view.word_index(), settings.trees));

@@ -344,7 +344,7 @@ mod tests {
             View::new(vec![Source::from_store(store.clone(), None)], fresh, Filter::default())
                 .unwrap();
         let view = Arc::new(view);
-        let cache = Arc::new(DigestCache::new(Duration::from_secs(60), None, Watchdog::new()));
+        let cache = Arc::new(DigestCache::new(Duration::from_secs(60), None, Watchdog::default()));
         for number in 1..=100 {
             store.write(&path(&format!("tool_calls/{number:03}_sh.txt")), "x");
             let member = view.worker(&Name::new("w").unwrap()).unwrap();

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use crate::digest::Key;
-use crate::error::Error;
 use crate::name::Name;
-use crate::watchdog::Unfinished;
 
 /// Time that a part of an answer may take to return after its deadline.
 pub(crate) const PART_GRACE: Duration = Duration::from_millis(500);
@@ -17,13 +15,4 @@ pub(crate) enum Subject {
     Worker(Name),
     /// The answer about many workers with this key.
     Answer(Key),
-}
-
-impl From<Unfinished> for Error {
-    fn from(unfinished: Unfinished) -> Error {
-        match unfinished {
-            Unfinished::Late => Error::Late,
-            Unfinished::Abandoned => Error::Abandoned,
-        }
-    }
 }

@@ -58,10 +58,11 @@ pub fn seed() -> u64 {
     if let Some(test) = std::thread::current().name()
         && !IS_SAID.replace(true)
     {
+        let (package, scale) = (env!("CARGO_PKG_NAME"), factor());
         let target = if env!("CARGO_CRATE_NAME") == "main" { "--test main" } else { "--lib" };
-        let scale = factor();
         println!(
-            "to repeat: SWARMLETFS_SEED={seed} SWARMLETFS_SCALE={scale} cargo test {target} {test}"
+            "to repeat: SWARMLETFS_SEED={seed} SWARMLETFS_SCALE={scale} \
+             cargo test -p {package} {target} {test}"
         );
     }
     seed

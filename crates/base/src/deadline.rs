@@ -30,7 +30,7 @@ impl<'a> Deadline<'a> {
     }
 
     /// Returns a deadline that has passed.
-    pub(crate) fn passed() -> Deadline<'static> {
+    pub fn passed() -> Deadline<'static> {
         Deadline(&|| false)
     }
 
@@ -40,7 +40,7 @@ impl<'a> Deadline<'a> {
     }
 
     /// Returns the time that is left, or `None` if it is not known.
-    pub(crate) fn time_left(self) -> Option<Duration> {
+    pub fn time_left(self) -> Option<Duration> {
         self.0.time_left()
     }
 }

@@ -8,20 +8,20 @@ use blake3::Hasher;
 pub type Key = [u8; 16];
 
 /// Returns the first `N` bytes of a hash.
-pub(crate) fn digest<const N: usize>(hash: &Hasher) -> [u8; N] {
+pub fn digest<const N: usize>(hash: &Hasher) -> [u8; N] {
     let mut first = [0; N];
     hash.finalize_xof().fill(&mut first);
     first
 }
 
 /// Returns `bytes` as hexadecimal digits.
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
+pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Updates `hasher` with `value`. The result must not outlive the process: it depends on the
 /// compiler.
-pub(crate) fn hash_value(hasher: &mut Hasher, value: &impl Hash) {
+pub fn hash_value(hasher: &mut Hasher, value: &impl Hash) {
     value.hash(&mut StdHasher(hasher));
 }
 

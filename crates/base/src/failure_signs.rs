@@ -9,7 +9,7 @@ use aho_corasick::AhoCorasick;
 use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexSet};
 
-pub(crate) use suspect::suspect_line;
+pub use suspect::suspect_line;
 
 /// Matches signs of a failure.
 const STRONG: &str = r"(?xi-u)
@@ -116,24 +116,24 @@ static RED_ALONE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(RED).ok(
 
 /// The signs found in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct LineSigns {
+pub struct LineSigns {
     /// Sign of a failure.
-    pub(crate) strong: bool,
+    pub strong: bool,
     /// Word that often occurs near a failure, without `strong` and `caution`.
-    pub(crate) weak: bool,
+    pub weak: bool,
     /// Word of caution: a warning or a deprecation.
-    pub(crate) caution: bool,
+    pub caution: bool,
     /// Exit marker of a program with a code other than 0.
-    pub(crate) exit: bool,
+    pub exit: bool,
     /// Line of a stack trace, or a source line named in words.
-    pub(crate) frame: bool,
+    pub frame: bool,
     /// Source location: a file name and a line number.
-    pub(crate) location: bool,
+    pub location: bool,
 }
 
 impl LineSigns {
     /// Detects the signs in the line `text`, which must not contain terminal escapes.
-    pub(crate) fn detect(text: &str) -> LineSigns {
+    pub fn detect(text: &str) -> LineSigns {
         let shapes =
             SHAPES.as_ref().filter(|_| may_be_frame(text) || may_be_location(text.as_bytes()));
         let shapes = shapes.map(|set| set.matches(text.as_bytes()));
@@ -172,7 +172,7 @@ fn may_be_location(text: &[u8]) -> bool {
 }
 
 /// Returns the offset of the first sign of failure in each line of `raw` that has one.
-pub(crate) fn failures(raw: &[u8]) -> impl Iterator<Item = usize> {
+pub fn failures(raw: &[u8]) -> impl Iterator<Item = usize> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let hit = STRONG_ALONE.as_ref()?.find_at(raw, at)?.start();
@@ -182,7 +182,7 @@ pub(crate) fn failures(raw: &[u8]) -> impl Iterator<Item = usize> {
 }
 
 /// Returns true if `raw` sets a terminal color of errors.
-pub(crate) fn is_red(raw: &[u8]) -> bool {
+pub fn is_red(raw: &[u8]) -> bool {
     memchr::memchr(0x1b, raw).is_some() && RED_ALONE.as_ref().is_some_and(|red| red.is_match(raw))
 }
 
@@ -203,13 +203,13 @@ fn spans(regex: &LazyLock<Option<Regex>>, raw: &[u8]) -> Vec<(usize, usize)> {
 }
 
 /// Returns true if the line `text` reports a failure or an exit without its reason.
-pub(crate) fn is_wrapper(text: &str) -> bool {
+pub fn is_wrapper(text: &str) -> bool {
     WRAPPER_ALONE.as_ref().is_some_and(|wrapper| wrapper.is_match(text.as_bytes()))
 }
 
 /// Strength of the signs in a line, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum SignStrength {
+pub enum SignStrength {
     /// Word of caution, or a word that often occurs near a failure.
     Weak,
     /// Sign of a failure.
@@ -217,7 +217,7 @@ pub(crate) enum SignStrength {
 }
 
 /// Returns the strength of the signs in the line `text`, or `None` without any.
-pub(crate) fn strength_of_line(text: &str) -> Option<SignStrength> {
+pub fn strength_of_line(text: &str) -> Option<SignStrength> {
     let signs = LineSigns::detect(text);
     match signs {
         LineSigns { strong: true, .. } => Some(SignStrength::Strong),

@@ -1,6 +1,6 @@
 //! The data model of a swarm: workers, runs, tool calls and their outcomes.
 //!
-//! Plain values without I/O. [`crate::trace`] decodes input into these types, and [`crate::render`]
+//! Plain values without I/O. `trace` decodes input into these types, and `render`
 //! formats them for readers. Some are serializable, but for caches only. The model invents nothing:
 //! what a trace does not state is `None` or unknown.
 
@@ -390,7 +390,7 @@ impl ToolCall {
     }
 
     /// Returns the words of each command that the call ran in a shell.
-    pub(crate) fn commands(&self) -> Vec<Vec<String>> {
+    pub fn commands(&self) -> Vec<Vec<String>> {
         let line = self.subject().filter(|_| self.is_command);
         line.map(attempt::split).unwrap_or_default()
     }

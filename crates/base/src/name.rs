@@ -104,7 +104,7 @@ impl RelPath {
     }
 
     /// Returns a path that the program itself spells, which must be valid.
-    pub(crate) fn constant(text: &str) -> RelPath {
+    pub fn constant(text: &str) -> RelPath {
         debug_assert!(RelPath::parse(text).is_ok(), "{text:?} is not a path");
         RelPath(text.as_bytes().into())
     }
@@ -199,7 +199,7 @@ pub fn printable(bytes: &[u8]) -> String {
 }
 
 /// Escapes a path as [`printable`] does.
-pub(crate) fn printable_path(path: &Path) -> String {
+pub fn printable_path(path: &Path) -> String {
     printable(path.as_os_str().as_encoded_bytes())
 }
 
@@ -236,7 +236,7 @@ pub fn is_unprintable(c: char) -> bool {
 }
 
 /// Returns true if `c` is a control character (C0, C1, DEL), or a line or paragraph separator.
-pub(crate) fn breaks_a_line(c: char) -> bool {
+pub fn breaks_a_line(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 

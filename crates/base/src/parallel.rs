@@ -21,7 +21,7 @@ static PROCESSORS: LazyLock<usize> =
 
 /// Maps `items` and preserves their order, in parallel once that takes long. Items are also started
 /// in that order. A panic in any thread is propagated to the caller.
-pub(crate) fn parallel_map<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub fn parallel_map<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R + Sync) -> Vec<R> {
     parallel_map_on(thread_count(), SERIAL_TIME, items, map)
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn parallel_map<T: Sync, R: Send>(items: &[T], map: impl Fn(&T) -> R 
 ///
 /// No item takes the time of the others: each gets an equal share of it. Those whose share ran out,
 /// so that their result `is_cut`, are mapped again for longer once all others are mapped.
-pub(crate) fn parallel_rounds<T: Sync, R: Send>(
+pub fn parallel_rounds<T: Sync, R: Send>(
     items: &[T],
     deadline: Deadline<'_>,
     map: impl Fn(&T, Deadline<'_>) -> R + Sync,

@@ -1,7 +1,7 @@
 //! Read-only access to the bytes under one root.
 //!
 //! A store lists directories, stats entries and reads ranges. Its root is opened once, and nothing
-//! outside the root can be reached. A store does not interpret what it reads; [`crate::trace`]
+//! outside the root can be reached. A store does not interpret what it reads; `trace`
 //! does. Symlinks, special files and foreign mounts are not followed, but a listing includes them
 //! so that they can be counted.
 
@@ -25,11 +25,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use disk::{Disk, MOUNT_TYPE, identity_of};
-pub(crate) use file_opener::FileOpener;
+pub use file_opener::FileOpener;
 pub use inotify::{Inotify, WatchEvent, WatchId, WatchScope, is_local};
 pub use memory::Memory;
-pub(crate) use open_folder::{EntryStat, File as OpenFile, OpenFolder};
-pub(crate) use openat2::{BENEATH, kind_of, open_beneath};
+pub use open_folder::{EntryStat, File as OpenFile, OpenFolder};
+pub use openat2::{BENEATH, kind_of, open_beneath};
 pub use single_link::SingleLinkStore;
 
 use crate::deadline::Deadline;
@@ -42,7 +42,7 @@ use crate::name::{Name, RelPath};
 pub const TEMPORARY_PREFIX: &str = ".swarmletfs-";
 
 /// Returns true if `name` is the name of a temporary entry.
-pub(crate) fn is_temporary(name: &Name) -> bool {
+pub fn is_temporary(name: &Name) -> bool {
     name.as_bytes().starts_with(TEMPORARY_PREFIX.as_bytes())
 }
 
@@ -74,7 +74,7 @@ impl From<Kind> for EntryKind {
 impl Kind {
     /// Returns an error that names the actual kind unless it is `wanted`, which is a file or a
     /// directory.
-    pub(crate) fn must_be(self, wanted: Kind) -> Result<()> {
+    pub fn must_be(self, wanted: Kind) -> Result<()> {
         match self {
             found if found == wanted => Ok(()),
             Kind::Link => Err(Error::Escape),
@@ -120,7 +120,7 @@ impl Meta {
 }
 
 /// Returns the earlier of an mtime and a ctime, or the mtime if the file system has no ctime.
-pub(crate) fn earlier(mtime: Time, ctime: Time) -> Time {
+pub fn earlier(mtime: Time, ctime: Time) -> Time {
     if ctime == Time::default() { mtime } else { mtime.min(ctime) }
 }
 
@@ -189,7 +189,7 @@ impl Time {
     }
 
     /// Returns the time that is `nanos` nanoseconds later, at most a second.
-    pub(crate) fn plus_nanos(self, nanos: u32) -> Time {
+    pub fn plus_nanos(self, nanos: u32) -> Time {
         let nanos = self.nanos + nanos.min(1_000_000_000);
         Time {
             secs: self.secs.saturating_add((nanos / 1_000_000_000).into()),
@@ -381,7 +381,7 @@ pub fn read_into(file: &dyn File, offset: u64, buffer: &mut [u8]) -> Result<usiz
 /// up to its end if that has become smaller. Returns the number of bytes read.
 ///
 /// The known end saves a read, which is noticeable in a search through thousands of files.
-pub(crate) fn read_beginning(file: &dyn File, buffer: &mut [u8]) -> Result<usize> {
+pub fn read_beginning(file: &dyn File, buffer: &mut [u8]) -> Result<usize> {
     let end = file.size_at_open().and_then(|size| usize::try_from(size).ok());
     read_until(file, 0, buffer, end)
 }
@@ -411,7 +411,7 @@ fn read_until(
 }
 
 /// Fills `buffer` with `bytes` from `offset` on, up to their end. Returns the copied length.
-pub(crate) fn copy_from(bytes: &[u8], offset: u64, buffer: &mut [u8]) -> usize {
+pub fn copy_from(bytes: &[u8], offset: u64, buffer: &mut [u8]) -> usize {
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
     let (_, rest) = bytes.split_at(offset.min(bytes.len()));
     let length = rest.len().min(buffer.len());

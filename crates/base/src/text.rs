@@ -2,15 +2,15 @@
 //! format of times and counts. They know nothing about workers.
 
 pub mod budget;
-pub(crate) mod clean;
-pub(crate) mod clip;
-pub(crate) mod diff_text;
-pub(crate) mod git_blob;
-pub(crate) mod json;
-pub(crate) mod shares;
-pub(crate) mod times;
+pub mod clean;
+pub mod clip;
+pub mod diff_text;
+pub mod git_blob;
+pub mod json;
+pub mod shares;
+pub mod times;
 mod tokens;
-pub(crate) mod unified;
+pub mod unified;
 
 use std::fmt::Display;
 use std::time::SystemTime;
@@ -20,7 +20,7 @@ use jiff::{RoundMode, SignedDuration, SpanRound, Timestamp, Unit};
 use crate::model::TraceTime;
 use crate::store::Time;
 
-pub(crate) use clean::{cleaned, one_line};
+pub use clean::{cleaned, one_line};
 
 /// Formats a file's time as UTC in RFC 3339, to the second. Returns `-` if it is out of range.
 pub fn utc(time: Time) -> String {
@@ -29,7 +29,7 @@ pub fn utc(time: Time) -> String {
 
 /// Formats the time between `time` and `now` for people: `2h ago`, or `just now` within a second.
 /// Returns `None` for a later time.
-pub(crate) fn age(time: Time, now: SystemTime) -> Option<String> {
+pub fn age(time: Time, now: SystemTime) -> Option<String> {
     let (time, now) = (Timestamp::new(time.secs, 0).ok()?, Timestamp::try_from(now).ok()?);
     let unit = match now.duration_since(time).as_secs() {
         ..0 => return None,
@@ -45,7 +45,7 @@ pub(crate) fn age(time: Time, now: SystemTime) -> Option<String> {
 }
 
 /// Formats a trace's time as UTC in RFC 3339. A time that cannot be parsed is quoted.
-pub(crate) fn when(when: &TraceTime) -> Option<String> {
+pub fn when(when: &TraceTime) -> Option<String> {
     match when {
         TraceTime::Absent => None,
         TraceTime::At(time) => Some(time.to_string()),
@@ -54,7 +54,7 @@ pub(crate) fn when(when: &TraceTime) -> Option<String> {
 }
 
 /// Formats milliseconds for people: `5m 3s`, `120ms`.
-pub(crate) fn duration(ms: u64) -> String {
+pub fn duration(ms: u64) -> String {
     let ms = i64::try_from(ms).unwrap_or(i64::MAX);
     let exact = SignedDuration::from_millis(ms);
     let shown = if ms >= 10_000 { SignedDuration::from_secs(exact.as_secs()) } else { exact };
@@ -62,12 +62,12 @@ pub(crate) fn duration(ms: u64) -> String {
 }
 
 /// Formats a time as UTC to the minute, for a column: `2026-02-03 10:12`.
-pub(crate) fn minute(time: Timestamp) -> String {
+pub fn minute(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M").to_string()
 }
 
 /// Formats a number with two or three digits and a unit: `950`, `1.2k`, `45k`, `3.4M`.
-pub(crate) fn rounded(n: u64) -> String {
+pub fn rounded(n: u64) -> String {
     if n < 1_000 {
         return n.to_string();
     }
@@ -85,7 +85,7 @@ pub(crate) fn rounded(n: u64) -> String {
 }
 
 /// Cuts a line after `max` characters; a cut line ends in `…`.
-pub(crate) fn clip_chars(line: &str, max: usize) -> String {
+pub fn clip_chars(line: &str, max: usize) -> String {
     match line.char_indices().nth(max) {
         None => line.to_owned(),
         Some(_) => line.chars().take(max.saturating_sub(1)).chain(['…']).collect(),
@@ -93,7 +93,7 @@ pub(crate) fn clip_chars(line: &str, max: usize) -> String {
 }
 
 /// Cleans and indents worker text of several lines, and cuts it after `max` characters.
-pub(crate) fn block(text: &str, max: usize, indent: &str) -> String {
+pub fn block(text: &str, max: usize, indent: &str) -> String {
     let all: String =
         text.split_inclusive('\n').map(|line| cleaned(line.as_bytes()).text).collect();
     let end = all.char_indices().nth(max).map(|(at, _)| at);
@@ -111,7 +111,7 @@ pub(crate) fn block(text: &str, max: usize, indent: &str) -> String {
 }
 
 /// Formats a number with a regular noun: `1 worker`, `2 workers`, `2 entries`.
-pub(crate) fn count<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
+pub fn count<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> String {
     if n == N::from(1) {
         return format!("{n} {noun}");
     }
@@ -122,7 +122,7 @@ pub(crate) fn count<N: Display + PartialEq + From<u8>>(n: N, noun: &str) -> Stri
 }
 
 /// Says how many changed paths of a workspace are not recorded; `None` for none.
-pub(crate) fn left_out_as_ignored(paths: u64) -> Option<String> {
+pub fn left_out_as_ignored(paths: u64) -> Option<String> {
     let paths = (paths > 0).then(|| count(paths, "changed path"))?;
     Some(format!("{paths} left out: ignored by .gitignore, or git's own"))
 }

@@ -67,13 +67,13 @@ fn page(c: char) -> usize {
 
 /// Returns true if `c` is invisible: it is ignored by default, controls text direction, or is a
 /// format character without a glyph.
-pub(crate) fn is_invisible(c: char) -> bool {
+pub fn is_invisible(c: char) -> bool {
     static SET: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(INVISIBLE));
     c >= FIRST_INVISIBLE && SET.contains(c)
 }
 
 /// Returns `text` without its invisible characters.
-pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+pub fn visible(text: &str) -> Cow<'_, str> {
     if text.is_ascii() || !text.contains(is_invisible) {
         return Cow::Borrowed(text);
     }
@@ -81,7 +81,7 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
 }
 
 /// Counts the invisible characters of `text` that do not belong to ordinary writing.
-pub(crate) fn count_hidden(text: &str) -> usize {
+pub fn count_hidden(text: &str) -> usize {
     let mut scanner = WritingScanner::default();
     if text.is_ascii() {
         0
@@ -95,7 +95,7 @@ pub(crate) fn count_hidden(text: &str) -> usize {
 /// Ordinary are a leading byte order mark, and a single variation selector or joiner after a
 /// visible character, as in emoji and many scripts. They cannot hide text.
 #[derive(Debug, Default)]
-pub(crate) struct WritingScanner(PrevChar);
+pub struct WritingScanner(PrevChar);
 
 /// Class of the preceding character.
 #[derive(Debug, Default)]
@@ -115,7 +115,7 @@ enum PrevChar {
 
 /// Visibility of a character in its context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Visibility {
+pub enum Visibility {
     /// Visible, or a control character.
     Visible,
     /// Invisible, but part of ordinary writing.
@@ -126,7 +126,7 @@ pub(crate) enum Visibility {
 
 impl WritingScanner {
     /// Classifies the next character of the text.
-    pub(crate) fn classify(&mut self, c: char) -> Visibility {
+    pub fn classify(&mut self, c: char) -> Visibility {
         static SELECTOR: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(SELECTORS));
         static JOINER: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(JOINERS));
         if c.is_ascii() {
@@ -157,7 +157,7 @@ impl WritingScanner {
 }
 
 /// Returns true if `c` is a hyphen, a dash or a minus sign.
-pub(crate) fn is_dash(c: char) -> bool {
+pub fn is_dash(c: char) -> bool {
     static SET: LazyLock<CharSet> = LazyLock::new(|| CharSet::parse(DASHES));
     c == '-' || !c.is_ascii() && SET.contains(c)
 }
@@ -165,7 +165,7 @@ pub(crate) fn is_dash(c: char) -> bool {
 /// Folds `text` so that texts that look alike become equal. Removes white space and invisible
 /// characters, converts to lower case, and replaces each character by its prototype (NFKC, then the
 /// skeleton of UTS #39).
-pub(crate) fn confusable_form(text: &str) -> String {
+pub fn confusable_form(text: &str) -> String {
     let shown = text.chars().filter(|c| !c.is_whitespace() && !is_invisible(*c));
     let folded: String =
         shown.nfkc().filter(|c| !c.is_whitespace()).flat_map(char::to_lowercase).collect();

@@ -21,9 +21,10 @@ use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{Pid, gettid};
 
 use crate::deadline::Deadline;
+use crate::error::Error;
 
 /// Time after the deadline at which running work is abandoned.
-pub(crate) const OVERDUE: Duration = Duration::from_secs(5);
+pub const OVERDUE: Duration = Duration::from_secs(5);
 /// Most detached threads at a time. While there are that many, no work is started.
 const DETACHED_MAX: usize = 64;
 /// Interval at which a waiting caller checks its deadline.
@@ -36,15 +37,24 @@ const LOWEST_PRIORITY: i32 = 19;
 
 /// Reason why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unfinished {
+pub enum Unfinished {
     /// The work, or earlier work on its subject, missed its deadline and still runs.
     Late,
     /// The work, or earlier work on its subject, was abandoned.
     Abandoned,
 }
 
+impl From<Unfinished> for Error {
+    fn from(unfinished: Unfinished) -> Error {
+        match unfinished {
+            Unfinished::Late => Error::Late,
+            Unfinished::Abandoned => Error::Abandoned,
+        }
+    }
+}
+
 /// Runs work on threads that can be detached. Clones share all threads.
-pub(crate) struct Watchdog<K> {
+pub struct Watchdog<K> {
     shared: Arc<WatchdogState<K>>,
 }
 
@@ -95,13 +105,15 @@ enum TaskProgress {
     Ended,
 }
 
-impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
+impl<K> Default for Watchdog<K> {
     /// Creates a watchdog without threads.
-    pub(crate) fn new() -> Watchdog<K> {
+    fn default() -> Watchdog<K> {
         let (idle, detached, next_thread) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
         Watchdog { shared: Arc::new(WatchdogState { idle, detached, next_thread }) }
     }
+}
 
+impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
     /// Runs `work` on another thread and returns its result.
     ///
     /// `work` receives a deadline that passes when `deadline` does, and should return within
@@ -110,7 +122,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
     /// # Errors
     ///
     /// [`Unfinished`] if `work` takes longer, or if earlier work on `subject` did and still runs.
-    pub(crate) fn run<R: Send + 'static>(
+    pub fn run<R: Send + 'static>(
         &self,
         subject: &K,
         grace: Duration,
@@ -177,7 +189,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
     /// # Errors
     ///
     /// [`Unfinished`] if it does not end in time, or was abandoned.
-    pub(crate) fn wait(&self, subject: &K, deadline: Deadline<'_>) -> Result<(), Unfinished> {
+    pub fn wait(&self, subject: &K, deadline: Deadline<'_>) -> Result<(), Unfinished> {
         while let Err(unfinished) = self.may_start(subject) {
             if unfinished == Unfinished::Abandoned || !deadline.has_time() {
                 return Err(unfinished);
@@ -189,7 +201,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> Watchdog<K> {
 
     /// Returns the subjects whose work was abandoned since the last call, and lowers the priority
     /// of their threads.
-    pub(crate) fn overdue(&self) -> Vec<K> {
+    pub fn overdue(&self) -> Vec<K> {
         let mut subjects = self.shared.detached.lock();
         let mut overdue = Vec::new();
         for (subject, detached) in &mut *subjects {
@@ -364,7 +376,7 @@ mod tests {
 
     #[test]
     fn work_returns_its_result_and_its_panic_reaches_the_caller() {
-        let watchdog = Watchdog::new();
+        let watchdog = Watchdog::default();
         for number in 0..100 {
             assert_eq!(watchdog.run(&"a", GRACE, Deadline::never(), move |_| number), Ok(number));
         }
@@ -376,7 +388,7 @@ mod tests {
 
     #[test]
     fn work_learns_that_its_time_is_over_and_may_return_a_partial_result() {
-        let watchdog = Watchdog::new();
+        let watchdog = Watchdog::default();
         let until_stopped = |deadline: Deadline<'_>| {
             while deadline.has_time() {
                 thread::yield_now();
@@ -388,7 +400,7 @@ mod tests {
 
     #[test]
     fn late_work_is_detached_and_blocks_its_subject_until_it_returns() {
-        let (watchdog, gate) = (Watchdog::new(), Gate::default());
+        let (watchdog, gate) = (Watchdog::default(), Gate::default());
         let stuck = gate.clone();
         assert_eq!(
             watchdog.run(&"bad", GRACE, Deadline::passed(), move |_| stuck.wait()),
@@ -409,7 +421,7 @@ mod tests {
 
     #[test]
     fn work_that_is_seconds_late_is_abandoned() {
-        let (watchdog, gate) = (Watchdog::new(), Gate::default());
+        let (watchdog, gate) = (Watchdog::default(), Gate::default());
         let stuck = gate.clone();
         let waits = move |_: Deadline<'_>| stuck.wait();
         assert_eq!(
@@ -422,7 +434,7 @@ mod tests {
 
     #[test]
     fn detached_threads_are_bounded() {
-        let (watchdog, gate) = (Watchdog::new(), Gate::default());
+        let (watchdog, gate) = (Watchdog::default(), Gate::default());
         thread::scope(|scope| {
             for number in 0..DETACHED_MAX {
                 let (watchdog, stuck) = (watchdog.clone(), gate.clone());
@@ -445,7 +457,7 @@ mod tests {
 
     #[test]
     fn concurrent_callers_have_a_thread_each_and_threads_end_with_the_watchdog() {
-        let watchdog: Watchdog<usize> = Watchdog::new();
+        let watchdog: Watchdog<usize> = Watchdog::default();
         let all = Arc::new(Barrier::new(8));
         let alive = Arc::new(());
         thread::scope(|scope| {

@@ -209,7 +209,7 @@ enum Form {
 
 /// Returns the line of `output` that shows best that a part of the `command` failed, or `None`
 /// without one.
-pub(crate) fn suspect_line(command: &str, output: &str) -> Option<String> {
+pub fn suspect_line(command: &str, output: &str) -> Option<String> {
     let text = ends(output);
     if !may_fail(&text) && !may_be_location(text.as_bytes()) {
         return None;

@@ -14,7 +14,7 @@ use crate::name::{Name, RelPath};
 
 /// Opens and stats files of one directory, each subdirectory in turn.
 #[derive(Default)]
-pub(crate) struct FileOpener {
+pub struct FileOpener {
     /// The subdirectory of the latest file.
     entered: Mutex<Option<(RelPath, Arc<dyn Store>)>>,
 }
@@ -25,7 +25,7 @@ impl FileOpener {
     /// # Errors
     ///
     /// Those of [`Store::open`].
-    pub(crate) fn open(&self, folder: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
+    pub fn open(&self, folder: &dyn Store, path: &RelPath) -> Result<Box<dyn File>> {
         match self.enter_parent(folder, path) {
             Some((parent, name)) => parent.open(&name.into()),
             None => folder.open(path),
@@ -37,7 +37,7 @@ impl FileOpener {
     /// # Errors
     ///
     /// Those of [`Store::stat_without_acl`].
-    pub(crate) fn stat_without_acl(&self, folder: &dyn Store, path: &RelPath) -> Result<Meta> {
+    pub fn stat_without_acl(&self, folder: &dyn Store, path: &RelPath) -> Result<Meta> {
         match self.enter_parent(folder, path) {
             Some((parent, name)) => parent.stat_without_acl(&name.into()),
             None => folder.stat_without_acl(path),

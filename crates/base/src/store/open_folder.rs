@@ -7,7 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-pub(crate) use std::fs::File;
+pub use std::fs::File;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
@@ -33,33 +33,33 @@ const ATTEMPTS: usize = 16;
 
 /// An open directory. Opening needs no permission to list it.
 #[derive(Debug)]
-pub(crate) struct OpenFolder(OwnedFd);
+pub struct OpenFolder(OwnedFd);
 
 /// The attributes of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EntryStat {
+pub struct EntryStat {
     /// Type of the entry.
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// True for the character device 0:0, by which an overlay marks a deleted name.
-    pub(crate) is_whiteout: bool,
+    pub is_whiteout: bool,
     /// The 12 permission bits.
-    pub(crate) mode: u32,
+    pub mode: u32,
     /// Size in bytes.
-    pub(crate) size: u64,
+    pub size: u64,
     /// Time of the last write.
-    pub(crate) mtime: Time,
+    pub mtime: Time,
     /// Time of the last change of the inode.
-    pub(crate) ctime: Time,
+    pub ctime: Time,
     /// Owner.
-    pub(crate) uid: u32,
+    pub uid: u32,
     /// Group.
-    pub(crate) gid: u32,
+    pub gid: u32,
     /// Device number.
-    pub(crate) dev: (u32, u32),
+    pub dev: (u32, u32),
     /// Inode number.
-    pub(crate) ino: u64,
+    pub ino: u64,
     /// Mount, if the kernel reports it.
-    pub(crate) mount: Option<u64>,
+    pub mount: Option<u64>,
 }
 
 impl EntryStat {
@@ -83,30 +83,30 @@ impl EntryStat {
     }
 
     /// Returns the stat of an open file.
-    pub(crate) fn of_open(fd: impl AsFd) -> Result<EntryStat> {
+    pub fn of_open(fd: impl AsFd) -> Result<EntryStat> {
         Ok(EntryStat::new(&rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED)?))
     }
 }
 
 impl OpenFolder {
     /// Opens the directory at `path`, which the user named: links are followed.
-    pub(crate) fn open(path: &Path) -> Result<OpenFolder> {
+    pub fn open(path: &Path) -> Result<OpenFolder> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(OpenFolder(rustix::fs::openat(CWD, path, flags, Mode::empty())?))
     }
 
     /// Opens the directory `name`.
-    pub(crate) fn enter(&self, name: &Name) -> Result<OpenFolder> {
+    pub fn enter(&self, name: &Name) -> Result<OpenFolder> {
         self.openat2(name, PATH | OFlags::DIRECTORY).map(OpenFolder)
     }
 
     /// Opens the entry `name` of any kind, without a right to read it.
-    pub(crate) fn open_entry(&self, name: &Name) -> Result<OwnedFd> {
+    pub fn open_entry(&self, name: &Name) -> Result<OwnedFd> {
         self.openat2(name, PATH)
     }
 
     /// Lists the names, sorted.
-    pub(crate) fn list(&self) -> Result<Vec<Name>> {
+    pub fn list(&self) -> Result<Vec<Name>> {
         let mut names = Vec::new();
         for entry in Dir::new(self.open_to_read()?)? {
             // Skips `.` and `..`, which are not valid names.
@@ -117,7 +117,7 @@ impl OpenFolder {
     }
 
     /// Returns the stat of the entry `name`, or `None` if there is none.
-    pub(crate) fn stat(&self, name: &Name) -> Result<Option<EntryStat>> {
+    pub fn stat(&self, name: &Name) -> Result<Option<EntryStat>> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         match rustix::fs::statx(&self.0, name.as_os_str(), flags, WANTED) {
             Ok(stat) => Ok(Some(EntryStat::new(&stat))),
@@ -127,12 +127,12 @@ impl OpenFolder {
     }
 
     /// Returns the stat of this directory.
-    pub(crate) fn stat_self(&self) -> Result<EntryStat> {
+    pub fn stat_self(&self) -> Result<EntryStat> {
         EntryStat::of_open(&self.0)
     }
 
     /// Opens the regular file `name` for reading. Returns it with its stat.
-    pub(crate) fn open_file(&self, name: &Name) -> Result<(File, EntryStat)> {
+    pub fn open_file(&self, name: &Name) -> Result<(File, EntryStat)> {
         // A device could do something at its open.
         let before = self.stat(name)?.ok_or(Error::NotFound)?;
         before.kind.must_be(Kind::File)?;
@@ -146,13 +146,13 @@ impl OpenFolder {
     }
 
     /// Returns the target of the link `name`.
-    pub(crate) fn read_link(&self, name: &Name) -> Result<Vec<u8>> {
+    pub fn read_link(&self, name: &Name) -> Result<Vec<u8>> {
         let target = rustix::fs::readlinkat(&self.0, name.as_os_str(), Vec::new())?;
         Ok(target.into_bytes())
     }
 
     /// Returns true if the extended attribute `name` has the value `value`.
-    pub(crate) fn has_attribute(&self, name: &str, value: &[u8]) -> Result<bool> {
+    pub fn has_attribute(&self, name: &str, value: &[u8]) -> Result<bool> {
         let mut buffer = [0; 64];
         match rustix::fs::fgetxattr(self.open_to_read()?, name, &mut buffer) {
             Ok(length) => Ok(buffer.get(..length) == Some(value)),

@@ -24,7 +24,7 @@ const WANTED: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
 
 /// Restrictions on the resolution of every path.
-pub(crate) const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+pub const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
@@ -77,7 +77,7 @@ pub(super) fn statx(fd: BorrowedFd<'_>) -> Result<Statx> {
 }
 
 /// Returns the kind of a stat'ed inode.
-pub(crate) fn kind_of(stat: &Statx) -> Kind {
+pub fn kind_of(stat: &Statx) -> Kind {
     kind_of_type(FileType::from_raw_mode(stat.stx_mode.into()))
 }
 
@@ -150,7 +150,7 @@ fn openat2(root: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedF
 }
 
 /// Opens `path` as openat2(2) does, with BENEATH among the restrictions.
-pub(crate) fn open_beneath(
+pub fn open_beneath(
     root: BorrowedFd<'_>,
     path: &RelPath,
     flags: OFlags,

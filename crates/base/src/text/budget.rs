@@ -123,7 +123,7 @@ impl Budget {
     }
 
     /// Begins to load what [`Budget::used`] needs, in the background.
-    pub(crate) fn prepare(self) {
+    pub fn prepare(self) {
         if self.unit == BudgetUnit::Tokens {
             tokens::prepare();
         }
@@ -138,7 +138,7 @@ impl Budget {
     }
 
     /// Returns the first of `texts` that fits, or an empty string if none does.
-    pub(crate) fn first_fitting<'a>(self, texts: impl IntoIterator<Item = &'a str>) -> &'a str {
+    pub fn first_fitting<'a>(self, texts: impl IntoIterator<Item = &'a str>) -> &'a str {
         texts.into_iter().find(|text| self.used(text) <= self.size()).unwrap_or_default()
     }
 

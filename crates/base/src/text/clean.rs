@@ -16,19 +16,19 @@ const PARSE_CHUNK: usize = 4 << 10;
 
 /// Sanitized text.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Cleaned<'a> {
+pub struct Cleaned<'a> {
     /// Text without escapes, control characters and invisible characters.
-    pub(crate) text: Cow<'a, str>,
+    pub text: Cow<'a, str>,
     /// True if the input was UTF-8; invalid bytes became U+FFFD.
-    pub(crate) is_utf8: bool,
+    pub is_utf8: bool,
     /// Number of invisible characters that were removed or escaped, except those of ordinary
     /// writing.
-    pub(crate) hidden: usize,
+    pub hidden: usize,
 }
 
 /// Treatment of invisible characters that are not part of ordinary writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum InvisibleChars {
+pub enum InvisibleChars {
     /// Remove the characters.
     Remove,
     /// Escape the characters as `\u{200b}`, since they may be the only difference between two
@@ -39,13 +39,13 @@ pub(crate) enum InvisibleChars {
 /// Returns `raw` without terminal escapes, control characters and invisible characters.
 ///
 /// Tabs and line feeds stay; a carriage return stays only before the final line feed.
-pub(crate) fn cleaned(raw: &[u8]) -> Cleaned<'_> {
+pub fn cleaned(raw: &[u8]) -> Cleaned<'_> {
     cleaned_with(raw, InvisibleChars::Remove)
 }
 
 /// Returns `raw` without terminal escapes and control characters, with invisible characters treated
 /// according to `mode`.
-pub(crate) fn cleaned_with(raw: &[u8], mode: InvisibleChars) -> Cleaned<'_> {
+pub fn cleaned_with(raw: &[u8], mode: InvisibleChars) -> Cleaned<'_> {
     // A fold without an early exit can be vectorized.
     let plain = raw.iter().fold(true, |plain, b| plain & matches!(b, b' '..=b'~' | b'\n' | b'\t'));
     if let Some(text) = std::str::from_utf8(raw).ok().filter(|_| plain) {
@@ -76,7 +76,7 @@ pub(crate) fn cleaned_with(raw: &[u8], mode: InvisibleChars) -> Cleaned<'_> {
 }
 
 /// Returns a note on removed invisible characters.
-pub(crate) fn removed_note(hidden: usize) -> String {
+pub fn removed_note(hidden: usize) -> String {
     format!("{} removed", count(hidden as u64, "invisible character"))
 }
 
@@ -123,7 +123,7 @@ const PREFIX_MAX: usize = 20;
 ///
 /// That is every evidence marker, every line that starts like an omission, a failure or the frame,
 /// and every line that ends like a tag. Look-alike characters count as the originals.
-pub(crate) fn escape_markers(text: &str) -> String {
+pub fn escape_markers(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for line in text.split_inclusive('\n') {
         let (indent, line) = line.split_at(line.len() - line.trim_start().len());
@@ -240,7 +240,7 @@ fn tag_at(line: &str) -> Option<usize> {
 ///
 /// White space is collapsed and markers are escaped. A longer text is cut at a character and ends
 /// in `…`.
-pub(crate) fn one_line(text: &str, max: usize) -> String {
+pub fn one_line(text: &str, max: usize) -> String {
     let text = cleaned(text.as_bytes()).text;
     let words: Vec<&str> = text.split_whitespace().collect();
     let mut line = escape_markers(&words.join(" "));
@@ -253,7 +253,7 @@ pub(crate) fn one_line(text: &str, max: usize) -> String {
 }
 
 /// Length of a tag, in bytes: a `#` and 48 bits in hexadecimal.
-pub(crate) const TAG_LEN: usize = 13;
+pub const TAG_LEN: usize = 13;
 
 /// Returns a tag that does not occur in `content`, in any case or with invisible characters in
 /// between.
@@ -261,7 +261,7 @@ pub(crate) const TAG_LEN: usize = 13;
 /// At the end of a generated line the tag distinguishes it from every worker line. The tag is a
 /// hash of the content, so a worker that writes its own tag changes it. If the content holds the
 /// tag anyway, the next number is tried; for each number a worker has to try about 2^48 contents.
-pub(crate) fn unused_tag(content: &str) -> String {
+pub fn unused_tag(content: &str) -> String {
     let content: Cow<'_, str> = match content.is_ascii() {
         true => Cow::Borrowed(content),
         false => content.chars().filter(|c| !is_invisible(*c)).collect::<String>().into(),

@@ -10,12 +10,7 @@ const BEFORE: usize = 100;
 /// Sanitizes a line, with invisible characters treated according to `hidden`. A line longer than
 /// `max` bytes is cut to the part around byte `place`, with markers for the omitted bytes. Also
 /// returns the number of invisible characters in it.
-pub(crate) fn clip(
-    line: &[u8],
-    place: usize,
-    max: usize,
-    hidden: InvisibleChars,
-) -> (String, usize) {
+pub fn clip(line: &[u8], place: usize, max: usize, hidden: InvisibleChars) -> (String, usize) {
     let clean = |part: &[u8]| {
         let part = cleaned_with(part, hidden);
         (escape_markers(&part.text), part.hidden)

@@ -11,14 +11,14 @@ const FILE: &[u8] = b"diff --git ";
 
 /// The part of a diff that belongs to one file, or what comes before the first one.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Section<'a> {
+pub struct Section<'a> {
     /// The file; `None` for what comes before the first one, or if its name cannot be read.
-    pub(crate) path: Option<RelPath>,
-    pub(crate) text: &'a [u8],
+    pub path: Option<RelPath>,
+    pub text: &'a [u8],
 }
 
 /// Splits a diff by file.
-pub(crate) fn split(diff: &[u8]) -> Vec<Section<'_>> {
+pub fn split(diff: &[u8]) -> Vec<Section<'_>> {
     let mut starts: Vec<usize> =
         memchr::memmem::find_iter(diff, FILE).filter(|at| is_line_start(diff, *at)).collect();
     starts.insert(0, 0);
@@ -76,7 +76,7 @@ fn unquote(quoted: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns the numbers of added and removed lines in the hunks of a section.
-pub(crate) fn line_counts(section: &[u8]) -> (u64, u64) {
+pub fn line_counts(section: &[u8]) -> (u64, u64) {
     let (mut added, mut removed) = (0, 0);
     let mut left = (0_u64, 0_u64);
     for line in section.split(|byte| *byte == b'\n') {
@@ -102,7 +102,7 @@ pub(crate) fn line_counts(section: &[u8]) -> (u64, u64) {
 
 /// Returns a diff for a terminal: without control characters, since a file may hold any, and with
 /// colors if `has_colors`.
-pub(crate) fn paint(diff: &[u8], has_colors: bool) -> String {
+pub fn paint(diff: &[u8], has_colors: bool) -> String {
     let mut out = String::with_capacity(diff.len());
     let mut left = (0, 0);
     for line in diff.split_inclusive(|byte| *byte == b'\n') {
@@ -119,7 +119,7 @@ pub(crate) fn paint(diff: &[u8], has_colors: bool) -> String {
 
 /// Returns the text of a comparison with colors: the hunks as those of a diff, and the names of the
 /// files above them.
-pub(crate) fn paint_comparison(text: &str) -> String {
+pub fn paint_comparison(text: &str) -> String {
     let mut left = (0, 0);
     let lines = text.split_inclusive('\n').map(|line| {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));

@@ -18,7 +18,7 @@ const Z85_DIGITS: &[u8; 85] =
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 
 /// Returns the name that git gives to `content`: 40 hexadecimal digits.
-pub(crate) fn blob_id(content: &[u8]) -> String {
+pub fn blob_id(content: &[u8]) -> String {
     let mut hash = Sha1::new();
     hash.update(format!("blob {}\0", content.len()));
     hash.update(content);
@@ -26,7 +26,7 @@ pub(crate) fn blob_id(content: &[u8]) -> String {
 }
 
 /// Returns the lines of a binary patch that writes `new`. With `old`, the patch can be reversed.
-pub(crate) fn binary_patch(old: Option<&[u8]>, new: &[u8]) -> String {
+pub fn binary_patch(old: Option<&[u8]>, new: &[u8]) -> String {
     let reverse = old.map(literal).unwrap_or_default();
     format!("GIT binary patch\n{}{reverse}", literal(new))
 }

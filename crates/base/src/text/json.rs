@@ -5,7 +5,7 @@ use crate::name::is_unprintable;
 
 /// Escapes every character in JSON text that could move a cursor, reverse a line or hide text.
 /// Outside strings there are none but line feeds, so the value does not change.
-pub(crate) fn printable(json: &str) -> String {
+pub fn printable(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         if c != '\n' && is_unprintable(c) {
@@ -21,7 +21,7 @@ pub(crate) fn printable(json: &str) -> String {
 }
 
 /// Returns the bytes of a name or path in hexadecimal, or `None` if it is UTF-8.
-pub(crate) fn hex(name: &[u8]) -> Option<String> {
+pub fn hex(name: &[u8]) -> Option<String> {
     let is_text = std::str::from_utf8(name).is_ok();
     (!is_text).then(|| to_hex(name))
 }

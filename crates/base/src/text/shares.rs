@@ -2,18 +2,18 @@
 
 /// A demand for a part of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Demand {
+pub struct Demand {
     /// Bytes that satisfy the demand.
-    pub(crate) need: usize,
+    pub need: usize,
     /// Relative weight; 0 counts as 1.
-    pub(crate) weight: usize,
+    pub weight: usize,
 }
 
 /// Allocates `total` bytes to `demands`.
 ///
 /// No share exceeds its need, and the sum is at most `total`. Unsatisfied demands receive shares in
 /// proportion to their weights.
-pub(crate) fn allocate(demands: &[Demand], total: usize) -> Vec<usize> {
+pub fn allocate(demands: &[Demand], total: usize) -> Vec<usize> {
     let mut shares = vec![0; demands.len()];
     // By need per weight: each demand takes its need while its part of the remaining bytes covers
     // it.

@@ -34,7 +34,7 @@ const TIMES: &str = r"(?x-u)
 static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(TIMES).ok());
 
 /// Returns `line` with every time replaced by one placeholder.
-pub(crate) fn without_times(line: &str) -> Cow<'_, str> {
+pub fn without_times(line: &str) -> Cow<'_, str> {
     match PATTERN.as_ref() {
         Some(pattern) => pattern.replace_all(line, "${before}<time>"),
         None => Cow::Borrowed(line),

@@ -8,7 +8,7 @@ use std::thread;
 const VOCABULARY: &str = "o200k_base";
 
 /// Unpacks the vocabulary in the background, for a count that comes soon.
-pub(crate) fn prepare() {
+pub(super) fn prepare() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         // Without the thread, the first count unpacks it.
@@ -20,7 +20,7 @@ pub(crate) fn prepare() {
 ///
 /// The vocabulary is embedded in the program. The first call unpacks it, which takes about
 /// 110 ms and 25 MiB.
-pub(crate) fn count(text: &str) -> usize {
+pub(super) fn count(text: &str) -> usize {
     // Without the vocabulary, an estimate that is never too low: a token has a byte or more.
     tiktoken::get_encoding(VOCABULARY).map_or(text.len(), |vocabulary| vocabulary.count(text))
 }

@@ -15,17 +15,17 @@ const NO_LINE_END: &str = "\\ No newline at end of file\n";
 
 /// A hunk of a unified diff.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Hunk {
+pub struct Hunk {
     /// The whole hunk with its header; ends in a line feed.
-    pub(crate) text: String,
+    pub text: String,
     /// Number of added lines.
-    pub(crate) added: usize,
+    pub added: usize,
     /// Number of removed lines.
-    pub(crate) removed: usize,
+    pub removed: usize,
 }
 
 /// Returns the hunks that turn `old` into `new`.
-pub(crate) fn hunks(old: &str, new: &str) -> Vec<Hunk> {
+pub fn hunks(old: &str, new: &str) -> Vec<Hunk> {
     let (old, new) = (lines(old), lines(new));
     group_diff_ops(operations(&old, &new), CONTEXT)
         .iter()
@@ -97,7 +97,7 @@ fn push_line(out: &mut String, sign: char, line: &str) {
 /// Returns the hunk of `lines`, each of which begins with a sign. Its first line has the number
 /// `old_start` in the old content, and `shift` more in the new one. Returns `None` if the lines
 /// form no hunk.
-pub(crate) fn hunk_of_lines(old_start: usize, shift: isize, lines: &[String]) -> Option<Hunk> {
+pub fn hunk_of_lines(old_start: usize, shift: isize, lines: &[String]) -> Option<Hunk> {
     let (mut added, mut removed, mut same) = (0, 0, 0);
     let mut body = String::new();
     for line in lines {
@@ -125,7 +125,7 @@ pub(crate) fn hunk_of_lines(old_start: usize, shift: isize, lines: &[String]) ->
 
 /// Returns `path` as git writes it in a diff, with `prefix`: quoted if it holds a quote, a
 /// backslash, a control character or anything that is not ASCII.
-pub(crate) fn quoted_path(prefix: &str, path: impl AsRef<[u8]>) -> String {
+pub fn quoted_path(prefix: &str, path: impl AsRef<[u8]>) -> String {
     let path = path.as_ref();
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
     if let Some(text) = std::str::from_utf8(path).ok().filter(|text| text.bytes().all(is_plain)) {
@@ -148,7 +148,7 @@ pub(crate) fn quoted_path(prefix: &str, path: impl AsRef<[u8]>) -> String {
 }
 
 /// Returns `path` as git writes it after `---` and `+++`. A tab ends a name with spaces.
-pub(crate) fn header_path(prefix: &str, path: impl AsRef<[u8]>) -> String {
+pub fn header_path(prefix: &str, path: impl AsRef<[u8]>) -> String {
     let quoted = quoted_path(prefix, path);
     if quoted.contains(' ') && !quoted.starts_with('"') { quoted + "\t" } else { quoted }
 }
