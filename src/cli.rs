@@ -317,7 +317,12 @@ enum InternalCommand {
     Complete(completions::CompleteArgs),
     /// Serves a stage of a sandbox; see the module `sandbox`
     #[command(name = "__sandbox")]
-    Sandbox { stage: Stage, descriptor: i32, status: Option<i32> },
+    Sandbox {
+        #[arg(value_parser = |name: &str| Stage::by_name(name).ok_or("no such stage"))]
+        stage: Stage,
+        descriptor: i32,
+        status: Option<i32>,
+    },
     /// Serves the tools of a worker in its sandbox; see the module `mcp`
     #[cfg(feature = "mcp")]
     #[command(name = mcp::WORKER_TOOLS)]

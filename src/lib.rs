@@ -82,6 +82,7 @@
 //!
 //! ```text
 //! swarmletfs_base  names, errors, stores, texts, caches, and plain values such as Worker and Trace
+//! swarmletfs_sandbox  runs a command in its own view of a workspace, behind the walls of the kernel
 //! trace            formats: from a store to workers
 //! catalog          snapshots of all workers, and how stale they may be
 //! view             the catalog restricted to one owner; the only way to a name or a byte
@@ -91,7 +92,6 @@
 //! audit, write     changes of a store: recording workers, and the log of what was changed
 //! draft            what a worker writes in its view of a workspace, and what that changes
 //! approval         applies changes to the workspace, and takes them back
-//! sandbox          runs a command in its own view of a workspace, behind the walls of the kernel
 //! query            answers as values: grep, search, compare, changes, the output of a call
 //! output           values as text: index.json, summary, evidence.txt, changes
 //! render           from a document of a view to bytes, again if it changes meanwhile
@@ -116,7 +116,6 @@ mod read_log;
 pub mod render;
 mod retention;
 pub mod route;
-mod sandbox;
 #[cfg(test)]
 #[path = "../tests/support/scale.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -129,6 +128,7 @@ pub mod write;
 
 pub use swarmletfs_base::{cache, deadline, error, model, name, store, text};
 use swarmletfs_base::{digest, failure_signs, parallel, path_bytes, unicode, watchdog};
+use swarmletfs_sandbox as sandbox;
 
 pub use analysis::settings::Settings;
 pub use catalog::{Freshness, Source};

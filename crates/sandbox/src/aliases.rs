@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Stat, statat};
 
 use super::mount_table::AttachedMounts;
-use crate::store::MOUNT_TYPE;
+use swarmletfs_base::store::MOUNT_TYPE;
 
 /// Types of file systems that can show the directories of another one.
 const SHOWING_OTHERS: [&str; 8] =

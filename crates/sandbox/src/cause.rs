@@ -9,7 +9,7 @@ use super::NOT_RUN;
 
 /// A failure before the command ran. Its text is a message for the user.
 #[derive(Debug, Clone)]
-pub(crate) struct StageFailure {
+pub struct StageFailure {
     text: String,
     exit_code: u8,
 }

@@ -156,7 +156,7 @@ pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
 /// Closes every descriptor except for the standard streams and those of these numbers.
 ///
 /// Descriptors that the caller left open could reach what the mounts hide.
-pub(crate) fn close_descriptors_except(kept: &[i32]) -> io::Result<()> {
+pub fn close_descriptors_except(kept: &[i32]) -> io::Result<()> {
     for name in list(Path::new("/proc/self/fd"))? {
         let number = std::str::from_utf8(&name).ok().and_then(|name| name.parse::<i32>().ok());
         let Some(number) = number.filter(|number| *number > 2 && !kept.contains(number)) else {

@@ -39,7 +39,7 @@ pub(super) fn serve(descriptor: i32) -> Result<ExitCode, StageFailure> {
     };
     let program = if program == PROGRAM { OsStr::new(OWN_PROGRAM) } else { program };
     let error = Command::new(program).args(arguments).exec();
-    let program = crate::name::printable(program.as_encoded_bytes());
+    let program = swarmletfs_base::name::printable(program.as_encoded_bytes());
     let code = match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,

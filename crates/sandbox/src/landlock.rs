@@ -18,7 +18,7 @@ const SCOPES_VERSION: ABI = ABI::V6;
 
 /// What Landlock holds on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LandlockLevel {
+pub enum LandlockLevel {
     /// Files, signals and abstract sockets.
     Full,
     /// Files only: the kernel is older than Linux 6.12.
@@ -32,7 +32,7 @@ impl LandlockLevel {
         [LandlockLevel::Full, LandlockLevel::Files, LandlockLevel::Nothing];
 
     /// Returns the name in reports: `full`, `files` or `none`.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             LandlockLevel::Full => "full",
             LandlockLevel::Files => "files",
@@ -41,7 +41,7 @@ impl LandlockLevel {
     }
 
     /// Returns the level of this name.
-    pub(crate) fn from_name(name: &[u8]) -> Option<LandlockLevel> {
+    pub fn from_name(name: &[u8]) -> Option<LandlockLevel> {
         LandlockLevel::ALL.into_iter().find(|level| level.as_str().as_bytes() == name)
     }
 }

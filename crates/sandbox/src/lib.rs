@@ -40,15 +40,15 @@ mod stage;
 mod watch;
 mod wrap;
 
-pub(crate) use files::close_descriptors_except;
-pub(crate) use landlock::LandlockLevel;
-pub(crate) use limits::{LimitMethod, limit_method};
-pub(crate) use mount_table::unescape;
-pub(crate) use preflight::preflight;
-pub(crate) use probe::{Protections, TrialView, probe};
-pub(crate) use spec::{OverlayDirs, SandboxSpec, WorkspaceView};
-pub(crate) use stage::Stage;
-pub(crate) use wrap::{WrappedCommand, writable_refusal};
+pub use files::close_descriptors_except;
+pub use landlock::LandlockLevel;
+pub use limits::{LimitMethod, limit_method};
+pub use mount_table::unescape;
+pub use preflight::preflight;
+pub use probe::{Protections, TrialView, probe};
+pub use spec::{OverlayDirs, SandboxSpec, WorkspaceView};
+pub use stage::Stage;
+pub use wrap::{WrappedCommand, writable_refusal};
 
 use std::process::ExitCode;
 
@@ -58,7 +58,7 @@ const NOT_RUN: u8 = 125;
 /// Runs a stage of the sandbox in this process, as [`SandboxSpec::wrap`] starts it.
 ///
 /// `descriptor` holds the order. A failure is printed on stderr.
-pub(crate) fn serve_stage(stage: Stage, descriptor: i32, status: Option<i32>) -> ExitCode {
+pub fn serve_stage(stage: Stage, descriptor: i32, status: Option<i32>) -> ExitCode {
     let ended = privileges::allow_tracing(false).and_then(|()| match stage {
         Stage::Outer => outer::serve(descriptor),
         Stage::Maps => identity::serve_maps(descriptor),

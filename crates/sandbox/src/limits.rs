@@ -30,7 +30,7 @@ const GROUP_MAX: u64 = 64 << 10;
 
 /// The way in which limits are enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LimitMethod {
+pub enum LimitMethod {
     /// By a control group, for all processes together.
     ControlGroup,
     /// By limits of each process. Those do not limit the number of root's processes.
@@ -46,7 +46,7 @@ pub(super) struct ControlGroup {
 }
 
 /// Returns how limits would be enforced.
-pub(crate) fn limit_method() -> LimitMethod {
+pub fn limit_method() -> LimitMethod {
     match ControlGroup::make() {
         Some((parent, name, _)) => {
             let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);

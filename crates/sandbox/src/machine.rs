@@ -25,7 +25,7 @@ use super::cause::{FailedStep, StageFailure};
 use super::files;
 use super::mount_table::{AttachedMount, AttachedMounts};
 use super::overlay::open_read_only;
-use crate::store::MOUNT_TYPE;
+use swarmletfs_base::store::MOUNT_TYPE;
 
 /// Directories that are not shown as they are: those of the kernel, of devices, of temporary files,
 /// and of the sessions of users.
@@ -140,7 +140,7 @@ impl Machine<'_> {
         };
         let shown = match tree {
             Err(error) if mount.id == self.root => {
-                let path = crate::name::printable(path.as_os_str().as_bytes());
+                let path = swarmletfs_base::name::printable(path.as_os_str().as_bytes());
                 return Err(error).step_with(&format!("show {path} to the command"), cause);
             }
             shown => shown.unwrap_or(Shown::Folder(0)),

@@ -145,7 +145,7 @@ pub(super) fn restrict(targets: &[(&Path, MountFlags)]) -> Result<(), StageFailu
             let kept = if entry.is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
             remount(&entry.point, entry.flags | kept | *more).step(&format!(
                 "restrict the mount at {}",
-                crate::name::printable(entry.point.as_os_str().as_encoded_bytes())
+                swarmletfs_base::name::printable(entry.point.as_os_str().as_encoded_bytes())
             ))?;
         }
     }
@@ -196,7 +196,7 @@ fn parse_line(line: &[u8]) -> Option<AttachedMount> {
 }
 
 /// Decodes octal escapes such as `\040`; any other backslash is literal.
-pub(crate) fn unescape(field: &[u8]) -> PathBuf {
+pub fn unescape(field: &[u8]) -> PathBuf {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((byte, after)) = rest.split_first() {

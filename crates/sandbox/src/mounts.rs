@@ -383,7 +383,7 @@ trait StepAt<T> {
 
 impl<T, E: Into<io::Error>> StepAt<T> for Result<T, E> {
     fn step_at(self, step: &str, path: &Path) -> Result<T, StageFailure> {
-        let path = crate::name::printable(path.as_os_str().as_encoded_bytes());
+        let path = swarmletfs_base::name::printable(path.as_os_str().as_encoded_bytes());
         self.step(&format!("{step} {path}"))
     }
 }

@@ -21,31 +21,31 @@ const OVERLAY: rustix::fs::FsWord = 0x794c_7630;
 
 /// Facts about a workspace and a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Preflight {
+pub struct Preflight {
     /// A file system that is mounted inside the workspace: an overlay is refused.
-    pub(crate) mount_beneath: Option<PathBuf>,
+    pub mount_beneath: Option<PathBuf>,
     /// An entry of another user or group, which an ordinary user could read but not change in an
     /// overlay. `None` for root.
-    pub(crate) foreign_owner: Option<PathBuf>,
+    pub foreign_owner: Option<PathBuf>,
     /// True if the workspace is in the upper layer of another overlay: the result is undefined.
-    pub(crate) is_upper_layer: bool,
+    pub is_upper_layer: bool,
     /// True if the store is on an overlay, which cannot hold the layers of another.
-    pub(crate) store_on_overlay: bool,
+    pub store_on_overlay: bool,
     /// True if the store is in the workspace. It is hidden there, too.
-    pub(crate) store_in_workspace: bool,
+    pub store_in_workspace: bool,
     /// True if the workspace is in the store, which is hidden: a run is refused.
-    pub(crate) workspace_in_store: bool,
+    pub workspace_in_store: bool,
     /// The common .git directory of a linked worktree, if that is outside of the workspace.
-    pub(crate) git_common: Option<PathBuf>,
+    pub git_common: Option<PathBuf>,
     /// Free space of the file system of the store for ordinary users, in bytes.
-    pub(crate) free_space: Option<u64>,
+    pub free_space: Option<u64>,
 }
 
 impl Preflight {
     /// Returns the reason why an overlay cannot be used; `None` if it can. A copy can be used
     /// instead, unless the workspace is in the store.
-    pub(crate) fn overlay_refusal(&self) -> Option<String> {
-        let show = |path: &Path| crate::name::printable(path.as_os_str().as_bytes());
+    pub fn overlay_refusal(&self) -> Option<String> {
+        let show = |path: &Path| swarmletfs_base::name::printable(path.as_os_str().as_bytes());
         if self.workspace_in_store {
             return Some("the workspace is in the store, which workers cannot see".to_owned());
         }
@@ -74,7 +74,7 @@ impl Preflight {
 
 /// Looks at a workspace and a store, both absolute and without links. What cannot be read is left
 /// out: the trial of the sandbox and the run itself report it.
-pub(crate) fn preflight(workspace: &Path, store: &Path) -> Preflight {
+pub fn preflight(workspace: &Path, store: &Path) -> Preflight {
     let table = AttachedMounts::read().ok();
     let beneath = table
         .as_ref()

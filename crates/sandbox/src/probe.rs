@@ -25,16 +25,16 @@ const FILE: &str = "file";
 
 /// The walls that hold on this machine. All but these always hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Protections {
+pub struct Protections {
     /// What Landlock holds as a second wall, and as the only one around abstract sockets.
-    pub(crate) landlock: LandlockLevel,
+    pub landlock: LandlockLevel,
     /// The way in which limits of memory and processes are enforced.
-    pub(crate) limits: LimitMethod,
+    pub limits: LimitMethod,
 }
 
 /// Why the sandbox does not work: the failed step, its error, the known cause and a remedy.
 #[derive(Debug, Clone)]
-pub(crate) struct Refusal(String);
+pub struct Refusal(String);
 
 impl fmt::Display for Refusal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,7 +52,7 @@ impl From<StageFailure> for Refusal {
 
 /// Kind of the view in a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TrialView {
+pub enum TrialView {
     /// An overlay of the real workspace, in which nothing is changed, and of a small directory in
     /// which a file and a directory are replaced.
     Overlay,
@@ -68,7 +68,7 @@ pub(crate) enum TrialView {
 /// # Errors
 ///
 /// Fails with the first step that does not work.
-pub(crate) fn probe(
+pub fn probe(
     view: TrialView,
     workspace: &Path,
     draft_parent: &Path,

@@ -46,7 +46,7 @@ pub(super) fn beneath(path: &Path) -> Result<Vec<PathBuf>, StageFailure> {
             seen += 1;
         }
         if seen > ENTRIES_MAX {
-            let path = crate::name::printable(path.as_os_str().as_bytes());
+            let path = swarmletfs_base::name::printable(path.as_os_str().as_bytes());
             return Err(StageFailure::new(format!(
                 "cannot look for sockets in {path}: it has more than {ENTRIES_MAX} entries; try to \
                  make a smaller directory writable"

@@ -4,51 +4,51 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::path_bytes;
+use swarmletfs_base::path_bytes;
 
 /// The view of a worker, and what it may do beside.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct SandboxSpec {
+pub struct SandboxSpec {
     /// The workspace: absolute, without links.
     #[serde(with = "path_bytes")]
-    pub(crate) workspace: PathBuf,
+    pub workspace: PathBuf,
     /// The directory in which the command starts: the workspace or one beneath it.
     #[serde(with = "path_bytes")]
-    pub(crate) directory: PathBuf,
+    pub directory: PathBuf,
     /// The view of the workspace.
-    pub(crate) view: WorkspaceView,
+    pub view: WorkspaceView,
     /// The common .git directory of a linked worktree, with the layers of its overlay.
     #[serde(with = "path_bytes::with_value")]
-    pub(crate) git_common: Option<(PathBuf, OverlayDirs)>,
+    pub git_common: Option<(PathBuf, OverlayDirs)>,
     /// The store, which is hidden except for the folder of the worker.
     #[serde(with = "path_bytes")]
-    pub(crate) store: PathBuf,
+    pub store: PathBuf,
     /// More directories that are hidden, under every path.
     #[serde(with = "path_bytes::list")]
-    pub(crate) hidden: Vec<PathBuf>,
+    pub hidden: Vec<PathBuf>,
     /// The folder of the worker in the store, which is writable.
     #[serde(with = "path_bytes")]
-    pub(crate) worker_folder: PathBuf,
+    pub worker_folder: PathBuf,
     /// More files and directories that the command may write.
     #[serde(with = "path_bytes::list")]
-    pub(crate) write: Vec<PathBuf>,
+    pub write: Vec<PathBuf>,
     /// Sockets that the command may connect to. All others are hidden.
     #[serde(with = "path_bytes::list")]
-    pub(crate) sockets: Vec<PathBuf>,
+    pub sockets: Vec<PathBuf>,
     /// True if the command may build a sandbox of its own, which Landlock's rules for files forbid.
-    pub(crate) nested: bool,
+    pub nested: bool,
     /// False for a network with nothing but the loopback device.
-    pub(crate) network: bool,
+    pub network: bool,
     /// Maximum memory, in bytes.
-    pub(crate) max_memory: Option<u64>,
+    pub max_memory: Option<u64>,
     /// Maximum number of processes.
-    pub(crate) max_processes: Option<u64>,
+    pub max_processes: Option<u64>,
 }
 
 impl SandboxSpec {
     /// Returns a sandbox with a network, without limits, and with nothing to write beside the view
     /// and the folder of the worker. The command starts in the workspace.
-    pub(crate) fn new(
+    pub fn new(
         workspace: PathBuf,
         view: WorkspaceView,
         store: PathBuf,
@@ -74,7 +74,7 @@ impl SandboxSpec {
 
 /// The view that a worker has of the workspace.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum WorkspaceView {
+pub enum WorkspaceView {
     /// An overlay, whose lower layer is the workspace.
     Overlay(OverlayDirs),
     /// A copy, bound over the workspace.
@@ -83,13 +83,13 @@ pub(crate) enum WorkspaceView {
 
 /// The directories of an overlay.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct OverlayDirs {
+pub struct OverlayDirs {
     /// The layer that receives what the worker writes.
     #[serde(with = "path_bytes")]
-    pub(crate) upper: PathBuf,
+    pub upper: PathBuf,
     /// An empty directory on the file system of `upper`.
     #[serde(with = "path_bytes")]
-    pub(crate) work: PathBuf,
+    pub work: PathBuf,
     /// True if each write waits for the disk where a program asks for it.
-    pub(crate) is_durable: bool,
+    pub is_durable: bool,
 }

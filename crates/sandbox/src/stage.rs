@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use clap::ValueEnum;
 use nix::sys::signal::{SigSet, Signal};
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +18,8 @@ pub(super) const PROGRAM: &str = "/proc/self/exe";
 const ORDER_MAX: u64 = 64 << 20;
 
 /// A process of the sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Stage {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
     /// Enters the namespaces and builds the tree of mounts.
     Outer,
     /// Writes the id maps of its parent, after a byte on stdin.
@@ -47,9 +46,22 @@ pub(super) struct StageOrder {
 }
 
 impl Stage {
+    const NAMES: [(&str, Stage); 5] = [
+        ("outer", Stage::Outer),
+        ("maps", Stage::Maps),
+        ("init", Stage::Init),
+        ("inner", Stage::Inner),
+        ("check", Stage::Check),
+    ];
+
+    /// Returns the stage that an argument names, or `None` if none has the name.
+    pub fn by_name(name: &str) -> Option<Stage> {
+        Stage::NAMES.iter().find(|(known, _)| *known == name).map(|(_, stage)| *stage)
+    }
+
     /// Returns the arguments that make the program serve the stage.
     pub(super) fn arguments(self, descriptor: i32, status: Option<i32>) -> Vec<OsString> {
-        let name = self.to_possible_value().map(|value| value.get_name().to_owned());
+        let name = Stage::NAMES.iter().find(|(_, stage)| *stage == self).map(|(name, _)| *name);
         let mut arguments = vec![
             "__sandbox".into(),
             name.unwrap_or_default().into(),

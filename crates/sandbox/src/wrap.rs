@@ -14,9 +14,9 @@ use super::stage::{PROGRAM, Stage, StageOrder};
 
 /// A command line that runs a command in a sandbox. It must live until the program runs.
 #[derive(Debug)]
-pub(crate) struct WrappedCommand {
+pub struct WrappedCommand {
     /// The program and its arguments.
-    pub(crate) command: Vec<OsString>,
+    pub command: Vec<OsString>,
     /// The descriptor that the program inherits.
     _order: OwnedFd,
 }
@@ -32,7 +32,7 @@ impl SandboxSpec {
     ///
     /// Fails with `InvalidInput` for a path that the command must not be able to write, or if no
     /// descriptor is left.
-    pub(crate) fn wrap(&self, command: &[OsString]) -> io::Result<WrappedCommand> {
+    pub fn wrap(&self, command: &[OsString]) -> io::Result<WrappedCommand> {
         self.check()?;
         let order = StageOrder {
             spec: self.clone(),
@@ -53,7 +53,7 @@ impl SandboxSpec {
     /// Checks that no writable path shows what must stay hidden or unchanged.
     fn check(&self) -> io::Result<()> {
         let refuse = |path: &PathBuf, why: &str| {
-            let path = crate::name::printable(path.as_os_str().as_encoded_bytes());
+            let path = swarmletfs_base::name::printable(path.as_os_str().as_encoded_bytes());
             let text = format!("cannot make {path} writable: {why}");
             Err(io::Error::new(io::ErrorKind::InvalidInput, text))
         };
@@ -70,7 +70,7 @@ impl SandboxSpec {
 }
 
 /// Returns the reason why no command may write the absolute path `path`; `None` if one may.
-pub(crate) fn writable_refusal(path: &Path, store: &Path) -> Option<&'static str> {
+pub fn writable_refusal(path: &Path, store: &Path) -> Option<&'static str> {
     if path.parent().is_none() {
         return Some("all files would be writable; try a directory beneath it");
     }
