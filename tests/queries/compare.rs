@@ -49,7 +49,7 @@ fn differences_are_shown_and_shared_content_once() {
          workers/b: cause: Error: no such table: ledger\n\
          --- workers/a/outputs/report.md\n\
          +++ workers/b/outputs/report.md\n\
-         @@ -16,3 +16,4 @@ # Report > ## Section 3: Risks\n \
+         @@ -16,3 +16,4 @@\n \
          ## Section 3: Risks\n \n \
          There are risks.\n\
          +The queue has no limit.\n\

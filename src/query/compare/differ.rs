@@ -6,14 +6,12 @@ use std::time::Instant;
 
 use super::aspect::Aspect;
 use super::calls::{self, CallSequence};
-use super::files::{ComparedItem, Comparison, DiffKind, ItemCopy, ItemRank, NotComparedReason};
+use super::files::{ComparedItem, Comparison, DiffKind, ItemRank, NotComparedReason};
 use super::lines::{
-    CONTEXT, DiffStep, Headings, common_items, drop_trivial_matches, hunk_header, hunks,
-    line_bytes, lines,
+    CONTEXT, DiffStep, common_items, drop_trivial_matches, hunk_header, hunks, line_bytes, lines,
 };
 use super::passages::{TextIndex, TextPassage, passages};
 use super::section::{DiffBlock, DiffLine, DiffSection};
-use crate::text::clean::one_line;
 
 /// Weight of final words and files in `outputs/`.
 const RESULT_WEIGHT: usize = 4;
@@ -23,8 +21,6 @@ const FAILURE_WEIGHT: usize = 3;
 const ADJACENT_MAX: usize = 1_000;
 /// Maximum number of lines of a hunk that is not split by the aspect.
 const HUNK_MAX: usize = 24;
-/// Maximum length of the title of a block, in bytes.
-const TITLE_MAX: usize = 120;
 /// Divisor of the remaining time that one difference may take.
 const TIME_DIVISOR: u32 = 4;
 
@@ -41,16 +37,11 @@ pub(super) struct Differ<'a> {
 struct DiffText {
     raw: Vec<u8>,
     lines: Vec<Range<usize>>,
-    /// Headings, if the text is prose.
-    headings: Headings,
 }
 
 impl DiffText {
-    fn new(raw: Vec<u8>, is_prose: bool) -> DiffText {
-        let lines = lines(&raw);
-        let headings =
-            Headings::parse(lines.iter().map(|line| line_bytes(&raw, line)).filter(|_| is_prose));
-        DiffText { headings, lines, raw }
+    fn new(raw: Vec<u8>) -> DiffText {
+        DiffText { lines: lines(&raw), raw }
     }
 
     fn start(&self, at: usize) -> usize {
@@ -94,7 +85,7 @@ impl<'a> Differ<'a> {
             .filter_map(|other| calls::section(first, other, self.comparison.minimal_until))
             .collect();
         for block in sections.iter_mut().flat_map(|section| &mut section.blocks) {
-            self.measure(block, "");
+            self.measure(block);
         }
         sections
     }
@@ -147,9 +138,7 @@ impl<'a> Differ<'a> {
         };
         let ((mine, from), (other, to)) = (text(old)?, text(new)?);
         let (from, to) = match (from, to) {
-            (Ok(from), Ok(to)) => {
-                (DiffText::new(from, is_prose(mine)), DiffText::new(to, is_prose(other)))
-            }
+            (Ok(from), Ok(to)) => (DiffText::new(from), DiffText::new(to)),
             (Err(skipped), _) | (_, Err(skipped)) => {
                 let head = format!(
                     "[{} and {}{also} differ: {}]\n",
@@ -202,12 +191,11 @@ impl<'a> Differ<'a> {
     ) -> Vec<&'h [DiffStep]> {
         let Some(aspect) = self.aspect.filter(|_| hunk.len() > HUNK_MAX) else { return vec![hunk] };
         let matches = hunk.iter().map(|step| {
-            let (text, at) = match step {
-                DiffStep::Same(at, _) | DiffStep::Old(at) => (from, *at),
-                DiffStep::New(at) => (to, *at),
+            let line = match step {
+                DiffStep::Same(at, _) | DiffStep::Old(at) => from.line(*at),
+                DiffStep::New(at) => to.line(*at),
             };
-            aspect.count_matches(&text.headings.path_at(at)) > 0
-                || aspect.count_matches(&String::from_utf8_lossy(text.line(at))) > 0
+            aspect.count_matches(&String::from_utf8_lossy(line)) > 0
         });
         let matches: Vec<bool> = matches.collect();
         let is_near = |at: usize| {
@@ -254,14 +242,8 @@ impl<'a> Differ<'a> {
                 DiffStep::New(at) => to.diff_line('+', 1, at, new_prefixes.next()),
             }));
         }
-        let first = hunk.iter().find(|step| !matches!(step, DiffStep::Same(..)));
-        let headings = match first {
-            Some(DiffStep::Old(at)) => from.headings.path_at(*at),
-            Some(DiffStep::New(at)) => to.headings.path_at(*at),
-            _ => String::new(),
-        };
-        block.head = titled(hunk_header(hunk), &headings);
-        self.measure(&mut block, &headings);
+        block.head = hunk_header(hunk);
+        self.measure(&mut block);
         block
     }
 
@@ -282,7 +264,7 @@ impl<'a> Differ<'a> {
             DiffSection::note(format!("[not in {lacking}: {}{also}: {text}]\n", copy.path))
         };
         let text = match self.comparison.text(worker, copy) {
-            Ok(raw) => DiffText::new(raw, is_prose(copy)),
+            Ok(raw) => DiffText::new(raw),
             Err(skipped) => return vec![note(reason(&skipped))],
         };
         let indexed: Vec<&(TextIndex, bool)> =
@@ -327,14 +309,10 @@ impl<'a> Differ<'a> {
         let all =
             text.lines.iter().enumerate().skip(first).take_while(|(_, range)| range.end <= to);
         let lines = all.map(|(at, _)| text.diff_line(sign, 0, at, None)).collect();
-        let headings = text.headings.path_at(first);
-        // A heading is not repeated in the title.
-        let is_heading = headings.as_bytes().ends_with(text.line(first).trim_ascii());
-        let title = if is_heading { "" } else { &headings };
-        let head = titled(format!("@@ bytes {from}-{} @@", to.saturating_sub(1)), title);
+        let head = format!("@@ bytes {from}-{} @@", to.saturating_sub(1));
         let substance = part.iter().map(|passage| passage.substance).sum();
         let mut block = DiffBlock { head, lines, substance, ..DiffBlock::default() };
-        self.measure(&mut block, &headings);
+        self.measure(&mut block);
         block
     }
 
@@ -367,20 +345,15 @@ impl<'a> Differ<'a> {
     }
 
     /// Sets the substance of a block and its number of words of the aspect.
-    fn measure(&self, block: &mut DiffBlock, headings: &str) {
+    fn measure(&self, block: &mut DiffBlock) {
         if block.substance == 0 {
             block.substance = block.changed();
         }
         if let Some(aspect) = self.aspect {
             let text: Vec<&str> = block.texts().collect();
-            block.matches = aspect.count_matches(&format!("{headings}\n{}", text.join("\n")));
+            block.matches = aspect.count_matches(&text.join("\n"));
         }
     }
-}
-
-fn titled(head: String, title: &str) -> String {
-    let title = one_line(title, TITLE_MAX);
-    if title.is_empty() { head } else { format!("{head} {title}") }
 }
 
 /// Groups passages that are separated only by empty lines, up to [`ADJACENT_MAX`] bytes. A heading
@@ -411,13 +384,6 @@ fn adjacent<'a>(found: &'a [TextPassage], text: &DiffText) -> Vec<&'a [TextPassa
 /// Returns the length of the common prefix of two lines, in bytes.
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}
-
-/// Returns true if the headings of a copy are read: Markdown, plain text and outputs without a
-/// file.
-fn is_prose(copy: &ItemCopy) -> bool {
-    let path = copy.path.to_ascii_lowercase();
-    [".md", ".markdown", ".txt", ")"].iter().any(|end| path.ends_with(end))
 }
 
 /// Returns the section of an item that could not be compared.

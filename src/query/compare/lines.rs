@@ -1,4 +1,4 @@
-//! Line-based diff of two texts: common lines, hunks and Markdown headings.
+//! Line-based diff of two texts: common lines and hunks.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,8 +8,6 @@ use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
 /// Number of context lines before and after a difference.
 pub(super) const CONTEXT: usize = 3;
-/// Maximum length of the headings above a line, in bytes.
-const HEADING_MAX: usize = 100;
 
 /// One line of a hunk, by its number in its text from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,56 +173,6 @@ pub(super) fn hunk_header(hunk: &[DiffStep]) -> String {
     format!("@@ -{} +{} @@", side(old, 0), side(new, 0))
 }
 
-/// The headings of a text, in order.
-pub(super) struct Headings(Vec<Heading>);
-
-struct Heading {
-    /// Line number, from 0.
-    line: usize,
-    text: String,
-    /// Index of the enclosing heading.
-    parent: Option<usize>,
-}
-
-impl Headings {
-    /// Parses the Markdown headings of `lines`.
-    pub(crate) fn parse<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Headings {
-        let mut is_code = false;
-        let mut all: Vec<Heading> = Vec::new();
-        // Indices and levels of the enclosing headings, innermost last.
-        let mut open: Vec<(usize, usize)> = Vec::new();
-        for (line, text) in lines.enumerate() {
-            is_code ^= text.starts_with(b"```");
-            let level = text.iter().take_while(|byte| **byte == b'#').count();
-            if is_code || !(1..=6).contains(&level) || text.get(level) != Some(&b' ') {
-                continue;
-            }
-            open.truncate(open.iter().take_while(|(_, outer)| *outer < level).count());
-            let parent = open.last().map(|(at, _)| *at);
-            open.push((all.len(), level));
-            let text = String::from_utf8_lossy(text).trim().to_owned();
-            all.push(Heading { line, text, parent });
-        }
-        Headings(all)
-    }
-
-    /// Returns the headings above the line `at`, outermost first.
-    pub(super) fn path_at(&self, at: usize) -> String {
-        let heading = |at: usize| self.0.get(at);
-        let innermost =
-            self.0.partition_point(|heading| heading.line <= at).checked_sub(1).and_then(heading);
-        let enclosing = std::iter::successors(innermost, |inner| inner.parent.and_then(heading));
-        let mut texts: Vec<&str> = enclosing.map(|heading| heading.text.as_str()).collect();
-        texts.reverse();
-        // The innermost heading is the most specific one.
-        let joined = texts.join(" > ");
-        match joined.len() > HEADING_MAX {
-            true => texts.last().map(|text| (*text).to_owned()).unwrap_or_default(),
-            false => joined,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -289,29 +237,6 @@ mod tests {
             diff("a\nb\n\nc\nd\n", "a\nx\n\ny\n\nc\ne\n"),
             "@@ -1,5 +1,7 @@\n a\n-b\n+x\n+\n+y\n \n c\n-d\n+e\n"
         );
-    }
-
-    #[test]
-    fn a_line_stands_under_its_headings() {
-        let text = "# A\nx\n## B\ny\n```\n# no\n```\n### C\nz\n## D\nw\n";
-        let headings = Headings::parse(texts(text).into_iter().map(str::as_bytes));
-        assert_eq!(headings.path_at(1), "# A");
-        assert_eq!(headings.path_at(5), "# A > ## B");
-        assert_eq!(headings.path_at(8), "# A > ## B > ### C");
-        assert_eq!(headings.path_at(10), "# A > ## D");
-    }
-
-    #[test]
-    fn headings_are_found_by_binary_search() {
-        let begun = std::time::Instant::now();
-        let all = 200_000;
-        let headings =
-            Headings::parse((0..all).map(|at| if at % 3 == 0 { &b"# A"[..] } else { b"## B" }));
-        for at in 0..all {
-            assert_eq!(headings.path_at(at), if at % 3 == 0 { "# A" } else { "# A > ## B" });
-            // A scan of all headings for each line takes minutes; the limit only detects that.
-            assert!(begun.elapsed().as_secs() < 20, "{at}");
-        }
     }
 
     proptest! {
