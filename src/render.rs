@@ -31,10 +31,8 @@ use crate::name::Name;
 use crate::output::evidence::{self, SwarmReader};
 use crate::output::{index, summary};
 use crate::query::compare::{self, CompareQuery, ResolvedQuery};
-use crate::query::grep::GrepQuery;
-use crate::query::search::SearchQuery;
 use crate::query::since::ViewSnapshot;
-use crate::query::states_in;
+use crate::query::{FileQuery, states_in};
 use crate::route::cursor::Cursor;
 use crate::route::{Document, Group, Report, Scope};
 use crate::store::Time;
@@ -64,20 +62,11 @@ pub struct Rendered {
 pub struct State {
     /// A hash of the document and its inputs. The content cannot change unless this does.
     pub key: Key,
-    input: RenderInput,
+    render: RenderTask,
 }
 
-enum RenderInput {
-    Text { text: Cow<'static, str>, newest: Time, access: Access },
-    Since { snapshot: ViewSnapshot, cursor: Cursor },
-    Worker { member: Arc<Member>, fingerprint: Arc<Fingerprint>, report: Report },
-    Changes { member: Arc<Member>, fingerprint: Arc<Fingerprint>, budget: Option<Budget> },
-    Focus { member: Arc<Member>, fingerprint: Arc<Fingerprint>, query: Arc<SearchQuery> },
-    Group { workers: CoveredWorkers, group: Group, report: Report },
-    Grep { workers: CoveredWorkers, scope: Scope, query: Arc<GrepQuery> },
-    Search { workers: CoveredWorkers, scope: Scope, query: Arc<SearchQuery> },
-    Compare { workers: CoveredWorkers, query: Arc<CompareQuery> },
-}
+/// Renders a document from its inputs.
+type RenderTask = Box<dyn FnOnce(&Renderer, Subject, &Clock<'_>) -> Result<Rendered> + Send>;
 
 /// The workers that a document covers, with the state of their files.
 struct CoveredWorkers {
@@ -128,63 +117,87 @@ impl Renderer {
     pub fn state(&self, document: &Document) -> Result<State> {
         let mut hash = blake3::Hasher::new();
         hash_value(&mut hash, document);
-        let input = match document {
-            Document::Readme => self.text_input(README, &mut hash)?,
-            Document::QueryReadme(kind) => self.text_input(kind.readme(), &mut hash)?,
+        let render: RenderTask = match document {
+            Document::Readme => self.fixed_text(README.into(), &mut hash)?,
+            Document::QueryReadme(kind) => self.fixed_text(kind.readme().into(), &mut hash)?,
             Document::Since(cursor) => {
-                let (snapshot, root) =
-                    (ViewSnapshot::take(&self.analyzer.view), self.analyzer.view.root_meta()?);
-                hash_value(&mut hash, &Access::from_meta(&root));
+                let (snapshot, cursor) = (ViewSnapshot::take(&self.analyzer.view), *cursor);
+                hash_value(&mut hash, &self.root_access()?);
                 snapshot.hash(&mut hash);
-                RenderInput::Since { snapshot, cursor: *cursor }
+                Box::new(move |renderer, _, _| renderer.since_file(&snapshot, cursor))
             }
-            Document::Compare(query) => self.compare_input(query, &mut hash)?,
+            Document::Compare(query) => self.comparison(query.clone(), &mut hash)?,
             Document::Group(group, report) => {
                 let mut workers = self.covered_workers(&group.scope(), &mut hash)?;
                 if (group, report) == (&Group::Swarm, &Report::Summary) {
                     workers.removed = self.analyzer.view.removed_count(&workers.visible);
                     hash_value(&mut hash, &workers.removed);
                 }
-                RenderInput::Group { workers, group: group.clone(), report: *report }
+                let (group, report) = (group.clone(), *report);
+                Box::new(move |renderer, _, clock| {
+                    renderer.group_report(workers, &group, report, clock)
+                })
             }
             Document::Worker(name, report) => {
                 let (member, fingerprint) = self.worker_state(name, &mut hash)?;
-                RenderInput::Worker { member, fingerprint, report: *report }
+                let report = *report;
+                Box::new(move |renderer, _, clock| {
+                    renderer.worker_report(&member, &fingerprint, report, clock.deadline())
+                })
             }
             Document::Changes(name, budget) => {
-                let (member, fingerprint) = self.worker_state(name, &mut hash)?;
-                RenderInput::Changes { member, fingerprint, budget: *budget }
+                let ((member, fingerprint), budget) =
+                    (self.worker_state(name, &mut hash)?, *budget);
+                isolated(Some(Subject::Worker(member.name.clone())), move |renderer| {
+                    let clock = renderer.analyzer.settings.clock(10);
+                    renderer.changes_file(&member, &fingerprint, budget, &clock)
+                })
             }
             Document::Focus(name, query) => {
                 let (member, fingerprint) = self.worker_state(name, &mut hash)?;
-                hash_value(&mut hash, &Access::from_meta(&self.analyzer.view.root_meta()?));
-                RenderInput::Focus { member, fingerprint, query: query.clone() }
+                hash_value(&mut hash, &self.root_access()?);
+                let query = query.clone();
+                isolated(None, move |renderer| renderer.focus_file(&member, &fingerprint, &query))
             }
-            Document::Grep(scope, query) => {
-                let workers = self.covered_workers(scope, &mut hash)?;
-                RenderInput::Grep { workers, scope: scope.clone(), query: query.clone() }
-            }
-            Document::Search(scope, query) => {
-                let workers = self.covered_workers(scope, &mut hash)?;
-                RenderInput::Search { workers, scope: scope.clone(), query: query.clone() }
-            }
+            Document::Grep(scope, query) => self.file_query(scope, query, &mut hash)?,
+            Document::Search(scope, query) => self.file_query(scope, query, &mut hash)?,
         };
-        Ok(State { key: digest(&hash), input })
+        Ok(State { key: digest(&hash), render })
     }
 
-    /// Returns the input of a document whose text is fixed.
-    fn text_input(&self, text: &'static str, hash: &mut blake3::Hasher) -> Result<RenderInput> {
-        let access = Access::from_meta(&self.analyzer.view.root_meta()?);
+    /// Returns the permission to read the root.
+    fn root_access(&self) -> Result<Access> {
+        Ok(Access::from_meta(&self.analyzer.view.root_meta()?))
+    }
+
+    /// Returns the document with this text.
+    fn fixed_text(&self, text: Cow<'static, str>, hash: &mut blake3::Hasher) -> Result<RenderTask> {
+        let access = self.root_access()?;
         let newest = self.analyzer.view.newest(&self.analyzer.view.visible())?;
         hash_value(hash, &(newest, access));
-        Ok(RenderInput::Text { text: text.into(), newest, access })
+        Ok(Box::new(move |_, _, _| {
+            let bytes = text.as_bytes().into();
+            Ok(Rendered { bytes, newest, access, complete: true, missing: None })
+        }))
+    }
+
+    /// Returns the document that answers a query about the files of workers.
+    fn file_query<Q: FileQuery + Send + Sync + 'static>(
+        &self,
+        scope: &Scope,
+        query: &Arc<Q>,
+        hash: &mut blake3::Hasher,
+    ) -> Result<RenderTask> {
+        let workers = self.covered_workers(scope, hash)?;
+        let (scope, query) = (scope.clone(), query.clone());
+        Ok(isolated(None, move |renderer| renderer.file_answer(&scope, &workers, &*query)))
     }
 
     /// Returns the workers in `scope` and hashes everything that a document about them depends on.
     fn covered_workers(&self, scope: &Scope, hash: &mut blake3::Hasher) -> Result<CoveredWorkers> {
         let visible = self.analyzer.view.visible();
         let states = states_in(&self.analyzer, &visible, scope)?;
-        hash_value(hash, &Access::from_meta(&self.analyzer.view.root_meta()?));
+        hash_value(hash, &self.root_access()?);
         if states.is_empty() {
             hash_value(hash, &self.analyzer.view.newest(&visible)?);
         }
@@ -200,27 +213,23 @@ impl Renderer {
         Ok(CoveredWorkers { visible, states, removed: 0 })
     }
 
-    /// Returns the inputs of a comparison: the compared workers, or the text of a refusal.
-    fn compare_input(
+    /// Returns the document that compares workers, or refuses to.
+    fn comparison(
         &self,
-        query: &Arc<CompareQuery>,
+        query: Arc<CompareQuery>,
         hash: &mut blake3::Hasher,
-    ) -> Result<RenderInput> {
-        let (visible, access) =
-            (self.analyzer.view.visible(), Access::from_meta(&self.analyzer.view.root_meta()?));
-        hash_value(hash, &access);
-        match compare::resolve(&self.analyzer, query, &visible)? {
+    ) -> Result<RenderTask> {
+        let visible = self.analyzer.view.visible();
+        hash_value(hash, &self.root_access()?);
+        match compare::resolve(&self.analyzer, &query, &visible)? {
             ResolvedQuery::Workers(states) => {
                 hash_states(hash, &states);
-                Ok(RenderInput::Compare {
-                    workers: CoveredWorkers { visible, states, removed: 0 },
-                    query: query.clone(),
-                })
+                let workers = CoveredWorkers { visible, states, removed: 0 };
+                Ok(isolated(None, move |renderer| renderer.compare_file(workers, &query)))
             }
             ResolvedQuery::Refused(page) => {
-                let newest = self.analyzer.view.newest(&visible)?;
-                hash_value(hash, &(newest, &page.text));
-                Ok(RenderInput::Text { text: page.text.into(), newest, access })
+                hash_value(hash, &page.text);
+                self.fixed_text(page.text.into(), hash)
             }
         }
     }
@@ -231,56 +240,8 @@ impl Renderer {
     /// [`Error::NotFound`] if its workers vanished; those of reading them.
     pub fn render(&self, state: State) -> Result<Rendered> {
         let clock = self.analyzer.settings.clock(10);
-        let deadline = clock.deadline();
         self.analyzer.log_overdue();
-        let subject = Subject::Answer(state.key);
-        let rendered = match state.input {
-            RenderInput::Text { text, newest, access } => Ok(Rendered {
-                bytes: text.as_bytes().into(),
-                newest,
-                access,
-                complete: true,
-                missing: None,
-            }),
-            RenderInput::Since { snapshot, cursor } => self.since_file(&snapshot, cursor),
-            RenderInput::Worker { member, fingerprint, report } => {
-                self.worker_report(&member, &fingerprint, report, deadline)
-            }
-            RenderInput::Changes { member, fingerprint, budget } => {
-                let subject = Subject::Worker(member.name.clone());
-                self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.changes_file(
-                        &member,
-                        &fingerprint,
-                        budget,
-                        &renderer.analyzer.settings.clock(10),
-                    )
-                })
-            }
-            RenderInput::Focus { member, fingerprint, query } => {
-                self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.focus_file(&member, &fingerprint, &query)
-                })
-            }
-            RenderInput::Group { workers, group, report } => {
-                self.group_report(workers, &group, report, &clock)
-            }
-            RenderInput::Grep { workers, scope, query } => {
-                self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.file_answer(&scope, &workers, &*query)
-                })
-            }
-            RenderInput::Search { workers, scope, query } => {
-                self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.file_answer(&scope, &workers, &*query)
-                })
-            }
-            RenderInput::Compare { workers, query } => {
-                self.render_isolated(&subject, deadline, move |renderer| {
-                    renderer.compare_file(workers, &query)
-                })
-            }
-        };
+        let rendered = (state.render)(self, Subject::Answer(state.key), &clock);
         rendered.inspect(|rendered| self.analyzer.settings.note_missing(rendered.missing.as_ref()))
     }
 
@@ -427,6 +388,17 @@ impl Renderer {
         }
         Ok((newest, access))
     }
+}
+
+/// Returns the task to run `render` on a thread that can be abandoned, for `subject` or else for
+/// the answer.
+fn isolated(
+    subject: Option<Subject>,
+    render: impl FnOnce(&Renderer) -> Result<Rendered> + Send + 'static,
+) -> RenderTask {
+    Box::new(move |renderer, answer, clock| {
+        renderer.render_isolated(&subject.unwrap_or(answer), clock.deadline(), render)
+    })
 }
 
 /// Notes on the records that were read for one file.
