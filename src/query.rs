@@ -114,12 +114,3 @@ pub(crate) fn is_unchanged(
 ) -> bool {
     fingerprint.as_ref().is_ok_and(|fingerprint| analyzer.view.is_unchanged(member, fingerprint))
 }
-
-/// Returns the number of leading `sizes` that fit in `room`.
-pub(crate) fn count_fitting(sizes: impl IntoIterator<Item = usize>, mut room: usize) -> usize {
-    let fitting = sizes.into_iter().map_while(|size| {
-        room = room.checked_sub(size)?;
-        Some(())
-    });
-    fitting.count()
-}

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use crate::analysis::root_cause::{NO_MESSAGE, is_unexplained};
 use crate::analysis::worker_digest::WorkerRow;
+use crate::text::budgeted::count_fitting_with_rest;
 use crate::text::clean::one_line;
 use crate::text::times::without_times;
 use crate::view::Member;
@@ -188,16 +189,12 @@ fn most_frequent(kind: CauseKind, groups: &[CauseGroup<'_>], room: usize) -> Str
         );
         if workers == 0 { String::new() } else { text }
     };
-    let mut text = String::new();
-    let mut rest = groups;
-    while let [group, others @ ..] = rest {
-        let line = line(kind, &group.describe(NAMES_MIN), group.cause, CAUSE_MIN);
-        if text.len() + line.len() + more(others).len() > room {
-            break;
-        }
-        text.push_str(&line);
-        rest = others;
-    }
-    text.push_str(&more(rest));
+    let after = |left: usize| more(groups.split_at(groups.len() - left).1);
+    let lines =
+        groups.iter().map(|group| line(kind, &group.describe(NAMES_MIN), group.cause, CAUSE_MIN));
+    let listed = count_fitting_with_rest(lines.clone().map(|line| line.len()), room, |left| {
+        after(left).len()
+    });
+    let text = lines.take(listed).collect::<String>() + &after(groups.len() - listed);
     if text.len() <= room { text } else { String::new() }
 }

@@ -13,6 +13,7 @@ use crate::analysis::changes::{
 };
 use crate::model::TextReplacement;
 use crate::text::budget::{Budget, BudgetUnit};
+use crate::text::budgeted::count_fitting_with_rest;
 use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers, one_line};
 use crate::text::git_blob::blob_id;
 use crate::text::unified::{header_path, quoted_path};
@@ -164,18 +165,11 @@ fn text_within(head: &str, files: &[FileText<'_>], units: &[DiffUnit<'_>], limit
     let room = (limit - head.len()).saturating_sub(left_out(units, &all).len());
     let rows_room = if units_len(files, units) <= room / 2 { room } else { room / 2 };
     let rest_len = rest_row(files.len()).len();
-    let mut rows_len = 0;
-    let mut rows = 0;
-    for (at, (_, file)) in ranks.iter().filter_map(ranked).enumerate() {
-        let len = row(file, file.units).len();
-        let reserve = if at + 1 == files.len() { 0 } else { rest_len };
-        if rows_len + len + reserve > rows_room {
-            break;
-        }
-        rows_len += len;
-        rows += 1;
-    }
-    rows_len += if rows < files.len() { rest_len } else { 0 };
+    let row_lens: Vec<usize> =
+        ranks.iter().filter_map(ranked).map(|(_, file)| row(file, file.units).len()).collect();
+    let rest = |left| if left == 0 { 0 } else { rest_len };
+    let rows = count_fitting_with_rest(row_lens.iter().copied(), rows_room, rest);
+    let rows_len = row_lens.iter().take(rows).sum::<usize>() + rest(files.len() - rows);
     let room = room.saturating_sub(rows_len);
     if rows == 0 && rows_len > rows_room {
         return head.to_owned();

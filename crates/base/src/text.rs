@@ -2,6 +2,7 @@
 //! format of times and counts. They know nothing about workers.
 
 pub mod budget;
+pub mod budgeted;
 pub mod clean;
 pub mod clip;
 pub mod diff_text;

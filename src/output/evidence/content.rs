@@ -9,6 +9,7 @@ use crate::analysis::missing::Missing;
 use crate::deadline::Deadline;
 use crate::model::Outcome;
 use crate::store::File;
+use crate::text::budgeted::count_fitting_with_rest;
 use crate::text::clean::{TAG_LEN, one_line};
 
 /// Maximum length of the input under a section line, in bytes.
@@ -169,22 +170,15 @@ impl FrameContent<'_> {
             return String::new();
         }
         let heading = listing_heading(listed.len(), "").len() + TAG_LEN;
-        let mut text = String::new();
-        let more = |n: usize| format!("and {n} more\n");
-        for (at, number) in listed.iter().enumerate() {
-            let line = self.listed_line(*number);
-            let rest = listed.len() - at - 1;
-            let reserve = if rest == 0 { 0 } else { more(rest).len() };
-            if heading + text.len() + line.len() + reserve > room {
-                let line = more(listed.len() - at);
-                if heading + text.len() + line.len() <= room && at > 0 {
-                    text.push_str(&line);
-                }
-                break;
-            }
-            text.push_str(&line);
-        }
-        listing_heading(listed.len(), tag) + &text
+        let more = |n: usize| if n == 0 { String::new() } else { format!("and {n} more\n") };
+        let lines = listed.iter().map(|number| self.listed_line(*number));
+        let named = count_fitting_with_rest(
+            lines.clone().map(|line| line.len()),
+            room.saturating_sub(heading),
+            |rest| more(rest).len(),
+        );
+        let more = if named == 0 { String::new() } else { more(listed.len() - named) };
+        listing_heading(listed.len(), tag) + &lines.take(named).collect::<String>() + &more
     }
 
     /// Returns the list entry of an omitted section.

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::model::{Outcome, Output, Record, ToolCall};
 use crate::name::{Name, RelPath};
 use crate::route::shown_path::{shown_path, worker_path};
+use crate::search::is_binary;
 use crate::store::{File, read_into, read_range};
 use crate::text::clean::escape_markers;
 use crate::view::{Folder, Member, View};
@@ -23,8 +24,6 @@ const LINES_MAX: usize = 200_000;
 const READ_MAX: u64 = 64 << 20;
 /// Read size when a file is hashed, in bytes.
 const READ_SIZE: usize = 1 << 20;
-/// Length of the start of a file in which a NUL means binary, in bytes.
-const BINARY_PROBE: usize = 8_000;
 /// File with a worker's final words.
 const RESULT: &str = "result.txt";
 /// Name of final words that are not in a file.
@@ -395,9 +394,7 @@ impl<'a> Comparison<'a> {
         })?;
         let text = text.ok_or(NotComparedReason::TooLarge)?;
         self.left.set(left.saturating_sub(text.len() as u64));
-        let is_binary =
-            text.get(..BINARY_PROBE.min(text.len())).is_some_and(|begin| begin.contains(&0));
-        if is_binary {
+        if is_binary(&text) {
             Err(NotComparedReason::Binary)
         } else if memchr::memchr_iter(b'\n', &text).count() > LINES_MAX {
             Err(NotComparedReason::TooLarge)

@@ -12,8 +12,9 @@ use super::files::{ComparedItem, ComparedItems, DiffKind, ItemRank};
 use super::section::DiffSection;
 use crate::analysis::missing::Missing;
 use crate::name::Name;
-use crate::query::{AnswerPage, count_fitting};
+use crate::query::AnswerPage;
 use crate::text::budget::Budget;
+use crate::text::budgeted::count_fitting;
 use crate::text::clean::one_line;
 use crate::text::count;
 use crate::text::shares::{Demand, allocate};
@@ -82,16 +83,14 @@ pub(super) struct Page<'a> {
 }
 
 /// A rendered text with the part of each section, if shown.
-struct RenderedPage {
-    text: String,
-    shown: Vec<Option<String>>,
-}
+type RenderedPage = (String, Vec<Option<String>>);
 
 impl CompareAnswer {
     /// Renders the page within `budget` and stores its text and the text of each item.
     pub(super) fn show(&mut self, page: &Page<'_>, budget: Budget) {
-        let rendered = page.fitting(budget);
-        for (section, shown) in page.sections.iter().zip(rendered.shown) {
+        let (text, shown) = page.fitting(budget);
+        self.page.text = text;
+        for (section, shown) in page.sections.iter().zip(shown) {
             let text = match section.file.and_then(|file| self.files.get_mut(file)) {
                 Some(diff) => &mut diff.text,
                 None => &mut self.calls,
@@ -102,7 +101,6 @@ impl CompareAnswer {
             }
         }
         self.left_out += page.omitted.len();
-        self.page.text = rendered.text;
     }
 }
 
@@ -112,7 +110,7 @@ impl Page<'_> {
         let mut limit = budget.approx_bytes();
         for _ in 0..TRIES {
             let page = self.within(limit);
-            let used = budget.used(&page.text);
+            let used = budget.used(&page.0);
             if used <= budget.size() {
                 return page;
             }
@@ -124,18 +122,16 @@ impl Page<'_> {
             (None, true) => "[nothing differs]\n",
             (None, false) => "[they differ]\n",
         };
-        let text = if budget.used(short) <= budget.size() { short } else { "" };
-        RenderedPage { text: text.into(), shown: self.sections.iter().map(|_| None).collect() }
+        (budget.first_fitting([short]).to_owned(), vec![None; self.sections.len()])
     }
 
     /// Returns the text in at most `limit` bytes, or only the counts if the limit is too small.
     fn within(&self, limit: usize) -> RenderedPage {
-        let none = || self.sections.iter().map(|_| None).collect::<Vec<Option<String>>>();
+        let none = vec![None; self.sections.len()];
         let Some(room) = limit.checked_sub(self.head(0).len() + DIGITS) else {
             let brief = if self.missing.is_some() { "; incomplete" } else { "" };
             let short = format!("[{}{brief}]\n", self.counts());
-            let text = if short.len() <= limit { short } else { String::new() };
-            return RenderedPage { text, shown: none() };
+            return (if short.len() <= limit { short } else { String::new() }, none);
         };
         let included: Vec<bool> =
             self.sections.iter().map(|section| self.is_shown(section)).collect();
@@ -143,13 +139,13 @@ impl Page<'_> {
         let facts =
             self.facts.text(&self.paths, if is_any { room / FACTS_DIVISOR } else { room / 2 });
         let room = room.saturating_sub(facts.len());
-        let tail_max = self.tail(&none(), room / if is_any { NAMES_DIVISOR } else { 1 }).len();
+        let tail_max = self.tail(&none, room / if is_any { NAMES_DIVISOR } else { 1 }).len();
         let room = room.saturating_sub(tail_max);
         let shown = self.render_sections(&included, room);
         let shown_count = shown.iter().flatten().count();
         let tail = self.tail(&shown, tail_max);
         let body: String = shown.iter().flatten().map(String::as_str).collect();
-        RenderedPage { text: format!("{}{facts}{body}{tail}", self.head(shown_count)), shown }
+        (format!("{}{facts}{body}{tail}", self.head(shown_count)), shown)
     }
 
     /// Returns true if a section may be shown under the aspect.

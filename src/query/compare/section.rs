@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::query::count_fitting;
+use crate::text::budgeted::count_fitting;
 use crate::text::clean::{InvisibleChars, cleaned_with, escape_markers};
 use crate::text::clip::clip;
 use crate::text::count;

@@ -13,8 +13,9 @@ use crate::search::regex::{FoundLine, LineKind, Unsearched};
 use super::GrepQuery;
 use crate::analysis::missing::Missing;
 use crate::query::answer::INVALID_QUERY;
-use crate::query::{AnswerPage, Coverage, FileAnswer, Totals, count_fitting};
+use crate::query::{AnswerPage, Coverage, FileAnswer, Totals};
 use crate::text::budget::Budget;
+use crate::text::budgeted::{count_fitting, count_fitting_with_rest};
 use crate::text::clean::{InvisibleChars, one_line, removed_note};
 use crate::text::clip::clip;
 use crate::text::count;
@@ -329,15 +330,16 @@ impl GrepAnswer {
     pub fn list_files(&self, query: &GrepQuery, with_counts: bool) -> String {
         let budget = self.found.budget;
         let mut text = self.head(query, self.totals.matches, 0);
-        let mut left = self.found.files.len();
-        for line in self.file_lines(with_counts) {
-            let rest = format!("[... {} ...]\n", count(left, "more file"));
-            if budget.used(&text) + budget.used(&line) + budget.used(&rest) > budget.size() {
-                text.push_str(&rest);
-                break;
-            }
-            text.push_str(&line);
-            left -= 1;
+        let rest = |left| format!("[... {} ...]\n", count(left, "more file"));
+        let lines: Vec<String> = self.file_lines(with_counts).collect();
+        let shown = count_fitting_with_rest(
+            lines.iter().map(|line| budget.used(line)),
+            budget.size().saturating_sub(budget.used(&text)),
+            |left| budget.used(&rest(left + 1)),
+        );
+        text.extend(lines.iter().take(shown).map(String::as_str));
+        if shown < lines.len() {
+            text.push_str(&rest(lines.len() - shown));
         }
         if budget.used(&text) <= budget.size() { text } else { self.minimal(budget) }
     }
