@@ -74,7 +74,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::name::printable;
 use crate::route::cursor::Cursor;
@@ -344,7 +344,7 @@ struct MountArgs {
     options: MountOptions,
 
     /// Comma-separated mount options, as passed by mount(8): store=, format=, only_owner=, owners=,
-    /// run=, all_owners, notes, audit, audit_max=, hard_links, no_cache, index=, no_index,
+    /// run=, all_owners, audit, audit_max=, hard_links, no_cache, index=, no_index,
     /// allow_other, budget=, ttl=, stale=, log=, foreground, and the usual ones, which have no
     /// effect here; write a comma inside a value as \,
     #[arg(short = 'o', value_name = "OPTIONS")]
@@ -514,8 +514,9 @@ pub fn main() -> ExitCode {
     if arguments.len() < 2 {
         return exit::from_write(Cli::command().print_help());
     }
-    let cli = match Cli::try_parse_from(&arguments) {
-        Ok(cli) => cli,
+    let parsed = Cli::command().try_get_matches_from(&arguments);
+    let (cli, matches) = match parsed.and_then(|it| Ok((Cli::from_arg_matches(&it)?, it))) {
+        Ok(parsed) => parsed,
         Err(error) => {
             // clap's message repeats the arguments. Parsing the escaped arguments gives a message
             // that is safe to print.
@@ -535,7 +536,9 @@ pub fn main() -> ExitCode {
         }
     };
     exit::report(match cli.command {
-        Command::Mount(arguments) => mount::run(*arguments).map(|()| ExitCode::SUCCESS),
+        Command::Mount(arguments) => {
+            mount::run(*arguments, matches.subcommand_matches("mount")).map(|()| ExitCode::SUCCESS)
+        }
         Command::Umount(arguments) => umount::run(arguments).map(|()| ExitCode::SUCCESS),
         Command::Attach(arguments) => attach::attach(&arguments),
         Command::Detach(arguments) => attach::detach(&arguments),

@@ -1,139 +1,123 @@
-//! Parser for the comma-separated lists of `-o`, as written by mount(8) and fstab.
+//! The comma-separated lists of `-o`, as written by mount(8) and fstab.
 //!
-//! They mix options of this file system with generic ones that have no effect here. Unknown options
-//! are rejected by name: a mistyped `owner=` must not show every worker.
+//! They mix options of this file system with generic ones that have no effect here. Each option
+//! `a_b=c` of this file system becomes `--a-b=c`, so that clap parses both. Unknown options are
+//! rejected: a mistyped `owner=` must not show every worker.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 
-use super::duration::parse_duration;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+
 use super::exit::UsageError;
-use super::mount_options::{MountOptions, merge_value, parse_budget, parse_format, parse_id};
-use super::terminal::escape_controls;
-use super::write_args::parse_size;
+use super::mount_options::MountOptions;
+use crate::name::printable;
 
 /// Options of mount(8) and fstab that have no effect: the mount is always read-only, nosuid and
 /// nodev.
-const IGNORED_OPTIONS: &[&str] = &[
-    "ro",
-    "rw",
-    "nosuid",
-    "nodev",
-    "atime",
-    "noatime",
-    "diratime",
-    "nodiratime",
-    "relatime",
-    "norelatime",
-    "strictatime",
-    "lazytime",
-    "nolazytime",
-    "iversion",
-    "noiversion",
-    "sync",
-    "async",
-    "dirsync",
-    "default_permissions",
-    "defaults",
-    "auto",
-    "noauto",
-    "user",
-    "nouser",
-    "users",
-    "nofail",
-    "_netdev",
-];
+const IGNORED_OPTIONS: &str = "ro rw nosuid nodev atime noatime diratime nodiratime relatime \
+    norelatime strictatime lazytime nolazytime iversion noiversion sync async dirsync \
+    default_permissions defaults auto noauto user nouser users nofail _netdev";
 
-/// Parses all lists. `by_mount_helper` is true if mount(8) may have written them.
+/// Parses all lists together with the options that were `typed` beside them. `by_mount_helper` is
+/// true if mount(8) may have written the lists.
 ///
 /// # Errors
 ///
-/// Fails for an unknown option, an invalid value, or two different values of one option.
-pub(super) fn parse(lists: &[OsString], by_mount_helper: bool) -> Result<MountOptions, UsageError> {
-    let mut options = MountOptions::default();
+/// Fails for an unknown option, an invalid value, two different values of one option, or options
+/// that contradict each other.
+pub(super) fn parse(
+    typed: Option<&ArgMatches>,
+    lists: &[OsString],
+    by_mount_helper: bool,
+) -> Result<MountOptions, UsageError> {
+    let command = MountOptions::augment_args(Command::new("mount").no_binary_name(true))
+        .disable_help_flag(true)
+        // mount(8) has an option `owner`, and since version 2.39 does not pass on `owner=ID`.
+        .mut_arg("owner", |owner| owner.alias("only-owner"));
+    let mut arguments = typed.map(|typed| long_options(&command, typed)).unwrap_or_default();
+    let mut no_exec = false;
     for item in lists.iter().flat_map(|list| split(list)) {
-        apply_item(&mut options, &item, by_mount_helper)?;
+        match &*item {
+            b"exec" | b"noexec" => no_exec = item == b"noexec",
+            _ if has_no_effect(&item, by_mount_helper)? => {}
+            _ => arguments.push(long_option(&item)),
+        }
     }
+    // An option may be given twice with the same value.
+    let mut unique: Vec<OsString> = Vec::new();
+    for argument in arguments {
+        if !unique.contains(&argument) {
+            unique.push(argument);
+        }
+    }
+    let parse = |arguments: &[OsString]| {
+        MountOptions::from_arg_matches(&command.clone().try_get_matches_from(arguments)?)
+    };
+    let mut options = parse(&unique).map_err(|error| {
+        // A message about escaped arguments is safe to print.
+        let escaped: Vec<OsString> =
+            unique.iter().map(|argument| printable(argument.as_bytes()).into()).collect();
+        let error = parse(&escaped).err().unwrap_or(error).to_string();
+        let why = error.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+        let lists = lists.join(OsStr::new(","));
+        UsageError(format!("-o {}: {why}", printable(lists.as_bytes())))
+    })?;
+    options.no_exec = no_exec;
     Ok(options)
 }
 
-/// Adds one item of an `-o` list to `options`. `by_mount_helper` is true if mount(8) may have
-/// written it.
-fn apply_item(
-    options: &mut MountOptions,
-    item: &[u8],
-    by_mount_helper: bool,
-) -> Result<(), UsageError> {
-    let mut parts = item.splitn(2, |byte| *byte == b'=');
-    let (key, value) = (String::from_utf8_lossy(parts.next().unwrap_or(item)), parts.next());
-    match (&*key, value) {
-        ("", None) => {}
-        ("store", Some(value)) => {
-            let store = path("store", value)?;
-            if !options.stores.contains(&store) {
-                options.stores.push(store);
-            }
+/// Returns the options of `command` in `typed` as arguments.
+fn long_options(command: &Command, typed: &ArgMatches) -> Vec<OsString> {
+    let mut arguments = Vec::new();
+    for option in command.get_arguments() {
+        let id = option.get_id().as_str();
+        let name = OsString::from(format!("--{}", option.get_long().unwrap_or(id)));
+        if option.get_action().takes_values() {
+            let values = typed.get_raw(id).into_iter().flatten();
+            arguments.extend(values.map(|value| [&name, value].join(OsStr::new("="))));
+        } else if typed.get_flag(id) {
+            arguments.push(name);
         }
-        ("format", Some(value)) => set("format", &mut options.format, value, parse_format)?,
-        // mount(8) has an option `owner`, and since version 2.39 does not pass on `owner=ID`.
-        ("owner" | "only_owner", Some(value)) => set(&key, &mut options.owner, value, parse_id)?,
-        ("owners", Some(value)) => {
-            merge_value("owners", &mut options.owners, Some(path("owners", value)?))?
-        }
-        ("run", Some(value)) => set("run", &mut options.run, value, parse_id)?,
-        ("budget", Some(value)) => set("budget", &mut options.budget, value, parse_budget)?,
-        ("stale", Some(value)) => set("stale", &mut options.stale, value, parse_duration)?,
-        ("ttl", Some(value)) => set("ttl", &mut options.ttl, value, seconds)?,
-        ("log", Some(value)) => merge_value("log", &mut options.log, Some(path("log", value)?))?,
-        ("all_owners", None) => options.all_owners = true,
-        ("audit", None) => options.audit = true,
-        ("audit_max", Some(value)) => set("audit_max", &mut options.audit_max, value, parse_size)?,
-        ("hard_links", None) => options.hard_links = true,
-        ("no_cache", None) => options.cache.no_cache = true,
-        ("index", Some(value)) => {
-            merge_value("index", &mut options.cache.index, Some(path("index", value)?))?
-        }
-        ("no_index", None) => options.cache.no_index = true,
-        ("allow_other", None) => options.allow_other = true,
-        ("foreground", None) => options.foreground = true,
-        ("noexec", None) => options.no_exec = true,
-        ("exec", None) => options.no_exec = false,
-        ("remount", None) => {
+    }
+    arguments
+}
+
+/// Returns the item `a_b=c` of a list as `--a-b=c`.
+fn long_option(item: &[u8]) -> OsString {
+    let mut option = b"--".to_vec();
+    option.extend(item);
+    let name = option.iter_mut().take_while(|byte| **byte != b'=');
+    name.filter(|byte| **byte == b'_').for_each(|byte| *byte = b'-');
+    OsString::from_vec(option)
+}
+
+/// Returns true if an item is a generic option, which has no effect here.
+///
+/// # Errors
+///
+/// Fails for a generic option that cannot be ignored.
+fn has_no_effect(item: &[u8], by_mount_helper: bool) -> Result<bool, UsageError> {
+    let text = String::from_utf8_lossy(item);
+    Ok(match text.split_once('=').map_or((&*text, false), |(name, _)| (name, true)) {
+        ("", has_value) => !has_value,
+        (name, _) if name.starts_with("x-") || name.starts_with("X-") => true,
+        ("comment" | "fsname" | "subtype" | "user", true) => true,
+        ("remount", false) => {
             return Err(UsageError(
                 "-o remount is not supported: unmount, and mount again with the new options".into(),
             ));
         }
         // mount.fuse(8) adds these two unless their opposites are given, and uses the short form.
-        ("dev" | "suid", None) if by_mount_helper => {}
-        ("dev" | "suid", None) => {
+        ("dev" | "suid", false) if by_mount_helper => true,
+        (name @ ("dev" | "suid"), false) => {
             return Err(UsageError(format!(
-                "-o {key} is not supported: \
+                "-o {name} is not supported: \
                  a mount always hides devices and ignores set-user-id bits"
             )));
         }
-        ("comment" | "fsname" | "subtype" | "user", Some(_)) => {}
-        (key, _) if key.starts_with("x-") || key.starts_with("X-") => {}
-        (key, None) if IGNORED_OPTIONS.contains(&key) => {}
-        (
-            "store" | "format" | "owner" | "only_owner" | "owners" | "run" | "budget" | "ttl"
-            | "stale" | "log" | "index" | "audit_max",
-            None,
-        ) => {
-            return Err(UsageError(format!("-o {key} needs a value: {key}=…")));
-        }
-        _ => {
-            let item = escape_controls(&String::from_utf8_lossy(item));
-            return Err(UsageError(format!(
-                "-o {item} is not an option of this file system; see `swarmletfs mount --help`"
-            )));
-        }
-    }
-    Ok(())
-}
-
-fn seconds(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| "not a whole number of seconds".into())
+        (name, has_value) => !has_value && IGNORED_OPTIONS.split(' ').any(|known| known == name),
+    })
 }
 
 /// Splits an `-o` list at its commas; `\,` is a comma inside a value, `\\` a backslash.
@@ -151,28 +135,6 @@ fn split(list: &OsStr) -> Vec<Vec<u8>> {
         }
     }
     items
-}
-
-fn path(key: &str, value: &[u8]) -> Result<PathBuf, UsageError> {
-    if value.is_empty() {
-        return Err(UsageError(format!("-o {key}= needs a path")));
-    }
-    Ok(PathBuf::from(OsString::from_vec(value.to_vec())))
-}
-
-/// Parses `value` and sets `option` to it, which must not have a different value already.
-fn set<T: PartialEq>(
-    key: &str,
-    option: &mut Option<T>,
-    value: &[u8],
-    parse: impl Fn(&str) -> Result<T, String>,
-) -> Result<(), UsageError> {
-    let wrong = |why: &str| {
-        let value = escape_controls(&String::from_utf8_lossy(value));
-        UsageError(format!("-o {key}={value} is invalid: {}", escape_controls(why)))
-    };
-    let text = std::str::from_utf8(value).map_err(|_| wrong("not valid UTF-8"))?;
-    merge_value(key, option, Some(parse(text).map_err(|why| wrong(&why))?))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use clap::ArgMatches;
 use sd_notify::NotifyState;
 use tracing::warn;
 
@@ -26,7 +27,9 @@ use crate::catalog::{is_artifact_store, is_own_mount};
 
 /// Mounts as the arguments say. Returns when the mount answers, or in the foreground when it has
 /// ended.
-pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
+///
+/// `typed` has the same arguments, as clap parsed them.
+pub(super) fn run(arguments: MountArgs, typed: Option<&ArgMatches>) -> anyhow::Result<()> {
     limits::reexec_with_few_arenas();
     if arguments.serve {
         let mountpoint = arguments
@@ -36,7 +39,7 @@ pub(super) fn run(arguments: MountArgs) -> anyhow::Result<()> {
             .ok_or_else(|| UsageError("no mountpoint given".into()))?;
         return background::serve(mountpoint);
     }
-    let options = options(&arguments)?;
+    let options = options(&arguments, typed)?;
     log::check()?;
     let (plan, claim) = plan(arguments.paths, options, arguments.quiet)?;
     start(plan, claim, arguments.quiet)
@@ -76,13 +79,19 @@ fn notify_service_manager(description: &str) {
     }
 }
 
-/// Returns the options on the command line, merged with those of `-o`.
+/// Returns the options on the command line and in `-o`.
 ///
 /// # Errors
 ///
 /// Fails for an unknown option, an invalid value, or contradictory values.
-pub(super) fn options(arguments: &MountArgs) -> Result<MountOptions, UsageError> {
-    arguments.options.clone().merge(dash_o::parse(&arguments.lists, arguments.short)?)
+pub(super) fn options(
+    arguments: &MountArgs,
+    typed: Option<&ArgMatches>,
+) -> Result<MountOptions, UsageError> {
+    if arguments.lists.is_empty() {
+        return arguments.options.clone().check();
+    }
+    dash_o::parse(typed, &arguments.lists, arguments.short)?.check()
 }
 
 fn mounted_message(description: &str, mountpoint: &Path) -> String {

@@ -12,7 +12,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use super::exit::{self, UsageError};
-use super::mount_options::MountOptions;
 use super::quiet::QuietArg;
 use super::terminal::{display_path, print_message};
 use super::{dash_o, limits, log, mount};
@@ -123,7 +122,7 @@ pub(super) fn write_man_page(dir: &Path) -> std::io::Result<()> {
 
 fn run(arguments: HelperArgs) -> anyhow::Result<()> {
     limits::reexec_with_few_arenas();
-    let mut options = MountOptions::default().merge(dash_o::parse(&arguments.lists, true)?)?;
+    let mut options = dash_o::parse(None, &arguments.lists, true)?.check()?;
     if !options.chooses_owners() {
         // mount(8) may have dropped owner=ID, which must not show every worker.
         return Err(UsageError(

@@ -17,12 +17,11 @@ use super::write_args::parse_size;
 use crate::path_bytes;
 use crate::text::budget::Budget;
 use crate::trace::KnownFormat;
-use crate::trace::known::{FORMATS, alternatives};
+use crate::trace::known::FORMATS;
 
 /// Options of a mount.
 ///
-/// They are parsed from the command line and from `-o`, merged, and handed to the background
-/// process.
+/// They are parsed from the command line and from `-o`, and handed to the background process.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
 pub(super) struct MountOptions {
     /// A folder of traces to show, or a single transcript; can be given several times
@@ -65,7 +64,7 @@ pub(super) struct MountOptions {
         serialize_with = "path_bytes::list::serialize",
         deserialize_with = "path_bytes::list::deserialize_one"
     )]
-    #[arg(long, value_name = "MAP")]
+    #[arg(long, value_name = "MAP", conflicts_with_all = ["owner", "all_owners", "audit"])]
     pub(super) owners: Option<PathBuf>,
 
     /// Record which files are opened, by whom; `swarmletfs audit --stats` sums it up
@@ -114,40 +113,6 @@ pub(super) struct MountOptions {
 }
 
 impl MountOptions {
-    /// Merges the options with those of `-o`.
-    ///
-    /// # Errors
-    ///
-    /// Fails if an option has two different values, or if options contradict each other. Also fails
-    /// if other users may read the mount but neither `--owner` nor `--all-owners` is given.
-    pub(super) fn merge(mut self, listed: MountOptions) -> Result<MountOptions, UsageError> {
-        for store in listed.stores {
-            if !self.stores.contains(&store) {
-                self.stores.push(store);
-            }
-        }
-        merge_value("format", &mut self.format, listed.format)?;
-        merge_value("owner", &mut self.owner, listed.owner)?;
-        merge_value("owners", &mut self.owners, listed.owners)?;
-        merge_value("run", &mut self.run, listed.run)?;
-        merge_value("index", &mut self.cache.index, listed.cache.index)?;
-        merge_value("budget", &mut self.budget, listed.budget)?;
-        merge_value("ttl", &mut self.ttl, listed.ttl)?;
-        merge_value("stale", &mut self.stale, listed.stale)?;
-        merge_value("log", &mut self.log, listed.log)?;
-        self.all_owners |= listed.all_owners;
-        self.hard_links |= listed.hard_links;
-        self.audit |= listed.audit;
-        merge_value("audit_max", &mut self.audit_max, listed.audit_max)?;
-        self.cache.no_cache |= listed.cache.no_cache;
-        self.cache.no_index |= listed.cache.no_index;
-        self.allow_other |= listed.allow_other;
-        self.foreground |= listed.foreground;
-        self.no_exec |= listed.no_exec;
-        self.check()?;
-        Ok(self)
-    }
-
     /// Returns the format of the stores, or `None` to detect it.
     pub(super) fn format(&self) -> Option<&'static KnownFormat> {
         self.format.as_deref().and_then(KnownFormat::by_name)
@@ -158,29 +123,10 @@ impl MountOptions {
         self.owner.is_some() || self.all_owners || self.owners.is_some()
     }
 
-    fn check(&self) -> Result<(), UsageError> {
-        if self.owner.is_some() && self.all_owners {
-            return Err(UsageError(
-                "owner and all_owners contradict each other: give only one".into(),
-            ));
-        }
-        if self.cache.index.is_some() && self.cache.no_index {
-            return Err(UsageError(
-                "index and no_index contradict each other: give only one".into(),
-            ));
-        }
-        let alone = [
-            (self.owner.is_some(), "owner"),
-            (self.all_owners, "all_owners"),
-            (self.audit, "audit"),
-        ];
-        if self.owners.is_some()
-            && let Some((_, option)) = alone.iter().find(|(is_given, _)| *is_given)
-        {
-            return Err(UsageError(format!(
-                "owners and {option} do not go together: give only one of them"
-            )));
-        }
+    /// # Errors
+    ///
+    /// Fails if other users may read the mount but no option says whose workers are shown.
+    pub(super) fn check(self) -> Result<MountOptions, UsageError> {
         if self.allow_other && !self.chooses_owners() {
             return Err(UsageError(
                 "--allow-other lets every user of this machine read the mount: choose the workers \
@@ -188,7 +134,7 @@ impl MountOptions {
                     .into(),
             ));
         }
-        Ok(())
+        Ok(self)
     }
 }
 
@@ -202,38 +148,9 @@ pub(super) fn format_names() -> PossibleValuesParser {
     PossibleValuesParser::new(FORMATS.map(|format| format.name))
 }
 
-/// Checks the name of a format in a list of `-o`.
-pub(super) fn parse_format(text: &str) -> Result<String, String> {
-    match KnownFormat::by_name(text) {
-        Some(format) => Ok(format.name.into()),
-        None => {
-            let names = FORMATS.map(|format| format.name);
-            Err(format!("expected {}", alternatives(&names)))
-        }
-    }
-}
-
 /// Checks a budget and returns its text.
 pub(super) fn parse_budget(text: &str) -> Result<String, String> {
     Budget::parse(text).map(|_| text.to_owned())
-}
-
-/// Sets an option to `value` unless it has a different value already.
-pub(super) fn merge_value<T: PartialEq>(
-    key: &str,
-    option: &mut Option<T>,
-    value: Option<T>,
-) -> Result<(), UsageError> {
-    match (option.as_ref(), value) {
-        (Some(first), Some(second)) if *first != second => {
-            Err(UsageError(format!("{key} is given twice with different values: give it once")))
-        }
-        (None, value) => {
-            *option = value;
-            Ok(())
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -242,16 +159,14 @@ mod tests {
     use std::os::unix::ffi::OsStringExt;
 
     use super::*;
-    use clap::Parser;
+    use clap::{CommandFactory, FromArgMatches};
 
     fn parse(typed: &[&str]) -> Result<MountOptions, UsageError> {
         let typed = ["swarmletfs", "mount"].iter().chain(typed);
-        let crate::cli::Command::Mount(arguments) =
-            crate::cli::Cli::try_parse_from(typed).unwrap().command
-        else {
-            panic!("not a mount");
-        };
-        crate::cli::mount::options(&arguments)
+        let matches = crate::cli::Cli::command().try_get_matches_from(typed).unwrap();
+        let typed = matches.subcommand_matches("mount").unwrap();
+        let arguments = crate::cli::MountArgs::from_arg_matches(typed).unwrap();
+        crate::cli::mount::options(&arguments, Some(typed))
     }
 
     #[test]
@@ -265,7 +180,7 @@ mod tests {
             "--run=48",
             "--budget=4000",
             "--ttl=5",
-            "--stale=120m",
+            "--stale=2h",
             "--log=/l",
             "-f",
             "--allow-other",
@@ -318,13 +233,17 @@ mod tests {
             ("ownr=7", "ownr=7"),
             ("ttl=soon", "ttl=soon"),
             ("stale=soon", "stale=soon"),
-            ("format=odd", "format=odd is invalid: expected swarmlet, mini-swe-agent"),
+            (
+                "format=odd",
+                "invalid value 'odd' for '--format <NAME>'\n  [possible values: swarmlet, mini-swe-agent",
+            ),
             ("budget=much", "budget=much"),
             ("store=", "store="),
-            ("store", "store=…"),
+            ("store", "-o store: a value is required for '--store <PATH>'"),
             ("owner=", "owner="),
-            ("only_owner", "only_owner=…"),
-            ("only_owner=7,owner=8", "given twice"),
+            ("only_owner", "-o only_owner: a value is required for '--owner <ID>'"),
+            ("only_owner=7,owner=8", "'--owner <ID>' cannot be used multiple times"),
+            ("audit_max=1k", "--audit"),
             ("foreground=1", "foreground=1"),
             ("\x1b[31m", "\\u{1b}"),
         ] {
