@@ -312,9 +312,6 @@ enum InternalCommand {
     /// Inspects the stores; see the module `doctor::stores`
     #[command(name = "__stores")]
     Stores(DoctorArgs),
-    /// Completes the value at the cursor of a shell; see the module `completions::answer`
-    #[command(name = "__complete")]
-    Complete(completions::CompleteArgs),
     /// Serves a stage of a sandbox; see the module `sandbox`
     #[command(name = "__sandbox")]
     Sandbox {
@@ -496,15 +493,15 @@ pub fn main() -> ExitCode {
             InternalCommand::Probe { probe, path } => probe::serve(probe, &path),
             InternalCommand::Trial { what } => doctor::serve_trial(what),
             InternalCommand::Stores(arguments) => doctor::answer_stores(&arguments),
-            InternalCommand::Complete(arguments) => {
-                completions::complete(&arguments, Cli::command())
-            }
             InternalCommand::Sandbox { stage, descriptor, status } => {
                 serve_stage(stage, descriptor, status)
             }
             #[cfg(feature = "mcp")]
             InternalCommand::WorkerTools { workspace } => mcp::serve_worker_tools(&workspace),
             #[cfg(feature = "mcp")]
+    if let Some(code) = completions::complete(&arguments, Cli::command) {
+        return code;
+    }
             InternalCommand::CommandKeeper { script } => {
                 exit::report(run_command::keep_command(&script))
             }
@@ -573,7 +570,7 @@ pub fn main() -> ExitCode {
         Command::Hook(command) => Ok(hook::run(&command)),
         #[cfg(feature = "mcp")]
         Command::Mcp(arguments) => mcp::run(&arguments),
-        Command::Completions(arguments) => completions::run(&arguments, Cli::command()),
+        Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => completions::write_man(&arguments, Cli::command()),
         Command::Since(arguments) => since::run(&arguments),
         Command::Wait(arguments) => wait::run(&arguments),

@@ -1,37 +1,29 @@
 //! `swarmletfs completions` and `swarmletfs man`: completion scripts of shells, and manual pages,
 //! from the definition of the command line.
 //!
-//! A script completes commands and options by itself. For a value that a store has, it calls the
-//! hidden command of [`answer`].
+//! A script calls the program while a line is typed, with a variable that names the shell. The
+//! program may delay the shell only for a moment and prints no error.
 
-mod answer;
-mod candidates;
-mod cursor;
-mod fish;
-mod nushell;
+mod shell;
+mod values;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Args, Command, ValueEnum};
-use clap_complete::aot::{Bash, Fish, Generator, Zsh};
-use clap_complete_nushell::Nushell;
-
-pub(super) use answer::{CompleteArgs, complete};
+use clap::{Args, Command};
+use clap_complete::env::{CompleteEnv, EnvCompleter, Shells};
 
 use super::terminal::display_path;
 use super::{mount_helper, pager};
-
-/// Functions of the scripts that complete values from the store.
-const BASH_STORE: &str = include_str!("completions/store.bash");
-const ZSH_STORE: &str = include_str!("completions/store.zsh");
-
-/// The end of a script for zsh, which calls its function if it was loaded by its name.
-const ZSH_END: &str = "if [ \"$funcstack[1]\"";
+use shell::Shell;
 
 /// Name of the program in scripts and pages.
 const PROGRAM: &str = "swarmletfs";
+
+/// Variable that names the shell of a line to complete.
+const VARIABLE: &str = "SWARMLETFS_COMPLETE";
 
 /// Help text of `completions` after the options.
 pub(super) const COMPLETIONS_HELP: &str = "\
@@ -74,71 +66,30 @@ pub(super) struct ManArgs {
     dir: Option<PathBuf>,
 }
 
-/// A shell with completions.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Shell {
-    Bash,
-    Zsh,
-    Fish,
-    Nushell,
-}
-
-/// Prints the completions of `command` for a shell.
+/// Prints the script of a shell.
 ///
 /// # Errors
 ///
 /// Stdout cannot be written.
-pub(super) fn run(arguments: &CompletionsArgs, command: Command) -> anyhow::Result<ExitCode> {
-    let hidden = hidden_options(&command);
-    let script = match arguments.shell {
-        Shell::Bash => {
-            let script = renamed(&script(Bash, command));
-            let script = hidden.iter().fold(script, |script, name| {
-                // Its script has all options of a command on one line.
-                script.replace(&format!(" --{name} "), " ")
-            });
-            script + BASH_STORE
-        }
-        Shell::Zsh => {
-            let script = renamed(&without_lines(&script(Zsh, command), &hidden));
-            script.replacen(ZSH_END, &format!("{ZSH_STORE}{ZSH_END}"), 1)
-        }
-        Shell::Fish => {
-            let values = fish::store_values(&command);
-            without_lines(&script(Fish, command), &hidden) + &values
-        }
-        Shell::Nushell => {
-            let known = command.clone();
-            let script = without_lines(&script(Nushell, command), &hidden);
-            nushell::with_store_values(&script, &known)
-        }
-    };
-    pager::print(script.as_bytes())
-}
-
-fn script(shell: impl Generator, mut command: Command) -> String {
+pub(super) fn run(arguments: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, PROGRAM, &mut script);
-    String::from_utf8_lossy(&script).into_owned()
+    arguments.shell.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
+    pager::print(&script)
 }
 
-/// Renames the function of a script, which another one calls.
-fn renamed(script: &str) -> String {
-    let line = |line| if line == "_swarmletfs() {" { "_swarmletfs_static() {" } else { line };
-    script.lines().map(|text| format!("{}\n", line(text))).collect()
-}
-
-/// Returns the long names of hidden options, which the generators would complete.
-fn hidden_options(command: &Command) -> Vec<String> {
-    let own = command.get_arguments().filter(|argument| argument.is_hide_set());
-    let own = own.filter_map(|argument| argument.get_long()).map(str::to_owned);
-    own.chain(command.get_subcommands().flat_map(hidden_options)).collect()
-}
-
-/// Removes the lines of a script that offer one of the options called `hidden`.
-fn without_lines(script: &str, hidden: &[String]) -> String {
-    let is_shown = |line: &&str| !hidden.iter().any(|name| line.contains(name.as_str()));
-    script.lines().filter(is_shown).map(|line| format!("{line}\n")).collect()
+/// Completes a line if the script of a shell runs the program. Returns `None` if not.
+pub(super) fn complete(arguments: &[OsString], command: impl Fn() -> Command) -> Option<ExitCode> {
+    if arguments.is_empty() {
+        return None;
+    }
+    let shells = Shells(&[&Shell::Bash, &Shell::Zsh, &Shell::Fish]);
+    let completion = CompleteEnv::with_factory(command).var(VARIABLE).shells(shells);
+    let current_dir = std::env::current_dir().ok();
+    match completion.try_complete(arguments, current_dir.as_deref()) {
+        Ok(false) => None,
+        Ok(true) => Some(ExitCode::SUCCESS),
+        Err(_) => Some(ExitCode::FAILURE),
+    }
 }
 
 /// Prints the manual page of `command`, or writes one page for each of its commands.

@@ -6,9 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::program::{
-    MountSandbox, check_printable, mount, program, run, small_store, swarmletfs, umount,
-};
+use super::program::{MountSandbox, mount, program, run, small_store, swarmletfs, umount};
 use crate::needs_fuse;
 use crate::support::TestStore;
 use crate::support::mount::PROGRAM;
@@ -37,7 +35,7 @@ impl Completions {
         for id in ["x\u{1b}[31m", "x\n\rforged", "x\u{9b}2J", "x\u{202e}y", "x\u{7f}"] {
             store.worker(id, json!({"owner_id": 7, "run_id": id}));
         }
-        for shell in ["bash", "zsh", "fish", "nushell"] {
+        for shell in ["bash", "zsh", "fish"] {
             let script = run(swarmletfs(["completions", shell])).assert_success().out.clone();
             fs::write(sandbox.at(format!("script.{shell}")), script).unwrap();
         }
@@ -60,10 +58,8 @@ impl Completions {
     /// Returns the candidates of bash for a line, as it would insert them.
     fn bash(&self, line: &str) -> Vec<String> {
         let script = r#"source ./script.bash
-            COMP_LINE=$1 COMP_POINT=${#1} COMP_WORDS=($1)
-            COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-            [[ -n $2 ]] || COMP_WORDS+=("") COMP_CWORD=${#COMP_WORDS[@]}
-            _swarmletfs swarmletfs "$2" "${COMP_WORDS[COMP_CWORD-1]}"
+            COMP_LINE=$1 COMP_POINT=${#1}
+            _swarmletfs swarmletfs "$2"
             printf '%s\n' "${COMPREPLY[@]}""#;
         let mut command = self.shell("bash", &["--norc", "-c", script, "bash", line]);
         command.arg(line.rsplit([' ', '=']).next().unwrap());
@@ -115,8 +111,8 @@ fn options_and_commands_are_completed_without_a_store() {
         return;
     }
     let completions = Completions::new();
-    assert_eq!(completions.bash("swarmletfs ls --hard"), ["--hard-links"]);
-    assert_eq!(completions.bash("swarmletfs ls --sort si"), ["size"]);
+    assert_eq!(completions.bash("swarmletfs ls --hard"), ["--hard-links "]);
+    assert_eq!(completions.bash("swarmletfs ls --sort si"), ["size "]);
 }
 
 /// Promise: A shell completes the name of a worker as one word: nothing in it is run, and nothing
@@ -202,31 +198,93 @@ fn mountpoints_are_completed() {
     let (store, sandbox) = (small_store(), MountSandbox::new());
     let point = sandbox.folder("mnt");
     mount(&store.path(), &point, &[]).assert_success();
-    let mut command = swarmletfs(["__complete", "fish", "--", "swarmletfs", "umount"]);
-    command.arg(sandbox.path());
-    let found = run(command);
-    assert!(found.assert_success().out.lines().any(|line| Path::new(line) == point), "{found:#?}");
+    for command in ["umount", "unmount", "attach", "detach"] {
+        let found =
+            answer_within("60s", &store.path(), &[command, sandbox.path().to_str().unwrap()]);
+        assert!(found.lines().any(|line| Path::new(line) == point), "{found:#?}");
+    }
     umount(&point, &[]).assert_success();
+}
+
+/// Returns the answer to fish for words, within a time.
+fn answer_within(time: &str, store: &Path, words: &[&str]) -> String {
+    let mut command = swarmletfs(["--", "swarmletfs"]);
+    command.args(words).env("SWARMLETFS_COMPLETE", "fish").env("SWARMLET_STORE", store);
+    command.env("SWARMLETFS_COMPLETION_TIME", time);
+    let done = run(command);
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{words:?}");
+    done.out
+}
+
+#[test]
+fn arguments_with_values_of_a_store_are_completed() {
+    let store = small_store();
+    store.write("supervisor/a.md", "text");
+    let complete = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        answer_within("60s", &store.path(), &words)
+    };
+    for command in ["ls -l a", "tree", "stat", "cat", "grep -i x", "search x"] {
+        assert_eq!(complete(&format!("{command} wor")), "workers/\n", "{command}");
+    }
+    for command in [
+        "compare a",
+        "changes",
+        "apply",
+        "undo",
+        "discard",
+        "audit --worker",
+        "record --worker",
+        "run --recover",
+        "run --parent",
+        "worker create --parent",
+        "worker show",
+        "worker record",
+        "worker message",
+        "worker finish",
+        "worker annotate",
+        "worker put",
+    ] {
+        assert_eq!(complete(&format!("{command} w")), "w1\n", "{command}");
+    }
+    for command in ["ls --run", "grep --run", "worker create --run"] {
+        assert_eq!(complete(&format!("{command} 4")), "48\n", "{command}");
+    }
+    assert_eq!(complete("grep --run=4"), "--run=48\n");
+    for command in ["note read", "note write", "note append"] {
+        assert_eq!(complete(&format!("{command} a")), "a.md\n", "{command}");
+    }
+    for line in ["worker put w1 w", "grep w", "changes w1 w", "record -- ls w1", "ls --sort w"] {
+        assert_eq!(complete(line), "", "{line}");
+    }
+}
+
+#[test]
+fn files_are_completed_where_no_store_has_the_values() {
+    let sandbox = MountSandbox::new();
+    for name in ["file", "fi\x1b[31m", "fi\nforged"] {
+        fs::write(sandbox.at(name), "").unwrap();
+    }
+    let typed = sandbox.at("fi");
+    let typed = typed.to_str().unwrap();
+    for words in [&["mount"][..], &["ls", "--store"], &["record", "--", "cat"], &[]] {
+        let found = answer_within("60s", &sandbox.path(), &[words, &[typed]].concat());
+        assert_eq!(found, format!("{typed}le\n"), "{words:?}");
+    }
 }
 
 #[test]
 fn completion_gives_up_quietly() {
     let store = small_store();
-    let complete = |words: &[&str], time: &str| {
-        let mut command = swarmletfs(["__complete", "fish", "--", "swarmletfs"]);
-        command.args(words).env("SWARMLET_STORE", store.path());
-        command.env("SWARMLETFS_COMPLETION_TIME", time);
-        let done = run(command);
-        check_printable(&done.out);
-        assert_eq!(done.err, "", "{words:?}");
-        (done.code, done.out)
-    };
-    assert_eq!(complete(&["changes", "w"], "60s"), (Some(0), "w1\n".into()));
+    let complete = |words: &[&str], time: &str| answer_within(time, &store.path(), words);
+    assert_eq!(complete(&["changes", "w"], "60s"), "w1\n");
     // No time: no store is read so quickly.
-    assert_eq!(complete(&["changes", "w"], "0s"), (Some(0), String::new()));
-    // A store that cannot be read, and a line that no command has.
-    assert_eq!(complete(&["ls", "--store", "/missing", ""], "60s"), (Some(0), String::new()));
-    assert_eq!(complete(&["no-command", ""], "60s"), (Some(1), String::new()));
-    assert_eq!(complete(&["ls", "--no-such-option", ""], "60s"), (Some(1), String::new()));
-    assert_eq!(complete(&[], "60s"), (Some(1), String::new()));
+    assert_eq!(complete(&["changes", "w"], "0s"), "");
+    // A store that cannot be read, and lines that no command has.
+    assert_eq!(complete(&["ls", "--store", "/missing", ""], "60s"), "");
+    assert_eq!(complete(&["no-command", "changes", "--no-such-option", "w"], "60s"), "w1\n");
+    let mut command = swarmletfs(["--", "swarmletfs", ""]);
+    command.env("SWARMLETFS_COMPLETE", "no-shell");
+    let done = run(command);
+    assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(1), "", ""));
 }

@@ -22,7 +22,6 @@ const FILES: &str = "\
 -rw-r--r-- /usr/share/man/man1/swarmletfs-mount.1.gz
 -rw-r--r-- /usr/share/man/man1/swarmletfs.1.gz
 -rw-r--r-- /usr/share/man/man8/mount.swarmletfs.8.gz
--rw-r--r-- /usr/share/nushell/vendor/autoload/swarmletfs.nu
 -rw-r--r-- /usr/share/zsh/vendor-completions/_swarmletfs
 -rwxr-xr-x /usr/bin/swarmletfs
 lrwxrwxrwx /usr/sbin/mount.fuse.swarmletfs -> ../bin/swarmletfs

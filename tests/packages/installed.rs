@@ -32,8 +32,8 @@ fn installed_program_has_manual_pages_and_completions_and_is_removed_wholly() {
     assert!(page.contains("/etc/fstab") && page.contains("Exit code: 0"), "{page}");
     let completed = root.output(
         "set +u; source /usr/share/bash-completion/bash_completion; _completion_loader swarmletfs || :
-        COMP_WORDS=(swarmletfs compl) COMP_CWORD=1
-        _swarmletfs swarmletfs compl swarmletfs; echo ${COMPREPLY[*]}",
+        COMP_LINE='swarmletfs compl' COMP_POINT=16
+        _swarmletfs swarmletfs compl; echo ${COMPREPLY[*]}",
     );
     assert_eq!(completed, "completions\n");
     root.output("dpkg --remove swarmletfs");

@@ -1,0 +1,319 @@
+//! The values that a store has for an argument.
+//!
+//! The view decides which workers there are, as for every reader. Nothing is written: neither a
+//! cache nor an index. No other process is started. If the time is over, or a store cannot be read,
+//! there are no values.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::{ArgMatches, Command, ValueHint};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+
+use crate::analysis::settings::{Control, Settings};
+use crate::cli::duration::parse_duration;
+use crate::cli::mountinfo::MountTable;
+use crate::cli::store_selection::StoreSelection;
+use crate::name::is_unprintable;
+use crate::trace::KnownFormat;
+use crate::tree::{ListedEntry, NodeKind, Symlinks, Tree};
+use crate::view::{Filter, View};
+
+/// Time after which a store has no values.
+const LIMIT: Duration = Duration::from_millis(300);
+
+/// Variable that sets another time limit.
+const LIMIT_VARIABLE: &str = "SWARMLETFS_COMPLETION_TIME";
+
+/// Maximum number of values.
+const VALUES_MAX: usize = 1_000;
+
+/// Directory of the workers in the tree.
+const WORKERS: &str = "workers/";
+
+/// Directory of the notes in the tree.
+const NOTES: &str = "supervisor/";
+
+/// Kind of an argument whose values a store has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ValueKind {
+    Worker,
+    Run,
+    /// Path in the tree.
+    Path,
+    /// Path of a note in the tree's `supervisor/`.
+    Note,
+    /// Mountpoint of a swarmletfs mount.
+    Mount,
+}
+
+impl ValueKind {
+    /// Returns the kind of the argument `id` of a command, or `None` if no store has its values.
+    fn of_argument(command: &[&str], id: &str) -> Option<ValueKind> {
+        match (command, id) {
+            (_, "run") => Some(ValueKind::Run),
+            (["ls" | "tree" | "stat" | "cat" | "grep" | "search"], "paths") => {
+                Some(ValueKind::Path)
+            }
+            (["compare"], "workers")
+            | (["changes" | "apply" | "undo" | "discard" | "audit" | "record"], "worker")
+            | (["run"], "recover")
+            | (["worker", "create"] | ["run"], "parent")
+            | (["worker", "show" | "record" | "message" | "finish" | "annotate"], "id")
+            | (["worker", "put"], "names") => Some(ValueKind::Worker),
+            (["note", "read" | "write" | "append"], "path") => Some(ValueKind::Note),
+            (["umount" | "attach" | "detach"], "mountpoint") => Some(ValueKind::Mount),
+            _ => None,
+        }
+    }
+}
+
+/// Returns `command`, at `path`, with completers of the values that a store has.
+pub(super) fn with_completers(
+    command: Command,
+    path: &[&str],
+    options: &Arc<LineOptions>,
+) -> Command {
+    let command = command.mut_args(|argument| {
+        let id = argument.get_id().as_str();
+        match ValueKind::of_argument(path, id) {
+            // An id comes first, and what follows is no id.
+            Some(_) if id == "names" && options.has_name => argument,
+            Some(kind) => {
+                let options = options.clone();
+                argument
+                    .add(ArgValueCompleter::new(move |typed: &OsStr| options.values(kind, typed)))
+            }
+            None if id == "command" => argument.value_hint(ValueHint::AnyPath),
+            None => argument,
+        }
+    });
+    command.mut_subcommands(|inner| {
+        let name = inner.get_name().to_owned();
+        with_completers(inner, &[path, &[&name]].concat(), options)
+    })
+}
+
+/// Options before the cursor that select what a value may be.
+#[derive(Debug, Default)]
+pub(super) struct LineOptions {
+    stores: Vec<PathBuf>,
+    format: Option<&'static KnownFormat>,
+    filter: Filter,
+    hard_links: bool,
+    no_cache: bool,
+    /// True if a name was typed where an id and a path may be.
+    has_name: bool,
+}
+
+impl LineOptions {
+    /// Parses the words before the cursor.
+    pub(super) fn parse(command: Command, words: Vec<OsString>) -> LineOptions {
+        let mut command = command.ignore_errors(true);
+        let Ok(parsed) = command.try_get_matches_from_mut(words) else {
+            return LineOptions::default();
+        };
+        let (mut command, mut parsed) = (&command, &parsed);
+        while let Some((name, inner)) = parsed.subcommand() {
+            let Some(found) = command.find_subcommand(name) else { break };
+            (command, parsed) = (found, inner);
+        }
+        let has = |id: &str| command.get_arguments().any(|argument| argument.get_id() == id);
+        let is_set = |id: &str| matches!(parsed.try_get_one::<bool>(id), Ok(Some(true)));
+        let value = |id: &str| raw_values(parsed, id).last()?.to_str().map(str::to_owned);
+        // In other commands, the options describe a new worker.
+        let is_reader = has("hard_links");
+        LineOptions {
+            stores: ["store", "stores"]
+                .iter()
+                .flat_map(|id| raw_values(parsed, id))
+                .map(with_home)
+                .collect(),
+            format: match ["format", "store_format"].iter().find_map(|id| value(id)) {
+                Some(name) => KnownFormat::by_name(&name),
+                // Only readers show sessions of programs.
+                None if is_reader || has("stores") => None,
+                None => KnownFormat::by_name("swarmlet"),
+            },
+            filter: Filter {
+                owner: value("owner").filter(|_| is_reader),
+                run: value("run").filter(|_| is_reader),
+            },
+            hard_links: is_set("hard_links"),
+            no_cache: is_set("no_cache"),
+            has_name: !raw_values(parsed, "names").is_empty(),
+        }
+    }
+
+    /// Returns the values that begin with `typed`, or none if they are not found in time.
+    fn values(self: &Arc<Self>, kind: ValueKind, typed: &OsStr) -> Vec<CompletionCandidate> {
+        let Some(typed) = typed.to_str().map(str::to_owned) else { return Vec::new() };
+        let limit = std::env::var(LIMIT_VARIABLE).ok().and_then(|time| parse_duration(&time).ok());
+        let limit = limit.unwrap_or(LIMIT);
+        let options = self.clone();
+        let (sender, found) = mpsc::channel();
+        // A store may not answer at all. Then the thread ends with the process.
+        let spawned = thread::Builder::new().name("complete".into()).spawn(move || {
+            let control = Arc::new(Control::until(Instant::now().checked_add(limit)));
+            let found = options.find(kind, &typed, control.clone()).unwrap_or_default();
+            // What renders leave out for lack of time may be missing.
+            let _ = sender.send(if control.may_continue() { found } else { Vec::new() });
+        });
+        let found = spawned.ok().and_then(|_| found.recv_timeout(limit).ok()).unwrap_or_default();
+        found.into_iter().map(CompletionCandidate::new).collect()
+    }
+
+    /// Returns the values that begin with `typed`, sorted. `control` stops renders.
+    ///
+    /// # Errors
+    ///
+    /// There is no store, or it cannot be read.
+    fn find(
+        &self,
+        kind: ValueKind,
+        typed: &str,
+        control: Arc<Control>,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut found: Vec<String> = match kind {
+            ValueKind::Mount => {
+                let mounts = MountTable::read()?;
+                mounts.ours().filter_map(|mount| mount.point.to_str().map(str::to_owned)).collect()
+            }
+            ValueKind::Worker => {
+                let visible = self.open(typed)?.visible();
+                let names = visible.members.iter().map(|member| member.name.as_bytes());
+                names.filter_map(text).map(str::to_owned).collect()
+            }
+            ValueKind::Run => {
+                self.open("")?.visible().runs.values().map(|run| run.id.clone()).collect()
+            }
+            ValueKind::Path => self.paths(typed, "", control)?,
+            ValueKind::Note => self.paths(typed, NOTES, control)?,
+        };
+        found.retain(|value| value.starts_with(typed));
+        Ok(limited(found))
+    }
+
+    /// Opens the view of the command: at least the workers whose names begin with `name`. In a
+    /// large store, reading all of them would take too long.
+    fn open(&self, name: &str) -> anyhow::Result<View> {
+        let mut selection =
+            StoreSelection::without_probes(&self.stores, self.format, self.filter.clone())?;
+        selection.hard_links = self.hard_links;
+        selection.cache.no_cache = self.no_cache;
+        // The number of a name that another store has, too, is no part of the id.
+        let id_prefix = name.split_once('~').map_or(name, |(id, _)| id);
+        selection.open_without_writing(id_prefix.as_bytes())
+    }
+
+    /// Returns the entries of the directory in `typed` below `base`. Directories end with `/`.
+    fn paths(&self, typed: &str, base: &str, control: Arc<Control>) -> anyhow::Result<Vec<String>> {
+        let folder =
+            typed.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned() + "/");
+        let below = typed.strip_prefix(WORKERS).filter(|_| base.is_empty());
+        let worker = below.and_then(|below| below.split('/').next()).unwrap_or_default();
+        let tree = Tree::new(self.open(worker)?, Settings::without_deadline(control));
+        let path = format!("{base}{folder}");
+        let path = if path.is_empty() { "." } else { &path };
+        let entries = tree.with_path(path.as_bytes(), Symlinks::Follow, |place| {
+            tree.list_folder(place.leaf().ino)
+        })?;
+        let is_folder = |entry: &ListedEntry| match entry.kind {
+            NodeKind::Folder => true,
+            NodeKind::File => false,
+            NodeKind::Link => {
+                let target = [path.as_bytes(), b"/", entry.name.as_bytes()].concat();
+                let found =
+                    tree.with_path(&target, Symlinks::Follow, |place| Ok(place.leaf().attr));
+                found.is_ok_and(|attr| attr.kind == NodeKind::Folder)
+            }
+        };
+        let named = entries.iter().filter_map(|entry| {
+            let value = format!("{folder}{}", text(entry.name.as_bytes())?);
+            let is_possible = value.starts_with(typed);
+            is_possible.then(|| if is_folder(entry) { value + "/" } else { value })
+        });
+        Ok(named.collect())
+    }
+}
+
+fn text(name: &[u8]) -> Option<&str> {
+    std::str::from_utf8(name).ok()
+}
+
+fn raw_values<'a>(parsed: &'a ArgMatches, id: &str) -> Vec<&'a OsStr> {
+    parsed.try_get_raw(id).ok().flatten().into_iter().flatten().collect()
+}
+
+/// Returns a path with a leading `~/` replaced, which the shell has not done yet.
+fn with_home(path: &OsStr) -> PathBuf {
+    let below = path.as_bytes().strip_prefix(b"~/").map(OsStr::from_bytes);
+    match (below, std::env::var_os("HOME")) {
+        (Some(below), Some(home)) => PathBuf::from(home).join(below),
+        _ => path.into(),
+    }
+}
+
+/// Sorts the values, without those that a terminal cannot show as they are. Of too many, only the
+/// different beginnings are kept.
+fn limited(mut found: Vec<String>) -> Vec<String> {
+    found.retain(|value| !value.contains(is_unprintable));
+    found.sort_unstable();
+    found.dedup();
+    if found.len() <= VALUES_MAX {
+        return found;
+    }
+    let [Some(first), Some(last)] = [found.first(), found.last()] else { return found };
+    let shared = first.chars().zip(last.chars()).take_while(|(a, b)| a == b).count();
+    found.iter_mut().for_each(|value| *value = value.chars().take(shared + 1).collect());
+    found.dedup();
+    found.truncate(VALUES_MAX);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    fn parse(line: &str) -> LineOptions {
+        let words = shlex::split(line).unwrap().into_iter().map(OsString::from).collect();
+        LineOptions::parse(Cli::command(), words)
+    }
+
+    #[test]
+    fn options_before_the_cursor_select_the_view() {
+        let options = parse(
+            "swarmletfs cat --store /a --store '/b c' --owner=7 --run 48 --no-cache --hard-links",
+        );
+        assert_eq!(options.stores, [PathBuf::from("/a"), "/b c".into()]);
+        assert_eq!(options.filter, Filter { owner: Some("7".into()), run: Some("48".into()) });
+        assert!(options.no_cache && options.hard_links && options.format.is_none());
+        let options = parse("swarmletfs ls --format codex --run");
+        assert_eq!(options.filter, Filter::default());
+        assert_eq!(options.format.map(|format| format.name), Some("codex"));
+        let options = parse("swarmletfs worker create --owner 7 --store s --parent");
+        assert_eq!((options.filter, options.stores), (Filter::default(), vec!["s".into()]));
+        assert_eq!(options.format.map(|format| format.name), Some("swarmlet"));
+    }
+
+    #[test]
+    fn values_are_sorted_and_printable() {
+        let found = ["b", "a", "b", "c\u{1b}[31m", "d\n", "e\u{202e}", "f $(x) 'é"];
+        assert_eq!(limited(found.map(String::from).to_vec()), ["a", "b", "f $(x) 'é"]);
+    }
+
+    #[test]
+    fn too_many_values_become_their_beginnings() {
+        let names = |count: usize| (0..count).map(|at| format!("w{at:05}")).collect();
+        assert_eq!(limited(names(VALUES_MAX)).len(), VALUES_MAX);
+        assert_eq!(limited(names(20_001)), ["w0", "w1", "w2"]);
+    }
+}
