@@ -140,7 +140,7 @@ Examples:
 
 Exit code: 0 if nothing prevents mounting and reading, 1 if something does.
 
---json prints one object: version (1), problems and notes (their numbers), findings (each with \
+--json prints one object: version (2), problems and notes (their numbers), findings (each with \
 topic, check, level, about, says, cure), and the facts: program, kernel, fuse, run, stores, \
 places, view, limits, mounts. The schema is docs/doctor.schema.json.";
 
@@ -392,11 +392,6 @@ struct DoctorArgs {
     #[arg(long, value_name = "ID", value_parser = mount_options::parse_id)]
     run: Option<String>,
 
-    /// Time without a write after which an unfinished session of Claude Code counts as abandoned:
-    /// 30s, 5m, 1h30m, or whole seconds [default: 1h]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
-    stale: Option<Duration>,
-
     /// Repair what recorders that ended early left in the stores
     #[arg(long, conflicts_with = "owner")]
     repair: bool,
@@ -499,13 +494,13 @@ pub fn main() -> ExitCode {
             #[cfg(feature = "mcp")]
             InternalCommand::WorkerTools { workspace } => mcp::serve_worker_tools(&workspace),
             #[cfg(feature = "mcp")]
-    if let Some(code) = completions::complete(&arguments, Cli::command) {
-        return code;
-    }
             InternalCommand::CommandKeeper { script } => {
                 exit::report(run_command::keep_command(&script))
             }
         };
+    }
+    if let Some(code) = completions::complete(&arguments, Cli::command) {
+        return code;
     }
     let arguments = short_form::expand(arguments, &Cli::command());
     if arguments.len() < 2 {

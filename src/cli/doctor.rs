@@ -16,7 +16,6 @@ mod places;
 mod recording;
 mod stores;
 mod text;
-mod transcripts;
 mod trial_mount;
 mod walls;
 mod workers;
@@ -24,7 +23,6 @@ mod workers;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::thread::{self, ScopedJoinHandle};
-use std::time::SystemTime;
 
 use anyhow::anyhow;
 use serde::Serialize;
@@ -39,7 +37,7 @@ use super::{DoctorArgs, exit};
 use finding::{Finding, Level};
 
 /// Version of the JSON schema; additions do not change it.
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
 
 /// The complete report.
 #[derive(Serialize)]
@@ -75,7 +73,7 @@ pub(super) fn run(arguments: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let text = if arguments.json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
-        text::render(&report, SystemTime::now())
+        text::render(&report)
     };
     let mut out = io::stdout().lock();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -6,8 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
-use super::transcripts::TranscriptCounts;
-use crate::catalog::{Freshness, STALE_AFTER, Source};
+use crate::catalog::{Freshness, Source};
 use crate::cli::DoctorArgs;
 use crate::cli::session_places::{self, SessionPlace};
 use crate::cli::terminal::{display_path, shell_quote};
@@ -27,8 +26,6 @@ pub(super) struct PlaceFacts {
     is_store: bool,
     /// Number of workers; null if the place is one of the stores or cannot be read.
     workers: Option<usize>,
-    /// Facts about its transcripts; null if they were not read here.
-    transcripts: Option<TranscriptCounts>,
 }
 
 /// Returns true if a place answers and holds sessions that can be read.
@@ -69,7 +66,6 @@ fn inspect_place(
         format: format.map(|format| format.name.into()),
         is_store: stores.contains(&shown.as_str()),
         workers: None,
-        transcripts: None,
         path: shown,
     };
     let Some(format) = *format else {
@@ -85,28 +81,20 @@ fn inspect_place(
         return (facts, vec![Finding::ok("places", "no_sessions", none)]);
     }
     let filter = Filter { owner: arguments.owner.clone(), run: None };
-    let view = Source::open_as(&resolved, Some(format)).ok().and_then(|source| {
-        let source = source.with_stale_after(arguments.stale.unwrap_or(STALE_AFTER));
-        View::new(vec![source], Freshness::default(), filter).ok()
-    });
+    let view = Source::open_as(&resolved, Some(format))
+        .ok()
+        .and_then(|source| View::new(vec![source], Freshness::default(), filter).ok());
     let Some(view) = view else {
         let note = format!("{program}: cannot read {}", facts.path);
         return (facts, vec![Finding::note("places", "unreadable_sessions", note)]);
     };
-    let visible = view.visible();
-    let transcripts = TranscriptCounts::new(&view, &visible, 0);
-    let workers = visible.members.len();
+    let workers = view.visible().members.len();
     let message = format!(
         "{program}: {} in {}, not shown beside the store",
         count(workers, "worker"),
         facts.path
     );
     let remedy = format!("`--store {}` shows them", shell_quote(&resolved));
-    let findings = vec![
-        Finding::ok("places", "sessions", message).with_remedy(remedy),
-        Finding { topic: "places".into(), ..transcripts.finding() },
-    ];
     facts.workers = Some(workers);
-    facts.transcripts = Some(transcripts);
-    (facts, findings)
+    (facts, vec![Finding::ok("places", "sessions", message).with_remedy(remedy)])
 }

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,9 +15,8 @@ use super::change_detection;
 use super::finding::Finding;
 use super::places::{self, PlaceFacts};
 use super::recording::{RecordingFacts, RecordingInspection};
-use super::transcripts::TranscriptCounts;
 use super::workers::Workers;
-use crate::catalog::{Freshness, STALE_AFTER, Source, SourceError, is_own_mount};
+use crate::catalog::{Freshness, Source, SourceError, is_own_mount};
 use crate::cli::diagnosis::Diagnosis;
 use crate::cli::mountinfo::MountTable;
 use crate::cli::terminal::{display_path, escape_controls, shell_quote};
@@ -53,11 +52,8 @@ pub(super) struct StoreFacts {
     why: String,
     /// Name of its format; null if it cannot be read.
     format: Option<String>,
-    /// Facts about its workers; null if it cannot be read.
-    workers: Option<Workers>,
-    /// Facts about the transcripts that worker directories are generated from; null for a format
-    /// with real directories.
-    transcripts: Option<TranscriptCounts>,
+    /// Number of its workers; null if it cannot be read.
+    workers: Option<u64>,
     /// Leftovers of recorders; null for a format that is not recorded, with `--owner`, or if
     /// the store cannot be searched.
     recording: Option<RecordingFacts>,
@@ -106,9 +102,6 @@ fn command(program: &Path, arguments: &DoctorArgs) -> Command {
     arguments.run.iter().for_each(|run| add("--run=", run.as_ref()));
     arguments.stores.iter().for_each(|store| add("--store=", store.as_os_str()));
     arguments.format.iter().for_each(|format| add("--format=", format.as_ref()));
-    if let Some(stale) = arguments.stale {
-        command.arg(format!("--stale={}ms", stale.as_millis()));
-    }
     if arguments.repair {
         command.arg("--repair");
     }
@@ -119,13 +112,6 @@ fn command(program: &Path, arguments: &DoctorArgs) -> Command {
 /// Runs the subprocess: inspects the stores and writes the result to stdout.
 pub(in crate::cli) fn answer(arguments: &DoctorArgs) -> ExitCode {
     probe::reply(serde_json::to_vec(&inspect(arguments)).map_err(io::Error::from))
-}
-
-impl StoreFacts {
-    /// Returns the age of the newest write to the store called `path` at `now`.
-    pub(super) fn newest_age(&self, path: &str, now: SystemTime) -> Option<String> {
-        self.workers.as_ref().filter(|_| self.path == path)?.newest_age(now)
-    }
 }
 
 impl Stores {
@@ -176,7 +162,7 @@ impl Stores {
                 Ok((path, source)) => {
                     shown_path = display_path(&path);
                     opened.push(OpenedStore::new(result.stores.len(), path, &source));
-                    sources.push(source.with_stale_after(arguments.stale.unwrap_or(STALE_AFTER)));
+                    sources.push(source);
                 }
                 Err(diagnosis) => {
                     let finding = Finding::problem("store", "open", diagnosis).about(&shown_path);
@@ -188,7 +174,6 @@ impl Stores {
                 why: chosen.reason(store),
                 format: None,
                 workers: None,
-                transcripts: None,
                 recording: None,
             });
         }
@@ -317,7 +302,7 @@ impl Stores {
             .map(|store| (store.facts_index, store.path.clone()))
             .collect();
         for (number, store) in opened.into_iter().enumerate() {
-            self.add_store(store, number, &view, &visible, owner.as_deref());
+            self.add_store(store, number, &visible, owner.as_deref());
         }
         self.inspect_recordings(&recorded, arguments.repair);
         for message in &visible.list_errors {
@@ -362,7 +347,6 @@ impl Stores {
         &mut self,
         store: OpenedStore,
         number: usize,
-        view: &View,
         visible: &VisibleWorkers,
         owner: Option<&str>,
     ) {
@@ -371,16 +355,12 @@ impl Stores {
         let described = format!("{} ({}): {}", facts.path, facts.why, store.format);
         let mut findings =
             workers.findings(&store.path, &described, store.worker_description, owner);
-        if store.has_virtual_folders {
-            // Generated directories are polled every second in any case.
-            let transcripts = TranscriptCounts::new(view, visible, number);
-            findings.push(transcripts.finding());
-            facts.transcripts = Some(transcripts);
-        } else {
+        // Generated directories are polled every second in any case.
+        if !store.has_virtual_folders {
             findings.push(change_detection::finding(store.max_watches, workers.total()));
         }
         facts.format = Some(store.format.into());
-        facts.workers = Some(workers);
+        facts.workers = Some(workers.total());
         self.findings.extend(findings.into_iter().map(|finding| finding.about(&facts.path)));
     }
 }

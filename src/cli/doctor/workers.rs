@@ -1,74 +1,50 @@
-//! Facts about the workers of one store: counts, flawed records, and hidden entries.
+//! Findings about the workers of one store: flawed records, and hidden entries.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::SystemTime;
-
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
 use crate::cli::diagnosis::Diagnosis;
 use crate::cli::terminal::{escape_controls, shell_quote};
 use crate::model::{EXAMPLES_MAX, Flaw, SkipReason, SkipReport, SkippedEntries};
 use crate::name::RelPath;
-use crate::store::Time;
-use crate::text::{age, count, utc};
+use crate::text::count;
 use crate::view::{Member, VisibleWorkers};
 
-/// Maximum number of directories with workers to name.
-const MAX_NAMED_FOLDERS: usize = 3;
-
-/// Facts about the workers of a store.
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// What is wrong with the workers of a store.
+#[derive(Debug, Default)]
 pub(super) struct Workers {
     /// Number of workers.
     total: u64,
-    /// Number of workers by directory of the store; `.` is the store itself.
-    folders: BTreeMap<String, u64>,
-    /// Number of workers by status.
-    status: BTreeMap<String, u64>,
-    /// Time of the newest write, in UTC; null without workers.
-    newest_write: Option<String>,
-    /// Number of distinct runs.
-    runs: usize,
-    /// Number of distinct owners.
-    owners: usize,
-    /// Number of workers with an owner.
-    with_owner: u64,
-    /// Number of workers without an owner.
-    without_owner: u64,
     /// Workers with flawed records, by kind of problem.
     flawed: BTreeMap<RecordProblem, Sample>,
-    /// Entries that are not shown, by reason; null with `--owner`, to reveal nothing of other
+    /// Entries that are not shown, by reason. Empty with `--owner`, to reveal nothing of other
     /// owners.
-    not_shown: Option<BTreeMap<HiddenReason, Sample>>,
+    not_shown: Vec<(SkipReason, Sample)>,
 }
 
 /// A count, with the first examples by name.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default)]
 struct Sample {
     count: u64,
     examples: Vec<Example>,
 }
 
 /// One example.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 struct Example {
     /// Name of a worker, or path from the store's root.
     name: String,
     /// Path from the store's root, used in commands.
-    #[serde(skip)]
     path: RelPath,
     /// Details that differ between examples.
     why: Option<String>,
 }
 
 /// Problem with a worker's record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum RecordProblem {
     UnreadableMetadata,
     BadMetadata,
@@ -81,17 +57,6 @@ enum RecordProblem {
     BadRegistration,
     IndexDisagrees,
     SameId,
-}
-
-/// Reason why an entry is not shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum HiddenReason {
-    Unreadable,
-    Links,
-    ForeignMounts,
-    Special,
-    NotWorkers,
 }
 
 impl Sample {
@@ -133,36 +98,17 @@ impl Sample {
 }
 
 impl Workers {
-    /// Collects the facts about workers in the store with index `number`.
+    /// Collects the problems of workers in the store with index `number`.
     pub(super) fn new(visible: &VisibleWorkers, number: usize) -> Workers {
         let mut workers = Workers::default();
-        let (mut runs, mut owners) = (BTreeSet::new(), BTreeSet::new());
         for member in visible.members.iter().filter(|member| member.entry.source() == number) {
-            let worker = &member.entry;
             workers.total += 1;
-            *workers.folders.entry(folder(&worker.root.parent())).or_default() += 1;
-            *workers.status.entry(worker.status.to_string()).or_default() += 1;
-            runs.extend(worker.run.as_ref());
-            owners.extend(worker.owner.as_ref());
-            *if worker.owner.is_some() {
-                &mut workers.with_owner
-            } else {
-                &mut workers.without_owner
-            } += 1;
             workers.note_flaws(member);
         }
-        (workers.runs, workers.owners) = (runs.len(), owners.len());
-        let members = visible.members.iter().filter(|member| member.entry.source() == number);
-        workers.newest_write = members.map(|member| member.entry.last_write()).max().map(utc);
         let reports = visible.skip_reports.as_ref();
-        workers.not_shown = reports.and_then(|reports| reports.get(number)).map(hidden_entries);
+        let skipped = reports.and_then(|reports| reports.get(number));
+        workers.not_shown = skipped.map(hidden_entries).unwrap_or_default();
         workers
-    }
-
-    /// Returns the age of the newest write at `now`.
-    pub(super) fn newest_age(&self, now: SystemTime) -> Option<String> {
-        let newest: Timestamp = self.newest_write.as_ref()?.parse().ok()?;
-        age(Time { secs: newest.as_second(), nanos: 0 }, now)
     }
 
     /// Returns the number of workers.
@@ -214,9 +160,9 @@ impl Workers {
         sign: &str,
         owner: Option<&str>,
     ) -> Vec<Finding> {
-        let mut findings = vec![self.count_finding(described, owner)];
-        for (reason, sample) in self.not_shown.iter().flatten() {
-            findings.push(reason.finding(sample, store, sign));
+        let mut findings = vec![self.count_finding(store, described, owner)];
+        for (reason, sample) in &self.not_shown {
+            findings.push(hidden_finding(*reason, sample, store, sign));
         }
         for (problem, sample) in &self.flawed {
             findings.push(problem.finding(sample, store));
@@ -224,7 +170,7 @@ impl Workers {
         findings
     }
 
-    fn count_finding(&self, described: &str, owner: Option<&str>) -> Finding {
+    fn count_finding(&self, store: &Path, described: &str, owner: Option<&str>) -> Finding {
         let owner_clause =
             owner.map(|owner| format!(" of owner {}", escape_controls(owner))).unwrap_or_default();
         if self.total == 0 {
@@ -238,100 +184,62 @@ impl Workers {
                 None => Finding::note("store", "workers", format!("{described}, no worker yet")),
             };
         }
-        let place = |folder: &str| {
-            if folder == "." { "the folder itself".into() } else { format!("{folder}/") }
-        };
-        // Largest first: with transcripts, each project is a directory.
-        let mut folders: Vec<(&String, &u64)> = self.folders.iter().collect();
-        folders.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-        let mut places: Vec<String> = match folders.as_slice() {
-            [(folder, _)] => vec![place(folder)],
-            several => several
-                .iter()
-                .take(MAX_NAMED_FOLDERS)
-                .map(|(folder, count)| format!("{} ({count})", place(folder)))
-                .collect(),
-        };
-        let more = folders.len().saturating_sub(MAX_NAMED_FOLDERS);
-        if more > 0 {
-            places.push(format!("{more} more"));
-        }
-        let status: Vec<String> =
-            self.status.iter().map(|(status, count)| format!("{count} {status}")).collect();
-        let runs = match self.runs {
-            0 => String::new(),
-            runs => format!("; {}", count(runs as u64, "run")),
-        };
-        let owners = match (owner, self.owners as u64, self.without_owner) {
-            (Some(_), _, _) => String::new(),
-            (None, 0, _) => "; no owner".into(),
-            (None, owners, 0) => format!("; {}", count(owners, "owner")),
-            (None, owners, without) => {
-                format!("; {}, {without} without one", count(owners, "owner"))
-            }
-        };
-        let (total, places, status) =
-            (count(self.total, "worker"), places.join(", "), status.join(", "));
-        let written = self.newest_write.as_ref().map(|newest| format!("; last write {newest}"));
-        let written = written.unwrap_or_default();
-        let message = format!(
-            "{described}, {total}{owner_clause} in {places}: {status}{runs}{owners}{written}"
-        );
-        Finding::ok("store", "workers", message)
+        let total = count(self.total, "worker");
+        Finding::ok("store", "workers", format!("{described}, {total}{owner_clause}")).with_remedy(
+            format!(
+                "`swarmletfs validate {}` says what of it was not understood",
+                shell_quote(store)
+            ),
+        )
     }
 }
 
-fn folder(path: &RelPath) -> String {
-    if path.is_root() { ".".into() } else { path.display() }
-}
-
-fn hidden_entries(passed: &SkipReport) -> BTreeMap<HiddenReason, Sample> {
-    let all = [
-        (HiddenReason::Unreadable, SkipReason::Unreadable),
-        (HiddenReason::Links, SkipReason::Link),
-        (HiddenReason::ForeignMounts, SkipReason::ForeignMount),
-        (HiddenReason::Special, SkipReason::Special),
-        (HiddenReason::NotWorkers, SkipReason::NotAWorker),
+fn hidden_entries(skipped: &SkipReport) -> Vec<(SkipReason, Sample)> {
+    let reasons = [
+        SkipReason::Unreadable,
+        SkipReason::Link,
+        SkipReason::ForeignMount,
+        SkipReason::Special,
+        SkipReason::NotAWorker,
     ];
-    all.into_iter()
-        .map(|(not_shown, reason)| (not_shown, Sample::new(&passed.entries(reason))))
+    reasons
+        .map(|reason| (reason, Sample::new(&skipped.entries(reason))))
+        .into_iter()
         .filter(|(_, sample)| sample.count > 0)
         .collect()
 }
 
-impl HiddenReason {
-    fn finding(self, sample: &Sample, store: &Path, sign: &str) -> Finding {
-        let (names, first) = (sample.names(), sample.first(store));
-        let are = if sample.count == 1 { "is" } else { "are" };
-        let count = |what| count(sample.count, what);
-        match self {
-            HiddenReason::Unreadable => {
-                let message = format!("{} cannot be read: {names}", count("folder"));
-                let remedy = format!("`ls -ld {first}` shows who may read it: mount as that user");
-                Finding::problem("store", "unreadable", Diagnosis::new(message, remedy))
-            }
-            HiddenReason::Links => {
-                let message = format!("{} {are} not followed: {names}", count("link"));
-                Finding::note("store", "links", message).with_remedy(format!(
-                    "`readlink -f {first}` shows where it leads: add that folder with --store"
-                ))
-            }
-            HiddenReason::ForeignMounts => {
-                let message = format!("{} {are} not entered: {names}", count("other file system"));
-                Finding::note("store", "foreign_mounts", message)
-                    .with_remedy(format!("if it contains workers, add it: `--store {first}`"))
-            }
-            HiddenReason::Special => {
-                let message = format!("{} {are} not opened: {names}", count("special file"));
-                Finding::note("store", "special", message)
-            }
-            HiddenReason::NotWorkers => {
-                let message = format!(
-                    "{} {are} not a worker (a worker contains {sign}): {names}",
-                    count("folder")
-                );
-                Finding::note("store", "not_workers", message)
-            }
+fn hidden_finding(reason: SkipReason, sample: &Sample, store: &Path, sign: &str) -> Finding {
+    let (names, first) = (sample.names(), sample.first(store));
+    let are = if sample.count == 1 { "is" } else { "are" };
+    let count = |what| count(sample.count, what);
+    match reason {
+        SkipReason::Unreadable => {
+            let message = format!("{} cannot be read: {names}", count("folder"));
+            let remedy = format!("`ls -ld {first}` shows who may read it: mount as that user");
+            Finding::problem("store", "unreadable", Diagnosis::new(message, remedy))
+        }
+        SkipReason::Link => {
+            let message = format!("{} {are} not followed: {names}", count("link"));
+            Finding::note("store", "links", message).with_remedy(format!(
+                "`readlink -f {first}` shows where it leads: add that folder with --store"
+            ))
+        }
+        SkipReason::ForeignMount => {
+            let message = format!("{} {are} not entered: {names}", count("other file system"));
+            Finding::note("store", "foreign_mounts", message)
+                .with_remedy(format!("if it contains workers, add it: `--store {first}`"))
+        }
+        SkipReason::Special => {
+            let message = format!("{} {are} not opened: {names}", count("special file"));
+            Finding::note("store", "special", message)
+        }
+        SkipReason::NotAWorker => {
+            let message = format!(
+                "{} {are} not a worker (a worker contains {sign}): {names}",
+                count("folder")
+            );
+            Finding::note("store", "not_workers", message)
         }
     }
 }

@@ -23,13 +23,6 @@ fn shown(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Returns the JSON of a count and its first examples.
-fn several(count: u64, names: &[&str]) -> Value {
-    let examples: Vec<Value> =
-        names.iter().map(|name| json!({"name": name, "why": null})).collect();
-    json!({"count": count, "examples": examples})
-}
-
 #[test]
 fn doctor_reports_a_swarmletfs_mount_as_store() {
     needs_fuse!();
@@ -49,39 +42,25 @@ fn doctor_reports_a_swarmletfs_mount_as_store() {
 }
 
 #[test]
-fn doctor_counts_workers_by_status_owner_and_run() {
+fn doctor_counts_workers_of_a_view() {
     let (store, sandbox) = (TestStore::new(), MountSandbox::new());
-    store.worker("a", json!({"owner_id": 7, "run_id": 48, "status": "running"}));
-    store.worker("b", json!({"config": {"owner_id": "7"}, "run_id": 48}));
-    store.worker("c", json!({"owner_id": 8, "run_id": 49, "status": "failed"}));
+    for (id, run) in [("a", 48), ("b", 48), ("c", 49)] {
+        store.worker(id, json!({"run_id": run}));
+    }
     store.worker("d", json!({}));
     store.write("e/metadata.json", json!({"status": "odd"}).to_string());
     let path = store.path();
     let keep = sandbox.path();
     let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
-    let newest_write = &report["stores"][0]["workers"]["newest_write"];
-    assert!(newest_write.as_str().unwrap().ends_with('Z'), "{report:#}");
     let expected = json!({
-        "path": path, "why": "named on the command line", "format": "swarmlet",
-        "workers": {
-            "total": 5, "folders": {".": 1, "workers": 4},
-            "status": {"completed": 2, "failed": 1, "running": 1, "unknown": 1},
-            "newest_write": newest_write,
-            "runs": 2, "owners": 2, "with_owner": 3, "without_owner": 2, "flawed": {}, "not_shown": {},
-        },
-        "transcripts": null,
+        "path": path, "why": "named on the command line", "format": "swarmlet", "workers": 5,
         "recording": {
             "new_workers": 0, "temporary_files": 0, "open_calls": 0, "lost_runners": 0, "not_searched": 0,
             "repaired": 0,
         },
     });
     assert_eq!(report["stores"], json!([expected]), "{report:#}");
-    let says = finding(
-        &report,
-        "workers",
-        "ok",
-        &["5 workers", "swarmlet", "1 failed", "2 runs", "2 without one"],
-    );
+    let says = finding(&report, "workers", "ok", &["swarmlet, 5 workers"]);
     assert_eq!(says["about"], json!(path));
     let report = IsolatedDoctor::new(&keep)
         .json(&[path.as_os_str(), "--run".as_ref(), "48".as_ref()])
@@ -109,28 +88,30 @@ fn doctor_lists_hidden_entries_with_reason_and_remedy() {
     let (other, path, keep) = (sandbox.folder("other"), store.path(), sandbox.path());
     let Some(_bound) = Bound::new(&other, &store.at("workers/foreign")) else { return };
     let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
-    let expected = json!({
-        "links": several(4, &["workers/l1", "workers/l2", "workers/l3"]),
-        "foreign_mounts": several(1, &["workers/foreign"]),
-        "special": several(1, &["workers/pipe"]),
-        "not_workers": several(2, &["workers/plain", "workers/supervisor"]),
-    });
-    assert_eq!(report["stores"][0]["workers"]["not_shown"], expected, "{report:#}");
     let cure = format!("`readlink -f {}`", shown(&store.at("workers/l1")));
     finding(
         &report,
         "links",
         "note",
-        &["4 links are not followed", "workers/l3, and 1 more", &cure, "--store"],
+        &[
+            "4 links are not followed: workers/l1, workers/l2, workers/l3, and 1 more",
+            &cure,
+            "--store",
+        ],
     );
     let cure = format!("`--store {}`", shown(&store.at("workers/foreign")));
-    finding(&report, "foreign_mounts", "note", &["1 other file system", &cure]);
-    finding(&report, "special", "note", &["workers/pipe"]);
+    finding(
+        &report,
+        "foreign_mounts",
+        "note",
+        &["1 other file system is not entered: workers/foreign", &cure],
+    );
+    finding(&report, "special", "note", &["1 special file is not opened: workers/pipe"]);
     finding(
         &report,
         "not_workers",
         "note",
-        &["workers/plain, workers/supervisor", "metadata.json"],
+        &["2 folders are not", "workers/plain, workers/supervisor", "metadata.json"],
     );
     assert_eq!(report["problems"], 0, "{report:#}");
 }
@@ -150,15 +131,6 @@ fn doctor_names_workers_with_flawed_records() {
     store.write("w1/metadata.json", json!({"worker_id": "w1"}).to_string());
     let (path, keep) = (store.path(), sandbox.path());
     let Some(report) = IsolatedDoctor::new(&keep).json(&[&path]) else { return };
-    let mut flawed = report["stores"][0]["workers"]["flawed"].clone();
-    let why = flawed["bad_metadata"]["examples"][0]["why"].take();
-    assert!(why.as_str().is_some_and(|why| why.starts_with("not JSON")), "{why}");
-    let expected = json!({
-        "bad_metadata": several(1, &["torn"]), "no_metadata": several(1, &["bare"]),
-        "other_id": several(1, &["other"]), "two_owners": several(1, &["two"]),
-        "index_disagrees": several(1, &["late"]), "same_id": several(1, &["w1~2"]),
-    });
-    assert_eq!(flawed, expected, "{report:#}");
     for (check, name) in [
         ("bad_metadata", "torn (not JSON"),
         ("no_metadata", "bare"),
@@ -190,11 +162,6 @@ fn doctor_reports_unreadable_entries_as_problems() {
     else {
         return;
     };
-    let workers = &report["stores"][0]["workers"];
-    let denied =
-        |name: &str| json!({"count": 1, "examples": [{"name": name, "why": "permission denied"}]});
-    assert_eq!(workers["not_shown"]["unreadable"], denied("workers/closed"), "{report:#}");
-    assert_eq!(workers["flawed"]["unreadable_metadata"], denied("sealed"), "{report:#}");
     let closed = format!("`ls -ld {}`", shown(&store.at("workers/closed")));
     finding(&report, "unreadable", "problem", &["workers/closed (permission denied)", &closed]);
     let sealed = format!("`ls -la {}`", shown(&store.at("workers/sealed")));
@@ -240,9 +207,7 @@ fn doctor_output_is_independent_of_foreign_workers() {
         let mut arguments = vec![path.as_os_str()];
         arguments.extend(more.iter().map(OsStr::new));
         let out = IsolatedDoctor::new(&keep).run(&arguments)?.out.replace(shown(&path), "STORE");
-        // The stores were written, and are reported, at different times.
-        let times = regex::Regex::new(r"\d{4}-\d\d-\d\dT[0-9:.]+Z( \((just now|\d+s ago)\))?");
-        Some(times.unwrap().replace_all(&out, "TIME").into_owned())
+        Some(out)
     };
     for more in [
         &["--json", "--owner", "7"][..],
@@ -272,7 +237,7 @@ fn doctor_reports_each_store_once() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|store| json!([store["path"], store["workers"]["total"]]))
+        .map(|store| json!([store["path"], store["workers"]]))
         .collect();
     assert_eq!(facts, [json!([one, 1]), json!([two, 2]), json!([missing, null])]);
     assert_eq!(findings(&report, "workers").len(), 2);
@@ -332,7 +297,7 @@ fn doctor_rejects_an_invalid_store_with_a_remedy() {
     assert_eq!(
         none["stores"],
         json!([{
-            "path": papers, "why": "named on the command line", "format": null, "workers": null, "transcripts": null, "recording": null,
+            "path": papers, "why": "named on the command line", "format": null, "workers": null, "recording": null,
         }])
     );
     let cure = format!("`readlink -f {}`", shown(&linked.join("workers")));
@@ -392,16 +357,12 @@ fn doctor_escapes_names() {
         let arguments =
             [store.as_os_str(), missing.as_os_str(), "--run".as_ref(), OsStr::new("none")];
         let Some(report) = IsolatedDoctor::new(&keep).json(&arguments) else { return };
-        let workers = &report["stores"][0]["workers"];
-        assert_eq!(
-            (&workers["total"], &workers["not_shown"]["links"]["count"]),
-            (&json!(2), &json!(1)),
-            "{report:#}"
-        );
+        assert_eq!(report["stores"][0]["workers"], 2, "{report:#}");
         finding(&report, "run", "note", &["the runs are"]);
         check_lines(&IsolatedDoctor::new(&keep).run(&arguments).unwrap().out);
         // The remedy is a working command, whatever the name is.
-        let cure = finding(&report, "links", "note", &[])["cure"].as_str().unwrap().to_owned();
+        let cure =
+            finding(&report, "links", "note", &["1 link is"])["cure"].as_str().unwrap().to_owned();
         let command = cure.split('`').nth(1).unwrap().replace("readlink -f", "readlink -z");
         let link = std::process::Command::new("bash").args(["-c", &command]).output().unwrap();
         assert_eq!(link.stdout.strip_suffix(b"\0"), Some(name.as_slice()), "{command}");
@@ -428,48 +389,6 @@ fn unread_sessions_are_not_problems() {
     finding(&report, "unread", "note", &["1 session not yet searched for workers"]);
     let problems: Vec<_> = findings(&report, "trouble");
     assert!(problems.is_empty(), "{report:#}");
-}
-
-/// Promise: `doctor` counts content of transcripts that is not shown.
-#[test]
-fn doctor_counts_hidden_content_of_transcripts() {
-    let (sandbox, keep) = (MountSandbox::new(), MountSandbox::new());
-    let project = sandbox.folder("claude/projects/-home-dev");
-    let message = |kind: &str, content: Value| {
-        json!({"type": kind, "uuid": "u", "sessionId": "s", "message": {"role": kind, "content": content}}).to_string()
-    };
-    let called = message(
-        "assistant",
-        json!([{"type": "tool_use", "id": "1", "name": "Bash", "input": {"command": "ls"}}]),
-    );
-    let stray = message(
-        "user",
-        json!([{"type": "tool_result", "tool_use_id": "9", "content": "of nothing"}]),
-    );
-    let lines = [
-        message("user", json!("list it")),
-        called,
-        stray,
-        "{torn".into(),
-        json!({"type": "new"}).to_string(),
-    ];
-    fs::write(project.join("s.jsonl"), lines.join("\n") + "\n").unwrap();
-    fs::write(project.join("junk.jsonl"), "no JSON at all\n").unwrap();
-    let path = sandbox.path().join("claude");
-    let Some(report) = IsolatedDoctor::new(&keep.path()).json(&[&path]) else { return };
-    assert_eq!(report["stores"][0]["format"], "claude-code");
-    let expected = json!({
-        "read": 2, "workers": 2, "lines": 6, "unparsable_lines": 2, "unknown_records": {"new": 1},
-        "results_without_calls": 1, "calls_without_results": 1, "calls_not_shown": 0, "truncated_outputs": 0, "torn_documents": 0,
-    });
-    assert_eq!(report["stores"][0]["transcripts"], expected, "{report:#}");
-    finding(
-        &report,
-        "transcripts",
-        "note",
-        &["2 of 2", "lines that cannot be parsed: 2", "(new): 1", "calls without a result: 1"],
-    );
-    finding(&report, "bad_transcript", "problem", &["junk", "no line could be parsed"]);
 }
 
 /// Promise: `doctor` names every place where a known program left sessions, also one that cannot be
@@ -506,10 +425,9 @@ fn doctor_names_the_places_of_known_programs() {
         &["GitHub Copilot CLI", shown(&copilot), "not read yet"],
     );
     finding(&report, "workers", "ok", &["claude-code", "1 worker"]);
-    finding(&report, "transcripts", "note", &["cannot be parsed: 1", "novelty"]);
     let place = |program: &str, path: &Path, format: Value, is_store| {
         json!({"program": program, "path": path, "format": format, "is_store": is_store,
-            "workers": null, "transcripts": null})
+            "workers": null})
     };
     let unread = place("GitHub Copilot CLI", &copilot, Value::Null, false);
     assert_eq!(
@@ -521,9 +439,7 @@ fn doctor_names_the_places_of_known_programs() {
     let report = environment(&current).json::<&OsStr>(&[]).unwrap();
     let cure = format!("`--store {}`", shown(&claude));
     finding(&report, "sessions", "ok", &["Claude Code: 1 worker in", "not shown", &cure]);
-    finding(&report, "transcripts", "note", &["cannot be parsed: 1", "novelty"]);
     assert_eq!(report["places"][0]["workers"], 1);
-    assert_eq!(report["places"][0]["transcripts"]["unparsable_lines"], 1, "{report:#}");
     // The places do not matter if the store is named.
     let report = environment(Path::new("/")).json(&[&current]).unwrap();
     assert_eq!(report["places"], json!([]));
