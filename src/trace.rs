@@ -35,7 +35,7 @@ pub use mini_swe_agent::MiniSweAgent;
 pub use openhands::OpenHands;
 pub use probe::{Probe, ProbeBudget};
 pub use swarmlet::Swarmlet;
-pub(crate) use swarmlet::python_strings;
+pub(crate) use swarmlet::python_to_json;
 pub use swe_agent::SweAgent;
 pub(crate) use transcript::ReportedEnd;
 pub use transcript::Transcripts;

@@ -5,28 +5,17 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::failure_signs::{self, SignStrength};
-use crate::trace::python_strings;
+use crate::trace::python_to_json;
 
 /// Maximum length of a key that is put before its text, in bytes.
 const KEY_MAX: usize = 40;
-
-/// Maximum number of enclosing keys that are tested, innermost first.
-const KEYS_MAX: usize = 8;
 
 /// Returns the strings in `raw`, each on its own lines, if `raw` consists of JSON values or a
 /// Python dictionary.
 ///
 /// Time and memory are linear in the size of `raw`; values other than strings are skipped.
 pub(super) fn decoded_text(raw: &[u8]) -> Option<String> {
-    let text = json_text(raw).or_else(|| {
-        let mut text = String::new();
-        let raw = Some(raw.trim_ascii()).filter(|raw| raw.starts_with(b"{"))?;
-        python_strings(raw, &mut |keys, value| {
-            let key = keys.iter().rev().take(KEYS_MAX).find(|key| names_failure(key));
-            add(&mut text, key.unwrap_or(&""), value);
-        })?;
-        Some(text)
-    });
+    let text = json_text(raw).or_else(|| json_text(&python_to_json(raw.trim_ascii())?));
     text.filter(|text| !text.is_empty())
 }
 

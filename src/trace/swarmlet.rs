@@ -28,7 +28,7 @@ pub(crate) use layout::{
 };
 pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, own_status};
 pub(crate) use metrics::{CALL_EVENT, FILE as METRICS, START_EVENT};
-pub(crate) use python::strings as python_strings;
+pub(crate) use python::to_json as python_to_json;
 pub(crate) use record::{EXECUTION_LOG, LOGS, RESULT, TOOLS_USED, split_call_name};
 pub(crate) use registry::{FolderId, RegistryRecord, SIZE_MAX as REGISTRY_MAX, SUPERVISOR_NOTES};
 pub(crate) use thread::FILE as THREAD;

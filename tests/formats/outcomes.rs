@@ -135,7 +135,7 @@ fn rule_1_else_the_exit_code_decides() {
 }
 
 #[test]
-fn rule_2_python_literals_are_judged_like_json() {
+fn rule_2_python_dictionaries_are_judged_like_json() {
     assert_all(&[
         ("{'ok': False}", "failed", None),
         ("{'ok': False, 'error': None, 'data': None}", "failed", None),

@@ -21,7 +21,7 @@ use swarmletfs::view::{Filter, View};
 /// Way in which content reaches a parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// As a tool's output: JSON, Python literals, logs, terminal escapes.
+    /// As a tool's output: JSON, Python dictionaries, logs, terminal escapes.
     Output,
     /// As metadata.json.
     Metadata,
