@@ -1,12 +1,13 @@
 //! JSON shapes that ignore values of an unexpected type, so that one odd field does not cost the
-//! whole line. Ignored values are not built.
+//! whole line. Ignored lists and objects are not built.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
 /// A string, or `None` for any other type.
@@ -20,6 +21,10 @@ pub(super) struct MaybeBool(pub(super) Option<bool>);
 /// A non-negative integer, or `None` for any other type.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MaybeU64(pub(super) Option<u64>);
+
+/// An integer, or `None` for any other type.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct MaybeI64(pub(super) Option<i64>);
 
 /// A number, or `None` for any other type.
 #[derive(Debug, Clone, Default)]
@@ -98,188 +103,166 @@ impl MaybeBool {
     }
 }
 
-/// Adds `Visitor` methods that return the default value for the listed types.
-macro_rules! ignore_kinds {
-    (@kind number) => {
-        ignore_kinds!(@value visit_i64(i64));
-        ignore_kinds!(@kind unsigned);
-        ignore_kinds!(@value visit_f64(f64));
-    };
-    (@kind signed) => {
-        ignore_kinds!(@value visit_i64(i64));
-        ignore_kinds!(@value visit_f64(f64));
-    };
-    (@kind unsigned) => { ignore_kinds!(@value visit_u64(u64)); };
-    (@kind bool) => { ignore_kinds!(@value visit_bool(bool)); };
-    (@kind str) => { ignore_kinds!(@value visit_str(&str)); };
-    (@kind unit) => {
-        fn visit_unit<E: ::serde::de::Error>(self) -> Result<Self::Value, E> {
-            Ok(Self::Value::default())
-        }
-    };
-    (@kind seq) => {
-        fn visit_seq<A: ::serde::de::SeqAccess<'de>>(
-            self,
-            mut seq: A,
-        ) -> Result<Self::Value, A::Error> {
-            while seq.next_element::<::serde::de::IgnoredAny>()?.is_some() {}
-            Ok(Self::Value::default())
-        }
-    };
-    (@kind map) => {
-        fn visit_map<A: ::serde::de::MapAccess<'de>>(
-            self,
-            mut map: A,
-        ) -> Result<Self::Value, A::Error> {
-            while map.next_entry::<::serde::de::IgnoredAny, ::serde::de::IgnoredAny>()?.is_some() {}
-            Ok(Self::Value::default())
-        }
-    };
-    (@value $name:ident($kind:ty)) => {
-        fn $name<E: ::serde::de::Error>(self, _: $kind) -> Result<Self::Value, E> {
-            Ok(Self::Value::default())
-        }
-    };
-    ($($kind:ident)*) => {
-        fn expecting(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.write_str("anything")
-        }
-        $(ignore_kinds!(@kind $kind);)*
-    };
-}
-pub(super) use ignore_kinds;
+/// A type that JSON values of several types can be read as. A value of any other type becomes the
+/// default.
+pub(super) trait Lenient<'de>: Default {
+    fn from_bool(_: bool) -> Self {
+        Self::default()
+    }
 
-impl<'de: 'a, 'a> Deserialize<'de> for MaybeStr<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeStr<'a>, D::Error> {
-        struct Visit<'a>(PhantomData<&'a ()>);
-        impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
-            type Value = MaybeStr<'a>;
-            fn visit_borrowed_str<E: serde::de::Error>(
-                self,
-                text: &'de str,
-            ) -> Result<MaybeStr<'a>, E> {
-                Ok(MaybeStr(Some(Cow::Borrowed(text))))
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<MaybeStr<'a>, E> {
-                Ok(MaybeStr(Some(Cow::Owned(text.to_owned()))))
-            }
-            fn visit_string<E: serde::de::Error>(self, text: String) -> Result<MaybeStr<'a>, E> {
-                Ok(MaybeStr(Some(Cow::Owned(text))))
-            }
-            ignore_kinds!(bool number unit seq map);
-        }
-        deserializer.deserialize_any(Visit(PhantomData))
+    fn from_number(_: Number) -> Self {
+        Self::default()
+    }
+
+    fn from_text(_: Cow<'de, str>) -> Self {
+        Self::default()
+    }
+
+    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Self::default())
+    }
+
+    fn from_object<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Self::default())
     }
 }
 
-impl<'de> Deserialize<'de> for MaybeBool {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeBool, D::Error> {
-        struct Visit;
-        impl<'de> Visitor<'de> for Visit {
-            type Value = MaybeBool;
-            fn visit_bool<E: serde::de::Error>(self, flag: bool) -> Result<MaybeBool, E> {
-                Ok(MaybeBool(Some(flag)))
-            }
-            ignore_kinds!(str number unit seq map);
-        }
-        deserializer.deserialize_any(Visit)
+/// Visits a value for a [`Lenient`] type.
+pub(super) struct LenientVisitor<T>(pub(super) PhantomData<T>);
+
+impl<'de, T: Lenient<'de>> Visitor<'de> for LenientVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    fn visit_unit<E>(self) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<T, E> {
+        Ok(T::from_bool(flag))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<T, E> {
+        Ok(T::from_number(number.into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<T, E> {
+        Ok(T::from_number(number.into()))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<T, E> {
+        Ok(Number::from_f64(number).map(T::from_number).unwrap_or_default())
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<T, E> {
+        Ok(T::from_text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<T, E> {
+        Ok(T::from_text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<T, A::Error> {
+        T::from_list(list)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::from_object(map)
     }
 }
 
-impl<'de> Deserialize<'de> for MaybeU64 {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeU64, D::Error> {
-        struct Visit;
-        impl<'de> Visitor<'de> for Visit {
-            type Value = MaybeU64;
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<MaybeU64, E> {
-                Ok(MaybeU64(Some(number)))
+/// Implements `Deserialize` for [`Lenient`] types, each with its generic parameters.
+macro_rules! deserialize_lenient {
+    ($([$($generics:tt)*] $type:ty;)*) => {$(
+        impl<'de $($generics)*> ::serde::Deserialize<'de> for $type {
+            fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_any($crate::trace::lenient::LenientVisitor(
+                    ::std::marker::PhantomData,
+                ))
             }
-            ignore_kinds!(str bool signed unit seq map);
         }
-        deserializer.deserialize_any(Visit)
+    )*};
+}
+pub(super) use deserialize_lenient;
+
+deserialize_lenient! {
+    [: 'a, 'a] MaybeStr<'a>;
+    [] MaybeBool;
+    [] MaybeU64;
+    [] MaybeI64;
+    [] MaybeNumber;
+    [: 'a, 'a] MaybeText<'a>;
+    [, T: Deserialize<'de>] MaybeObject<T>;
+    [, T: Deserialize<'de>] MaybeList<T>;
+}
+
+impl<'de: 'a, 'a> Lenient<'de> for MaybeStr<'a> {
+    fn from_text(text: Cow<'de, str>) -> Self {
+        MaybeStr(Some(text))
     }
 }
 
-impl<'de> Deserialize<'de> for MaybeNumber {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeNumber, D::Error> {
-        struct Visit;
-        impl<'de> Visitor<'de> for Visit {
-            type Value = MaybeNumber;
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<MaybeNumber, E> {
-                Ok(MaybeNumber(Some(number.into())))
-            }
-            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<MaybeNumber, E> {
-                Ok(MaybeNumber(Some(number.into())))
-            }
-            fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<MaybeNumber, E> {
-                Ok(MaybeNumber(Number::from_f64(number)))
-            }
-            ignore_kinds!(str bool unit seq map);
-        }
-        deserializer.deserialize_any(Visit)
+impl Lenient<'_> for MaybeBool {
+    fn from_bool(flag: bool) -> Self {
+        MaybeBool(Some(flag))
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for MaybeText<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeText<'a>, D::Error> {
-        struct Visit<'a>(PhantomData<&'a ()>);
-        impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
-            type Value = MaybeText<'a>;
-            fn visit_borrowed_str<E: serde::de::Error>(
-                self,
-                text: &'de str,
-            ) -> Result<MaybeText<'a>, E> {
-                Ok(MaybeText(Some(Cow::Borrowed(text))))
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<MaybeText<'a>, E> {
-                Ok(MaybeText(Some(Cow::Owned(text.to_owned()))))
-            }
-            fn visit_string<E: serde::de::Error>(self, text: String) -> Result<MaybeText<'a>, E> {
-                Ok(MaybeText(Some(Cow::Owned(text))))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<MaybeText<'a>, A::Error> {
-                let mut texts = String::new();
-                while let Some(part) = seq.next_element::<MaybeObject<TextPart<'_>>>()? {
-                    texts.push_str(part.0.as_ref().map_or("", |part| part.text.as_str()));
-                }
-                Ok(MaybeText(Some(Cow::Owned(texts))))
-            }
-            ignore_kinds!(bool number unit map);
-        }
-        deserializer.deserialize_any(Visit(PhantomData))
+impl Lenient<'_> for MaybeU64 {
+    fn from_number(number: Number) -> Self {
+        MaybeU64(number.as_u64())
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for MaybeObject<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeObject<T>, D::Error> {
-        struct Visit<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Visit<T> {
-            type Value = MaybeObject<T>;
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<MaybeObject<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map))
-                    .map(|object| MaybeObject(Some(object)))
-            }
-            ignore_kinds!(str bool number unit seq);
-        }
-        deserializer.deserialize_any(Visit(PhantomData))
+impl Lenient<'_> for MaybeI64 {
+    fn from_number(number: Number) -> Self {
+        MaybeI64(number.as_i64())
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for MaybeList<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeList<T>, D::Error> {
-        struct Visit<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Visit<T> {
-            type Value = MaybeList<T>;
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<MaybeList<T>, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = seq.next_element()? {
-                    items.push(item);
-                }
-                Ok(MaybeList(items))
+impl Lenient<'_> for MaybeNumber {
+    fn from_number(number: Number) -> Self {
+        MaybeNumber(Some(number))
+    }
+}
+
+impl<'de: 'a, 'a> Lenient<'de> for MaybeText<'a> {
+    fn from_text(text: Cow<'de, str>) -> Self {
+        MaybeText(Some(text))
+    }
+
+    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut all = Cow::Borrowed("");
+        while let Some(part) = list.next_element::<MaybeObject<TextPart<'de>>>()? {
+            let text = part.0.and_then(|part| part.text.0).unwrap_or_default();
+            if all.is_empty() {
+                all = text;
+            } else {
+                all.to_mut().push_str(&text);
             }
-            ignore_kinds!(str bool number unit map);
         }
-        deserializer.deserialize_any(Visit(PhantomData))
+        Ok(MaybeText(Some(all)))
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Lenient<'de> for MaybeObject<T> {
+    fn from_object<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(|object| MaybeObject(Some(object)))
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Lenient<'de> for MaybeList<T> {
+    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element()? {
+            items.push(item);
+        }
+        Ok(MaybeList(items))
     }
 }
 

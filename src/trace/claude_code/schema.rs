@@ -1,14 +1,14 @@
 //! The schema of transcript lines, and their decoder.
 
 use std::borrow::Cow;
-use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::de::SeqAccess;
 use serde_json::value::RawValue;
 
 use super::super::lenient::{
-    MaybeBool, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64, ignore_kinds,
+    Lenient, MaybeBool, MaybeList, MaybeNumber, MaybeObject, MaybeStr, MaybeU64,
+    deserialize_lenient,
 };
 use super::super::transcript::parse_millis;
 use super::texts::Notification;
@@ -359,39 +359,19 @@ pub(super) struct Media<'a> {
     pub(super) data: MaybeStr<'a>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for MessageContent<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MessageContent<'a>, D::Error> {
-        struct ContentVisitor<'a>(PhantomData<&'a ()>);
-        impl<'de: 'a, 'a> Visitor<'de> for ContentVisitor<'a> {
-            type Value = MessageContent<'a>;
+deserialize_lenient!([: 'a, 'a] MessageContent<'a>;);
 
-            ignore_kinds!(bool number unit map);
+impl<'de: 'a, 'a> Lenient<'de> for MessageContent<'a> {
+    fn from_text(text: Cow<'de, str>) -> Self {
+        MessageContent::Text(text)
+    }
 
-            fn visit_borrowed_str<E: serde::de::Error>(
-                self,
-                text: &'de str,
-            ) -> Result<MessageContent<'a>, E> {
-                Ok(MessageContent::Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<MessageContent<'a>, E> {
-                Ok(MessageContent::Text(Cow::Owned(text.to_owned())))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(
-                self,
-                mut seq: A,
-            ) -> Result<MessageContent<'a>, A::Error> {
-                let mut blocks = Vec::new();
-                while let Some(MaybeObject(block)) =
-                    seq.next_element::<MaybeObject<ContentBlock<'a>>>()?
-                {
-                    blocks.extend(block);
-                }
-                Ok(MessageContent::Blocks(blocks))
-            }
+    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut blocks = Vec::new();
+        while let Some(MaybeObject(block)) = list.next_element::<MaybeObject<ContentBlock<'a>>>()? {
+            blocks.extend(block);
         }
-        deserializer.deserialize_any(ContentVisitor(PhantomData))
+        Ok(MessageContent::Blocks(blocks))
     }
 }
 

@@ -10,9 +10,8 @@ use memchr::memmem;
 use regex::Regex;
 use serde::Deserialize;
 
-use super::super::lenient::{MaybeObject, MaybeStr};
+use super::super::lenient::{MaybeI64, MaybeObject, MaybeStr};
 use super::super::transcript::Verdict;
-use super::schema::MaybeI64;
 use crate::model::Outcome;
 
 /// Maximum number of lines before an output.

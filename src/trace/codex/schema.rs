@@ -2,14 +2,15 @@
 //! that a line is decoded in one pass. Fields of an unexpected type count as absent.
 
 use std::borrow::Cow;
-use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 
-use super::super::lenient::{MaybeBool, MaybeObject, MaybeStr, MaybeU64, ignore_kinds};
+use super::super::lenient::{
+    Lenient, MaybeBool, MaybeI64, MaybeObject, MaybeStr, MaybeU64, deserialize_lenient,
+};
 
 /// Types of the items that the oldest versions write as lines of their own.
 pub(super) const BARE_TYPES: [&str; 9] = [
@@ -331,21 +332,12 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Implements `Deserialize` by a visitor that ignores the listed types and has these methods.
-macro_rules! deserialize_lenient {
-    ($type:ident, ignores($($kind:ident)*), $($method:item)*) => {
-        impl<'de: 'a, 'a> Deserialize<'de> for $type<'a> {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Visit<'a>(PhantomData<&'a ()>);
-                impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
-                    type Value = $type<'a>;
-                    ignore_kinds!($($kind)*);
-                    $($method)*
-                }
-                deserializer.deserialize_any(Visit(PhantomData))
-            }
-        }
-    };
+deserialize_lenient! {
+    [: 'a, 'a] Content<'a>;
+    [: 'a, 'a] PlainContent<'a>;
+    [: 'a, 'a] Subagent<'a>;
+    [: 'a, 'a] ErrorText<'a>;
+    [: 'a, 'a] StatedChanges<'a>;
 }
 
 fn parts_of<'de: 'a, 'a, A: SeqAccess<'de>>(mut list: A) -> Result<Vec<ContentPart<'a>>, A::Error> {
@@ -356,89 +348,51 @@ fn parts_of<'de: 'a, 'a, A: SeqAccess<'de>>(mut list: A) -> Result<Vec<ContentPa
     Ok(parts)
 }
 
-fn text_part(text: Cow<'_, str>) -> Vec<ContentPart<'_>> {
-    vec![ContentPart { kind: MaybeStr::default(), text: MaybeStr(Some(text)) }]
-}
+impl<'de: 'a, 'a> Lenient<'de> for Content<'a> {
+    fn from_text(text: Cow<'de, str>) -> Self {
+        Content::Text(text)
+    }
 
-deserialize_lenient!(Content, ignores(bool number unit),
-    fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Content<'a>, E> {
-        Ok(Content::Text(Cow::Borrowed(text)))
-    }
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Content<'a>, E> {
-        Ok(Content::Text(Cow::Owned(text.to_owned())))
-    }
-    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Content<'a>, E> {
-        Ok(Content::Text(Cow::Owned(text)))
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Content<'a>, A::Error> {
+    fn from_list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
         parts_of(list).map(Content::Parts)
     }
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Content<'a>, A::Error> {
+
+    fn from_object<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         ContentObject::deserialize(MapAccessDeserializer::new(map))
             .map(|object| Content::Object(Box::new(object)))
     }
-);
+}
 
-deserialize_lenient!(PlainContent, ignores(bool number unit map),
-    fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<PlainContent<'a>, E> {
-        Ok(PlainContent(text_part(Cow::Borrowed(text))))
+impl<'de: 'a, 'a> Lenient<'de> for PlainContent<'a> {
+    fn from_text(text: Cow<'de, str>) -> Self {
+        PlainContent(vec![ContentPart { kind: MaybeStr::default(), text: MaybeStr(Some(text)) }])
     }
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<PlainContent<'a>, E> {
-        Ok(PlainContent(text_part(Cow::Owned(text.to_owned()))))
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<PlainContent<'a>, A::Error> {
+
+    fn from_list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
         parts_of(list).map(PlainContent)
     }
-);
+}
 
-deserialize_lenient!(Subagent, ignores(bool number unit seq),
-    fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Subagent<'a>, E> {
-        Ok(Subagent { kind: MaybeStr(Some(Cow::Borrowed(text))), spawn: None })
+impl<'de: 'a, 'a> Lenient<'de> for Subagent<'a> {
+    fn from_text(text: Cow<'de, str>) -> Self {
+        Subagent { kind: MaybeStr(Some(text)), spawn: None }
     }
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Subagent<'a>, E> {
-        Ok(Subagent { kind: MaybeStr(Some(Cow::Owned(text.to_owned()))), spawn: None })
-    }
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Subagent<'a>, A::Error> {
+
+    fn from_object<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         let object = SubagentObject::deserialize(MapAccessDeserializer::new(map))?;
         let spawn = object.thread_spawn.0.unwrap_or_default();
         Ok(Subagent { kind: MaybeStr::default(), spawn: Some(spawn) })
     }
-);
+}
 
-deserialize_lenient!(ErrorText, ignores(bool number unit seq),
-    fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<ErrorText<'a>, E> {
-        Ok(ErrorText(Some(Cow::Borrowed(text))))
+impl<'de: 'a, 'a> Lenient<'de> for ErrorText<'a> {
+    fn from_text(text: Cow<'de, str>) -> Self {
+        ErrorText(Some(text))
     }
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ErrorText<'a>, E> {
-        Ok(ErrorText(Some(Cow::Owned(text.to_owned()))))
-    }
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ErrorText<'a>, A::Error> {
+
+    fn from_object<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
         let object = ErrorObject::deserialize(MapAccessDeserializer::new(map))?;
         Ok(ErrorText(Some(object.message.0.unwrap_or_default())))
-    }
-);
-
-/// An integer, or `None` for any other type.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct MaybeI64(pub(super) Option<i64>);
-
-impl<'de> Deserialize<'de> for MaybeI64 {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaybeI64, D::Error> {
-        struct Visit;
-        impl<'de> Visitor<'de> for Visit {
-            type Value = MaybeI64;
-            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<MaybeI64, E> {
-                Ok(MaybeI64(Some(number)))
-            }
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<MaybeI64, E> {
-                Ok(MaybeI64(i64::try_from(number).ok()))
-            }
-            fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<MaybeI64, E> {
-                Ok(MaybeI64(None))
-            }
-            ignore_kinds!(str bool unit seq map);
-        }
-        deserializer.deserialize_any(Visit)
     }
 }
 
@@ -462,8 +416,8 @@ pub(super) struct StatedChange<'a> {
 #[derive(Debug, Default)]
 pub(super) struct StatedChanges<'a>(pub(super) Vec<(Cow<'a, str>, StatedChange<'a>)>);
 
-deserialize_lenient!(StatedChanges, ignores(bool number str unit seq),
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<StatedChanges<'a>, A::Error> {
+impl<'de: 'a, 'a> Lenient<'de> for StatedChanges<'a> {
+    fn from_object<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
         let mut changes = Vec::new();
         while let Some((path, change)) =
             map.next_entry::<MaybeStr<'a>, MaybeObject<StatedChange<'a>>>()?
@@ -472,7 +426,7 @@ deserialize_lenient!(StatedChanges, ignores(bool number str unit seq),
         }
         Ok(StatedChanges(changes))
     }
-);
+}
 
 /// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

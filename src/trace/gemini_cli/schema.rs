@@ -1,14 +1,15 @@
 //! The schema of the records of a session, and their decoder.
 
 use std::borrow::Cow;
-use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 
-use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, ignore_kinds};
+use super::super::lenient::{
+    Lenient, MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, deserialize_lenient,
+};
 
 /// A line of a log, or a message of a document. Fields of an unexpected type count as absent.
 #[derive(Debug, Default, Deserialize)]
@@ -178,45 +179,23 @@ struct ResponseFields<'a> {
     error: Option<&'a RawValue>,
 }
 
-impl<'a> MessagePart<'a> {
-    fn of_text(text: Cow<'a, str>) -> PartList<'a> {
+deserialize_lenient!([: 'a, 'a] PartList<'a>;);
+
+impl<'de: 'a, 'a> Lenient<'de> for PartList<'a> {
+    fn from_text(text: Cow<'de, str>) -> Self {
         PartList(vec![MessagePart { text: MaybeStr(Some(text)), ..MessagePart::default() }])
     }
-}
 
-impl<'de: 'a, 'a> Deserialize<'de> for PartList<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PartList<'a>, D::Error> {
-        struct PartVisitor<'a>(PhantomData<&'a ()>);
-        impl<'de: 'a, 'a> Visitor<'de> for PartVisitor<'a> {
-            type Value = PartList<'a>;
+    fn from_object<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        MessagePart::deserialize(MapAccessDeserializer::new(map)).map(|part| PartList(vec![part]))
+    }
 
-            ignore_kinds!(bool number unit);
-
-            fn visit_borrowed_str<E: serde::de::Error>(
-                self,
-                text: &'de str,
-            ) -> Result<PartList<'a>, E> {
-                Ok(MessagePart::of_text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<PartList<'a>, E> {
-                Ok(MessagePart::of_text(Cow::Owned(text.to_owned())))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PartList<'a>, A::Error> {
-                MessagePart::deserialize(MapAccessDeserializer::new(map))
-                    .map(|part| PartList(vec![part]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<PartList<'a>, A::Error> {
-                let mut parts = Vec::new();
-                while let Some(PartList(nested)) = seq.next_element::<PartList<'a>>()? {
-                    parts.extend(nested);
-                }
-                Ok(PartList(parts))
-            }
+    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
+        let mut parts = Vec::new();
+        while let Some(PartList(nested)) = list.next_element::<PartList<'a>>()? {
+            parts.extend(nested);
         }
-        deserializer.deserialize_any(PartVisitor(PhantomData))
+        Ok(PartList(parts))
     }
 }
 

@@ -173,7 +173,7 @@ fn version_1_edits(action: &Event<'_>, observation: &Observation<'_>) -> Vec<Fil
 
 /// Returns the change of a version 0 call, or `None` if its result states an error.
 fn version_0_edit(action: &Event<'_>, event: &Event<'_>) -> Option<FileEdit> {
-    if event.content.0.starts_with(ERROR_PREFIX) {
+    if event.content.as_str().starts_with(ERROR_PREFIX) {
         return None;
     }
     let arguments: EditorArguments<'_> = object(action.args?.get())?;

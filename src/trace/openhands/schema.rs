@@ -1,15 +1,18 @@
 //! The schema of events. A field of an unexpected type counts as absent.
 
 use std::borrow::Cow;
-use std::marker::PhantomData;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde::de::MapAccess;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Number;
 use serde_json::value::RawValue;
 
-use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64, ignore_kinds};
+use super::super::lenient::{
+    Lenient, MaybeBool, MaybeI64, MaybeList, MaybeObject, MaybeStr, MaybeText, MaybeU64,
+    deserialize_lenient,
+};
 use super::super::transcript::{Role, Turn, parse_millis};
 use super::super::value::parse_utc;
 
@@ -50,7 +53,7 @@ pub(super) struct Event<'a> {
     pub(super) args: Option<&'a RawValue>,
     /// The text of a version 0 observation, or the parts of a call of another agent.
     #[serde(borrow)]
-    pub(super) content: ContentText<'a>,
+    pub(super) content: MaybeText<'a>,
     #[serde(borrow)]
     pub(super) extras: MaybeObject<Extras<'a>>,
     #[serde(borrow)]
@@ -68,7 +71,7 @@ pub(super) struct Event<'a> {
     pub(super) tool_call: MaybeObject<StatedCall<'a>>,
     /// The words of the agent before a call.
     #[serde(borrow)]
-    pub(super) thought: ContentText<'a>,
+    pub(super) thought: MaybeText<'a>,
     #[serde(borrow)]
     pub(super) reasoning_content: MaybeStr<'a>,
     /// The event with the call of a result.
@@ -125,15 +128,15 @@ pub(super) struct Observation<'a> {
     #[serde(borrow)]
     pub(super) kind: MaybeStr<'a>,
     #[serde(borrow)]
-    pub(super) content: ContentText<'a>,
+    pub(super) content: MaybeText<'a>,
     /// The text in older versions.
     #[serde(borrow)]
-    pub(super) output: ContentText<'a>,
+    pub(super) output: MaybeText<'a>,
     pub(super) is_error: MaybeBool,
     /// True, or the message of an error, in older versions.
     #[serde(borrow)]
     pub(super) error: BoolOrText<'a>,
-    pub(super) exit_code: ExitCode,
+    pub(super) exit_code: MaybeI64,
     pub(super) metadata: MaybeObject<CommandMetadata>,
     #[serde(borrow)]
     pub(super) path: MaybeStr<'a>,
@@ -178,7 +181,7 @@ pub(super) struct Extras<'a> {
     pub(super) agent_state: MaybeStr<'a>,
     pub(super) metadata: MaybeObject<CommandMetadata>,
     /// The exit code in older versions.
-    pub(super) exit_code: ExitCode,
+    pub(super) exit_code: MaybeI64,
     #[serde(borrow)]
     pub(super) path: MaybeStr<'a>,
     pub(super) prev_exist: MaybeBool,
@@ -192,7 +195,7 @@ pub(super) struct Extras<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct CommandMetadata {
-    pub(super) exit_code: ExitCode,
+    pub(super) exit_code: MaybeI64,
 }
 
 /// Details of the answer that made a version 0 call. The answer itself repeats the event.
@@ -237,7 +240,7 @@ pub(super) struct AccumulatedTokens {
 #[serde(default)]
 pub(super) struct Message<'a> {
     #[serde(borrow)]
-    pub(super) content: ContentText<'a>,
+    pub(super) content: MaybeText<'a>,
     #[serde(borrow)]
     pub(super) reasoning_content: MaybeStr<'a>,
 }
@@ -277,50 +280,6 @@ pub(super) struct InstanceMetadata<'a> {
     pub(super) llm: MaybeObject<ModelResponse<'a>>,
 }
 
-/// A text, or the texts of a list of parts without separators. Other parts have no text.
-#[derive(Debug, Default)]
-pub(super) struct ContentText<'a>(pub(super) Cow<'a, str>);
-
-/// A part of a text.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct ContentPart<'a> {
-    #[serde(borrow)]
-    text: MaybeStr<'a>,
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for ContentText<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ContentText<'a>, D::Error> {
-        struct Visit<'a>(PhantomData<&'a ()>);
-        impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
-            type Value = ContentText<'a>;
-            fn visit_borrowed_str<E: serde::de::Error>(
-                self,
-                text: &'de str,
-            ) -> Result<ContentText<'a>, E> {
-                Ok(ContentText(Cow::Borrowed(text)))
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ContentText<'a>, E> {
-                Ok(ContentText(Cow::Owned(text.to_owned())))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<ContentText<'a>, A::Error> {
-                let mut all = Cow::Borrowed("");
-                while let Some(part) = seq.next_element::<MaybeObject<ContentPart<'de>>>()? {
-                    let text = part.0.and_then(|part| part.text.0).unwrap_or_default();
-                    if all.is_empty() {
-                        all = text;
-                    } else {
-                        all.to_mut().push_str(&text);
-                    }
-                }
-                Ok(ContentText(all))
-            }
-            ignore_kinds!(bool number unit map);
-        }
-        deserializer.deserialize_any(Visit(PhantomData))
-    }
-}
-
 /// A string or a non-negative number, as text.
 #[derive(Debug, Default)]
 pub(super) struct Word<'a>(pub(super) Option<Cow<'a, str>>);
@@ -332,26 +291,13 @@ impl Word<'_> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Word<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Word<'a>, D::Error> {
-        struct Visit<'a>(PhantomData<&'a ()>);
-        impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
-            type Value = Word<'a>;
-            fn visit_borrowed_str<E: serde::de::Error>(
-                self,
-                text: &'de str,
-            ) -> Result<Word<'a>, E> {
-                Ok(Word(Some(Cow::Borrowed(text))))
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Word<'a>, E> {
-                Ok(Word(Some(Cow::Owned(text.to_owned()))))
-            }
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Word<'a>, E> {
-                Ok(Word(Some(Cow::Owned(number.to_string()))))
-            }
-            ignore_kinds!(bool signed unit seq map);
-        }
-        deserializer.deserialize_any(Visit(PhantomData))
+impl<'de: 'a, 'a> Lenient<'de> for Word<'a> {
+    fn from_text(text: Cow<'de, str>) -> Self {
+        Word(Some(text))
+    }
+
+    fn from_number(number: Number) -> Self {
+        Word(number.as_u64().map(|number| number.to_string().into()))
     }
 }
 
@@ -382,50 +328,13 @@ impl<T> WordOr<'_, T> {
     }
 }
 
-impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for WordOr<'a, T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WordOr<'a, T>, D::Error> {
-        struct Visit<'a, T>(PhantomData<(&'a (), T)>);
-        impl<'de: 'a, 'a, T: Deserialize<'de>> Visitor<'de> for Visit<'a, T> {
-            type Value = WordOr<'a, T>;
-            fn visit_borrowed_str<E: serde::de::Error>(
-                self,
-                text: &'de str,
-            ) -> Result<WordOr<'a, T>, E> {
-                Ok(WordOr::Word(Cow::Borrowed(text)))
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<WordOr<'a, T>, E> {
-                Ok(WordOr::Word(Cow::Owned(text.to_owned())))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WordOr<'a, T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(WordOr::Object)
-            }
-            ignore_kinds!(bool number unit seq);
-        }
-        deserializer.deserialize_any(Visit(PhantomData))
+impl<'de: 'a, 'a, T: Deserialize<'de>> Lenient<'de> for WordOr<'a, T> {
+    fn from_text(text: Cow<'de, str>) -> Self {
+        WordOr::Word(text)
     }
-}
 
-/// An integer, or `None` for any other type.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ExitCode(pub(super) Option<i64>);
-
-impl<'de> Deserialize<'de> for ExitCode {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ExitCode, D::Error> {
-        struct Visit;
-        impl<'de> Visitor<'de> for Visit {
-            type Value = ExitCode;
-            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<ExitCode, E> {
-                Ok(ExitCode(Some(number)))
-            }
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<ExitCode, E> {
-                Ok(ExitCode(i64::try_from(number).ok()))
-            }
-            fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<ExitCode, E> {
-                Ok(ExitCode(None))
-            }
-            ignore_kinds!(str bool unit seq map);
-        }
-        deserializer.deserialize_any(Visit)
+    fn from_object<A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(WordOr::Object)
     }
 }
 
@@ -436,26 +345,13 @@ pub(super) struct BoolOrText<'a> {
     pub(super) text: Cow<'a, str>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for BoolOrText<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BoolOrText<'a>, D::Error> {
-        struct Visit<'a>(PhantomData<&'a ()>);
-        impl<'de: 'a, 'a> Visitor<'de> for Visit<'a> {
-            type Value = BoolOrText<'a>;
-            fn visit_bool<E: serde::de::Error>(self, is_set: bool) -> Result<BoolOrText<'a>, E> {
-                Ok(BoolOrText { is_set, text: Cow::Borrowed("") })
-            }
-            fn visit_borrowed_str<E: serde::de::Error>(
-                self,
-                text: &'de str,
-            ) -> Result<BoolOrText<'a>, E> {
-                Ok(BoolOrText { is_set: !text.is_empty(), text: Cow::Borrowed(text) })
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<BoolOrText<'a>, E> {
-                Ok(BoolOrText { is_set: !text.is_empty(), text: Cow::Owned(text.to_owned()) })
-            }
-            ignore_kinds!(number unit seq map);
-        }
-        deserializer.deserialize_any(Visit(PhantomData))
+impl<'de: 'a, 'a> Lenient<'de> for BoolOrText<'a> {
+    fn from_bool(is_set: bool) -> Self {
+        BoolOrText { is_set, text: Cow::Borrowed("") }
+    }
+
+    fn from_text(text: Cow<'de, str>) -> Self {
+        BoolOrText { is_set: !text.is_empty(), text }
     }
 }
 
@@ -469,22 +365,21 @@ impl<T> Default for JsonEntries<'_, T> {
     }
 }
 
-impl<'de: 'a, 'a, T: Deserialize<'de>> Deserialize<'de> for JsonEntries<'a, T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<JsonEntries<'a, T>, D::Error> {
-        struct Visit<'a, T>(PhantomData<(&'a (), T)>);
-        impl<'de: 'a, 'a, T: Deserialize<'de>> Visitor<'de> for Visit<'a, T> {
-            type Value = JsonEntries<'a, T>;
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut entries = Vec::new();
-                while let Some((name, value)) = map.next_entry::<MaybeStr<'de>, T>()? {
-                    entries.push((name.0.unwrap_or_default(), value));
-                }
-                Ok(JsonEntries(entries))
-            }
-            ignore_kinds!(str bool number unit seq);
+impl<'de: 'a, 'a, T: Deserialize<'de>> Lenient<'de> for JsonEntries<'a, T> {
+    fn from_object<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut entries = Vec::new();
+        while let Some((name, value)) = map.next_entry::<MaybeStr<'de>, T>()? {
+            entries.push((name.0.unwrap_or_default(), value));
         }
-        deserializer.deserialize_any(Visit(PhantomData))
+        Ok(JsonEntries(entries))
     }
+}
+
+deserialize_lenient! {
+    [: 'a, 'a] Word<'a>;
+    [: 'a, 'a, T: Deserialize<'de>] WordOr<'a, T>;
+    [: 'a, 'a] BoolOrText<'a>;
+    [: 'a, 'a, T: Deserialize<'de>] JsonEntries<'a, T>;
 }
 
 /// The fields of an object, not decoded.

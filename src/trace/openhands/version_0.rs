@@ -94,7 +94,7 @@ fn tool<'a>(event: &'a Event<'_>) -> &'a str {
 
 fn observation_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
     let silent = event.silent_turn();
-    let (observation, text) = (event.observation.word(), &*event.content.0);
+    let (observation, text) = (event.observation.word(), event.content.as_str());
     if SILENT_OBSERVATIONS.contains(&observation) {
         return silent;
     }
@@ -150,7 +150,7 @@ fn verdict(event: &Event<'_>) -> Verdict {
 /// Returns the reason of a file tool that failed, as its text states it.
 fn error_hint<'a>(event: &'a Event<'_>) -> Option<&'a str> {
     let is_file_tool = FILE_OBSERVATIONS.contains(&event.observation.word());
-    let reason = event.content.0.strip_prefix(ERROR_PREFIX).filter(|_| is_file_tool)?;
+    let reason = event.content.as_str().strip_prefix(ERROR_PREFIX).filter(|_| is_file_tool)?;
     Some(reason.lines().find(|line| !line.trim().is_empty()).unwrap_or(ERROR_PREFIX))
 }
 

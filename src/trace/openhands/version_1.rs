@@ -101,7 +101,7 @@ pub(super) fn turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
 
 fn message_turn<'a>(event: &'a Event<'_>) -> Turn<'a> {
     let message = event.llm_message.0.as_ref();
-    let text = message.map_or("", |message| &message.content.0);
+    let text = message.map_or("", |message| message.content.as_str());
     let turn = Turn { text: text.into(), ..event.silent_turn() };
     match event.source.as_str() {
         "agent" => Turn {
@@ -123,7 +123,7 @@ fn action_turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
     let name = named.into_iter().find(|name| !name.is_empty()).map_or(kind, Into::into);
     let mut turn = Turn {
         role: Role::Assistant,
-        text: (&*event.thought.0).into(),
+        text: event.thought.as_str().into(),
         thinking: event.reasoning_content.as_str().into(),
         ..event.silent_turn()
     };
@@ -156,7 +156,8 @@ fn result_turn<'a>(event: &'a Event<'_>, result: ResultPart<'a>) -> Turn<'a> {
 
 fn observation_result<'a>(event: &'a Event<'_>) -> ResultPart<'a> {
     let Some(observation) = event.observation.object() else { return ResultPart::default() };
-    let texts = [&*observation.content.0, &observation.output.0, &observation.error.text];
+    let texts =
+        [observation.content.as_str(), observation.output.as_str(), &observation.error.text];
     let text = texts.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
     ResultPart {
         text: text.into(),
@@ -224,7 +225,7 @@ fn other_agent_turns<'a>(event: &'a Event<'_>) -> Vec<Turn<'a>> {
         let text = serde_json::from_str::<MaybeStr<'a>>(output.get()).ok().and_then(|text| text.0);
         text.unwrap_or_else(|| output.get().into())
     });
-    let text = output.unwrap_or_else(|| (&*event.content.0).into());
+    let text = output.unwrap_or_else(|| event.content.as_str().into());
     let result = ResultPart { text, verdict: Verdict::from_outcome(outcome), ..Default::default() };
     vec![turn, result_turn(event, result)]
 }

@@ -1,13 +1,17 @@
 //! A value in an output, reduced to the fields that decide its outcome. Other values are skipped,
 //! so an output of millions of values costs no memory.
 
-use std::fmt;
+use std::borrow::Cow;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess};
+use serde_json::Number;
+
+use super::super::lenient::{Lenient, deserialize_lenient};
 
 /// A value, reduced to the parts that outcomes are derived from.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) enum Literal {
+    #[default]
     Null,
     Bool(bool),
     Number(f64),
@@ -70,46 +74,22 @@ impl Literal {
     }
 }
 
-impl<'de> Deserialize<'de> for Literal {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Literal, D::Error> {
-        deserializer.deserialize_any(LiteralVisitor)
-    }
-}
+deserialize_lenient!([] Literal;);
 
-struct LiteralVisitor;
-
-impl<'de> Visitor<'de> for LiteralVisitor {
-    type Value = Literal;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON value")
+impl<'de> Lenient<'de> for Literal {
+    fn from_bool(value: bool) -> Self {
+        Literal::Bool(value)
     }
 
-    fn visit_unit<E>(self) -> Result<Literal, E> {
-        Ok(Literal::Null)
+    fn from_number(value: Number) -> Self {
+        value.as_f64().map_or(Literal::Truthy(true), Literal::Number)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Literal, E> {
-        Ok(Literal::Bool(value))
+    fn from_text(value: Cow<'de, str>) -> Self {
+        Literal::Truthy(!value.is_empty())
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Literal, E> {
-        Ok(Literal::Number(value as f64))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Literal, E> {
-        Ok(Literal::Number(value as f64))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Literal, E> {
-        Ok(Literal::Number(value))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Literal, E> {
-        Ok(Literal::Truthy(!value.is_empty()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Literal, A::Error> {
+    fn from_list<A: SeqAccess<'de>>(mut list: A) -> Result<Self, A::Error> {
         let mut any = false;
         while list.next_element::<IgnoredAny>()?.is_some() {
             any = true;
@@ -117,7 +97,7 @@ impl<'de> Visitor<'de> for LiteralVisitor {
         Ok(Literal::Truthy(any))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Literal, A::Error> {
+    fn from_object<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
         let mut fields = OutcomeFields::default();
         while let Some(key) = map.next_key::<String>()? {
             match fields.slot(&key) {
