@@ -59,7 +59,8 @@ pub(super) fn parse(
         let escaped: Vec<OsString> =
             unique.iter().map(|argument| printable(argument.as_bytes()).into()).collect();
         let error = parse(&escaped).err().unwrap_or(error).to_string();
-        let why = error.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+        let why = error.split("\n\n").next().unwrap_or_default().trim_end();
+        let why = why.trim_start_matches("error: ");
         let lists = lists.join(OsStr::new(","));
         UsageError(format!("-o {}: {why}", printable(lists.as_bytes())))
     })?;

@@ -274,7 +274,10 @@ fn format_option_names_the_formats_and_forces_one() {
     read("other").assert_failure(2, &["'other'", "swarmlet, mini-swe-agent"]);
     let mut command = swarmletfs(["mount", "-o", "format=other", "/no/such/point"]);
     command.arg("--store").arg(store.path());
-    run(command).assert_failure(2, &["format=other", "codex or claude-code"]);
+    run(command).assert_failure(
+        2,
+        &["-o format=other: invalid value 'other'", "codex, claude-code]\nswarmletfs: see"],
+    );
     let mut command = swarmletfs(["ls", "--format", "claude-code", "--store"]);
     command.arg(store.at("workers"));
     run(command).assert_failure(1, &["no workers in", "expected transcripts of Claude Code"]);

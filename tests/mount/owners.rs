@@ -330,9 +330,9 @@ fn a_map_or_options_that_cannot_be_used_are_refused() {
     };
     let good = map(&store, json!({"alice": ALICE}));
     for (option, expected) in [
-        ("--owner=alice", "owners and owner do not go together"),
-        ("--all-owners", "owners and all_owners do not go together"),
-        ("--audit", "owners and audit do not go together"),
+        ("--owner=alice", "'--owners <MAP>' cannot be used with '--owner <ID>'"),
+        ("--all-owners", "'--owners <MAP>' cannot be used with '--all-owners'"),
+        ("--audit", "'--owners <MAP>' cannot be used with '--audit'"),
     ] {
         let said = refusal(&good, &[option]);
         assert!(said.contains(expected), "{option}: {said}");
