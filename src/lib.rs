@@ -82,8 +82,8 @@
 //!
 //! ```text
 //! swarmletfs_base  names, errors, stores, texts, caches, and plain values such as Worker and Trace
+//! swarmletfs_trace  formats: from a store to workers
 //! swarmletfs_sandbox  runs a command in its own view of a workspace, behind the walls of the kernel
-//! trace            formats: from a store to workers
 //! catalog          snapshots of all workers, and how stale they may be
 //! view             the catalog restricted to one owner; the only way to a name or a byte
 //! search           regex and ranked search over the files of a view
@@ -121,7 +121,6 @@ pub mod route;
 #[allow(dead_code, unreachable_pub)]
 mod scale;
 pub mod search;
-pub mod trace;
 pub mod tree;
 pub mod view;
 pub mod write;
@@ -129,6 +128,7 @@ pub mod write;
 pub use swarmletfs_base::{cache, deadline, error, model, name, store, text};
 use swarmletfs_base::{digest, failure_signs, parallel, path_bytes, unicode, watchdog};
 use swarmletfs_sandbox as sandbox;
+pub use swarmletfs_trace as trace;
 
 pub use analysis::settings::Settings;
 pub use catalog::{Freshness, Source};

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use regex::Regex;
 
 /// The layers from the bottom up. A module may use only the modules before it.
-const LAYERS: [&str; 32] = [
+const LAYERS: [&str; 31] = [
     "unicode",
     "name",
     "error",
@@ -22,7 +23,6 @@ const LAYERS: [&str; 32] = [
     "store",
     "text",
     "failure_signs",
-    "trace",
     "catalog",
     "view",
     "search",
@@ -76,7 +76,7 @@ const FORBIDDEN: [(&str, &str); 28] = [
     ("mcp", "store"),
 ];
 /// The crates beneath the program, from the bottom up, each with the crates that it may use.
-const CRATES: [(&str, &[&str]); 2] = [("base", &[]), ("sandbox", &["base"])];
+const CRATES: [(&str, &[&str]); 3] = [("base", &[]), ("sandbox", &["base"]), ("trace", &["base"])];
 /// Maximum length of a file without its tests, in lines. A longer file is likely to hold two ideas.
 const LINES_MAX: usize = 800;
 
@@ -161,6 +161,22 @@ fn modules_use_only_lower_layers() {
                 assert!(!forbidden, "{path:?}:{number}: {module} must not use {name}");
             }
         }
+    }
+}
+
+/// Readers of traces are quick to build, since they need nothing that serves or asks.
+#[test]
+fn trace_crate_has_no_server_runtime_git_or_command_line() {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--package", "swarmletfs-trace", "--edges", "normal"])
+        .args(["--prefix", "none"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    assert!(tree.contains("\nswarmletfs-base "), "{tree}");
+    for heavy in ["tokio", "gix", "fuser", "clap"] {
+        assert!(!tree.lines().any(|line| line.starts_with(heavy)), "{heavy} in {tree}");
     }
 }
 

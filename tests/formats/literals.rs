@@ -1,5 +1,5 @@
-//! Compares dictionaries as Python's `repr()` prints them with CPython. What CPython refuses is plain
-//! text.
+//! Compares the outcomes of dictionaries as Python's `repr()` prints them with CPython. Text that
+//! CPython refuses is plain text.
 
 use std::path::Path;
 use std::process::Command;

@@ -5,14 +5,14 @@ use serde::Deserialize;
 
 use super::jsonl::{self, LineStats};
 use super::lenient::MaybeStr;
-use crate::deadline::Deadline;
-use crate::model::{
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{
     Flaw, Outcome, Output, Record, RemarkLevel, RemarkSubject, Remarks, SkipReason, SkipReport,
     ToolCall, WorkerCheck,
 };
-use crate::name::RelPath;
-use crate::store::Store;
-use crate::text::{count, one_line};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Store;
+use swarmletfs_base::text::{count, one_line};
 
 /// Level and kind of a remark.
 pub(super) type RemarkKind = (RemarkLevel, &'static str);

@@ -19,10 +19,10 @@ use super::transcript::{
     TranscriptLocation, Transcripts, Turn,
 };
 use super::value::{shorten, truncate};
-use crate::error::Result;
-use crate::model::{FileAccess, FileEdit, SharedStr, TASK_MAX, Worker};
-use crate::name::RelPath;
-use crate::store::Store;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{FileAccess, FileEdit, SharedStr, TASK_MAX, Worker};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Store;
 
 /// Maximum length of a short value, in bytes.
 const WORD_MAX: usize = 200;
@@ -39,7 +39,7 @@ impl ClaudeCode {
 
 /// Returns the ID of the task whose end a message of the program reports, and that end, unless the
 /// task's own record says how it ended.
-pub(crate) fn ended_task(message: &str) -> Option<(&str, Option<ReportedEnd>)> {
+pub fn ended_task(message: &str) -> Option<(&str, Option<ReportedEnd>)> {
     let report = Notification::parse_all(message).next()?;
     Some((report.task, decode::reported_end(&report)))
 }

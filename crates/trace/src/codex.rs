@@ -17,10 +17,10 @@ use super::transcript::{
     CallRecord, IndexBuilder, RawRecord, Session, TranscriptFormat, TranscriptLocation,
     Transcripts, Turn,
 };
-use crate::error::Result;
-use crate::model::{FileAccess, FileEdit, SharedStr, Worker, WorkerId};
-use crate::name::{RelPath, to_file_name};
-use crate::store::Store;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{FileAccess, FileEdit, SharedStr, Worker, WorkerId};
+use swarmletfs_base::name::{RelPath, to_file_name};
+use swarmletfs_base::store::Store;
 
 /// The format of Codex rollouts.
 pub struct Codex;

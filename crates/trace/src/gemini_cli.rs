@@ -15,10 +15,10 @@ use super::transcript::{
     Transcripts, Turn,
 };
 use super::value::truncate;
-use crate::error::Result;
-use crate::model::{FileAccess, FileEdit, SharedStr, TASK_MAX, Worker, WorkerId};
-use crate::name::{RelPath, to_file_name};
-use crate::store::Store;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{FileAccess, FileEdit, SharedStr, TASK_MAX, Worker, WorkerId};
+use swarmletfs_base::name::{RelPath, to_file_name};
+use swarmletfs_base::store::Store;
 
 /// Maximum length of the path of a project, in bytes.
 const PATH_MAX: usize = 4_096;

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::value::truncate;
 
 /// Maximum length of an input, in bytes.
-pub(crate) const INPUT_MAX: usize = 2_000;
+pub const INPUT_MAX: usize = 2_000;
 /// Total size of a file's inputs from which on further ones are truncated, in bytes.
-pub(crate) const INPUTS_TOTAL_MAX: usize = 4 << 20;
+pub const INPUTS_TOTAL_MAX: usize = 4 << 20;
 /// Maximum length of an input once the total is reached, in bytes.
 const SHORT_INPUT_MAX: usize = 120;
 

@@ -2,8 +2,8 @@
 //! document for each instance, often in a directory of its own.
 
 use super::transcript::{Container, Holds, Member, Shape, TranscriptLocation};
-use crate::model::Worker;
-use crate::name::{Name, RelPath};
+use swarmletfs_base::model::Worker;
+use swarmletfs_base::name::{Name, RelPath};
 
 /// Parses the path of an instance's document. Its name is the instance and one of `suffixes`; the
 /// first that fits counts.

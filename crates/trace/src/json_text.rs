@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use crate::error::Error;
-use crate::store::{File, read_range};
+use swarmletfs_base::error::Error;
+use swarmletfs_base::store::{File, read_range};
 
 /// Size of one read, in bytes.
 const CHUNK: usize = 1 << 20;
@@ -182,8 +182,8 @@ impl Read for JsonTextReader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Result;
-    use crate::store::Meta;
+    use swarmletfs_base::error::Result;
+    use swarmletfs_base::store::Meta;
 
     struct Bytes(Vec<u8>);
 

@@ -4,10 +4,10 @@
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::model::PartialRead;
-use crate::store::{File, capacity_for, read_range};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::PartialRead;
+use swarmletfs_base::store::{File, capacity_for, read_range};
 
 /// Size of one read, in bytes.
 const CHUNK: usize = 1 << 20;
@@ -18,13 +18,13 @@ const FILE_MAX: u64 = 256 << 20;
 
 /// Statistics of reading a file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct LineStats {
+pub struct LineStats {
     /// Number of lines that could not be decoded.
-    pub(crate) bad: u64,
+    pub bad: u64,
     /// Number of those lines that were skipped because of their length.
     pub(super) too_long: u64,
     /// The extent of the read, if the file was not read to the end.
-    pub(crate) partial: Option<PartialRead>,
+    pub partial: Option<PartialRead>,
 }
 
 /// The state of a file's last line.
@@ -58,7 +58,7 @@ pub(super) struct RawLine<'a> {
 /// # Errors
 ///
 /// Fails if the file cannot be read or memory runs out.
-pub(crate) fn for_each(
+pub fn for_each(
     file: &dyn File,
     deadline: Deadline<'_>,
     mut decode: impl FnMut(&[u8]) -> bool,
@@ -155,7 +155,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::store::Meta;
+    use swarmletfs_base::store::Meta;
 
     struct Bytes(Vec<u8>);
 

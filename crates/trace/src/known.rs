@@ -12,10 +12,10 @@ use super::walk::Walk;
 use super::{
     ClaudeCode, Codex, Detection, Format, GeminiCli, MiniSweAgent, OpenHands, Swarmlet, SweAgent,
 };
-use crate::deadline::Deadline;
-use crate::error::Result;
-use crate::name::RelPath;
-use crate::store::{Kind, Store};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Kind, Store};
 
 /// Maximum number of directory entries visited to recognize a store.
 const DETECTION_ENTRIES_MAX: usize = 100_000;
@@ -40,13 +40,13 @@ pub struct KnownFormat {
     /// is empty, the store is empty, too.
     pub sessions: Option<&'static str>,
     /// The files that a copy of the sessions needs.
-    pub(crate) session_files: SessionFiles,
+    pub session_files: SessionFiles,
 }
 
 /// The files of a program's directory that belong to its sessions. The others may hold its
 /// settings, with secrets.
 #[derive(Clone, Copy)]
-pub(crate) enum SessionFiles {
+pub enum SessionFiles {
     /// All files in these directories, or in the whole directory if it has none of them: then it is
     /// such a directory itself.
     Folders(&'static [&'static str]),

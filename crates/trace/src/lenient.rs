@@ -181,7 +181,7 @@ macro_rules! deserialize_lenient {
     ($([$($generics:tt)*] $type:ty;)*) => {$(
         impl<'de $($generics)*> ::serde::Deserialize<'de> for $type {
             fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.deserialize_any($crate::trace::lenient::LenientVisitor(
+                deserializer.deserialize_any($crate::lenient::LenientVisitor(
                     ::std::marker::PhantomData,
                 ))
             }

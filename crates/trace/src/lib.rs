@@ -12,45 +12,49 @@ mod gemini_cli;
 mod input;
 mod instances;
 mod json_text;
-pub(crate) mod jsonl;
+pub mod jsonl;
 pub mod known;
 mod lenient;
 mod meta;
 mod mini_swe_agent;
 mod openhands;
 mod probe;
-pub(crate) mod swarmlet;
+#[cfg(test)]
+#[path = "../../../tests/support/scale.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod scale;
+pub mod swarmlet;
 mod swe_agent;
 mod transcript;
 mod value;
 mod walk;
 
 pub use claude_code::ClaudeCode;
-pub(crate) use claude_code::ended_task;
+pub use claude_code::ended_task;
 pub use codex::Codex;
 pub use gemini_cli::GeminiCli;
-pub(crate) use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
+pub use input::{INPUT_MAX, INPUTS_TOTAL_MAX};
 pub use known::KnownFormat;
 pub use mini_swe_agent::MiniSweAgent;
 pub use openhands::OpenHands;
 pub use probe::{Probe, ProbeBudget};
 pub use swarmlet::Swarmlet;
-pub(crate) use swarmlet::python_to_json;
+pub use swarmlet::python_to_json;
 pub use swe_agent::SweAgent;
-pub(crate) use transcript::ReportedEnd;
+pub use transcript::ReportedEnd;
 pub use transcript::Transcripts;
 pub use walk::{Walk, WalkEntry, walk};
 
 use std::sync::Arc;
 
-use crate::cache::{DiskCache, Key};
-use crate::deadline::Deadline;
-use crate::error::Result;
-use crate::model::{
+use swarmletfs_base::cache::{DiskCache, Key};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{
     Record, RecordedChanges, RecordedEdits, Remarks, RemovedWorker, SkipReport, Worker, WorkerCheck,
 };
-use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, Identity, Store, Time};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{DirEntry, Identity, Store, Time};
 
 /// The result of [`Format::detect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +77,7 @@ pub struct FolderState {
     /// Changes whenever the result of [`Format::read_worker`] may change.
     pub key: Key,
     /// The newest write to the checked files; see
-    /// [`Meta::last_write`](crate::store::Meta::last_write).
+    /// [`Meta::last_write`](swarmletfs_base::store::Meta::last_write).
     pub newest_write: Time,
     /// The newest ctime of the checked files.
     pub newest_change: Time,

@@ -1,7 +1,7 @@
 //! Helpers for file metadata: existence checks and hashes that detect changes.
 
-use crate::error::Result;
-use crate::store::{Kind, Meta};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::store::{Kind, Meta};
 
 /// Turns the error of a missing file into `None`.
 ///

@@ -18,9 +18,9 @@ use super::transcript::{
     Arguments, CallPart, CallRecord, IndexBuilder, Member, RawRecord, ResultPart, Role, Session,
     Span, TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent, Verdict,
 };
-use crate::error::Result;
-use crate::model::{FileEdit, Status, Tokens, Worker};
-use crate::name::RelPath;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{FileEdit, Status, Tokens, Worker};
+use swarmletfs_base::name::RelPath;
 
 /// Ends of the names of documents.
 const SUFFIXES: [&str; 2] = [".traj.json", ".traj"];

@@ -22,10 +22,10 @@ use super::transcript::{
     CallRecord, IndexBuilder, RawRecord, Session, SessionMetadata, TranscriptFormat,
     TranscriptLocation, Transcripts, Turn,
 };
-use crate::error::Result;
-use crate::model::{FileAccess, FileEdit, SharedStr, Status, Worker};
-use crate::name::{Name, RelPath};
-use crate::store::Store;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{FileAccess, FileEdit, SharedStr, Status, Worker};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::Store;
 
 /// The format of OpenHands' conversations.
 pub struct OpenHands;

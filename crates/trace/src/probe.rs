@@ -5,8 +5,8 @@
 
 use std::cell::{Cell, OnceCell};
 
-use crate::name::{Name, RelPath};
-use crate::store::{File, Store, read_range};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{File, Store, read_range};
 
 /// Size of the beginning that most formats are recognized by, in bytes.
 const HEAD: usize = 4 << 10;

@@ -21,21 +21,21 @@ mod thread;
 mod tombstone;
 mod workspace;
 
-pub(crate) use index::SIZE_MAX as INDEX_MAX;
-pub(crate) use layout::{
+pub use index::SIZE_MAX as INDEX_MAX;
+pub use layout::{
     APPLIED, AUDIT, BASE, CALLS, CHANGES, CHANGES_FILE, DRAFTS, METADATA, REGISTRY, SUPERVISOR,
     TASK, TOMBSTONES, WORKERS,
 };
-pub(crate) use metadata::{SIZE_MAX as METADATA_MAX, own_status};
-pub(crate) use metrics::{CALL_EVENT, FILE as METRICS, START_EVENT};
-pub(crate) use python::to_json as python_to_json;
-pub(crate) use record::{EXECUTION_LOG, LOGS, RESULT, TOOLS_USED, split_call_name};
-pub(crate) use registry::{FolderId, RegistryRecord, SIZE_MAX as REGISTRY_MAX, SUPERVISOR_NOTES};
-pub(crate) use thread::FILE as THREAD;
-pub(crate) use tombstone::{SIZE_MAX as TOMBSTONE_MAX, Tombstone};
+pub use metadata::{SIZE_MAX as METADATA_MAX, own_status};
+pub use metrics::{CALL_EVENT, FILE as METRICS, START_EVENT};
+pub use python::to_json as python_to_json;
+pub use record::{EXECUTION_LOG, LOGS, RESULT, TOOLS_USED, split_call_name};
+pub use registry::{FolderId, RegistryRecord, SIZE_MAX as REGISTRY_MAX, SUPERVISOR_NOTES};
+pub use thread::FILE as THREAD;
+pub use tombstone::{SIZE_MAX as TOMBSTONE_MAX, Tombstone};
 
 /// The index of a store, beside its workers.
-pub(crate) const INDEX: &str = "index.json";
+pub const INDEX: &str = "index.json";
 
 use std::sync::Arc;
 
@@ -45,15 +45,15 @@ use registry::RegisteredFolder;
 
 use super::meta::{hash_meta, if_exists, if_file_or_folder};
 use super::{Candidates, Detection, FolderState, Format, RecordSource};
-use crate::deadline::Deadline;
-use crate::digest::digest;
-use crate::error::Result;
-use crate::model::{
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::digest::digest;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{
     Owner, Record, RecordedChanges, RecordedEdits, Remarks, RemovedWorker, SkipReport, Worker,
     WorkerCheck,
 };
-use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, Kind, Store, read_whole};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{DirEntry, Kind, Store, read_whole};
 
 /// The format of the worker artifact store, for one store.
 #[derive(Default)]

@@ -20,9 +20,9 @@ use super::transcript::{
     Arguments, CallPart, CallRecord, IndexBuilder, Member, RawRecord, ResultPart, Role, Session,
     Span, TranscriptFormat, TranscriptLocation, Transcripts, Turn, TurnEvent, Verdict,
 };
-use crate::error::{Error, Result};
-use crate::model::{FileEdit, Status, Tokens, Worker};
-use crate::name::RelPath;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{FileEdit, Status, Tokens, Worker};
+use swarmletfs_base::name::RelPath;
 
 /// End of the names of documents.
 const SUFFIX: &str = ".traj";

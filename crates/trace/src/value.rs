@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::model::TraceTime;
+use swarmletfs_base::model::TraceTime;
 
 /// Maximum length of an ID or other short value, in bytes.
 const WORD_MAX: usize = 1_500;

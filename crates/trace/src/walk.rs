@@ -7,11 +7,11 @@
 use rustix::io::Errno;
 
 use super::Candidates;
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::model::{SkipReason, SkipReport};
-use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, Kind, Store};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{SkipReason, SkipReport};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{DirEntry, Kind, Store};
 
 /// Maximum depth of a listed directory, counted from the directory where the walk begins.
 const DEPTH_MAX: usize = 8;
@@ -191,7 +191,7 @@ pub fn walk(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Memory;
+    use swarmletfs_base::store::Memory;
 
     fn store(files: &[&str]) -> Memory {
         let store = Memory::new();

@@ -16,7 +16,7 @@ use super::schema::{
     TranscriptLine, decode,
 };
 use super::texts::{self, Notification, TypedCommand, Writer};
-use crate::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
+use swarmletfs_base::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
 
 /// Maximum length of a title, in bytes.
 const TITLE_MAX: usize = 300;

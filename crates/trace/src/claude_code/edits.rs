@@ -5,8 +5,8 @@ use serde::Deserialize;
 use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64};
 use super::super::transcript::{CallRecord, RawRecord, shorten_id};
 use super::schema::{Message, decode};
-use crate::error::{Error, Result};
-use crate::model::{FileEdit, RecordedHunk, TextReplacement};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{FileEdit, RecordedHunk, TextReplacement};
 
 /// The arguments of a call that changes a file.
 #[derive(Debug, Default, Deserialize)]

@@ -8,10 +8,10 @@ use super::super::json_text::json_text;
 use super::super::probe::Probe;
 use super::super::transcript::{Container, Holds, Shape, TranscriptLocation};
 use super::schema::decode;
-use crate::error::{Error, Result};
-use crate::model::SkipReason;
-use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, Kind, Store};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::SkipReason;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{DirEntry, Kind, Store};
 
 /// The directory of projects, in the program's own directory.
 const PROJECTS: &str = "projects";

@@ -12,7 +12,7 @@ use super::super::lenient::{
 };
 use super::super::transcript::parse_millis;
 use super::texts::Notification;
-use crate::model::Outcome;
+use swarmletfs_base::model::Outcome;
 
 /// The model name of messages that no model wrote.
 const SYNTHETIC_MODEL: &str = "<synthetic>";

@@ -16,7 +16,7 @@ use super::patch::{self, SCRIPT_TOOL, patch_of_script};
 use super::schema::{
     Content, ContentPart, Line, Payload, RecordKind, RolloutTokens, StatedChanges, decode,
 };
-use crate::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
+use swarmletfs_base::model::{AccessKind, FileAccess, Outcome, Status, Tokens};
 
 /// Maximum length of the name of a model or a status word, in bytes.
 const WORD_MAX: usize = 300;

@@ -5,8 +5,8 @@ use super::super::transcript::{CallRecord, RawRecord, shorten_id};
 use super::operation::Operation;
 use super::patch;
 use super::schema::{Payload, decode};
-use crate::error::{Error, Result};
-use crate::model::FileEdit;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::FileEdit;
 
 /// Reads the changes that a call made, without its number. `result` is the record that states
 /// them, if there is one.

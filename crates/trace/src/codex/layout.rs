@@ -13,9 +13,9 @@ use super::super::probe::Probe;
 use super::super::transcript::{Container, Decompressed, Holds, Shape, TranscriptLocation};
 use super::super::walk::walk;
 use super::schema::{BARE_TYPES, Line, Payload, decode};
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, Store};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, Store};
 
 /// The directories of rollouts in the program's own directory.
 const SESSIONS: [&str; 2] = ["sessions", "archived_sessions"];

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::super::transcript::{Arguments, CallPart, ResultPart, Role, Turn, Verdict};
 use super::outcome::is_truncated;
 use super::schema::{Content, Payload, StatedChange, StatedChanges};
-use crate::model::{AccessKind, FileAccess, Outcome};
+use swarmletfs_base::model::{AccessKind, FileAccess, Outcome};
 
 /// The prefix of the IDs of operations in a script.
 const OWN_PREFIX: &str = "exec-";

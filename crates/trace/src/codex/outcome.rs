@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::super::lenient::{MaybeI64, MaybeObject, MaybeStr};
 use super::super::transcript::Verdict;
-use crate::model::Outcome;
+use swarmletfs_base::model::Outcome;
 
 /// Maximum number of lines before an output.
 const HEADER_LINES_MAX: usize = 8;

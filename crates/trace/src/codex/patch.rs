@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::model::{AccessKind, FileAccess, FileEdit, RecordedHunk, TextReplacement};
+use swarmletfs_base::model::{AccessKind, FileAccess, FileEdit, RecordedHunk, TextReplacement};
 
 use super::schema::{StatedChange, StatedChanges};
 

@@ -14,7 +14,7 @@ use super::super::value::truncate;
 use super::schema::{
     DiffStat, DisplayedFile, LogMetadata, LogRecord, MessageTokenCounts, ToolCallRecord, decode,
 };
-use crate::model::{AccessKind, FileAccess, Outcome, Tokens};
+use swarmletfs_base::model::{AccessKind, FileAccess, Outcome, Tokens};
 
 /// The members of a document that are read. The messages come first, so that their records have
 /// the number of a line's.

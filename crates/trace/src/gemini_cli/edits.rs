@@ -4,8 +4,8 @@ use serde::Deserialize;
 
 use super::super::lenient::{MaybeBool, MaybeList, MaybeObject, MaybeStr, MaybeU64};
 use super::super::transcript::{CallRecord, RawRecord, shorten_id};
-use crate::error::{Error, Result};
-use crate::model::{FileEdit, TextReplacement};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{FileEdit, TextReplacement};
 
 /// A message with calls that change files.
 #[derive(Debug, Default, Deserialize)]

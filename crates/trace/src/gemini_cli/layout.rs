@@ -12,9 +12,9 @@ use super::super::probe::Probe;
 use super::super::transcript::{Container, Holds, Shape, TranscriptLocation};
 use super::super::walk::walk;
 use super::decode::MEMBERS;
-use crate::error::Result;
-use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, Kind, Store};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{DirEntry, Kind, Store};
 
 /// The directory of projects, in the program's own directory.
 const PROJECTS: &str = "tmp";

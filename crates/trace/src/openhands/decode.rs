@@ -8,7 +8,7 @@ use super::super::value::truncate;
 use super::metadata::add_metrics;
 use super::schema::{Event, InstanceMetadata, SHELL, decode, object};
 use super::{version_0, version_1};
-use crate::model::Status;
+use swarmletfs_base::model::Status;
 
 /// Maximum length of the words of an error, in bytes.
 const ERROR_MAX: usize = 300;

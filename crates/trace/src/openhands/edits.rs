@@ -8,8 +8,8 @@ use super::super::transcript::{CallRecord, RawRecord, shorten_id};
 use super::arguments::OPERATION;
 use super::schema::{Event, Observation, PatchedFile, decode, object};
 use super::version_0::ERROR_PREFIX;
-use crate::error::{Error, Result};
-use crate::model::{AccessKind, FileAccess, FileEdit, TextReplacement};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{AccessKind, FileAccess, FileEdit, TextReplacement};
 
 /// Tools and actions whose path is that of a file.
 const FILE_TOOLS: [&str; 9] = [

@@ -7,10 +7,10 @@
 use super::super::Candidates;
 use super::super::transcript::{Container, Holds, Member, Shape, TranscriptLocation};
 use super::super::walk::{Walk, WalkEntry};
-use crate::error::Result;
-use crate::model::SkipReason;
-use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, Kind, Store};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::SkipReason;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{DirEntry, Kind, Store};
 
 /// The directory of a conversation's events.
 pub(super) const EVENTS: &str = "events";
@@ -145,7 +145,7 @@ fn stem(name: &Name) -> Name {
 }
 
 fn constant(text: &str) -> Name {
-    crate::name::to_file_name(text, &[])
+    swarmletfs_base::name::to_file_name(text, &[])
 }
 
 fn join(names: &[Name]) -> RelPath {

@@ -9,7 +9,7 @@ use super::super::lenient::{MaybeObject, MaybeStr, MaybeU64};
 use super::super::transcript::{IndexBuilder, SessionMetadata, StatedStatus};
 use super::super::value::truncate;
 use super::schema::{AccumulatedTokens, JsonEntries, Metrics, ModelResponse};
-use crate::model::{Status, TASK_MAX, Tokens};
+use swarmletfs_base::model::{Status, TASK_MAX, Tokens};
 
 /// The state of a version 1 conversation.
 #[derive(Debug, Default, Deserialize)]

@@ -9,7 +9,7 @@ use super::super::probe::Probe;
 use super::super::transcript::record_number;
 use super::layout::{EVENTS, is_instances};
 use super::version_1::is_known_kind;
-use crate::name::Name;
+use swarmletfs_base::name::Name;
 
 /// Number of elements of a list, or lines, among which an event is searched.
 const ELEMENTS_MAX: usize = 5;

@@ -11,7 +11,7 @@ use super::super::transcript::{
 use super::arguments::{THINK, call_arguments};
 use super::metadata::add_metrics;
 use super::schema::{Arguments, Event, EventFields, SHELL, object};
-use crate::model::{Outcome, Status};
+use swarmletfs_base::model::{Outcome, Status};
 
 /// Actions that are no calls.
 const SILENT_ACTIONS: [&str; 7] =

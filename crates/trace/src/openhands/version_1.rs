@@ -10,7 +10,7 @@ use super::arguments::call_arguments;
 use super::edits::patched_files;
 use super::metadata::{ConversationState, Stats, status};
 use super::schema::{Event, EventFields, Observation, SHELL, object};
-use crate::model::Outcome;
+use swarmletfs_base::model::Outcome;
 
 /// Events that hold nothing to read.
 const SILENT_KINDS: [&str; 9] = [

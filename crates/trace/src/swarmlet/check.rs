@@ -13,9 +13,9 @@ mod workspace;
 
 use super::super::RecordSource;
 use super::super::check::{add_record_remarks, check_skipped};
-use crate::deadline::Deadline;
-use crate::model::{Record, Remarks, SkipReport, WorkerCheck};
-use crate::store::Store;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Record, Remarks, SkipReport, WorkerCheck};
+use swarmletfs_base::store::Store;
 
 /// Finds what was not understood in the files of a worker. Keeps `limit` remarks of each kind.
 pub(super) fn check_worker(

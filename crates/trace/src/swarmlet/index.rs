@@ -18,16 +18,16 @@ use super::super::meta::{hash_meta, if_exists};
 use super::super::value::{scalar_text, shorten_word, text_list, truncate};
 use super::layout::path;
 
-use crate::digest::{Key, digest};
-use crate::error::{Error, Result};
-use crate::model::{Owner, TASK_MAX};
-use crate::name::{Name, RelPath};
-use crate::store::{Kind, Store, Stream, TICK_MAX};
+use swarmletfs_base::digest::{Key, digest};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{Owner, TASK_MAX};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Kind, Store, Stream, TICK_MAX};
 
 /// Paths of the index files from the store's root. Each describes the workers in its own directory.
 pub(super) const FILES: [&str; 2] = ["workers/index.json", "index.json"];
 /// Maximum size of an index file that is read, in bytes.
-pub(crate) const SIZE_MAX: u64 = 64 << 20;
+pub const SIZE_MAX: u64 = 64 << 20;
 /// Maximum number of owners with entries for one ID.
 const OWNERS_MAX: usize = 16;
 /// Maximum number of unlisted directories that are remembered.
@@ -330,7 +330,7 @@ fn parse_entry(item: &Map<String, Value>) -> IndexEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Memory;
+    use swarmletfs_base::store::Memory;
 
     fn folders(ids: &[&str]) -> Vec<RelPath> {
         ids.iter().map(|id| path(&format!("workers/{id}"))).collect()

@@ -3,40 +3,40 @@
 use super::super::meta::{hash_meta, if_exists, if_file_or_folder};
 use super::super::{Candidates, Detection};
 
-use crate::digest::{Key, digest};
-use crate::error::{Error, Result};
-use crate::model::SkipReason;
-use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, Kind, Store};
+use swarmletfs_base::digest::{Key, digest};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::SkipReason;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{DirEntry, Kind, Store};
 
 /// The directory of the workers, if they have one.
-pub(crate) const WORKERS: &str = "workers";
+pub const WORKERS: &str = "workers";
 /// The directory of the supervisor's notes.
-pub(crate) const SUPERVISOR: &str = "supervisor";
+pub const SUPERVISOR: &str = "supervisor";
 /// The metadata file of a worker.
-pub(crate) const METADATA: &str = "metadata.json";
+pub const METADATA: &str = "metadata.json";
 /// The task file, in the layout whose metadata has no task.
-pub(crate) const TASK: &str = "task.txt";
+pub const TASK: &str = "task.txt";
 /// The directory of the tool calls' outputs.
-pub(crate) const CALLS: &str = "tool_calls";
+pub const CALLS: &str = "tool_calls";
 /// The directory of out-of-band outputs, beside the workers.
 const TOOL_OUTPUTS: &str = "tool_outputs";
 /// The directory of the log of changes, beside the workers.
-pub(crate) const AUDIT: &str = "audit";
+pub const AUDIT: &str = "audit";
 /// The directory of the drafts of workers that run in a view of a workspace, beside the workers.
-pub(crate) const DRAFTS: &str = "drafts";
+pub const DRAFTS: &str = "drafts";
 /// The directory of the records of removed workers, beside the workers.
-pub(crate) const TOMBSTONES: &str = "tombstones";
+pub const TOMBSTONES: &str = "tombstones";
 /// The directory of the records of workers in a sandbox, beside the workers.
-pub(crate) const REGISTRY: &str = "registry";
+pub const REGISTRY: &str = "registry";
 /// The list of a worker's changes in its workspace.
-pub(crate) const CHANGES_FILE: &str = "changes.json";
+pub const CHANGES_FILE: &str = "changes.json";
 /// The directory of the changed files of a workspace, as the worker left them.
-pub(crate) const CHANGES: &str = "changes";
+pub const CHANGES: &str = "changes";
 /// The directory of the changed files of a workspace, as the worker found them.
-pub(crate) const BASE: &str = "base";
+pub const BASE: &str = "base";
 /// The directory of what was replaced when changes were applied.
-pub(crate) const APPLIED: &str = "applied";
+pub const APPLIED: &str = "applied";
 /// Directories in a store's root that are not workers, unless they look like one.
 const BESIDE_WORKERS: [&str; 4] = [AUDIT, DRAFTS, TOMBSTONES, REGISTRY];
 /// Maximum number of directories that are probed to detect a store.

@@ -8,13 +8,13 @@ use super::index::IndexEntry;
 use super::layout::{METADATA, TASK, path};
 use super::registry::{Registration, SUPERVISOR_NOTES};
 use super::status;
-use crate::error::{Error, Result};
-use crate::model::{Flaw, Owner, SharedStr, Status, TASK_MAX, Worker, WorkerId};
-use crate::name::{RelPath, to_file_name};
-use crate::store::{Store, read_range, read_whole};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{Flaw, Owner, SharedStr, Status, TASK_MAX, Worker, WorkerId};
+use swarmletfs_base::name::{RelPath, to_file_name};
+use swarmletfs_base::store::{Store, read_range, read_whole};
 
 /// Maximum size of a metadata file that is read, in bytes.
-pub(crate) const SIZE_MAX: u64 = 2 << 20;
+pub const SIZE_MAX: u64 = 2 << 20;
 
 /// A worker as it was read from its metadata.
 pub(super) struct ReadWorker {
@@ -165,7 +165,7 @@ fn stated_status(
 }
 
 /// Returns the status that metadata states itself; unknown if it states none.
-pub(crate) fn own_status(metadata: &Map<String, Value>) -> Status {
+pub fn own_status(metadata: &Map<String, Value>) -> Status {
     stated_status(&MetadataFields(metadata), None, &mut Vec::new()).0
 }
 

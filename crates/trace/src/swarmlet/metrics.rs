@@ -13,16 +13,16 @@ use super::super::input::{InputBudget, InputLine, tool_key};
 use super::super::jsonl::{self, LineStats};
 use super::super::value::{parse_time, scalar_text};
 use super::layout::path;
-use crate::deadline::Deadline;
-use crate::error::Result;
-use crate::model::Outcome;
-use crate::store::Store;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::Outcome;
+use swarmletfs_base::store::Store;
 
-pub(crate) const FILE: &str = "metrics.jsonl";
+pub const FILE: &str = "metrics.jsonl";
 /// The event of a line that records a call that ended.
-pub(crate) const CALL_EVENT: &str = "tool_call";
+pub const CALL_EVENT: &str = "tool_call";
 /// The event of a line that records the start of a call.
-pub(crate) const START_EVENT: &str = "call_start";
+pub const START_EVENT: &str = "call_start";
 /// The key of a call's number.
 pub(super) const NUMBER_KEY: &str = "seq";
 /// Keys that name the tool, in the order of preference; the first is the documented one.

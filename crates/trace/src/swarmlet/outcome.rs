@@ -9,7 +9,7 @@ use regex::bytes::Regex;
 
 use super::literal::Literal;
 use super::{printed, python};
-use crate::model::Outcome;
+use swarmletfs_base::model::Outcome;
 
 /// Maximum size of an output that is judged as a whole, in bytes. A larger one is judged by its
 /// head.
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn python_literals_are_judged_like_json() {
+    fn python_dictionaries_are_judged_like_json() {
         assert_eq!(judge_text("{'ok': False, 'error': None}"), (Outcome::Failed, None));
         assert_eq!(
             judge_text("{'ok': True, 'data': {'exit_code': 0, 'stdout': 'it\\'s'}}"),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_literals_are_plain_text() {
+    fn deep_values_are_plain_text() {
         let deep = format!("{{'a': {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(judge_text(&deep).0, Outcome::Unknown);
         let deep = format!("{{\"a\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn python_literals_of_any_number_of_values_are_read() {
+    fn python_dictionaries_of_any_number_of_values_are_read() {
         let list = |n: usize| format!("{{'ok': False, 'a': [0{}]}}", ", 0".repeat(n));
         assert_eq!(judge_text(&list(500_000)).0, Outcome::Failed);
         let text = |part: &str| format!("{{'ok': False, 'a': '{}'}}", part.repeat(100_000));

@@ -4,10 +4,10 @@
 use super::super::value::scalar_text;
 use super::super::{RecordSource, bounded};
 use super::outcome::Stub;
-use crate::error::Result;
-use crate::model::Worker;
-use crate::name::{Name, RelPath};
-use crate::store::read_whole;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::Worker;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::read_whole;
 
 /// Maximum size of a description that is read, in bytes.
 pub(super) const DESCRIPTION_MAX: u64 = 1 << 20;

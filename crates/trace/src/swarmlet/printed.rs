@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::super::lenient::{MaybeObject, MaybeStr};
-use crate::failure_signs::suspect_line;
+use swarmletfs_base::failure_signs::suspect_line;
 
 /// A result with the texts that a command printed.
 #[derive(Debug, Default, Deserialize)]

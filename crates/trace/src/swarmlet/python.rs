@@ -10,7 +10,7 @@ const DEPTH_MAX: usize = 127;
 /// Python considers the value false.
 ///
 /// Other text gives `None`, or text that is not valid JSON.
-pub(crate) fn to_json(text: &[u8]) -> Option<Vec<u8>> {
+pub fn to_json(text: &[u8]) -> Option<Vec<u8>> {
     let mut rest = std::str::from_utf8(text).ok()?;
     let mut json = Vec::with_capacity(text.len());
     let mut open: Vec<OpenBracket> = Vec::new();

@@ -10,27 +10,27 @@ use super::metadata::{self, ReadWorker};
 use super::metrics::{self, CallFiles, RecordedCall};
 use super::outcome::{self, OutputVerdict};
 use super::{outputs, thread, workspace};
-use crate::deadline::Deadline;
-use crate::error::Result;
-use crate::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace, Worker};
-use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, File, FileOpener, Kind, Store, read_range, read_whole};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{LooseFile, Outcome, Output, Record, ToolCall, Trace, Worker};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{DirEntry, File, FileOpener, Kind, Store, read_range, read_whole};
 
 /// The worker's final result.
-pub(crate) const RESULT: &str = "result.txt";
+pub const RESULT: &str = "result.txt";
 /// Placeholders for a missing result.
 const NO_RESULT: [&str; 3] = ["(No result generated)", "(Critical error)", "(No output)"];
 /// Files to show if no calls are recorded, most informative first. Other logs follow the first.
 const LOOSE: [&str; 4] =
     ["logs/errors.log", "result.txt", "outputs/report.md", "outputs/data.json"];
 /// The directory of a worker's logs.
-pub(crate) const LOGS: &str = "logs";
+pub const LOGS: &str = "logs";
 /// The output of the command that is the worker itself, in the directory of its logs.
-pub(crate) const EXECUTION_LOG: &str = "execution.log";
+pub const EXECUTION_LOG: &str = "execution.log";
 /// Directories in which a worker keeps files of its own.
 const OWN_FOLDERS: [&str; 3] = ["outputs", LOGS, "context"];
 /// The list of tool names, in the layout without calls.
-pub(crate) const TOOLS_USED: &str = "tools_used.json";
+pub const TOOLS_USED: &str = "tools_used.json";
 /// Maximum length of the task in a generated file, in bytes.
 const TASK_MAX: usize = 8_192;
 /// Maximum length of a tool name in that list, in bytes.
@@ -157,7 +157,7 @@ fn call_files(folder: &dyn Store) -> Result<Vec<CallFile>> {
 
 /// Splits `NNN_<tool>.txt` into a number of any length and the tool's name, which may contain `_`.
 /// Returns `None` for any other name.
-pub(crate) fn split_call_name(name: &str) -> Option<(&str, &str)> {
+pub fn split_call_name(name: &str) -> Option<(&str, &str)> {
     let (number, tool) = name.strip_suffix(".txt")?.split_once('_')?;
     let is_number = (1..=18).contains(&number.len()) && number.bytes().all(|b| b.is_ascii_digit());
     is_number.then_some((number, tool))

@@ -15,13 +15,13 @@ use serde_json::{Map, Value};
 use super::super::meta::if_exists;
 use super::super::value::{scalar_text, shorten_word};
 use super::layout::{REGISTRY, path};
-use crate::error::{Error, Result};
-use crate::model::Flaw;
-use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, File, Identity, Meta, Store, read_whole};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::Flaw;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{DirEntry, File, Identity, Meta, Store, read_whole};
 
 /// Maximum size of a record, in bytes. It repeats a metadata.json of at most 2 MiB, and its notes.
-pub(crate) const SIZE_MAX: u64 = 8 << 20;
+pub const SIZE_MAX: u64 = 8 << 20;
 /// Suffix of the name of a record, after the id.
 const SUFFIX: &[u8] = b".json";
 /// The version of the records.
@@ -53,13 +53,13 @@ const END: [&str; 5] = ["status", "exit_code", "finished_at", "duration_ms", "co
 /// The fields of the end that clocks of two programs state differently.
 const CLOCKS: [&str; 2] = ["finished_at", "duration_ms"];
 /// The field with the notes that a supervisor made on the worker.
-pub(crate) const SUPERVISOR_NOTES: &str = "supervisor_notes";
+pub const SUPERVISOR_NOTES: &str = "supervisor_notes";
 /// The field with the owner.
 const OWNER: &str = "owner_id";
 
 /// The record of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct RegistryRecord {
+pub struct RegistryRecord {
     version: u32,
     /// The registry in which the record was made. A copy of the store has another one.
     registry: FolderId,
@@ -69,7 +69,7 @@ pub(crate) struct RegistryRecord {
     metadata: Map<String, Value>,
     /// The fields of metadata.json that state the end; `None` while the worker runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) end: Option<Map<String, Value>>,
+    pub end: Option<Map<String, Value>>,
     /// BLAKE3 hashes of the last versions of changes.json that the runner wrote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     changes: Vec<String>,
@@ -78,10 +78,10 @@ pub(crate) struct RegistryRecord {
 /// Tells a directory from others that have had its name. The device is left out: its number may
 /// change with every boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FolderId {
-    pub(crate) inode: u64,
+pub struct FolderId {
+    pub inode: u64,
     /// Time of creation in seconds and nanoseconds; zero where the file system has none.
-    pub(crate) created: (i64, u32),
+    pub created: (i64, u32),
 }
 
 impl From<Identity> for FolderId {
@@ -92,17 +92,17 @@ impl From<Identity> for FolderId {
 
 /// A statement of a worker that its record contradicts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Claim {
+pub struct Claim {
     /// The field of metadata.json.
-    pub(crate) field: String,
+    pub field: String,
     /// Its value, as text.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 impl RegistryRecord {
     /// Returns the record of a worker whose metadata.json has the fields `metadata`, which a
     /// supervisor wrote. `task` is its task if the metadata has none.
-    pub(crate) fn new(
+    pub fn new(
         registry: FolderId,
         folder: FolderId,
         mut metadata: Map<String, Value>,
@@ -131,7 +131,7 @@ impl RegistryRecord {
     }
 
     /// Parses the file of a record. Returns `None` if it is damaged or of another version.
-    pub(crate) fn parse(json: &[u8]) -> Option<RegistryRecord> {
+    pub fn parse(json: &[u8]) -> Option<RegistryRecord> {
         serde_json::from_slice(json)
             .ok()
             .filter(|record: &RegistryRecord| record.version == VERSION)
@@ -142,33 +142,33 @@ impl RegistryRecord {
     /// # Errors
     ///
     /// The id is too long for the name of a file.
-    pub(crate) fn file_name(id: &Name) -> Result<Name> {
+    pub fn file_name(id: &Name) -> Result<Name> {
         Name::new([id.as_bytes(), SUFFIX].concat())
     }
 
     /// Returns the id of the worker whose file has this name; `None` for other files.
-    pub(crate) fn worker_of(file: &Name) -> Option<Name> {
+    pub fn worker_of(file: &Name) -> Option<Name> {
         Name::new(file.as_bytes().strip_suffix(SUFFIX)?).ok()
     }
 
     /// Returns true if the record is about the directory `folder`. In a copy of the store, where
     /// all directories are new, the name decides.
-    pub(crate) fn is_about(&self, registry: FolderId, folder: FolderId) -> bool {
+    pub fn is_about(&self, registry: FolderId, folder: FolderId) -> bool {
         self.registry != registry || self.folder == folder
     }
 
     /// Returns the record for a copy of the worker in another store.
-    pub(crate) fn for_copy(self, registry: FolderId, folder: FolderId) -> RegistryRecord {
+    pub fn for_copy(self, registry: FolderId, folder: FolderId) -> RegistryRecord {
         RegistryRecord { registry, folder, ..self }
     }
 
     /// Returns the fields of metadata.json that a supervisor set.
-    pub(crate) fn metadata(&self) -> &Map<String, Value> {
+    pub fn metadata(&self) -> &Map<String, Value> {
         &self.metadata
     }
 
     /// Sets the notes of the supervisor; `None` removes them.
-    pub(crate) fn set_notes(&mut self, notes: Option<&str>) {
+    pub fn set_notes(&mut self, notes: Option<&str>) {
         match notes {
             Some(notes) => self.metadata.insert(SUPERVISOR_NOTES.to_owned(), notes.into()),
             None => self.metadata.remove(SUPERVISOR_NOTES),
@@ -176,20 +176,20 @@ impl RegistryRecord {
     }
 
     /// Vouches for `changes`, the next content of changes.json, and for the one before.
-    pub(crate) fn vouch_for(&mut self, changes: &[u8]) {
+    pub fn vouch_for(&mut self, changes: &[u8]) {
         let excess = (self.changes.len() + 1).saturating_sub(CHANGES_MAX);
         self.changes.drain(..excess);
         self.changes.push(hash(changes));
     }
 
     /// Returns true if the runner wrote `changes` as changes.json.
-    pub(crate) fn vouches_for(&self, changes: &[u8]) -> bool {
+    pub fn vouches_for(&self, changes: &[u8]) -> bool {
         self.changes.contains(&hash(changes))
     }
 
     /// Puts what the record says in the place of what a metadata.json with the fields `stated`
     /// says. Returns the claims that the record contradicts.
-    pub(crate) fn correct(&self, stated: &mut Map<String, Value>) -> Vec<Claim> {
+    pub fn correct(&self, stated: &mut Map<String, Value>) -> Vec<Claim> {
         let mut claims = Vec::new();
         for key in SUPERVISED {
             let known = self.metadata.get(key);
@@ -199,7 +199,7 @@ impl RegistryRecord {
         }
         let claimed = END.map(|key| (key, take(stated, key)));
         let Some(end) = &self.end else {
-            stated.insert("status".into(), crate::model::Status::Running.as_str().into());
+            stated.insert("status".into(), swarmletfs_base::model::Status::Running.as_str().into());
             return claims;
         };
         for (key, values) in claimed.into_iter().filter(|(key, _)| !CLOCKS.contains(key)) {

@@ -1,6 +1,6 @@
 //! The status of a worker: its words, and an exit code in place of one.
 
-use crate::model::Status;
+use swarmletfs_base::model::Status;
 
 /// The documented words.
 pub(super) const WORDS: [(&str, Status); 5] = [

@@ -9,12 +9,12 @@ use super::super::input::{InputBudget, InputLine, tool_key};
 use super::super::jsonl::{self, LineStats};
 use super::super::value::truncate;
 use super::layout::path;
-use crate::deadline::Deadline;
-use crate::error::Result;
-use crate::model::UnansweredCalls;
-use crate::store::Store;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::UnansweredCalls;
+use swarmletfs_base::store::Store;
 
-pub(crate) const FILE: &str = "thread.jsonl";
+pub const FILE: &str = "thread.jsonl";
 /// Maximum length of the last message, in bytes.
 pub(super) const WORDS_MAX: usize = 4_096;
 /// Maximum length of a tool name, in bytes; file names are no longer.

@@ -4,38 +4,38 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::layout::{TOMBSTONES, path};
-use crate::error::Result;
-use crate::name::Name;
-use crate::store::{Kind, Store, is_temporary};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::Name;
+use swarmletfs_base::store::{Kind, Store, is_temporary};
 
 /// Maximum size of the file, in bytes.
-pub(crate) const SIZE_MAX: u64 = 256 << 10;
+pub const SIZE_MAX: u64 = 256 << 10;
 /// Suffix of the name of the file, after the id.
 const SUFFIX: &[u8] = b".json";
 
 /// The record of a removed worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Tombstone {
+pub struct Tombstone {
     /// Id of the worker.
-    pub(crate) id: String,
+    pub id: String,
     /// Run that it belonged to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) run: Option<String>,
+    pub run: Option<String>,
     /// Its owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) owner: Option<String>,
+    pub owner: Option<String>,
     /// The beginning of its task.
     #[serde(default)]
-    pub(crate) task: String,
+    pub task: String,
     /// Its outcome: `ok`, `failed` or `unknown`.
-    pub(crate) outcome: String,
+    pub outcome: String,
     /// Time of the removal, UTC.
-    pub(crate) removed_at: Timestamp,
+    pub removed_at: Timestamp,
     /// The rule that it was removed by, as `--older-than 30d`.
-    pub(crate) rule: String,
+    pub rule: String,
     /// Path of the store with its copy, if it was archived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) archived_to: Option<String>,
+    pub archived_to: Option<String>,
 }
 
 /// Lists the workers of `store` that have a record, also a damaged one. Returns none if the records
@@ -52,17 +52,17 @@ impl Tombstone {
     /// # Errors
     ///
     /// The id is too long for the name of a file.
-    pub(crate) fn file_name(id: &Name) -> Result<Name> {
+    pub fn file_name(id: &Name) -> Result<Name> {
         Name::new([id.as_bytes(), SUFFIX].concat())
     }
 
     /// Returns the id of the worker whose file has this name; `None` for other files.
-    pub(crate) fn worker_of(file: &Name) -> Option<Name> {
+    pub fn worker_of(file: &Name) -> Option<Name> {
         Name::new(file.as_bytes().strip_suffix(SUFFIX)?).ok()
     }
 
     /// Parses the file. Returns `None` if it is damaged.
-    pub(crate) fn parse(json: &[u8]) -> Option<Tombstone> {
+    pub fn parse(json: &[u8]) -> Option<Tombstone> {
         serde_json::from_slice(json).ok()
     }
 }

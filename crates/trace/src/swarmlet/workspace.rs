@@ -4,15 +4,15 @@ use serde::Deserialize;
 
 use super::layout::{APPLIED, BASE, CHANGES_FILE, path};
 use super::registry::Registration;
-use crate::error::Result;
-use crate::model::{
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{
     CHANGES_VERSION, ChangedFile, CommandExit, EntryKind, RecordedChanges, WorkspaceChanges,
     WorkspaceFile,
 };
-use crate::store::{Store, read_range, read_whole};
+use swarmletfs_base::store::{Store, read_range, read_whole};
 
 /// Maximum size of changes.json, in bytes.
-pub(crate) const SIZE_MAX: u64 = 64 << 20;
+pub(super) const SIZE_MAX: u64 = 64 << 20;
 /// Length of the beginning of changes.json that tells it from other files, in bytes.
 const HEAD_BYTES: usize = 64;
 /// Maximum number of files that a record names.
@@ -172,7 +172,7 @@ fn is_no_folder(file: &ChangedFile) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Memory;
+    use swarmletfs_base::store::Memory;
 
     const HEAD: &str = r#""workspace": "/w", "engine": "overlay", "is_final": true,
         "started_at": "2026-11-24T10:00:00Z", "scanned_at": "2026-11-24T10:00:05Z""#;
@@ -211,7 +211,8 @@ mod tests {
         let deep = format!(r#"{{"version": 1, "files": [{{"x": {open}{close}}}]}}"#);
         assert!(reason(&deep).starts_with("recursion limit exceeded"), "{}", reason(&deep));
         let one = r#"{"path": "a", "kind": "added", "base": "none"},"#;
-        let many = one.repeat(crate::model::CHANGES_FILES_MAX) + one.trim_end_matches(',');
+        let many =
+            one.repeat(swarmletfs_base::model::CHANGES_FILES_MAX) + one.trim_end_matches(',');
         let many = format!(r#"{{"version": 1, {HEAD}, "files": [{many}]}}"#);
         assert!(reason(&many).starts_with("more than 200000 changes"), "{}", reason(&many));
         let store = Memory::new();

@@ -3,7 +3,7 @@
 //! A command counts only if its effect is certain: its words are as the program quotes them, so
 //! that the shell changed none, and the tool reported that it was done.
 
-use crate::model::{AccessKind, FileAccess, FileEdit, TextReplacement};
+use swarmletfs_base::model::{AccessKind, FileAccess, FileEdit, TextReplacement};
 
 /// The tool that edits files.
 const TOOL: &str = "str_replace_editor";

@@ -17,9 +17,9 @@ use rustix::io::Errno;
 use super::cached_transcript::TranscriptVersion;
 use super::document;
 use super::zstd::Decompressed;
-use crate::error::{Error, Result};
-use crate::name::RelPath;
-use crate::store::{File, Meta, copy_from};
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{File, Meta, copy_from};
 
 /// Number of decompressed bytes that are kept: one block more than any reader reads.
 const DECOMPRESSED_MAX: u64 = document::FILE_MAX + BLOCK as u64;
@@ -226,9 +226,9 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::name::Name;
     use crate::scale::seed;
-    use crate::store::{Memory, Store, read_range};
+    use swarmletfs_base::name::Name;
+    use swarmletfs_base::store::{Memory, Store, read_range};
 
     /// A compressed file that counts the bytes that were read of it.
     struct Counted(Vec<u8>, AtomicU64);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::virtual_dir::VirtualDir;
-use crate::deadline::Deadline;
+use swarmletfs_base::deadline::Deadline;
 
 /// Indexes transcripts on a background thread, which ends when the queue is empty. A serving thread
 /// starts it, never the thread that opened the store, so it inherits the restrictions of the

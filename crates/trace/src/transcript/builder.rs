@@ -21,14 +21,14 @@ use super::messages::{
 use super::requests::RequestPart;
 use super::thread::{self, Links};
 use super::turn::{ResultPart, Role, Span, Turn, TurnEvent, Verdict};
-use crate::digest::digest;
-use crate::model::{FileAccess, Status, Tokens};
-use crate::name::to_file_name;
+use swarmletfs_base::digest::digest;
+use swarmletfs_base::model::{FileAccess, Status, Tokens};
+use swarmletfs_base::name::to_file_name;
 
 /// Maximum number of conversations inside one transcript; records of further ones are counted.
-pub(in crate::trace) const AGENTS_MAX: usize = 10_000;
+pub(crate) const AGENTS_MAX: usize = 10_000;
 /// Maximum length of the kept beginning of a text, in bytes.
-pub(in crate::trace) const HEAD_MAX: usize = 8_192;
+pub(crate) const HEAD_MAX: usize = 8_192;
 /// Maximum number of unrecognized record types that are counted separately.
 const UNKNOWN_TYPES_MAX: usize = 50;
 /// Maximum length of the name of an unrecognized record type, in bytes.
@@ -42,8 +42,8 @@ const RECENT_MAX: usize = 8;
 const MODELS_MAX: usize = 50;
 
 /// Adds records to an index, one at a time.
-pub(in crate::trace) struct IndexBuilder<'f> {
-    pub(in crate::trace) index: TranscriptIndex,
+pub(crate) struct IndexBuilder<'f> {
+    pub(crate) index: TranscriptIndex,
     accessed_files: AccessedFiles<'f>,
     shape: Shape,
     holds: Holds,
@@ -66,7 +66,7 @@ pub(in crate::trace) struct IndexBuilder<'f> {
 
 impl<'f> IndexBuilder<'f> {
     /// Creates a builder that extends the index of the transcript at `location`.
-    pub(in crate::trace) fn new(
+    pub(crate) fn new(
         index: TranscriptIndex,
         accessed_files: AccessedFiles<'f>,
         location: &TranscriptLocation,
@@ -97,14 +97,14 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Sets a fact about the session unless it is set already or `value` is empty.
-    pub(in crate::trace) fn set_fact(fact: &mut Option<String>, value: &str) {
+    pub(crate) fn set_fact(fact: &mut Option<String>, value: &str) {
         if fact.is_none() && !value.is_empty() {
             *fact = Some(shorten_word(value.to_owned()));
         }
     }
 
     /// Sets the title unless it has one from a preferred source.
-    pub(in crate::trace) fn set_title(&mut self, source: TitleSource, text: Option<String>) {
+    pub(crate) fn set_title(&mut self, source: TitleSource, text: Option<String>) {
         let Some(text) = text.map(|text| truncate(text, WORD_MAX)) else { return };
         let title = &mut self.index.facts.title;
         if title.as_ref().is_none_or(|title| title.source <= source) {
@@ -113,7 +113,7 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Counts a record of an unrecognized type.
-    pub(in crate::trace) fn count_unknown_type(&mut self, kind: &str) {
+    pub(crate) fn count_unknown_type(&mut self, kind: &str) {
         let counts = &mut self.index.unknown_types;
         let kind = shorten(kind, TYPE_MAX);
         let kind = if counts.len() < UNKNOWN_TYPES_MAX || counts.contains_key(&kind) {
@@ -125,14 +125,14 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Returns the conversation with a number; the transcript's own is 0.
-    pub(in crate::trace) fn conversation(&mut self, number: usize) -> Option<&mut Conversation> {
+    pub(crate) fn conversation(&mut self, number: usize) -> Option<&mut Conversation> {
         self.index.numbered_mut(number)
     }
 
     /// Returns the number of the conversation `agent` inside the transcript, adding it if
     /// necessary. Returns `None` and counts the record if there are too many, or if the transcript
     /// is one worker.
-    pub(in crate::trace) fn agent_conversation(&mut self, agent: &str) -> Option<usize> {
+    pub(crate) fn agent_conversation(&mut self, agent: &str) -> Option<usize> {
         // Listing a store does not search for subagents of subagents.
         if !self.may_hold_agents() {
             self.index.excess_agent_lines += 1;
@@ -168,7 +168,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Returns the number of the conversation of the document that is being read. Adds it under
     /// the number of the document if necessary.
-    pub(in crate::trace) fn document_conversation(&mut self) -> Option<usize> {
+    pub(crate) fn document_conversation(&mut self) -> Option<usize> {
         if self.document.is_none() {
             let name = self.free_agent_id(&format!("document-{}", self.index.documents));
             self.document = self.agent_conversation(&name);
@@ -178,7 +178,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Gives the conversation of the document that is being read its ID. The ID of an earlier
     /// document is completed by the number of the document.
-    pub(in crate::trace) fn name_document(&mut self, id: &str) {
+    pub(crate) fn name_document(&mut self, id: &str) {
         let wanted = shorten_id(id);
         let Some(number) = self.document_conversation().filter(|_| !wanted.is_empty()) else {
             return;
@@ -206,39 +206,34 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Returns the number of the conversation `agent`, if records of it were added.
-    pub(in crate::trace) fn find_agent(&self, agent: &str) -> Option<usize> {
+    pub(crate) fn find_agent(&self, agent: &str) -> Option<usize> {
         self.agents.get(&shorten_id(agent)).copied()
     }
 
     /// Returns true if the transcript may hold other workers.
-    pub(in crate::trace) fn may_hold_agents(&self) -> bool {
+    pub(crate) fn may_hold_agents(&self) -> bool {
         self.holds != Holds::One
     }
 
     /// Notes the conversation of the record with an ID.
-    pub(in crate::trace) fn note_record(&mut self, id: &str, conversation: usize) {
+    pub(crate) fn note_record(&mut self, id: &str, conversation: usize) {
         self.records.insert(shorten_id(id), conversation);
     }
 
     /// Returns the conversation of a noted record.
-    pub(in crate::trace) fn conversation_of_record(&self, id: &str) -> Option<usize> {
+    pub(crate) fn conversation_of_record(&self, id: &str) -> Option<usize> {
         self.records.get(&shorten_id(id)).copied()
     }
 
     /// Removes the stated status of a conversation.
-    pub(in crate::trace) fn clear_status(&mut self, number: usize) {
+    pub(crate) fn clear_status(&mut self, number: usize) {
         if let Some(conversation) = self.conversation(number) {
             conversation.stated = None;
         }
     }
 
     /// Sets the status that a record states for a conversation.
-    pub(in crate::trace) fn set_status(
-        &mut self,
-        number: usize,
-        status: Status,
-        word: Option<&str>,
-    ) {
+    pub(crate) fn set_status(&mut self, number: usize, status: Status, word: Option<&str>) {
         if let Some(conversation) = self.conversation(number) {
             let word = word.map(|word| shorten(word, WORD_MAX));
             conversation.stated = Some(StatedStatus { status, word });
@@ -246,10 +241,7 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Returns true if a record that consists of the same parts was added before.
-    pub(in crate::trace) fn is_repeated<'a>(
-        &mut self,
-        parts: impl Iterator<Item = &'a str>,
-    ) -> bool {
+    pub(crate) fn is_repeated<'a>(&mut self, parts: impl Iterator<Item = &'a str>) -> bool {
         let mut hash = blake3::Hasher::new();
         for part in parts {
             hash.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
@@ -261,7 +253,7 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Adds the reports in a turn that is no part of the conversation.
-    pub(in crate::trace) fn add_reports(&mut self, number: usize, span: Span, turn: &Turn<'_>) {
+    pub(crate) fn add_reports(&mut self, number: usize, span: Span, turn: &Turn<'_>) {
         let Some(conversation) = self.index.numbered_mut(number) else { return };
         let Some(ids) = self.calls.get_mut(number) else { return };
         for (part, result) in turn.results.iter().enumerate() {
@@ -271,7 +263,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Notes how a worker ended that this transcript started and that has one of its own; `None` if
     /// it goes on.
-    pub(in crate::trace) fn note_end(&mut self, worker: &str, end: Option<ReportedEnd>) {
+    pub(crate) fn note_end(&mut self, worker: &str, end: Option<ReportedEnd>) {
         let (ends, worker) = (&mut self.index.ends, shorten_id(worker));
         match end {
             None => drop(ends.remove(&worker)),
@@ -282,25 +274,20 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Returns true if the conversation has a call with this ID.
-    pub(in crate::trace) fn has_call(&self, number: usize, id: &str) -> bool {
+    pub(crate) fn has_call(&self, number: usize, id: &str) -> bool {
         self.calls.get(number).is_some_and(|ids| ids.by_id.contains_key(&shorten_id(id)))
     }
 
     /// Sets the outcome that a record states for an earlier call. Returns false if there is no such
     /// call.
-    pub(in crate::trace) fn set_verdict(
-        &mut self,
-        number: usize,
-        id: &str,
-        verdict: Verdict,
-    ) -> bool {
+    pub(crate) fn set_verdict(&mut self, number: usize, id: &str, verdict: Verdict) -> bool {
         let Some(call) = self.call_mut(number, id) else { return false };
         call.stated = Some(verdict);
         true
     }
 
     /// Notes that the agent itself ended the work `task` of an earlier call. It has no outcome.
-    pub(in crate::trace) fn stop_task(&mut self, number: usize, task: &str) {
+    pub(crate) fn stop_task(&mut self, number: usize, task: &str) {
         let Some(at) = self.calls.get(number).and_then(|ids| ids.starter(task)) else { return };
         let call = self.conversation(number).and_then(|own| own.calls.get_mut(at));
         if let Some(result) = call.and_then(|call| call.result.as_mut()) {
@@ -309,7 +296,7 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Returns an earlier call, and those after it.
-    pub(in crate::trace) fn call_and_later(
+    pub(crate) fn call_and_later(
         &self,
         number: usize,
         id: &str,
@@ -319,7 +306,7 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Returns the tool of an earlier call.
-    pub(in crate::trace) fn call_tool(&self, number: usize, id: &str) -> Option<&str> {
+    pub(crate) fn call_tool(&self, number: usize, id: &str) -> Option<&str> {
         self.call_and_later(number, id).map(|(call, _)| call.tool.as_str())
     }
 
@@ -330,7 +317,7 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Sets the record that describes the changes of files by an earlier call.
-    pub(in crate::trace) fn set_change_record(&mut self, number: usize, id: &str, span: Span) {
+    pub(crate) fn set_change_record(&mut self, number: usize, id: &str, span: Span) {
         if let Some(call) = self.call_mut(number, id) {
             call.change_record = Some(span);
         }
@@ -338,7 +325,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Sets the result of an earlier call until its own arrives. The record at `span` reports it;
     /// it is not part of the conversation, and holds no other result.
-    pub(in crate::trace) fn add_reported_result(
+    pub(crate) fn add_reported_result(
         &mut self,
         number: usize,
         span: Span,
@@ -353,7 +340,7 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Takes back the last `count` requests of a conversation, and its last text. The calls stay.
-    pub(in crate::trace) fn roll_back(&mut self, number: usize, count: usize) {
+    pub(crate) fn roll_back(&mut self, number: usize, count: usize) {
         let Some(conversation) = self.conversation(number) else { return };
         let left = conversation.requests.len().saturating_sub(count);
         conversation.requests.truncate(left);
@@ -365,20 +352,14 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Sets the files that an earlier call changed.
-    pub(in crate::trace) fn set_files(&mut self, number: usize, id: &str, files: Vec<FileAccess>) {
+    pub(crate) fn set_files(&mut self, number: usize, id: &str, files: Vec<FileAccess>) {
         if let Some(call) = self.call_mut(number, id) {
             call.files = files.into_iter().take(FILES_MAX).map(shorten_path).collect();
         }
     }
 
     /// Counts the tokens of a message. Several records of a message repeat its tokens.
-    pub(in crate::trace) fn count_tokens(
-        &mut self,
-        number: usize,
-        id: &str,
-        model: &str,
-        tokens: Tokens,
-    ) {
+    pub(crate) fn count_tokens(&mut self, number: usize, id: &str, model: &str, tokens: Tokens) {
         if model.is_empty() && tokens == Tokens::default() {
             return;
         }
@@ -404,7 +385,7 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Sets the model of a conversation.
-    pub(in crate::trace) fn set_model(&mut self, number: usize, model: &str) {
+    pub(crate) fn set_model(&mut self, number: usize, model: &str) {
         let Some(conversation) = self.conversation(number).filter(|_| !model.is_empty()) else {
             return;
         };
@@ -418,7 +399,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Sets the task of a conversation to the text of the turn at `span`, which the thread does not
     /// show.
-    pub(in crate::trace) fn set_task(&mut self, number: usize, span: Span, text: &str) {
+    pub(crate) fn set_task(&mut self, number: usize, span: Span, text: &str) {
         if let Some(conversation) = self.conversation(number).filter(|_| !text.trim().is_empty()) {
             conversation.task.get_or_insert_with(|| text_ref(span, text));
         }
@@ -426,7 +407,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Sets the tokens of a message that was added, in place of those that earlier records of it
     /// state.
-    pub(in crate::trace) fn set_message_tokens(
+    pub(crate) fn set_message_tokens(
         &mut self,
         number: usize,
         id: &str,
@@ -448,13 +429,13 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Returns true if a conversation has a message with this ID.
-    pub(in crate::trace) fn has_message(&self, number: usize, id: &str) -> bool {
+    pub(crate) fn has_message(&self, number: usize, id: &str) -> bool {
         let messages = self.messages.get(number);
         messages.is_some_and(|messages| messages.by_id.contains_key(&text_hash(id)))
     }
 
     /// Replaces the counts of tokens by a total for the whole conversation.
-    pub(in crate::trace) fn set_total_tokens(&mut self, number: usize, tokens: Tokens) {
+    pub(crate) fn set_total_tokens(&mut self, number: usize, tokens: Tokens) {
         if let Some(conversation) = self.conversation(number) {
             conversation.tokens.clear();
             let model = conversation.model.clone().unwrap_or_default();
@@ -463,11 +444,7 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Sets the counts of tokens by model, which replace all counts before.
-    pub(in crate::trace) fn set_tokens_by_model(
-        &mut self,
-        number: usize,
-        tokens: BTreeMap<String, Tokens>,
-    ) {
+    pub(crate) fn set_tokens_by_model(&mut self, number: usize, tokens: BTreeMap<String, Tokens>) {
         if let Some(conversation) = self.conversation(number) {
             let tokens = tokens.into_iter().take(MODELS_MAX);
             conversation.tokens =
@@ -477,14 +454,14 @@ impl<'f> IndexBuilder<'f> {
     }
 
     /// Sets the model of a conversation unless it is known already.
-    pub(in crate::trace) fn set_default_model(&mut self, number: usize, model: &str) {
+    pub(crate) fn set_default_model(&mut self, number: usize, model: &str) {
         if let Some(conversation) = self.conversation(number).filter(|_| !model.is_empty()) {
             conversation.model.get_or_insert_with(|| shorten(model, WORD_MAX));
         }
     }
 
     /// Sets the task of a conversation without a message of its user.
-    pub(in crate::trace) fn set_fallback_task(&mut self, number: usize, span: Span, text: &str) {
+    pub(crate) fn set_fallback_task(&mut self, number: usize, span: Span, text: &str) {
         if let Some(conversation) = self.conversation(number).filter(|_| !text.trim().is_empty()) {
             conversation.fallback_task.get_or_insert_with(|| text_ref(span, text));
         }
@@ -492,7 +469,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Continues a conversation after the message `parent`: removes all messages after it, with
     /// their calls, requests and lines. Does nothing if there is no message with the ID.
-    pub(in crate::trace) fn continue_after(&mut self, number: usize, parent: &str) {
+    pub(crate) fn continue_after(&mut self, number: usize, parent: &str) {
         let messages = self.messages.get(number);
         let at = messages.and_then(|messages| messages.by_id.get(&text_hash(parent)).copied());
         if let Some(at) = at {
@@ -502,7 +479,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Removes the message with an ID and all after it from a conversation, with their calls,
     /// requests and lines. Removes all messages if there is none with the ID.
-    pub(in crate::trace) fn rewind_to(&mut self, number: usize, id: &str) {
+    pub(crate) fn rewind_to(&mut self, number: usize, id: &str) {
         let messages = self.messages.get(number);
         let at = messages.and_then(|messages| messages.by_id.get(&text_hash(id)).copied());
         self.truncate_messages(number, at.unwrap_or(0));
@@ -510,7 +487,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Removes all messages but the first `count` from a conversation, with their calls, requests
     /// and lines.
-    pub(in crate::trace) fn truncate_messages(&mut self, number: usize, count: usize) {
+    pub(crate) fn truncate_messages(&mut self, number: usize, count: usize) {
         let Some(conversation) = self.conversation(number) else { return };
         let marks = &conversation.marks;
         let (calls, requests, lines) = match marks.get(count) {
@@ -553,7 +530,7 @@ impl<'f> IndexBuilder<'f> {
     /// Replaces the messages that a conversation consists of by those with `ids`, each of which the
     /// format adds again by [`IndexBuilder::add_turns_again`]. Only the tokens of these count, and
     /// the last one decides how the conversation ended. Calls and requests stay: they took place.
-    pub(in crate::trace) fn replace_messages(&mut self, number: usize, ids: &[&str]) {
+    pub(crate) fn replace_messages(&mut self, number: usize, ids: &[&str]) {
         let Some(messages) = self.messages.get_mut(number) else { return };
         let numbers = ids.iter().filter_map(|id| messages.by_id.get(&text_hash(id)).copied());
         let kept: HashSet<usize> = numbers.collect();
@@ -577,7 +554,7 @@ impl<'f> IndexBuilder<'f> {
 
     /// Removes everything about the transcript's own conversation and its session: another session
     /// begins in the file.
-    pub(in crate::trace) fn begin_session(&mut self) {
+    pub(crate) fn begin_session(&mut self) {
         self.index.main = Conversation::default();
         self.index.facts = SessionFacts::default();
         self.calls.first_mut().into_iter().for_each(|numbers| *numbers = CallNumbers::default());
@@ -587,17 +564,12 @@ impl<'f> IndexBuilder<'f> {
 
     /// Adds the turns of the record at `span` again, which repeats messages in the order that the
     /// conversation has now.
-    pub(in crate::trace) fn add_turns_again(
-        &mut self,
-        number: usize,
-        span: Span,
-        turns: &[Turn<'_>],
-    ) {
+    pub(crate) fn add_turns_again(&mut self, number: usize, span: Span, turns: &[Turn<'_>]) {
         self.add_record_turns(number, span, turns, true);
     }
 
     /// Adds the turns of the record at `span` to a conversation.
-    pub(in crate::trace) fn add_turns(&mut self, number: usize, span: Span, turns: &[Turn<'_>]) {
+    pub(crate) fn add_turns(&mut self, number: usize, span: Span, turns: &[Turn<'_>]) {
         self.add_record_turns(number, span, turns, false);
     }
 

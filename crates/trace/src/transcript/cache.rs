@@ -21,11 +21,11 @@ use super::location::TranscriptLocation;
 use super::persist::IndexStore;
 use super::reader::read_on;
 use super::turn::Span;
-use crate::cache::single_shard;
-use crate::deadline::Deadline;
-use crate::error::Result;
-use crate::name::{Name, RelPath};
-use crate::store::{File, read_range};
+use swarmletfs_base::cache::single_shard;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{File, read_range};
 
 /// Capacity of the cache, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -257,8 +257,8 @@ fn hash_ends(file: &dyn File, length: u64) -> Result<[u8; 32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Memory, Store};
-    use crate::trace::transcript::index::LineEntry;
+    use crate::transcript::index::LineEntry;
+    use swarmletfs_base::store::{Memory, Store};
 
     #[test]
     fn largest_index_is_kept() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::index::TranscriptIndex;
-use crate::store::Meta;
+use swarmletfs_base::store::Meta;
 
 /// The index of a transcript at one version.
 pub(super) struct CachedTranscript {

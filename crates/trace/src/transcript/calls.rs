@@ -11,13 +11,13 @@ use super::index::{CallEntry, CallResult, Conversation, Ending};
 use super::messages::text_hash;
 use super::requests::RequestPart;
 use super::turn::{Arguments, CallPart, ResultPart, Span, Stage};
-use crate::failure_signs::suspect_line;
-use crate::model::{AccessKind, FileAccess, Outcome};
+use swarmletfs_base::failure_signs::suspect_line;
+use swarmletfs_base::model::{AccessKind, FileAccess, Outcome};
 
 /// Maximum length of a tool name, ID or other short value, in bytes.
 pub(super) const WORD_MAX: usize = 300;
 /// Maximum number of calls in a conversation; further ones are counted.
-pub(in crate::trace) const CALLS_MAX: usize = 100_000;
+pub(crate) const CALLS_MAX: usize = 100_000;
 /// Maximum number of files of one call.
 pub(super) const FILES_MAX: usize = 200;
 /// Maximum length of a call's text that is no JSON, in bytes.
@@ -39,7 +39,7 @@ const KEY_ARGUMENTS: [&str; 12] = [
 ];
 
 /// Returns the files that a call reads or changes, by its tool and arguments.
-pub(in crate::trace) type AccessedFiles<'f> = &'f dyn Fn(&str, &Value) -> Vec<FileAccess>;
+pub(crate) type AccessedFiles<'f> = &'f dyn Fn(&str, &Value) -> Vec<FileAccess>;
 
 /// Adds a call. Returns its index, or that of the call that it repeats.
 pub(super) fn add_call(
@@ -290,6 +290,6 @@ impl CallNumbers {
 }
 
 /// Shortens an ID of excessive length. Different IDs stay different.
-pub(in crate::trace) fn shorten_id(id: &str) -> String {
+pub(crate) fn shorten_id(id: &str) -> String {
     shorten(id, WORD_MAX)
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::archive::{ArchiveFile, Archives};
 use super::folder_file::{FolderFile, FolderListings};
 use super::location::{Container, TranscriptLocation};
-use crate::error::Result;
-use crate::store::{File, Meta, Store};
+use swarmletfs_base::error::Result;
+use swarmletfs_base::store::{File, Meta, Store};
 
 /// What is known of the transcripts of one store that are no regular files.
 #[derive(Default)]

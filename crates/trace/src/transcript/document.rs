@@ -8,10 +8,10 @@ use struson::reader::{JsonReader, JsonStreamReader, ReaderError, ReaderSettings,
 use super::super::json_text::{JsonTextReader, json_text};
 use super::location::Member;
 use super::turn::{RawRecord, Span};
-use crate::deadline::Deadline;
-use crate::error::Result;
-use crate::model::PartialRead;
-use crate::store::{File, read_range};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::PartialRead;
+use swarmletfs_base::store::{File, read_range};
 
 /// Maximum length of a record, in bytes. A longer one is skipped and counted.
 const RECORD_MAX: u64 = 16 << 20;
@@ -117,7 +117,7 @@ pub(super) fn for_each(
 enum Stop {
     NoTime,
     Syntax,
-    Failed(crate::error::Error),
+    Failed(swarmletfs_base::error::Error),
 }
 
 impl From<ReaderError> for Stop {
@@ -254,8 +254,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::error::Error;
-    use crate::store::{Meta, copy_from};
+    use swarmletfs_base::error::Error;
+    use swarmletfs_base::store::{Meta, copy_from};
 
     const MEMBERS: [Member; 4] =
         [Member::List("list"), Member::Value("one"), Member::List(""), Member::Value("two")];

@@ -5,10 +5,12 @@ use super::format::CallRecord;
 use super::index::{CallEntry, CallResult, Conversation};
 use super::turn::RawRecord;
 use super::virtual_dir::VirtualDir;
-use crate::deadline::Deadline;
-use crate::error::Result;
-use crate::model::{AccessKind, FileEdit, Outcome, RecordedEdits, RecordedHunk, TextReplacement};
-use crate::store::read_range;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{
+    AccessKind, FileEdit, Outcome, RecordedEdits, RecordedHunk, TextReplacement,
+};
+use swarmletfs_base::store::read_range;
 
 /// Maximum number of bytes of records that are read for the changes of one conversation. If the
 /// values made from a record are larger than the record, they count instead.

@@ -10,10 +10,10 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::location::TranscriptLocation;
-use crate::cache::single_shard;
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
-use crate::store::{File, Identity, Kind, Meta, Store, read_range};
+use swarmletfs_base::cache::single_shard;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{File, Identity, Kind, Meta, Store, read_range};
 
 /// Maximum number of records in a directory; further ones are not read.
 const RECORDS_MAX: usize = 200_000;
@@ -289,7 +289,7 @@ fn is_whole(folder: &dyn Store, record: &RecordFile) -> Result<bool> {
 }
 
 /// Returns the first number in the name of a record file.
-pub(in crate::trace) fn record_number(name: &Name) -> Option<u64> {
+pub(crate) fn record_number(name: &Name) -> Option<u64> {
     let stem = name.as_bytes().strip_suffix(b".json")?;
     let digits: String = stem
         .iter()

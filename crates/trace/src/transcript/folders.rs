@@ -6,9 +6,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::format::TranscriptFormat;
-use crate::error::Result;
-use crate::name::RelPath;
-use crate::store::Store;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Store;
 
 /// Maximum number of directories held open.
 const FOLDERS_MAX: usize = 256;

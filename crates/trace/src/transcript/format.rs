@@ -9,14 +9,14 @@ use super::builder::IndexBuilder;
 use super::index::{StatedStatus, TranscriptIndex};
 use super::location::TranscriptLocation;
 use super::turn::{RawRecord, Turn};
-use crate::error::Result;
-use crate::model::{FileAccess, FileEdit, Tokens, Worker};
-use crate::name::RelPath;
-use crate::store::Store;
 use serde_json::Value;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{FileAccess, FileEdit, Tokens, Worker};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Store;
 
 /// A format of transcripts. Everything else about them is common to all formats.
-pub(in crate::trace) trait TranscriptFormat: Send + Sync + 'static {
+pub(crate) trait TranscriptFormat: Send + Sync + 'static {
     /// Returns the identifier of the format.
     fn name(&self) -> &'static str;
 
@@ -111,30 +111,30 @@ pub(in crate::trace) trait TranscriptFormat: Send + Sync + 'static {
 
 /// Facts that the file beside a transcript states, for those that the transcript does not.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(in crate::trace) struct SessionMetadata {
+pub(crate) struct SessionMetadata {
     /// The status of the session, unless its last messages state one.
-    pub(in crate::trace) status: Option<StatedStatus>,
-    pub(in crate::trace) model: Option<String>,
-    pub(in crate::trace) tokens_by_model: BTreeMap<String, Tokens>,
-    pub(in crate::trace) cwd: Option<String>,
-    pub(in crate::trace) branch: Option<String>,
-    pub(in crate::trace) title: Option<String>,
+    pub(crate) status: Option<StatedStatus>,
+    pub(crate) model: Option<String>,
+    pub(crate) tokens_by_model: BTreeMap<String, Tokens>,
+    pub(crate) cwd: Option<String>,
+    pub(crate) branch: Option<String>,
+    pub(crate) title: Option<String>,
 }
 
 /// A worker's transcript, as far as it was read. When only both ends of it were read, the first
 /// index is that of the beginning, and the last one that of the end.
 /// Otherwise they are the same.
-pub(in crate::trace) struct Session<'a> {
-    pub(in crate::trace) location: &'a TranscriptLocation,
-    pub(in crate::trace) indexes: [&'a TranscriptIndex; 2],
+pub(crate) struct Session<'a> {
+    pub(crate) location: &'a TranscriptLocation,
+    pub(crate) indexes: [&'a TranscriptIndex; 2],
     /// The file beside the transcript that describes it.
-    pub(in crate::trace) metadata: Option<&'a [u8]>,
+    pub(crate) metadata: Option<&'a [u8]>,
     /// The facts that this file states.
-    pub(in crate::trace) stated: &'a SessionMetadata,
+    pub(crate) stated: &'a SessionMetadata,
 }
 
 /// A call with the record that made it.
-pub(in crate::trace) struct CallRecord<'a> {
-    pub(in crate::trace) id: &'a str,
-    pub(in crate::trace) record: RawRecord<'a>,
+pub(crate) struct CallRecord<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) record: RawRecord<'a>,
 }

@@ -1,33 +1,33 @@
 //! The location of a worker's transcript in its store.
 
-use crate::name::{Name, RelPath};
+use swarmletfs_base::name::{Name, RelPath};
 
 /// The location of a worker: a transcript, or a conversation inside one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::trace) struct TranscriptLocation {
+pub(crate) struct TranscriptLocation {
     /// Path of the directory that holds the transcript, from the store's root.
-    pub(in crate::trace) folder: RelPath,
+    pub(crate) folder: RelPath,
     /// Path of the transcript from that directory.
-    pub(in crate::trace) transcript: RelPath,
+    pub(crate) transcript: RelPath,
     /// The form in which the transcript is stored.
-    pub(in crate::trace) container: Container,
+    pub(crate) container: Container,
     /// The shape of the transcript's JSON.
-    pub(in crate::trace) shape: Shape,
+    pub(crate) shape: Shape,
     /// The workers in the transcript.
-    pub(in crate::trace) holds: Holds,
+    pub(crate) holds: Holds,
     /// The session named by the path.
-    pub(in crate::trace) session: Option<Name>,
+    pub(crate) session: Option<Name>,
     /// The conversation inside the transcript, or `None` for the transcript's own.
-    pub(in crate::trace) agent: Option<Name>,
+    pub(crate) agent: Option<Name>,
     /// The name of the worker, derived from the path.
-    pub(in crate::trace) name: Name,
+    pub(crate) name: Name,
     /// Path of a file beside the transcript that describes it, from `folder`. It need not exist.
-    pub(in crate::trace) metadata: Option<RelPath>,
+    pub(crate) metadata: Option<RelPath>,
 }
 
 /// The form in which a transcript is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::trace) enum Container {
+pub(crate) enum Container {
     /// A file.
     File,
     /// A file compressed by zstd.
@@ -38,7 +38,7 @@ pub(in crate::trace) enum Container {
 
 /// The shape of a transcript's JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::trace) enum Shape {
+pub(crate) enum Shape {
     /// A record per line.
     Lines,
     /// One document or several, with records in these members.
@@ -50,7 +50,7 @@ pub(in crate::trace) enum Shape {
 
 /// A member of a document that holds records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::trace) enum Member {
+pub(crate) enum Member {
     /// The elements of the list with this name are records. The elements of a document that is a
     /// list have the name `""`.
     List(&'static str),
@@ -63,7 +63,7 @@ pub(in crate::trace) enum Member {
 
 /// The workers in a transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::trace) enum Holds {
+pub(crate) enum Holds {
     /// The transcript is one worker.
     One,
     /// The transcript is a worker, and may hold others.
@@ -74,12 +74,12 @@ pub(in crate::trace) enum Holds {
 
 impl TranscriptLocation {
     /// Returns the path of the transcript from the store's root.
-    pub(in crate::trace) fn path(&self) -> RelPath {
+    pub(crate) fn path(&self) -> RelPath {
         self.folder.join_path(&self.transcript)
     }
 
     /// Returns the name of the file that describes the transcript in the worker's directory.
-    pub(in crate::trace) fn metadata_name(&self) -> &'static str {
+    pub(crate) fn metadata_name(&self) -> &'static str {
         match &self.metadata {
             Some(path) if !path.as_bytes().ends_with(b".json") => "source.meta.txt",
             _ => "source.meta.json",
@@ -87,7 +87,7 @@ impl TranscriptLocation {
     }
 
     /// Returns the name of the transcript in the worker's directory.
-    pub(in crate::trace) fn source_name(&self) -> &'static str {
+    pub(crate) fn source_name(&self) -> &'static str {
         match (self.container, self.shape) {
             _ if self.agent.is_some() => "source.jsonl",
             (Container::Zstd, _) => "source.jsonl.zst",

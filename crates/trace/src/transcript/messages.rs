@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::index::{Conversation, MessageMark, MessageTokens};
 use super::turn::Turn;
-use crate::digest::digest;
-use crate::model::Tokens;
+use swarmletfs_base::digest::digest;
+use swarmletfs_base::model::Tokens;
 
 /// Maximum number of messages with IDs that are kept.
 const MARKS_MAX: usize = 100_000;

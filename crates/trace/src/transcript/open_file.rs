@@ -14,10 +14,10 @@ use super::location::{Shape, TranscriptLocation};
 use super::reader::read_on;
 use super::thread::{self, Links};
 use super::turn::{RawRecord, Span, Stage, Turn};
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::name::Name;
-use crate::store::{File, Meta, copy_from, read_range};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::Name;
+use swarmletfs_base::store::{File, Meta, copy_from, read_range};
 
 /// Decodes the record at `span` again and calls `use_turns` with its turns.
 ///

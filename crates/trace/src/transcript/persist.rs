@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::cached_transcript::{CachedTranscript, TranscriptVersion};
 use super::index::{ReportedEnd, TranscriptIndex};
-use crate::cache::{DiskCache, Key, key};
-use crate::name::{Name, RelPath};
-use crate::store::{Identity, Kind, Meta, Time};
+use swarmletfs_base::cache::{DiskCache, Key, key};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Identity, Kind, Meta, Time};
 
 /// A disk cache of transcript indexes.
 pub(super) struct IndexStore {

@@ -16,9 +16,9 @@ use super::format::TranscriptFormat;
 use super::index::TranscriptIndex;
 use super::location::{Member, Shape, TranscriptLocation};
 use super::turn::{RawRecord, Span};
-use crate::deadline::Deadline;
-use crate::error::Result;
-use crate::store::{File, read_range};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::store::{File, read_range};
 
 /// Maximum number of attempts to read a document that was whole before.
 const ATTEMPTS_MAX: usize = 10;

@@ -8,8 +8,8 @@ use super::super::Candidates;
 use super::super::probe::{Probe, ProbeBudget};
 use super::cached_transcript::TranscriptVersion;
 use super::format::TranscriptFormat;
-use crate::name::RelPath;
-use crate::store::Store;
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::Store;
 
 /// Results of looking at the contents of files, so that each version of a file is looked at once.
 #[derive(Default)]

@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::turn::{ProgramTexts, Span, Turn};
-use crate::digest::digest;
-use crate::text::clean::{cleaned, escape_markers, removed_note};
-use crate::text::count;
+use swarmletfs_base::digest::digest;
+use swarmletfs_base::text::clean::{cleaned, escape_markers, removed_note};
+use swarmletfs_base::text::count;
 
 /// Maximum length of a request's text, in bytes; the rest is left out.
 const TEXT_MAX: usize = 64 << 10;
@@ -22,7 +22,7 @@ const QUEUED_MAX: usize = 100;
 const INDENT: &str = "    ";
 /// The requests of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(in crate::trace) struct Requests {
+pub(crate) struct Requests {
     /// The places of the requests, in order.
     places: Vec<RequestPlace>,
     /// Total length of the requests in the generated file, in bytes.
@@ -50,7 +50,7 @@ struct RequestPlace {
 
 /// The part of a line that is a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::trace) enum RequestPart {
+pub(crate) enum RequestPart {
     /// The message, also a queued one.
     Message,
     /// The user's words in a refusal of a call: the result with this number in the record.
@@ -67,7 +67,7 @@ struct QueuedMessage {
 }
 
 /// Returns the text of a request in the turns of its record.
-pub(in crate::trace) fn request_text(turns: &[Turn<'_>], part: RequestPart) -> String {
+pub(crate) fn request_text(turns: &[Turn<'_>], part: RequestPart) -> String {
     let text = match part {
         RequestPart::Message => turns.iter().find_map(|turn| turn.request.as_ref()),
         RequestPart::Refusal { result } => {
@@ -79,19 +79,13 @@ pub(in crate::trace) fn request_text(turns: &[Turn<'_>], part: RequestPart) -> S
 }
 
 /// Returns the beginning of a queued message.
-pub(in crate::trace) fn queued_text(message: &str) -> &str {
+pub(crate) fn queued_text(message: &str) -> &str {
     message.split_at(message.floor_char_boundary(TEXT_MAX)).0
 }
 
 impl Requests {
     /// Adds the request in a part of the line at `span`.
-    pub(in crate::trace) fn add(
-        &mut self,
-        span: Span,
-        part: RequestPart,
-        at_ms: Option<i64>,
-        text: &str,
-    ) {
+    pub(crate) fn add(&mut self, span: Span, part: RequestPart, at_ms: Option<i64>, text: &str) {
         let mut place = RequestPlace { span, part, at_ms, bytes: 0 };
         let section = section(self.places.len() + 1, place, text);
         place.bytes = section.len() as u64;
@@ -117,7 +111,7 @@ impl Requests {
     ///
     /// A dequeued message appears again as a message of the user. A removed one was given to the
     /// assistant between two calls, and appears nowhere else.
-    pub(in crate::trace) fn change_queue(
+    pub(crate) fn change_queue(
         &mut self,
         operation: &str,
         message: &str,
@@ -147,35 +141,35 @@ impl Requests {
     }
 
     /// Adds the counts of `left_out`.
-    pub(in crate::trace) fn note_left_out(&mut self, left_out: ProgramTexts) {
+    pub(crate) fn note_left_out(&mut self, left_out: ProgramTexts) {
         self.left_out.commands += left_out.commands;
         self.left_out.outputs += left_out.outputs;
         self.left_out.reminders += left_out.reminders;
     }
 
     /// Counts a message that the program marks as its own.
-    pub(in crate::trace) fn note_program_message(&mut self) {
+    pub(crate) fn note_program_message(&mut self) {
         self.left_out.reminders += 1;
     }
 
     /// Returns the approximate memory use, in bytes.
-    pub(in crate::trace) fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         let queued: usize = self.queued.iter().map(|message| 100 + message.text.len()).sum();
         queued + self.places.len() * size_of::<RequestPlace>()
     }
 
     /// Returns the size of requests.txt, in bytes.
-    pub(in crate::trace) fn file_size(&self) -> u64 {
+    pub(crate) fn file_size(&self) -> u64 {
         self.bytes + self.last_line().len() as u64
     }
 
     /// Returns the number of requests.
-    pub(in crate::trace) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
     /// Removes all requests but the first `count`.
-    pub(in crate::trace) fn truncate(&mut self, count: usize) {
+    pub(crate) fn truncate(&mut self, count: usize) {
         let removed = self.places.iter().skip(count);
         self.bytes -= removed.map(|place| place.bytes).sum::<u64>();
         self.places.truncate(count);
@@ -183,7 +177,7 @@ impl Requests {
     }
 
     /// Returns true if there is no request.
-    pub(in crate::trace) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
@@ -193,7 +187,7 @@ impl Requests {
     /// # Errors
     ///
     /// Those of `read`.
-    pub(in crate::trace) fn render<E>(
+    pub(crate) fn render<E>(
         &self,
         read: impl Fn(Span, &[RequestPart]) -> Result<Vec<String>, E>,
     ) -> Result<Vec<u8>, E> {
@@ -211,7 +205,7 @@ impl Requests {
     }
 
     /// Returns a hash of requests.txt.
-    pub(in crate::trace) fn version(&self) -> u64 {
+    pub(crate) fn version(&self) -> u64 {
         let mut hash = blake3::Hasher::new();
         hash.update(&self.hash.to_le_bytes()).update(self.last_line().as_bytes());
         u64::from_le_bytes(digest(&hash))

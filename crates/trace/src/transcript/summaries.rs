@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::digest::digest;
+use swarmletfs_base::digest::digest;
 
 /// Maximum number of summaries that wait for their last line.
 const PENDING_MAX: usize = 8;
@@ -16,7 +16,7 @@ const LINES_MAX: usize = 1_000;
 /// A summary names the last line that it is about. It belongs to the session if the transcript has
 /// that line, before the summary or after it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(in crate::trace) struct Summaries {
+pub(crate) struct Summaries {
     /// Hashes of the IDs of the last lines that were read.
     lines: VecDeque<u64>,
     /// The last summaries without their line, oldest first.
@@ -34,7 +34,7 @@ struct PendingSummary {
 impl Summaries {
     /// Adds a summary that names the line `leaf`, if any. Returns its text if it is known to be
     /// about this session.
-    pub(in crate::trace) fn add(&mut self, leaf: &str, text: String) -> Option<String> {
+    pub(crate) fn add(&mut self, leaf: &str, text: String) -> Option<String> {
         let hash = id_hash(leaf);
         if leaf.is_empty() || self.lines.contains(&hash) {
             self.pending.clear();
@@ -48,7 +48,7 @@ impl Summaries {
     }
 
     /// Notes a line. Returns the last summary that waited for it; those before it are obsolete.
-    pub(in crate::trace) fn note_line(&mut self, id: &str) -> Option<String> {
+    pub(crate) fn note_line(&mut self, id: &str) -> Option<String> {
         if id.is_empty() {
             return None;
         }
@@ -62,7 +62,7 @@ impl Summaries {
     }
 
     /// Returns the approximate memory use, in bytes.
-    pub(in crate::trace) fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         let texts: usize = self.pending.iter().map(|summary| 50 + summary.text.len()).sum();
         texts + self.lines.len() * size_of::<u64>()
     }

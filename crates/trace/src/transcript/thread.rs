@@ -12,7 +12,7 @@ use super::index::{CallEntry, LineEntry, Shown};
 use super::turn::{Arguments, Stage, Turn};
 
 /// The directory of the calls' outputs, in a worker's virtual directory.
-pub(in crate::trace) const CALLS: &str = "tool_calls";
+pub(crate) const CALLS: &str = "tool_calls";
 /// Maximum nesting depth of arguments; deeper ones are omitted.
 const DEPTH_MAX: usize = 100;
 

@@ -10,29 +10,29 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::super::value::parse_timestamp;
-use crate::model::{FileAccess, Outcome};
+use swarmletfs_base::model::{FileAccess, Outcome};
 
 /// The position of a record in its transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(in crate::trace) struct Span {
-    pub(in crate::trace) offset: u64,
-    pub(in crate::trace) len: usize,
+pub(crate) struct Span {
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
     /// Number that the format needs to decode the record again. In a document, the member of the
     /// document's shape; the format may replace it before it adds the record to the index.
-    pub(in crate::trace) part: u8,
+    pub(crate) part: u8,
 }
 
 /// A record: a line of a transcript, or a value in a document.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::trace) struct RawRecord<'a> {
-    pub(in crate::trace) span: Span,
+pub(crate) struct RawRecord<'a> {
+    pub(crate) span: Span,
     /// The JSON text of the record. Invalid UTF-8 and lone surrogates are replaced.
-    pub(in crate::trace) text: &'a str,
+    pub(crate) text: &'a str,
 }
 
 /// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::trace) enum Role {
+pub(crate) enum Role {
     #[default]
     User,
     Assistant,
@@ -42,7 +42,7 @@ pub(in crate::trace) enum Role {
 
 impl Role {
     /// Returns the role as generated files spell it.
-    pub(in crate::trace) fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Role::User => "user",
             Role::Assistant => "assistant",
@@ -55,33 +55,33 @@ impl Role {
 /// and the calls that the message makes. A record that also holds the results of its own calls is
 /// several turns.
 #[derive(Debug, Default)]
-pub(in crate::trace) struct Turn<'a> {
+pub(crate) struct Turn<'a> {
     /// The ID of the message, if the format writes a message several times as it grows. A later
     /// record with the ID repeats the message; only what is new in it is shown.
-    pub(in crate::trace) id: Cow<'a, str>,
-    pub(in crate::trace) role: Role,
+    pub(crate) id: Cow<'a, str>,
+    pub(crate) role: Role,
     /// Time in milliseconds since 1970.
-    pub(in crate::trace) at_ms: Option<i64>,
+    pub(crate) at_ms: Option<i64>,
     /// The model that wrote the message; empty if unknown.
-    pub(in crate::trace) model: Cow<'a, str>,
+    pub(crate) model: Cow<'a, str>,
     /// True if the program wrote the message in the assistant's name.
-    pub(in crate::trace) is_synthetic: bool,
-    pub(in crate::trace) results: Vec<ResultPart<'a>>,
+    pub(crate) is_synthetic: bool,
+    pub(crate) results: Vec<ResultPart<'a>>,
     /// The text that a reader of the conversation sees.
-    pub(in crate::trace) text: Cow<'a, str>,
-    pub(in crate::trace) thinking: Cow<'a, str>,
-    pub(in crate::trace) calls: Vec<CallPart<'a>>,
+    pub(crate) text: Cow<'a, str>,
+    pub(crate) thinking: Cow<'a, str>,
+    pub(crate) calls: Vec<CallPart<'a>>,
     /// The text of the message that a person wrote; `None` for texts of the program.
-    pub(in crate::trace) request: Option<Cow<'a, str>>,
+    pub(crate) request: Option<Cow<'a, str>>,
     /// Numbers of texts in the message that the program wrote in the user's name.
-    pub(in crate::trace) left_out: ProgramTexts,
+    pub(crate) left_out: ProgramTexts,
     /// The meaning of the message for the course of the conversation.
-    pub(in crate::trace) event: TurnEvent,
+    pub(crate) event: TurnEvent,
 }
 
 /// The meaning of a message beyond its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::trace) enum TurnEvent {
+pub(crate) enum TurnEvent {
     /// An ordinary message.
     #[default]
     Message,
@@ -105,17 +105,17 @@ pub(in crate::trace) enum TurnEvent {
 
 /// A tool call.
 #[derive(Debug, Default)]
-pub(in crate::trace) struct CallPart<'a> {
+pub(crate) struct CallPart<'a> {
     /// The ID by which results name the call; empty if the format has none.
-    pub(in crate::trace) id: Cow<'a, str>,
+    pub(crate) id: Cow<'a, str>,
     /// The name of the tool.
-    pub(in crate::trace) name: Cow<'a, str>,
-    pub(in crate::trace) arguments: Arguments<'a>,
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) arguments: Arguments<'a>,
 }
 
 /// The arguments of a call.
 #[derive(Debug, Default)]
-pub(in crate::trace) enum Arguments<'a> {
+pub(crate) enum Arguments<'a> {
     #[default]
     None,
     /// A JSON value.
@@ -126,7 +126,7 @@ pub(in crate::trace) enum Arguments<'a> {
 
 impl Arguments<'_> {
     /// Returns the arguments as text.
-    pub(in crate::trace) fn as_text(&self) -> Option<&str> {
+    pub(crate) fn as_text(&self) -> Option<&str> {
         match self {
             Arguments::None => None,
             Arguments::Json(json) => Some(json.get()),
@@ -137,31 +137,31 @@ impl Arguments<'_> {
 
 /// The result of a call.
 #[derive(Debug, Default)]
-pub(in crate::trace) struct ResultPart<'a> {
+pub(crate) struct ResultPart<'a> {
     /// The ID of the call. If empty, the result belongs to the first call without a result.
-    pub(in crate::trace) call: Cow<'a, str>,
+    pub(crate) call: Cow<'a, str>,
     /// The output, without wrappers of the program.
-    pub(in crate::trace) text: Cow<'a, str>,
+    pub(crate) text: Cow<'a, str>,
     /// The outcome as the record states it.
-    pub(in crate::trace) verdict: Verdict,
+    pub(crate) verdict: Verdict,
     /// How far the work of the call is with this result.
-    pub(in crate::trace) stage: Stage<'a>,
+    pub(crate) stage: Stage<'a>,
     /// True if the record states that a part of the output was omitted.
-    pub(in crate::trace) truncated: bool,
+    pub(crate) truncated: bool,
     /// True if the whole output is in a file of its own.
-    pub(in crate::trace) spilled: bool,
+    pub(crate) spilled: bool,
     /// A line of the output that suggests a failure, where the format knows one that the verdict
     /// does not count.
-    pub(in crate::trace) hint: Option<Cow<'a, str>>,
+    pub(crate) hint: Option<Cow<'a, str>>,
     /// The words of the user who refused the call.
-    pub(in crate::trace) refusal: Option<Cow<'a, str>>,
+    pub(crate) refusal: Option<Cow<'a, str>>,
     /// The files that the call changed, if the result tells more than the arguments.
-    pub(in crate::trace) files: Vec<FileAccess>,
+    pub(crate) files: Vec<FileAccess>,
 }
 
 /// How far the work of a call is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(in crate::trace) enum Stage<'a> {
+pub(crate) enum Stage<'a> {
     /// The work is done, or failed, or was never begun.
     #[default]
     Done,
@@ -180,11 +180,11 @@ pub(in crate::trace) enum Stage<'a> {
 
 /// The outcome of a call as the record states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::trace) struct Verdict {
-    pub(in crate::trace) outcome: Outcome,
-    pub(in crate::trace) exit_code: Option<i64>,
+pub(crate) struct Verdict {
+    pub(crate) outcome: Outcome,
+    pub(crate) exit_code: Option<i64>,
     /// Stated duration in milliseconds.
-    pub(in crate::trace) duration_ms: Option<u64>,
+    pub(crate) duration_ms: Option<u64>,
 }
 
 impl Default for Verdict {
@@ -195,12 +195,12 @@ impl Default for Verdict {
 
 impl Verdict {
     /// Creates a verdict from an outcome alone.
-    pub(in crate::trace) fn from_outcome(outcome: Outcome) -> Verdict {
+    pub(crate) fn from_outcome(outcome: Outcome) -> Verdict {
         Verdict { outcome, ..Verdict::default() }
     }
 
     /// Creates the verdict of a process: any exit code but 0 is a failure.
-    pub(in crate::trace) fn from_exit_code(exit_code: i64) -> Verdict {
+    pub(crate) fn from_exit_code(exit_code: i64) -> Verdict {
         let outcome = if exit_code == 0 { Outcome::Ok } else { Outcome::Failed };
         Verdict { outcome, exit_code: Some(exit_code), duration_ms: None }
     }
@@ -208,13 +208,13 @@ impl Verdict {
 
 /// Numbers of texts that the program wrote in the user's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(in crate::trace) struct ProgramTexts {
-    pub(in crate::trace) commands: u64,
-    pub(in crate::trace) outputs: u64,
-    pub(in crate::trace) reminders: u64,
+pub(crate) struct ProgramTexts {
+    pub(crate) commands: u64,
+    pub(crate) outputs: u64,
+    pub(crate) reminders: u64,
 }
 
 /// Parses a timestamp with an offset as milliseconds since 1970.
-pub(in crate::trace) fn parse_millis(text: &str) -> Option<i64> {
+pub(crate) fn parse_millis(text: &str) -> Option<i64> {
     parse_timestamp(text).map(Timestamp::as_millisecond)
 }

@@ -19,11 +19,11 @@ use super::open_file::{GrowingFile, StaticFile, with_turns_at};
 use super::requests::request_text;
 use super::thread::CALLS;
 use super::turn::Span;
-use crate::deadline::Deadline;
-use crate::digest::digest;
-use crate::error::{Error, Result};
-use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, File, Identity, Kind, Meta, Store, Time, read_range};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::digest::digest;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{DirEntry, File, Identity, Kind, Meta, Store, Time, read_range};
 
 const THREAD: &str = "thread.jsonl";
 const TASK: &str = "task.txt";

@@ -12,14 +12,14 @@ use super::reader::{add_line, extend};
 use super::thread::CALLS;
 use super::turn::Span;
 use super::virtual_dir::VirtualDir;
-use crate::deadline::Deadline;
-use crate::error::{Error, Result};
-use crate::model::{
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::{Error, Result};
+use swarmletfs_base::model::{
     Flaw, Outcome, Output, PartialRead, Record, SharedStr, Status, TASK_MAX, Tokens, ToolCall,
     Trace, TraceTime, Worker,
 };
-use crate::name::{Name, RelPath, to_file_name};
-use crate::store::{File, read_range};
+use swarmletfs_base::name::{Name, RelPath, to_file_name};
+use swarmletfs_base::store::{File, read_range};
 
 /// Number of bytes read at each end of a transcript for a listing, at first. A file of at most
 /// twice this size is read whole.

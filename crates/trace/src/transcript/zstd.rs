@@ -14,14 +14,14 @@ const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 ///
 /// Where the compressed bytes end early or are damaged, the contents before that are read, and
 /// then the error.
-pub(in crate::trace) struct Decompressed<R> {
+pub(crate) struct Decompressed<R> {
     source: R,
     decoder: FrameDecoder,
     error: Option<Error>,
 }
 
 impl<R: Read> Decompressed<R> {
-    pub(in crate::trace) fn new(source: R) -> Decompressed<R> {
+    pub(crate) fn new(source: R) -> Decompressed<R> {
         let mut decoder = FrameDecoder::new();
         decoder.set_max_window_size(WINDOW_MAX);
         Decompressed { source, decoder, error: None }

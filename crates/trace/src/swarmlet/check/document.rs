@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use super::super::super::check::{note, problem, quote};
 use super::similar::most_similar;
-use crate::model::{RemarkSubject, Remarks};
-use crate::name::RelPath;
+use swarmletfs_base::model::{RemarkSubject, Remarks};
+use swarmletfs_base::name::RelPath;
 
 /// Maximum number of fields of one object that are checked.
 const FIELDS_MAX: usize = 1_000;

@@ -12,10 +12,10 @@ use super::super::layout::path;
 use super::super::status::{self, StatusWord};
 use super::document::{FileRemarks, JsonType, KnownKeys, ObjectFields, SCALAR};
 use super::metadata::unknown_status;
-use crate::deadline::Deadline;
-use crate::model::{RemarkSubject, Remarks};
-use crate::name::{Name, RelPath};
-use crate::store::{Store, read_whole};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{RemarkSubject, Remarks};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{Store, read_whole};
 
 /// The fields of an entry.
 const FIELDS: KnownKeys = KnownKeys {

@@ -17,9 +17,9 @@ use super::super::thread;
 use super::document::{ANY, FileRemarks, JsonType, KnownKeys, ObjectFields};
 use super::metadata::CALL_FIELDS;
 use super::similar::most_similar;
-use crate::deadline::Deadline;
-use crate::model::{Record, RemarkSubject, TraceTime, WorkerCheck};
-use crate::store::Store;
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Record, RemarkSubject, TraceTime, WorkerCheck};
+use swarmletfs_base::store::Store;
 
 /// A message of a thread.
 const MESSAGE_FIELDS: KnownKeys = KnownKeys {
@@ -320,7 +320,7 @@ fn parse<'a>(line: &RawLine<'a>, remarks: &mut FileRemarks<'_>) -> Option<Object
 fn check_stats(stats: &LineStats, remarks: &mut FileRemarks<'_>) -> bool {
     if stats.too_long > 0 {
         remarks.problem("bad_lines", RemarkSubject::Content, || {
-            crate::text::count(stats.too_long, "line") + " longer than 16 MiB, not read"
+            swarmletfs_base::text::count(stats.too_long, "line") + " longer than 16 MiB, not read"
         });
     }
     !stats.partial.is_some_and(|partial| partial.timed_out)

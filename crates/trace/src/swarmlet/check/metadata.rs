@@ -10,8 +10,8 @@ use super::super::record::TOOLS_USED;
 use super::super::status::{self, StatusWord, WORDS};
 use super::document::{ANY, FileRemarks, JsonType, KnownKeys, ObjectFields, SCALAR, line_in};
 use super::similar::most_similar;
-use crate::model::{RemarkSubject, Remarks, Status, TraceTime, Worker};
-use crate::store::{Store, read_whole};
+use swarmletfs_base::model::{RemarkSubject, Remarks, Status, TraceTime, Worker};
+use swarmletfs_base::store::{Store, read_whole};
 
 /// The fields of a worker.
 const FIELDS: KnownKeys = KnownKeys {

@@ -4,9 +4,9 @@ use super::super::super::check::{note, problem};
 use super::super::layout::{CALLS, METADATA, TASK, path};
 use super::super::{metrics, record, thread};
 use super::similar::most_similar;
-use crate::model::{RemarkSubject, Remarks, SkipReason, SkipReport};
-use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, Kind, Store};
+use swarmletfs_base::model::{RemarkSubject, Remarks, SkipReason, SkipReport};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{DirEntry, Kind, Store};
 
 /// The entries of a worker's folder that are read, with their kinds.
 const WORKER_ENTRIES: [(&str, Kind); 10] = [

@@ -4,10 +4,10 @@ use super::super::super::bounded;
 use super::super::super::check::{note, problem, quote};
 use super::super::super::value::scalar_text;
 use super::super::outputs::DESCRIPTION_MAX;
-use crate::deadline::Deadline;
-use crate::model::{Outcome, Output, Record, RemarkSubject, Remarks, WorkerCheck};
-use crate::name::{Name, RelPath};
-use crate::store::{DirEntry, Kind, Store, read_range, read_whole};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{Outcome, Output, Record, RemarkSubject, Remarks, WorkerCheck};
+use swarmletfs_base::name::{Name, RelPath};
+use swarmletfs_base::store::{DirEntry, Kind, Store, read_range, read_whole};
 
 /// The start of a marker for an output that is stored out of band.
 const MARKER: &[u8] = b"[TOOL_OUTPUT:";

@@ -3,10 +3,10 @@
 use super::super::super::check::note;
 use super::super::layout::{TOMBSTONES, path};
 use super::super::tombstone::{self, SIZE_MAX, Tombstone};
-use crate::deadline::Deadline;
-use crate::model::{RemarkSubject, Remarks};
-use crate::name::Name;
-use crate::store::{Store, read_whole};
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::model::{RemarkSubject, Remarks};
+use swarmletfs_base::name::Name;
+use swarmletfs_base::store::{Store, read_whole};
 
 /// Finds records that are damaged. `expand` cannot say when these workers were removed.
 pub(super) fn check(store: &dyn Store, remarks: &mut Remarks, deadline: Deadline<'_>) {

@@ -7,13 +7,13 @@ use sha2::{Digest, Sha256};
 use super::super::super::check::{problem, quote};
 use super::super::layout::{self, BASE, CHANGES, CHANGES_FILE};
 use super::super::workspace::read_changes;
-use crate::deadline::Deadline;
-use crate::error::Result;
-use crate::model::{
+use swarmletfs_base::deadline::Deadline;
+use swarmletfs_base::error::Result;
+use swarmletfs_base::model::{
     Base, ChangedFile, EntryKind, EntryState, RecordedChanges, RemarkSubject, Remarks, WorkerCheck,
 };
-use crate::name::RelPath;
-use crate::store::{Store, read_into};
+use swarmletfs_base::name::RelPath;
+use swarmletfs_base::store::{Store, read_into};
 
 /// Read size when a content is hashed, in bytes.
 const READ_SIZE: usize = 1 << 20;
